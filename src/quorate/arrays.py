@@ -1,0 +1,104 @@
+"""Arrays, norms, random streams and the block: what every other file stands on.
+
+A *block* holds the rows of n clients. Its leading axis is the client, its second the row; clients are padded to the
+longest one, and padding carries no weight: the mean of client i is ``(block.share * losses).sum(1)[i]``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+Array = NDArray[np.float64]
+
+DUAL = {"l1": "linf", "l2": "l2", "linf": "l1"}
+
+
+def norm(v: Array, kind: str) -> Array:
+    """``||v||`` along the last axis; kind is "l1", "l2" or "linf"."""
+    if kind == "l1":
+        return np.abs(v).sum(-1)
+    if kind == "l2":
+        return np.sqrt((v * v).sum(-1))
+    return np.abs(v).max(-1, initial=0.0)
+
+
+def norm_slope(v: Array, kind: str) -> Array:
+    """A subgradient of ``||v||`` along the last axis (zero at v = 0); linf: the first largest entry."""
+    if kind == "l1":
+        return np.sign(v)
+    if kind == "l2":
+        return v / np.maximum(np.sqrt((v * v).sum(-1, keepdims=True)), np.finfo(float).tiny)
+    at = np.abs(v).argmax(-1)[..., None]
+    slope = np.zeros_like(v)
+    np.put_along_axis(slope, at, np.sign(np.take_along_axis(v, at, -1)), -1)
+    return slope
+
+
+def stream(seed: int, client: str, turn: int) -> np.random.Generator:
+    """The counter-based random stream of one client at one turn: adding a client changes nobody else's numbers."""
+    key = hashlib.blake2b(f"{seed}/{client}".encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.Philox(key=np.frombuffer(key, np.uint64), counter=[0, 0, 0, turn]))
+
+
+Streams = Callable[[int], np.random.Generator]  # position in the block -> that client's stream at this turn
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The rows of n clients.
+
+    Attributes
+    ----------
+    X : (n, m, d) array, or a CSR matrix (m, d) when n = 1
+    y : (n, m) targets; what they mean is the loss's affair (-1/+1, a number, a class index)
+    share : (n, m) weight of each row inside its client: 1/N_i (or normalised sample weights), 0 on padding
+    index : (n,) the clients' positions in the federation
+    names : the clients' names
+    columns : further per-row columns (n, m), such as a sensitive attribute
+    """
+
+    X: Array | csr_array
+    y: Array
+    share: Array
+    index: NDArray[np.intp]
+    names: tuple[str, ...]
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def n_features(self) -> int:
+        """d."""
+        return int(self.X.shape[-1])
+
+    def forward(self, w: Array) -> Array:
+        """``X w`` as (n, m); w is (d,), shared by the block, or (n, d), one per client."""
+        if not isinstance(self.X, np.ndarray):
+            return np.asarray(self.X @ (w if w.ndim == 1 else w[0])).reshape(self.y.shape)
+        if w.ndim == 1:
+            return (self.X.reshape(-1, self.X.shape[-1]) @ w).reshape(self.y.shape)
+        return np.matmul(self.X, w[:, :, None])[:, :, 0]
+
+    def backward(self, s: Array) -> Array:
+        """``X' s`` as (n, d) for s (n, m)."""
+        if not isinstance(self.X, np.ndarray):
+            return np.asarray(self.X.T @ s[0])[None, :]
+        return np.matmul(s[:, None, :], self.X)[:, 0, :]
+
+    def gram(self, s: Array) -> Array:
+        """``sum_i X_i' diag(s_i) X_i`` as (d, d) for s (n, m), summed over the block."""
+        if not isinstance(self.X, np.ndarray):
+            return np.asarray((self.X.T @ (self.X.multiply(s[0][:, None]))).todense())
+        rows = self.X.reshape(-1, self.X.shape[-1])
+        return rows.T @ (rows * s.reshape(-1, 1))
+
+    def mean(self, losses: Array) -> Array:
+        """Each client's mean of (n, m) losses, as (n,)."""
+        return (self.share * losses).sum(1)

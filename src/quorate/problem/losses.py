@@ -1,0 +1,282 @@
+"""Losses of the raw prediction, elementwise; they know nothing of the model.
+
+Margin losses take y in {-1, +1} and are functions of the margin m = y * prediction;
+residual losses take real y and are functions of u = prediction - y.
+
+Each says what the proofs need: its Lipschitz constant in the prediction, its linear pieces where it is a maximum of
+finitely many, and a ``floor``: (a, b) with L >= -a m - b (margin) or L >= a |u| - b (residual), which bounds where an
+optimal intercept can lie.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from quorate.arrays import Array
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """What a loss must offer; everything is elementwise in arrays of equal shape."""
+
+    targets: ClassVar[str]  # "sign": y in {-1, +1}; "real": any number
+    smooth: ClassVar[bool]  # continuously differentiable in the prediction
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        """L."""
+        ...
+
+    def slope(self, prediction: Array, y: Array) -> Array:
+        """A derivative (subgradient) of L in the prediction."""
+        ...
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        """The second derivative of L in the prediction where it exists, else 0."""
+        ...
+
+    @property
+    def lipschitz(self) -> float:
+        """Lipschitz constant in the prediction; ``inf`` if there is none."""
+        ...
+
+    @property
+    def pieces(self) -> tuple[tuple[float, float], ...] | None:
+        """(a, b) with L = max_k a_k t + b_k, t the margin or the residual; None when not piecewise linear."""
+        ...
+
+    @property
+    def floor(self) -> tuple[float, float]:
+        """(a, b): L >= -a m - b for margin losses, L >= a |u| - b for residual losses."""
+        ...
+
+
+@dataclass(frozen=True)
+class Hinge:
+    """max(0, 1 - m)."""
+
+    targets: ClassVar[str] = "sign"
+    smooth: ClassVar[bool] = False
+    lipschitz: ClassVar[float] = 1.0
+    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = ((0.0, 0.0), (-1.0, 1.0))
+    floor: ClassVar[tuple[float, float]] = (1.0, 0.0)
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        return np.maximum(0.0, 1.0 - y * prediction)
+
+    def slope(self, prediction: Array, y: Array) -> Array:
+        return np.where(y * prediction < 1.0, -y, 0.0)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        return np.zeros_like(prediction)
+
+
+@dataclass(frozen=True)
+class SmoothHinge:
+    """1/2 - m for m <= 0, (1 - m)^2 / 2 for 0 < m < 1, 0 for m >= 1."""
+
+    targets: ClassVar[str] = "sign"
+    smooth: ClassVar[bool] = True
+    lipschitz: ClassVar[float] = 1.0
+    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = None
+    floor: ClassVar[tuple[float, float]] = (1.0, 0.0)
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        short = np.maximum(0.0, 1.0 - y * prediction)
+        return np.where(short < 1.0, short * short / 2, short - 0.5)
+
+    def slope(self, prediction: Array, y: Array) -> Array:
+        return -y * np.clip(1.0 - y * prediction, 0.0, 1.0)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        m = y * prediction
+        return np.where((m > 0.0) & (m < 1.0), 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """log(1 + exp(-m))."""
+
+    targets: ClassVar[str] = "sign"
+    smooth: ClassVar[bool] = True
+    lipschitz: ClassVar[float] = 1.0
+    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = None
+    floor: ClassVar[tuple[float, float]] = (1.0, 0.0)
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        m = y * prediction
+        return np.maximum(-m, 0.0) + np.log1p(np.exp(-np.abs(m)))
+
+    def slope(self, prediction: Array, y: Array) -> Array:
+        m = y * prediction
+        tail = np.exp(-np.abs(m))
+        return -y * np.where(m > 0.0, tail, 1.0) / (1.0 + tail)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        tail = np.exp(-np.abs(prediction))
+        return tail / (1.0 + tail) ** 2
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """exp(-m); not Lipschitz, so it has no Wasserstein worst case."""
+
+    targets: ClassVar[str] = "sign"
+    smooth: ClassVar[bool] = True
+    lipschitz: ClassVar[float] = math.inf
+    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = None
+    floor: ClassVar[tuple[float, float]] = (1.0, 0.0)
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        return np.exp(-y * prediction)
+
+    def slope(self, prediction: Array, y: Array) -> Array:
+        return -y * np.exp(-y * prediction)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        return np.exp(-y * prediction)
+
+
+@dataclass(frozen=True)
+class Squared:
+    """u^2 / 2; not Lipschitz: with a Wasserstein radius > 0 its worst case is infinite."""
+
+    targets: ClassVar[str] = "real"
+    smooth: ClassVar[bool] = True
+    lipschitz: ClassVar[float] = math.inf
+    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = None
+    floor: ClassVar[tuple[float, float]] = (1.0, 0.5)
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        return (prediction - y) ** 2 / 2
+
+    def slope(self, prediction: Array, y: Array) -> Array:
+        return prediction - y
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        return np.ones_like(prediction)
+
+
+@dataclass(frozen=True)
+class Absolute:
+    """|u|."""
+
+    targets: ClassVar[str] = "real"
+    smooth: ClassVar[bool] = False
+    lipschitz: ClassVar[float] = 1.0
+    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = ((1.0, 0.0), (-1.0, 0.0))
+    floor: ClassVar[tuple[float, float]] = (1.0, 0.0)
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        return np.abs(prediction - y)
+
+    def slope(self, prediction: Array, y: Array) -> Array:
+        return np.sign(prediction - y)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        return np.zeros_like(prediction)
+
+
+@dataclass(frozen=True)
+class Huber:
+    """u^2 / 2 for |u| <= threshold, threshold (|u| - threshold / 2) beyond; threshold > 0, in units of y."""
+
+    threshold: float = 1.35
+    targets: ClassVar[str] = "real"
+    smooth: ClassVar[bool] = True
+    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold < math.inf:
+            raise ValueError(
+                f"threshold must be a positive number, got {self.threshold}: at 0 the loss is identically zero. "
+                "For |u| use Absolute(), for u^2/2 use Squared()."
+            )
+
+    @property
+    def lipschitz(self) -> float:
+        return self.threshold
+
+    @property
+    def floor(self) -> tuple[float, float]:
+        return self.threshold, self.threshold**2 / 2
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        u = np.abs(prediction - y)
+        return np.where(u <= self.threshold, u * u / 2, self.threshold * (u - self.threshold / 2))
+
+    def slope(self, prediction: Array, y: Array) -> Array:
+        return np.clip(prediction - y, -self.threshold, self.threshold)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        return np.where(np.abs(prediction - y) < self.threshold, 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class EpsilonInsensitive:
+    """max(0, |u| - tolerance), the loss of support vector regression; tolerance >= 0, in units of y."""
+
+    tolerance: float = 0.1
+    targets: ClassVar[str] = "real"
+    smooth: ClassVar[bool] = False
+    lipschitz: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tolerance < math.inf:
+            raise ValueError(f"tolerance must be a number >= 0, got {self.tolerance}. For |u| use tolerance=0.")
+
+    @property
+    def pieces(self) -> tuple[tuple[float, float], ...]:
+        return (0.0, 0.0), (1.0, -self.tolerance), (-1.0, -self.tolerance)
+
+    @property
+    def floor(self) -> tuple[float, float]:
+        return 1.0, self.tolerance
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        return np.maximum(0.0, np.abs(prediction - y) - self.tolerance)
+
+    def slope(self, prediction: Array, y: Array) -> Array:
+        u = prediction - y
+        return np.where(np.abs(u) > self.tolerance, np.sign(u), 0.0)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        return np.zeros_like(prediction)
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """max(-level u, (1 - level) u), the pinball loss; level in (0, 1) is the quantile that is fitted."""
+
+    level: float = 0.5
+    targets: ClassVar[str] = "real"
+    smooth: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.level < 1:
+            raise ValueError(f"level must lie in (0, 1), got {self.level}: it is the quantile to fit, 0.5 the median.")
+
+    @property
+    def lipschitz(self) -> float:
+        return max(self.level, 1 - self.level)
+
+    @property
+    def pieces(self) -> tuple[tuple[float, float], ...]:
+        return (-self.level, 0.0), (1 - self.level, 0.0)
+
+    @property
+    def floor(self) -> tuple[float, float]:
+        return min(self.level, 1 - self.level), 0.0
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        u = prediction - y
+        return np.maximum(-self.level * u, (1 - self.level) * u)
+
+    def slope(self, prediction: Array, y: Array) -> Array:
+        return np.where(prediction > y, 1 - self.level, -self.level)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        return np.zeros_like(prediction)

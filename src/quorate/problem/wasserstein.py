@@ -1,0 +1,109 @@
+"""The worst loss over a Wasserstein ball round one client's rows.
+
+    R_s(w) = sup { E_P loss(<w, x>, y) : W(P, rows of client s) <= radius_s }
+
+with transport cost ||x - x'|| + label_cost * |y - y'| (regression) or + label_cost * 1{y != y'} (classification), on all
+of R^n or on a support. By duality (Bai, Wong, Qiao, Ho, *Distributionally robust federated learning*, Proposition 4.2)
+
+    R_s(w) = min over l >= floor(w) of   radius_s * l + f_s(w, l),    f_s(w, l) = mean_i alpha_i(w, l)
+
+where l (their lambda_s) is the price of moving mass, alpha_i the worst loss of row i at that price, and f_s is jointly
+convex. A client answers with f_s and its slopes at the best l: a cut that holds for every model and price.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from quorate.arrays import DUAL, Array, Block, norm
+from quorate.problem.losses import Loss
+from quorate.rounds import Each, record
+
+
+@record
+class Cut:
+    """f_s(v, l) >= base + <slope, v - w> + slope_level (l - level), and R_s(w) = radius_s level + base."""
+
+    base: Each  # (n,)
+    level: Each  # (n,) the best price at w, lambda_s
+    slope: Each  # (n, d)
+    slope_level: Each  # (n,) minus the transport cost that is spent at this price; >= -radius
+
+
+def free_space(prediction: Array, size: Array, block: Block, loss: Loss, radius: Array, label_cost: float) -> Cut:
+    """The cut on all of R^n in closed form; ``size`` is the dual norm of w, a number or one per client.
+
+    Regression: moving x or y gains at most Lipschitz * max(||w||_*, 1/label_cost) per unit of cost, whatever the row.
+    Classification: a row is left, or its label is flipped, or (far away) its x is moved at ||w||_* per unit of cost.
+    """
+    here = loss.value(prediction, block.y)  # A_i
+    slope = loss.slope(prediction, block.y)
+    size = np.broadcast_to(size, radius.shape)
+    floor = np.where(radius > 0, loss.lipschitz * np.maximum(size, 0.0 if loss.targets == "sign" else 1 / label_cost), 0.0)
+    if loss.targets == "real" or math.isinf(label_cost) or not radius.any():
+        return Cut(block.mean(here), floor, block.backward(block.share * slope), np.zeros(len(radius)))
+    flipped = loss.value(prediction, -block.y)  # B_i
+    gain = np.where(block.share > 0, (flipped - here) / label_cost, -np.inf)  # D_i
+    level = np.maximum(floor, _price(gain, block.share, radius / label_cost))
+    level = np.where(radius > 0, level, 0.0)
+    theta = flip_shares(gain, block.share, level, np.where(level > floor, radius / label_cost, 0.0)) * (radius > 0)[:, None]
+    mass = (theta * block.share).sum(1)
+    slope_flipped = loss.slope(prediction, -block.y)
+    base = block.mean(np.where(theta > 0, np.maximum(here, flipped - label_cost * level[:, None]), here))
+    return Cut(base, level, block.backward(block.share * ((1 - theta) * slope + theta * slope_flipped)), -label_cost * mass)
+
+
+def _price(gain: Array, share: Array, mass: Array) -> Array:
+    """The smallest l >= 0 with at most ``mass`` of the rows gaining more than l, row by row of (n, m)."""
+    order = np.argsort(-gain, axis=1, kind="stable")
+    used = np.cumsum(np.take_along_axis(share, order, 1), axis=1)
+    first = (used <= mass[:, None] * (1 + 1e-12)).sum(1)  # rows that fit entirely
+    ranked = np.take_along_axis(gain, order, 1)
+    price = np.take_along_axis(ranked, np.minimum(first, gain.shape[1] - 1)[:, None], 1)[:, 0]
+    return np.where(first < gain.shape[1], np.maximum(price, 0.0), 0.0)
+
+
+def flip_shares(gain: Array, share: Array, level: Array, mass: Array) -> Array:
+    """theta_i in [0, 1]: rows that gain more than ``level`` flip; ties share what is left of ``mass``."""
+    above = gain > level[:, None]
+    tied = gain == level[:, None]
+    left = np.maximum(mass - (above * share).sum(1), 0.0)
+    weight = (tied * share).sum(1)
+    part = np.divide(left, weight, out=np.zeros_like(left), where=weight > 0)
+    return above + tied * np.minimum(part, 1.0)[:, None]
+
+
+@dataclass(frozen=True)
+class WassersteinBall:
+    """A Wasserstein ball round the rows of every client, as a risk over samples.
+
+    Parameters
+    ----------
+    radius : number >= 0, array with one entry per client, or mapping from client name; in units of the transport cost
+    label_cost : cost of moving y by one unit (regression) or of flipping a label (classification); in (0, inf]
+    norm : "l1", "l2" or "linf", the norm on the features in the transport cost
+    support : None (all of R^n), ``BoxSupport(lower, upper)`` or ``PolytopeSupport(C, d, c_label=None)``
+    clip : move data that lie outside the support to its nearest point instead of refusing them
+    """
+
+    radius: object
+    label_cost: float = math.inf
+    norm: str = "l1"
+    support: object = None
+    clip: bool = False
+
+    def __post_init__(self) -> None:
+        if self.norm not in DUAL:
+            raise ValueError(f"norm must be 'l1', 'l2' or 'linf', got {self.norm!r}.")
+        if not self.label_cost > 0:
+            raise ValueError(
+                f"label_cost must be in (0, inf], got {self.label_cost}: at 0 every label could be flipped for free. "
+                "For labels that never move use label_cost=float('inf')."
+            )
+
+    def dual_norm(self, coefficients: Array) -> Array:
+        """``||w||_*``, dual to the transport norm, along the last axis."""
+        return norm(coefficients, DUAL[self.norm])
