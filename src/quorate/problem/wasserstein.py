@@ -20,6 +20,7 @@ import numpy as np
 
 from quorate.arrays import DUAL, Array, Block, norm
 from quorate.problem.losses import Loss
+from quorate.problem.predictors import Linear
 from quorate.rounds import Each, record
 
 
@@ -33,18 +34,20 @@ class Cut:
     slope_level: Each  # (n,) minus the transport cost that is spent at this price; >= -radius
 
 
-def free_space(prediction: Array, size: Array, block: Block, loss: Loss, radius: Array, label_cost: float) -> Cut:
-    """The cut on all of R^n in closed form; ``size`` is the dual norm of w, a number or one per client.
+def free_space(w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array) -> Cut:
+    """The cut on all of R^n in closed form, at the model w, (d,) or (n, d).
 
     Regression: moving x or y gains at most Lipschitz * max(||w||_*, 1/label_cost) per unit of cost, whatever the row.
     Classification: a row is left, or its label is flipped, or (far away) its x is moved at ||w||_* per unit of cost.
     """
+    label_cost = ball.label_cost
+    prediction = predictor.forward(w, block)
     here = loss.value(prediction, block.y)  # A_i
     slope = loss.slope(prediction, block.y)
-    size = np.broadcast_to(size, radius.shape)
+    size = np.broadcast_to(ball.dual_norm(predictor.split(w)[0]), radius.shape)
     floor = np.where(radius > 0, loss.lipschitz * np.maximum(size, 0.0 if loss.targets == "sign" else 1 / label_cost), 0.0)
     if loss.targets == "real" or math.isinf(label_cost) or not radius.any():
-        return Cut(block.mean(here), floor, block.backward(block.share * slope), np.zeros(len(radius)))
+        return Cut(block.mean(here), floor, predictor.backward(w, block.share * slope, block), np.zeros(len(radius)))
     flipped = loss.value(prediction, -block.y)  # B_i
     gain = np.where(block.share > 0, (flipped - here) / label_cost, -np.inf)  # D_i
     level = np.maximum(floor, _price(gain, block.share, radius / label_cost))
@@ -53,7 +56,8 @@ def free_space(prediction: Array, size: Array, block: Block, loss: Loss, radius:
     mass = (theta * block.share).sum(1)
     slope_flipped = loss.slope(prediction, -block.y)
     base = block.mean(np.where(theta > 0, np.maximum(here, flipped - label_cost * level[:, None]), here))
-    return Cut(base, level, block.backward(block.share * ((1 - theta) * slope + theta * slope_flipped)), -label_cost * mass)
+    mixed = predictor.backward(w, block.share * ((1 - theta) * slope + theta * slope_flipped), block)
+    return Cut(base, level, mixed, -label_cost * mass)
 
 
 def _price(gain: Array, share: Array, mass: Array) -> Array:

@@ -1,0 +1,177 @@
+"""The sentence quorate solves, as a value.
+
+    minimise over w:  R( F_1(w), ..., F_N(w) ) + h(w)
+
+R = ``over_clients`` is a risk over clients, F_i = ``over_samples`` a risk over the losses of client i's rows, h the
+regulariser.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from quorate.arrays import Array, Block
+from quorate.problem.losses import Loss
+from quorate.problem.predictors import Linear
+from quorate.problem.regularisers import Zero
+from quorate.problem.risks.mean import Mean
+from quorate.problem.wasserstein import Cut, WassersteinBall, free_space
+
+if TYPE_CHECKING:
+    from quorate.data.federation import Federation
+
+
+@dataclass(frozen=True)
+class Problem:
+    """minimise R(F_1(w), ..., F_N(w)) + h(w).
+
+    Parameters
+    ----------
+    loss : the loss of one row, such as ``Hinge()``
+    predictor : the model; ``Linear()`` adds no intercept, ``Linear(intercept=True)`` does
+    over_samples : ``Mean()``, or ``WassersteinBall(radius, ...)``: the worst distribution near each client's rows
+    over_clients : ``Mean(prior)``, ``Simplex()`` or ``LpBall(radius, p, prior)``: the worst weighting of the clients
+    regulariser : h, such as ``L2(1e-3)``
+
+    Raises
+    ------
+    ValueError
+        for combinations without a finite or tractable worst case, at construction
+    """
+
+    loss: Loss
+    predictor: Linear = field(default_factory=Linear)
+    over_samples: Any = field(default_factory=Mean)
+    over_clients: Any = field(default_factory=Mean)
+    regulariser: Any = field(default_factory=Zero)
+
+    def __post_init__(self) -> None:
+        for slot, verb in (("loss", "slope"), ("over_clients", "worst"), ("regulariser", "prox")):
+            if not hasattr(getattr(self, slot), verb):
+                raise TypeError(
+                    f"{slot} must be an object with `{verb}`, got {getattr(self, slot)!r}: "
+                    "give a value such as loss=Hinge(), over_clients=LpBall(0.1), regulariser=L2(1e-3)."
+                )
+        if not isinstance(self.over_samples, WassersteinBall | Mean):
+            raise TypeError(f"over_samples must be Mean() or a WassersteinBall, got {self.over_samples!r}.")
+        if isinstance(self.over_samples, WassersteinBall):
+            self._check_ball(self.over_samples)
+
+    def _check_ball(self, ball: WassersteinBall) -> None:
+        radius = ball.radius.values() if isinstance(ball.radius, Mapping) else ball.radius
+        radii = np.asarray([*radius] if not np.isscalar(radius) else radius, float)
+        if not np.isfinite(radii).all() or (radii < 0).any():
+            raise ValueError(f"radius must be >= 0 and finite, got {ball.radius!r}: 0 means the empirical distribution.")
+        name = type(self.loss).__name__
+        if (radii > 0).any() and math.isinf(self.loss.lipschitz):
+            raise ValueError(
+                f"{name} grows faster than the transport cost, so its worst case over a Wasserstein ball is infinite. "
+                "Use radius=0, or a Lipschitz loss: Hinge, SmoothHinge, Logistic, Huber, EpsilonInsensitive, Quantile, "
+                "Absolute."
+            )
+        if (radii > 0).any() and ball.support is not None and self.loss.pieces is None:
+            raise ValueError(
+                f"{name} on a bounded support would maximise a curved convex function over the support, which has no "
+                "finite reformulation. Use support=None, or Hinge, EpsilonInsensitive, Quantile or Absolute."
+            )
+
+    # -- the problem made concrete for one federation ---------------------------------------------------------------
+
+    def at(self, fed: Federation) -> tuple[Problem, Federation]:
+        """Check everything against the data; return the problem with arrays for priors and radii, and coded targets.
+
+        Raises
+        ------
+        ValueError
+            unsuitable targets, radii or priors of the wrong length, data outside the support
+        """
+        fed = fed.with_targets(self._targets(fed))
+        ball = self.over_samples
+        if isinstance(ball, WassersteinBall):
+            ball = replace(ball, radius=_by_client(ball.radius, fed.clients, "radius"))
+            if ball.support is not None and ball.radius.any():
+                fed = ball.support.admit(fed, self.loss, clip=ball.clip)
+                ball = replace(ball, clip=False)
+        return replace(self, over_samples=ball, over_clients=self.over_clients.at(fed.sizes)), fed
+
+    def _targets(self, fed: Federation) -> list[Array]:
+        ys = [fed.rows(i)[1] for i in range(fed.n_clients)]
+        if self.loss.targets == "real":
+            if any(y.dtype.kind not in "fiub" for y in ys):
+                raise ValueError(f"{type(self.loss).__name__} needs numeric targets, got {_classes(fed)[:5]}.")
+            return [np.asarray(y, float) for y in ys]
+        classes = _classes(fed)
+        if len(classes) != 2:
+            raise ValueError(
+                f"{type(self.loss).__name__} needs labels of exactly two classes, got {len(classes)}: {classes[:6]}. "
+                "Check the target column; a federation whose clients all hold one class must declare classes=(a, b)."
+            )
+        return [np.where(y == classes[1], 1.0, -1.0) for y in ys]
+
+    def radii(self, block: Block) -> Array:
+        """The Wasserstein radius of each client of the block, zero where the samples' risk is the mean."""
+        if isinstance(self.over_samples, WassersteinBall):
+            return np.asarray(self.over_samples.radius)[block.index]
+        return np.zeros(len(block.index))
+
+    # -- the sentence ---------------------------------------------------------------------------------------------
+
+    def cut(self, w: Array, block: Block) -> Cut:
+        """A joint cut in (model, price) of every client's worst-case risk at w, (D,) or (n, D)."""
+        radius, ball = self.radii(block), self.over_samples
+        if not isinstance(ball, WassersteinBall) or not radius.any():
+            prediction, zero = self.predictor.forward(w, block), np.zeros(len(radius))
+            slope = self.predictor.backward(w, block.share * self.loss.slope(prediction, block.y), block)
+            return Cut(block.mean(self.loss.value(prediction, block.y)), zero, slope, zero)
+        if ball.support is None:
+            return free_space(w, block, self.loss, self.predictor, ball, radius)
+        return ball.support.cut(w, block, self.loss, self.predictor, ball, radius)
+
+    def client_risks(self, w: Array, block: Block) -> Array:
+        """F_i(w) of every client of the block, (n,)."""
+        cut = self.cut(w, block)
+        return self.radii(block) * cut.level + cut.base
+
+    def objective(self, w: Array, fed: Federation) -> float:
+        """R(F_1(w), ..., F_N(w)) + h(w), exactly."""
+        problem, fed = self.at(fed)
+        w = np.asarray(w, float)
+        expected = self.predictor.dimension(fed.n_features)
+        if w.shape != (expected,) or not np.isfinite(w).all():
+            raise ValueError(f"w must be {expected} finite numbers, got shape {w.shape}.")
+        risks = np.concatenate([problem.client_risks(w, fed.block(i)) for i in range(fed.n_clients)])
+        return float(problem.over_clients.value(risks)) + problem.penalty(w)
+
+    def penalty(self, w: Array) -> float:
+        """h(w); an intercept is free."""
+        return float(self.regulariser.value(self.predictor.split(w)[0]))
+
+
+def _classes(fed: Federation) -> list[Any]:
+    if fed.classes is not None:
+        return list(fed.classes)
+    return list(np.unique(np.concatenate([fed.rows(i)[1] for i in range(fed.n_clients)])))
+
+
+def _by_client(value: Any, clients: tuple[str, ...], name: str) -> Array:
+    """A number, array or mapping as one number per client, in the federation's order."""
+    if isinstance(value, Mapping):
+        unknown = [k for k in value if k not in clients]
+        missing = [c for c in clients if c not in value]
+        if unknown or missing:
+            near = difflib.get_close_matches(str(unknown[0]), clients, 1) if unknown else []
+            raise ValueError(
+                f"{name} must have one entry per client; missing {missing[:5]}, unknown {unknown[:5]}"
+                + (f" (did you mean {near[0]!r}?)." if near else f". Clients: {', '.join(clients[:10])}.")
+            )
+        return np.array([float(value[c]) for c in clients])
+    array = np.asarray(value, float)
+    if array.ndim and array.shape != (len(clients),):
+        raise ValueError(f"{name} must be a number or {len(clients)} numbers, one per client, got shape {array.shape}.")
+    return np.broadcast_to(array, (len(clients),)).copy()
