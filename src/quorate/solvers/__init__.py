@@ -1,0 +1,1 @@
+"""Small problems solved many at once; nothing here knows what a client is."""

@@ -1,0 +1,279 @@
+"""A small builder of conic programs over Clarabel.
+
+    minimise  q'x + x'Px / 2    subject to    M_k x + c_k in K_k
+
+K is {0}, the nonnegative orthant, {(t, v): t >= ||v||_2}, power cones or exponential cones. A variable is the array of
+its positions in x, so that indexing selects: ``r = model.variable(5)``, ``(r[[0, 0, 3]], 1.0)`` is the vector
+(r_0, r_0, r_3). Rows are a list of terms and constants that are added up:
+
+    model.nonneg([(r[k], 1.0), (w, -slopes), -offsets])        # r_k(j) - <slopes_j, w> - offsets_j >= 0
+
+In a term (index, coefficient) a coefficient with two axes is a matrix applied to the variable; otherwise it multiplies
+elementwise (a variable of length one, and a single row, are repeated). Duals: z in K*, with the Lagrangian
+objective - z'(Mx + c).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import clarabel as _clarabel
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Array
+
+clarabel: Any = _clarabel  # its compiled classes carry no types
+
+Index = NDArray[np.intp]
+Rows = Sequence[Any]  # (index, coefficient) terms and constants
+P_OF = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
+
+
+class Status(enum.Enum):
+    """How a conic solve ended."""
+
+    SOLVED = "solved"
+    ALMOST_SOLVED = "almost solved"  # to Clarabel's reduced accuracy only
+    INFEASIBLE = "infeasible"
+    UNBOUNDED = "unbounded"
+    FAILED = "failed"  # iteration limit, no progress, numerical trouble
+
+
+STATUS = {
+    "Solved": Status.SOLVED,
+    "AlmostSolved": Status.ALMOST_SOLVED,
+    "PrimalInfeasible": Status.INFEASIBLE,
+    "AlmostPrimalInfeasible": Status.INFEASIBLE,
+    "DualInfeasible": Status.UNBOUNDED,
+    "AlmostDualInfeasible": Status.UNBOUNDED,
+}
+
+
+@dataclass(frozen=True)
+class ConicSolution:
+    """x, the duals z (``z[handle]`` for the handle a constraint returned), both objective values and the status."""
+
+    x: Array
+    z: Array
+    value: float
+    dual_value: float
+    status: Status
+    iterations: int
+    text: str
+
+    def checked(self, what: str, almost: bool = True) -> ConicSolution:
+        """Itself, or ``ArithmeticError`` unless solved (or, if allowed, almost solved)."""
+        if self.status is Status.SOLVED or (almost and self.status is Status.ALMOST_SOLVED):
+            return self
+        raise ArithmeticError(
+            f"{what}: the conic solver ended with {self.text!r} after {self.iterations} iterations. "
+            "Check the scale of the data (features of very different size?) or relax tol."
+        )
+
+
+@dataclass
+class Model:
+    """A conic program under construction; see the module's text for terms and rows."""
+
+    size: int = 0
+    height: int = 0
+    offset: float = 0.0
+    entries: list[tuple[Index, Index, Array]] = field(default_factory=list)
+    constants: list[Array] = field(default_factory=list)
+    cones: list[Any] = field(default_factory=list)
+    costs: list[tuple[Index, Array]] = field(default_factory=list)
+    curves: list[tuple[Index, Index, Array]] = field(default_factory=list)
+
+    def variable(self, n: int = 1) -> Index:
+        """Add n new free variables."""
+        self.size += n
+        return np.arange(self.size - n, self.size)
+
+    # -- objective --------------------------------------------------------------------------------------------------
+
+    def linear(self, index: Index, q: Any) -> None:
+        """Add <q, x[index]> to the objective."""
+        self.costs.append((index, np.broadcast_to(np.asarray(q, float), index.shape)))
+
+    def quadratic(self, index: Index, P: Any) -> None:
+        """Add x[index]' P x[index] / 2; P a number, a diagonal, or a symmetric positive semidefinite matrix."""
+        P = np.asarray(P, float)
+        if P.ndim < 2:
+            self.curves.append((index, index, np.broadcast_to(P, index.shape)))
+            return
+        row, col = np.triu_indices(len(index))
+        self.curves.append((np.minimum(index[row], index[col]), np.maximum(index[row], index[col]), P[row, col]))
+
+    # -- constraints ------------------------------------------------------------------------------------------------
+
+    def _add(self, rows: Rows, start: int, stride: int = 1, height: int | None = None) -> int:
+        """Write Mx + c into rows start, start + stride, ...; return how many."""
+        height = _height(rows) if height is None else height
+        at = start + stride * np.arange(height)
+        constant = np.zeros(height)
+        for term in rows:
+            if isinstance(term, tuple):
+                self.entries.append(_entries(at, *term))
+            else:
+                constant = constant + term
+        self.constants.append(constant)
+        return height
+
+    def _rows(self, rows: Rows, cone: str) -> slice:
+        height = self._add(rows, self.height)
+        self.cones.append(getattr(clarabel, cone)(height))
+        return self._close(height)
+
+    def _close(self, height: int) -> slice:
+        self.height += height
+        return slice(self.height - height, self.height)
+
+    def zero(self, rows: Rows) -> slice:
+        """Rows = 0."""
+        return self._rows(rows, "ZeroConeT")
+
+    def nonneg(self, rows: Rows) -> slice:
+        """Rows >= 0."""
+        return self._rows(rows, "NonnegativeConeT")
+
+    def soc(self, head: Rows, body: Rows) -> slice:
+        """``head >= ||body||_2``, one cone."""
+        height = 1 + self._add(head, self.height, height=1)
+        height = 1 + self._add(body, self.height + 1)
+        self.cones.append(clarabel.SecondOrderConeT(height))
+        return self._close(height)
+
+    def exponential(self, x: Rows, y: Rows, z: Rows) -> slice:
+        """``y_i exp(x_i / y_i) <= z_i`` for every i; duals as rows of three."""
+        return self._triples((x, y, z), lambda m: [clarabel.ExponentialConeT()] * m)
+
+    def power(self, x: Rows, y: Rows, z: Rows, alpha: float) -> slice:
+        """``x_i^alpha y_i^(1 - alpha) >= |z_i|``, x, y >= 0, for every i; duals as rows of three."""
+        return self._triples((x, y, z), lambda m: [clarabel.PowerConeT(alpha)] * m)
+
+    def _triples(self, parts: tuple[Rows, Rows, Rows], cones: Callable[[int], list[Any]]) -> slice:
+        m = max(_height(rows) for rows in parts)
+        first = len(self.constants)
+        for k, rows in enumerate(parts):
+            self._add(rows, self.height + k, 3, m)
+        self.constants[first:] = [np.stack(self.constants[first:], 1).ravel()]
+        self.cones += cones(m)
+        return self._close(3 * m)
+
+    # -- shapes that recur ------------------------------------------------------------------------------------------
+
+    def norm_at_most(self, rows: Rows, bound: Rows, p: float) -> None:
+        """``||rows||_p <= bound`` (one row) for any p in [1, inf]; for 1 < p < inf, p != 2 by power cones."""
+        if p == 2:
+            self.soc(bound, rows)
+            return
+        m = _height(rows)
+        if p == math.inf:
+            for sign in (1.0, -1.0):
+                self.nonneg([*bound, *_scaled(rows, sign)])
+            return
+        part = self.variable(m)  # p = 1: part >= |rows|; else part^(1/p) bound^(1 - 1/p) >= |rows|
+        if p == 1:
+            for sign in (1.0, -1.0):
+                self.nonneg([(part, 1.0), *_scaled(rows, sign)])
+        else:
+            self.power([(part, 1.0)], bound, rows, 1 / p)
+        self.nonneg([*bound, (part, -np.ones((1, m)))])
+
+    def worst_mean(self, z: Index, prior: Array, radius: float, p: float) -> Callable[[ConicSolution], Array]:
+        """Add ``max { <q, z> : q in the simplex, ||q - prior||_p <= radius }`` to the objective; returns q's reader.
+
+        The dual form (Bai et al., (4)): prior'(z + eta) + radius ||z + gamma e + eta||_{p*}, eta >= 0, 1/p + 1/p* = 1.
+        The dual of eta >= 0 is q. radius = 0: the prior; radius = inf: the whole simplex.
+        """
+        if radius == 0:
+            self.linear(z, prior)
+            return lambda solution: np.array(prior)
+        if math.isinf(radius):
+            top = self.variable()
+            self.linear(top, 1.0)
+            handle = self.nonneg([(top, 1.0), (z, -1.0)])
+            return lambda solution: solution.z[handle]
+        eta, gamma, size = self.variable(len(z)), self.variable(), self.variable()
+        self.linear(z, prior)
+        self.linear(eta, prior)
+        self.linear(size, radius)
+        handle = self.nonneg([(eta, 1.0)])
+        conjugate = math.inf if p == 1 else 1.0 if p == math.inf else p / (p - 1)
+        self.norm_at_most([(z, 1.0), (gamma, np.ones(len(z))), (eta, 1.0)], [(size, 1.0)], conjugate)
+        return lambda solution: solution.z[handle]
+
+    # -- solving ----------------------------------------------------------------------------------------------------
+
+    def solve(self, tol: float = 1e-9, max_iterations: int = 200) -> ConicSolution:
+        """Solve to relative gap and residuals ``tol``; never raises for a failed solve: read ``status`` or ``checked``.
+
+        Raises
+        ------
+        ValueError
+            when the data hold NaN or an infinity
+        """
+        from scipy.sparse import csc_array
+
+        q = np.zeros(self.size)
+        for index, cost in self.costs:
+            np.add.at(q, index, cost)
+        row, col, value = _joined(self.entries)
+        A = csc_array((-value, (row, col)), shape=(self.height, self.size))
+        row, col, value = _joined(self.curves)
+        P = csc_array((value, (row, col)), shape=(self.size, self.size))
+        b = np.concatenate([*self.constants, np.zeros(0)])
+        if not all(np.isfinite(part).all() for part in (q, A.data, P.data, b)):
+            raise ValueError("the conic program holds NaN or infinite numbers: check the data and the penalties.")
+        settings = clarabel.DefaultSettings()
+        settings.verbose, settings.max_threads, settings.max_iter = False, 1, max_iterations
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
+        raw = clarabel.DefaultSolver(P, q, A, b, self.cones, settings).solve()
+        return ConicSolution(
+            np.array(raw.x),
+            np.array(raw.z),
+            raw.obj_val + self.offset,
+            raw.obj_val_dual + self.offset,
+            STATUS.get(str(raw.status), Status.FAILED),
+            raw.iterations,
+            str(raw.status),
+        )
+
+
+def _height(rows: Rows) -> int:
+    """Rows written: the largest among matrices' heights, variables' lengths and constants' lengths."""
+    sizes = [1]
+    for term in rows:
+        if isinstance(term, tuple):
+            index, coefficient = term
+            shape = np.shape(coefficient)
+            sizes.append(shape[0] if len(shape) == 2 else max(len(index), *shape, 1) if shape else len(index))
+        else:
+            sizes.append(np.size(term))
+    return max(sizes)
+
+
+def _entries(at: Index, index: Index, coefficient: Any) -> tuple[Index, Index, Array]:
+    coefficient = np.asarray(coefficient, float)
+    if coefficient.ndim == 2:
+        shape = len(at), len(index)
+        if coefficient.shape != shape and coefficient.shape != (1, shape[1]):
+            raise ValueError(f"a term's matrix is {coefficient.shape}, needed {shape}.")
+        return np.repeat(at, shape[1]), np.tile(index, shape[0]), np.broadcast_to(coefficient, shape).ravel()
+    return at, np.broadcast_to(index, at.shape), np.broadcast_to(coefficient, at.shape)
+
+
+def _scaled(rows: Rows, factor: float) -> list[Any]:
+    return [(t[0], factor * np.asarray(t[1])) if isinstance(t, tuple) else factor * np.asarray(t) for t in rows]
+
+
+def _joined(parts: list[tuple[Index, Index, Array]]) -> tuple[Index, Index, Array]:
+    if not parts:
+        return np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0)
+    row, col, value = zip(*parts, strict=True)
+    return np.concatenate(row), np.concatenate(col), np.concatenate(value)
