@@ -1,0 +1,333 @@
+"""Named clients and their rows.
+
+A `Federation` is what a problem is solved over: client i owns X_i (m_i, d) and y_i (m_i,). Clients keep the order of
+their first appearance, and random choices are drawn from streams keyed by the client's name, so that adding a client
+changes nobody else's rows or numbers. Rows never move between clients; `blocks` only lays them out for batched steps.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Array, Block
+from quorate.data import rows as check
+
+if TYPE_CHECKING:
+    from quorate.data.schema import Recipe, Schema
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Federation:
+    """Clients, each with its own rows and targets.
+
+    Parameters
+    ----------
+    clients : distinct names, in the order of their first appearance
+    X : one (m_i, d) array per client; dense float64 in C order, or sparse (kept as CSR); no copy if right already
+    y : one (m_i,) array of targets per client: numbers, text or booleans
+    classes : the sorted classes; default: those seen at any client when the targets are not floats, else None
+    feature_names : d distinct names; default x0, x1, ...
+    sample_weight : one (m_i,) array of weights >= 0 per client, normalised inside each client by `Block.share`
+    columns : further per-row columns, ``{name: one (m_i,) array per client}``, such as a sensitive attribute
+    schema : how the features were made from a table, for predictions on new tables
+
+    Raises
+    ------
+    ValueError : duplicate names, a client without rows, unequal numbers of features or rows, values that are not finite
+        (naming client, rows and columns), targets of different types, targets outside the declared classes
+    """
+
+    clients: tuple[str, ...]
+    X: tuple[Any, ...]
+    y: tuple[NDArray[Any], ...]
+    _: KW_ONLY
+    classes: NDArray[Any] | None = None
+    feature_names: tuple[str, ...] = None  # type: ignore[assignment]  # always a tuple once constructed
+    sample_weight: tuple[Array, ...] | None = None
+    columns: Mapping[str, tuple[NDArray[Any], ...]] | None = None
+    schema: Schema | None = None
+
+    def __post_init__(self) -> None:
+        clients = tuple(str(name) for name in self.clients)
+        check.one_per_client(clients, X=self.X, y=self.y)
+        names = None if self.feature_names is None else tuple(str(name) for name in self.feature_names)
+        X = tuple(check.features(x, name, names) for x, name in zip(self.X, clients, strict=True))
+        names = check.widths(X, clients, names)
+        y = check.same_type([check.targets(t, name) for t, name in zip(self.y, clients, strict=True)], clients)
+        for name, x, t in zip(clients, X, y, strict=True):
+            check.rows(name, x, t, names)
+        lengths = [len(t) for t in y]
+        weights = None if self.sample_weight is None else check.weights(self.sample_weight, clients, lengths)
+        columns = {
+            key: check.per_row(key, [np.asarray(part) for part in parts], clients, lengths)
+            for key, parts in (self.columns or {}).items()
+        }
+        changes = {"clients": clients, "X": X, "y": y, "feature_names": names, "sample_weight": weights}
+        changes |= {"columns": columns, "classes": check.classes(y, self.classes, clients)}
+        for key, value in changes.items():
+            object.__setattr__(self, key, value)
+
+    def _with(self, **changes: Any) -> Federation:
+        """A copy with fields that are known to be right."""
+        other = copy.copy(self)
+        for key, value in changes.items():
+            object.__setattr__(other, key, value)
+        return other
+
+    # ---------------------------------------------------------------- constructors
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: Any,
+        y: Any,
+        groups: Any,
+        *,
+        sample_weight: Any = None,
+        classes: Any = None,
+        feature_names: Sequence[str] | None = None,
+        columns: Mapping[str, Any] | None = None,
+        schema: Schema | None = None,
+    ) -> Federation:
+        """Rows of all clients in one table, ``groups`` saying whose each row is; X is copied at most once.
+
+        X : (n, d) numpy array, scipy.sparse matrix (kept sparse), or pandas, polars or Arrow table of numbers ·
+        y : (n,) targets · groups : (n,) hashables, whose text is the client's name · sample_weight : (n,) weights
+        >= 0 · columns : further columns, ``{name: (n,) array}`` · the others as in `Federation`.
+        """
+        if not (hasattr(X, "tocsr") or isinstance(X, np.ndarray | list | tuple)):
+            from quorate.data.tables import matrix_of
+
+            X, feature_names = matrix_of(X, feature_names)
+        table: Any = X.tocsr() if hasattr(X, "tocsr") else np.asarray(X)  # type: ignore[union-attr]
+        if table.ndim != 2:
+            raise ValueError(f"X must be a table of rows and features, got {table.ndim} dimension(s).")
+        names, picks = check.grouped(groups, table.shape[0])
+
+        def parts(column: Any, what: str) -> tuple[NDArray[Any], ...]:
+            column = np.asarray(column)
+            if column.shape != (table.shape[0],):
+                raise ValueError(f"{what} must have shape ({table.shape[0]},) like the rows of X, got {column.shape}.")
+            return tuple(column[pick] for pick in picks)
+
+        return cls(
+            names,
+            tuple(table[pick] for pick in picks),
+            parts(y, "y"),
+            classes=classes,
+            feature_names=None if feature_names is None else tuple(feature_names),  # type: ignore[arg-type]
+            sample_weight=None if sample_weight is None else parts(sample_weight, "sample_weight"),
+            columns={key: parts(column, f"columns[{key!r}]") for key, column in (columns or {}).items()},
+            schema=schema,
+        )
+
+    @classmethod
+    def from_tables(
+        cls,
+        tables: Mapping[str, Mapping[str, NDArray[Any]]],
+        target: str,
+        *,
+        features: Sequence[str] | None = None,
+        sample_weight: str | None = None,
+        columns: Sequence[str] = (),
+        classes: Any = None,
+        schema: Schema | Recipe | None = None,
+    ) -> Federation:
+        """One table ``{column: (m_i,) array}`` per client name, as `quorate.data.tables` reads them.
+
+        ``target``, ``sample_weight`` and ``columns`` name columns; ``features`` defaults to all the others. Columns of
+        text, and missing values, need a ``schema``: a fitted `Schema`, or a `Recipe` to fit one over the clients.
+        """
+        from quorate.data.tables import federation_parts
+
+        return cls(**federation_parts(tables, target, features, sample_weight, tuple(columns), classes, schema))
+
+    @classmethod
+    def from_frame(cls, df: Any, client: str, target: str, **options: Any) -> Federation:
+        """A pandas, polars or Arrow table with a column ``client``; options as in `from_tables`."""
+        from quorate.data.tables import by_client, table_of
+
+        return cls.from_tables(by_client(table_of(df), client), target, **options)
+
+    @classmethod
+    def from_files(cls, files: Any, target: str, client: str | None = None, **options: Any) -> Federation:
+        """CSV or Parquet files: one per client (named by its stem), or with a column ``client``.
+
+        ``files`` is a path, a pattern such as "sites/*.csv" (sorted by name), or a list of them; options as in
+        `from_tables`.
+        """
+        from quorate.data.tables import read_clients
+
+        return cls.from_tables(read_clients(files, client), target, **options)
+
+    # ---------------------------------------------------------------- what it is
+
+    @property
+    def n_clients(self) -> int:
+        """N."""
+        return len(self.clients)
+
+    @property
+    def n_features(self) -> int:
+        """The number d of features."""
+        return int(self.X[0].shape[1])
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """(N,) rows of each client."""
+        return np.array([len(t) for t in self.y], dtype=np.intp)
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}: {len(t)}" for name, t in zip(self.clients[:6], self.y[:6], strict=True))
+        more = ", ..." if self.n_clients > 6 else ""
+        kind = "real targets" if self.classes is None else f"{len(self.classes)} classes"
+        return (
+            f"Federation({self.n_clients} clients, {self.sizes.sum()} rows, {self.n_features} features, {kind}; "
+            f"rows by client: {shown}{more})"
+        )
+
+    def position(self, client: str) -> int:
+        """The position of a client, by name."""
+        if client not in self.clients:
+            raise ValueError(f"there is no client {client!r}{check.closest(client, self.clients)}")
+        return self.clients.index(client)
+
+    def rows(self, i: int) -> tuple[Any, NDArray[Any]]:
+        """(X_i, y_i)."""
+        return self.X[i], self.y[i]
+
+    def share(self, i: int) -> Array:
+        """(m_i,) weight of each row of client i in its mean; sums to one."""
+        if self.sample_weight is None:
+            return np.full(len(self.y[i]), 1.0 / len(self.y[i]))
+        return self.sample_weight[i] / self.sample_weight[i].sum()
+
+    def digests(self) -> tuple[str, ...]:
+        """One hexadecimal digest per client, of its rows, targets and row weights: equal data, equal digest."""
+        return tuple(check.digest(x, t, self.share(i)) for i, (x, t) in enumerate(zip(self.X, self.y, strict=True)))
+
+    # ---------------------------------------------------------------- layout for batched steps
+
+    def block(self, i: int) -> Block:
+        """Client i alone: (1, m_i, d), unpadded, its rows not copied (CSR where they are sparse)."""
+        x, columns = self.X[i], {key: parts[i][None] for key, parts in (self.columns or {}).items()}
+        rows = x[None] if isinstance(x, np.ndarray) else x
+        return Block(rows, self._coded(i)[None], self.share(i)[None], np.array([i]), (self.clients[i],), columns)
+
+    def blocks(self, size: int = 64) -> list[Block]:
+        """Clients sorted by size, ``size`` at a time, padded to the longest of each block; sparse ones alone."""
+        if size < 1:
+            raise ValueError(f"size must be >= 1, got {size}: it is the number of clients in a block.")
+        order = np.argsort(self.sizes, kind="stable")
+        dense = [i for i in order if isinstance(self.X[i], np.ndarray)]
+        groups = [dense[k : k + size] for k in range(0, len(dense), size)]
+        groups += [[i] for i in order if not isinstance(self.X[i], np.ndarray)]
+        return [self.block(int(group[0])) if len(group) == 1 else self._padded(group) for group in groups]
+
+    def _padded(self, index: list[Any]) -> Block:
+        longest = max(len(self.y[i]) for i in index)
+        X = np.zeros((len(index), longest, self.n_features))
+        y, share = np.zeros((2, len(index), longest))
+        extra = self.columns or {}
+        columns = {key: np.zeros((len(index), longest), np.result_type(*parts)) for key, parts in extra.items()}
+        for k, i in enumerate(index):
+            m = len(self.y[i])
+            X[k, :m], y[k, :m], share[k, :m] = self.X[i], self._coded(i), self.share(i)
+            y[k, m:] = y[k, 0]  # a target that is valid for every loss; its share is 0
+            for key, column in columns.items():
+                column[k, :m] = extra[key][i]
+        return Block(X, y, share, np.array(index), tuple(self.clients[i] for i in index), columns)
+
+    def _coded(self, i: int) -> Array:
+        if self.y[i].dtype.kind == "U":
+            raise ValueError(
+                f"the targets are text ({', '.join(map(repr, self.classes.tolist()[:4]))}) and no numbers yet: "  # type: ignore[union-attr]
+                "problem.at(federation) codes them as the loss needs; by hand, use federation.withcheck.targets(...)."
+            )
+        return self.y[i].astype(np.float64, copy=False)
+
+    # ---------------------------------------------------------------- new federations
+
+    def with_targets(self, targets: Sequence[Any], classes: Any = "keep") -> Federation:
+        """The same rows with other targets, one (m_i,) array per client; ``classes`` stay those of the labels."""
+        check.one_per_client(self.clients, targets=targets)
+        y = tuple(check.targets(t, name) for t, name in zip(targets, self.clients, strict=True))
+        check.per_row("targets", y, self.clients, [len(t) for t in self.y])
+        y = check.same_type(y, self.clients)
+        keep = isinstance(classes, str)
+        return self._with(y=y, classes=self.classes if keep else check.classes(y, classes, self.clients))
+
+    def with_features(self, X: Sequence[Any]) -> Federation:
+        """The same clients and targets with other features, one (m_i, d) array per client."""
+        check.one_per_client(self.clients, X=X)
+        rows = tuple(check.features(x, name, self.feature_names) for x, name in zip(X, self.clients, strict=True))
+        check.widths(rows, self.clients, self.feature_names)
+        for name, x, t in zip(self.clients, rows, self.y, strict=True):
+            check.rows(name, x, t, self.feature_names)
+        return self._with(X=rows)
+
+    def restrict(self, names: Iterable[str]) -> Federation:
+        """The named clients only, in the order they have here."""
+        wanted = {self.position(name) for name in ([names] if isinstance(names, str) else names)}
+        return self._pick([(i, slice(None)) for i in sorted(wanted)])
+
+    def split(self, test: float = 0.4, seed: int = 0) -> tuple[Federation, Federation]:
+        """(train, test): a share ``test`` of every client's rows is held out, class by class where there are classes.
+
+        A client with two rows or more has at least one on either side; one with a single row is in train only.
+        """
+        by_class = self.classes is not None
+        held = [check.held_out(*own, test, seed, by_class) for own in zip(self.clients, self.y, strict=True)]
+        if not any(part.any() for part in held):
+            raise ValueError("no client has two rows or more, so nothing can be held out within a client.")
+        train = self._pick([(i, np.flatnonzero(~part)) for i, part in enumerate(held)])
+        return train, self._pick([(i, np.flatnonzero(part)) for i, part in enumerate(held) if part.any()])
+
+    def _pick(self, picks: Sequence[tuple[int, Any]]) -> Federation:
+        if not picks:
+            raise ValueError("a federation needs at least one client, got none.")
+
+        def part(values: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(values[i][rows] for i, rows in picks)
+
+        return self._with(
+            clients=tuple(self.clients[i] for i, _ in picks),
+            X=part(self.X),
+            y=part(self.y),
+            sample_weight=None if self.sample_weight is None else part(self.sample_weight),
+            columns={key: part(parts) for key, parts in (self.columns or {}).items()},
+        )
+
+    def pooled(self, prior: Any = None) -> Federation:
+        """All rows as the one client "pooled".
+
+        ``prior``: None weighs all rows alike (or by their sample weights); weights over the clients (array in the order
+        of ``clients``, mapping by name, "uniform" or "size") give row j of client i the weight q_i share_ij.
+        """
+        if prior is not None:
+            q = check.prior(prior, self.clients, self.sizes)
+            weights = [q_i * self.share(i) for i, q_i in enumerate(q)]
+        else:
+            weights = self.sample_weight
+        if all(isinstance(x, np.ndarray) for x in self.X):
+            X = self.X[0] if self.n_clients == 1 else np.concatenate(self.X)  # type: ignore[arg-type]
+        else:
+            from scipy.sparse import csr_array, vstack
+
+            X = csr_array(vstack([csr_array(x) for x in self.X]))
+        return self._with(
+            clients=("pooled",),
+            X=(X,),
+            y=(np.concatenate(self.y),),
+            sample_weight=None if weights is None else (np.concatenate(weights),),
+            columns={key: (np.concatenate(parts),) for key, parts in (self.columns or {}).items()},
+        )

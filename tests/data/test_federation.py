@@ -1,0 +1,245 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quorate.data.federation import Federation
+
+LAWS = settings(deadline=None, derandomize=True, max_examples=40)
+
+
+def example(n=40, d=3, clients=4, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(n, d)), rng.integers(0, 2, n)
+    groups = np.r_[np.arange(clients), rng.integers(0, clients, n - clients)]
+    return X, y, groups, Federation.from_arrays(X, y, groups, **options)
+
+
+def test_clients_keep_the_order_of_first_appearance_and_rows_their_order():
+    X = np.arange(10.0).reshape(5, 2)
+    fed = Federation.from_arrays(X, [1, 0, 1, 1, 0], ["b", "a", "b", "c", "a"])
+    assert fed.clients == ("b", "a", "c")
+    assert fed.sizes.tolist() == [2, 2, 1]
+    assert fed.X[0].tolist() == [[0, 1], [4, 5]]
+    assert fed.y[1].tolist() == [0, 0]
+    assert fed.classes.tolist() == [0, 1]
+    assert (fed.n_clients, fed.n_features, len(fed)) == (3, 2, 3)
+    assert "b: 2, a: 2, c: 1" in repr(fed)
+
+
+@pytest.mark.parametrize("groups", [[("x", 1), ("x", 2), ("x", 1)], [1, 2, 1], np.array([True, False, True])])
+def test_groups_are_any_hashables(groups):
+    fed = Federation.from_arrays(np.eye(3), [0.5, 1.5, 2.5], groups)
+    assert fed.clients == tuple(str(g) for g in list(groups)[:2])
+    assert fed.y[0].tolist() == [0.5, 2.5]
+    assert fed.classes is None
+
+
+def test_right_arrays_are_not_copied():
+    X, y, _, _ = example()
+    fed = Federation.from_arrays(X, y, np.repeat(np.arange(4), 10))
+    assert np.shares_memory(fed.X[2], X)
+    assert np.shares_memory(fed.block(2).X, X)
+    assert fed.block(2).X.shape == (1, 10, 3)
+    assert fed.pooled().n_clients == 1
+
+
+@LAWS
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.integers(1, 4), st.booleans(), st.integers(0, 5))
+def test_blocks_hold_every_row_once_with_its_share(sizes, size, weighted, seed):
+    rng = np.random.default_rng(seed)
+    n = sum(sizes)
+    X, y = rng.normal(size=(n, 2)), rng.normal(size=n)
+    weights = rng.random(n) + 0.1 if weighted else None
+    fed = Federation.from_arrays(
+        X, y, np.repeat(np.arange(len(sizes)), sizes), sample_weight=weights, columns={"row": np.arange(n)}
+    )
+    blocks = fed.blocks(size)
+    assert sorted(i for block in blocks for i in block.index) == list(range(len(sizes)))
+    assert [block.y.shape[1] for block in blocks] == sorted(block.y.shape[1] for block in blocks)
+    for block in blocks:
+        assert block.y.shape[0] <= size
+        for k, i in enumerate(block.index):
+            m = sizes[i]
+            own = fed.block(int(i))
+            assert block.names[k] == fed.clients[i] == own.names[0]
+            for field in ("X", "y", "share"):
+                np.testing.assert_array_equal(getattr(block, field)[k, :m], getattr(own, field)[0])
+            np.testing.assert_array_equal(block.columns["row"][k, :m], own.columns["row"][0])
+            assert not block.share[k, m:].any()
+            assert not block.X[k, m:].any()
+            assert abs(block.share[k].sum() - 1) <= 1e-15 * 9  # a sum of at most nine rounded terms
+            assert set(block.y[k]) <= set(own.y[0])
+
+
+def test_shares_are_normalised_weights():
+    fed = Federation.from_arrays(np.eye(3), [0, 1, 1], [0, 0, 1], sample_weight=[1, 3, 5])
+    assert fed.share(0).tolist() == [0.25, 0.75]
+    assert fed.share(1).tolist() == [1.0]
+
+
+@LAWS
+@given(st.integers(2, 40), st.floats(0.01, 0.99), st.integers(0, 3), st.integers(1, 4))
+def test_split_keeps_both_sides_and_the_classes_in_proportion(n, test, seed, n_classes):
+    y = np.random.default_rng(n).integers(0, n_classes, n)
+    X = np.arange(n, dtype=float)[:, None]
+    train, held = Federation.from_arrays(X, y, ["a"] * n).split(test, seed)
+    assert sorted([*train.X[0][:, 0], *held.X[0][:, 0]]) == X[:, 0].tolist()
+    assert len(held.y[0]) == min(max(round(test * n), 1), n - 1)
+    share = len(held.y[0]) / n
+    for label in range(n_classes):
+        assert abs((held.y[0] == label).sum() - share * (y == label).sum()) <= 1 + 1e-9
+
+
+def test_split_depends_on_the_own_name_only():
+    X, y, groups, fed = example()
+    more = Federation.from_arrays(np.r_[np.ones((5, 3)), X], np.r_[np.ones(5, int), y], ["new"] * 5 + groups.tolist())
+    for own, other in zip(fed.split(0.3, 7), more.split(0.3, 7), strict=True):
+        for i in range(4):
+            np.testing.assert_array_equal(own.X[i], other.X[i + 1])
+    assert any((a != b).any() for a, b in zip(fed.split(0.3, 7)[1].X, fed.split(0.3, 8)[1].X, strict=True))
+
+
+def test_a_client_with_one_row_is_in_train_only():
+    train, held = Federation.from_arrays(np.eye(4), [0, 1, 0, 1], ["a", "b", "b", "b"]).split()
+    assert (train.clients, held.clients) == (("a", "b"), ("b",))
+    with pytest.raises(ValueError, match="nothing can be held out"):
+        train.restrict(["a"]).split()
+    with pytest.raises(ValueError, match=r"test must lie in \(0, 1\), got 1"):
+        train.split(1)
+
+
+def test_sparse_rows_stay_sparse():
+    dense = np.array([[0, 1.0, 0], [2, 0, 0], [0, 0, 3], [4, 5, 0]])
+    fed = Federation.from_arrays(sp.coo_array(dense), [0, 1, 0, 1], [0, 1, 0, 1])
+    assert all(sp.issparse(x) and x.format == "csr" for x in fed.X)
+    blocks = fed.blocks()
+    assert [block.index.tolist() for block in blocks] == [[0], [1]]
+    w, s = np.array([1.0, -2.0, 0.5]), np.array([[0.25, 0.75]])
+    np.testing.assert_array_equal(blocks[0].forward(w), (dense[[0, 2]] @ w)[None])
+    np.testing.assert_array_equal(blocks[1].backward(s), (dense[[1, 3]].T @ s[0])[None])
+    np.testing.assert_array_equal(fed.pooled().X[0].toarray(), dense[[0, 2, 1, 3]])
+    train, held = fed.split(0.5)
+    assert train.sizes.tolist() == held.sizes.tolist() == [1, 1]
+
+
+def test_a_sparse_matrix_of_the_caller_is_not_changed():
+    twice = sp.csr_array((np.ones(2), np.array([1, 1]), np.array([0, 2])), shape=(1, 2))
+    fed = Federation(("a",), (twice,), ([1.0],))
+    assert fed.X[0].toarray().tolist() == [[0, 2]]
+    assert twice.nnz == 2
+
+
+def test_pooled_with_a_prior_weighs_clients():
+    _, _, _, fed = example(clients=3, sample_weight=np.linspace(1, 2, 40))
+    q = dict(zip(fed.clients, (0.2, 0.3, 0.5), strict=True))
+    pooled = fed.pooled(q)
+    losses = [x.sum(1) for x in fed.X]
+    by_client = sum(q[name] * (fed.share(i) @ losses[i]) for i, name in enumerate(fed.clients))
+    assert pooled.clients == ("pooled",)
+    np.testing.assert_allclose(pooled.share(0) @ np.concatenate(losses), by_client, rtol=1e-12)
+    plain = fed.pooled()
+    np.testing.assert_allclose(
+        plain.share(0) @ np.concatenate(losses),
+        np.average(np.concatenate(losses), weights=np.concatenate(fed.sample_weight)),
+        rtol=1e-12,
+    )
+    with pytest.raises(ValueError, match="sum to 1"):
+        fed.pooled([0.5, 0.2, 0.2])
+    with pytest.raises(ValueError, match="wrong or missing"):
+        fed.pooled({"0": 1.0})
+
+
+def test_text_targets_are_coded_before_use():
+    fed = Federation.from_arrays(np.eye(3), ["sick", "well", "sick"], [0, 0, 1])
+    assert fed.classes.tolist() == ["sick", "well"]
+    with pytest.raises(ValueError, match=r"problem.at\(federation\)"):
+        fed.blocks()
+    coded = fed.with_targets([np.where(y == "well", 1.0, -1.0) for y in fed.y])
+    assert coded.blocks()[0].y.dtype == np.float64
+    assert coded.X[0] is fed.X[0]
+    assert coded.classes is fed.classes
+    with pytest.raises(ValueError, match="client '0': targets must have one entry for each of its 2 rows"):
+        fed.with_targets([[1.0], [1.0]])
+
+
+def test_restrict_keeps_the_order_and_names_what_is_unknown():
+    *_, fed = example()
+    assert fed.restrict(["2", "0"]).clients == ("0", "2")
+    assert fed.restrict(["3"]).classes.tolist() == [0, 1]
+    with pytest.raises(ValueError, match="no client '5'"):
+        fed.restrict(["5"])
+
+
+def test_digests_follow_every_number_and_nothing_else():
+    X, y, groups, fed = example(clients=2)
+    assert fed.digests() == Federation.from_arrays(X.astype(">f8"), y, groups).digests()
+    assert len(set(fed.digests())) == 2
+    other = X.copy()
+    other[0, 0] = np.nextafter(other[0, 0], 9)
+    changed = Federation.from_arrays(other, y, groups).digests()
+    assert changed[0] != fed.digests()[0]
+    assert changed[1] == fed.digests()[1]
+    assert Federation.from_arrays(X, 1 - y, groups).digests()[1] != fed.digests()[1]
+    assert Federation.from_arrays(X, y, groups, sample_weight=np.linspace(1, 2, 40)).digests()[1] != fed.digests()[1]
+    assert Federation.from_arrays(sp.csr_array(X), y, groups).digests()[1] != fed.digests()[1]
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "groups", "text"),
+    [
+        ([[1.0], [np.nan]], [0, 1], ["a", "b"], r"client 'b': X has 1 values .* row 0 .* column 'x0'"),
+        ([[1.0], [np.inf]], [0, 1], ["a", "a"], r"client 'a'.* row 1"),
+        ([[1.0], [2.0]], [0.0, np.nan], ["a", "b"], "client 'b': y is missing or infinite in row 0"),
+        ([[1.0], [2.0]], np.array([None, "x"]), ["a", "b"], "client 'a': y is missing in row 0"),
+        ([[1.0], [2.0]], np.array([1, "x"], object), ["a", "a"], "mixes 1 texts"),
+        ([[1.0], [2.0]], [0, 1], ["a", None], "groups has 1 missing entries, at row 1"),
+        ([[1.0], [2.0]], [0, 1], ["a"], "groups must have one entry for each of the 2 rows"),
+        ([[1.0], [2.0]], [0, 1], np.array(["1", 1], object), "distinct, got '1'"),
+        ([["a"], ["b"]], [0, 1], ["a", "b"], "X must hold numbers"),
+        ([1.0, 2.0], [0, 1], ["a", "b"], "rows and features"),
+        ([[1.0], [2.0]], [0, 1, 1], ["a", "b"], r"y must have shape \(2,\)"),
+        ([[1.0], [2.0]], [1j, 1], ["a", "b"], "numbers, booleans or text"),
+        (np.zeros((0, 1)), [], [], "no rows"),
+    ],
+)
+def test_bad_arrays_are_refused(X, y, groups, text):
+    with pytest.raises(ValueError, match=text):
+        Federation.from_arrays(X, y, groups)
+
+
+def test_bad_clients_are_refused():
+    a, b = np.ones((2, 2)), np.ones((1, 3))
+    with pytest.raises(ValueError, match="client 'b' has 3 features, but client 'a' has 2"):
+        Federation(("a", "b"), (a, b), ([0, 1], [1]))
+    with pytest.raises(ValueError, match="client 'b' has no rows"):
+        Federation(("a", "b"), (a, a[:0]), ([0, 1], np.zeros(0, int)))
+    with pytest.raises(ValueError, match="X has 2 rows but y has 1"):
+        Federation(("a",), (a,), ([0],))
+    with pytest.raises(ValueError, match=r"text at client 'b'|integers at client 'a'"):
+        Federation(("a", "b"), (a, a), ([0, 1], ["x", "y"]))
+    with pytest.raises(ValueError, match="target 2, which is none of the classes 0, 1"):
+        Federation(("a",), (a,), ([0, 2],), classes=[0, 1])
+    with pytest.raises(ValueError, match="sample_weight must be finite"):
+        Federation(("a",), (a,), ([0, 1],), sample_weight=([0.0, 0.0],))
+    with pytest.raises(ValueError, match="feature_names must be 2 distinct"):
+        Federation(("a",), (a,), ([0, 1],), feature_names=("u", "u"))
+    with pytest.raises(ValueError, match="at least one client"):
+        Federation((), (), ())
+    with pytest.raises(ValueError, match=r"client 'a'.*row 1 .*column 'x1'"):
+        Federation(("a",), (sp.csr_array([[0, 0], [0, np.nan]]),), ([0, 1],))
+
+
+def test_one_class_clients_and_declared_classes_are_legal():
+    fed = Federation(("a", "b"), (np.ones((1, 1)),) * 2, ([0.0], [0.0]), classes=[1, 0])
+    assert fed.classes.tolist() == [0, 1]
+
+
+def test_inputs_are_not_changed():
+    X, y, groups, _ = example()
+    before = X.copy(), y.copy(), groups.copy()
+    fed = Federation.from_arrays(X, y, groups)
+    fed.blocks(), fed.split(), fed.pooled("uniform"), fed.digests()
+    for now, then in zip((X, y, groups), before, strict=True):
+        np.testing.assert_array_equal(now, then)
