@@ -1,1 +1,1 @@
-"""Small problems solved many at once; nothing here knows what a client is."""
+"""Small problems that many algorithms share: proxes, projections, root finding, conic programs; no problem is known."""

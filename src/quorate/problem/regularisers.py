@@ -1,0 +1,274 @@
+"""Regularisers h of the model, with what algorithms and proofs need of them.
+
+    prox_{t h}(v) = argmin_w  t h(w) + ||w - v||^2 / 2           h*(v) = sup_w  v'w - h(w)
+
+``weak_convexity``: the smallest r with h + r ||.||^2 / 2 convex (0: h is convex); ``strong_convexity``: the largest r
+with h - r ||.||^2 / 2 convex. MCP (Zhang 2010) and SCAD (Fan and Li 2001) are not convex; they have no conjugate here.
+A free intercept is the caller's affair: none of these knows which entry it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.solvers.projections import soft_threshold
+
+
+@runtime_checkable
+class Regulariser(Protocol):
+    """h of a flat vector w (d,)."""
+
+    @property
+    def weak_convexity(self) -> float:
+        """0 where h is convex."""
+        ...
+
+    @property
+    def strong_convexity(self) -> float:
+        """0 where h is not strongly convex."""
+        ...
+
+    def value(self, w: Array) -> float:
+        """h(w); inf outside the domain."""
+        ...
+
+    def prox(self, v: Array, step: float | Array) -> Array:
+        """A global minimiser of step h(w) + ||w - v||^2 / 2, step > 0 (a number or one per entry); entrywise."""
+        ...
+
+    def domain_radius(self, level: float, size: int) -> float:
+        """A number that ||w||_2 cannot exceed when h(w) <= level and w has ``size`` entries; inf if there is none."""
+        ...
+
+
+@runtime_checkable
+class SupportsConjugate(Regulariser, Protocol):
+    """A convex regulariser whose conjugate is known."""
+
+    def conjugate(self, v: Array) -> float:
+        """h*(v) = sup_w v'w - h(w); inf outside its domain (no tolerance: scale v into it first)."""
+        ...
+
+
+def _at_least(name: str, value: float, least: float, remedy: str, strict: bool = False) -> None:
+    if not ((least < value if strict else least <= value) and value < math.inf):
+        raise ValueError(f"{name} must be a number {'>' if strict else '>='} {least:g}, got {value}. {remedy}")
+
+
+@dataclass(frozen=True)
+class Zero:
+    """h = 0."""
+
+    weak_convexity: ClassVar[float] = 0.0
+    strong_convexity: ClassVar[float] = 0.0
+
+    def value(self, w: Array) -> float:
+        return 0.0
+
+    def prox(self, v: Array, step: float | Array) -> Array:
+        return v.copy()
+
+    def conjugate(self, v: Array) -> float:
+        return math.inf if v.any() else 0.0
+
+    def domain_radius(self, level: float, size: int) -> float:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class L1:
+    """strength ||w||_1, strength >= 0."""
+
+    strength: float
+    weak_convexity: ClassVar[float] = 0.0
+    strong_convexity: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        _at_least("strength", self.strength, 0, "For no regulariser use Zero().")
+
+    def value(self, w: Array) -> float:
+        return self.strength * float(np.abs(w).sum())
+
+    def prox(self, v: Array, step: float | Array) -> Array:
+        return soft_threshold(v, step * self.strength)
+
+    def conjugate(self, v: Array) -> float:
+        return 0.0 if np.abs(v).max(initial=0.0) <= self.strength else math.inf
+
+    def domain_radius(self, level: float, size: int) -> float:
+        return max(level, 0.0) / self.strength if self.strength > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class L2:
+    """strength / 2 ||w||_2^2, strength >= 0."""
+
+    strength: float
+    weak_convexity: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        _at_least("strength", self.strength, 0, "For no regulariser use Zero().")
+
+    @property
+    def strong_convexity(self) -> float:
+        return self.strength
+
+    def value(self, w: Array) -> float:
+        return self.strength / 2 * float(w @ w)
+
+    def prox(self, v: Array, step: float | Array) -> Array:
+        return v / (1 + step * self.strength)
+
+    def conjugate(self, v: Array) -> float:
+        return float(v @ v) / (2 * self.strength) if self.strength > 0 else Zero().conjugate(v)
+
+    def domain_radius(self, level: float, size: int) -> float:
+        return math.sqrt(2 * max(level, 0.0) / self.strength) if self.strength > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class ElasticNet:
+    """l1 ||w||_1 + l2 / 2 ||w||_2^2, l1 >= 0, l2 >= 0."""
+
+    l1: float
+    l2: float
+    weak_convexity: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        _at_least("l1", self.l1, 0, "For the ridge alone use L2(strength).")
+        _at_least("l2", self.l2, 0, "For the lasso alone use L1(strength).")
+
+    @property
+    def strong_convexity(self) -> float:
+        return self.l2
+
+    def value(self, w: Array) -> float:
+        return self.l1 * float(np.abs(w).sum()) + self.l2 / 2 * float(w @ w)
+
+    def prox(self, v: Array, step: float | Array) -> Array:
+        return soft_threshold(v, step * self.l1) / (1 + step * self.l2)
+
+    def conjugate(self, v: Array) -> float:
+        if self.l2 == 0:
+            return L1(self.l1).conjugate(v)
+        return float((np.maximum(np.abs(v) - self.l1, 0.0) ** 2).sum()) / (2 * self.l2)
+
+    def domain_radius(self, level: float, size: int) -> float:
+        level = max(level, 0.0)  # l1 r + l2 r^2 / 2 <= level
+        root = self.l1 + math.sqrt(self.l1**2 + 2 * self.l2 * level)
+        return 2 * level / root if root > 0 and (self.l1 > 0 or self.l2 > 0) else math.inf
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """0 where lower <= w <= upper, inf elsewhere; the bounds are numbers or (d,) and may be infinite."""
+
+    lower: Any
+    upper: Any
+    weak_convexity: ClassVar[float] = 0.0
+    strong_convexity: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        lower, upper = np.asarray(self.lower, dtype=float), np.asarray(self.upper, dtype=float)
+        if not (lower <= upper).all() or (lower == math.inf).any() or (upper == -math.inf).any():
+            raise ValueError(
+                f"bounds need lower <= upper with a number between, got lower={self.lower}, upper={self.upper}. "
+                "For no bound use -inf or inf."
+            )
+
+    def value(self, w: Array) -> float:
+        return 0.0 if ((w >= self.lower) & (w <= self.upper)).all() else math.inf
+
+    def prox(self, v: Array, step: float | Array) -> Array:
+        return np.clip(v, self.lower, self.upper)
+
+    def conjugate(self, v: Array) -> float:
+        bound = np.where(v > 0, self.upper, self.lower)
+        return float(np.multiply(v, bound, out=np.zeros_like(v, dtype=float), where=v != 0).sum())
+
+    def domain_radius(self, level: float, size: int) -> float:
+        if level < 0:
+            return 0.0
+        return float(np.linalg.norm(np.broadcast_to(np.maximum(np.abs(self.lower), np.abs(self.upper)), size)))
+
+
+@dataclass(frozen=True)
+class MCP:
+    """Minimax concave: strength |w| - w^2 / (2 gamma) up to |w| = gamma strength, constant beyond; gamma > 0."""
+
+    strength: float
+    gamma: float = 3.0
+    strong_convexity: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        _at_least("strength", self.strength, 0, "For no regulariser use Zero().")
+        _at_least("gamma", self.gamma, 0, "For gamma = inf use L1(strength).", strict=True)
+
+    @property
+    def weak_convexity(self) -> float:
+        return 1 / self.gamma if self.strength > 0 else 0.0
+
+    def value(self, w: Array) -> float:
+        return float(self._entries(w).sum())
+
+    def _entries(self, w: Array) -> Array:
+        size = np.minimum(np.abs(w), self.gamma * self.strength)
+        return self.strength * size - size * size / (2 * self.gamma)
+
+    def prox(self, v: Array, step: float | Array) -> Array:
+        size, end = np.abs(v), self.gamma * self.strength
+        with np.errstate(divide="ignore", invalid="ignore"):
+            convex = np.where(size > end, size, np.maximum(size - step * self.strength, 0.0) / (1 - step / self.gamma))
+        concave = _better(self._entries, size, step, np.zeros_like(size), np.maximum(size, end))
+        return np.sign(v) * np.where(np.asarray(step) < self.gamma, convex, concave)
+
+    def domain_radius(self, level: float, size: int) -> float:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class SCAD:
+    """Smoothly clipped absolute deviation: slope strength up to |w| = strength, falling to 0 at a strength; a > 2."""
+
+    strength: float
+    a: float = 3.7
+    strong_convexity: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        _at_least("strength", self.strength, 0, "For no regulariser use Zero().")
+        _at_least("a", self.a, 2, "The usual value is 3.7; for a = inf use L1(strength).", strict=True)
+
+    @property
+    def weak_convexity(self) -> float:
+        return 1 / (self.a - 1) if self.strength > 0 else 0.0
+
+    def value(self, w: Array) -> float:
+        return float(self._entries(w).sum())
+
+    def _entries(self, w: Array) -> Array:
+        size = np.minimum(np.abs(w), self.a * self.strength)
+        over = np.maximum(size - self.strength, 0.0)
+        return self.strength * size - over * over / (2 * (self.a - 1))
+
+    def prox(self, v: Array, step: float | Array) -> Array:
+        size, end, bend = np.abs(v), self.a * self.strength, self.a - 1
+        soft = np.maximum(size - step * self.strength, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            middle = (bend * size - step * end) / (bend - step)
+        convex = np.where(size > end, size, np.where(soft > self.strength, middle, soft))
+        concave = _better(self._entries, size, step, np.minimum(soft, self.strength), np.maximum(size, end))
+        return np.sign(v) * np.where(np.asarray(step) < bend, convex, concave)
+
+    def domain_radius(self, level: float, size: int) -> float:
+        return math.inf
+
+
+def _better(h: Callable[[Array], Array], v: Array, step: float | Array, near: Array, far: Array) -> Array:
+    """The better of two candidates of step h(w) + (w - v)^2 / 2, entry by entry; ``near`` (the sparser) on ties."""
+    return np.where(step * h(near) + (near - v) ** 2 / 2 <= step * h(far) + (far - v) ** 2 / 2, near, far)

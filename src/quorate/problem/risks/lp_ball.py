@@ -1,0 +1,72 @@
+"""The worst weighting within an lp-ball round a prior.
+
+    R(z) = max { q'z : q >= 0, sum q = 1, ||q - prior||_p <= radius }
+
+Bai, Wong, Qiao, Ho, *Distributionally robust federated learning*, (3) with the dual (4); p is theirs (the norm on the
+weights), ``radius`` their theta. radius = 0 is ``Mean(prior)``, a radius >= 2 (any p) is ``Simplex()``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from quorate.arrays import Array
+from quorate.problem.risks.risk import Prior, Worst, prior_for, prox_by_moreau, resolve_prior, vector
+from quorate.solvers.projections import dual_exponent, largest_over_lp_ball, lp_norm, project_lp_ball
+
+
+@dataclass(frozen=True)
+class LpBall:
+    """Client weights within ``radius`` of a prior, in the lp-norm.
+
+    Parameters
+    ----------
+    radius : number >= 0, in units of the weights; 0 is the mean, large the maximum over clients
+    p : in [1, inf]. 1: half the radius is the mass that may move; inf: the most any single weight may change
+    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or a mapping by name
+
+    Raises
+    ------
+    ValueError
+        radius < 0 or not finite, p < 1; a prior that is no probability vector (by ``at`` or at the first use)
+    """
+
+    radius: float
+    p: float = 2.0
+    prior: Prior = "uniform"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.radius < math.inf:
+            raise ValueError(
+                f"radius must be a number >= 0, got {self.radius}. For the mean use 0, for all weightings Simplex()."
+            )
+        dual_exponent(self.p)
+
+    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> LpBall:
+        return replace(self, prior=resolve_prior(self.prior, sizes, names))
+
+    def value(self, losses: Array) -> float:
+        return self.worst(losses).value
+
+    def weights(self, losses: Array) -> Array:
+        return self.worst(losses).weights
+
+    def worst(self, losses: Array) -> Worst:
+        losses = vector(losses, None, "losses")
+        q, bound = largest_over_lp_ball(losses, prior_for(self.prior, len(losses)), self.radius, self.p)
+        value = float(q @ losses)
+        return Worst(value, q, max(bound, value))
+
+    def project(self, v: Array) -> Array:
+        v = vector(v, None, "v")
+        return project_lp_ball(v, prior_for(self.prior, len(v)), self.radius, self.p)
+
+    def prox(self, v: Array, step: float) -> Array:
+        return prox_by_moreau(self, v, step)
+
+    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
+        weights = vector(weights, None, "weights")
+        off = lp_norm(weights - prior_for(self.prior, len(weights)), self.p)
+        return bool(weights.min() >= -tol and abs(weights.sum() - 1) <= tol and off <= self.radius + tol)

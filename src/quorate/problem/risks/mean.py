@@ -1,0 +1,76 @@
+"""The weighted mean  R(z) = sum_i q_i z_i  (its set of weights is the single point q), and the plain sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.problem.risks.risk import Prior, Worst, prior_for, prox_by_moreau, resolve_prior, vector
+from quorate.solvers.projections import EPS
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean of the losses.
+
+    Parameters
+    ----------
+    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or a mapping by name
+    """
+
+    prior: Prior = "uniform"
+
+    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> Mean:
+        return replace(self, prior=resolve_prior(self.prior, sizes, names))
+
+    def value(self, losses: Array) -> float:
+        return self.worst(losses).value
+
+    def weights(self, losses: Array) -> Array:
+        return self.project(losses)
+
+    def worst(self, losses: Array) -> Worst:
+        q = self.project(losses)
+        losses = np.asarray(losses, dtype=float)
+        value = float(q @ losses)
+        return Worst(value, q, value + 32 * EPS * float(q @ np.abs(losses)))
+
+    def project(self, v: Array) -> Array:
+        return prior_for(self.prior, len(vector(v, None, "losses"))).copy()
+
+    def prox(self, v: Array, step: float) -> Array:
+        return prox_by_moreau(self, v, step)
+
+    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
+        return bool(np.abs(weights - self.project(weights)).max() <= tol)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The sum of the losses, for problems stated without 1/N; its only weights are ones."""
+
+    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> Sum:
+        return self
+
+    def value(self, losses: Array) -> float:
+        return self.worst(losses).value
+
+    def weights(self, losses: Array) -> Array:
+        return self.project(losses)
+
+    def worst(self, losses: Array) -> Worst:
+        losses = vector(losses, None, "losses")
+        value = float(losses.sum())
+        return Worst(value, np.ones_like(losses), value + 32 * EPS * float(np.abs(losses).sum()))
+
+    def project(self, v: Array) -> Array:
+        return np.ones_like(vector(v, None, "losses"))
+
+    def prox(self, v: Array, step: float) -> Array:
+        return prox_by_moreau(self, v, step)
+
+    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
+        return bool(np.abs(vector(weights, None, "weights") - 1.0).max() <= tol)

@@ -1,0 +1,308 @@
+"""Projections and linear maximisation over the simplex and lp-balls round a point c of it.
+
+    Q = {q >= 0, sum q = 1, ||q - c||_p <= r},      p in [1, inf], r >= 0
+
+    largest(z):     max_{q in Q} z'q  =  min over g and y >= z - g of   g + c'y + r ||y||_{p*}      (any g, y: a bound)
+    nearest(x):     argmin_{q in Q} ||q - x||
+
+Both are written in d = q - c. With multipliers g (of sum d = 0) and k >= 0 (of the ball), optimal d satisfy
+
+    e d_i + k sign(d_i) (|d_i| / r)^(p-1) = z_i - g,  or d_i = -c_i if that is larger;     e = 0 largest, e = 1 nearest
+
+so p = 1 and p = inf are a greedy fill or a clipping level, p = 2 is a point of the arc Proj_simplex(c + s z), and every
+other p is two nested scalar roots. ``total`` is the sum asked for. Nothing here mutates its arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array
+
+EPS = float(np.finfo(float).eps)
+
+
+def dual_exponent(p: float) -> float:
+    """p* with 1/p + 1/p* = 1, for p in [1, inf]."""
+    if not p >= 1:
+        raise ValueError(f"p must be in [1, inf], got {p}: below 1 it is no norm. Use 1, 2 or float('inf').")
+    return math.inf if p == 1 else 1.0 if math.isinf(p) else p / (p - 1)
+
+
+def lp_norm(v: Array, p: float) -> float:
+    """``||v||_p`` of a vector, without overflow or underflow."""
+    top = float(np.abs(v).max(initial=0.0))
+    if top == 0 or math.isinf(p):
+        return top
+    if p == 1:
+        return float(np.abs(v).sum())
+    return top * float(((np.abs(v) / top) ** p).sum()) ** (1 / p)
+
+
+def soft_threshold(v: Array, level: float | Array) -> Array:
+    """sign(v) max(|v| - level, 0), the prox of level * ||.||_1."""
+    return np.sign(v) * np.maximum(np.abs(v) - level, 0.0)
+
+
+def project_simplex(v: Array, total: float = 1.0) -> Array:
+    """The nearest point of {q >= 0, sum q = total}, total > 0: q = max(v - g, 0)."""
+    shifted = _finite(v) - v.max()
+    return np.maximum(shifted - _level(shifted, total), 0.0)
+
+
+def _level(v: Array, total: float) -> float:
+    """g with sum max(v - g, 0) = total, for max v = 0: Newton from the left on a convex piecewise linear function."""
+    active = v[v > -total]  # the largest entry alone says g >= -total
+    while True:
+        level = (active.sum() - total) / active.size
+        kept = active[active > level]
+        if kept.size == active.size:
+            return float(level)
+        active = kept
+
+
+def project_lp_unit_ball(v: Array, p: float) -> Array:
+    """The nearest point of {||d||_p <= 1}, p in [1, inf]; entries keep their signs."""
+    dual_exponent(p)
+    if lp_norm(_finite(v), p) <= 1:
+        return v.astype(float)
+    if p == 1:
+        return np.sign(v) * project_simplex(np.abs(v))
+    if math.isinf(p):
+        return np.clip(v, -1.0, 1.0)
+    if p == 2:
+        return v / lp_norm(v, 2)
+    response = lambda price: _response(v, price, 1.0, p, 1.0)[0]  # noqa: E731
+    d = response(_price(lambda price: lp_norm(response(price), p), 1.0, float(np.abs(v).max()) * v.size))
+    return d / max(lp_norm(d, p), 1.0)
+
+
+def project_lp_ball(x: Array, prior: Array, radius: float, p: float) -> Array:
+    """The nearest point of Q round ``prior`` (N,), a point of the simplex."""
+    free = project_simplex(_finite(x))
+    if radius == 0:
+        return prior.copy()
+    if lp_norm(free - prior, p) <= radius:
+        return free
+    if math.isinf(p):
+        return _clip_to_sum(x, np.maximum(prior - radius, 0.0), prior + radius, 1.0)
+    z = (x - x.max()) - prior
+    z = z - z.max()
+    if p == 1:  # half the radius is received above one level, half is given below another
+        received = project_simplex(z, radius / 2)
+        return prior + received - _clip_to_sum(-z, np.zeros_like(z), prior, radius / 2)
+    d = _arc(z, prior, radius)[0] if p == 2 else _nested(z, prior, radius, p, 1.0)[0]
+    return _finish(prior, d, radius, p)
+
+
+def largest_over_lp_ball(z: Array, prior: Array, radius: float, p: float) -> tuple[Array, float]:
+    """A maximiser of z'q over Q and an upper bound on the maximum that holds by duality, rounding included.
+
+    Ties are shared, so equal entries of z get equal treatment. The arrays are (N,).
+    """
+    top, spread = float(_finite(z).max()), float(np.ptp(z))
+    if radius == 0 or spread == 0:
+        mean = float(prior @ (z - top))
+        return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top)
+    if math.isinf(spread):
+        raise ValueError("losses must differ by less than the largest floating-point number. Rescale them.")
+    z = (z - top) / spread
+    at_top = z == 0
+    corner = np.where(at_top, (1 - prior[at_top].sum()) / at_top.sum(), -prior)  # all mass on the largest entries
+    if lp_norm(corner, p) <= radius:
+        return np.maximum(prior + corner, 0.0), top + 32 * EPS * abs(top)
+    if p == 1:
+        d, level, y = _largest_p1(z, prior, radius)
+    elif math.isinf(p):
+        d, level, y = _largest_pinf(z, prior, radius)
+    else:
+        d, level, y = _arc(z, prior, radius, math.inf) if p == 2 else _nested(z, prior, radius, p, 0.0)
+    linear, ball = float(prior @ y), radius * lp_norm(y, dual_exponent(p))
+    rounding = 32 * EPS * (abs(top) + spread * (abs(level) + float(prior @ np.abs(y)) + ball))
+    return _finish(prior, d, radius, p), top + spread * (level + linear + ball) + rounding
+
+
+def _largest_p1(z: Array, prior: Array, radius: float) -> tuple[Array, float, Array]:
+    """Move radius/2 from the smallest entries to the largest; the dual has z.max = g + k, marginal donor = g - k."""
+    at_top = z == 0
+    given, donor = _fill(-z, np.where(at_top, 0.0, prior), radius / 2)
+    d = np.where(at_top, given.sum() / at_top.sum(), -given)
+    return d, -donor / 2, np.maximum(z + donor / 2, -donor / 2)
+
+
+def _largest_pinf(z: Array, prior: Array, radius: float) -> tuple[Array, float, Array]:
+    """Fill from max(c - r, 0) up to c + r, the largest entries first; g is the marginal entry."""
+    low = np.maximum(prior - radius, 0.0)
+    filled, level = _fill(z, prior + radius - low, float((prior - low).sum()))
+    y = z - level
+    return low - prior + filled, level, np.where((y < 0) & (prior <= radius), 0.0, y)
+
+
+def _fill(score: Array, room: Array, amount: float) -> tuple[Array, float]:
+    """Fill ``room`` with ``amount``, highest score first, ties in proportion to room; the marginal score beside it."""
+    order = np.argsort(-score, kind="stable")
+    at = min(int(np.searchsorted(np.cumsum(room[order]), amount)), len(order) - 1)
+    level = float(score[order[at]])
+    above, tied = score > level, score == level
+    left = max(amount - float(room[above].sum()), 0.0)
+    weight = float(room[tied].sum())
+    return room * (above + tied * (min(left / weight, 1.0) if weight > 0 else 0.0)), level
+
+
+def _clip_to_sum(v: Array, lower: Array, upper: Array, total: float) -> Array:
+    """clip(v - g, lower, upper) with sum ``total``; sum lower <= total <= sum upper."""
+
+    def excess(g: float) -> tuple[float, float]:
+        moved = v - g
+        return float(np.clip(moved, lower, upper).sum()) - total, -float(((moved > lower) & (moved < upper)).sum())
+
+    for _ in range(2):  # the second time round the level itself: entries near it are then exact whatever their scale
+        v = v - decreasing_root(excess, float((v - upper).min()), float((v - lower).max()))
+    return np.clip(v, lower, upper)
+
+
+def _arc(z: Array, prior: Array, radius: float, longest: float = 1.0) -> tuple[Array, float, Array]:
+    """p = 2: d = Proj_simplex(c + s z) - c with ||d|| = r or s = longest; g and the dual y = max(z - g, -c/s).
+
+    Entries that reach zero stay there as s grows, and ||d||^2 is concave in s^2, linear while the same entries are
+    positive: Newton in s^2 from the left, with the positive entries of the step before, ends after finitely many steps.
+    """
+    mean = z.mean()
+    step, active = min(radius / lp_norm(z - mean, 2), longest), np.arange(len(z))
+    while True:
+        while True:
+            za, ca = z[active], prior[active]
+            mean, lost = za.mean(), (1.0 - ca.sum()) / len(active)
+            kept = ca + (step * (za - mean) + lost) > 0
+            if kept.all():
+                break
+            active = active[kept]
+        variance = float(((za - mean) ** 2).sum())
+        outside = float((prior**2).sum() - (ca**2).sum()) if len(active) < len(z) else 0.0
+        room = radius**2 - max(outside, 0.0) - len(active) * lost**2
+        new = min(math.sqrt(max(room, 0.0) / variance), longest) if variance > 0 else step
+        if not new > step * (1 + 4 * EPS):
+            break
+        step = new
+    d = -prior
+    d[active] = step * (za - mean) + lost
+    level = float(mean - lost / step)
+    return d, level, np.maximum(z - level, -prior / step)
+
+
+def _nested(z: Array, prior: Array, radius: float, p: float, e: float) -> tuple[Array, float, Array]:
+    """Every other p: the level g inside, the price k of the ball outside; d, g and the dual y."""
+    start = [float(z.mean())]
+
+    def shift(price: float) -> tuple[Array, float]:
+        def excess(g: float) -> tuple[float, float]:
+            d, slope = _response(z - g, price, radius, p, e)
+            inside = d > -prior
+            return float(np.where(inside, d, -prior).sum()), -float(slope[inside].sum())
+
+        g = start[0] = decreasing_root(excess, float(z.min()), float(z.max()), start[0])
+        # for large p, d can jump between neighbouring numbers g: mix the two sides so that sum d = 0
+        near = 4 * EPS * abs(g) + 1e-300
+        above, below = (np.maximum(_response(z - g + h, price, radius, p, e)[0], -prior) for h in (near, -near))
+        over, under = above.sum(), below.sum()
+        mix = min(max(over / (over - under), 0.0), 1.0) if over > under else 0.5
+        return (1 - mix) * above + mix * below, g
+
+    price = _price(lambda k: lp_norm(shift(k)[0], p), radius, float(np.ptp(z)) * len(z))
+    d, g = shift(price)
+    with np.errstate(over="ignore"):
+        return d, g, np.maximum(z - g, -price * (prior / radius) ** (p - 1))
+
+
+def _response(t: Array, price: float, radius: float, p: float, e: float) -> tuple[Array, Array]:
+    """d with e d + price sign(d) (|d|/radius)^(p-1) = t, and its derivative in t; |d| is cut at 4 where e = 0."""
+    size = np.abs(t)
+    k = 1 / (p - 1)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore"):
+        if e == 0:
+            d = np.minimum(radius * (size / price) ** k, 4.0)
+            slope = d * k / size
+        elif p >= 2:  # convex in d: Newton from the right is monotone
+            d = np.minimum(size, radius * (size / price) ** k)
+            d = _newton(
+                lambda d: (
+                    d + price * (d / radius) ** (p - 1) - size,
+                    1 + price / k / radius * (d / radius) ** (p - 2),
+                ),
+                d,
+            )
+            slope = 1 / (1 + price / k / radius * (d / radius) ** (p - 2))
+        else:  # convex in u = (d / radius)^(p-1)
+            u = np.minimum(size / price, (size / radius) ** (p - 1))
+            u = _newton(lambda u: (radius * u**k + price * u - size, radius * k * u ** (k - 1) + price), u)
+            d = radius * u**k
+            slope = radius * k * u ** (k - 1) / (radius * k * u ** (k - 1) + price)
+    return np.copysign(d, t), np.where(np.isfinite(slope), slope, 0.0 if e else np.inf)
+
+
+def _newton(f: Callable[[Array], tuple[Array, Array]], x: Array) -> Array:
+    """Newton's method entry by entry for convex increasing functions, from the right of their roots."""
+    for _ in range(100):
+        value, slope = f(x)
+        new = np.maximum(x - value / slope, 0.0)
+        if (np.abs(new - x) <= 2 * EPS * x).all():
+            return new
+        x = new
+    return x
+
+
+def _price(size: Callable[[float], float], radius: float, largest: float) -> float:
+    """k with size(k) = radius, size decreasing; 1e-30 of ``largest`` if even there it is below."""
+    from scipy.optimize import brentq
+
+    excess = lambda log: math.log(max(size(math.exp(log)), 1e-300) / radius)  # noqa: E731
+    lo, hi = math.log(largest) - 69.0, math.log(largest) + 1.0
+    if excess(lo) <= 0:
+        return math.exp(lo)
+    root: Any = brentq(excess, lo, hi, xtol=1e-15, rtol=4 * np.finfo(float).eps, maxiter=200)
+    return math.exp(root)
+
+
+def decreasing_root(
+    f: Callable[[float], tuple[float, float]], lo: float, hi: float, start: float | None = None
+) -> float:
+    """x in [lo, hi] with f(x) = 0 for decreasing f, given as x -> (value, slope): Newton kept inside a bracket.
+
+    Exact after finitely many steps where f is piecewise linear, which a derivative-free method is not.
+    """
+    x = lo + (hi - lo) / 2 if start is None else min(max(start, lo), hi)
+    width = hi - lo
+    for turn in range(1, 400):
+        value, slope = f(x)
+        if value == 0:
+            return x
+        lo, hi = (x, hi) if value > 0 else (lo, x)
+        new = x - value / slope if -math.inf < slope < 0 else math.nan
+        if turn % 4 == 0:  # bisect when four steps did not halve the bracket
+            new, width = (new, hi - lo) if hi - lo <= width / 2 else (math.nan, hi - lo)
+        if not lo < new < hi:
+            if abs(new - x) <= 2 * EPS * abs(x):
+                return x
+            new = lo + (hi - lo) / 2
+        if new in (lo, hi):
+            return x
+        x = new
+    return x
+
+
+def _finish(prior: Array, d: Array, radius: float, p: float) -> Array:
+    """prior + d, back inside the ball and the simplex after rounding."""
+    q = np.maximum(prior + d * min(1.0, radius / lp_norm(d, p)), 0.0)
+    return q / q.sum()
+
+
+def _finite(v: Array) -> Array:
+    if v.ndim != 1 or v.size == 0 or not np.isfinite(v).all():
+        raise ValueError(
+            "a non-empty vector of finite numbers is needed. Look for NaN or overflow where it was computed."
+        )
+    return v
