@@ -1,0 +1,5 @@
+"""Engines run algorithms over federations; no engine knows an algorithm, no algorithm knows an engine."""
+
+from quorate.engines.inprocess import ClientError, InProcess, Run
+
+__all__ = ["ClientError", "InProcess", "Run"]

@@ -1,0 +1,345 @@
+"""The engine that runs every client in this process, in one of three ways that give the same numbers.
+
+- "blocks": clients in size-sorted padded blocks, one NumPy call for a block; the fastest.
+- "each": one client after the other, in order.
+- "bytes": as "each", with every message and upload through the codec, as over a wire; bitwise equal to "each".
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Block, Streams, stream
+from quorate.engines import checkpoint as files
+from quorate.engines.checkpoint import Memories, Progress, Traffic
+from quorate.rounds import (
+    Algorithm,
+    Combiner,
+    Done,
+    Outcome,
+    Round,
+    Stop,
+    decode,
+    encode,
+    encoded_size,
+    members,
+    rows,
+    settled,
+    visibility,
+)
+
+MODES = ("blocks", "each", "bytes")
+
+
+class ClientError(RuntimeError):
+    """A client's step raised; ``clients`` names it, ``round`` counts from 1."""
+
+    def __init__(self, text: str, clients: tuple[str, ...], round_: int) -> None:
+        super().__init__(text)
+        self.clients, self.round = clients, round_
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a run leaves.
+
+    Attributes
+    ----------
+    state : the server's last state
+    outcome : why it ended, and what to do about it
+    history : one row a round: round (from 1), seconds (wall, of this round), bytes_up, bytes_down, and what the
+        algorithm reports
+    messages : one row for each message type and direction: message, direction, count, bytes
+    rounds : finished rounds
+    active : for each round the clients that answered
+    memories : for each client its memory (arrays with a leading axis of 1), None before its first message
+    """
+
+    state: Any
+    outcome: Outcome
+    history: list[dict[str, Any]]
+    messages: list[dict[str, Any]]
+    rounds: int
+    active: list[tuple[int, ...]]
+    memories: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """All clients in this process.
+
+    Parameters
+    ----------
+    mode : "blocks", "each" or "bytes", see the module
+    block_size : clients in a block at most
+    checkpoint : file to keep the run in (overwritten by a run that does not resume), or None
+    every : rounds between two writes of the checkpoint; the end, an interruption and a failure write it too
+    """
+
+    mode: str = "blocks"
+    block_size: int = 64
+    checkpoint: str | os.PathLike[str] | None = None
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ValueError(f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
+        if self.block_size < 1 or self.every < 1:
+            raise ValueError(f"block_size and every must be >= 1, got {self.block_size} and {self.every}")
+
+    def run(
+        self,
+        algorithm: Algorithm,
+        federation: Any,
+        *,
+        seed: int = 0,
+        watch: Sequence[Callable[[dict[str, Any], Any], None]] = (),
+        resume: bool = False,
+        max_rounds: int | None = None,
+    ) -> Run:
+        """Run until the algorithm is done.
+
+        Parameters
+        ----------
+        watch : each is called with (history row, server state) after every round
+        resume : go on from ``checkpoint``; the result is bit for bit that of a run without interruption
+            (in the same mode and block size; in another one to rounding)
+        max_rounds : stop here whatever the algorithm says (in all, resumed rounds included)
+
+        Raises
+        ------
+        ClientError : a client's step raised; names it. The checkpoint holds the last finished round.
+        CheckpointError : no checkpoint, a damaged one, or one of other data, another algorithm or seed.
+
+        Ctrl-C ends the run after the last finished round with ``Stop.INTERRUPTED``.
+        """
+        if resume and self.checkpoint is None:
+            raise ValueError("resume=True needs a checkpoint: InProcess(checkpoint=PATH)")
+        job = _Job(self, algorithm, federation, seed)
+        now, history, active = job.restored() if resume else job.started()
+        saved, stop = now.round if resume else -1, None
+        try:
+            while isinstance(now.ask, Round) and (max_rounds is None or now.round < max_rounds):
+                began = time.perf_counter()
+                new, ids = job.step(now)
+                history.append(job.row(now, new, time.perf_counter() - began))
+                active.append(active[-1] if active and active[-1] == ids else ids)  # one tuple for many rounds
+                now = new  # in one assignment: from here on the round is finished
+                for see in watch:
+                    see(history[-1], now.state)
+                if now.round % self.every == 0:
+                    job.save(now, history, active)
+                    saved = now.round
+        except KeyboardInterrupt:
+            stop = Outcome(Stop.INTERRUPTED, f"interrupted after round {now.round}; {job.advice()}")
+            del history[now.round :], active[now.round :]
+        except BaseException:
+            if saved != now.round:
+                job.save(now, history[: now.round], active[: now.round])
+            raise
+        if saved != now.round:
+            job.save(now, history, active)
+        if isinstance(now.ask, Done):
+            stop = now.ask.outcome
+        stop = stop or Outcome(Stop.MAX_ROUNDS, f"stopped at the engine's max_rounds = {max_rounds}; {job.advice()}")
+        return job.run_of(now, history, active, stop)
+
+
+class _Job:
+    """One run: the engine's settings, the algorithm, the data as blocks."""
+
+    def __init__(self, engine: InProcess, algorithm: Algorithm, federation: Any, seed: int) -> None:
+        self.engine, self.algorithm, self.federation, self.seed = engine, algorithm, federation, seed
+        self.clients = tuple(map(str, federation.clients))
+        self.n = len(self.clients)
+        together = engine.mode == "blocks"
+        self.blocks = federation.blocks(engine.block_size) if together else [federation.block(i) for i in range(self.n)]
+        self.path = None if engine.checkpoint is None else Path(engine.checkpoint)
+        self.data = federation.digests() if self.path else ()
+
+    # ---- one round
+
+    def started(self) -> tuple[Progress, list[dict[str, Any]], list[tuple[int, ...]]]:
+        state, ask = self.algorithm.server_start(self.n)
+        start = Progress(0, settled(state), settled(ask), Memories.none(self.n), np.zeros(self.n, np.int64), {})
+        return start, [], []
+
+    def step(self, now: Progress) -> tuple[Progress, tuple[int, ...]]:
+        """One round; ``now`` stays as it was."""
+        ask = now.ask
+        assert isinstance(ask, Round)
+        kind, fold, memories = type(ask.message), None, []
+        down, up = 0, 0
+        size = encoded_size(rows(ask.message, [0])) if self._checked(ask) else 0
+        for block in self._asked(ask.to):
+            memory, upload, received, sent = self._client(now, ask.message, block, size)
+            fold = fold or Combiner(type(upload))
+            fold.add(block.index, upload)
+            memories.append((block.index, memory))
+            down, up = down + received, up + sent
+        assert fold is not None
+        ids, combined = fold.result()
+        state, after = _handler(self.algorithm.on_server, fold.upload_class, self.algorithm)(now.state, ids, combined)
+        if not isinstance(after, Round | Done):
+            raise TypeError(f"on_server must return (state, Round or Done), got a {type(after).__name__}")
+        turns = now.turns.copy()
+        turns[list(ids)] += 1
+        traffic = _added(now.traffic, (kind.__name__, "down"), len(ids), down)
+        traffic = _added(traffic, (fold.upload_class.__name__, "up"), len(ids), up)
+        memories = now.memories.updated(memories)
+        return Progress(now.round + 1, settled(state), settled(after), memories, turns, traffic), ids
+
+    def _checked(self, ask: Round) -> bool:
+        """Refuse a request no engine can carry out."""
+        to = range(self.n) if ask.to is None else ask.to
+        if not len(to) or len(set(to)) != len(to) or min(to) < 0 or max(to) >= self.n:
+            raise ValueError(f"Round.to needs different clients in 0..{self.n - 1}, got {ask.to}")
+        if ask.wait_for is not None and not 1 <= ask.wait_for <= len(to):
+            raise ValueError(f"Round.wait_for must be in 1..{len(to)}, got {ask.wait_for}")
+        for name, how in visibility(type(ask.message)).items():
+            value = getattr(ask.message, name)
+            if how == "each" and value is not None and np.shape(value)[:1] != (self.n,):
+                raise ValueError(
+                    f"{type(ask.message).__name__}.{name} needs one row for each of the {self.n} clients "
+                    f"(whoever is asked), got shape {np.shape(value)}"
+                )
+        return True
+
+    def _asked(self, to: tuple[int, ...] | None) -> Iterator[Block]:
+        """The blocks of these clients."""
+        wanted = None if to is None else np.isin(np.arange(self.n), to)
+        for block in self.blocks:
+            if wanted is None or wanted[block.index].all():
+                yield block
+            elif (positions := np.flatnonzero(wanted[block.index])).size:
+                yield _part(block, positions)
+
+    def _client(self, now: Progress, message: Any, block: Block, size: int) -> tuple[Any, Any, int, int]:
+        """(memory, upload, bytes received, bytes sent) of a block's step; names the clients whose step raises."""
+        try:
+            return self._answer(now, message, block, size)
+        except Exception as error:
+            failing = [block.names[p] for p in range(len(block.names)) if self._raises(now, message, block, p, size)]
+            names = tuple(map(str, failing or block.names))
+            raise ClientError(
+                f"the step of client{'s' * (len(names) > 1)} {', '.join(names)} on {type(message).__name__} failed in "
+                f"round {now.round + 1}: {type(error).__name__}: {error}. Mend or leave out; {self.advice()}",
+                names,
+                now.round + 1,
+            ) from error
+
+    def _raises(self, now: Progress, message: Any, block: Block, position: int, size: int) -> bool:
+        try:
+            self._answer(now, message, _part(block, np.array([position])), size)
+        except Exception:
+            return True
+        return False
+
+    def _answer(self, now: Progress, message: Any, block: Block, size: int) -> tuple[Any, Any, int, int]:
+        index, wire = block.index, self.engine.mode == "bytes"
+        asked = rows(message, index)
+        if wire:
+            sent = encode(asked)
+            asked, size = decode(sent), len(sent)
+        memory = now.memories.of(index) if now.memories.has(index[0]) else settled(self.algorithm.client_start(block))
+        step = _handler(self.algorithm.on_client, type(message), self.algorithm)
+        memory, upload = step(memory, asked, block, self._streams(block, now.turns))
+        if wire:
+            answer = encode(upload)
+            return settled(memory), decode(answer), size, len(answer)
+        return settled(memory), upload, size * len(index), len(index) * encoded_size(members(upload, slice(0, 1)))
+
+    def _streams(self, block: Block, turns: NDArray[np.int64]) -> Streams:
+        return lambda position: stream(self.seed, block.names[position], int(turns[block.index[position]]))
+
+    def row(self, old: Progress, new: Progress, seconds: float) -> dict[str, Any]:
+        """What a person would plot."""
+        up, down = (_bytes(new, way) - _bytes(old, way) for way in ("up", "down"))
+        told = {key: _plain(value) for key, value in self.algorithm.report(new.state).items()}
+        return {"round": new.round, "seconds": seconds, "bytes_up": up, "bytes_down": down} | told
+
+    def advice(self) -> str:
+        if self.path is None:
+            return "nothing was saved: to resume a run give InProcess(checkpoint=PATH)"
+        return f"the last finished round is in {self.path}: go on from it with resume=True"
+
+    # ---- the checkpoint
+
+    def save(self, now: Progress, history: Sequence[dict[str, Any]], active: Sequence[tuple[int, ...]]) -> None:
+        if self.path is None:
+            return
+        sets = {ids: number for number, ids in enumerate(dict.fromkeys(active))}
+        files.save(
+            self.path,
+            files.Checkpoint(
+                algorithm=files.describe(self.algorithm),
+                clients=self.clients,
+                digests=tuple(self.data),
+                seed=self.seed,
+                round=now.round,
+                state=now.state,
+                ask=now.ask,
+                memories=now.memories.stored(),
+                turns=now.turns,
+                traffic=tuple((*key, *value) for key, value in now.traffic.items()),
+                history=files.packed(history),
+                active=(tuple(np.array(ids) for ids in sets), np.array([sets[ids] for ids in active], dtype=np.int64)),
+            ),
+        )
+
+    def restored(self) -> tuple[Progress, list[dict[str, Any]], list[tuple[int, ...]]]:
+        assert self.path is not None
+        found = files.load(self.path)
+        files.check(found, files.describe(self.algorithm), self.clients, self.data, self.seed)
+        memories = Memories.none(self.n).updated(found.memories)
+        traffic = {(message, way): (count, size) for message, way, count, size in found.traffic}
+        sets = [tuple(ids.tolist()) for ids in found.active[0]]
+        now = Progress(found.round, found.state, found.ask, memories, found.turns, traffic)
+        return now, files.unpacked(found.history), [sets[k] for k in found.active[1]]
+
+    def run_of(self, now: Progress, history: list[Any], active: list[tuple[int, ...]], outcome: Outcome) -> Run:
+        table = [
+            {"message": message, "direction": way, "count": count, "bytes": size}
+            for (message, way), (count, size) in now.traffic.items()
+        ]
+        memories = tuple(now.memories.of(np.array([i])) if now.memories.has(i) else None for i in range(self.n))
+        return Run(now.state, outcome, history, table, now.round, active, memories)
+
+
+def _handler(handlers: Mapping[type, Any], kind: type, algorithm: Any) -> Any:
+    if kind in handlers:
+        return handlers[kind]
+    known = ", ".join(sorted(each.__name__ for each in handlers))
+    raise TypeError(f"{type(algorithm).__name__} has no function for {kind.__name__}; it has {known}")
+
+
+def _part(block: Block, positions: NDArray[np.intp]) -> Block:
+    """Some clients of a block."""
+    if len(positions) == len(block.names):
+        return block
+    columns = {key: column[positions] for key, column in block.columns.items()}
+    X, y, share, index = block.X[positions], block.y[positions], block.share[positions], block.index[positions]
+    return Block(X, y, share, index, tuple(block.names[p] for p in positions), columns)
+
+
+def _added(traffic: Traffic, key: tuple[str, str], count: int, size: int) -> Traffic:
+    before = traffic.get(key, (0, 0))
+    return dict(traffic) | {key: (before[0] + count, before[1] + size)}
+
+
+def _bytes(progress: Progress, way: str) -> int:
+    return sum(size for (_, direction), (_, size) in progress.traffic.items() if direction == way)
+
+
+def _plain(value: Any) -> Any:
+    return (
+        value.item() if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0) else value
+    )
