@@ -113,7 +113,7 @@ class Model:
 
     def _add(self, rows: Rows, start: int, stride: int = 1, height: int | None = None) -> int:
         """Write Mx + c into rows start, start + stride, ...; return how many."""
-        height = _height(rows) if height is None else height
+        height = height_of(rows) if height is None else height
         at = start + stride * np.arange(height)
         constant = np.zeros(height)
         for term in rows:
@@ -156,8 +156,12 @@ class Model:
         """``x_i^alpha y_i^(1 - alpha) >= |z_i|``, x, y >= 0, for every i; duals as rows of three."""
         return self._triples((x, y, z), lambda m: [clarabel.PowerConeT(alpha)] * m)
 
+    def parabola(self, x: Rows, a: Rows) -> slice:
+        """``x_i^2 / 2 <= a_i`` for every i, as ||(x_i, a_i - 1/2)|| <= a_i + 1/2; duals as rows of three."""
+        return self._triples(([*a, 0.5], x, [*a, -0.5]), lambda m: [clarabel.SecondOrderConeT(3)] * m)
+
     def _triples(self, parts: tuple[Rows, Rows, Rows], cones: Callable[[int], list[Any]]) -> slice:
-        m = max(_height(rows) for rows in parts)
+        m = max(height_of(rows) for rows in parts)
         first = len(self.constants)
         for k, rows in enumerate(parts):
             self._add(rows, self.height + k, 3, m)
@@ -172,15 +176,15 @@ class Model:
         if p == 2:
             self.soc(bound, rows)
             return
-        m = _height(rows)
+        m = height_of(rows)
         if p == math.inf:
             for sign in (1.0, -1.0):
-                self.nonneg([*bound, *_scaled(rows, sign)])
+                self.nonneg([*bound, *scaled(rows, sign)])
             return
         part = self.variable(m)  # p = 1: part >= |rows|; else part^(1/p) bound^(1 - 1/p) >= |rows|
         if p == 1:
             for sign in (1.0, -1.0):
-                self.nonneg([(part, 1.0), *_scaled(rows, sign)])
+                self.nonneg([(part, 1.0), *scaled(rows, sign)])
         else:
             self.power([(part, 1.0)], bound, rows, 1 / p)
         self.nonneg([*bound, (part, -np.ones((1, m)))])
@@ -245,8 +249,8 @@ class Model:
         )
 
 
-def _height(rows: Rows) -> int:
-    """Rows written: the largest among matrices' heights, variables' lengths and constants' lengths."""
+def height_of(rows: Rows) -> int:
+    """How many rows are written: the largest among matrices' heights, variables' lengths and constants' lengths."""
     sizes = [1]
     for term in rows:
         if isinstance(term, tuple):
@@ -268,7 +272,8 @@ def _entries(at: Index, index: Index, coefficient: Any) -> tuple[Index, Index, A
     return at, np.broadcast_to(index, at.shape), np.broadcast_to(coefficient, at.shape)
 
 
-def _scaled(rows: Rows, factor: float) -> list[Any]:
+def scaled(rows: Rows, factor: Any) -> list[Any]:
+    """Rows times a number, or row by row times a column (m, 1) where every term is a matrix."""
     return [(t[0], factor * np.asarray(t[1])) if isinstance(t, tuple) else factor * np.asarray(t) for t in rows]
 
 

@@ -1,0 +1,1 @@
+"""Methods that need all rows in one place."""
