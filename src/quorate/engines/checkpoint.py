@@ -7,10 +7,9 @@ the old one, which it then replaces in one step, so that a crash while writing l
 from __future__ import annotations
 
 import dataclasses
-import enum
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.rounds import CodecError, Done, Round, decode, encode, join, members, record
-
 
 Traffic = Mapping[tuple[str, str], tuple[int, int]]  # (message, "down" | "up") -> (count, bytes)
 
@@ -110,6 +108,8 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(beside, path)
+    if os.name != "posix":
+        return  # elsewhere a folder cannot be synchronised
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -168,21 +168,20 @@ def describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         digest = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=8).hexdigest()
         return f"array{list(value.shape)}:{value.dtype}:{digest}"
-    if isinstance(value, enum.Enum):
-        return str(value)
     if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, str | int | float | complex | bytes | np.generic | None):
         return repr(value)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{describe(key)}: {describe(part)}" for key, part in value.items()) + "}"
-    if isinstance(value, Iterable):
-        parts = [describe(part) for part in value]
-        return f"({', '.join(sorted(parts) if isinstance(value, set | frozenset) else parts)})"
+    if isinstance(value, list | tuple | range):
+        return f"({', '.join(map(describe, value))})"
+    if isinstance(value, set | frozenset):
+        return f"set({', '.join(sorted(map(describe, value)))})"
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     else:
-        fields = {name: part for name, part in sorted(vars(value).items()) if not name.startswith("_")}
+        fields = dict(sorted(getattr(value, "__dict__", {}).items()))
     return f"{type(value).__name__}({', '.join(f'{name}={describe(part)}' for name, part in fields.items())})"
 
 

@@ -135,18 +135,15 @@ class InProcess:
                 now = new  # in one assignment: from here on the round is finished
                 for see in watch:
                     see(history[-1], now.state)
-                if now.round % self.every == 0:
+                if now.round % self.every == 0 or isinstance(now.ask, Done):
                     job.save(now, history, active)
                     saved = now.round
         except KeyboardInterrupt:
             stop = Outcome(Stop.INTERRUPTED, f"interrupted after round {now.round}; {job.advice()}")
+        finally:  # also when a client or a watcher raised
             del history[now.round :], active[now.round :]
-        except BaseException:
             if saved != now.round:
-                job.save(now, history[: now.round], active[: now.round])
-            raise
-        if saved != now.round:
-            job.save(now, history, active)
+                job.save(now, history, active)
         if isinstance(now.ask, Done):
             stop = now.ask.outcome
         stop = stop or Outcome(Stop.MAX_ROUNDS, f"stopped at the engine's max_rounds = {max_rounds}; {job.advice()}")
@@ -163,6 +160,10 @@ class _Job:
         together = engine.mode == "blocks"
         self.blocks = federation.blocks(engine.block_size) if together else [federation.block(i) for i in range(self.n)]
         self.path = None if engine.checkpoint is None else Path(engine.checkpoint)
+        if self.path and not self.path.parent.is_dir():
+            raise FileNotFoundError(
+                f"no folder {self.path.parent} for the checkpoint {self.path.name}: create it first"
+            )
         self.data = federation.digests() if self.path else ()
 
     # ---- one round
@@ -198,7 +199,8 @@ class _Job:
         return Progress(now.round + 1, settled(state), settled(after), memories, turns, traffic), ids
 
     def _checked(self, ask: Round) -> bool:
-        """Refuse a request no engine can carry out."""
+        """Refuse a request that cannot be carried out."""
+        _handler(self.algorithm.on_client, type(ask.message), self.algorithm)
         to = range(self.n) if ask.to is None else ask.to
         if not len(to) or len(set(to)) != len(to) or min(to) < 0 or max(to) >= self.n:
             raise ValueError(f"Round.to needs different clients in 0..{self.n - 1}, got {ask.to}")
@@ -249,13 +251,20 @@ class _Job:
         if wire:
             sent = encode(asked)
             asked, size = decode(sent), len(sent)
-        memory = now.memories.of(index) if now.memories.has(index[0]) else settled(self.algorithm.client_start(block))
-        step = _handler(self.algorithm.on_client, type(message), self.algorithm)
-        memory, upload = step(memory, asked, block, self._streams(block, now.turns))
+        step = self.algorithm.on_client[type(message)]
+        memory, upload = step(self._memory(now.memories, block), asked, block, self._streams(block, now.turns))
         if wire:
             answer = encode(upload)
             return settled(memory), decode(answer), size, len(answer)
         return settled(memory), upload, size * len(index), len(index) * encoded_size(members(upload, slice(0, 1)))
+
+    def _memory(self, memories: Memories, block: Block) -> Any:
+        """The clients' memory; those who have none yet start."""
+        new = np.flatnonzero([not memories.has(i) for i in block.index])
+        if new.size:
+            start = settled(self.algorithm.client_start(_part(block, new)))
+            memories = memories.updated([(block.index[new], start)])
+        return memories.of(block.index)
 
     def _streams(self, block: Block, turns: NDArray[np.int64]) -> Streams:
         return lambda position: stream(self.seed, block.names[position], int(turns[block.index[position]]))

@@ -1,0 +1,221 @@
+"""Records, and the one codec for the wire and for checkpoints.
+
+    encode(record) = magic, version, lengths | JSON header | raw little-endian arrays, C order | blake2b digest
+
+The header holds everything but the arrays' bytes: class names, field names, numbers, dtypes and shapes. Only classes
+registered by ``record`` and ``named`` are built by ``decode``; nothing in the bytes is ever executed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, dataclass_transform
+
+import numpy as np
+from numpy.typing import NDArray
+
+T = TypeVar("T")
+_NAMED: dict[str, type] = {}  # name on the wire -> record class or enumeration
+FIELDS: dict[type, tuple[str, ...]] = {}  # record class -> its fields
+
+
+def named(cls: type[T]) -> type[T]:
+    """Give an enumeration (or a record) its class name as its name on the wire."""
+    known = _NAMED.get(cls.__name__, cls)
+    if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):  # equal: the module was reloaded
+        raise TypeError(
+            f"two records are called {cls.__name__}: {known.__module__}.{known.__qualname__} and "
+            f"{cls.__module__}.{cls.__qualname__}; the class name is the name on the wire. Rename one of them."
+        )
+    _NAMED[cls.__name__] = cls
+    return cls
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def record(cls: type[T]) -> type[T]:
+    """A frozen dataclass that can travel and be stored: a message, an upload, a state or a client's memory.
+
+    Its fields hold arrays, numbers, strings, booleans, None, enumeration members (of ``named`` enumerations), other
+    records, or tuples and string-keyed dicts of these. The class name is its name on the wire, so it must be unique.
+
+    Raises
+    ------
+    TypeError : a class of the same name exists in another place.
+    """
+    cls = named(dataclass(frozen=True, eq=False)(cls))
+    FIELDS[cls] = tuple(f.name for f in dataclasses.fields(cls))  # pyright: ignore[reportArgumentType]
+    return cls
+
+
+def mapped(value: Any, change: Callable[[NDArray[Any]], Any]) -> Any:
+    """The value with every array in it changed."""
+    if isinstance(value, np.ndarray):
+        return change(value)
+    if (fields := FIELDS.get(type(value))) is not None:
+        return type(value)(*[mapped(getattr(value, name), change) for name in fields])
+    if type(value) is tuple:
+        return tuple([mapped(part, change) for part in value])
+    return {key: mapped(part, change) for key, part in value.items()} if type(value) is dict else value
+
+
+_PREFIX = struct.Struct("<4sHxxIQ")  # magic, version, bytes of the header, bytes of the whole
+_MAGIC, _VERSION, _DIGEST = b"QRM\x89", 1, 16
+_JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=False).encode
+_DTYPES = {np.dtype(code).newbyteorder("<").str: np.dtype(code).newbyteorder("<") for code in "?bhilqBHILQefdFD"}
+
+
+class CodecError(ValueError):
+    """Bytes that are no record of ours, or a value that cannot travel."""
+
+
+def encode(value: Any) -> bytes:
+    """A record as bytes: prefix, JSON header, raw little-endian arrays in C order, blake2b digest.
+
+    Exact for numbers of any kind: ``decode(encode(r))`` has the same bits (arrays are then C-contiguous and
+    little-endian). The digest protects against damage, not against an adversary who can compute it too.
+
+    Raises
+    ------
+    CodecError : a field holds something else than ``record`` allows.
+    """
+    arrays: list[NDArray[Any]] = []
+    header = _JSON(_pack(value, arrays)).encode()
+    total = _PREFIX.size + len(header) + sum(a.nbytes for a in arrays) + _DIGEST
+    body = b"".join((_PREFIX.pack(_MAGIC, _VERSION, len(header), total), header, *[a.tobytes() for a in arrays]))
+    return body + hashlib.blake2b(body, digest_size=_DIGEST).digest()
+
+
+def encoded_size(value: Any) -> int:
+    """``len(encode(value))`` without copying an array."""
+    arrays: list[NDArray[Any]] = []
+    return _PREFIX.size + len(_JSON(_pack(value, arrays))) + sum(a.nbytes for a in arrays) + _DIGEST
+
+
+def _pack(value: Any, arrays: list[NDArray[Any]]) -> Any:
+    """The value as JSON; a list is always tagged with what it stands for, arrays are set aside in order."""
+    kind = type(value)
+    if kind is np.ndarray or isinstance(value, np.generic):
+        array = np.asarray(value)
+        code = array.dtype.newbyteorder("<").str
+        if code not in _DTYPES:
+            raise CodecError(f"an array of dtype {array.dtype} cannot travel: numbers and booleans up to 64 bits can")
+        arrays.append(array.astype(_DTYPES[code], copy=False))
+        return ["a", code, *array.shape] if kind is np.ndarray else ["s", code]
+    if (fields := FIELDS.get(kind)) is not None:
+        return ["r", kind.__name__, {name: _field(value, name, arrays) for name in fields}]
+    if value is None or kind is bool or kind is int or kind is str:
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else ["x", struct.pack(">d", value).hex()]
+    if kind is tuple:
+        return ["t", *[_pack(part, arrays) for part in value]]
+    if kind is dict and all(type(key) is str for key in value):
+        return {key: _pack(part, arrays) for key, part in value.items()}
+    if isinstance(value, enum.Enum) and kind.__name__ in _NAMED:
+        return ["e", kind.__name__, value.name]
+    raise CodecError(
+        f"a {kind.__qualname__} cannot travel. Records hold arrays, numbers, strings, booleans, None, members of "
+        "@named enumerations, @record classes, tuples and string-keyed dicts"
+    )
+
+
+def _field(owner: Any, name: str, arrays: list[NDArray[Any]]) -> Any:
+    try:
+        return _pack(getattr(owner, name), arrays)
+    except CodecError as error:
+        raise CodecError(f"{type(owner).__name__}.{name}: {error}") from None
+
+
+def decode(data: bytes) -> Any:
+    """The record in ``data``, its arrays writable and independent of ``data``. Runs no code found in ``data``.
+
+    Raises
+    ------
+    CodecError : bytes that are foreign, cut short, damaged, or of a newer version; an unknown record class, or one
+        whose fields differ here.
+    """
+    if len(data) < _PREFIX.size or not data.startswith(_MAGIC):
+        raise CodecError(
+            f"these {len(data)} bytes are not a record: they need to start with {_MAGIC!r}, as encode writes"
+        )
+    _, version, length, total = _PREFIX.unpack_from(data)
+    if version != _VERSION:
+        raise CodecError(f"the record is of version {version}; this quorate reads version {_VERSION}: update quorate")
+    if len(data) != total:
+        raise CodecError(
+            f"the record has {len(data)} bytes and needs {total}: it was cut short or run together; resend it"
+        )
+    if hashlib.blake2b(data[:-_DIGEST], digest_size=_DIGEST).digest() != data[-_DIGEST:]:
+        raise CodecError(
+            "the record's digest does not match its bytes: it was damaged on the way; resend or restore it"
+        )
+    try:
+        header = json.loads(data[_PREFIX.size : _PREFIX.size + length])
+        reader = _Reader(data, _PREFIX.size + length)
+        value = reader.unpack(header)
+    except CodecError:
+        raise
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+        struct.error,
+    ) as error:
+        raise CodecError(f"the record's header is malformed ({error}): it was not written by encode") from error
+    if reader.at != total - _DIGEST:
+        raise CodecError("the record's arrays do not fill it: it was not written by encode")
+    return value
+
+
+class _Reader:
+    def __init__(self, data: bytes, at: int) -> None:
+        self.data, self.at = data, at
+
+    def array(self, code: str, shape: Sequence[int]) -> NDArray[Any]:
+        dtype, count = _DTYPES[code], math.prod(shape)
+        start, self.at = self.at, self.at + count * dtype.itemsize
+        if min(shape, default=0) < 0 or self.at > len(self.data) - _DIGEST:
+            raise ValueError(f"no room for an array of shape {list(shape)}")
+        return np.frombuffer(self.data, dtype, count, start).reshape(shape).copy()
+
+    def unpack(self, value: Any) -> Any:
+        if type(value) is dict:
+            return {key: self.unpack(part) for key, part in value.items()}
+        if type(value) is not list:
+            return value
+        tag, *rest = value
+        if tag == "a":
+            return self.array(rest[0], rest[1:])
+        if tag == "r":
+            return self.record(*rest)
+        if tag == "t":
+            return tuple([self.unpack(part) for part in rest])
+        if tag == "s":
+            return self.array(rest[0], ())[()]
+        if tag == "x":
+            return struct.unpack(">d", bytes.fromhex(rest[0]))[0]
+        if tag == "e" and issubclass(kind := _NAMED[rest[0]], enum.Enum):
+            return kind[rest[1]]
+        raise ValueError(f"tag {tag!r}")
+
+    def record(self, name: str, fields: dict[str, Any]) -> Any:
+        cls = _NAMED.get(name)
+        if cls not in FIELDS:
+            raise CodecError(f"no record class {name!r} here: import the module that defines it, or update quorate")
+        if set(fields) != set(FIELDS[cls]):
+            raise CodecError(
+                f"{name} has the fields {sorted(fields)} in the bytes and {sorted(FIELDS[cls])} here: "
+                "both sides need the same version of its module"
+            )
+        return cls(**{key: self.unpack(part) for key, part in fields.items()})
