@@ -99,6 +99,12 @@ class Block:
         rows = self.X.reshape(-1, self.X.shape[-1])
         return rows.T @ (rows * s.reshape(-1, 1))
 
+    def longest(self) -> Array:
+        """``max_i ||x_i||_2`` of every client, (n,)."""
+        if not isinstance(self.X, np.ndarray):
+            return np.asarray([np.sqrt(self.X.multiply(self.X).sum(1)).max()])
+        return np.sqrt(np.einsum("nmd,nmd->nm", self.X, self.X)).max(1)
+
     def mean(self, losses: Array) -> Array:
         """Each client's mean of (n, m) losses, as (n,)."""
         return (self.share * losses).sum(1)

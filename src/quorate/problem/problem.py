@@ -98,7 +98,7 @@ class Problem:
             if ball.support is not None and ball.radius.any():
                 fed = ball.support.admit(fed, self.loss, clip=ball.clip)
                 ball = replace(ball, clip=False)
-        return replace(self, over_samples=ball, over_clients=self.over_clients.at(fed.sizes)), fed
+        return replace(self, over_samples=ball, over_clients=self.over_clients.at(fed.sizes, fed.clients)), fed
 
     def _targets(self, fed: Federation) -> list[Array]:
         ys = [fed.rows(i)[1] for i in range(fed.n_clients)]

@@ -1,0 +1,341 @@
+"""Proximal bundle: one cut per client and round, a proven gap every round.
+
+    minimise over w:  max_{q in Q} sum_s q_s R_s(w) + h(w)
+
+A client answers a model w with R_s(w) as a joint cut in (w, its price l_s): D + 3 numbers, no row, no row's loss. The
+server keeps all cuts; their maximum is a model of the objective from below. Each round it
+
+    1. minimises the model over a region that provably holds an optimum: by weak duality a lower bound,
+    2. minimises the model + ||w - centre||^2 / (2 step) for the next trial point; the best point so far is the centre.
+
+Kiwiel's proximal bundle with disaggregate cuts; joint cuts in (w, l) after the dual form of Bai, Wong, Qiao, Ho (4). The
+level variant projects the centre onto {model <= bound + 0.3 (best - bound)} instead of 2. A metric "hessian" replaces
+1/step by sum_s q_s Hess F_s(centre), which clients send as one sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quorate.arrays import Array, Block, Streams
+from quorate.problem.bounds import (
+    Duals,
+    Minorant,
+    Region,
+    Survey,
+    Surveyed,
+    feasible_duals,
+    lower_bound,
+    region,
+    survey,
+)
+from quorate.problem.problem import Problem
+from quorate.problem.shape import client_ball, public_shape, regulariser_parts, sample_radii
+from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
+from quorate.solvers.cutting_planes import Master, Pieces, minimise
+
+KEEP = 12  # rounds a cut may stay without a multiplier before it is dropped
+
+
+@record
+class Evaluate:
+    """Ask every client for its cut at ``w``; ``weights`` (N,), if given, for the curvature of sum_s weights_s F_s too."""
+
+    w: Array
+    weights: Each | None = None
+
+
+@record
+class Evaluated:
+    """A client's worst-case risk at w as a cut: radius level + base, slopes in the model and in the price."""
+
+    base: Each
+    level: Each
+    slope: Each  # (n, D)
+    slope_level: Each
+    curvature: Sum | None = None  # (1, D, D) per block: sum_s weights_s Hess F_s(w)
+
+
+@record
+class Cuts:
+    """All cuts the server keeps; arrays of length K, points by number."""
+
+    owner: Array  # (K,) client
+    point: Array  # (K,) row of points
+    base: Array
+    level: Array
+    slope: Array  # (K, D)
+    slope_level: Array
+    idle: Array  # rounds without a multiplier
+    points: Array  # (P, D)
+
+
+@record
+class BundleState:
+    """The server's memory between rounds."""
+
+    trial: Array  # the model being evaluated
+    w: Array  # best model so far, the centre
+    value: float  # its objective
+    risks: Array  # (N,) its clients' risks
+    bound: float  # best proven lower bound, -inf before there is one
+    step: float
+    predicted: float  # decrease that the model promises for the trial
+    rounds: int
+    stalled: int
+    cuts: Cuts | None
+    duals: Duals | None
+    curvature: Array | None
+    seen: Surveyed | None
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The default algorithm for convex problems.
+
+    Parameters
+    ----------
+    tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)); where no bound is provable, when the
+        model promises no more than that
+    max_rounds : a cap; a run that meets it is never called optimal
+    variant : "proximal" or "level"
+    metric : "identity" or "hessian" (smooth losses; clients also send one D x D sum a round)
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        for nonconvex regularisers, and metric="hessian" with a loss that has no second derivative
+    """
+
+    tol: float = 1e-6
+    atol: float = 0.0
+    max_rounds: int = 300
+    variant: str = "proximal"
+    metric: str = "identity"
+    start: Array | None = None
+    problem: Problem | None = None
+
+    def __post_init__(self) -> None:
+        for name, given, allowed in (
+            ("variant", self.variant, ("proximal", "level")),
+            ("metric", self.metric, ("identity", "hessian")),
+        ):
+            if given not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {given!r}.")
+        if self.problem is not None:
+            regulariser_parts(self.problem)  # refuses nonconvex ones
+            if self.metric == "hessian" and not self.problem.loss.smooth:
+                raise ValueError(
+                    f"metric='hessian' needs a smooth loss, got {type(self.problem.loss).__name__}. Use metric='identity'."
+                )
+
+    # -- clients --------------------------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {Survey: self.take_part, Evaluate: self.evaluate}
+
+    def client_start(self, data: Block) -> None:
+        return None
+
+    def take_part(self, memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[None, Surveyed]:
+        return memory, survey(data, ask.prior)
+
+    def evaluate(self, memory: None, ask: Evaluate, data: Block, rng: Streams) -> tuple[None, Evaluated]:
+        cut = self._problem.cut(ask.w, data)
+        curvature = None
+        if ask.weights is not None:
+            prediction = self._problem.predictor.forward(ask.w, data)
+            bend = ask.weights[:, None] * data.share * self._problem.loss.curvature(prediction, data.y)
+            curvature = self._problem.predictor.gram(bend, data)[None]
+        return memory, Evaluated(cut.base, cut.level, cut.slope, cut.slope_level, curvature)
+
+    # -- server ---------------------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Surveyed: self.begin, Evaluated: self.improve}
+
+    def server_start(self, n_clients: int) -> tuple[BundleState, Round]:
+        w = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        nowhere = np.zeros(n_clients)
+        state = BundleState(w, w, math.inf, nowhere, -math.inf, 0.0, 0.0, 0, 0, None, None, None, None)
+        return state, Round(Survey(client_ball(self._problem, n_clients)[0]))
+
+    def begin(self, state: BundleState, ids: Sequence[int], seen: Surveyed) -> tuple[BundleState, Round]:
+        w = state.trial if len(state.trial) else np.zeros(self._problem.predictor.dimension(int(seen.features)))
+        state = replace(state, trial=w, w=w, seen=seen)
+        return state, Round(Evaluate(w, self._weights(state)))
+
+    def improve(self, state: BundleState, ids: Sequence[int], up: Evaluated) -> tuple[BundleState, Round | Done]:
+        risks = sample_radii(self._problem, len(ids)) * up.level + up.base
+        worst = self._problem.over_clients.worst(risks)
+        value = worst.value + self._problem.penalty(state.trial)
+        state = self._judge(state, value, risks, up)
+        state = replace(state, cuts=_extend(state.cuts, state.trial, up), rounds=state.rounds + 1)
+        state = self._bound(state)
+        outcome = self._outcome(state)
+        if outcome is not None:
+            return state, Done(outcome)
+        state = self._next(state)
+        return state, Round(Evaluate(state.trial, self._weights(state)))
+
+    def report(self, state: BundleState) -> dict:
+        worst = int(np.argmax(state.risks)) if len(state.risks) else -1
+        return {
+            "objective": state.value,
+            "bound": state.bound,
+            "gap": state.value - state.bound,
+            "worst_client": worst,
+            "worst_risk": float(state.risks[worst]),
+            "cuts": 0 if state.cuts is None else len(state.cuts.owner),
+        }
+
+    def answer(self, state: BundleState) -> tuple[Array, Duals | None]:
+        """The model and what proves its bound."""
+        if state.duals is None:
+            return state.w, None
+        used = state.duals.multipliers.max(1) > 0
+        return state.w, replace(state.duals, points=state.duals.points[used], multipliers=state.duals.multipliers[used])
+
+    # -- the server's steps ---------------------------------------------------------------------------------------
+
+    def _judge(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> BundleState:
+        """Serious step or null step; the step length follows what the model promised."""
+        if state.cuts is None:  # a step that would undo the value along the first slope
+            slope = np.linalg.norm(self._problem.over_clients.weights(risks) @ up.slope)
+            step = max(value, 1e-300) / max(slope, 1e-300) ** 2
+            return replace(state, value=value, risks=risks, step=step, curvature=up.curvature)
+        gain, promised = state.value - value, state.predicted
+        if gain >= 0.1 * promised and gain > 0:
+            step = state.step * (2.5 if gain >= 0.5 * promised else 1.0)
+            return replace(
+                state, w=state.trial, value=value, risks=risks, step=step, curvature=up.curvature, stalled=0
+            )
+        return replace(state, step=state.step * (0.6 if -gain > promised else 1.0))
+
+    def _bound(self, state: BundleState) -> BundleState:
+        """Minimise the model where an optimum must lie; its multipliers prove a lower bound."""
+        cuts, where, n = state.cuts, self._region(state), len(state.risks)
+        shape = public_shape(self._problem, n)
+        master = minimise(shape, _pieces(cuts), size=where.size, offset=where.offset, unit=_unit(state))
+        proof = self._minorant(cuts, master, n) if master.solved else None
+        if proof is None:
+            return state
+        duals, minorant = proof
+        bound, _ = lower_bound(self._problem, minorant, where)
+        used = master.multipliers > 1e-9 * master.multipliers.max(initial=0.0)
+        state = replace(state, cuts=replace(cuts, idle=np.where(used, 0, cuts.idle + 1)))
+        return replace(state, bound=bound, duals=duals) if bound > state.bound else state
+
+    def _minorant(self, cuts: Cuts, master: Master, n_clients: int) -> tuple[Duals, Minorant] | None:
+        multipliers = np.zeros((len(cuts.points), n_clients))
+        multipliers[cuts.point, cuts.owner] = master.multipliers
+        if not multipliers.sum() > 0:
+            return None
+        duals = feasible_duals(self._problem, cuts.points, multipliers)
+        mu, pieces = duals.multipliers[cuts.point, cuts.owner], _pieces(cuts)
+        level = np.bincount(cuts.owner, mu * cuts.slope_level, minlength=n_clients)
+        return duals, Minorant(float(mu @ pieces.offset), mu @ cuts.slope, level, duals.weights)
+
+    def _outcome(self, state: BundleState) -> Outcome | None:
+        gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
+        if math.isfinite(scale) and gap <= max(self.atol, self.tol * max(scale, 1e-12)):
+            return Outcome(Stop.OPTIMAL, f"gap {gap:.2e} proven after {state.rounds} rounds (tol {self.tol:g}).")
+        if state.rounds >= self.max_rounds:
+            return Outcome(
+                Stop.MAX_ROUNDS,
+                f"stopped at max_rounds = {self.max_rounds}; proven gap {gap:.2e} > tol {self.tol:g}: raise max_rounds or tol.",
+            )
+        if state.stalled >= 3:
+            if math.isinf(state.bound):
+                return Outcome(
+                    Stop.OPTIMAL,
+                    "the model of the objective promises no further decrease; no lower bound is claimed, since nothing "
+                    "bounds where an optimum lies: add a regulariser such as L2(1e-3) for a proven gap.",
+                )
+            return Outcome(Stop.STALLED, f"no progress within rounding at proven gap {gap:.2e}: rescale the features.")
+        return None
+
+    def _next(self, state: BundleState) -> BundleState:
+        """The next trial point, and what the model promises there."""
+        state = replace(state, cuts=_prune(state.cuts))
+        unit, where = _unit(state), self._region(state)
+        pieces = _pieces(state.cuts)
+        metric = 1 / state.step if state.curvature is None else self._curvature(state)
+        level = None
+        if self.variant == "level" and math.isfinite(state.bound):
+            level = state.bound + 0.3 * (state.value - state.bound)
+        shape = public_shape(self._problem, len(state.risks))
+        master = minimise(
+            shape, pieces, centre=state.w, metric=metric, level=level, offset=where.offset, unit=unit
+        )
+        if not master.solved:
+            return replace(state, trial=state.w, predicted=0.0, step=state.step * 0.5, stalled=state.stalled + 1)
+        predicted = state.value - master.value if level is None else state.value - level
+        small = predicted <= (0.1 * self.tol if math.isinf(state.bound) else 1e-14) * max(abs(state.value), 1e-12)
+        if small:  # the model is exact near the centre: look further away
+            return replace(state, trial=master.w, predicted=max(predicted, 0.0), step=state.step * 10, stalled=state.stalled + 1)
+        if level is None and predicted <= self.tol * abs(state.value):
+            state = replace(state, step=state.step * 3)
+        return replace(state, trial=master.w, predicted=predicted)
+
+    def _curvature(self, state: BundleState) -> Array:
+        H = state.curvature
+        return H + 1e-4 * max(1.0, float(np.trace(H)) / len(H)) * np.eye(len(H))
+
+    def _weights(self, state: BundleState) -> Array | None:
+        if self.metric == "identity":
+            return None
+        return self._problem.over_clients.weights(state.risks)
+
+    def _region(self, state: BundleState) -> Region:
+        n = len(state.trial) - self._problem.predictor.intercept
+        return region(self._problem, state.value, n, state.seen)
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError("Bundle has no problem yet: run it through quorate.solve(problem, federation, ...).")
+        return self.problem
+
+
+def _unit(state: BundleState) -> float:
+    return max(abs(state.value), 1e-300)
+
+
+def _pieces(cuts: Cuts) -> Pieces:
+    at = np.einsum("kd,kd->k", cuts.slope, cuts.points[cuts.point])
+    return Pieces(cuts.owner, cuts.base - at - cuts.slope_level * cuts.level, cuts.slope, cuts.slope_level)
+
+
+def _extend(cuts: Cuts | None, w: Array, up: Evaluated) -> Cuts:
+    """All cuts and the clients' new ones at w."""
+    n = len(up.base)
+    if cuts is None:
+        empty, none = np.zeros(0), np.zeros(0, np.int64)
+        cuts = Cuts(none, none, empty, empty, np.zeros((0, len(w))), empty, none, np.zeros((0, len(w))))
+    return Cuts(
+        np.concatenate([cuts.owner, np.arange(n)]),
+        np.concatenate([cuts.point, np.full(n, len(cuts.points))]),
+        np.concatenate([cuts.base, up.base]),
+        np.concatenate([cuts.level, up.level]),
+        np.concatenate([cuts.slope, up.slope]),
+        np.concatenate([cuts.slope_level, up.slope_level]),
+        np.concatenate([cuts.idle, np.zeros(n, np.int64)]),
+        np.concatenate([cuts.points, w[None]]),
+    )
+
+
+def _prune(cuts: Cuts) -> Cuts:
+    """Drop the cuts that no multiplier has needed for long."""
+    keep = cuts.idle <= KEEP
+    if keep.all():
+        return cuts
+    named = {f: getattr(cuts, f)[keep] for f in ("owner", "point", "base", "level", "slope", "slope_level", "idle")}
+    return Cuts(**named, points=cuts.points)

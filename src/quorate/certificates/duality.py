@@ -1,0 +1,248 @@
+"""Primal value and proven lower bound of a convex problem, recomputed from (problem, data, w, duals) alone.
+
+    value = R(F_1(w), ..., F_N(w)) + h(w)  >=  optimum  >=  bound
+
+The duals name models and multipliers. Every client evaluates its own cuts at those models afresh and adds them up with
+its multipliers; the sum is an affine minorant of the objective whatever produced the duals, and
+``quorate.problem.bounds`` minimises it by weak duality. So a wrong dual can only weaken the bound, never falsify it.
+
+Each client keeps its rows. The server receives its risk and mean loss at w, and sums over all clients otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array, Block, Streams
+from quorate.problem.bounds import (
+    Duals,
+    Minorant,
+    Survey,
+    Surveyed,
+    feasible_duals,
+    lower_bound,
+    region,
+    survey,
+)
+from quorate.problem.problem import Problem
+from quorate.problem.shape import client_ball, sample_radii
+from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
+
+
+@record
+class Certify:
+    """Ask for the risk at ``w`` and for the client's combination of its cuts at ``points``."""
+
+    w: Array  # (D,)
+    points: Array  # (K, D)
+    multipliers: Each  # (N, K)
+
+
+@record
+class Certified:
+    """The client's risk at w, and its multipliers' combination of cuts."""
+
+    risk: Each  # (n,) F_i(w)
+    loss: Each  # (n,) mean loss of its own rows at w
+    level: Each  # (n,) the price of moving mass at w
+    spent: Each  # (n,) transport cost spent on what has a price of its own (label flips, moves inside a support)
+    constant: Sum  # (n,)
+    slope: Sum  # (n, D)
+    slope_level: Each  # (n,)
+
+
+@record
+class CertificateState:
+    """The server's memory during certification."""
+
+    seen: Surveyed | None
+    certified: Certified | None
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is guaranteed, and the numbers that say so; None where a number does not apply.
+
+    Attributes
+    ----------
+    value : the stated problem's objective at w, exactly
+    bound : a proven lower bound on its optimal value
+    gap, relative_gap : value - bound, and that over max(|value|, |bound|, 1e-12)
+    weights : (N,) the adversary's weighting q* of the clients, in the set of weightings
+    client_risks : (N,) F_i(w)
+    client_losses : (N,) mean loss of the client's own rows at w
+    feasibility : how far w and the weights are outside their sets
+    stationarity : Euclidean length of the slope that the duals leave unbalanced
+    complementarity : R(F(w)) - <weights, F(w)>, 0 when the weighting is worst for w
+    consensus : largest distance of a client's copy from w, where the algorithm keeps copies
+    """
+
+    value: float
+    bound: float | None
+    gap: float | None
+    relative_gap: float | None
+    weights: Array
+    client_risks: Array
+    client_losses: Array
+    client_levels: Array
+    client_spent: Array
+    feasibility: float
+    stationarity: float | None
+    complementarity: float | None
+    consensus: float | None = None
+
+    def numbers(self) -> dict[str, Any]:
+        """All entries as plain Python values, for storage and comparison."""
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class Certification:
+    """Two rounds with every client: sizes that bound the region of optima, then risks and cuts."""
+
+    w: Array
+    duals: Duals | None = None
+    problem: Problem | None = None
+
+    @property
+    def on_client(self) -> dict:
+        return {Survey: self.take_part, Certify: self.certify}
+
+    @property
+    def on_server(self) -> dict:
+        return {Surveyed: self.ask, Certified: self.finish}
+
+    def client_start(self, data: Block) -> None:
+        return None
+
+    def server_start(self, n_clients: int) -> tuple[CertificateState, Round]:
+        return CertificateState(None, None), Round(Survey(client_ball(self._problem, n_clients)[0]))
+
+    def take_part(self, memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[None, Surveyed]:
+        return memory, survey(data, ask.prior)
+
+    def ask(self, state: CertificateState, ids: Sequence[int], seen: Surveyed) -> tuple[CertificateState, Round]:
+        none = Duals(np.zeros(len(ids)), np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
+        duals = self.duals or none
+        return replace(state, seen=seen), Round(Certify(self.w, duals.points, duals.multipliers.T.copy()))
+
+    def certify(self, memory: None, ask: Certify, data: Block, rng: Streams) -> tuple[None, Certified]:
+        problem, n = self._problem, len(data.index)
+        here = problem.cut(ask.w, data)
+        prediction = problem.predictor.forward(ask.w, data)
+        constant, slope, slope_level = np.zeros(n), np.zeros((n, len(ask.w))), np.zeros(n)
+        for point, multiplier in zip(ask.points, ask.multipliers.T, strict=True):
+            if not multiplier.any():
+                continue
+            cut = problem.cut(point, data)
+            constant += multiplier * (cut.base - cut.slope @ point - cut.slope_level * cut.level)
+            slope += multiplier[:, None] * cut.slope
+            slope_level += multiplier * cut.slope_level
+        risk = problem.radii(data) * here.level + here.base
+        loss = data.mean(problem.loss.value(prediction, data.y))
+        return memory, Certified(risk, loss, here.level, -here.slope_level, constant, slope, slope_level)
+
+    def finish(self, state: CertificateState, ids: Sequence[int], up: Certified) -> tuple[CertificateState, Done]:
+        return replace(state, certified=up), Done(Outcome(Stop.OPTIMAL, "certified."))
+
+    def report(self, state: CertificateState) -> dict:
+        return {}
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError("Certification needs problem=; use certify(problem, federation, w, duals).")
+        return self.problem
+
+
+def certify(
+    problem: Problem, fed: Any, w: Array, duals: Duals | None, engine: Any = None, copies: Array | None = None
+) -> Certificate:
+    """Recompute every guarantee of the model w.
+
+    Parameters
+    ----------
+    problem, fed : as stated by the user
+    w : (D,) the model
+    duals : models and multipliers that prove a bound, or None: then only the value is stated
+    engine : where the clients are; by default this process
+    copies : (N, D) the clients' own copies of the model, where there are any
+
+    Raises
+    ------
+    ValueError
+        w, points or multipliers that are not finite or do not fit the problem
+    """
+    w = np.asarray(w, float)
+    concrete, data = problem.at(fed)
+    _check(concrete, data, w, duals)
+    if duals is not None:
+        duals = feasible_duals(concrete, duals.points, np.maximum(duals.multipliers, 0.0))
+    if engine is None:
+        from quorate.engines.inprocess import InProcess
+
+        engine = InProcess()
+    state = engine.run(Certification(w, duals, concrete), data).state
+    return conclude(concrete, w, duals, state.seen, state.certified, copies)
+
+
+def conclude(
+    problem: Problem, w: Array, duals: Duals | None, seen: Surveyed, up: Certified, copies: Array | None = None
+) -> Certificate:
+    """The certificate from what the clients answered; pure arithmetic."""
+    worst = problem.over_clients.worst(up.risk)
+    coefficients = problem.predictor.split(w)[0]
+    value = worst.value + problem.penalty(w)
+    weights = worst.weights if duals is None else duals.weights
+    bound = stationarity = None
+    feasibility = _distance(problem, weights) + _outside(problem, coefficients)
+    if duals is not None and math.isfinite(value):
+        minorant = Minorant(float(up.constant), up.slope, up.slope_level, weights)
+        proven, stationarity = lower_bound(problem, minorant, region(problem, value, len(coefficients), seen))
+        bound = proven if math.isfinite(proven) else None
+    gap = None if bound is None else value - bound
+    return Certificate(
+        value=value,
+        bound=bound,
+        gap=gap,
+        relative_gap=None if gap is None or bound is None else gap / max(abs(value), abs(bound), 1e-12),
+        weights=weights,
+        client_risks=up.risk,
+        client_losses=up.loss,
+        client_levels=up.level,
+        client_spent=up.spent,
+        feasibility=feasibility,
+        stationarity=stationarity,
+        complementarity=None if duals is None else worst.value - float(weights @ up.risk),
+        consensus=None if copies is None else float(np.abs(copies - w).max()),
+    )
+
+
+def _distance(problem: Problem, weights: Array) -> float:
+    return float(np.abs(problem.over_clients.project(weights) - weights).max())
+
+
+def _outside(problem: Problem, coefficients: Array) -> float:
+    """How far the coefficients are outside the regulariser's domain."""
+    inside = problem.regulariser.prox(coefficients, 1e-300) if math.isinf(float(problem.regulariser.value(coefficients))) else coefficients
+    return float(np.abs(inside - coefficients).max(initial=0.0))
+
+
+def _check(problem: Problem, fed: Any, w: Array, duals: Duals | None) -> None:
+    D = problem.predictor.dimension(fed.n_features)
+    if w.shape != (D,) or not np.isfinite(w).all():
+        raise ValueError(f"w must be {D} finite numbers for this problem and these data, got shape {w.shape}.")
+    if duals is None:
+        return
+    K = len(duals.points)
+    shapes = (("points", duals.points, (K, D)), ("multipliers", duals.multipliers, (K, fed.n_clients)))
+    for name, array, shape in shapes:
+        if array.shape != shape or not np.isfinite(array).all():
+            raise ValueError(f"duals.{name} must be finite with shape {shape}, got {array.shape}.")
+
+

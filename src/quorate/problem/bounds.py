@@ -1,0 +1,184 @@
+"""Where an optimal model can lie, and what an affine minorant proves about the optimum.
+
+Weak duality. For q in Q and convex combinations of cuts, for every w and all prices l_s >= max(Lip ||w||_*, floor),
+
+    F(w) + h(w) >= constant + <g, w> + sum_s k_s l_s + h(w),        k_s = q_s radius_s + slope_level_s
+
+and the right side is minimised in closed form: Lip K ||w||_* = max { <v, w> : ||v|| <= Lip K } with K = sum_s k_s, so for
+*any* such v (and any s in the domain of h*) it is at least ``constant - h*(s) + <g + v + s, w>``; what is left of
+g + v + s meets a bound on w that every model as good as a known one obeys. No solver has to be believed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from quorate.arrays import DUAL, Array, Block, norm
+from quorate.problem.problem import Problem
+from quorate.problem.regularisers import L1, ElasticNet, Zero
+from quorate.problem.shape import price_floor, sample_radii
+from quorate.problem.wasserstein import WassersteinBall
+from quorate.rounds import Each, Max, Sum, record
+from quorate.solvers.projections import project_lp_unit_ball
+
+P_OF = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
+
+
+@record
+class Survey:
+    """Ask for the sizes that bound an intercept; ``prior`` (N,) are the clients' weights."""
+
+    prior: Each
+
+
+@record
+class Surveyed:
+    """What a client discloses: only sums and maxima over all clients reach the server."""
+
+    plus: Sum  # prior-weighted share of rows with y = +1
+    minus: Sum  # and with y = -1
+    reach: Max  # largest ||x||_2
+    target: Max  # largest |y|
+    features: Max  # columns of X
+
+
+@record
+class Duals:
+    """What proves a bound: models whose cuts it is made of, and each client's multipliers of these cuts."""
+
+    weights: Array  # (N,) the adversary's weighting of the clients, in Q
+    points: Array  # (K, D)
+    multipliers: Array  # (K, N), columns summing to weights
+
+
+def feasible_duals(problem: Problem, points: Array, multipliers: Array) -> Duals:
+    """Multipliers (K, N) rescaled so that every client's sum to a weighting in Q exactly."""
+    total = multipliers.sum(0)
+    weights = problem.over_clients.project(total)
+    multipliers = multipliers * np.divide(weights, total, out=np.zeros_like(total), where=total > 0)
+    multipliers[np.argmax(multipliers.sum(1)), total <= 0] = weights[total <= 0]
+    return Duals(weights, points, multipliers)
+
+
+def survey(block: Block, prior: Array) -> Surveyed:
+    """The answer to ``Survey`` of every client of the block."""
+    plus, minus = (prior * block.mean(block.y * sign > 0) for sign in (1, -1))
+    return Surveyed(plus, minus, block.longest(), np.abs(block.y).max(1), np.full(len(plus), float(block.n_features)))
+
+
+@dataclass(frozen=True)
+class Region:
+    """Bounds that every model with objective <= ``value`` obeys; inf where nothing is known."""
+
+    size: float  # ||coefficients||_*
+    length: float  # ||coefficients||_2
+    offset: float  # |intercept|
+    value: float
+
+
+def region(problem: Problem, value: float, n_features: int, seen: Surveyed | None) -> Region:
+    """Bounds on every model whose objective is at most ``value``.
+
+    On all of R^n with nonnegative losses F(w) >= max_q <q, radius> Lip ||w||_*; a coercive regulariser gives
+    h(w) <= value. The intercept: sum_s prior_s F_s(w) <= value and the loss grows at least linearly.
+    """
+    ball = problem.over_samples
+    size = math.inf
+    if isinstance(ball, WassersteinBall) and ball.support is None and np.any(ball.radius):
+        size = value / (problem.loss.lipschitz * float(problem.over_clients.value(np.asarray(ball.radius))))
+    length = float(problem.regulariser.domain_radius(value, n_features))
+    kind = DUAL[ball.norm] if isinstance(ball, WassersteinBall) else "l2"
+    root = math.sqrt(n_features)
+    to_length = {"l1": 1.0, "l2": 1.0, "linf": root}[kind]
+    to_size = {"l1": root, "l2": 1.0, "linf": 1.0}[kind]
+    size, length = min(size, to_size * length), min(length, to_length * size)
+    offset = math.inf
+    if seen is not None and math.isfinite(length):
+        a, b = problem.loss.floor
+        least = 1.0 if problem.loss.targets == "real" else min(float(seen.plus), float(seen.minus))
+        if least > 0:
+            target = float(seen.target) if problem.loss.targets == "real" else 0.0
+            offset = length * float(seen.reach) + target + (value + b) / (a * least)
+    return Region(size, length, offset, value)
+
+
+@dataclass(frozen=True)
+class Minorant:
+    """constant + <slope, w> + sum_s (weights_s radius_s + slope_level_s) l_s <= objective - h, for every model and price."""
+
+    constant: float
+    slope: Array  # (D,)
+    slope_level: Array  # (N,)
+    weights: Array  # (N,) in Q
+
+
+def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[float, float]:
+    """A proven lower bound on the optimal value, and the size of the slope that nothing balances (0 at a perfect dual)."""
+    ball = problem.over_samples
+    robust = isinstance(ball, WassersteinBall)
+    radius = sample_radii(problem, len(minorant.weights))
+    price = minorant.weights * radius + minorant.slope_level
+    constant = minorant.constant + _negative_prices(problem, price, radius, where)
+    total = float(np.maximum(price, 0.0).sum())
+    lipschitz, floor = price_floor(problem)
+    g, intercept = problem.predictor.split(minorant.slope)
+    kind = ball.norm if robust else "l2"
+    best, rest = -math.inf, math.inf
+    for share in _shares(g, kind, lipschitz * total, floor):
+        value, left = _balanced(problem, g, kind, share * lipschitz * total, where)
+        value += (1 - share) * total * floor
+        if value > best:
+            best, rest = value, left
+    offset = abs(float(np.sum(intercept)))
+    best += constant - (offset * where.offset if offset else 0.0)
+    return best, max(rest, offset)
+
+
+def _negative_prices(problem: Problem, price: Array, radius: Array, where: Region) -> float:
+    """Rounding can leave k_s slightly below 0; then l_s <= value / (max_q q_s radius_s) at every model worth having."""
+    loss = 0.0
+    for s in np.flatnonzero(price < 0):
+        reach = float(problem.over_clients.value(np.eye(len(price))[s])) * radius[s]
+        loss += price[s] * where.value / reach if reach > 0 else -math.inf
+    return loss
+
+
+def _shares(g: Array, kind: str, most: float, floor: float) -> list[float]:
+    """Splits of l >= max(Lip ||w||_*, floor) between its two lower bounds that are worth trying."""
+    if most == 0 or floor == 0:
+        return [1.0]
+    return sorted({1.0, 0.0, min(1.0, float(norm(g, kind)) / most), *np.linspace(0.1, 0.9, 9)})
+
+
+def _balanced(problem: Problem, g: Array, kind: str, ball: float, where: Region) -> tuple[float, float]:
+    """max over v in the ball of ``-h*(s) - |g + v + s| * (bound on w)``: by projection, or alternating projections."""
+    h = problem.regulariser
+    v = -_project(g, kind, ball)
+    s = np.zeros_like(g)
+    if isinstance(h, L1 | ElasticNet):
+        strength = h.strength if isinstance(h, L1) else h.l1
+        for _ in range(500):  # two convex sets: the balls of v and s; nearest pair to -g
+            s_new = np.clip(-(g + v), -strength, strength)
+            v = -_project(g + s_new, kind, ball)
+            if np.abs(s_new - s).max(initial=0.0) <= 1e-15 * (1 + strength):
+                break
+            s = s_new
+    if not isinstance(h, Zero | L1):
+        s = -(g + v)
+    left = g + v + s
+    value = -float(h.conjugate(s))
+    rest = float(norm(left, "l2"))
+    if rest > 0:
+        value -= min(
+            rest * where.length if math.isfinite(where.length) else math.inf,
+            float(norm(left, kind)) * where.size if math.isfinite(where.size) else math.inf,
+        )
+    return value, rest
+
+
+def _project(v: Array, kind: str, radius: float) -> Array:
+    """Euclidean projection onto {||v||_kind <= radius}."""
+    return radius * project_lp_unit_ball(v / radius, P_OF[kind]) if radius > 0 else np.zeros_like(v)

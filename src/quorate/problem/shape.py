@@ -1,0 +1,88 @@
+"""The public part of a problem as plain arrays, for solvers that know nothing of losses or risks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from quorate.arrays import DUAL, Array
+from quorate.problem.problem import Problem
+from quorate.problem.regularisers import L1, L2, Bounds, ElasticNet, Zero
+from quorate.problem.risks.lp_ball import LpBall
+from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.simplex import Simplex
+from quorate.problem.wasserstein import WassersteinBall
+from quorate.solvers.cutting_planes import Shape
+
+
+def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
+    """(prior, radius, p) of the weights {q in the simplex: ||q - prior||_p <= radius}; radius 0: the prior, inf: all."""
+    risk = problem.over_clients
+    if isinstance(risk, Simplex):
+        return np.full(n_clients, 1 / n_clients), math.inf, 2.0
+    if isinstance(risk, Mean | LpBall) and isinstance(risk.prior, np.ndarray):
+        return risk.prior, getattr(risk, "radius", 0.0), getattr(risk, "p", 2.0)
+    raise ValueError(
+        f"this method needs over_clients = Mean, Simplex or LpBall (made concrete by problem.at(federation)), got {risk!r}."
+    )
+
+
+def sample_radii(problem: Problem, n_clients: int) -> Array:
+    """(N,) Wasserstein radii, zeros without a ball."""
+    ball = problem.over_samples
+    return np.asarray(ball.radius, float) if isinstance(ball, WassersteinBall) else np.zeros(n_clients)
+
+
+def price_floor(problem: Problem) -> tuple[float, float]:
+    """(a, b): every price is at least a ||w||_* and at least b."""
+    ball, loss = problem.over_samples, problem.loss
+    if not isinstance(ball, WassersteinBall):
+        return 0.0, 0.0
+    free_label = loss.targets == "real" and getattr(ball.support, "c_label", None) is None
+    return (loss.lipschitz if ball.support is None else 0.0), (loss.lipschitz / ball.label_cost if free_label else 0.0)
+
+
+def regulariser_parts(problem: Problem) -> tuple[float, float, Array | float, Array | float]:
+    """(l1, l2, lower, upper) of a convex regulariser l1 ||w||_1 + l2 ||w||_2^2 / 2 on lower <= w <= upper."""
+    match problem.regulariser:
+        case Zero():
+            return 0.0, 0.0, -math.inf, math.inf
+        case L1(strength):
+            return strength, 0.0, -math.inf, math.inf
+        case L2(strength):
+            return 0.0, strength, -math.inf, math.inf
+        case ElasticNet(l1, l2):
+            return l1, l2, -math.inf, math.inf
+        case Bounds(lower, upper):
+            return 0.0, 0.0, lower, upper
+    raise ValueError(
+        f"{type(problem.regulariser).__name__} is not one of Zero, L1, L2, ElasticNet, Bounds: this method and its bound "
+        "need a convex regulariser. Use one of these."
+    )
+
+
+def public_shape(problem: Problem, n_clients: int) -> Shape:
+    """Everything the server knows before any client speaks."""
+    ball = problem.over_samples
+    robust = isinstance(ball, WassersteinBall)
+    prior, radius, p = client_ball(problem, n_clients)
+    lipschitz, floor = price_floor(problem)
+    l1, l2, lower, upper = regulariser_parts(problem)
+    flips = problem.loss.targets == "sign" and robust and math.isfinite(ball.label_cost)
+    return Shape(
+        n_clients=n_clients,
+        radius=sample_radii(problem, n_clients),
+        lipschitz=lipschitz,
+        floor=floor,
+        dual=DUAL[ball.norm] if robust else "l2",
+        own_price=robust and (flips or ball.support is not None),
+        prior=prior,
+        ball=radius,
+        p=p,
+        l1=l1,
+        l2=l2,
+        lower=lower,
+        upper=upper,
+        intercept=problem.predictor.intercept,
+    )

@@ -1,0 +1,172 @@
+"""Solve a problem over a federation: pick the algorithm and the engine, run, and attach the certificate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quorate.algorithms.federated.bundle import Bundle
+from quorate.arrays import Array
+from quorate.certificates.duality import Certificate, certify
+from quorate.data.federation import Federation
+from quorate.engines.inprocess import InProcess
+from quorate.notes import client_table, notes
+from quorate.problem.bounds import Duals
+from quorate.problem.problem import Problem
+from quorate.rounds import Outcome, Stop
+
+Watch = Callable[[dict[str, Any], Any], None]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A model, why the run ended, and what is guaranteed about it.
+
+    Attributes
+    ----------
+    problem : as stated
+    w : (D,) the model
+    duals : what proves the bound, or None
+    outcome : ``outcome.stop`` and, in words, ``outcome.text``
+    rounds : finished rounds
+    history : one row a round
+    certificate : recomputed independently of the algorithm
+    clients : one row a client
+    messages : counts and bytes by message type and direction, certification included
+    notes : warnings about the problem and the data
+    seconds : wall time of the whole solve
+    copies : (N, D) clients' copies of the model, where the algorithm keeps them
+    """
+
+    problem: Problem
+    w: Array
+    duals: Duals | None
+    outcome: Outcome
+    rounds: int
+    history: list[dict[str, Any]]
+    certificate: Certificate
+    clients: list[dict[str, Any]]
+    messages: list[dict[str, Any]]
+    notes: tuple[str, ...]
+    seconds: float
+    ledger: Any = None
+    copies: Array | None = None
+
+
+def solve(
+    problem: Problem,
+    fed: Federation,
+    *,
+    algorithm: Any = None,
+    engine: Any = None,
+    tol: float | None = None,
+    atol: float | None = None,
+    max_rounds: int | None = None,
+    start: Array | None = None,
+    seed: int = 0,
+    watch: Sequence[Watch] = (),
+    resume: bool = False,
+) -> Solution:
+    """Solve ``problem`` over ``fed``.
+
+    Parameters
+    ----------
+    algorithm : such as ``Bundle()`` (the default for convex problems) or ``ADLPMM(steps="tight")``
+    engine : such as ``InProcess(checkpoint="run.qrt")``; by default in this process
+    tol, atol, max_rounds, start : override the algorithm's own
+    seed : of every random stream
+    watch : called with (history row, server state) after every round
+    resume : go on from the engine's checkpoint
+
+    Returns
+    -------
+    Solution
+        never called optimal at a cap; see ``solution.outcome``
+
+    Raises
+    ------
+    ValueError, TypeError
+        where problem, data and algorithm do not fit; the text says what would
+    """
+    began = time.perf_counter()
+    engine = engine or InProcess()
+    concrete, data = problem.at(fed)
+    algorithm = configure(algorithm or Bundle(), concrete, data, tol, atol, max_rounds, start)
+    named = [_with_names(see, fed.clients) for see in watch]
+    run = engine.run(algorithm, data, seed=seed, watch=named, resume=resume)
+    w, duals = algorithm.answer(run.state)
+    copies = algorithm.copies(run.memories) if hasattr(algorithm, "copies") else None
+    bystander = _without_files(engine)
+    extra: list[dict[str, Any]] = []
+    if duals is None and run.outcome.stop is not Stop.INTERRUPTED and not isinstance(algorithm, Bundle):
+        proof = bystander.run(configure(Bundle(), concrete, data, tol, None, 100, w), data, seed=seed)
+        duals, extra = proof.state.duals, proof.messages
+    certificate = certify(problem, fed, w, duals, engine=bystander, copies=copies)
+    return Solution(
+        problem,
+        w,
+        duals,
+        run.outcome,
+        run.rounds,
+        [_named_row(row, fed.clients) for row in run.history],
+        certificate,
+        client_table(concrete, data, w, certificate),
+        _merged(run.messages, extra),
+        notes(concrete, data, w, certificate),
+        time.perf_counter() - began,
+        copies=copies,
+    )
+
+
+def configure(
+    algorithm: Any,
+    problem: Problem,
+    fed: Federation,
+    tol: float | None,
+    atol: float | None,
+    max_rounds: int | None,
+    start: Array | None,
+) -> Any:
+    """The algorithm with the concrete problem and the caller's overrides."""
+    given = {"tol": tol, "atol": atol, "max_rounds": max_rounds, "start": start}
+    given = {k: v for k, v in given.items() if v is not None}
+    for name in ("tol", "atol", "max_rounds"):
+        if name in given and not given[name] >= (1 if name == "max_rounds" else 0):
+            raise ValueError(f"{name} must be >= {1 if name == 'max_rounds' else 0}, got {given[name]}.")
+    if start is not None:
+        D = problem.predictor.dimension(fed.n_features)
+        given["start"] = np.asarray(start, float)
+        if given["start"].shape != (D,) or not np.isfinite(given["start"]).all():
+            raise ValueError(f"start must be {D} finite numbers, got shape {given['start'].shape}.")
+    unknown = [name for name in given if not hasattr(algorithm, name)]
+    if unknown:
+        raise TypeError(f"{type(algorithm).__name__} takes no {', '.join(unknown)}: leave it out.")
+    return replace(algorithm, problem=problem, **given)
+
+
+def _without_files(engine: Any) -> Any:
+    """The engine for side runs: it must not touch the main run's checkpoint."""
+    return replace(engine, checkpoint=None) if getattr(engine, "checkpoint", None) is not None else engine
+
+
+def _named_row(row: dict[str, Any], clients: tuple[str, ...]) -> dict[str, Any]:
+    worst = row.get("worst_client")
+    return row if worst is None else {**row, "worst_client": clients[int(worst)] if worst >= 0 else ""}
+
+
+def _with_names(see: Watch, clients: tuple[str, ...]) -> Watch:
+    return lambda row, state: see(_named_row(row, clients), state)
+
+
+def _merged(*tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Message tables added up by message and direction."""
+    total: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in (row for table in tables for row in table):
+        known = total.setdefault((row["message"], row["direction"]), {**row, "count": 0, "bytes": 0})
+        known["count"] += row["count"]
+        known["bytes"] += row["bytes"]
+    return list(total.values())

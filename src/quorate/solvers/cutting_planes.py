@@ -1,0 +1,162 @@
+"""The master problem of bundle methods: one small conic program at the server.
+
+    minimise over w, prices l, z:   max_{q in Q} <q, z> + h(w)  [+ ||w - centre||_H^2 / 2]
+    subject to  z_s >= radius_s l_s + base_k + <slope_k, w - point_k> + slope_level_k (l_s - level_k)   for cuts k of s
+                l_s >= Lipschitz * ||w||_*,   l_s >= floor
+
+with Q = {q in the simplex: ||q - prior||_p <= ball}. The multiplier of cut k is its share of the worst weighting q.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.solvers.conic import P_OF, ConicSolution, Index, Model, Status
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """K affine pieces, each of one client: value ``offset + <slope, w> + slope_level * price``; arrays of length K."""
+
+    owner: Index
+    offset: Array
+    slope: Array  # (K, D)
+    slope_level: Array  # the client's radius not included
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the server knows without any client: the public part of the problem."""
+
+    n_clients: int
+    radius: Array  # (N,) of the samples' Wasserstein balls, 0 where there is none
+    lipschitz: float  # prices are at least lipschitz * ||w||_*; 0 on a bounded support
+    floor: float  # and at least this
+    dual: str  # the norm ||.||_*
+    own_price: bool  # False: one price serves all clients (their pieces never depend on it)
+    prior: Array
+    ball: float  # radius of the client-weight ball: 0 the prior, inf the simplex
+    p: float
+    l1: float
+    l2: float
+    lower: Array | float
+    upper: Array | float
+    intercept: bool
+
+
+@dataclass(frozen=True)
+class Master:
+    """The minimiser, the model's value there (without the proximal term), the pieces' multipliers."""
+
+    w: Array
+    value: float
+    multipliers: Array
+    solved: bool
+
+
+def minimise(
+    shape: Shape,
+    pieces: Pieces,
+    *,
+    centre: Array | None = None,
+    metric: Array | float = 0.0,
+    level: float | None = None,
+    size: float = math.inf,
+    offset: float = math.inf,
+    unit: float = 1.0,
+) -> Master:
+    """Solve the master problem.
+
+    Parameters
+    ----------
+    centre, metric : the proximal term ``||w - centre||_metric^2 / 2`` (a number or a (D, D) matrix); none by default
+    level : project the centre on {model <= level} instead of minimising the model
+    size, offset : bounds on ``||w||_*`` and on the intercept that hold an optimal model
+    unit : typical size of the objective; the program is solved in this unit
+    """
+    D = pieces.slope.shape[1]
+    model = Model()
+    w, z = model.variable(D), model.variable(shape.n_clients)
+    coefficients = w[: D - shape.intercept]
+    _prices(model, shape, pieces, coefficients, size, z, w, unit)
+    model.worst_mean(z, shape.prior, shape.ball, shape.p)
+    _regulariser(model, shape, coefficients, unit, as_cost=level is None)
+    if shape.intercept and math.isfinite(offset):
+        for sign in (1.0, -1.0):
+            model.nonneg([(w[-1:], sign), offset])
+    costs = list(model.costs)
+    if level is not None and centre is not None:
+        model.costs.clear()
+        model.nonneg([level / unit, *((index, -cost[None, :]) for index, cost in costs)])
+        metric = np.eye(D) if np.ndim(metric) == 2 else 1.0
+        unit_prox = 1.0
+    else:
+        unit_prox = unit
+    if centre is not None:
+        H = np.asarray(metric, float) / unit_prox
+        model.quadratic(w, H)
+        model.linear(w, -(H @ centre if H.ndim == 2 else H * centre))
+    solution = model.solve(tol=1e-11)
+    value = sum(float(cost @ solution.x[index]) for index, cost in costs)
+    value += shape.l2 / unit / 2 * float(solution.x[coefficients] @ solution.x[coefficients]) if level is None else 0.0
+    return _read(solution, w, value * unit, pieces)
+
+
+def _prices(
+    model: Model, shape: Shape, pieces: Pieces, coefficients: Index, size: float, z: Index, w: Index, unit: float
+) -> None:
+    """The pieces (first rows of the program, so that their multipliers are its first duals) and the prices' bounds."""
+    rows: list = [(z[pieces.owner], 1.0), (w, -pieces.slope / unit), -pieces.offset / unit]
+    priced = bool(shape.radius.any())
+    if priced:
+        price = model.variable(shape.n_clients if shape.own_price else 1)
+        at = price[pieces.owner] if shape.own_price else price[np.zeros_like(pieces.owner)]
+        rows.append((at, -(shape.radius[pieces.owner] + pieces.slope_level) / unit))
+    model.nonneg(rows)
+    if priced:
+        model.nonneg([(price, 1.0), -shape.floor])
+    if (priced and shape.lipschitz) or math.isfinite(size):
+        norm = model.variable()
+        model.norm_at_most([(coefficients, 1.0)], [(norm, 1.0)], P_OF[shape.dual])
+        if priced and shape.lipschitz:
+            model.nonneg([(price, 1.0), (np.repeat(norm, len(price)), -shape.lipschitz)])
+        if math.isfinite(size):
+            model.nonneg([size, (norm, -1.0)])
+
+
+def _regulariser(model: Model, shape: Shape, coefficients: Index, unit: float, as_cost: bool) -> None:
+    """h(w) = l1 ||w||_1 + l2 ||w||_2^2 / 2 + the indicator of lower <= w <= upper."""
+    if shape.l1:
+        total = model.variable()
+        model.norm_at_most([(coefficients, 1.0)], [(total, 1.0)], 1)
+        model.linear(total, shape.l1 / unit)
+    if shape.l2 and as_cost:
+        model.quadratic(coefficients, shape.l2 / unit)
+    elif shape.l2:  # s >= ||w||^2 / 2 as ||(w, (1 - s)/sqrt 2 ...)||: a rotated cone in standard form
+        s = model.variable()
+        model.linear(s, shape.l2 / unit)
+        root = 1 / math.sqrt(2)
+        model.soc([(s, root), root], _stacked(coefficients, s, root))
+    for bound, sign in ((shape.lower, 1.0), (shape.upper, -1.0)):
+        finite = np.isfinite(np.broadcast_to(bound, coefficients.shape))
+        if finite.any():
+            model.nonneg([(coefficients[finite], sign), -sign * np.broadcast_to(bound, coefficients.shape)[finite]])
+
+
+def _stacked(coefficients: Index, s: Index, root: float) -> list:
+    """Rows (w, (s - 1) root): ||rows|| <= (s + 1) root exactly when ||w||^2 <= 2 s."""
+    n = len(coefficients)
+    constant = np.zeros(n + 1)
+    constant[n] = -root
+    index = np.concatenate([coefficients, s])
+    return [(index, np.concatenate([np.ones(n), [root]])), constant]
+
+
+def _read(solution: ConicSolution, w: Index, value: float, pieces: Pieces) -> Master:
+    multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
+    fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
+    return Master(solution.x[w], value, multipliers, fine and bool(np.isfinite(solution.x[w]).all()))
