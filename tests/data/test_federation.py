@@ -189,7 +189,7 @@ def test_digests_follow_every_number_and_nothing_else():
 @pytest.mark.parametrize(
     ("X", "y", "groups", "text"),
     [
-        ([[1.0], [np.nan]], [0, 1], ["a", "b"], r"client 'b': X has 1 values .* row 0 .* column 'x0'"),
+        ([[1.0], [np.nan]], [0, 1], ["a", "b"], r"client 'b': X has 1 value .* row 0 .* column 'x0'"),
         ([[1.0], [np.inf]], [0, 1], ["a", "a"], r"client 'a'.* row 1"),
         ([[1.0], [2.0]], [0.0, np.nan], ["a", "b"], "client 'b': y is missing or infinite in row 0"),
         ([[1.0], [2.0]], np.array([None, "x"]), ["a", "b"], "client 'a': y is missing in row 0"),

@@ -90,8 +90,9 @@ def rows(client: str, x: Rows, y: NDArray[Any], names: Sequence[str]) -> None:
     dense = isinstance(x, np.ndarray)
     entries = np.nonzero(~np.isfinite(x)) if dense else [at[~np.isfinite(x.data)] for at in x.tocoo().coords]
     columns = [repr(names[j]) for j in np.unique(entries[1])]
+    count = "1 value that is" if len(entries[0]) == 1 else f"{len(entries[0])} values that are"
     raise ValueError(
-        f"client {client!r}: X has {len(entries[0])} values that are missing or infinite, in "
+        f"client {client!r}: X has {count} missing or infinite, in "
         f"{listed(np.unique(entries[0]), 'row')} (from 0) of {listed(columns, 'column')}. "
         "Remove or impute them; a Schema imputes by the mean over all clients."
     )
