@@ -1,0 +1,71 @@
+"""quorate: federated optimization you can trust.
+
+Train models over data that stays with its owners; every result states what is guaranteed and how it was checked.
+
+    import quorate as qr
+    fed = qr.Federation.from_arrays(X, y, groups)
+    problem = qr.Problem(loss=qr.Hinge(), over_samples=qr.WassersteinBall(0.05, 0.5), over_clients=qr.LpBall(0.1))
+    solution = qr.solve(problem, fed)
+
+Names are imported on first use, so that ``import quorate`` and ``quorate --help`` stay fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "quorate.data.federation": ("Federation",),
+    "quorate.problem.problem": ("Problem",),
+    "quorate.problem.losses": (
+        "Hinge", "SmoothHinge", "Logistic", "Exponential", "Squared", "Absolute", "Huber", "EpsilonInsensitive", "Quantile",
+    ),
+    "quorate.problem.predictors": ("Linear",),
+    "quorate.problem.wasserstein": ("WassersteinBall",),
+    "quorate.problem.supports": ("BoxSupport",),
+    "quorate.problem.supports_polytope": ("PolytopeSupport",),
+    "quorate.problem.risks.mean": ("Mean", "Sum"),
+    "quorate.problem.risks.simplex": ("Simplex",),
+    "quorate.problem.risks.lp_ball": ("LpBall",),
+    "quorate.problem.regularisers": ("Zero", "L1", "L2", "ElasticNet", "Bounds", "MCP", "SCAD"),
+    "quorate.algorithms.federated.bundle": ("Bundle",),
+    "quorate.algorithms.federated.ad_lpmm": ("ADLPMM",),
+    "quorate.algorithms.federated.epigraph_admm": ("EpigraphADMM",),
+    "quorate.algorithms.federated.double_loop": ("DoubleLoop",),
+    "quorate.algorithms.pooled.central_conic": ("CentralConic",),
+    "quorate.engines.inprocess": ("InProcess",),
+    "quorate.certificates.duality": ("Certificate", "certify"),
+    "quorate.problem.bounds": ("Duals",),
+    "quorate.rounds": ("Outcome", "Stop"),
+    "quorate.solve": ("Solution", "solve"),
+    "quorate.estimators.robust": ("RobustClassifier", "RobustRegressor"),
+    "quorate.model_selection": ("worst_client_accuracy", "worst_client_loss"),
+}  # fmt: skip
+_WHERE = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [*_WHERE, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'quorate' has no attribute {name!r}")
+    value = getattr(import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_WHERE])
+
+
+if TYPE_CHECKING:
+    from quorate.algorithms.federated.bundle import Bundle as Bundle
+    from quorate.certificates.duality import certify as certify
+    from quorate.data.federation import Federation as Federation
+    from quorate.engines.inprocess import InProcess as InProcess
+    from quorate.problem.problem import Problem as Problem
+    from quorate.solve import Solution as Solution
+    from quorate.solve import solve as solve
