@@ -6,9 +6,10 @@ with one piece k per linear piece of the loss (Bai, Wong, Qiao, Ho, *Distributio
 to (B.4)), plus its copy with the label flipped at o_k = label_cost for margin losses. R_s(w) = min over l >= floor of
 radius l + f_s(w, l); floor = 0, or Lipschitz/label_cost for residual losses, whose y is free.
 
-On a box the inner supremum is closed form (l1 below; l2 and linf in ``solvers/box_kernels.py``), so the 4 d N multipliers
-of the paper are not needed. The price is found by intersecting the tangents at both ends of a bracket, and the cut is
-the mixture of the two ends' cuts that spends exactly the radius: it holds for every (model, price), ties included.
+On a box the inner supremum is closed form (l1 below; l2 and linf in ``solvers/box_kernels.py``), so the 4 d N
+multipliers of the paper are not needed. The price is found by intersecting the tangents at both ends of a bracket, and
+the cut is the mixture of the two ends' cuts that spends exactly the radius: it holds for every (model, price), ties
+included.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block
 from quorate.problem.losses import Loss
@@ -28,6 +30,7 @@ from quorate.problem.wasserstein import Cut, WassersteinBall
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
 
+Mask = NDArray[np.bool_]
 ROUNDING = 1e-9  # relative: rows this close to the support are inside up to rounding
 
 
@@ -66,7 +69,7 @@ class Plan:
     slope: Array  # (n,) minus the transport cost spent
     pull: Array  # (n, m) derivative of the loss in the prediction after the move
     scale: Array  # (n, m) |pull|
-    flip: Array  # (n, m) bool
+    flip: Mask  # (n, m)
     spent: Array  # (n, m) ||delta||
 
 
@@ -102,7 +105,7 @@ def _crossing(low: Plan, high: Plan, radius: Array) -> tuple[Array, Array]:
     return low.price + step, low.value + low.slope * step + radius * (low.price + step)
 
 
-def _where(choose: Array, a: Plan, b: Plan) -> Plan:
+def _where(choose: Mask, a: Plan, b: Plan) -> Plan:
     pick = {k: np.where(choose if np.ndim(v) == 1 else choose[:, None], v, getattr(b, k)) for k, v in vars(a).items()}
     return Plan(**pick)
 
@@ -130,9 +133,11 @@ class BoxSupport:
             raise ValueError(f"lower has {lower.size} entries and upper {upper.size}: give one per feature in both.")
         if (lower >= upper).any():
             raise ValueError(f"lower must be < upper in every feature, got lower={self.lower!r}, upper={self.upper!r}.")
+        for name, value in (("lower", lower), ("upper", upper)):
+            object.__setattr__(self, name, tuple(value.tolist()) if value.ndim else float(value))
 
     def bounds(self, d: int) -> tuple[Array, Array]:
-        """lower and upper as (d,) arrays."""
+        """Lower and upper as (d,) arrays."""
         lower, upper = np.asarray(self.lower, float), np.asarray(self.upper, float)
         if any(a.ndim and a.shape != (d,) for a in (lower, upper)):
             raise ValueError(f"the box has {max(lower.size, upper.size)} bounds, the data {d} features: give one each.")
@@ -140,16 +145,16 @@ class BoxSupport:
 
     # -- data -------------------------------------------------------------------------------------------------------
 
-    def outside(self, X: Any, y: Array, rounding: float = ROUNDING) -> Array:
+    def outside(self, X: Any, y: Array, rounding: float = ROUNDING) -> Mask:
         """Which rows lie outside by more than ``rounding`` relative to the bounds, (m,) bool."""
         lower, upper = self.bounds(X.shape[-1])
         slack = rounding * np.maximum(np.abs(lower), np.abs(upper))
-        return ((_dense(X) < lower - slack) | (_dense(X) > upper + slack)).any(-1)
+        return np.asarray(((dense(X) < lower - slack) | (dense(X) > upper + slack)).any(-1))
 
     def project(self, X: Any, y: Array) -> tuple[Array, Array]:
         """The nearest rows inside the box."""
         lower, upper = self.bounds(X.shape[-1])
-        return np.clip(_dense(X), lower, upper), y
+        return np.clip(dense(X), lower, upper), y
 
     def admit(self, fed: Federation, loss: Loss, clip: bool = False) -> Federation:
         """The federation with every row inside; see ``admit``."""
@@ -185,26 +190,28 @@ class BoxSupport:
         self, w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
     ) -> tuple[Plan, Plan, Array]:
         """The adversary's plans at both ends of the price's bracket and the weight of the first: together the worst."""
-        coefficients = self._coefficients(w, block, predictor)
-        pieces = linear_pieces(predictor.forward(w, block), block, loss, ball.label_cost)
-        reach = self._reach(coefficients, block, ball.norm)
-        sides = {p.scale for p in pieces if p.scale}
-        wanted = {
-            s: np.array(
-                [_any(p.pull < 0 for p in pieces if p.scale == s), _any(p.pull > 0 for p in pieces if p.scale == s)]
-            )
-            & (block.share > 0)
-            for s in sides
-        }
-
-        def at(price: Array) -> Plan:
-            moved = {s: reach(price / s, wanted[s]) for s in sides}
-            return _plan(price, pieces, moved, block)
-
+        at, pieces = self.planner(w, block, loss, predictor, ball)
         floor = np.full(len(radius), 0.0 if loss.targets == "sign" else loss.lipschitz / ball.label_cost)
         steepest = max(p.scale for p in pieces)
-        top = np.maximum(steepest * ball.dual_norm(coefficients), _flip_top(pieces, block)) * (1 + 1e-12)
-        return bracket(at, floor, top, radius)
+        still = steepest * ball.dual_norm(self._coefficients(w, block, predictor))  # at this price no move pays
+        return bracket(at, floor, np.maximum(still, _flip_top(pieces, block)) * (1 + 1e-12), radius)
+
+    def planner(
+        self, w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall
+    ) -> tuple[Callable[[Array], Plan], list[Piece]]:
+        """``price (n,) -> Plan``, f(w, price) and the moves that attain it, and the pieces it chooses from."""
+        pieces = linear_pieces(predictor.forward(w, block), block, loss, ball.label_cost)
+        reach = self._reach(self._coefficients(w, block, predictor), block, ball.norm)
+        wanted: dict[float, Any] = {}
+        for p in pieces:
+            if p.scale:
+                sides = np.array([p.pull < 0, p.pull > 0]) & (block.share > 0)
+                wanted[p.scale] = wanted.get(p.scale, False) | sides
+
+        def at(price: Array) -> Plan:
+            return _plan(price, pieces, {s: reach(price / s, sides) for s, sides in wanted.items()}, block)
+
+        return at, pieces
 
     def _coefficients(self, w: Array, block: Block, predictor: Linear) -> Array:
         coefficients = predictor.split(w)[0]
@@ -234,7 +241,7 @@ class BoxSupport:
         return box_kernels.moves(box_kernels.KINDS[kind], X, coefficients, lower, upper, _per_pull(plan), side)
 
     def _slope(self, w: Array, plan: Plan, block: Block, predictor: Linear, ball: WassersteinBall) -> Array:
-        """mean of pull * (x + delta), with the intercept's part last."""
+        """Mean of pull * (x + delta), with the intercept's part last."""
         mass = block.share * plan.pull
         slope = predictor.backward(w, mass, block)
         coefficients = self._coefficients(w, block, predictor)
@@ -242,7 +249,7 @@ class BoxSupport:
         return slope
 
     def _push(self, coefficients: Array, mass: Array, plan: Plan, block: Block, kind: str) -> Array:
-        """sum over rows of mass * delta, (n, d)."""
+        """Sum over rows of mass * delta, (n, d)."""
         lower, upper = self.bounds(block.n_features)
         if kind != "l1":
             from quorate.solvers import box_kernels
@@ -308,17 +315,14 @@ def _flip_top(pieces: list[Piece], block: Block) -> Array:
     return np.max([np.zeros(len(stay)), *gains], 0)
 
 
-def _any(masks: Any) -> Array:
-    return np.logical_or.reduce(list(masks))
-
-
-def _dense(X: Any) -> Array:
+def dense(X: Any) -> Array:
+    """X, made dense if sparse."""
     return X if isinstance(X, np.ndarray) else X.toarray()
 
 
 def _rows(block: Block) -> Array:
     """X as (n, m, d); a sparse block is made dense, since its moved rows are."""
-    return np.ascontiguousarray(_dense(block.X).reshape(*block.y.shape, block.n_features))
+    return np.ascontiguousarray(dense(block.X).reshape(*block.y.shape, block.n_features))
 
 
 def admit(support: Any, fed: Federation, clip: bool) -> Federation:
@@ -339,7 +343,7 @@ def admit(support: Any, fed: Federation, clip: bool) -> Federation:
             raise ValueError(
                 f"client {client!r}: {len(rows)} of {len(y)} rows lie outside the support {support!r} "
                 f"(rows {', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''}); a worst case over the "
-                "support needs all rows in it. Scale the features, widen the support, or use WassersteinBall(clip=True)."
+                "support needs all rows in it. Scale the features, widen the support, or use clip=True."
             )
         parts.append(support.project(X, y) if support.outside(X, y, 0.0).any() else (X, y))
     if all(X is fed.rows(i)[0] for i, (X, _) in enumerate(parts)):

@@ -2,8 +2,9 @@
 
     R_s(w) = sup { E_P loss(<w, x>, y) : W(P, rows of client s) <= radius_s }
 
-with transport cost ||x - x'|| + label_cost * |y - y'| (regression) or + label_cost * 1{y != y'} (classification), on all
-of R^n or on a support. By duality (Bai, Wong, Qiao, Ho, *Distributionally robust federated learning*, Proposition 4.2)
+with transport cost ||x - x'|| + label_cost * |y - y'| (regression) or + label_cost * 1{y != y'} (classification), on
+all of R^n or on a support. By duality (Bai, Wong, Qiao, Ho, *Distributionally robust federated learning*, Proposition
+4.2)
 
     R_s(w) = min over l >= floor(w) of   radius_s * l + f_s(w, l),    f_s(w, l) = mean_i alpha_i(w, l)
 
@@ -45,39 +46,39 @@ def free_space(w: Array, block: Block, loss: Loss, predictor: Linear, ball: Wass
     here = loss.value(prediction, block.y)  # A_i
     slope = loss.slope(prediction, block.y)
     size = np.broadcast_to(ball.dual_norm(predictor.split(w)[0]), radius.shape)
-    floor = np.where(radius > 0, loss.lipschitz * np.maximum(size, 0.0 if loss.targets == "sign" else 1 / label_cost), 0.0)
+    floor = np.where(
+        radius > 0, loss.lipschitz * np.maximum(size, 0.0 if loss.targets == "sign" else 1 / label_cost), 0.0
+    )
     if loss.targets == "real" or math.isinf(label_cost) or not radius.any():
         return Cut(block.mean(here), floor, predictor.backward(w, block.share * slope, block), np.zeros(len(radius)))
     flipped = loss.value(prediction, -block.y)  # B_i
-    gain = np.where(block.share > 0, (flipped - here) / label_cost, -np.inf)  # D_i
-    level = np.maximum(floor, _price(gain, block.share, radius / label_cost))
-    level = np.where(radius > 0, level, 0.0)
-    theta = flip_shares(gain, block.share, level, np.where(level > floor, radius / label_cost, 0.0)) * (radius > 0)[:, None]
+    level, theta = flip_price(here, flipped, block.share, floor, radius, label_cost)
     mass = (theta * block.share).sum(1)
-    slope_flipped = loss.slope(prediction, -block.y)
-    base = block.mean(np.where(theta > 0, np.maximum(here, flipped - label_cost * level[:, None]), here))
-    mixed = predictor.backward(w, block.share * ((1 - theta) * slope + theta * slope_flipped), block)
-    return Cut(base, level, mixed, -label_cost * mass)
+    slope = slope + theta * (loss.slope(prediction, -block.y) - slope)
+    base = block.mean(here + (theta > 0) * np.maximum(flipped - here - label_cost * level[:, None], 0.0))
+    return Cut(base, level, predictor.backward(w, block.share * slope, block), -label_cost * mass)
 
 
-def _price(gain: Array, share: Array, mass: Array) -> Array:
-    """The smallest l >= 0 with at most ``mass`` of the rows gaining more than l, row by row of (n, m)."""
-    order = np.argsort(-gain, axis=1, kind="stable")
-    used = np.cumsum(np.take_along_axis(share, order, 1), axis=1)
-    first = (used <= mass[:, None] * (1 + 1e-12)).sum(1)  # rows that fit entirely
-    ranked = np.take_along_axis(gain, order, 1)
-    price = np.take_along_axis(ranked, np.minimum(first, gain.shape[1] - 1)[:, None], 1)[:, 0]
-    return np.where(first < gain.shape[1], np.maximum(price, 0.0), 0.0)
+def flip_price(
+    here: Array, flipped: Array, share: Array, floor: Array, radius: Array, label_cost: float
+) -> tuple[Array, Array]:
+    """The best price l and the flip probabilities theta (n, m) of the worst case on all of R^n.
 
-
-def flip_shares(gain: Array, share: Array, level: Array, mass: Array) -> Array:
-    """theta_i in [0, 1]: rows that gain more than ``level`` flip; ties share what is left of ``mass``."""
-    above = gain > level[:, None]
-    tied = gain == level[:, None]
-    left = np.maximum(mass - (above * share).sum(1), 0.0)
-    weight = (tied * share).sum(1)
+    l is the smallest number >= floor at which rows that gain more than l per unit of cost weigh at most
+    radius/label_cost together. They flip; above the floor, rows that gain just l share what is left of the mass.
+    """
+    gain = np.where(share > 0, (flipped - here) / label_cost, -np.inf)  # D_i
+    mass, level = radius / label_cost, floor.astype(float)
+    full = (radius > 0) & ((share * (gain > floor[:, None])).sum(1) > mass * (1 + 1e-12))
+    for i in np.flatnonzero(full):  # more would flip at the floor than the radius pays for
+        rows = np.flatnonzero(gain[i] > floor[i])
+        rows = rows[np.argsort(-gain[i, rows])]
+        first = np.searchsorted(np.cumsum(share[i, rows]), mass[i] * (1 + 1e-12), side="right")
+        level[i] = gain[i, rows[min(first, len(rows) - 1)]]  # of the first row that no longer fits entirely
+    above, tied = gain > level[:, None], (gain == level[:, None]) & full[:, None]
+    left, weight = mass - (above * share).sum(1), (tied * share).sum(1)
     part = np.divide(left, weight, out=np.zeros_like(left), where=weight > 0)
-    return above + tied * np.minimum(part, 1.0)[:, None]
+    return level, (above + tied * np.clip(part, 0.0, 1.0)[:, None]) * (radius > 0)[:, None]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
     reach(g; level) = max { <g, delta> - level ||delta|| : lower <= x + delta <= upper },   g = w or -w
 
 With room_j = upper_j - x_j (g_j > 0) or x_j - lower_j (g_j < 0), delta_j = sign(g_j) s_j and
-  l2    s_j = min(|g_j| / sqrt(z), room_j), where sum_j min(g_j^2, room_j^2 z) = level^2 (concave in z: Newton from 0 stops)
+  l2    s_j = min(|g_j| / sqrt(z), room_j), where sum_j min(g_j^2, room_j^2 z) = level^2 (concave in z: Newton from 0)
   linf  s_j = min(t, room_j), t the smallest number with sum of |g_j| over room_j > t at most level (weighted selection)
 The value returned is that of the move returned, so it is attained whatever the accuracy of z or t.
 """
