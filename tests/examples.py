@@ -96,4 +96,15 @@ def federation(sizes: Sequence[int] = (4, 9, 1, 6, 3), n_features: int = 3, seed
     return data.Federation([f"site {chr(97 + i % 26)}{i}" for i in range(len(sizes))], X, y, classes=(-1.0, 1.0))
 
 
-ALGORITHMS: list[Any] = [(Toy(), federation())]  # (algorithm, federation): a run of at most a second each
+@dataclass(frozen=True)
+class Example:
+    """An algorithm with data: a run of well under a second, of at least three rounds, with ``w`` in its state."""
+
+    algorithm: Any
+    federation: data.Federation
+    tolerance: float = 1e-9  # of w between one-by-one and blocked runs, relative
+
+
+ALGORITHMS: dict[str, Example] = {
+    "toy": Example(Toy(), federation()),
+}

@@ -89,7 +89,7 @@ def encode(value: Any) -> bytes:
     header = _JSON(_pack(value, arrays)).encode()
     total = _PREFIX.size + len(header) + sum(a.nbytes for a in arrays) + _DIGEST
     body = b"".join((_PREFIX.pack(_MAGIC, _VERSION, len(header), total), header, *[a.tobytes() for a in arrays]))
-    return body + hashlib.blake2b(body, digest_size=_DIGEST).digest()
+    return b"".join((body, hashlib.blake2b(body, digest_size=_DIGEST).digest()))
 
 
 def encoded_size(value: Any) -> int:
@@ -118,7 +118,7 @@ def _pack(value: Any, arrays: list[NDArray[Any]]) -> Any:
         return ["t", *[_pack(part, arrays) for part in value]]
     if kind is dict and all(type(key) is str for key in value):
         return {key: _pack(part, arrays) for key, part in value.items()}
-    if isinstance(value, enum.Enum) and kind.__name__ in _NAMED:
+    if isinstance(value, enum.Enum) and _NAMED.get(kind.__name__) is kind:
         return ["e", kind.__name__, value.name]
     raise CodecError(
         f"a {kind.__qualname__} cannot travel. Records hold arrays, numbers, strings, booleans, None, members of "
@@ -162,16 +162,7 @@ def decode(data: bytes) -> Any:
         value = reader.unpack(header)
     except CodecError:
         raise
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        IndexError,
-        AttributeError,
-        RecursionError,
-        OverflowError,
-        struct.error,
-    ) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError, struct.error) as error:
         raise CodecError(f"the record's header is malformed ({error}): it was not written by encode") from error
     if reader.at != total - _DIGEST:
         raise CodecError("the record's arrays do not fill it: it was not written by encode")

@@ -177,15 +177,14 @@ class _Job:
         """One round; ``now`` stays as it was."""
         ask = now.ask
         assert isinstance(ask, Round)
-        kind, fold, memories = type(ask.message), None, []
-        down, up = 0, 0
-        size = encoded_size(rows(ask.message, [0])) if self._checked(ask) else 0
+        self._check(ask)
+        fold, memories, up = None, [], 0
         for block in self._asked(ask.to):
-            memory, upload, received, sent = self._client(now, ask.message, block, size)
+            memory, upload = self._client(now, ask.message, block)
             fold = fold or Combiner(type(upload))
             fold.add(block.index, upload)
             memories.append((block.index, memory))
-            down, up = down + received, up + sent
+            up += len(block.index) * encoded_size(members(upload, slice(0, 1)))  # one client's part, for each of them
         assert fold is not None
         ids, combined = fold.result()
         state, after = _handler(self.algorithm.on_server, fold.upload_class, self.algorithm)(now.state, ids, combined)
@@ -193,12 +192,13 @@ class _Job:
             raise TypeError(f"on_server must return (state, Round or Done), got a {type(after).__name__}")
         turns = now.turns.copy()
         turns[list(ids)] += 1
-        traffic = _added(now.traffic, (kind.__name__, "down"), len(ids), down)
+        down = len(ids) * encoded_size(rows(ask.message, ids[:1]))
+        traffic = _added(now.traffic, (type(ask.message).__name__, "down"), len(ids), down)
         traffic = _added(traffic, (fold.upload_class.__name__, "up"), len(ids), up)
         memories = now.memories.updated(memories)
         return Progress(now.round + 1, settled(state), settled(after), memories, turns, traffic), ids
 
-    def _checked(self, ask: Round) -> bool:
+    def _check(self, ask: Round) -> None:
         """Refuse a request that cannot be carried out."""
         _handler(self.algorithm.on_client, type(ask.message), self.algorithm)
         to = range(self.n) if ask.to is None else ask.to
@@ -213,7 +213,6 @@ class _Job:
                     f"{type(ask.message).__name__}.{name} needs one row for each of the {self.n} clients "
                     f"(whoever is asked), got shape {np.shape(value)}"
                 )
-        return True
 
     def _asked(self, to: tuple[int, ...] | None) -> Iterator[Block]:
         """The blocks of these clients."""
@@ -224,12 +223,12 @@ class _Job:
             elif (positions := np.flatnonzero(wanted[block.index])).size:
                 yield _part(block, positions)
 
-    def _client(self, now: Progress, message: Any, block: Block, size: int) -> tuple[Any, Any, int, int]:
-        """(memory, upload, bytes received, bytes sent) of a block's step; names the clients whose step raises."""
+    def _client(self, now: Progress, message: Any, block: Block) -> tuple[Any, Any]:
+        """(memory, upload) after a block's step; names the clients whose step raises."""
         try:
-            return self._answer(now, message, block, size)
+            return self._answer(now, message, block)
         except Exception as error:
-            failing = [block.names[p] for p in range(len(block.names)) if self._raises(now, message, block, p, size)]
+            failing = [name for p, name in enumerate(block.names) if self._raises(now, message, block, p)]
             names = tuple(map(str, failing or block.names))
             raise ClientError(
                 f"the step of client{'s' * (len(names) > 1)} {', '.join(names)} on {type(message).__name__} failed in "
@@ -238,33 +237,28 @@ class _Job:
                 now.round + 1,
             ) from error
 
-    def _raises(self, now: Progress, message: Any, block: Block, position: int, size: int) -> bool:
+    def _raises(self, now: Progress, message: Any, block: Block, position: int) -> bool:
         try:
-            self._answer(now, message, _part(block, np.array([position])), size)
+            self._answer(now, message, _part(block, np.array([position])))
         except Exception:
             return True
         return False
 
-    def _answer(self, now: Progress, message: Any, block: Block, size: int) -> tuple[Any, Any, int, int]:
-        index, wire = block.index, self.engine.mode == "bytes"
-        asked = rows(message, index)
-        if wire:
-            sent = encode(asked)
-            asked, size = decode(sent), len(sent)
+    def _answer(self, now: Progress, message: Any, block: Block) -> tuple[Any, Any]:
+        wire = self.engine.mode == "bytes"
+        asked = rows(message, block.index)
+        asked = decode(encode(asked)) if wire else asked
         step = self.algorithm.on_client[type(message)]
         memory, upload = step(self._memory(now.memories, block), asked, block, self._streams(block, now.turns))
-        if wire:
-            answer = encode(upload)
-            return settled(memory), decode(answer), size, len(answer)
-        return settled(memory), upload, size * len(index), len(index) * encoded_size(members(upload, slice(0, 1)))
+        return settled(memory), decode(encode(upload)) if wire else upload
 
     def _memory(self, memories: Memories, block: Block) -> Any:
         """The clients' memory; those who have none yet start."""
-        new = np.flatnonzero([not memories.has(i) for i in block.index])
-        if new.size:
-            start = settled(self.algorithm.client_start(_part(block, new)))
-            memories = memories.updated([(block.index[new], start)])
-        return memories.of(block.index)
+        new = np.flatnonzero([not memories.has(i) for i in block.index.tolist()])
+        if not new.size:
+            return memories.of(block.index)
+        start = settled(self.algorithm.client_start(_part(block, new)))
+        return start if new.size == len(block.names) else memories.updated([(block.index[new], start)]).of(block.index)
 
     def _streams(self, block: Block, turns: NDArray[np.int64]) -> Streams:
         return lambda position: stream(self.seed, block.names[position], int(turns[block.index[position]]))
@@ -349,6 +343,5 @@ def _bytes(progress: Progress, way: str) -> int:
 
 
 def _plain(value: Any) -> Any:
-    return (
-        value.item() if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0) else value
-    )
+    """A number as a Python number."""
+    return value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value
