@@ -1,0 +1,299 @@
+"""The in-process engine: traffic, requests to some clients, randomness, refusals, memory, a real Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import tracemalloc
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from examples import Toy, ToyAsk, ToyMemory, federation
+from quorate.arrays import Array, stream
+from quorate.engines import InProcess, inprocess
+from quorate.engines.checkpoint import Memories
+from quorate.rounds import Done, Outcome, Round, Stop, Sum, encode, join, record
+
+MODES = pytest.mark.parametrize("mode", inprocess.MODES)
+
+
+@MODES
+def test_bytes_and_counts_are_those_of_the_codec(mode, monkeypatch):
+    sizes: list[int] = []
+    monkeypatch.setattr(inprocess, "encode", lambda value: sizes.append(len(encode(value))) or encode(value))
+    InProcess("bytes").run(Toy(), federation())
+    run = InProcess(mode).run(Toy(), federation())
+    asked = 5 + 5 + 3 + 5 + 3 + 5  # Toy asks every second round only clients 0, 2, 4
+    assert [(m["message"], m["direction"], m["count"]) for m in run.messages] == [
+        ("ToyAsk", "down", asked),
+        ("ToyAnswer", "up", asked),
+    ]
+    if mode != "bytes":  # the run above has encoded each message and each upload once
+        assert sum(m["bytes"] for m in run.messages) == sum(sizes)
+        assert sum(row["bytes_up"] + row["bytes_down"] for row in run.history) == sum(sizes)
+    assert len(sizes) == 2 * asked * (1 + (mode == "bytes"))
+
+
+@MODES
+def test_history_and_watch(mode):
+    seen = []
+    run = InProcess(mode).run(Toy(), federation(), watch=[lambda row, state: seen.append((row, state.round))])
+    assert [row["round"] for row in run.history] == [1, 2, 3, 4, 5, 6]
+    assert seen == list(zip(run.history, range(1, 7), strict=True))
+    assert list(run.history[0]) == ["round", "seconds", "bytes_up", "bytes_down", "loss", "largest"]
+    assert {type(value) for value in run.history[0].values()} == {int, float}
+    assert run.history[-1]["loss"] == run.state.loss.mean()
+
+
+@MODES
+def test_only_those_asked_answer_and_remember(mode):
+    run = InProcess(mode, block_size=2).run(Toy(), federation())
+    assert run.active == [(0, 1, 2, 3, 4)] * 2 + [(0, 2, 4), (0, 1, 2, 3, 4), (0, 2, 4), (0, 1, 2, 3, 4)]
+    assert join(run.memories).seen.tolist() == [6, 4, 6, 4, 6]
+
+
+@MODES
+def test_a_client_that_is_asked_late_starts_then(mode):
+    @dataclass(frozen=True)
+    class Late(Toy):
+        def server_start(self, n_clients: int) -> Any:
+            state, ask = super().server_start(n_clients)
+            return state, replace(ask, to=(1, 3))
+
+    run = InProcess(mode).run(Late(max_rounds=1), federation())
+    assert [memory is None for memory in run.memories] == [True, False, True, False, True]
+    run = InProcess(mode).run(Late(max_rounds=3), federation())
+    assert join(run.memories).seen.tolist() == [2, 2, 2, 2, 2]
+
+
+def test_streams_depend_on_seed_client_and_turn_alone():
+    drawn: dict[tuple[str, int], float] = {}
+
+    @dataclass(frozen=True)
+    class Noted(Toy):
+        def descend(self, memory: ToyMemory, ask: ToyAsk, data: Any, rng: Any) -> Any:
+            for p, name in enumerate(data.names):
+                drawn[name, int(memory.seen[p])] = rng(p).standard_normal()
+            return super().descend(memory, ask, data, rng)
+
+    for fed in (federation(), federation((4, 9))):
+        drawn.clear()
+        InProcess().run(Noted(), fed, seed=7)
+        assert drawn == {(name, turn): stream(7, name, turn).standard_normal() for name, turn in drawn}
+    assert len(drawn) == 6 + 4
+
+
+def test_a_different_seed_is_a_different_run():
+    a, b = (InProcess().run(Toy(), federation(), seed=seed).state.w for seed in (0, 1))
+    assert not np.array_equal(a, b)
+
+
+@MODES
+def test_the_engines_own_cap_says_so(mode):
+    run = InProcess(mode).run(Toy(), federation(), max_rounds=2)
+    assert (run.rounds, run.outcome.stop) == (2, Stop.MAX_ROUNDS)
+    assert run.outcome.text.startswith("stopped at the engine's max_rounds = 2; nothing was saved")
+    assert InProcess(mode).run(Toy(), federation(), max_rounds=0).rounds == 0
+
+
+@MODES
+def test_what_is_kept_has_one_layout(mode):
+    """Else BLAS could round differently after a resume, which brings everything back in C order."""
+
+    @dataclass(frozen=True)
+    class Strided(Toy):
+        def descend(self, memory: ToyMemory, ask: ToyAsk, data: Any, rng: Any) -> Any:
+            assert memory.momentum.flags.c_contiguous
+            assert ask.w.flags.c_contiguous
+            new, answer = super().descend(memory, ask, data, rng)
+            return replace(new, momentum=np.repeat(new.momentum, 2, 1)[:, ::2]), answer
+
+        def average(self, state: Any, ids: Any, got: Any) -> Any:
+            assert state.w.flags.c_contiguous
+            new, ask = super().average(state, ids, got)
+            strided = np.repeat(new.w, 2)[::2]
+            ask = replace(ask, message=replace(ask.message, w=strided)) if isinstance(ask, Round) else ask
+            return replace(new, w=strided), ask
+
+    run = InProcess(mode, block_size=2).run(Strided(), federation())
+    assert np.array_equal(run.state.w, InProcess(mode, block_size=2).run(Toy(), federation()).state.w)
+
+
+# ---- refusals
+
+
+@dataclass(frozen=True)
+class Asks(Toy):
+    """Asks what it is told to ask."""
+
+    ask: Round = field(default_factory=lambda: Round(None))
+
+    def server_start(self, n_clients: int) -> Any:
+        return super().server_start(n_clients)[0], self.ask
+
+
+ASK = ToyAsk(np.zeros(3), np.ones(5))
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "text"),
+    [
+        (Round(ASK, to=()), ValueError, r"Round\.to needs different clients in 0\.\.4, got \(\)"),
+        (Round(ASK, to=(1, 1)), ValueError, r"got \(1, 1\)"),
+        (Round(ASK, to=(5,)), ValueError, r"got \(5,\)"),
+        (Round(ASK, to=(-1,)), ValueError, r"got \(-1,\)"),
+        (Round(ASK, wait_for=6), ValueError, r"Round\.wait_for must be in 1\.\.5, got 6"),
+        (Round(ASK, wait_for=0), ValueError, "got 0"),
+        (
+            Round(ToyAsk(np.zeros(3), np.ones(2)), to=(0, 1)),
+            ValueError,
+            r"ToyAsk\.weight needs one row for each of the 5",
+        ),
+        (Round(ToyMemory(np.zeros(3), np.zeros(3))), TypeError, "Asks has no function for ToyMemory; it has ToyAsk"),
+    ],
+)
+def test_a_request_that_cannot_be_carried_out_is_refused(ask, error, text):
+    with pytest.raises(error, match=text):
+        InProcess().run(Asks(ask=ask), federation())
+
+
+@MODES
+def test_waiting_for_some_is_allowed_and_all_answer(mode):
+    assert InProcess(mode).run(Asks(ask=Round(ASK, wait_for=2)), federation(), max_rounds=1).active == [(0, 1, 2, 3, 4)]
+
+
+def test_settings_are_checked(tmp_path):
+    for wrong in ({"mode": "quick"}, {"block_size": 0}, {"every": 0}):
+        with pytest.raises(ValueError, match="must be"):
+            InProcess(**wrong)
+    with pytest.raises(ValueError, match=r"resume=True needs a checkpoint: InProcess\(checkpoint=PATH\)"):
+        InProcess().run(Toy(), federation(), resume=True)
+    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere for the checkpoint"):
+        InProcess(checkpoint=tmp_path / "nowhere" / "run").run(Toy(), federation())
+
+
+# ---- memories
+
+
+def test_memories_follow_their_clients_through_any_grouping():
+    rng, n = np.random.default_rng(0), 7
+    memories, truth = Memories.none(n), {}
+    for step in range(40):
+        index = rng.permutation(n)[: rng.integers(1, n + 1)]
+        values = rng.standard_normal((len(index), 2))
+        cut = rng.integers(0, len(index) + 1)
+        parts = [
+            (part, ToyMemory(v, np.full(len(part), step)))
+            for part, v in ((index[:cut], values[:cut]), (index[cut:], values[cut:]))
+            if len(part)
+        ]
+        memories = memories.updated(parts)
+        truth |= {int(i): v for i, v in zip(index, values, strict=True)}
+        memories = memories if step % 5 else Memories.none(n).updated(memories.stored())
+        asked = rng.permutation(sorted(truth))[: rng.integers(1, len(truth) + 1)]
+        assert np.array_equal(memories.of(asked).momentum, np.stack([truth[int(i)] for i in asked]))
+        assert [memories.has(i) for i in range(n)] == [i in truth for i in range(n)]
+        assert len(memories.groups) <= n
+
+
+@record
+class WideAsk:
+    w: Array
+
+
+@record
+class WideAnswer:
+    total: Sum  # (n, d)
+
+
+@dataclass(frozen=True)
+class Wide:
+    """Many numbers from each of many clients, of which the server needs only the sum."""
+
+    d: int
+
+    @property
+    def on_client(self) -> Any:
+        return {WideAsk: lambda memory, ask, data, rng: (None, WideAnswer(np.ones((len(data.names), self.d))))}
+
+    @property
+    def on_server(self) -> Any:
+        return {WideAnswer: self.done}
+
+    def done(self, state: Any, ids: Sequence[int], got: WideAnswer) -> Any:
+        return got, Done(Outcome(Stop.OPTIMAL, ""))
+
+    def client_start(self, data: Any) -> None:
+        return None
+
+    def server_start(self, n_clients: int) -> Any:
+        return None, Round(WideAsk(np.zeros(1)))
+
+    def report(self, state: Any) -> dict[str, float]:
+        return {}
+
+
+@MODES
+def test_the_server_never_holds_a_row_of_a_sum_for_each_client(mode):
+    n, d = 100, 20_000
+    fed = federation((1,) * n)
+    tracemalloc.start()
+    try:
+        run = InProcess(mode, block_size=4).run(Wide(d), fed)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (run.state.total == n).all()
+    assert peak < 16 * 8 * d  # two blocks of four, the sum so far and a new one: far below the n * 8 * d of all rows
+
+
+# ---- Ctrl-C
+
+SCRIPT = """
+    import sys, time
+    from examples import Toy, federation
+    from quorate.engines import InProcess
+
+    def watch(row, state):
+        print(row["round"], flush=True)
+        time.sleep(0.002)
+
+    run = InProcess("{mode}", checkpoint=sys.argv[1]).run(Toy(max_rounds=10**6), federation(), watch=[watch])
+    print(run.outcome.stop.name, run.rounds, run.outcome.text, sep="|")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT to a process")
+@pytest.mark.parametrize("after", [1, 7])
+@MODES
+def test_a_real_ctrl_c_ends_cleanly_and_can_be_resumed(mode, after, tmp_path):
+    here = Path(__file__).parents[1]
+    path = os.pathsep.join([str(here), str(here.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT.format(mode=mode)), str(tmp_path / "run")],
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for _ in range(after):
+        process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    stop, rounds, text = out.splitlines()[-1].split("|")
+    assert (stop, f"interrupted after round {rounds}; " in text) == ("INTERRUPTED", True)
+    last = int(rounds) + 5
+    algorithm, engine = Toy(max_rounds=10**6), InProcess(mode, checkpoint=tmp_path / "run")
+    resumed = engine.run(algorithm, federation(), resume=True, max_rounds=last)
+    whole = InProcess(mode).run(algorithm, federation(), max_rounds=last)
+    assert encode((resumed.state, resumed.memories)) == encode((whole.state, whole.memories))
