@@ -18,13 +18,12 @@ import numpy as np
 
 from quorate.arrays import DUAL, Array, Block, norm
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, ElasticNet, Zero
+from quorate.problem.regularisers import L1, Bounds, ElasticNet, Zero
 from quorate.problem.shape import price_floor, sample_radii
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.rounds import Each, Max, Sum, record
+from quorate.solvers.conic import P_OF, Model
 from quorate.solvers.projections import project_lp_unit_ball
-
-P_OF = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
 
 
 @record
@@ -134,7 +133,7 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
             best, rest = value, left
     offset = abs(float(np.sum(intercept)))
     best += constant - (offset * where.offset if offset else 0.0)
-    return best, max(rest, offset)
+    return max(best, 0.0), max(rest, offset)  # losses, and so the objective, are nonnegative
 
 
 def _negative_prices(problem: Problem, price: Array, radius: Array, where: Region) -> float:
@@ -149,7 +148,7 @@ def _negative_prices(problem: Problem, price: Array, radius: Array, where: Regio
 def _shares(g: Array, kind: str, most: float, floor: float) -> list[float]:
     """Splits of l >= max(Lip ||w||_*, floor) between its two lower bounds that are worth trying."""
     if most == 0 or floor == 0:
-        return [1.0]
+        return [float(floor == 0)]
     return sorted({1.0, 0.0, min(1.0, float(norm(g, kind)) / most), *np.linspace(0.1, 0.9, 9)})
 
 
@@ -166,8 +165,12 @@ def _balanced(problem: Problem, g: Array, kind: str, ball: float, where: Region)
             if np.abs(s_new - s).max(initial=0.0) <= 1e-15 * (1 + strength):
                 break
             s = s_new
+    if isinstance(h, Bounds) and ball > 0:
+        v = _box_dual(g, kind, ball, h)
     if not isinstance(h, Zero | L1):
         s = -(g + v)
+    if isinstance(h, Bounds):  # h* is infinite for a push against a bound that is not there
+        s = np.clip(s, np.where(np.isfinite(h.lower), -np.inf, 0.0), np.where(np.isfinite(h.upper), np.inf, 0.0))
     left = g + v + s
     value = -float(h.conjugate(s))
     rest = float(norm(left, "l2"))
@@ -177,6 +180,24 @@ def _balanced(problem: Problem, g: Array, kind: str, ball: float, where: Region)
             float(norm(left, kind)) * where.size if math.isfinite(where.size) else math.inf,
         )
     return value, rest
+
+
+def _box_dual(g: Array, kind: str, ball: float, h: Bounds) -> Array:
+    """The v of the ball that minimises h*(-(g + v)) = sum_j max(-lower_j (g + v)_j, -upper_j (g + v)_j)."""
+    model = Model()
+    v, t = model.variable(len(g)), model.variable(len(g))
+    model.linear(t, 1.0)
+    for bound in (np.broadcast_to(h.lower, g.shape), np.broadcast_to(h.upper, g.shape)):
+        finite = np.isfinite(bound)
+        if finite.any():
+            model.nonneg([(t[finite], 1.0), (v[finite], bound[finite]), (bound * g)[finite]])
+        if not finite.all():
+            sign = np.sign(bound[~finite])
+            model.nonneg([(v[~finite], sign), sign * g[~finite]])
+    model.norm_at_most([(v, 1.0)], [np.array([ball])], P_OF[kind])
+    v = model.solve().x[v]
+    size = float(norm(v, kind))
+    return v * min(1.0, ball / size) if size > 0 else v  # feasible exactly, whatever the solver's accuracy
 
 
 def _project(v: Array, kind: str, radius: float) -> Array:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.solvers.conic import P_OF, ConicSolution, Index, Model, Status
+from quorate.solvers.conic import P_OF, Index, Model, Status
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,11 @@ def minimise(
     solution = model.solve(tol=1e-11)
     value = sum(float(cost @ solution.x[index]) for index, cost in costs)
     value += shape.l2 / unit / 2 * float(solution.x[coefficients] @ solution.x[coefficients]) if level is None else 0.0
-    return _read(solution, w, value * unit, pieces)
+    answer = solution.x[w]
+    answer[: len(coefficients)] = np.clip(solution.x[coefficients], shape.lower, shape.upper)  # exactly, not to 1e-12
+    multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
+    fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
+    return Master(answer, value * unit, multipliers, fine and bool(np.isfinite(answer).all()))
 
 
 def _prices(
@@ -154,9 +158,3 @@ def _stacked(coefficients: Index, s: Index, root: float) -> list:
     constant[n] = -root
     index = np.concatenate([coefficients, s])
     return [(index, np.concatenate([np.ones(n), [root]])), constant]
-
-
-def _read(solution: ConicSolution, w: Index, value: float, pieces: Pieces) -> Master:
-    multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
-    fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
-    return Master(solution.x[w], value, multipliers, fine and bool(np.isfinite(solution.x[w]).all()))

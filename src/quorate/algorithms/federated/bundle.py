@@ -229,8 +229,7 @@ class Bundle:
             return state
         duals, minorant = proof
         bound, _ = lower_bound(self._problem, minorant, where)
-        used = master.multipliers > 1e-9 * master.multipliers.max(initial=0.0)
-        state = replace(state, cuts=replace(cuts, idle=np.where(used, 0, cuts.idle + 1)))
+        state = replace(state, cuts=_used(replace(cuts, idle=cuts.idle + 1), master))
         return replace(state, bound=bound, duals=duals) if bound > state.bound else state
 
     def _minorant(self, cuts: Cuts, master: Master, n_clients: int) -> tuple[Duals, Minorant] | None:
@@ -277,6 +276,7 @@ class Bundle:
         )
         if not master.solved:
             return replace(state, trial=state.w, predicted=0.0, step=state.step * 0.5, stalled=state.stalled + 1)
+        state = replace(state, cuts=_used(state.cuts, master))
         predicted = state.value - master.value if level is None else state.value - level
         small = predicted <= (0.1 * self.tol if math.isinf(state.bound) else 1e-14) * max(abs(state.value), 1e-12)
         if small:  # the model is exact near the centre: look further away
@@ -330,6 +330,11 @@ def _extend(cuts: Cuts | None, w: Array, up: Evaluated) -> Cuts:
         np.concatenate([cuts.idle, np.zeros(n, np.int64)]),
         np.concatenate([cuts.points, w[None]]),
     )
+
+
+def _used(cuts: Cuts, master: Master) -> Cuts:
+    """Cuts that carry a multiplier are not idle."""
+    return replace(cuts, idle=np.where(master.multipliers > 1e-9 * master.multipliers.max(initial=0.0), 0, cuts.idle))
 
 
 def _prune(cuts: Cuts) -> Cuts:
