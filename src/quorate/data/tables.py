@@ -195,7 +195,7 @@ def _read_csv(file: IO[str], path: str, text: Sequence[str]) -> Table:
     chunks: list[list[NDArray[Any]]] = [[] for _ in header]
     for lines in _chunks(csv.reader(file, **options), len(header), path):
         for name, parts, cells in zip(header, chunks, zip(*lines, strict=True), strict=True):
-            parts.append(_parsed(cells, name in text))
+            parts.append(parsed(cells, name in text))
             if parts[0].dtype.kind != parts[-1].dtype.kind and "O" in (parts[0].dtype.kind, parts[-1].dtype.kind):
                 raise _HoldsText(name)
     if not chunks[0]:
@@ -212,7 +212,8 @@ def _chunks(reader: Any, width: int, path: str) -> Iterator[list[list[str]]]:
         yield lines
 
 
-def _parsed(cells: Sequence[str], as_text: bool) -> NDArray[Any]:
+def parsed(cells: Sequence[str], as_text: bool = False) -> NDArray[Any]:
+    """Cells of text as int64, float64 with NaN where missing, or text with None where missing."""
     if not as_text and "_" not in "".join(cells):  # Python reads 1_000 as a number
         try:
             values = np.array(list(map(float, cells)))
