@@ -100,6 +100,12 @@ def test_every_says_how_often(tmp_path, monkeypatch, every, kept):
     assert rounds == kept
 
 
+def test_a_finished_run_is_read_not_written(saved, monkeypatch):
+    assert resume(saved).rounds == 6
+    monkeypatch.setattr(checkpoint, "save", None)
+    assert resume(saved).rounds == 6
+
+
 class Kind(enum.Enum):
     A = 1
 

@@ -18,7 +18,7 @@ import pytest
 
 from examples import Toy, ToyAsk, ToyMemory, federation
 from quorate.arrays import Array, stream
-from quorate.engines import InProcess, inprocess
+from quorate.engines import InProcess, checkpoint, inprocess
 from quorate.engines.checkpoint import Memories
 from quorate.rounds import Done, Outcome, Round, Stop, Sum, encode, join, record
 
@@ -198,6 +198,7 @@ def test_memories_follow_their_clients_through_any_grouping():
         memories = memories.updated(parts)
         truth |= {int(i): v for i, v in zip(index, values, strict=True)}
         memories = memories if step % 5 else Memories.none(n).updated(memories.stored())
+        assert sorted(i for index, _ in memories.stored() for i in index) == sorted(truth)
         asked = rng.permutation(sorted(truth))[: rng.integers(1, len(truth) + 1)]
         assert np.array_equal(memories.of(asked).momentum, np.stack([truth[int(i)] for i in asked]))
         assert [memories.has(i) for i in range(n)] == [i in truth for i in range(n)]
@@ -269,6 +270,53 @@ SCRIPT = """
     run = InProcess("{mode}", checkpoint=sys.argv[1]).run(Toy(max_rounds=10**6), federation(), watch=[watch])
     print(run.outcome.stop.name, run.rounds, run.outcome.text, sep="|")
 """
+
+
+# A file opened just before the interruption is closed by the collector, which warns.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interruption_at_any_line_leaves_a_run_that_can_go_on(tmp_path, monkeypatch):
+    """Ctrl-C as a person times it: before every single line of the engine, one run for each."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # quick
+    algorithm, fed = Toy(max_rounds=2), federation((2, 1))
+    whole = InProcess().run(algorithm, fed)
+    engine, path = InProcess(checkpoint=tmp_path / "run"), tmp_path / "run"
+    outcomes, line, struck = set(), 0, True
+    while struck:
+        line += 1
+        path.unlink(missing_ok=True)
+        run, struck = interrupted(lambda: engine.run(algorithm, fed), line)
+        if run is not None:
+            outcomes.add((run.outcome.stop, run.rounds))
+            assert run.rounds == len(run.history) == len(run.active)
+        if path.exists():  # else it struck before there was a run to keep
+            resumed = engine.run(algorithm, fed, resume=True)
+            kept = (resumed.state, resumed.memories, tuple(resumed.active), tuple(resumed.messages))
+            assert encode(kept) == encode((whole.state, whole.memories, tuple(whole.active), tuple(whole.messages)))
+    assert line > 300
+    assert outcomes == {(Stop.INTERRUPTED, 0), (Stop.INTERRUPTED, 1), (Stop.MAX_ROUNDS, 2)}
+
+
+def interrupted(call: Any, line: int) -> tuple[Any, bool]:
+    """The call's result, with KeyboardInterrupt raised before the given line counted in the engine; and if it was."""
+    files, left = {inprocess.__file__, checkpoint.__file__}, line
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename not in files:
+            return None
+        left -= event == "line"
+        if left == 0 and event == "line":
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return call(), left <= 0
+    except KeyboardInterrupt:
+        return None, True
+    finally:
+        sys.settrace(before)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT to a process")

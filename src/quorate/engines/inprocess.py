@@ -135,7 +135,7 @@ class InProcess:
                 now = new  # in one assignment: from here on the round is finished
                 for see in watch:
                     see(history[-1], now.state)
-                if now.round % self.every == 0 or isinstance(now.ask, Done):
+                if now.round % self.every == 0:
                     job.save(now, history, active)
                     saved = now.round
         except KeyboardInterrupt:
