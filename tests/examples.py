@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 
 import quorate.data.federation as data
 from quorate.arrays import Array, Block, Streams
+from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
+from quorate.problem.risks import LpBall, Mean, Simplex
 from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
 
 
@@ -108,3 +111,26 @@ class Example:
 ALGORITHMS: dict[str, Example] = {
     "toy": Example(Toy(), federation()),
 }
+
+# risks over 6 clients and regularisers of 4 coefficients: every law runs over them
+PRIOR = np.array([0.3, 0.05, 0.2, 0.0, 0.25, 0.2])
+RISKS = [
+    Mean(),
+    Mean(PRIOR),
+    Simplex(),
+    *(LpBall(radius, p, PRIOR) for p in (1, 1.5, 2, 3.7, math.inf) for radius in (0.15, 0.6)),
+    LpBall(0.2, 2),
+    LpBall(0.0, 2, PRIOR),
+]
+REGULARISERS = [
+    Zero(),
+    L1(0.7),
+    L2(0.4),
+    ElasticNet(0.3, 0.5),
+    Bounds(-1.0, 2.0),
+    Bounds(np.array([-1.0, -np.inf, 0.0, 0.5]), np.array([1.0, 3.0, np.inf, 0.5])),
+    MCP(0.8, 1.5),
+    MCP(0.8, 3.0),
+    SCAD(0.8, 2.5),
+    SCAD(0.8, 3.7),
+]

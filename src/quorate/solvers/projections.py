@@ -161,7 +161,7 @@ def _clip_to_sum(v: Array, lower: Array, upper: Array, total: float) -> Array:
         return float(np.clip(moved, lower, upper).sum()) - total, -float(((moved > lower) & (moved < upper)).sum())
 
     for _ in range(2):  # the second time round the level itself: entries near it are then exact whatever their scale
-        v = v - decreasing_root(excess, float((v - upper).min()), float((v - lower).max()))
+        v = v - decreasing_root(excess, float((v - upper).min()), float((v - lower).max()), flat=2 * EPS * total)[0]
     return np.clip(v, lower, upper)
 
 
@@ -171,19 +171,19 @@ def _arc(z: Array, prior: Array, radius: float, longest: float = 1.0) -> tuple[A
     Entries that reach zero stay there as s grows, and ||d||^2 is concave in s^2, linear while the same entries are
     positive: Newton in s^2 from the left, with the positive entries of the step before, ends after finitely many steps.
     """
-    mean = z.mean()
-    step, active = min(radius / lp_norm(z - mean, 2), longest), np.arange(len(z))
+    step, active = min(radius / lp_norm(z - z.mean(), 2), longest), np.arange(len(z))
+    given = outside = 0.0  # sum and sum of squares of the prior where q is zero
     while True:
         while True:
             za, ca = z[active], prior[active]
-            mean, lost = za.mean(), (1.0 - ca.sum()) / len(active)
+            mean, lost = za.mean(), given / len(active)
             kept = ca + (step * (za - mean) + lost) > 0
             if kept.all():
                 break
+            given, outside = given + float(ca[~kept].sum()), outside + float((ca[~kept] ** 2).sum())
             active = active[kept]
         variance = float(((za - mean) ** 2).sum())
-        outside = float((prior**2).sum() - (ca**2).sum()) if len(active) < len(z) else 0.0
-        room = radius**2 - max(outside, 0.0) - len(active) * lost**2
+        room = radius**2 - outside - len(active) * lost**2
         new = min(math.sqrt(max(room, 0.0) / variance), longest) if variance > 0 else step
         if not new > step * (1 + 4 * EPS):
             break
@@ -204,13 +204,13 @@ def _nested(z: Array, prior: Array, radius: float, p: float, e: float) -> tuple[
             inside = d > -prior
             return float(np.where(inside, d, -prior).sum()), -float(slope[inside].sum())
 
-        g = start[0] = decreasing_root(excess, float(z.min()), float(z.max()), start[0])
+        ends = decreasing_root(excess, float(z.min()), float(z.max()), start[0], EPS * radius)
         # for large p, d can jump between neighbouring numbers g: mix the two sides so that sum d = 0
-        near = 4 * EPS * abs(g) + 1e-300
-        above, below = (np.maximum(_response(z - g + h, price, radius, p, e)[0], -prior) for h in (near, -near))
-        over, under = above.sum(), below.sum()
-        mix = min(max(over / (over - under), 0.0), 1.0) if over > under else 0.5
-        return (1 - mix) * above + mix * below, g
+        above, below = (np.maximum(_response(z - g, price, radius, p, e)[0], -prior) for g in ends)
+        over, under = float(above.sum()), float(below.sum())
+        mix = min(max(over / (over - under), 0.0), 1.0) if over > under else 0.0
+        start[0] = ends[0]
+        return (1 - mix) * above + mix * below, ends[0]
 
     price = _price(lambda k: lp_norm(shift(k)[0], p), radius, float(np.ptp(z)) * len(z))
     d, g = shift(price)
@@ -241,7 +241,7 @@ def _response(t: Array, price: float, radius: float, p: float, e: float) -> tupl
             u = _newton(lambda u: (radius * u**k + price * u - size, radius * k * u ** (k - 1) + price), u)
             d = radius * u**k
             slope = radius * k * u ** (k - 1) / (radius * k * u ** (k - 1) + price)
-    return np.copysign(d, t), np.where(np.isfinite(slope), slope, 0.0 if e else np.inf)
+    return np.copysign(d, t), np.where(slope < 1e200, slope, 0.0 if e else 1e200)
 
 
 def _newton(f: Callable[[Array], tuple[Array, Array]], x: Array) -> Array:
@@ -268,30 +268,30 @@ def _price(size: Callable[[float], float], radius: float, largest: float) -> flo
 
 
 def decreasing_root(
-    f: Callable[[float], tuple[float, float]], lo: float, hi: float, start: float | None = None
-) -> float:
-    """x in [lo, hi] with f(x) = 0 for decreasing f, given as x -> (value, slope): Newton kept inside a bracket.
+    f: Callable[[float], tuple[float, float]], lo: float, hi: float, start: float | None = None, flat: float = 0.0
+) -> tuple[float, float]:
+    """The ends (f >= 0, f <= 0) of an interval of a few rounding errors that holds the root of a decreasing f.
 
-    Exact after finitely many steps where f is piecewise linear, which a derivative-free method is not.
+    f gives (value, slope); a value within ``flat`` of 0 is a root. Newton kept inside a bracket [lo, hi]: exact after
+    finitely many steps where f is piecewise linear, which a derivative-free method is not.
     """
     x = lo + (hi - lo) / 2 if start is None else min(max(start, lo), hi)
     width = hi - lo
-    for turn in range(1, 400):
+    for turn in range(1, 2000):
         value, slope = f(x)
-        if value == 0:
-            return x
+        if abs(value) <= flat:
+            return x, x
         lo, hi = (x, hi) if value > 0 else (lo, x)
-        new = x - value / slope if -math.inf < slope < 0 else math.nan
+        near = 4 * EPS * abs(x)
+        if hi - lo <= 2 * near:
+            break
+        step = -value / slope if -math.inf < slope < 0 else math.nan
+        if abs(step) < near:  # Newton has arrived on this side: look just across
+            step = math.copysign(near, value)
         if turn % 4 == 0:  # bisect when four steps did not halve the bracket
-            new, width = (new, hi - lo) if hi - lo <= width / 2 else (math.nan, hi - lo)
-        if not lo < new < hi:
-            if abs(new - x) <= 2 * EPS * abs(x):
-                return x
-            new = lo + (hi - lo) / 2
-        if new in (lo, hi):
-            return x
-        x = new
-    return x
+            step, width = (step if hi - lo <= width / 2 else math.nan), hi - lo
+        x = x + step if lo < x + step < hi else lo + (hi - lo) / 2
+    return lo, hi
 
 
 def _finish(prior: Array, d: Array, radius: float, p: float) -> Array:
