@@ -78,14 +78,15 @@ def test_another_mode_or_blocking_may_go_on(saved, mode):
     assert [row["bytes_up"] for row in resumed.history] == [row["bytes_up"] for row in whole.history]
 
 
-def test_a_crash_while_writing_leaves_the_last_checkpoint(saved, monkeypatch):
+@pytest.mark.parametrize("at", ["fsync", "replace"])
+def test_a_crash_while_writing_leaves_the_last_checkpoint(saved, monkeypatch, at):
     before = saved.read_bytes()
 
     def crash(*paths: Any) -> None:
         raise OSError("no space left")
 
     with monkeypatch.context() as broken:
-        broken.setattr(os, "fsync", crash)
+        broken.setattr(os, at, crash)
         with pytest.raises(OSError, match="no space left"):
             resume(saved)
     assert saved.read_bytes() == before
