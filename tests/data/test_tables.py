@@ -1,4 +1,6 @@
 import gzip
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -181,6 +183,8 @@ def test_other_types_are_refused():
         Federation.from_frame(days, "s", "y", schema=Recipe())
     with pytest.raises(ValueError, match="expected a pandas, polars or Arrow table"):
         tables.table_of(3)
+    with pytest.raises(ValueError, match="no column is left for the features: the table has columns 'day', 'y'"):
+        Federation.from_frame(days, "s", "y", columns=["day"])
     with pytest.raises(ValueError, match="'y' is the target and cannot be a feature"):
         Federation.from_frame(days, "s", "y", features=["y"])
 
@@ -191,3 +195,28 @@ def test_split_tables_holds_out_the_rows_that_a_split_federation_does():
     pairs = zip(tables.split(whole, "y", 0.3, 5), Federation.from_tables(whole, "y").split(0.3, 5), strict=True)
     for part, fed in pairs:
         assert Federation.from_tables(part, "y").digests() == fed.digests()
+
+
+def test_csv_needs_no_table_library_and_importing_loads_none(tmp_path):
+    write(tmp_path / "a.csv", "age,sick\n50,yes\n61,no\n")
+    program = f"""
+import sys
+heavy = ("pandas", "polars", "pyarrow", "narwhals", "sklearn", "scipy")
+from quorate.data import corrupt, federation, load, partition, schema, tables
+assert not [name for name in heavy if name in sys.modules]
+sys.modules.update(dict.fromkeys(heavy))  # importing any of them fails from here on
+fed = federation.Federation.from_files({str(tmp_path)!r}, "sick", schema=schema.Recipe())
+assert fed.split(0.5)[0].blocks and fed.pooled().n_clients == 1
+print(fed.X[0][:, 0].tolist())
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("[-1.0, 1.0]\n", "")
+
+
+@pytest.mark.parametrize("make", [pd.Series, pl.Series, pa.array])
+def test_groups_of_every_library(make):
+    fed = Federation.from_arrays(np.eye(3), make([1, 0, 1]), make(["b", "a", "b"]))
+    assert fed.clients == ("b", "a")
+    assert fed.y[0].tolist() == [1, 1]
+    with pytest.raises(ValueError, match="groups has 1 missing entries, at row 1"):
+        Federation.from_arrays(np.eye(3), [1, 0, 1], make(["b", None, "b"]))

@@ -208,7 +208,8 @@ def digest(x: Rows, y: NDArray[Any], share: Array) -> str:
 
 def grouped(groups: Any, n: int) -> tuple[tuple[str, ...], list[Any]]:
     """Names in the order of first appearance, and the rows of each: slices where they lie together, else indices."""
-    labels = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
+    as_list = next((how for how in ("tolist", "to_list", "to_pylist") if hasattr(groups, how)), None)
+    labels = getattr(groups, as_list)() if as_list else list(groups)
     if getattr(groups, "ndim", 1) != 1 or len(labels) != n:
         got = groups.shape if isinstance(groups, np.ndarray) else len(labels)
         raise ValueError(f"groups must have one entry for each of the {n} rows, got {got}.")

@@ -297,6 +297,10 @@ def federation_parts(
         has_column(first, name, "a feature")
         if name in roles:
             raise ValueError(f"the column {name!r} is {roles[name]} and cannot be a feature as well.")
+    if not features and not isinstance(schema, Schema):
+        raise ValueError(
+            f"no column is left for the features: the table has {check.listed(map(repr, first), 'column')}."
+        )
     if schema is None:
         names = tuple(features or ())
         X = [np.column_stack([numbers(t, f, f"client {c!r}") for f in names]) for c, t in whole.items()]
