@@ -40,6 +40,7 @@ class Solution:
     notes : warnings about the problem and the data
     seconds : wall time of the whole solve
     copies : (N, D) clients' copies of the model, where the algorithm keeps them
+    state : the server's last state
     """
 
     problem: Problem
@@ -55,6 +56,7 @@ class Solution:
     seconds: float
     ledger: Any = None
     copies: Array | None = None
+    state: Any = None
 
 
 def solve(
@@ -119,6 +121,7 @@ def solve(
         notes(concrete, data, w, certificate),
         time.perf_counter() - began,
         copies=copies,
+        state=run.state,
     )
 
 

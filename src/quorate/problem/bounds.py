@@ -133,7 +133,9 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
             best, rest = value, left
     offset = abs(float(np.sum(intercept)))
     best += constant - (offset * where.offset if offset else 0.0)
-    return max(best, 0.0), max(rest, offset)  # losses, and so the objective, are nonnegative
+    if best > -math.inf or where.value == 0:
+        best = max(best, 0.0)  # losses, and so the objective, are nonnegative
+    return best, max(rest, offset)
 
 
 def _negative_prices(problem: Problem, price: Array, radius: Array, where: Region) -> float:

@@ -105,6 +105,8 @@ class Bundle:
     variant : "proximal" or "level"
     metric : "identity" or "hessian" (smooth losses; clients also send one D x D sum a round)
     start : first model, zeros by default
+    known : cuts of an earlier run (``solution.state.cuts``) on the same data with the same loss, label cost, norm and
+        support; they hold for every radius, since a cut is joint in the model and the price
 
     Raises
     ------
@@ -118,6 +120,7 @@ class Bundle:
     variant: str = "proximal"
     metric: str = "identity"
     start: Array | None = None
+    known: Cuts | None = None
     problem: Problem | None = None
 
     def __post_init__(self) -> None:
@@ -164,7 +167,7 @@ class Bundle:
     def server_start(self, n_clients: int) -> tuple[BundleState, Round]:
         w = np.zeros(0) if self.start is None else np.asarray(self.start, float)
         nowhere = np.zeros(n_clients)
-        state = BundleState(w, w, math.inf, nowhere, -math.inf, 0.0, 0.0, 0, 0, None, None, None, None)
+        state = BundleState(w, w, math.inf, nowhere, -math.inf, 0.0, 0.0, 0, 0, self.known, None, None, None)
         return state, Round(Survey(client_ball(self._problem, n_clients)[0]))
 
     def begin(self, state: BundleState, ids: Sequence[int], seen: Surveyed) -> tuple[BundleState, Round]:
@@ -207,7 +210,7 @@ class Bundle:
 
     def _judge(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> BundleState:
         """Serious step or null step; the step length follows what the model promised."""
-        if state.cuts is None:  # a step that would undo the value along the first slope
+        if math.isinf(state.value):  # a step that would undo the value along the first slope
             slope = np.linalg.norm(self._problem.over_clients.weights(risks) @ up.slope)
             step = max(value, 1e-300) / max(slope, 1e-300) ** 2
             return replace(state, value=value, risks=risks, step=step, curvature=up.curvature)

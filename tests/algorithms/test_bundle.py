@@ -1,0 +1,140 @@
+"""The bundle against a central conic solver on every valid kind of problem: value, bound, weights and rounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import quorate as qr
+from tests.problems import CASES, Case, federation
+
+# Clarabel's own tolerance for the reference (1e-9) is two orders below the 1e-6 that is asked of the bundle.
+NEAR = 1e-6
+
+
+def test_enough_cases():
+    assert len(CASES) >= 60
+    assert {c.problem.over_clients.p for c in CASES} == {1.0, 2.0, np.inf, 1.7}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_equals_the_central_optimum(case: Case):
+    solution = qr.solve(case.problem, case.fed)
+    central = qr.CentralConic().solve(case.problem, case.fed)
+    value = case.problem.objective(solution.w, case.fed)
+    assert value == pytest.approx(central.value, rel=NEAR)
+    assert solution.certificate.value == pytest.approx(value, rel=1e-12)
+    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.rounds <= 45
+    concrete, _ = case.problem.at(case.fed)
+    assert concrete.over_clients.contains(solution.certificate.weights, 1e-9)
+    if case.bounded:
+        assert solution.certificate.relative_gap <= NEAR
+        assert solution.certificate.bound <= central.value * (1 + 1e-8)
+    else:
+        assert solution.certificate.bound is None or solution.certificate.bound <= central.value * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Huber(0.5), qr.Logistic(), qr.Quantile(0.3)], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(("norm", "p"), [("l1", 2.0), ("l2", np.inf)])
+def test_many_clients_need_few_rounds(loss, norm, p):
+    fed = federation(7, 200, 13, 30, loss.targets)
+    problem = qr.Problem(loss, over_samples=qr.WassersteinBall(0.05, 1.0, norm), over_clients=qr.LpBall(0.1, p))
+    solution = qr.solve(problem, fed)
+    assert solution.certificate.relative_gap <= NEAR
+    assert solution.rounds <= 15
+
+
+@pytest.mark.parametrize("options", [{"variant": "level"}, {"metric": "hessian"}], ids=str)
+def test_variants_reach_the_same_optimum(options):
+    fed = federation(3)
+    problem = qr.Problem(
+        qr.Logistic(),
+        qr.Linear(intercept=True),
+        over_samples=qr.WassersteinBall(0.05, 5.0),
+        over_clients=qr.LpBall(0.1),
+        regulariser=qr.L2(1e-2),
+    )
+    plain, other = qr.solve(problem, fed), qr.solve(problem, fed, algorithm=qr.Bundle(**options))
+    assert other.outcome.stop is qr.Stop.OPTIMAL
+    assert other.certificate.relative_gap <= NEAR
+    assert other.certificate.value == pytest.approx(plain.certificate.value, rel=NEAR)
+    if "metric" in options:
+        assert other.rounds < plain.rounds
+
+
+def test_the_cap_is_never_called_optimal():
+    solution = qr.solve(CASES[0].problem, CASES[0].fed, max_rounds=3)
+    assert solution.outcome.stop is qr.Stop.MAX_ROUNDS
+    assert "raise max_rounds" in solution.outcome.text
+
+
+def test_cuts_of_another_radius_are_a_warm_start():
+    fed, ball = federation(5), qr.LpBall(0.1)
+    near = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=ball)
+    far = replace(near, over_samples=qr.WassersteinBall(0.06, 1.0), over_clients=qr.LpBall(0.15))
+    first, cold = qr.solve(near, fed), qr.solve(far, fed)
+    warm = qr.solve(far, fed, algorithm=qr.Bundle(known=first.state.cuts), start=first.w)
+    assert warm.rounds < cold.rounds
+    assert warm.certificate.relative_gap <= NEAR  # recomputed from the data, whatever the cuts were
+    assert warm.certificate.value == pytest.approx(cold.certificate.value, rel=2 * NEAR)
+
+
+# -- special cases: the baselines are values of the same sentence ------------------------------------------------------
+
+
+def _optimum(problem: qr.Problem, fed: qr.Federation) -> float:
+    solution = qr.solve(problem, fed)
+    assert solution.certificate.relative_gap <= NEAR
+    return solution.certificate.value
+
+
+BASE = qr.Problem(qr.Hinge(), qr.Linear(intercept=True), over_clients=qr.LpBall(0.1), regulariser=qr.L2(1e-2))
+
+
+def test_radius_zero_is_agnostic_learning():
+    fed = federation(11)
+    afl = _optimum(BASE, fed)
+    assert _optimum(replace(BASE, over_samples=qr.WassersteinBall(0.0, 1.0)), fed) == pytest.approx(afl, rel=2e-6)
+
+
+def test_radius_zero_and_the_whole_simplex_is_drfa():
+    fed = federation(12)
+    drfa = _optimum(replace(BASE, over_clients=qr.Simplex()), fed)
+    whole = replace(BASE, over_samples=qr.WassersteinBall(0.0, 1.0), over_clients=qr.LpBall(2.0, np.inf))
+    assert _optimum(whole, fed) == pytest.approx(drfa, rel=2e-6)
+
+
+def test_all_radii_zero_is_empirical_risk():
+    fed = federation(13)
+    erm = _optimum(replace(BASE, over_clients=qr.Mean("size")), fed)
+    none = replace(BASE, over_samples=qr.WassersteinBall(0.0, 1.0), over_clients=qr.LpBall(0.0, 2, "size"))
+    assert _optimum(none, fed) == pytest.approx(erm, rel=2e-6)
+
+
+def test_one_ball_round_the_mixture_is_wafl():
+    fed = federation(14)
+    ball = qr.WassersteinBall(0.05, 1.0)
+    mixed = _optimum(replace(BASE, over_samples=ball), fed.pooled("uniform"))
+    central = qr.CentralConic().solve(replace(BASE, over_samples=ball), fed.pooled("uniform"))
+    assert mixed == pytest.approx(central.value, rel=NEAR)
+    # the mixture of one ball round every client lies inside the ball of the same radius round the mixture
+    every = _optimum(replace(BASE, over_samples=ball, over_clients=qr.Mean()), fed)
+    assert every <= mixed * (1 + 2e-6)
+
+
+def test_label_cost_infinity_is_the_limit():
+    fed = federation(15)
+    problem = replace(BASE, over_samples=qr.WassersteinBall(0.05, np.inf))
+    far = replace(BASE, over_samples=qr.WassersteinBall(0.05, 1e6))
+    assert _optimum(problem, fed) == pytest.approx(_optimum(far, fed), rel=2e-6)
+
+
+def test_trivial_region_is_solved_and_said():
+    fed = federation(16)
+    problem = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.3, 0.5), over_clients=qr.LpBall(0.1))
+    solution = qr.solve(problem, fed)
+    assert solution.certificate.value == pytest.approx(problem.objective(np.zeros(8), fed), rel=NEAR)
+    assert any("Trivial region" in note for note in solution.notes)

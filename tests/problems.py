@@ -1,0 +1,86 @@
+"""Generated problems: heterogeneous clients, every valid loss x norm x support, the weight ball's p cycled."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+import quorate as qr
+
+LOSSES = (
+    qr.Hinge(),
+    qr.SmoothHinge(),
+    qr.Logistic(),
+    qr.Huber(0.5),
+    qr.EpsilonInsensitive(0.1),
+    qr.Quantile(0.3),
+    qr.Absolute(),
+)
+BOXES = {"[-1,1]": (-1.0, 1.0), "[0,1]": (0.0, 1.0), "box": (-0.7, 1.2)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem, its data and a name for the test's id."""
+
+    name: str
+    problem: qr.Problem
+    fed: qr.Federation
+    bounded: bool  # a lower bound is provable: a regulariser, or a radius on all of R^n
+
+
+def federation(seed: int, n_clients: int = 3, n_features: int = 8, rows: int = 30, targets: str = "sign", box=None):
+    """Clients with their own means and their own linear rule; noise of Student's t for regression."""
+    rng = np.random.default_rng(seed)
+    common = rng.normal(size=n_features)
+    Xs, ys = [], []
+    for _ in range(n_clients):
+        m = int(rng.integers(rows // 2, 2 * rows))
+        X = 0.5 * rng.normal(size=(m, n_features)) + 0.3 * rng.normal(size=n_features)
+        if box is not None:
+            X = np.clip(X, *box)
+        z = X @ (common + 0.5 * rng.normal(size=n_features))
+        noise = 0.3 * (rng.normal(size=m) if targets == "sign" else rng.standard_t(3, size=m))
+        Xs.append(X)
+        ys.append(np.where(z + noise > 0, 1.0, -1.0) if targets == "sign" else z + noise)
+    return qr.Federation([f"c{i}" for i in range(n_clients)], Xs, ys)
+
+
+def support_of(name: str, n_features: int):
+    if name == "R^n":
+        return None
+    if name == "polytope":  # the cube [-1, 1]^n with one corner cut off
+        C = np.vstack([np.eye(n_features), -np.eye(n_features), np.ones((1, n_features))])
+        return qr.PolytopeSupport(C, np.concatenate([np.ones(2 * n_features), [0.9 * n_features]]))
+    return qr.BoxSupport(*BOXES[name])
+
+
+def cases() -> Iterator[Case]:
+    """90 problems: loss x norm x support x (on R^n) two label costs, p in 1, 2, inf, 1.7, with and without intercept."""
+    exponents = itertools.cycle([1.0, 2.0, math.inf, 1.7])
+    count = 0
+    for loss, norm, support in itertools.product(LOSSES, ("l1", "l2", "linf"), ("R^n", *BOXES, "polytope")):
+        if support != "R^n" and loss.pieces is None:
+            continue
+        for label_cost in (0.5, 5.0) if support == "R^n" else (1.0,):
+            count += 1
+            p, n = next(exponents), 8 if support == "R^n" else 4
+            box = BOXES.get(support, (-1.0, 1.0) if support == "polytope" else None)
+            fed = federation(count, 3, n, 30 if support == "R^n" else 20, loss.targets, box)
+            regulariser = qr.Zero() if count % 3 else qr.L2(1e-3)
+            problem = qr.Problem(
+                loss,
+                qr.Linear(intercept=bool(count % 2)),
+                over_samples=qr.WassersteinBall(0.05, label_cost, norm, support_of(support, n)),
+                over_clients=qr.LpBall(0.1, p),
+                regulariser=regulariser,
+            )
+            name = f"{type(loss).__name__}-{norm}-{support}-p{p:g}-kappa{label_cost:g}-{type(regulariser).__name__}"
+            yield Case(name, problem, fed, support == "R^n" or isinstance(regulariser, qr.L2))
+
+
+CASES = list(cases())
