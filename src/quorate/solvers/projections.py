@@ -260,8 +260,13 @@ def _price(size: Callable[[float], float], radius: float, largest: float) -> flo
     from scipy.optimize import brentq
 
     excess = lambda log: math.log(max(size(math.exp(log)), 1e-300) / radius)  # noqa: E731
-    lo, hi = math.log(largest) - 69.0, math.log(largest) + 1.0
-    if excess(lo) <= 0:
+    hi = math.log(largest) + 1.0
+    for fall in (2.0, 4.0, 8.0, 16.0, 32.0, 69.0):  # far prices are slow to evaluate: go no further than needed
+        lo = math.log(largest) - fall
+        if excess(lo) > 0:
+            break
+        hi = lo
+    else:
         return math.exp(lo)
     root: Any = brentq(excess, lo, hi, xtol=1e-15, rtol=4 * np.finfo(float).eps, maxiter=200)
     return math.exp(root)
@@ -290,8 +295,15 @@ def decreasing_root(
             step = math.copysign(near, value)
         if turn % 4 == 0:  # bisect when four steps did not halve the bracket
             step, width = (step if hi - lo <= width / 2 else math.nan), hi - lo
-        x = x + step if lo < x + step < hi else lo + (hi - lo) / 2
+        x = x + step if lo < x + step < hi else _middle(lo, hi)
     return lo, hi
+
+
+def _middle(lo: float, hi: float) -> float:
+    """The geometric mean of a bracket that spans magnitudes of one sign, else the arithmetic one."""
+    if lo * hi > 0 and not 0.01 < lo / hi < 100:
+        return math.copysign(math.sqrt(abs(lo)) * math.sqrt(abs(hi)), lo)
+    return lo + (hi - lo) / 2
 
 
 def _finish(prior: Array, d: Array, radius: float, p: float) -> Array:
