@@ -114,26 +114,25 @@ class Transport:
             for i, name in enumerate(self.names)
         ]
 
-    def distribution(self, client: int, far: float = 1e-6) -> tuple[Array, Array, Array]:
-        """Atoms x (k, d), y (k,) and probabilities (k,) of one client, within its ball.
+    def distribution(self, client: int, far: float = 1e-6) -> tuple[Array, Array, Array, NDArray[np.intp]]:
+        """Atoms x (k, d), y (k,), probabilities (k,) of one client, within its ball, and the row (k,) each comes from.
 
         Their expected loss is R_s(w), except that mass moving arbitrarily far is cut to a share ``far`` of every row:
         then it falls short by at most ``far`` times a few losses, and tends to R_s(w) with far -> 0.
         """
         rows = np.flatnonzero(self.share[client] > 0)
-        X, y, p = [], [], []
+        parts = []
         for a in self.atoms:
             kept = rows[a.weight[client, rows] > 0]
-            X.append(dense(a.X).reshape(*a.y.shape, -1)[client, kept])
-            y.append(a.y[client, kept])
-            p.append(self.share[client, kept] * a.weight[client, kept])
-        x, y, p = np.concatenate(X), np.concatenate(y), np.concatenate(p)
+            mass = self.share[client, kept] * a.weight[client, kept]
+            parts.append((dense(a.X).reshape(*a.y.shape, -1)[client, kept], a.y[client, kept], mass, kept))
+        x, y, p, row = (np.concatenate(part) for part in zip(*parts, strict=True))
         if self.far[client] > 0:
             step = self.far[client] / far
             along = y[:, None] * self.far_x[client] if self.labels else self.far_x[client]
             x, y = np.concatenate([x, x + step * along]), np.concatenate([y, y + step * self.far_y[client]])
-            p = np.concatenate([p * (1 - far), p * far])
-        return x, y, p
+            p, row = np.concatenate([p * (1 - far), p * far]), np.tile(row, 2)
+        return x, y, p, row
 
 
 def _active(label_part: float) -> str:
@@ -246,7 +245,7 @@ def _on_polytope(
             continue
         cost = norm(a.drift, ball.norm) + (0.0 if math.isinf(ball.label_cost) else ball.label_cost) * np.abs(a.shift)
         part = np.where(a.part >= FAR, a.part, np.where(cost > FAR * radius[i], FAR, 0.0))
-        part[part.argmax(0), np.arange(part.shape[1])] += a.part.sum(0) - part.sum(0)
+        part[part.argmax(0), np.arange(part.shape[1])] += 1.0 - part.sum(0)
         inverse = np.divide(1.0, part, out=np.zeros_like(part), where=part > 0)
         weight[:, i], shift[:, i] = part, inverse * a.shift
         moved[:, i] += inverse[..., None] * a.drift
@@ -256,5 +255,9 @@ def _on_polytope(
         fee = np.where(y != block.y, ball.label_cost, 0.0)
     else:
         fee = np.zeros_like(y) if math.isinf(ball.label_cost) else ball.label_cost * np.abs(shift)
-    atoms = [Atom(weight[k], moved[k], y[k], norm(moved[k] - X, ball.norm), fee[k]) for k in range(pieces)]
-    return level, atoms, np.zeros(len(radius))
+    way = norm(moved - X, ball.norm)
+    cost = (block.share * weight * (way + fee)).sum((0, 2))
+    paid = np.minimum(1.0, np.divide(radius, cost, out=np.ones_like(cost), where=cost > 0))[:, None]
+    rest = np.where(radius > 0, 1.0, 0.0)[:, None] * (1 - paid) + np.zeros_like(block.y)  # rounding over the radius
+    atoms = [Atom(paid * weight[k], moved[k], y[k], way[k], fee[k]) for k in range(pieces)]
+    return level, [*atoms, Atom(rest, block.X, block.y, 0 * rest, 0 * rest)], np.zeros(len(radius))

@@ -1,0 +1,306 @@
+"""Worst cases on boxes and polytopes against conic models, vertex linear programs and explicit distributions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omega import (
+    LABEL_COSTS,
+    NORMS,
+    PIECEWISE,
+    block_of,
+    box_rows,
+    free_value,
+    name,
+    polytope_value,
+    targets,
+    transport_cost,
+    vertex_value,
+)
+from scipy.sparse import csr_array
+
+from quorate.data.federation import Federation
+from quorate.problem.losses import Absolute, EpsilonInsensitive, Hinge, Huber, Logistic, Quantile
+from quorate.problem.predictors import Linear
+from quorate.problem.supports import BoxSupport
+from quorate.problem.supports_polytope import PolytopeSupport
+from quorate.problem.transport import worst_case
+from quorate.problem.wasserstein import WassersteinBall
+
+BOXES = {"[-1,1]": (-1.0, 1.0), "[0,1]": (0.0, 1.0), "general": (np.array([-2.0, 0.5, 3.0]), np.array([0.0, 0.7, 9.0]))}
+ALL = [(loss, norm, cost) for loss in PIECEWISE for norm in NORMS for cost in LABEL_COSTS]
+each = pytest.mark.parametrize(("loss", "norm", "label_cost"), ALL, ids=lambda v: name(v))
+LINEAR = Linear(intercept=True)
+
+
+def instance(loss, box=(-1.0, 1.0), seed=0, clients=2, rows=5, d=3):
+    rng = np.random.default_rng(seed)
+    X, y = rng.uniform(*box, (clients, rows, d)), targets(rng, loss, (clients, rows))
+    return rng, block_of(X, y, rng.dirichlet(np.ones(rows), clients)), rng.normal(size=d + 1) * rng.choice([0.4, 1.5])
+
+
+def polytope(rng, loss, kind, d=3):
+    """C, d, c_label round the origin: bounded in x (in x and y for real targets), or open."""
+    if kind == "open":
+        return -np.eye(d), np.ones(d), None
+    C = np.vstack([rng.normal(size=(7, d)), np.eye(d), -np.eye(d)])
+    c = np.r_[rng.normal(size=7), np.zeros(2 * d)] if kind == "joint" and loss.targets == "real" else None
+    return C, np.abs(C).sum(1), c
+
+
+@each
+@pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
+def test_box_value_equals_the_conic_model(loss, norm, label_cost, box):
+    seed = int(10 * min(label_cost, 9)) + len(norm)
+    rng, block, w = instance(loss, box, seed)
+    radius = np.array([0.05, 0.8]) * rng.choice([1.0, 4.0])
+    cut = BoxSupport(*box).cut(w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm), radius)
+    rows, value = box_rows(*box, 3), radius * cut.level + cut.base
+    for i in range(2):
+        data = w[:-1], block.X[i], block.y[i], block.share[i]
+        expected = polytope_value(*data, loss, norm, label_cost, radius[i], *rows, b=w[-1])
+        assert value[i] == pytest.approx(expected, rel=1e-6, abs=1e-7)  # the conic solver's own accuracy
+
+
+@each
+@pytest.mark.parametrize("kind", ["joint", "open"])
+def test_polytope_value_equals_the_conic_model(loss, norm, label_cost, kind):
+    rng, block, w = instance(loss, (-0.4, 0.4), seed=11, clients=1)
+    C, d, c = polytope(rng, loss, kind)
+    support, radius = PolytopeSupport(C, d, c), np.array([rng.choice([0.05, 0.5, 3.0])])
+    X, y = support.project(block.X[0], block.y[0])
+    block = block_of(X, y, block.share)
+    cut = support.cut(w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm), radius)
+    data = w[:-1], X, y, block.share[0]
+    expected = polytope_value(*data, loss, norm, label_cost, radius[0], C, d, c, b=w[-1])
+    assert (radius * cut.level + cut.base)[0] == pytest.approx(expected, rel=1e-6, abs=1e-7)
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    loss=st.sampled_from([Hinge(), Absolute(), Quantile(0.3)]),
+    label_cost=st.sampled_from(LABEL_COSTS),
+    radius=st.sampled_from([1e-3, 0.05, 0.3, 1.0, 10.0]),
+    on_the_edge=st.booleans(),
+)
+def test_l1_box_value_equals_the_vertex_program(seed, loss, label_cost, radius, on_the_edge):
+    _, block, w = instance(loss, seed=seed, clients=1, rows=4, d=2)
+    X = np.sign(block.X[0]) if on_the_edge else block.X[0]
+    if loss.targets == "real":
+        label_cost = math.inf  # a real target that moves has no finite set of vertices
+    cut = BoxSupport(-1, 1).cut(w[:-1], block_of(X, block.y[0], block.share), loss, Linear(),
+                                WassersteinBall(radius, label_cost, "l1"), np.array([radius]))  # fmt: skip
+    expected = vertex_value(w[:-1], X, block.y[0], block.share[0], loss, label_cost, radius, -1.0, 1.0)
+    assert (radius * cut.level + cut.base)[0] == pytest.approx(expected, rel=1e-8, abs=1e-10)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("loss", PIECEWISE, ids=name)
+def test_a_box_is_the_polytope_of_its_faces_and_grows_to_free_space(loss, norm):
+    _, block, w = instance(loss, seed=4)
+    radius, label_cost = np.array([0.07, 0.4]), 0.8
+    values = []
+    for half in (1.0, 2.0, 1e5):
+        ball = WassersteinBall(radius, label_cost, norm)
+        cut = BoxSupport(-half, half).cut(w, block, loss, LINEAR, ball, radius)
+        faces = PolytopeSupport(*box_rows(-half, half, 3)).cut(w, block, loss, LINEAR, ball, radius)
+        values.append(radius * cut.level + cut.base)
+        np.testing.assert_allclose(radius * faces.level + faces.base, values[-1], rtol=1e-6, atol=1e-8)
+    assert (np.diff(values, axis=0) >= -1e-12).all()
+    free = [
+        free_value(w[:-1], block.X[i], block.y[i], block.share[i], loss, norm, label_cost, radius[i], w[-1])
+        for i in range(2)
+    ]
+    np.testing.assert_allclose(values[-1], free, rtol=1e-4)  # short of it by a few losses times radius / 1e5
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(
+    case=st.sampled_from(ALL),
+    seed=st.integers(0, 10**6),
+    rows=st.integers(1, 6),
+    shape=st.sampled_from(["random", "equal rows", "corners", "zero model", "equal weights in w"]),
+    scale=st.sampled_from([1e-9, 1.0, 1e9]),
+    radius=st.sampled_from([1e-3, 0.1, 0.25, 0.5, 20.0]),
+)
+def test_the_box_cut_holds_for_every_model_and_price(case, seed, rows, shape, scale, radius):
+    loss, norm, label_cost = case
+    rng = np.random.default_rng(seed)
+    X, y, w = rng.uniform(-1, 1, (2, rows, 3)), targets(rng, loss, (2, rows)), rng.normal(size=4)
+    if shape == "equal rows":
+        X[:], y[:] = X[:, :1], y[:, :1]
+    elif shape == "corners":
+        X, w = np.sign(X), np.round(w)
+    elif shape == "zero model":
+        w[:] = 0.0
+    elif shape == "equal weights in w":
+        w[:3] = w[0]
+    stretch = np.r_[np.full(3, 1 / scale), 1.0]
+    w, block, box = w * stretch, block_of(X * scale, y), BoxSupport(-scale, scale)
+    ball, radii = WassersteinBall(radius, label_cost * scale, norm), scale * radius * np.array([1.0, 0.5])
+    cut = box.cut(w, block, loss, LINEAR, ball, radii)
+    floor = 0.0 if loss.targets == "sign" else loss.lipschitz / ball.label_cost
+    assert (cut.slope_level >= -radii * (1 + 1e-12)).all()
+    assert (cut.level >= floor).all()
+    for size in (1e-3, 1.0, 30.0):
+        v = w + size * rng.normal(size=4) * stretch
+        at, _ = box.planner(v, block, loss, LINEAR, ball)
+        for level in (np.full(2, floor), floor + size * rng.random(2) / scale, np.maximum(floor, cut.level)):
+            above = at(level).value  # attained by moves inside the box, so at most f(v, l)
+            below = cut.base + cut.slope @ (v - w) + cut.slope_level * (level - cut.level)
+            room = 1e-12 * (1 + np.abs(above) + np.abs(below) + np.abs(cut.slope) @ np.abs(v - w))
+            assert (below <= above + room).all()
+
+
+@pytest.mark.parametrize("loss", PIECEWISE, ids=name)
+@pytest.mark.parametrize("kind", ["joint", "open"])
+def test_the_polytope_cut_holds_for_every_model(loss, kind):
+    rng, block, w = instance(loss, (-0.4, 0.4), seed=12)
+    C, d, c = polytope(rng, loss, kind)
+    support, radius = PolytopeSupport(C, d, c), np.array([0.1, 0.6])
+    block = replace(block, y=np.clip(block.y, -0.2, 0.2) if c is not None else block.y)
+    assert not support.outside(block.X[0], block.y[0]).any()
+    ball = WassersteinBall(radius, 0.8, "l2")
+    cut = support.cut(w, block, loss, LINEAR, ball, radius)
+    for size in (1e-2, 1.0, 10.0):
+        v = w + size * rng.normal(size=4)
+        other = support.cut(v, block, loss, LINEAR, ball, radius)
+        # minimising over the price: R(v) >= base + <slope, v - w> + radius * level when the cut spends the radius
+        below = cut.base + cut.slope @ (v - w) + radius * cut.level
+        assert (below <= radius * other.level + other.base + 1e-7 * (1 + size)).all()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("loss", PIECEWISE, ids=name)
+@pytest.mark.parametrize("label_cost", [0.3, math.inf])
+def test_box_gradient_is_the_difference_quotient(loss, norm, label_cost):
+    rng, block, w = instance(loss, seed=21)
+    radius, ball, box = np.array([0.11, 0.5]), WassersteinBall(0.1, label_cost, norm), BoxSupport(-1, 1)
+
+    def value(v):
+        cut = box.cut(v, block, loss, LINEAR, ball, radius)
+        return radius * cut.level + cut.base
+
+    direction, h = rng.normal(size=4), 1e-5
+    slope = box.cut(w, block, loss, LINEAR, ball, radius).slope @ direction
+    # the price is the minimiser, so the slope in w alone is the gradient; l2 is curved: h^2 and value error / h
+    np.testing.assert_allclose((value(w + h * direction) - value(w - h * direction)) / (2 * h), slope, atol=2e-6)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("loss", PIECEWISE, ids=name)
+def test_blocks_padding_sparse_rows_and_weights(loss, norm):
+    _, block, w = instance(loss, seed=5, clients=3)
+    ball, radius, box = WassersteinBall(0.1, 0.5, norm), np.array([0.1, 0.0, 0.7]), BoxSupport(-1, 1)
+    pad = ((0, 0), (0, 3))
+    padded = replace(
+        block,
+        X=np.pad(block.X, (*pad, (0, 0)), constant_values=7.0),  # outside the box: padding is not looked at
+        y=np.pad(block.y, pad, constant_values=1.0),
+        share=np.pad(block.share, pad),
+    )
+    together = box.cut(w, padded, loss, LINEAR, ball, radius)
+    for i in range(3):
+        for X in (block.X[i][None], csr_array(block.X[i])):
+            alone = replace(block_of(block.X[i], block.y[i], block.share[i]), X=X)
+            cut = box.cut(w, alone, loss, LINEAR, ball, radius[i : i + 1])
+            for field in ("base", "level", "slope", "slope_level"):
+                np.testing.assert_allclose(getattr(cut, field)[0], getattr(together, field)[i], rtol=1e-11, atol=1e-12)
+    assert together.level[1] == together.slope_level[1] == 0.0
+    plain = loss.value(LINEAR.forward(w, block), block.y)
+    assert together.base[1] == pytest.approx(block.mean(plain)[1], rel=1e-14)
+
+    times = np.array([1, 3, 2, 1, 4])
+    weighted = block_of(block.X[0], block.y[0], times / times.sum())
+    repeated = block_of(np.repeat(block.X[0], times, 0), np.repeat(block.y[0], times))
+    a, b = (box.cut(w, rows, loss, LINEAR, ball, radius[:1]) for rows in (weighted, repeated))
+    np.testing.assert_allclose(radius[0] * a.level + a.base, radius[0] * b.level + b.base, rtol=1e-12)
+    np.testing.assert_allclose(a.slope, b.slope, rtol=1e-9, atol=1e-9)
+
+
+@each
+@pytest.mark.parametrize("kind", ["box", "joint", "open"])
+def test_the_worst_distribution_stays_inside_and_attains_the_value(loss, norm, label_cost, kind):
+    rng, block, w = instance(loss, (-0.4, 0.4), seed=31)
+    radius, inside = np.array([0.15, 0.9]), PolytopeSupport(*box_rows(-1, 1, 3))
+    if kind == "box":
+        support = BoxSupport(-1.0, 1.0)
+    else:
+        support = inside = PolytopeSupport(*polytope(rng, loss, kind))
+        block = replace(block, y=np.clip(block.y, -0.2, 0.2) if support.c_label is not None else block.y)
+    worst = worst_case(w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm, support), radius)
+    cut = support.cut(w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm), radius)
+    value = radius * cut.level + cut.base
+    np.testing.assert_allclose(worst.value, value, rtol=1e-5)
+    for i in range(2):
+        x, y, p, row = worst.distribution(i, far=1e-5)
+        near = p > 1e-4 * block.share[i, row]  # mass that goes far along a ray of an open polytope has parts of 1e-6
+        assert not inside.outside(x[near], y[near], 1e-6).any()
+        data = block.X[i], block.y[i], block.share[i]
+        spent = transport_cost(*data, x, y, p, row, norm, label_cost, classes=loss.targets == "sign")
+        assert spent <= radius[i] * (1 + 1e-9)
+        expected = p @ loss.value(x @ w[:-1] + w[-1], y)
+        assert expected == pytest.approx(value[i], rel=1e-4, abs=1e-4)  # parts of 1e-5 and 1e-6 of losses of order 10
+
+
+def test_data_outside_are_named_or_clipped():
+    X, y = [np.array([[0.5, 0.1], [1.5, 0.0], [0.0, -3.0]]), np.zeros((2, 2))], [np.array([0.1, 0.2, 3.0]), np.zeros(2)]
+    fed = Federation(("north", "south"), X, y)
+    for support, nearest in (
+        (BoxSupport(-1, 1), [[0.5, 0.1], [1.0, 0.0], [0.0, -1.0]]),
+        (PolytopeSupport(*box_rows(-1, 1, 2)), [[0.5, 0.1], [1.0, 0.0], [0.0, -1.0]]),
+        (PolytopeSupport([[1.0, 1.0], [0.0, -2.0]], [1.0, 2.0]), [[0.5, 0.1], [1.25, -0.25], [0.0, -1.0]]),
+    ):
+        with pytest.raises(ValueError, match=r"'north'.* 2 of 3 rows .*\(rows 1, 2\)"):
+            support.admit(fed, Absolute())
+        clipped = support.admit(fed, Absolute(), clip=True)
+        np.testing.assert_allclose(clipped.rows(0)[0], nearest, atol=1e-8)
+        assert support.admit(clipped, Absolute()) is clipped or isinstance(support, BoxSupport)
+        np.testing.assert_array_equal(fed.rows(0)[0], X[0])
+    joint = PolytopeSupport([[0.0, 0.0]], [2.0], [1.0])
+    clipped = joint.admit(Federation(("north",), [np.zeros((3, 2))], [y[0]]), Absolute(), clip=True)
+    np.testing.assert_allclose(clipped.rows(0)[1], [0.1, 0.2, 2.0], atol=1e-8)
+
+
+def test_rows_on_the_edge_up_to_rounding_are_inside():
+    fed = Federation(("one",), [np.array([[1.0 + 1e-12], [-1.0]])], [np.array([1.0, -1.0])])
+    assert BoxSupport(-1, 1).admit(fed, Hinge()).rows(0)[0].max() == 1.0
+
+
+@pytest.mark.parametrize("support", [BoxSupport(-1, 1), PolytopeSupport(*box_rows(-1, 1, 3))], ids=["box", "polytope"])
+@pytest.mark.parametrize("loss", [Logistic(), Huber(1.0)], ids=name)
+def test_curved_losses_are_refused(support, loss):
+    _, block, w = instance(loss)
+    with pytest.raises(ValueError, match="curved convex function"):
+        support.cut(w, block, loss, LINEAR, WassersteinBall(0.1), np.full(2, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: BoxSupport(1, 1), "lower must be < upper"),
+        (lambda: BoxSupport(-np.inf, 1), "finite"),
+        (lambda: BoxSupport(np.zeros(2), np.ones(3)), "one per feature"),
+        (lambda: BoxSupport(np.zeros(2), 1).bounds(3), "3 features"),
+        (lambda: PolytopeSupport(np.eye(2), np.ones(3)), "shapes"),
+        (lambda: PolytopeSupport(np.zeros((1, 2)), np.ones(1)), "all zero"),
+        (lambda: PolytopeSupport([[np.nan]], [1.0]), "finite"),
+        (lambda: PolytopeSupport(np.eye(2), np.ones(2)).rows(3), "3 features"),
+        (lambda: PolytopeSupport([[1.0]], [1.0], [1.0])._check(Hinge()), "c_label"),
+    ],
+)
+def test_impossible_supports_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_supports_are_values():
+    assert BoxSupport([0, 0], [1, 2]) == BoxSupport(np.zeros(2), np.array([1.0, 2.0]))
+    assert hash(PolytopeSupport(np.eye(2), np.ones(2))) == hash(PolytopeSupport(np.eye(2), [1, 1]))
+    assert EpsilonInsensitive(0.1).pieces[0] == (0.0, 0.0)
