@@ -3,113 +3,53 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from toy import Toy, federation
 
-import quorate.data.federation as data
-from quorate.arrays import Array, Block, Streams
+from quorate.algorithms.federated.bundle import Bundle
+from quorate.data.federation import Federation
+from quorate.problem.losses import Hinge, Logistic
+from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
 from quorate.problem.risks import LpBall, Mean, Simplex
-from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
-
-
-@record
-class ToyAsk:
-    w: Array  # (d,)
-    weight: Each  # (N,) this client's weight in the sum
-
-
-@record
-class ToyAnswer:
-    gradient: Sum  # (n, d)
-    largest: Max  # (n,) largest residual
-    loss: Each  # (n,)
-    noise: Each  # (n,) what the client's own stream gave
-
-
-@record
-class ToyMemory:
-    momentum: Array  # (n, d)
-    seen: Array  # (n,) int64 messages received
-
-
-@record
-class ToyState:
-    w: Array  # (d,)
-    round: int
-    loss: Array  # (N,)
-    largest: float
-
-
-@dataclass(frozen=True)
-class Toy:
-    """Federated gradient descent on least squares, with momentum at the clients and a little of their own noise."""
-
-    step: float = 0.1
-    n_features: int = 3
-    max_rounds: int = 6
-
-    @property
-    def on_client(self) -> Any:
-        return {ToyAsk: self.descend}
-
-    @property
-    def on_server(self) -> Any:
-        return {ToyAnswer: self.average}
-
-    def client_start(self, data: Block) -> ToyMemory:
-        n = len(data.names)
-        return ToyMemory(np.zeros((n, self.n_features)), np.zeros(n, dtype=np.int64))
-
-    def server_start(self, n_clients: int) -> tuple[ToyState, Round]:
-        w = np.zeros(self.n_features)
-        return ToyState(w, 0, np.zeros(n_clients), 0.0), Round(ToyAsk(w, np.full(n_clients, 1 / n_clients)))
-
-    def descend(self, memory: ToyMemory, ask: ToyAsk, data: Block, rng: Streams) -> tuple[ToyMemory, ToyAnswer]:
-        noise = np.array([rng(position).standard_normal() for position in range(len(data.names))])
-        residual = data.forward(ask.w) - data.y
-        gradient = data.backward(data.share * residual) + 1e-3 * noise[:, None]
-        momentum = 0.5 * memory.momentum + ask.weight[:, None] * gradient
-        largest = np.where(data.share > 0, np.abs(residual), 0.0).max(1)
-        answer = ToyAnswer(momentum, largest, data.mean(residual**2) / 2, noise)
-        return ToyMemory(momentum, memory.seen + 1), answer
-
-    def average(self, state: ToyState, ids: Sequence[int], got: ToyAnswer) -> tuple[ToyState, Round | Done]:
-        w, loss = state.w - self.step * got.gradient, state.loss.copy()
-        loss[list(ids)] = got.loss
-        state = ToyState(w, state.round + 1, loss, float(got.largest))
-        if state.round == self.max_rounds:
-            return state, Done(Outcome(Stop.MAX_ROUNDS, "stopped at max_rounds"))
-        n = len(loss)
-        to = None if state.round % 2 else tuple(range(0, n, 2))  # every second round asks half of the clients
-        return state, Round(ToyAsk(w, (1.0 + np.arange(n)) / n**2), to)
-
-    def report(self, state: ToyState) -> dict[str, float]:
-        return {"loss": state.loss.mean(), "largest": state.largest}
-
-
-def federation(sizes: Sequence[int] = (4, 9, 1, 6, 3), n_features: int = 3, seed: int = 0) -> data.Federation:
-    """Clients of these sizes with targets of -1 and +1."""
-    rng = np.random.default_rng(seed)
-    X = [rng.standard_normal((m, n_features)) for m in sizes]
-    y = [np.where(x @ np.ones(n_features) + 0.3 * rng.standard_normal(len(x)) > 0, 1.0, -1.0) for x in X]
-    return data.Federation([f"site {chr(97 + i % 26)}{i}" for i in range(len(sizes))], X, y, classes=(-1.0, 1.0))
+from quorate.problem.wasserstein import WassersteinBall
+from quorate.solve import configure
 
 
 @dataclass(frozen=True)
 class Example:
-    """An algorithm with data: a run of well under a second, of at least three rounds, with ``w`` in its state."""
+    """An algorithm with its data: a run of well under a second, of at least three rounds."""
 
     algorithm: Any
-    federation: data.Federation
-    tolerance: float = 1e-9  # of w between one-by-one and blocked runs, relative
+    federation: Federation
+    answer: Callable[[Any], Any]  # of the last state: what a run in blocks must share with one in turn ...
+    tolerance: float  # ... to this, relative
 
 
+def solving(algorithm: Any, problem: Problem, tol: float) -> Example:
+    """An algorithm that solves a problem to a relative gap ``tol``: then so far do the values of two runs agree."""
+    concrete, fed = problem.at(federation((20, 35, 12, 28, 9), 4))
+    return Example(
+        configure(algorithm, concrete, fed, tol, None, None, None),
+        fed,
+        lambda state: concrete.objective(state.w, fed),
+        tol,
+    )
+
+
+HINGE, LOGISTIC = (
+    Problem(loss=loss, over_samples=WassersteinBall(0.05, 0.5, "l2"), over_clients=LpBall(0.2, 2), regulariser=L2(1e-2))
+    for loss in (Hinge(), Logistic())
+)
 ALGORITHMS: dict[str, Example] = {
-    "toy": Example(Toy(), federation()),
+    "toy": Example(Toy(), federation(), lambda state: state.w, 1e-12),  # six rounds: only rounding
+    "bundle": solving(Bundle(), HINGE, 1e-6),
+    "bundle, level": solving(Bundle(variant="level"), HINGE, 1e-6),
+    "bundle, hessian": solving(Bundle(metric="hessian"), LOGISTIC, 1e-6),
 }
 
 # risks over 6 clients and regularisers of 4 coefficients: every law runs over them

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from toy import Toy, ToyAsk, federation
 
-from examples import Toy, ToyAsk, federation
 from quorate.engines import CheckpointError, InProcess, checkpoint
 from quorate.rounds import encode
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from toy import Toy, ToyAsk, ToyMemory, federation
 
-from examples import Toy, ToyAsk, ToyMemory, federation
 from quorate.arrays import Array, stream
 from quorate.engines import InProcess, checkpoint, inprocess
 from quorate.engines.checkpoint import Memories
@@ -260,7 +260,7 @@ def test_the_server_never_holds_a_row_of_a_sum_for_each_client(mode):
 
 SCRIPT = """
     import sys, time
-    from examples import Toy, federation
+    from toy import Toy, federation
     from quorate.engines import InProcess
 
     def watch(row, state):

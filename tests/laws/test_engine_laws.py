@@ -148,8 +148,9 @@ def test_a_blocked_run_ends_where_one_by_one_ends(example, size):
     each = InProcess("each").run(example.algorithm, example.federation, seed=3)
     blocks = InProcess("blocks", block_size=size).run(example.algorithm, example.federation, seed=3)
     assert each.outcome.stop is blocks.outcome.stop
-    scale = np.abs(each.state.w).max()
-    np.testing.assert_allclose(blocks.state.w, each.state.w, rtol=0, atol=example.tolerance * scale)
+    expected = example.answer(each.state)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(example.answer(blocks.state), expected, rtol=0, atol=example.tolerance * scale)
 
 
 @EXAMPLE

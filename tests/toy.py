@@ -1,0 +1,96 @@
+"""A small federated algorithm that uses every kind of field, client memory, randomness and requests to some clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import quorate.data.federation as data
+from quorate.arrays import Array, Block, Streams
+from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
+
+
+@record
+class ToyAsk:
+    w: Array  # (d,)
+    weight: Each  # (N,) this client's weight in the sum
+
+
+@record
+class ToyAnswer:
+    gradient: Sum  # (n, d)
+    largest: Max  # (n,) largest residual
+    loss: Each  # (n,)
+    noise: Each  # (n,) what the client's own stream gave
+
+
+@record
+class ToyMemory:
+    momentum: Array  # (n, d)
+    seen: Array  # (n,) int64 messages received
+
+
+@record
+class ToyState:
+    w: Array  # (d,)
+    round: int
+    loss: Array  # (N,)
+    largest: float
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Federated gradient descent on least squares, with momentum at the clients and a little of their own noise."""
+
+    step: float = 0.1
+    n_features: int = 3
+    max_rounds: int = 6
+
+    @property
+    def on_client(self) -> Any:
+        return {ToyAsk: self.descend}
+
+    @property
+    def on_server(self) -> Any:
+        return {ToyAnswer: self.average}
+
+    def client_start(self, data: Block) -> ToyMemory:
+        n = len(data.names)
+        return ToyMemory(np.zeros((n, self.n_features)), np.zeros(n, dtype=np.int64))
+
+    def server_start(self, n_clients: int) -> tuple[ToyState, Round]:
+        w = np.zeros(self.n_features)
+        return ToyState(w, 0, np.zeros(n_clients), 0.0), Round(ToyAsk(w, np.full(n_clients, 1 / n_clients)))
+
+    def descend(self, memory: ToyMemory, ask: ToyAsk, data: Block, rng: Streams) -> tuple[ToyMemory, ToyAnswer]:
+        noise = np.array([rng(position).standard_normal() for position in range(len(data.names))])
+        residual = data.forward(ask.w) - data.y
+        gradient = data.backward(data.share * residual) + 1e-3 * noise[:, None]
+        momentum = 0.5 * memory.momentum + ask.weight[:, None] * gradient
+        largest = np.where(data.share > 0, np.abs(residual), 0.0).max(1)
+        answer = ToyAnswer(momentum, largest, data.mean(residual**2) / 2, noise)
+        return ToyMemory(momentum, memory.seen + 1), answer
+
+    def average(self, state: ToyState, ids: Sequence[int], got: ToyAnswer) -> tuple[ToyState, Round | Done]:
+        w, loss = state.w - self.step * got.gradient, state.loss.copy()
+        loss[list(ids)] = got.loss
+        state = ToyState(w, state.round + 1, loss, float(got.largest))
+        if state.round == self.max_rounds:
+            return state, Done(Outcome(Stop.MAX_ROUNDS, "stopped at max_rounds"))
+        n = len(loss)
+        to = None if state.round % 2 else tuple(range(0, n, 2))  # every second round asks half of the clients
+        return state, Round(ToyAsk(w, (1.0 + np.arange(n)) / n**2), to)
+
+    def report(self, state: ToyState) -> dict[str, float]:
+        return {"loss": state.loss.mean(), "largest": state.largest}
+
+
+def federation(sizes: Sequence[int] = (4, 9, 1, 6, 3), n_features: int = 3, seed: int = 0) -> data.Federation:
+    """Clients of these sizes with targets of -1 and +1."""
+    rng = np.random.default_rng(seed)
+    X = [rng.standard_normal((m, n_features)) for m in sizes]
+    y = [np.where(x @ np.ones(n_features) + 0.3 * rng.standard_normal(len(x)) > 0, 1.0, -1.0) for x in X]
+    return data.Federation([f"site {chr(97 + i % 26)}{i}" for i in range(len(sizes))], X, y, classes=(-1.0, 1.0))
