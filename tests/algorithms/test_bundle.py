@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import quorate as qr
-from tests.problems import CASES, Case, federation
+from problems import CASES, Case, federation
 
 # Clarabel's own tolerance for the reference (1e-9) is two orders below the 1e-6 that is asked of the bundle.
 NEAR = 1e-6

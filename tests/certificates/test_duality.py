@@ -1,0 +1,113 @@
+"""Certificates are true whatever the duals are: a wrong dual weakens the bound and never falsifies it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import quorate as qr
+from problems import CASES, federation
+
+BOUNDED = [case for case in CASES if case.bounded][::4]
+OPTIMA = {case.name: qr.CentralConic().solve(case.problem, case.fed).value for case in BOUNDED}
+KINDS = {
+    "linf-regularised": qr.Problem(qr.Hinge(), qr.Linear(True), over_clients=qr.Simplex(), regulariser=qr.L1(0.05)),
+    "elastic": qr.Problem(
+        qr.Logistic(),
+        over_samples=qr.WassersteinBall(0.05, 2.0, "linf"),
+        over_clients=qr.LpBall(0.2, 1.0),
+        regulariser=qr.ElasticNet(0.02, 0.05),
+    ),
+    "bounds": qr.Problem(
+        qr.Hinge(),
+        over_samples=qr.WassersteinBall({"c0": 0.0, "c1": 0.1, "c2": 0.2}, 2.0, "l2"),
+        over_clients=qr.LpBall(0.2, 3.0),
+        regulariser=qr.Bounds(-0.2, 0.3),
+    ),
+    "mean": qr.Problem(qr.Huber(1.0), qr.Linear(True), over_clients=qr.Mean("size"), regulariser=qr.L2(0.1)),
+    "sizes": qr.Problem(
+        qr.Absolute(), qr.Linear(True), over_samples=qr.WassersteinBall(0.1, 3.0), over_clients=qr.LpBall(0.1, 2, "size")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_bound_is_tight_at_the_optimum(name):
+    problem = KINDS[name]
+    fed = federation(21, targets=problem.loss.targets)
+    solution, central = qr.solve(problem, fed), qr.CentralConic().solve(problem, fed)
+    assert solution.certificate.relative_gap <= 1e-6
+    assert solution.certificate.value == pytest.approx(central.value, rel=1e-6)
+    assert solution.certificate.bound <= central.value * (1 + 1e-8)
+    assert solution.certificate.feasibility <= 1e-9
+
+
+@pytest.mark.parametrize("case", BOUNDED, ids=lambda c: c.name)
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=5, deadline=None, derandomize=True)
+def test_any_duals_give_a_bound_below_the_optimum(case, seed):
+    rng = np.random.default_rng(seed)
+    D = case.problem.predictor.dimension(case.fed.n_features)
+    K = int(rng.integers(1, 5))
+    duals = qr.Duals(np.zeros(3), rng.normal(size=(K, D)) * rng.choice([0.01, 1, 10]), rng.random((K, 3)))
+    w = rng.normal(size=D)
+    certificate = qr.certify(case.problem, case.fed, w, duals)
+    optimum = OPTIMA[case.name]
+    assert certificate.value >= optimum * (1 - 1e-8)
+    assert certificate.bound is None or certificate.bound <= optimum * (1 + 1e-8)
+    assert certificate.gap is None or certificate.gap >= 0
+
+
+def test_the_bound_is_recomputed_from_the_data():
+    case = BOUNDED[0]
+    solution = qr.solve(case.problem, case.fed)
+    other = federation(99)
+    there = qr.certify(case.problem, other, solution.w, solution.duals)
+    central = qr.CentralConic().solve(case.problem, other)
+    assert there.value >= central.value * (1 - 1e-9)
+    assert there.bound is None or there.bound <= central.value * (1 + 1e-8)
+
+
+def test_duals_survive_storage_bit_for_bit():
+    from quorate.rounds import decode, encode
+
+    case = BOUNDED[1]
+    solution = qr.solve(case.problem, case.fed)
+    again = qr.certify(case.problem, case.fed, solution.w, decode(encode(solution.duals)))
+    assert again.numbers() == solution.certificate.numbers()
+
+
+@pytest.mark.parametrize("spoil", ["w", "points", "multipliers", "length"])
+def test_spoiled_numbers_are_refused(spoil):
+    case = BOUNDED[0]
+    solution = qr.solve(case.problem, case.fed, max_rounds=4)
+    w, duals = solution.w.copy(), solution.duals
+    if spoil == "w":
+        w[0] = np.nan
+    elif spoil == "length":
+        w = w[:-1]
+    else:
+        array = getattr(duals, spoil).copy()
+        array.flat[0] = np.inf
+        duals = replace(duals, **{spoil: array})
+    with pytest.raises(ValueError, match="finite"):
+        qr.certify(case.problem, case.fed, w, duals)
+
+
+def test_without_duals_only_the_value_is_stated():
+    case = BOUNDED[0]
+    certificate = qr.certify(case.problem, case.fed, np.zeros(case.problem.predictor.dimension(8)), None)
+    assert certificate.bound is None
+    assert certificate.gap is None
+    assert certificate.value == pytest.approx(case.problem.objective(np.zeros(9), case.fed), rel=1e-12)
+
+
+def test_nothing_is_claimed_where_nothing_bounds_the_optimum():
+    fed = federation(31)
+    solution = qr.solve(qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.1)), fed)
+    assert solution.certificate.bound is None
+    assert any("No lower bound" in note for note in solution.notes)
