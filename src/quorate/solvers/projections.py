@@ -10,7 +10,8 @@ Both are written in d = q - c. With multipliers g (of sum d = 0) and k >= 0 (of 
     e d_i + k sign(d_i) (|d_i| / r)^(p-1) = z_i - g,  or d_i = -c_i if that is larger;     e = 0 largest, e = 1 nearest
 
 so p = 1 and p = inf are a greedy fill or a clipping level, p = 2 is a point of the arc Proj_simplex(c + s z), and every
-other p is two nested scalar roots. ``total`` is the sum asked for. Nothing here mutates its arguments.
+other p is two nested scalar roots, whose relative accuracy in q falls to about eps / (p - 1) as p goes to 1 (the bound
+holds all the same). ``total`` is the sum asked for. Nothing here mutates its arguments.
 """
 
 from __future__ import annotations
@@ -248,8 +249,8 @@ def _newton(f: Callable[[Array], tuple[Array, Array]], x: Array) -> Array:
     """Newton's method entry by entry for convex increasing functions, from the right of their roots."""
     for _ in range(100):
         value, slope = f(x)
-        new = np.maximum(x - value / slope, 0.0)
-        if (np.abs(new - x) <= 2 * EPS * x).all():
+        new = np.minimum(np.maximum(x - value / slope, 0.0), x)
+        if (x - new <= 4 * EPS * x).all():
             return new
         x = new
     return x
