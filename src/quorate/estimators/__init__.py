@@ -1,0 +1,16 @@
+"""scikit-learn estimators and scorers; importing this imports scikit-learn."""
+
+from quorate.estimators.fitting import MissingGroupsWarning, TrivialModelWarning
+from quorate.estimators.robust import RobustClassifier, RobustRegressor
+from quorate.estimators.scorers import MinusLoss, WorstClient, worst_client_accuracy, worst_client_loss
+
+__all__ = [
+    "MinusLoss",
+    "MissingGroupsWarning",
+    "RobustClassifier",
+    "RobustRegressor",
+    "TrivialModelWarning",
+    "WorstClient",
+    "worst_client_accuracy",
+    "worst_client_loss",
+]

@@ -1,0 +1,203 @@
+"""What the estimators share: rows into a federation, plain parameters into a problem, a solution into attributes.
+
+    minimise over w, b:  max_{q in Q} sum_s q_s R_s(w, b) + h(w),  Q = {q in simplex: ||q - prior||_p <= client_radius}
+
+with R_s the worst loss in a Wasserstein ball of ``radius`` round the rows of client s (Bai, Wong, Qiao, Ho,
+*Distributionally robust federated learning*, (3)); the intercept b is free of every norm.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from quorate.arrays import Array
+from quorate.data.federation import Federation
+from quorate.problem.losses import Loss
+from quorate.problem.predictors import Linear
+from quorate.problem.problem import Problem
+from quorate.problem.regularisers import L2
+from quorate.problem.risks.lp_ball import LpBall
+from quorate.problem.risks.risk import resolve_prior
+from quorate.problem.wasserstein import WassersteinBall
+from quorate.rounds import Stop
+
+DEFAULT_L2 = 1e-4
+
+
+class MissingGroupsWarning(UserWarning):
+    """``fit`` got no ``groups``, so all rows were taken as one client and nothing is robust over clients."""
+
+
+class TrivialModelWarning(UserWarning):
+    """The radii are so large that the zero model is optimal, whatever the data say."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Checked input of ``fit``: the rows with a positive weight."""
+
+    X: Any  # (n, d) float64, dense in C order or CSR
+    y: NDArray[Any]  # (n,)
+    groups: list[Any]
+    sample_weight: Array | None  # (n,), > 0
+
+
+def check_rows(estimator: Any, X: Any, y: Any, groups: Any, sample_weight: Any, **options: Any) -> Rows:
+    """Validate as scikit-learn does; rows of weight 0 are left out, so that they equal absent rows."""
+    X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype=np.float64, order="C", **options)
+    if groups is None:
+        warnings.warn(
+            "fit got no groups, so all rows are one client: the model is robust within the pooled rows only. Pass "
+            "groups=<client of each row>. Inside a Pipeline, GridSearchCV or cross_validate groups arrive only after "
+            "sklearn.set_config(enable_metadata_routing=True); quorate.model_selection.cross_validate does it for you.",
+            MissingGroupsWarning,
+            stacklevel=3,
+        )
+        groups = ["all"] * X.shape[0]
+    groups = groups.tolist() if isinstance(groups, np.ndarray) and groups.ndim == 1 else list(groups)
+    if len(groups) != X.shape[0]:
+        raise ValueError(f"groups must have one entry for each of the {X.shape[0]} rows of X, got {len(groups)}.")
+    if sample_weight is None:
+        return Rows(X, y, groups, None)
+    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    kept = np.flatnonzero(weight > 0)
+    if len(kept) == 0:
+        raise ValueError("sample_weight is zero for every row: give at least one row a positive weight.")
+    return Rows(X[kept], y[kept], [groups[i] for i in kept], weight[kept])
+
+
+def as_given(rows: Rows, y: NDArray[Any], classes: Any = None) -> Federation:
+    """One client per group, one row per row; y (n,) are the coded targets."""
+    return Federation.from_arrays(rows.X, y, rows.groups, sample_weight=rows.sample_weight, classes=classes)
+
+
+def merged(fed: Federation) -> Federation:
+    """Equal rows of a client as one row of their total weight, in an order that depends on the rows alone.
+
+    So a row of weight 2 and a row given twice lead to the same numbers bit for bit, and so do rows in another order.
+    """
+    parts = [_merge(x, y, np.ones(len(y)) if weight is None else weight) for x, y, weight in _each(fed)]
+    X, y, weight = zip(*parts, strict=True)
+    return Federation(fed.clients, X, y, sample_weight=weight, classes=fed.classes)
+
+
+def _each(fed: Federation) -> Iterator[tuple[Any, NDArray[Any], Array | None]]:
+    return zip(fed.X, fed.y, fed.sample_weight or [None] * fed.n_clients, strict=True)
+
+
+def _merge(X: Any, y: NDArray[Any], weight: Array) -> tuple[Any, NDArray[Any], Array]:
+    key = _key(X)
+    order = np.lexsort((y, key))
+    near = np.flatnonzero((np.diff(key[order]) == 0) & (np.diff(y[order]) == 0))  # neighbours that may be equal rows
+    gap = X[order[near]] - X[order[near + 1]]
+    equal = near[np.asarray(abs(gap).sum(1)).ravel() == 0]
+    first = np.setdiff1d(np.arange(len(y)), equal + 1)
+    return X[order[first]], y[order[first]], np.add.reduceat(weight[order], first)
+
+
+def _key(X: Any, rows: int = 4096) -> Array:
+    """A projection of every row that depends on its values alone: not on its place, as a BLAS product may."""
+    direction = np.random.default_rng(0).standard_normal(X.shape[1])
+    if not isinstance(X, np.ndarray):
+        return np.asarray(X @ direction)
+    return np.concatenate([(X[i : i + rows] * direction).sum(1) for i in range(0, len(X), rows)])
+
+
+def problem_of(estimator: Any, loss: Loss, fed: Federation, label_cost: float) -> Problem:
+    """The estimator's parameters as a problem over this federation."""
+    given = estimator.over_clients
+    clients = LpBall(estimator.client_radius, estimator.client_p, estimator.prior) if given is None else given
+    if getattr(clients, "prior", None) is not None:
+        clients = replace(clients, prior=_prior(clients.prior, fed))
+    ball = WassersteinBall(0.0, label_cost, estimator.norm, estimator.support, estimator.clip)
+    ball = replace(ball, radius=_radius(estimator.radius, ball, loss, fed))
+    h = L2(DEFAULT_L2) if estimator.regulariser is None else estimator.regulariser
+    return Problem(loss, Linear(bool(estimator.fit_intercept)), ball, clients, h)
+
+
+def _prior(prior: Any, fed: Federation) -> Array:
+    """Weights of the clients present. "size" counts sample weights, so that weighing a row equals repeating it."""
+    if isinstance(prior, Mapping):
+        names = {str(name): float(weight) for name, weight in prior.items()}
+        resolve_prior(list(names.values()), np.ones(len(names)))
+        missing = [name for name in fed.clients if name not in names]
+        total = sum(names.get(name, 0.0) for name in fed.clients)
+        if missing or not total > 0:
+            raise ValueError(f"prior has no positive weight for the clients {missing or list(fed.clients)}: add them.")
+        return np.array([names[name] / total for name in fed.clients])
+    mass = fed.sizes.astype(float) if fed.sample_weight is None else np.array([v.sum() for v in fed.sample_weight])
+    return resolve_prior(prior, mass, fed.clients)
+
+
+def _radius(radius: Any, ball: WassersteinBall, loss: Loss, fed: Federation) -> Any:
+    """Numbers for "auto"; a mapping may name more clients than are present (folds by client)."""
+    if isinstance(radius, str):
+        if radius != "auto":
+            raise ValueError(f"radius must be numbers, a mapping by client, or 'auto', got {radius!r}.")
+        from quorate.model_selection import default_radius
+
+        return default_radius(fed, norm=ball.norm, label_cost=ball.label_cost, loss=loss)
+    if isinstance(radius, Mapping):
+        names = {str(name): value for name, value in radius.items()}
+        return {name: names[name] for name in fed.clients if name in names}
+    return radius
+
+
+def fit_linear(estimator: Any, fed: Federation, loss: Loss, label_cost: float) -> Array:
+    """Solve, store what every robust estimator stores, and return w with the intercept last (0 without one)."""
+    from quorate.solve import solve
+
+    problem = problem_of(estimator, loss, fed, label_cost)
+    ball = problem.at(fed)[0].over_samples
+    _warn_if_trivial(loss, ball)
+    seed = estimator.random_state
+    solution = solve(
+        problem,
+        merged(fed),
+        algorithm=estimator.algorithm,
+        engine=estimator.engine,
+        tol=estimator.tol,
+        max_rounds=estimator.max_rounds,
+        seed=int(seed if isinstance(seed, int | np.integer) else check_random_state(seed).randint(2**31)),
+        start=_start(estimator, problem, fed),
+    )
+    if solution.outcome.stop in (Stop.MAX_ROUNDS, Stop.STALLED):
+        warnings.warn(solution.outcome.text, ConvergenceWarning, stacklevel=3)
+    table = [{**row, "n": int(n)} for row, n in zip(solution.clients, fed.sizes, strict=True)]
+    estimator.solution_ = replace(solution, clients=table)
+    estimator.loss_ = loss
+    estimator.clients_ = np.array(fed.clients)
+    estimator.client_weights_ = np.asarray(solution.certificate.weights)
+    estimator.radius_ = ball.radius
+    estimator.certificate_ = solution.certificate
+    estimator.history_ = solution.history
+    estimator.n_iter_ = solution.rounds
+    return solution.w if problem.predictor.intercept else np.append(solution.w, 0.0)
+
+
+def _start(estimator: Any, problem: Problem, fed: Federation) -> Array | None:
+    """The model of the last fit, where ``warm_start`` asks for it and it has the right size."""
+    if not estimator.warm_start or not hasattr(estimator, "coef_") or estimator.coef_.size != fed.n_features:
+        return None
+    w = np.append(estimator.coef_.ravel(), estimator.intercept_)
+    return w if problem.predictor.intercept else w[:-1]
+
+
+def _warn_if_trivial(loss: Loss, ball: WassersteinBall) -> None:
+    """radius >= label_cost / 2 for every client lets the adversary flip labels with probability 1/2."""
+    if loss.targets == "sign" and (np.asarray(ball.radius) >= ball.label_cost / 2).all():
+        warnings.warn(
+            f"every radius is >= label_cost / 2 = {ball.label_cost / 2:g}, so the adversary may flip every label with "
+            "probability 1/2 and the zero model is optimal. Lower radius or raise label_cost.",
+            TrivialModelWarning,
+            stacklevel=4,
+        )

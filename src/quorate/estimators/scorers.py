@@ -1,0 +1,82 @@
+"""Scorers of the worst-served client, for ``scoring=`` of cross_validate and GridSearchCV.
+
+    worst_client_accuracy = min_s accuracy on the rows of client s    worst_client_loss = - max_s mean loss of client s
+
+Both are "larger is better" and request ``groups``, which reach them with metadata routing only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.metadata_routing import MetadataRequest
+
+from quorate.arrays import Array
+from quorate.data.rows import grouped
+from quorate.problem.losses import Loss
+
+
+@dataclass(frozen=True)
+class WorstClient:
+    """The smallest of the clients' mean scores; ``by_row(estimator, X, y)`` is the score of every row.
+
+    Calling it with (estimator, X, y, groups=...) is scikit-learn's scorer protocol.
+    """
+
+    by_row: Callable[[Any, Any, Any], Array]
+    name: str
+
+    def __call__(self, estimator: Any, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> float:
+        """min over clients of the (weighted) mean score of its rows; clients whose weights are all 0 are left out."""
+        if groups is None:
+            raise ValueError(
+                f"{self.name} got no groups, so it cannot tell the clients apart. Use "
+                "quorate.model_selection.cross_validate, or sklearn.set_config(enable_metadata_routing=True)."
+            )
+        score = self.by_row(estimator, X, y)
+        weight = np.ones_like(score) if sample_weight is None else np.asarray(sample_weight, float)
+        picks = grouped(groups, len(score))[1]
+        return min(float(np.average(score[p], weights=weight[p])) for p in picks if weight[p].any())
+
+    def get_metadata_routing(self) -> MetadataRequest:
+        """Request ``groups``; scikit-learn asks for it."""
+        request = MetadataRequest(owner=self)
+        request.score.add_request(param="groups", alias=True)
+        return request
+
+
+def _right(estimator: Any, X: Any, y: Any) -> Array:
+    return (np.asarray(estimator.predict(X)) == np.asarray(y)).astype(float)
+
+
+@dataclass(frozen=True)
+class MinusLoss:
+    """Minus the loss of every row; ``loss`` None is the loss the estimator was trained with."""
+
+    loss: Loss | None = None
+
+    def __call__(self, estimator: Any, X: Any, y: Any) -> Array:
+        loss = self.loss or getattr(_last(estimator), "loss_", None)
+        if loss is None:
+            raise ValueError(
+                f"{type(_last(estimator)).__name__} has no loss_ of its own: name one, as in "
+                "WorstClient(MinusLoss(Hinge()), 'worst_client_hinge')."
+            )
+        if loss.targets == "real":
+            return -loss.value(np.asarray(estimator.predict(X), float), np.asarray(y, float))
+        sign = np.where(np.asarray(y) == estimator.classes_[1], 1.0, -1.0)
+        return -loss.value(np.asarray(estimator.decision_function(X)), sign)
+
+
+def _last(estimator: Any) -> Any:
+    """The model inside a search and a pipeline."""
+    if hasattr(estimator, "best_estimator_"):
+        return _last(estimator.best_estimator_)
+    return _last(estimator[-1]) if hasattr(estimator, "named_steps") else estimator
+
+
+worst_client_accuracy = WorstClient(_right, "worst_client_accuracy")
+worst_client_loss = WorstClient(MinusLoss(), "worst_client_loss")
