@@ -1,0 +1,368 @@
+"""The command line: init, run, predict, report, verify, compare, data.
+
+Exit status: 0 well; 1 a verification that fails; 2 bad input, said in one line; 130 after Ctrl-C, with the command that
+goes on. Nothing heavy is imported until a command needs it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from quorate.config import Config
+    from quorate.report.tables import Table
+    from quorate.runs import Run
+
+app = typer.Typer(
+    name="quorate",
+    help="Robust models over data that stays with its owners, with a certificate for every result.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError)  # bad input, as the library says it
+RunPath = Annotated[Path, typer.Argument(help="Folder of a run.")]
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        status = app(standalone_mode=False)
+    except BrokenPipeError:  # the reader of our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (typer.Abort, KeyboardInterrupt):
+        _fail("interrupted", 130)
+    except Exception as error:
+        if hasattr(error, "exit_code"):  # wrong usage: an unknown option, a missing argument
+            message = getattr(error, "format_message", error.__str__)
+            _fail(f"{message()} (see quorate --help)", 2)
+        if os.environ.get("QUORATE_TRACEBACK") or not isinstance(error, EXPECTED):
+            raise
+        _fail(str(error) or type(error).__name__, 2)
+    else:
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(said: str, status: int) -> NoReturn:
+    for line in said.splitlines():
+        print(f"quorate: {line}", file=sys.stderr)
+    sys.exit(status)
+
+
+# ---------------------------------------------------------------------------------------- init, data
+
+
+@app.command()
+def init(
+    path: Annotated[
+        str | None, typer.Argument(help="CSV or Parquet file, or a pattern with one file per client.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="A data set by name, see `quorate data`.")] = None,
+    client: Annotated[str | None, typer.Option(help="Column with the client of each row.")] = None,
+    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("quorate.toml"),
+    force: Annotated[bool, typer.Option(help="Overwrite it.")] = False,
+) -> None:
+    """Write a commented configuration to start from."""
+    from quorate.config import ConfigError, parse_config
+    from quorate.starter import starter
+
+    if (path is None) == (dataset is None):
+        raise ConfigError("init needs a path to tables or --dataset NAME, and not both")
+    if out.exists() and not force:
+        raise ConfigError(f"{out} exists: give another --out, or --force to overwrite it")
+    text, said = starter(out=out.absolute(), dataset=dataset, path=path, client=client, target=target)
+    parse_config(text, folder=out.absolute().parent)  # what is written must be valid
+    out.write_text(text, encoding="utf-8")
+    for line in said:
+        print(line)
+    print(f"wrote {out}; next: quorate run {out}")
+
+
+@app.command()
+def data(
+    name: Annotated[str | None, typer.Argument(help="A data set: loads it and says what it holds.")] = None,
+) -> None:
+    """List the data sets that can be named, and where files are looked for."""
+    from quorate.data.sources import SETTING, available, directory
+    from quorate.parts import dataset, named
+
+    if name is not None:
+        print(dataset(name).say())
+        return
+    print(f"{'hospitals':<24} {569:>7,} x {30:<5} the same patients in six invented hospitals (here)")
+    for known in available():
+        if known.name in named():
+            where = "here" if known.present else "needs files or the network"
+            print(f"{known.name:<24} {known.rows:>7,} x {known.columns:<5} {known.source} ({where})")
+    folder = directory()
+    print(
+        f"files are looked for in {folder}" if folder else f"to use files of your own, name their folder by {SETTING}"
+    )
+
+
+# ---------------------------------------------------------------------------------------- run
+
+
+@app.command()
+def run(
+    config: Annotated[Path | None, typer.Argument(help="Configuration, see `quorate init`.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder in which runs are kept.")] = Path("runs"),
+    quick: Annotated[bool, typer.Option("--quick", help="Coarse: relative gap 1e-2, 30 rounds at most.")] = False,
+    resume: Annotated[Path | None, typer.Option(help="Folder of an interrupted run to go on with.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the seed of the configuration.")] = None,
+) -> None:
+    """Train, compare with baselines, certify, and write a report."""
+    from rich.console import Console
+
+    console = Console()
+    settings, work = _settings(config, out, quick, resume, seed)
+    finished = None
+    try:
+        finished = _trained(settings, work, resume is not None, console)
+    except KeyboardInterrupt:
+        pass
+    except BaseException:
+        if not any(work.glob("*.checkpoint")):
+            _discard(work)
+        raise
+    if finished is None:
+        print(f"quorate: interrupted; go on with: quorate run --resume {work}", file=sys.stderr)
+        raise typer.Exit(130)
+    _discard(work)
+    _show(finished, console)
+
+
+def _settings(
+    config: Path | None, out: Path, quick: bool, resume: Path | None, seed: int | None
+) -> tuple[Config, Path]:
+    """The configuration, and the folder that the run works in."""
+    from quorate.config import ConfigError, read_config
+    from quorate.runs import slug
+
+    if resume is not None:
+        if config is not None or quick or seed is not None:
+            raise ConfigError("--resume takes its configuration from the interrupted run: leave out CONFIG and options")
+        if not (resume / "config.toml").is_file() or (resume / "result.json").is_file():
+            raise ConfigError(f"there is no interrupted run {str(resume)!r} (a folder *.partial)")
+        return read_config(resume / "config.toml"), resume
+    if config is None:
+        raise ConfigError("run needs a configuration: quorate run CONFIG; `quorate init` writes one")
+    settings = read_config(config, seed=seed)
+    settings = settings.quick() if quick else settings
+    settings.problem()  # said before anything is read or written
+    name = slug(settings.title or settings.data.name or config.stem)
+    for k in range(1, 10_000):
+        work = out / f"{name}{'' if k == 1 else f'-{k}'}.partial"
+        try:
+            work.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        (work / "config.toml").write_text(settings.at(work.absolute()).text(), encoding="utf-8")
+        return settings, work
+    raise ConfigError(f"{out} is full of interrupted runs called {name}: remove them")
+
+
+def _trained(config: Config, work: Path, resume: bool, console: Console) -> Run | None:
+    """Train, evaluate, write; None when interrupted."""
+    from quorate.parts import prepare
+    from quorate.progress import progress
+    from quorate.rounds import Stop
+    from quorate.runs import read_run, result_of, write_run
+    from quorate.trial import evaluate, train
+
+    parts = prepare(config)
+    console.print(str(parts.train), markup=False, highlight=False, soft_wrap=True)
+    with progress(console) as show:
+        models = train(
+            config, parts, folder=work, resume=resume, watch=show.watch, done=lambda m, s: show.done(m, s.outcome.text)
+        )
+    if any(s.outcome.stop is Stop.INTERRUPTED for s in models.values()):
+        return None
+    main, *others = models
+    evaluation = evaluate(config.problem(), {name: s.w for name, s in models.items()}, parts.tests)
+    result = result_of(config, models[main], {n.lower(): models[n] for n in others}, parts, evaluation)
+    weights = {name.lower(): models[name].w for name in others}
+    render = None
+    if config.report.html:
+        from quorate.report.html import render
+    return read_run(write_run(work.parent, config, result, models[main], weights, parts, render=render))
+
+
+def _discard(work: Path) -> None:
+    import shutil
+
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _show(run: Run, console: Console) -> None:
+    """What a person reads first: whether it helped, the clients, the certificate, where the report is."""
+    from quorate.report import tables
+
+    result = run.result
+    for each in (*tables.measures(result), tables.clients(result), tables.certificate(result)):
+        console.print()
+        console.print(_rich(each))
+    console.print()
+    for said in tables.summary(result):
+        console.print(said, markup=False, highlight=False)
+    if verdict := result["evaluation"]["verdict"]:
+        console.print("\nDid robustness help?", style="bold")
+        for said in _first_of_each_set(verdict, result["evaluation"]["pairs"]):
+            console.print(said, markup=False, highlight=False)
+    for note in result["notes"]:
+        console.print(f"warning: {note}", markup=False, highlight=False)
+    report = run.path / "report.html"
+    shown = report if report.is_file() else run.path
+    console.print(f"report: {shown}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _first_of_each_set(verdict: list[str], pairs: list[dict[str, Any]]) -> list[str]:
+    """The answer in short, and for each set the comparison with the first baseline; the report has all."""
+    return [verdict[0], *(v for v, pair in zip(verdict[1:], pairs, strict=True) if pair["other"] == pairs[0]["other"])]
+
+
+def _rich(table: Table) -> Any:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(title=table.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name, right in zip(table.columns, table.numeric, strict=True):
+        shown.add_column(Text(name), justify="right" if right else "left")
+    for row in table.rows:
+        shown.add_row(*map(Text, row))  # Text: names are no markup
+    return shown
+
+
+# ---------------------------------------------------------------------------------------- finished runs
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="Folder of a run, or its model.safetensors.")],
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with the columns that the model was trained on.")],
+    out: Annotated[Path | None, typer.Option(help="CSV to write; default: standard output.")] = None,
+) -> None:
+    """Predict every row of a table."""
+    import csv
+
+    from quorate.predict import predict_table
+
+    columns = predict_table(model, table)
+    file = sys.stdout if out is None else out.open("w", newline="", encoding="utf-8")
+    try:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    finally:
+        if out is not None:
+            file.close()
+    if out is not None:
+        print(f"wrote {len(next(iter(columns.values())))} predictions to {out}")
+
+
+@app.command()
+def report(
+    run: RunPath,
+    format: Annotated[str, typer.Option("--format", help="html, md or json.")] = "html",
+    out: Annotated[Path | None, typer.Option(help="File to write; default: report.html, or standard output.")] = None,
+) -> None:
+    """Write the report of a finished run again, as HTML, Markdown or JSON."""
+    from quorate.config import ConfigError
+    from quorate.runs import read_run, replace_report
+
+    found = read_run(run)
+    if format not in ("html", "md", "json"):
+        raise ConfigError(f"--format must be html, md or json, got {format!r}")
+    if format == "html":
+        from quorate.report.html import render
+
+        files = render(found)
+        if out is None:
+            replace_report(found, files)
+            print(found.path / "report.html")
+            return
+        text = files["report.html"]
+    else:
+        text = _exported(found, format)
+    if out is None:
+        print(text, end="")
+    else:
+        out.write_text(text, encoding="utf-8")
+        print(out)
+
+
+def _exported(run: Run, format: str) -> str:
+    if format == "md":
+        from quorate.report.tables import markdown
+
+        return markdown(run.result)
+    import json
+
+    return json.dumps({**run.result, "config": run.config.model_dump(mode="json", by_alias=True)}, indent=1) + "\n"
+
+
+@app.command()
+def verify(
+    run: RunPath,
+    data: Annotated[str | None, typer.Option(help="Where its data are now: a path or pattern.")] = None,
+    without_data: Annotated[bool, typer.Option("--without-data", help="Let absent data pass.")] = False,
+) -> None:
+    """Check a finished run: digests, certificate, tables, computed again from model and data. Status 1 if it fails."""
+    from quorate.runs import read_run
+    from quorate.verify import passed, verify_run
+
+    parts = None
+    if data is not None:
+        from quorate.parts import prepare
+
+        parts = prepare(read_run(run).config.reading(data))
+    checks = verify_run(run, parts)
+    for check in checks:
+        print(f"{'not checked' if check.ok is None else 'ok' if check.ok else 'FAILED':<12}{check.name}: {check.said}")
+    if not passed(checks, without_data):
+        print("verification FAILED" if any(c.ok is False for c in checks) else "verification incomplete")
+        raise typer.Exit(1)
+    print("verified" if passed(checks) else "verified as far as possible without the data")
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of two or more runs.")],
+    format: Annotated[str, typer.Option("--format", help="table or md.")] = "table",
+) -> None:
+    """Finished runs side by side."""
+    from rich.console import Console
+
+    from quorate.config import ConfigError
+    from quorate.report import tables
+    from quorate.runs import read_run
+
+    if len(runs) < 2:
+        raise ConfigError("compare needs two runs or more")
+    if format not in ("table", "md"):
+        raise ConfigError(f"--format must be table or md, got {format!r}")
+    found = [read_run(path) for path in runs]
+    table = tables.compared(
+        {f"{r.path.name}" if len({f.path.name for f in found}) == len(found) else str(r.path): r.result for r in found}
+    )
+    if len({str(r.result["data"].get("train")) for r in found}) > 1:
+        print("note: these runs were trained on different rows", file=sys.stderr)
+    if format == "md":
+        print(table.markdown())
+    else:
+        Console().print(_rich(table))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""A run as a TOML file: what is read, minimised, trained and reported, checked before anything is computed.
+
+Every value is checked against this schema; an error names the line, the key, the value given
+and what is allowed. Nothing here imports NumPy: that waits for `Config.problem` and the data.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, PrivateAttr, ValidationError
+
+from quorate.config_errors import said
+from quorate.config_sections import (
+    LOSSES,
+    AlgorithmSection,
+    ClientsSection,
+    DataSection,
+    Drift,
+    EngineSection,
+    ProblemSection,
+    ReportSection,
+    RobustSection,
+    Section,
+)
+
+if TYPE_CHECKING:
+    from quorate.problem.problem import Problem
+
+__all__ = ["Config", "ConfigError", "Drift", "parse_config", "read_config"]
+ALGORITHMS = {
+    "bundle": "Bundle",
+    "ad_lpmm": "ADLPMM",
+    "epigraph_admm": "EpigraphADMM",
+    "double_loop": "DoubleLoop",
+    "central_conic": "CentralConic",
+}
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run; the text has one line per problem."""
+
+
+class Config(Section):
+    """A whole run.
+
+    `problem()` is the `Problem`; `solve_arguments()` are the keyword arguments of `solve`; `federation()` are the rows
+    to train on, scaled (see `quorate.parts.prepare` for what is held out).
+    """
+
+    title: str | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    data: DataSection
+    problem_: Annotated[ProblemSection, Field(alias="problem")] = ProblemSection()
+    robust: RobustSection = RobustSection()
+    clients: ClientsSection = ClientsSection()
+    algorithm: AlgorithmSection = AlgorithmSection()
+    engine: EngineSection = EngineSection()
+    report: ReportSection = ReportSection()
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @property
+    def folder(self) -> Path:
+        """Relative paths of the file start here."""
+        return self._folder
+
+    def problem(self) -> Problem:
+        """The problem as stated.
+
+        Raises
+        ------
+        ConfigError : a combination that has no finite or tractable worst case
+        """
+        from quorate.problem.problem import Problem
+
+        try:
+            return Problem(
+                loss=self._loss(),
+                predictor=self._predictor(),
+                over_samples=self._over_samples(),
+                over_clients=self._over_clients(),
+                regulariser=self._regulariser(),
+            )
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"[problem] with [robust] and [clients]: {error}") from error
+
+    def _loss(self) -> Any:
+        from quorate.problem import losses
+
+        name, keys = LOSSES[self.problem_.loss]
+        given = {key: getattr(self.problem_, key) for key in keys if getattr(self.problem_, key) is not None}
+        return getattr(losses, name)(**given)
+
+    def _predictor(self) -> Any:
+        from quorate.problem.predictors import Linear
+
+        return Linear(intercept=self.problem_.intercept)
+
+    def _regulariser(self) -> Any:
+        from quorate.problem import regularisers as h
+
+        strength, share = self.problem_.strength, self.problem_.l1_share
+        return {
+            "none": lambda: h.Zero(),
+            "l1": lambda: h.L1(strength),
+            "l2": lambda: h.L2(strength),
+            "elastic_net": lambda: h.ElasticNet(share * strength, (1 - share) * strength),
+        }[self.problem_.regulariser]()
+
+    def _over_samples(self) -> Any:
+        from quorate.problem.risks import Mean
+        from quorate.problem.wasserstein import WassersteinBall
+
+        r = self.robust
+        return Mean() if r.radius == 0.0 else WassersteinBall(r.radius, r.label_cost, r.norm, self._support(), r.clip)
+
+    def _support(self) -> Any:
+        import quorate as qr
+
+        given = self.robust.support
+        return given and (qr.BoxSupport if "lower" in given else qr.PolytopeSupport)(**given)
+
+    def _over_clients(self) -> Any:
+        from quorate.problem.risks import LpBall, Mean, Simplex
+
+        c = self.clients
+        return {
+            "mean": lambda: Mean(c.prior),
+            "simplex": lambda: Simplex(),
+            "lp_ball": lambda: LpBall(c.radius, c.p, c.prior),
+        }[c.risk]()
+
+    def solve_arguments(self, checkpoint: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+        """algorithm, engine, tol, max_rounds and seed, as `quorate.solve` takes them."""
+        import quorate as qr
+        from quorate.engines.inprocess import InProcess
+
+        chosen: Any = None
+        if self.algorithm.name != "auto":
+            try:
+                chosen = getattr(qr, ALGORITHMS[self.algorithm.name])(**self.algorithm.options)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(f"algorithm.options for {self.algorithm.name!r}: {error}") from error
+        elif self.algorithm.options:
+            raise ConfigError("algorithm.options needs algorithm.name: 'auto' takes no options")
+        path = checkpoint if self.engine.checkpoint else None
+        engine = InProcess(self.engine.mode, self.engine.block_size, path, self.engine.every)
+        a = self.algorithm
+        return {"algorithm": chosen, "engine": engine, "tol": a.tol, "max_rounds": a.max_rounds, "seed": self.seed}
+
+    def quick(self) -> Config:
+        """The same run to a coarse tolerance: relative gap 1e-2, 30 rounds at most."""
+        a = self.algorithm
+        coarse = {"tol": max(a.tol or 0.0, 1e-2), "max_rounds": min(a.max_rounds or 30, 30)}
+        other = self.model_copy(update={"algorithm": a.model_copy(update=coarse)})
+        other._folder = self._folder
+        return other
+
+    def federation(self) -> Any:
+        """The rows to train on."""
+        from quorate.parts import prepare
+
+        return prepare(self).train
+
+    def at(self, folder: Path) -> Config:
+        """The same run with its relative paths rewritten to start at ``folder``."""
+        moved = self.data.path and [_moved(path, self._folder, folder) for path in self.data.path]
+        other = self.model_copy(update={"data": self.data.model_copy(update={"path": moved})})
+        other._folder = folder
+        return other
+
+    def reading(self, path: str | os.PathLike[str]) -> Config:
+        """The same run on tables that are now at ``path``."""
+        other = self.model_copy(update={"data": self.data.model_copy(update={"path": [os.path.abspath(path)]})})
+        other._folder = self._folder
+        return other
+
+    def text(self) -> str:
+        """The whole run as TOML, defaults included."""
+        import tomli_w
+
+        return tomli_w.dumps(self.model_dump(by_alias=True, exclude_none=True))
+
+
+def _moved(path: str, old: Path, new: Path) -> str:
+    if os.path.isabs(path):
+        return path
+    try:
+        return os.path.relpath(old / path, new).replace(os.sep, "/")
+    except ValueError:  # another drive
+        return str((old / path).absolute())
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+def read_config(path: str | os.PathLike[str], **changes: Any) -> Config:
+    """The configuration in a TOML file, with top-level keys replaced by ``changes`` that are not None.
+
+    Raises
+    ------
+    ConfigError : no such file, no TOML, an unknown key, a value of the wrong type or outside its range
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the configuration {str(path)!r}: {error}") from error
+    return parse_config(text, folder=path.absolute().parent, where=str(path), **changes)
+
+
+def parse_config(text: str, *, folder: Path | None = None, where: str = "config", **changes: Any) -> Config:
+    """As `read_config`, from text; relative paths start at ``folder`` (default: the working directory)."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{where} is no TOML: {error}") from error
+    raw |= {key: value for key, value in changes.items() if value is not None}
+    try:
+        config = Config.model_validate(raw)
+    except ValidationError as error:
+        lines = [said(dict(e), raw, text, Config) for e in error.errors()]
+        raise ConfigError("\n".join(f"{where}, {line}" for line in dict.fromkeys(lines))) from None
+    config._folder = folder or Path.cwd()
+    return config

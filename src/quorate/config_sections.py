@@ -1,0 +1,221 @@
+"""The tables of a configuration file: keys, types, ranges and defaults."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
+
+LOSSES = {  # name in the file -> (class, the keys of [problem] that it takes)
+    "hinge": ("Hinge", ()),
+    "smooth_hinge": ("SmoothHinge", ()),
+    "logistic": ("Logistic", ()),
+    "exponential": ("Exponential", ()),
+    "squared": ("Squared", ()),
+    "absolute": ("Absolute", ()),
+    "huber": ("Huber", ("threshold",)),
+    "epsilon_insensitive": ("EpsilonInsensitive", ("tolerance",)),
+    "quantile": ("Quantile", ("level",)),
+}
+LossName = Literal[
+    "hinge",
+    "smooth_hinge",
+    "logistic",
+    "exponential",
+    "squared",
+    "absolute",
+    "huber",
+    "epsilon_insensitive",
+    "quantile",
+]
+Baseline = Literal["erm", "afl", "drfa", "wafl"]
+AlgorithmName = Literal["auto", "bundle", "ad_lpmm", "epigraph_admm", "double_loop", "central_conic"]
+SUPPORTS = ({"lower", "upper"}, {"C", "d"}, {"C", "d", "c_label"})
+
+
+# ---------------------------------------------------------------------------------------- values
+
+
+def _infinite(value: Any) -> Any:
+    return math.inf if value == "inf" else value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ValueError("allowed: a finite number >= 0")
+    return float(value)
+
+
+def _radius(value: Any) -> float | dict[str, float]:
+    if not isinstance(value, Mapping):
+        return _number(value)
+    for client, radius in value.items():
+        try:
+            _number(radius)
+        except ValueError as error:
+            raise ValueError(f"client {client!r} has {radius!r}; {error}") from None
+    return {client: float(radius) for client, radius in value.items()}
+
+
+def _prior(value: Any) -> str | list[float] | dict[str, float]:
+    if value in ("uniform", "size"):
+        return value
+    if isinstance(value, list) and value:
+        return [_number(v) for v in value]
+    if isinstance(value, Mapping) and value:
+        return {client: _number(v) for client, v in value.items()}
+    raise ValueError("allowed: 'uniform', 'size', a list of weights >= 0, or a table with one weight per client")
+
+
+def _support(value: Any) -> dict[str, Any] | None:
+    if value in (None, "none"):
+        return None
+    if isinstance(value, Mapping) and set(value) in SUPPORTS:
+        return dict(value)
+    raise ValueError("allowed: 'none', a box {lower, upper}, or a polytope {C, d} or {C, d, c_label}: C x <= d")
+
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Cost = Annotated[float, BeforeValidator(_infinite), Field(gt=0)]
+Exponent = Annotated[float, BeforeValidator(_infinite), Field(ge=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+# ---------------------------------------------------------------------------------------- sections
+
+
+class Section(BaseModel):
+    """A table of the file: no unknown keys, no guessed types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Drift(Section):
+    """How the shifted clients' rows differ further from what was trained on, in units of the scaled features."""
+
+    scale: Annotated[float, Field(allow_inf_nan=False)] = 1.0  # x' = scale x + offset, an instrument out of tune
+    offset: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    noise: NonNegative = 0.0  # standard deviation of noise on every feature
+    flips: Probability = 0.0  # share of labels that are flipped
+
+
+class Partition(Section):
+    """How the rows of a data set without owners are dealt to invented clients."""
+
+    by: Literal["iid", "dirichlet", "label"]
+    clients: Annotated[int, Field(ge=1)] = 10
+    alpha: Positive = 1.0  # of "dirichlet": small for unlike clients
+    labels: Annotated[int, Field(ge=1)] = 1  # of "label": classes per client
+
+
+class DataSection(Section):
+    """Where the rows are, whose they are, and what is held out."""
+
+    name: str | None = None
+    path: Annotated[Any, PlainValidator(lambda value: _paths(value))] = None
+    client: str | None = None
+    partition: Partition | None = None
+    target: str | None = None
+    features: list[str] | None = None
+    categorical: list[str] = []
+    scale: Literal["standard", "minmax", "none"] = "standard"
+    indicators: bool = False
+    test: Share = 0.3
+    shifted: list[str] = []
+    drift: Drift | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> DataSection:
+        if (self.name is None) == (self.path is None):
+            raise ValueError("needs exactly one of `name` (a data set, see `quorate data`) and `path` (CSV or Parquet)")
+        if self.path is not None and self.target is None:
+            raise ValueError("needs `target`, the column to predict, beside `path`")
+        if self.partition is not None and (self.path is not None or self.client is not None):
+            raise ValueError("has `partition`, which is for data sets by `name` whose rows have no client of their own")
+        if self.drift is not None and not self.shifted:
+            raise ValueError("has `drift` but no `shifted`: drift is applied to the shifted clients; name some")
+        return self
+
+
+def _paths(value: Any) -> list[str]:
+    paths = [value] if isinstance(value, str) else value
+    if not isinstance(paths, list) or not paths or not all(isinstance(p, str) and p for p in paths):
+        raise ValueError("allowed: a path, a pattern such as 'sites/*.csv', or a list of them")
+    return paths
+
+
+class ProblemSection(Section):
+    """The loss of one row, the model and its regulariser."""
+
+    loss: LossName = "hinge"
+    threshold: Positive | None = None
+    tolerance: NonNegative | None = None
+    level: Annotated[float, Field(gt=0, lt=1)] | None = None
+    regulariser: Literal["none", "l1", "l2", "elastic_net"] = "l2"
+    strength: NonNegative = 1e-3
+    l1_share: Probability = 0.5
+    intercept: bool = True
+
+    @model_validator(mode="after")
+    def _own_parameters(self) -> ProblemSection:
+        takes = LOSSES[self.loss][1]
+        for key in ("threshold", "tolerance", "level"):
+            if getattr(self, key) is not None and key not in takes:
+                owner = next(loss for loss, (_, keys) in LOSSES.items() if key in keys)
+                raise ValueError(f"has `{key}`, which {self.loss!r} does not take: it belongs to loss = {owner!r}")
+        return self
+
+
+class RobustSection(Section):
+    """The Wasserstein ball round every client's rows."""
+
+    radius: Annotated[Any, PlainValidator(_radius)] = 0.0
+    label_cost: Cost = math.inf
+    norm: Literal["l1", "l2", "linf"] = "l1"
+    support: Annotated[Any, PlainValidator(_support)] = None
+    clip: bool = False
+
+
+class ClientsSection(Section):
+    """The risk over clients."""
+
+    risk: Literal["mean", "simplex", "lp_ball"] = "lp_ball"
+    radius: NonNegative = 0.1
+    p: Exponent = 2.0
+    prior: Annotated[Any, PlainValidator(_prior)] = "uniform"
+
+    @model_validator(mode="after")
+    def _not_for_simplex(self) -> ClientsSection:
+        unused = {"mean": ("radius", "p"), "simplex": ("radius", "p", "prior"), "lp_ball": ()}[self.risk]
+        if given := [key for key in unused if getattr(self, key) != type(self).model_fields[key].default]:
+            raise ValueError(f"has `{given[0]}`, which risk = {self.risk!r} does not take: use risk = 'lp_ball'")
+        return self
+
+
+class AlgorithmSection(Section):
+    """How it is solved, and when to stop."""
+
+    name: AlgorithmName = "auto"
+    tol: Positive | None = None
+    max_rounds: Annotated[int, Field(ge=1)] | None = None
+    options: dict[str, Any] = {}
+
+
+class EngineSection(Section):
+    """How the clients are run, all in this process."""
+
+    mode: Literal["blocks", "each", "bytes"] = "blocks"
+    block_size: Annotated[int, Field(ge=1)] = 64
+    checkpoint: bool = True
+    every: Annotated[int, Field(ge=1)] = 1
+
+
+class ReportSection(Section):
+    """What is written, and beside which models."""
+
+    html: bool = True
+    compare_with: list[Baseline] = []

@@ -1,0 +1,190 @@
+"""The rows of a run: read, given to their clients, set aside to judge on, and scaled.
+
+Features are made by a schema fitted on the training rows alone. Judged on are held-out rows of the training clients,
+and clients that are never trained on, as they are and drifted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from quorate.config import Config, ConfigError, Drift
+from quorate.config_errors import near as near_miss
+from quorate.data.federation import Federation
+from quorate.data.schema import Recipe
+from quorate.data.tables import Table
+
+HELD_OUT, SHIFTED, DRIFTED = "held-out rows", "shifted clients", "shifted clients, drifted"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The rows to train on, and the sets to judge on by name; all features made by the schema of the training rows."""
+
+    train: Federation
+    tests: Mapping[str, Federation] = field(default_factory=dict)
+
+
+def prepare(config: Config) -> Parts:
+    """Read, set aside, scale.
+
+    Raises
+    ------
+    ConfigError : a data set or shifted client that does not exist, shifted clients that leave none to train on
+    ValueError, OSError : files that cannot be read or hold no such table
+    """
+    from quorate.data.schema import Schema
+    from quorate.data.tables import split
+
+    data = config.data
+    found = _read(config)
+    tables, target, classes = found.tables, found.target, found.classes
+    if unknown := [name for name in data.shifted if name not in tables]:
+        raise ConfigError(f"data.shifted: no client {unknown[0]!r}. Clients: {', '.join(tables)}")
+    own = {name: table for name, table in tables.items() if name not in data.shifted}
+    if not own:
+        raise ConfigError("data.shifted names every client: leave some to train on")
+    train, held = split(own, target, data.test, config.seed, classes is not None) if data.test else (own, {})
+    categorical = (*found.recipe.categorical, *data.categorical)
+    recipe = Recipe(data.scale, categorical, data.indicators or found.recipe.indicators)
+    schema = Schema.fit(train, recipe, features=data.features, target=target, classes=classes)
+
+    def made(part: Any) -> Federation:
+        return Federation.from_tables(part, target, schema=schema, classes=classes)
+
+    tests = {HELD_OUT: made(held)} if held else {}
+    if data.shifted:
+        tests[SHIFTED] = made({name: tables[name] for name in data.shifted})
+    if data.drift is not None:
+        tests[DRIFTED] = drifted(tests[SHIFTED], data.drift, config.seed)
+    return Parts(made(train), tests)
+
+
+@dataclass(frozen=True)
+class Owned:
+    """Tables by client before anything is held out; without ``owned`` the one table of rows that have no owner."""
+
+    tables: dict[str, Table]
+    target: str
+    classes: Any  # None for numbers
+    owned: bool = True
+    recipe: Recipe = field(default_factory=Recipe)
+
+    @property
+    def two_classes(self) -> bool:
+        """Whether the target is one of two classes."""
+        return self.classes is not None and len(self.classes) == 2
+
+    def say(self) -> str:
+        """What it holds, in words."""
+        first = next(iter(self.tables.values()))
+        kinds = "numbers" if self.classes is None else f"classes {', '.join(map(str, self.classes[:12]))}"
+        lines = [f"target {self.target!r}: {kinds}", f"columns: {', '.join(n for n in first if n != self.target)}"]
+        if not self.owned:
+            return "\n".join([f"{len(first[self.target])} rows without owners (see data.partition)", *lines])
+        rows = [f"{name}: {len(table[self.target])} rows" for name, table in self.tables.items()]
+        return "\n".join([f"{len(rows)} clients: {', '.join(rows[:12])}{', ...' * (len(rows) > 12)}", *lines])
+
+
+def _read(config: Config) -> Owned:
+    """The tables of a configuration."""
+    from quorate.data import tables
+
+    data = config.data
+    if data.path is None:
+        return _dealt(dataset(str(data.name)), config)
+    assert data.target is not None
+    found = tables.read_clients([str(config.folder / path) for path in data.path], data.client)
+    for table in found.values():
+        tables.has_column(table, data.target, "data.target")
+    by_class = config.problem().loss.targets == "sign"
+    return Owned(found, data.target, _two_classes(found, data.target) if by_class else None)
+
+
+def _dealt(found: Owned, config: Config) -> Owned:
+    """Rows without owners given to the clients of a column, or of a partition."""
+    from quorate.data import partition, tables
+
+    data = config.data
+    if found.owned:
+        if data.partition or data.client:
+            raise ConfigError(f"data.partition, data.client: the rows of {data.name!r} have owners. Leave it out")
+        return found
+    table = found.tables[""]
+    if data.client is not None:
+        return replace(found, tables=tables.by_client(table, data.client), owned=True)
+    if (how := data.partition) is None:
+        raise ConfigError(
+            f"data.partition: the rows of {data.name!r} have no owners: give it, or data.client, a column"
+        )
+    y = table[found.target]
+    clients = {
+        "iid": lambda: partition.iid(len(y), how.clients, config.seed),
+        "dirichlet": lambda: partition.dirichlet(y, how.clients, how.alpha, config.seed),
+        "label": lambda: partition.by_label(y, how.clients, how.labels, config.seed),
+    }[how.by]()
+    names = [f"client {c}" if not str(c).strip() or str(c).isdigit() else str(c) for c in clients]
+    return replace(found, tables=tables.by_client({**table, "": np.array(names, dtype=object)}, ""), owned=True)
+
+
+def _two_classes(tables: Mapping[str, Any], target: str) -> Any:
+    """The classes over all clients, so that a client may hold one alone."""
+    from quorate.data import rows
+
+    y = rows.same_type([rows.targets(table[target], name) for name, table in tables.items()], tuple(tables))
+    found = np.unique(np.concatenate(y))
+    if len(found) != 2:
+        shown = ", ".join(map(repr, found[:6].tolist()))
+        raise ConfigError(f"data.target: column {target!r} has {len(found)} values, not two: {shown}")
+    return found
+
+
+def named() -> list[str]:
+    """The data sets that a configuration can name."""
+    from quorate.data import load
+
+    return ["hospitals"] + [known.name for known in load.available() if callable(getattr(load, known.name, None))]
+
+
+def dataset(name: str) -> Owned:
+    """A data set by name.
+
+    Raises
+    ------
+    ConfigError : no such data set
+    FileNotFoundError : its files are not here; says where to put them
+    """
+    from quorate.data import load
+
+    if name not in named():
+        near = near_miss(name, named())
+        raise ConfigError(f"data.name: no data set {name!r}{near}. Data sets: {', '.join(named())}")
+    if name == "hospitals":  # as tables: the schema is fitted on the rows that are trained on
+        found = load.hospital_tables()
+        return Owned(
+            found, "diagnosis", np.unique(np.concatenate([t["diagnosis"] for t in found.values()]).astype(str))
+        )
+    made = getattr(load, name)()
+    if isinstance(made, Federation):
+        rows = zip(made.clients, made.X, made.y, strict=True)
+        owned = {c: {**dict(zip(made.feature_names, X.T, strict=True)), "target": y} for c, X, y in rows}
+        return Owned(owned, "target", made.classes)
+    if isinstance(made, load.Tabular):
+        classes = np.unique(made.table[made.target].astype(str))
+        return Owned({"": made.table}, made.target, classes, False, made.recipe)
+    table = {**dict(zip(made.feature_names, made.X.T, strict=True)), "target": made.y}
+    return Owned({"": table}, "target", None if made.y.dtype.kind == "f" else np.unique(made.y), False)
+
+
+def drifted(fed: Federation, how: Drift, seed: int) -> Federation:
+    """The same clients with instruments out of tune, noise, and labels flipped."""
+    from quorate.data import corrupt
+
+    if how.flips and fed.classes is None:
+        raise ConfigError("data.drift.flips needs classes, and the targets are numbers: use noise, scale or offset")
+    fed = corrupt.add_noise(corrupt.drift(fed, scale=how.scale, offset=how.offset), how.noise, seed=seed)
+    return corrupt.flip_labels(fed, how.flips, seed=seed) if how.flips else fed

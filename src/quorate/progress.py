@@ -1,0 +1,139 @@
+"""Live progress of a run: a table on a terminal, a plain line every few rounds elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+EVERY = 5  # rounds between two plain lines
+
+COLUMNS = ("Model", "Round", "Objective", "Gap", "Worst client", "Sent", "Seconds")
+
+
+class Progress(Protocol):
+    """Where rounds are shown: ``watch(model)`` is what `solve` calls after each one."""
+
+    def watch(self, model: str) -> Callable[[dict[str, Any], Any], None]: ...
+
+    def done(self, model: str, said: str) -> None: ...
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def progress(console: Console) -> Progress:
+    """The kind that suits the console."""
+    return LiveTable(console) if console.is_terminal else Lines(console)
+
+
+def cells(model: str, row: dict[str, Any], sent: int, seconds: float) -> tuple[str, ...]:
+    """A round in words, ``sent`` bytes and seconds since the start."""
+    from quorate.report.tables import size
+
+    def number(key: str, form: str) -> str:
+        value = row.get(key)
+        return (
+            "–"
+            if not isinstance(value, int | float) or value != value or abs(value) == float("inf")
+            else f"{value:{form}}"
+        )
+
+    worst = str(row.get("worst_client", "–"))
+    return (
+        model,
+        str(row["round"]),
+        number("objective", ".6f"),
+        number("gap", ".1e"),
+        worst,
+        size(sent),
+        f"{seconds:.1f}",
+    )
+
+
+class _Count:
+    """Totals of one model's rounds."""
+
+    def __init__(self) -> None:
+        self.sent, self.seconds = 0, 0.0
+
+    def add(self, row: dict[str, Any]) -> tuple[int, float]:
+        self.sent += row.get("bytes_up", 0) + row.get("bytes_down", 0)
+        self.seconds += row.get("seconds", 0.0)
+        return self.sent, self.seconds
+
+
+class Lines:
+    """One line at the first round and then every few, for logs."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.last: dict[str, str] = {}
+
+    def watch(self, model: str) -> Callable[[dict[str, Any], Any], None]:
+        count = _Count()
+
+        def see(row: dict[str, Any], state: Any) -> None:
+            _, number, objective, gap, worst, sent, seconds = cells(model, row, *count.add(row))
+            line = (
+                f"{model} round {number}: objective {objective}, gap {gap}, worst client {worst}, {sent}, {seconds} s"
+            )
+            self.last[model] = line
+            if row["round"] == 1 or row["round"] % EVERY == 0:
+                self._print(self.last.pop(model))
+
+        return see
+
+    def done(self, model: str, said: str) -> None:
+        if line := self.last.pop(model, None):
+            self._print(line)
+        self._print(f"{model}: {said}")
+
+    def _print(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+class LiveTable:
+    """A table with one row a model, redrawn as rounds finish."""
+
+    def __init__(self, console: Console) -> None:
+        self.rows: dict[str, tuple[str, ...]] = {}
+        self.live = Live(console=console, refresh_per_second=8, get_renderable=self._table)
+
+    def watch(self, model: str) -> Callable[[dict[str, Any], Any], None]:
+        count = _Count()
+
+        def see(row: dict[str, Any], state: Any) -> None:
+            self.rows[model] = cells(model, row, *count.add(row))
+
+        return see
+
+    def done(self, model: str, said: str) -> None:
+        self.live.refresh()
+
+    def _table(self) -> Table:
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for k, name in enumerate(COLUMNS):
+            table.add_column(name, justify="left" if k in (0, 4) else "right", no_wrap=k != 4)
+        for row in self.rows.values():
+            table.add_row(*map(Text, row))  # Text: a client's name is no markup
+        return table
+
+    def __enter__(self) -> LiveTable:
+        self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.live.stop()

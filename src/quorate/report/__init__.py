@@ -1,0 +1,1 @@
+"""A finished run for people: tables, figures, and one self-contained HTML file."""

@@ -1,0 +1,61 @@
+"""One self-contained HTML file of a run: no network, no script, readable on a phone, in light and in dark.
+
+Every text of a run passes through the template's escaping: names of clients are other people's input.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.report import tables
+from quorate.report.figures import figures
+from quorate.runs import Run
+
+
+def render(run: Run) -> dict[str, str]:
+    """The files of the report by name: report.html and figures/*.svg."""
+    drawn = figures(run.result, run.history, prior_of(run))
+    return {"report.html": page(run, drawn), **{f"figures/{name}.svg": svg + "\n" for name, svg in drawn.items()}}
+
+
+def page(run: Run, drawn: dict[str, str]) -> str:
+    """report.html, the figures inlined."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=PackageLoader("quorate.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.jinja").render(
+        result=run.result,
+        summary=tables.summary(run.result),
+        answer=run.result["evaluation"]["verdict"],
+        tables=_tables(run.result),
+        measures=tables.measures(run.result),
+        figures={name: Markup(svg) for name, svg in drawn.items()},  # texts in them are escaped as they are drawn
+        config=run.config.text(),
+        proven=run.result["certificate"]["bound"] is not None,
+    )
+
+
+def _tables(result: dict[str, Any]) -> dict[str, tables.Table]:
+    makers = (tables.certificate, tables.clients, tables.messages, tables.baselines, tables.versions)
+    return {make.__name__: make(result) for make in makers}
+
+
+def prior_of(run: Run) -> Array | None:
+    """(N,) the centre of the set of client weights; None when every mix is allowed."""
+    from quorate.problem.risks import resolve_prior
+
+    if run.config.clients.risk == "simplex":
+        return None
+    rows = run.result["clients"]
+    sizes = np.array([row["n"] for row in rows], dtype=float)
+    return resolve_prior(run.config.clients.prior, sizes, [row["client"] for row in rows])

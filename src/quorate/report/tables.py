@@ -1,0 +1,258 @@
+"""The numbers of a run as tables of text, the same for terminal, HTML and Markdown; and what they mean in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+HEADS = {
+    "client": "Client",
+    "n": "Rows",
+    "loss": "Mean loss",
+    "worst_loss": "Worst case",
+    "weight": "Weight q*",
+    "radius": "Radius",
+    "flips": "Label flips",
+    "shift": "Feature shift",
+    "active": "Adversary",
+    "bytes_up": "Sent",
+    "bytes_down": "Received",
+    "note": "Note",
+}
+SHARES = ("weight", "flips", "shift")
+SIZES = ("bytes", "bytes_up", "bytes_down")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text in rows and columns; ``numeric`` says which columns to align right."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: tuple[bool, ...]
+
+    def markdown(self) -> str:
+        """As a Markdown table."""
+        lines = [self.columns, tuple("--:" if right else ":--" for right in self.numeric), *self.rows]
+        return "\n".join("| " + " | ".join(map(escaped, line)) + " |" for line in lines)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], text: Sequence[int] = (0,)) -> Table:
+    """A table whose columns are numbers but for the positions in ``text``."""
+    numeric = tuple(k not in text for k in range(len(columns)))
+    return Table(title, tuple(columns), tuple(tuple(row) for row in rows), numeric)
+
+
+def escaped(cell: str) -> str:
+    """Text inside a Markdown table: one line, nothing that opens a cell, a tag or a link."""
+    for sign in "\\|<>[]`*_":
+        cell = cell.replace(sign, "\\" + sign)
+    return " ".join(cell.split())
+
+
+def number(value: Any) -> str:
+    """A number to four digits; "–" where there is none."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool | str):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def percent(value: float | None) -> str:
+    """A share."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def size(value: float | None) -> str:
+    """Bytes."""
+    if value is None:
+        return "–"
+    for unit, scale in (("MB", 1e6), ("kB", 1e3)):
+        if value >= scale:
+            return f"{value / scale:.1f} {unit}"
+    return f"{value:.0f} B"
+
+
+def shown(key: str, value: Any) -> str:
+    """A cell by the name of its column."""
+    return percent(value) if key in SHARES else size(value) if key in SIZES else number(value)
+
+
+def clients(result: Mapping[str, Any]) -> Table:
+    """One row a client."""
+    rows = result["clients"]
+    keys = [key for key in HEADS if any(row.get(key) not in (None, "") for row in rows)]
+    cells = [[shown(key, row.get(key)) for key in keys] for row in rows]
+    text = [k for k, key in enumerate(keys) if key in ("client", "active", "note")]
+    return table("Clients", [HEADS[key] for key in keys], cells, text)
+
+
+def certificate(result: Mapping[str, Any]) -> Table:
+    """What is guaranteed, number by number."""
+    meaning = {
+        "value": "objective of the model",
+        "bound": "proven lower bound on the best objective",
+        "gap": "objective − bound",
+        "relative_gap": "gap relative to the objective",
+        "feasibility": "distance of model and weights q* from their sets",
+        "complementarity": "how far q* is from the worst weighting for this model",
+        "stationarity": "slope left unbalanced by the proof",
+        "consensus": "largest distance of a client's copy from the model",
+    }
+    found = result["certificate"]
+    rows = [
+        (key.replace("_", " "), precise(found[key]), text)
+        for key, text in meaning.items()
+        if found.get(key) is not None
+    ]
+    return table("Certificate", ("Number", "Value", "Meaning"), rows, (0, 2))
+
+
+def precise(value: float) -> str:
+    """Nine digits where they mean something: values near zero need three."""
+    return f"{value:.9g}" if abs(value) > 1e-3 else f"{value:.3g}"
+
+
+def messages(result: Mapping[str, Any]) -> Table:
+    """What was sent, by message type."""
+    arrow = {"up": "clients → server", "down": "server → clients"}
+    rows = [
+        (
+            str(row["message"]),
+            arrow.get(row["direction"]) or str(row["direction"]),
+            number(row["count"]),
+            size(row["bytes"]),
+        )
+        for row in result["messages"]
+    ]
+    return table("Messages", ("Message", "Direction", "Count", "Size"), rows, (0, 1))
+
+
+def measures(result: Mapping[str, Any]) -> list[Table]:
+    """Every model on each set of rows that none was trained on."""
+    rows = result["evaluation"]["measures"]
+    tables = []
+    for name in dict.fromkeys(row["set"] for row in rows):
+        mine = [row for row in rows if row["set"] == name]
+        what = "accuracy" if "accuracy" in mine[0] else "error"
+        show = percent if what == "accuracy" else number
+        cells = [
+            (
+                row["model"],
+                show(row[what]),
+                f"{show(row[f'worst_{what}'])} ({row[f'worst_{what}_client']})",
+                number(row["loss"]),
+                f"{number(row['worst_loss'])} ({row['worst_loss_client']})",
+            )
+            for row in mine
+        ]
+        head = "Accuracy" if what == "accuracy" else "Mean absolute error"
+        columns = ("Model", head, f"{head}, worst client", "Mean loss", "Mean loss, worst client")
+        tables.append(table(f"{name[0].upper()}{name[1:]} ({mine[0]['n']} rows)", columns, cells))
+    return tables
+
+
+def baselines(result: Mapping[str, Any]) -> Table:
+    """The models it is compared with, each with the gap of its own problem."""
+    rows = [
+        (name.upper(), number(b["value"]), number(b["bound"]), number(b["gap"]), str(b["rounds"]), b["stop"])
+        for name, b in result["baselines"].items()
+    ]
+    return table("Baselines", ("Model", "Own objective", "Bound", "Gap", "Rounds", "Ended"), rows, (0, 5))
+
+
+def versions(result: Mapping[str, Any]) -> Table:
+    """What the numbers depend on."""
+    return table("Versions", ("Part", "Version"), [(k, str(v)) for k, v in result["versions"].items()], (0, 1))
+
+
+def compared(runs: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Several runs side by side, one column each."""
+    lines: list[tuple[str, list[str]]] = []
+
+    def line(name: str, of: Any) -> None:
+        lines.append((name, [number(of(result)) for result in runs.values()]))
+
+    for key in ("value", "bound", "gap", "relative_gap"):
+        line(key.replace("_", " "), lambda r, key=key: r["certificate"][key])
+    line("rounds", lambda r: r["rounds"])
+    line("ended", lambda r: r["outcome"]["stop"])
+    line("worst client's worst-case loss", lambda r: max(row["worst_loss"] for row in r["clients"]))
+    for name in dict.fromkeys(m["set"] for r in runs.values() for m in r["evaluation"]["measures"]):
+        for key in ("accuracy", "worst_accuracy", "error", "worst_error", "loss", "worst_loss"):
+            values = [_measure(r, name, key) for r in runs.values()]
+            if any(v is not None for v in values):
+                lines.append(
+                    (f"{name}: {key.replace('_', ' ').replace('worst', 'worst client')}", [*map(number, values)])
+                )
+    return table("Runs", ("", *runs), [(name, *cells) for name, cells in lines])
+
+
+def _measure(result: Mapping[str, Any], name: str, key: str) -> Any:
+    found = [m for m in result["evaluation"]["measures"] if m["set"] == name and m["model"] == result["model"]]
+    return found[0].get(key) if found else None
+
+
+# ---------------------------------------------------------------------------------------- in words
+
+
+def summary(result: Mapping[str, Any]) -> list[str]:
+    """What was done, what is guaranteed and how it was checked."""
+    rows = sum(row["n"] for row in result["clients"])
+    n, found = len(result["clients"]), result["certificate"]
+    said = [f"{n} client{'s' * (n > 1)} with {rows:,} rows took part in {result['rounds']} rounds. {_ended(result)}"]
+    said.append(_protects(result))
+    if found["bound"] is None:
+        said.append(
+            f"The objective of the model is {number(found['value'])}; no lower bound is proven, see the warnings."
+        )
+    else:
+        said.append(
+            f"The objective of the model is {precise(found['value'])}. It is proven that no model of this kind has one "
+            f"below {precise(found['bound'])}: this one is within {found['relative_gap']:.2g} (relative) of the best."
+        )
+    said.append(
+        "These numbers were computed after the run from data, model and dual weights alone, without the algorithm; "
+        "`quorate verify` computes them again from this folder."
+    )
+    return said
+
+
+def _ended(result: Mapping[str, Any]) -> str:
+    text = result["outcome"]["text"].strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def _protects(result: Mapping[str, Any]) -> str:
+    """The robust part of the objective as a promise."""
+    found = result["certificate"]
+    worst = sum(q * r for q, r in zip(found["weights"], found["client_risks"], strict=True))
+    worst += found["complementarity"] or 0.0
+    radii = {row["radius"] for row in result["clients"]}
+    balls = (
+        ""
+        if radii == {0.0}
+        else (
+            " and whatever each client's data become within Wasserstein distance "
+            + (number(max(radii)) if len(radii) == 1 else f"{number(min(radii))} to {number(max(radii))}, by client,")
+            + " of its training rows"
+        )
+    )
+    return f"Whatever the mix of clients within the stated set{balls}, the expected loss is at most {number(worst)}."
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """The whole report as Markdown."""
+    notes = [f"- {escaped(note)}" for note in result["notes"]] or ["None."]
+    verdict = [escaped(v) for v in result["evaluation"]["verdict"]]
+    parts = [f"# {escaped(result['title'])}", *summary(result)]
+    parts += ["## Did robustness help?", *verdict] * bool(verdict)
+    parts += ["## Warnings", "\n".join(notes)]
+    tables = [certificate(result), clients(result), *measures(result), messages(result), versions(result)]
+    tables[3:3] = [baselines(result)] * bool(result["baselines"])
+    for each in tables:
+        parts += [f"## {escaped(each.title)}", each.markdown()]
+    return "\n\n".join(parts) + "\n"

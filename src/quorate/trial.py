@@ -1,0 +1,226 @@
+"""A robust model beside its baselines: the data of a run, the models, and whether robustness helped.
+
+    ERM   mean over clients of mean losses           AFL   worst weighting near the prior of mean losses
+    DRFA  largest of the clients' mean losses        WAFL  one Wasserstein ball round the mixture of all clients
+
+are special cases of the same problem. Models are compared on rows that none was trained on: held-out rows of the
+training clients, and clients that took no part, as they are and drifted. Rows are paired: those that one model gets
+right and the other wrong are counted, and an exact sign test says what such counts can show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from quorate.arrays import Array, Block
+from quorate.config import Config
+from quorate.data.federation import Federation
+from quorate.problem.problem import Problem
+from quorate.problem.risks import LpBall, Mean, Simplex
+from quorate.problem.wasserstein import WassersteinBall
+
+if TYPE_CHECKING:
+    from quorate.parts import Parts
+    from quorate.solve import Solution
+
+SHOWN = 0.05  # a sign test below this is called a difference
+
+
+# ---------------------------------------------------------------------------------------- models
+
+
+def erm(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
+    """The mean loss of every client, averaged by the prior."""
+    prior = getattr(problem.over_clients, "prior", "uniform")
+    return replace(problem, over_samples=Mean(), over_clients=Mean(prior)), fed
+
+
+def afl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
+    """Robust to the mix of clients, not to noise within them."""
+    over = problem.over_clients if isinstance(problem.over_clients, LpBall) else Simplex()
+    return replace(problem, over_samples=Mean(), over_clients=over), fed
+
+
+def drfa(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
+    """The largest mean loss of a client."""
+    return replace(problem, over_samples=Mean(), over_clients=Simplex()), fed
+
+
+def wafl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
+    """One ball round the mixture; its radius is the mean of the clients' by the prior."""
+    from quorate.problem.risks import resolve_prior
+
+    prior = resolve_prior(getattr(problem.over_clients, "prior", "uniform"), fed.sizes.astype(float), fed.clients)
+    ball = problem.at(fed)[0].over_samples
+    if isinstance(ball, WassersteinBall):
+        ball = replace(problem.over_samples, radius=float(prior @ np.asarray(ball.radius)))
+    return replace(problem, over_samples=ball, over_clients=Mean()), fed.pooled(prior)
+
+
+BASELINES: dict[str, Callable[[Problem, Federation], tuple[Problem, Federation]]] = {
+    "erm": erm,
+    "afl": afl,
+    "drfa": drfa,
+    "wafl": wafl,
+}
+
+
+def label(problem: Problem) -> str:
+    """What the main model is called beside the baselines."""
+    return "DRFL" if isinstance(problem.over_samples, WassersteinBall) else "model"
+
+
+def train(
+    config: Config,
+    parts: Parts,
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+    watch: Callable[[str], Callable[[dict[str, Any], Any], None]] | None = None,
+    done: Callable[[str, Solution], None] | None = None,
+) -> dict[str, Solution]:
+    """The model and then its baselines by name; stops at the first that is interrupted.
+
+    ``folder`` holds one checkpoint for each model; with ``resume`` those that exist are gone on from.
+    """
+    from quorate.rounds import Stop
+    from quorate.solve import solve
+
+    problem, models = config.problem(), {}
+    tasks = {label(problem): (problem, parts.train)}
+    tasks |= {name.upper(): BASELINES[name](problem, parts.train) for name in dict.fromkeys(config.report.compare_with)}
+    for k, (name, (stated, fed)) in enumerate(tasks.items()):
+        path = None if folder is None else folder / f"{name.lower()}.checkpoint"
+        arguments = config.solve_arguments(path)
+        if k:  # baselines are solved to the same tolerance by the default algorithm
+            arguments |= {"algorithm": None}
+        see = () if watch is None else (watch(name),)
+        again = resume and path is not None and path.is_file()
+        models[name] = solve(stated, fed, **arguments, watch=see, resume=again)
+        if models[name].outcome.stop is Stop.INTERRUPTED:
+            break
+        if done is not None:
+            done(name, models[name])
+    return models
+
+
+# ---------------------------------------------------------------------------------------- judging
+
+
+def scores(problem: Problem, w: Array, X: Array) -> Array:
+    """(m,) predictions of the rows X."""
+    m = len(X)
+    return problem.predictor.forward(w, Block(X[None], np.zeros((1, m)), np.full((1, m), 1 / m), np.array([0]), ("",)))[
+        0
+    ]
+
+
+def _rows(problem: Problem, w: Array, fed: Federation) -> list[tuple[Array, Array]]:
+    """For every client the loss and the merit of each row: 1 or 0 (right or wrong), or minus the absolute error."""
+    found = []
+    for X, y in zip(fed.X, fed.y, strict=True):
+        prediction = scores(problem, w, X)
+        if problem.loss.targets == "sign":
+            coded = np.where(y == fed.classes[1], 1.0, -1.0)  # type: ignore[index]
+            merit = (np.where(prediction > 0, 1.0, -1.0) == coded).astype(float)
+        else:
+            coded = y.astype(float)
+            merit = -np.abs(prediction - coded)
+        found.append((problem.loss.value(prediction, coded), merit))
+    return found
+
+
+def measure(problem: Problem, w: Array, fed: Federation) -> dict[str, Any]:
+    """Mean loss and accuracy (or mean absolute error) over all rows, and those of the worst client."""
+    rows = _rows(problem, w, fed)
+    name, sign = ("accuracy", 1.0) if problem.loss.targets == "sign" else ("error", -1.0)
+    clients = [
+        {"client": c, "n": len(merit), "loss": float(loss.mean()), name: float(sign * merit.mean())}
+        for c, (loss, merit) in zip(fed.clients, rows, strict=True)
+    ]
+    worst = max(clients, key=lambda row: row["loss"])
+    least = min(clients, key=lambda row: sign * row[name])
+    return {
+        "n": int(fed.sizes.sum()),
+        "loss": float(np.concatenate([loss for loss, _ in rows]).mean()),
+        "worst_loss": worst["loss"],
+        "worst_loss_client": worst["client"],
+        name: float(sign * np.concatenate([merit for _, merit in rows]).mean()),
+        f"worst_{name}": least[name],
+        f"worst_{name}_client": least["client"],
+        "clients": clients,
+    }
+
+
+def sign_test(more: int, fewer: int) -> float:
+    """Two-sided p of so uneven a split if either were as likely: exact binomial."""
+    n, k = more + fewer, min(more, fewer)
+    return min(1.0, sum(math.comb(n, j) for j in range(k + 1)) / 2 ** (n - 1)) if n else 1.0
+
+
+def paired(problem: Problem, w: Array, other: Array, fed: Federation) -> dict[str, Any]:
+    """Rows that only one of two models gets right (regression: that it gets closer)."""
+    both = zip(_rows(problem, w, fed), _rows(problem, other, fed), strict=True)
+    difference = np.concatenate([a[1] - b[1] for a, b in both])
+    better, worse = int((difference > 0).sum()), int((difference < 0).sum())
+    return {"better": better, "worse": worse, "p": sign_test(better, worse)}
+
+
+def evaluate(problem: Problem, models: Mapping[str, Array], tests: Mapping[str, Federation]) -> dict[str, Any]:
+    """Every model on every set, the first model paired with each other one, and the verdict in words."""
+    main, *others = models
+    measures = [
+        {"set": s, "model": m, **measure(problem, w, fed)} for s, fed in tests.items() for m, w in models.items()
+    ]
+    pairs = [
+        {"set": s, "model": main, "other": m, **paired(problem, models[main], models[m], fed)}
+        for s, fed in tests.items()
+        for m in others
+    ]
+    return {"measures": measures, "pairs": pairs, "verdict": verdict(measures, pairs)}
+
+
+def verdict(measures: list[dict[str, Any]], pairs: list[dict[str, Any]]) -> list[str]:
+    """Whether robustness helped, from the numbers alone: in short, then one sentence for each set and other model."""
+    by = {(row["set"], row["model"]): row for row in measures}
+    return [_headline(pairs)] * bool(pairs) + [
+        _sentence(pair, by[pair["set"], pair["model"]], by[pair["set"], pair["other"]]) for pair in pairs
+    ]
+
+
+def shown(pair: Mapping[str, Any]) -> int:
+    """1 where the first model is better by more than chance would show, -1 where it is worse, else 0."""
+    return 0 if pair["p"] >= SHOWN else 1 if pair["better"] > pair["worse"] else -1
+
+
+def _headline(pairs: list[dict[str, Any]]) -> str:
+    n, found = len(pairs), [shown(pair) for pair in pairs]
+    helped, hurt = found.count(1), found.count(-1)
+    others, sets = (list(dict.fromkeys(pair[key] for pair in pairs)) for key in ("other", "set"))
+    answer = {(True, False): "Yes", (False, True): "No, it hurt", (True, True): "It depends"}
+    return (
+        f"{answer.get((helped > 0, hurt > 0), 'Not measurably')}: in {n} comparisons of {pairs[0]['model']} with "
+        f"{' and '.join(others)} on rows that none was trained on ({'; '.join(sets)}), robustness helped in {helped}, "
+        f"hurt in {hurt}, and made no difference that the rows can show in {n - helped - hurt}."
+    )
+
+
+def _sentence(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    right = "accuracy" in main
+    name, what = ("accuracy", "accuracy") if right else ("error", "mean absolute error")
+    said = ("makes no difference that these rows can show", "helps", "hurts")[shown(pair)]
+    verb = "right" if right else "closer"
+    here, there, us, them = main[f"worst_{name}"], other[f"worst_{name}"], pair["model"], pair["other"]
+    worst = "the same" if abs(here - there) < 5e-4 else "better" if (here > there) == right else "worse"
+    return (
+        f"On {pair['set']} ({main['n']} rows), {us} {said} against {them}: "
+        f"{pair['better']} rows only {us} gets {verb}, {pair['worse']} only {them} (sign test p = {pair['p']:.2g}); "
+        f"{what} {main[name]:.3f} against {other[name]:.3f}, at the worst client {here:.3f} against {there:.3f} "
+        f"({worst}), mean loss {main['loss']:.3f} against {other['loss']:.3f}."
+    )

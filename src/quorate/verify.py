@@ -1,0 +1,151 @@
+"""Check a finished run without training again, trusting nothing in its folder.
+
+Digests show damage. Whatever follows from (config, data, w, duals) is computed again: the certificate by
+`quorate.certificates`, the table of clients, the baselines' objectives, the evaluation. So a changed number is found
+even where all digests were changed with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from quorate.config import ConfigError
+from quorate.runs import Run, data_digests, digest, plain, read_run, seal
+
+if TYPE_CHECKING:
+    from quorate.parts import Parts
+
+CLOSE = 1e-9  # relative: values computed again on another machine agree to rounding, not bit for bit
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was checked; ``ok`` is None where it could not be."""
+
+    name: str
+    ok: bool | None
+    said: str
+
+
+def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list[Check]:
+    """Check a run against its own files and its data; nothing is trained again.
+
+    Parameters
+    ----------
+    path : the run's folder
+    parts : its data; read as its config.toml says by default
+
+    Returns
+    -------
+    list of Check
+        files, seal, finite numbers; and, where the data can be read: their digests, the certificate, the table of
+        clients, the baselines and the evaluation, all computed again. A check that needs absent data has ok None.
+    """
+    run = read_run(path)
+    checks = [*_check_files(run), _check_finite(run)]
+    try:
+        from quorate.parts import prepare
+
+        parts = parts or prepare(run.config)
+    except (ConfigError, ValueError, OSError) as error:
+        return [*checks, Check("data", None, f"the data cannot be read, so the certificate is not checked: {error}")]
+    try:
+        return [*checks, *_check_data(run, parts), *_check_numbers(run, parts)]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return [*checks, Check("numbers", False, f"cannot be computed again: {error}")]
+
+
+def _check_files(run: Run) -> Iterator[Check]:
+    said = run.result.get("files", {})
+    for name, expected in said.items():
+        file = run.path / name
+        if not file.is_file():
+            yield Check(name, False, "is missing")
+        elif digest(file.read_bytes()) != expected:
+            yield Check(name, False, "was changed after the run: its digest differs")
+    lacking = {"config.toml", "model.safetensors", "duals.safetensors", "history.jsonl"} - set(said)
+    sealed = run.result.get("seal") == seal(run.result) and not lacking
+    yield Check("result.json", sealed, f"{len(said)} files as written" if sealed else "was changed: its seal differs")
+
+
+def _check_finite(run: Run) -> Check:
+    arrays = {"w": run.w, **run.duals, **run.baselines}
+    odd = [name for name, array in arrays.items() if not np.isfinite(array).all()]
+    return Check("finite", not odd, f"not finite: {', '.join(odd)}" if odd else "model and duals are finite")
+
+
+def _check_data(run: Run, parts: Parts) -> Iterator[Check]:
+    stated, found = run.result.get("data", {}), data_digests(parts)
+    for name in sorted(stated.keys() | found.keys()):
+        old, new = stated.get(name, {}), found.get(name, {})
+        odd = [c for c in dict.fromkeys((*old, *new)) if old.get(c) != new.get(c)]
+        said = f"the rows of {', '.join(odd[:5])} differ from those of the run" if odd else f"{len(new)} clients"
+        yield Check(f"data: {name}", not odd, said)
+
+
+def _check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
+    from quorate.certificates.duality import certify
+    from quorate.notes import client_table, notes
+    from quorate.problem.bounds import Duals
+    from quorate.trial import BASELINES, evaluate, label
+
+    problem, fed, stated = run.config.problem(), parts.train, run.result
+    certificate = certify(problem, fed, run.w, Duals(**run.duals) if run.duals else None)
+    again, told = plain(certificate.numbers()), dict(stated["certificate"])
+    again["consensus"] = told["consensus"]  # of the clients' copies, which stay with them
+    yield compared("certificate", told, again)
+    if run.duals:
+        yield compared("duals", plain(run.duals["weights"]), again["weights"])
+    yield Check("certificate", *_gap(told, again))
+    concrete, data = problem.at(fed)
+    yield compared("clients", stated["clients"], plain(client_table(concrete, data, run.w, certificate)))
+    yield compared("notes", stated["notes"], plain(notes(concrete, data, run.w, certificate)))
+    values = {k: p.objective(w, f) for k, w in run.baselines.items() for p, f in [BASELINES[k](problem, fed)]}
+    yield compared("baselines", {k: v["value"] for k, v in stated["baselines"].items()}, plain(values))
+    order = [k for k in run.config.report.compare_with if k in run.baselines]
+    models = {label(problem): run.w, **{k.upper(): run.baselines[k] for k in order}}
+    yield compared("evaluation", stated["evaluation"], plain(evaluate(problem, models, parts.tests)))
+    yield Check("rounds", stated["rounds"] == len(run.history), f"{len(run.history)} rounds in history.jsonl")
+
+
+def _gap(stated: Mapping[str, Any], again: Mapping[str, Any]) -> tuple[bool, str]:
+    """Whether the guarantee holds: the gap found is no larger than the gap stated."""
+    if again["gap"] is None:
+        return stated["gap"] is None, "no lower bound is stated, and none is proved"
+    slack = CLOSE * max(abs(again["value"]), abs(again["bound"]), 1e-12)
+    holds = stated["gap"] is not None and -slack <= again["gap"] <= stated["gap"] + slack
+    return holds, f"value {again['value']:.9g}, proven bound {again['bound']:.9g}, gap {again['gap']:.2g}"
+
+
+def compared(name: str, stated: Any, again: Any) -> Check:
+    """Every number against its recomputation, relative to the largest beside it."""
+    odd = list(_differences(stated, again, name))
+    said = "as stated" if not odd else f"differs: {'; '.join(odd[:3])}" + (f" and {len(odd) - 3} more" * (len(odd) > 3))
+    return Check(name, not odd, said)
+
+
+def _differences(a: Any, b: Any, at: str) -> Iterator[str]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in dict.fromkeys((*a, *b)):
+            yield from _differences(a.get(key, "absent"), b.get(key, "absent"), f"{at}.{key}")
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for k, pair in enumerate(zip(a, b, strict=True)):
+            yield from _differences(*pair, f"{at}[{k}]")
+    elif not _same(a, b):
+        yield f"{at} is stated as {a!r} and is {b!r}"
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, bool) or isinstance(b, bool) or not isinstance(a, int | float) or not isinstance(b, int | float):
+        return type(a) is type(b) and a == b
+    return abs(a - b) <= CLOSE * max(abs(a), abs(b), 1.0)
+
+
+def passed(checks: Sequence[Check], without_data: bool = False) -> bool:
+    """Whether everything was checked and is right; ``without_data``: whether nothing is wrong."""
+    return all(check.ok or (without_data and check.ok is None) for check in checks)
