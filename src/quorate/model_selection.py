@@ -70,7 +70,9 @@ class WithinClients(BaseCrossValidator):
         fold = self._folds(X.shape[0] if hasattr(X, "shape") else len(X), y, groups)
         for k in range(self.n_splits):
             if not (fold == k).any():
-                raise ValueError(f"no client has {self.n_splits} rows, so fold {k} would be empty: lower n_splits.")
+                raise ValueError(
+                    f"fold {k} of {self.n_splits} would test no row, the clients have too few: lower n_splits."
+                )
             yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
 
     def _folds(self, n: int, y: Any, groups: Any) -> NDArray[np.intp]:
@@ -114,7 +116,7 @@ def cross_validate(
     by : "rows": every client in every fold (`WithinClients`), how well each client is served; "client": whole clients
         are held out (``GroupKFold``), how well a new client would be
     cv : number of folds, or a splitter (then ``by`` is not used)
-    scoring : as in scikit-learn; None is {"score", "worst_client_loss"} and, for classifiers, "worst_client_accuracy"
+    scoring : as in scikit-learn; None is accuracy and worst_client_accuracy (or r2), and worst_client_loss
     sample_weight : (n,), passed to what requests it
     options : return_train_score, return_estimator, n_jobs, error_score, ... as in scikit-learn
 
@@ -132,15 +134,11 @@ def cross_validate(
     if isinstance(cv, int | np.integer):
         cv = WithinClients(int(cv)) if by == "rows" else model_selection.GroupKFold(int(cv))
     if scoring is None:
-        scoring = {"score": _own_score, "worst_client_loss": worst_client_loss}
-        scoring |= {"worst_client_accuracy": worst_client_accuracy} if is_classifier(estimator) else {}
+        overall = {"accuracy": "accuracy", "worst_client_accuracy": worst_client_accuracy}
+        scoring = (overall if is_classifier(estimator) else {"r2": "r2"}) | {"worst_client_loss": worst_client_loss}
     params = {"groups": groups} | ({} if sample_weight is None else {"sample_weight": sample_weight})
     with config_context(enable_metadata_routing=True):
         return model_selection.cross_validate(estimator, X, y, scoring=scoring, cv=cv, params=params, **options)
-
-
-def _own_score(estimator: Any, X: Any, y: Any) -> float:
-    return estimator.score(X, y)
 
 
 def radius_path(

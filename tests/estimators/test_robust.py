@@ -88,7 +88,7 @@ def test_weights_equal_repeats_bit_for_bit(clinics, prior, make):
 
 def test_weights_change_the_size_prior(clinics):
     """Doubling every row of one client equals weighing them by 2, also in the clients' prior."""
-    X, y, groups = clinics
+    X, _, groups = clinics
     weight = np.where(groups == "east", 2.0, 1.0)
     rows = np.concatenate([np.arange(120), np.flatnonzero(groups == "east")])
     one = RobustRegressor(client_radius=0).fit(X, X @ [1, 2, 0, 0], groups=groups, sample_weight=weight)

@@ -1,0 +1,317 @@
+import math
+import warnings
+
+import numpy as np
+import pytest
+import sklearn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import model_selection
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from quorate.arrays import stream
+from quorate.data.federation import Federation
+from quorate.estimators import (
+    MissingGroupsWarning,
+    RobustClassifier,
+    RobustRegressor,
+    worst_client_accuracy,
+    worst_client_loss,
+)
+from quorate.model_selection import WithinClients, cross_validate, default_radius, paper_grid, radius_path
+from quorate.problem.losses import Hinge, Huber, Logistic
+from quorate.problem.predictors import Linear
+from quorate.problem.problem import Problem
+from quorate.problem.regularisers import L2
+from quorate.problem.risks.lp_ball import LpBall
+from quorate.problem.risks.mean import Mean
+from quorate.problem.wasserstein import WassersteinBall
+from quorate.solve import solve
+
+
+def clinics(seed=3):
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(["north", "south", "east"], [60, 40, 20])
+    X = rng.standard_normal((120, 4)) + np.repeat([0.0, 0.5, -0.5], [60, 40, 20])[:, None]
+    order = rng.permutation(120)
+    y = (X[:, 0] - X[:, 1] + 0.7 * rng.standard_normal(120) > 0).astype(int)
+    return X[order], y[order], groups[order]
+
+
+X, Y, GROUPS = clinics()
+FED = Federation.from_arrays(X, Y, GROUPS)
+
+
+def problem(radius=0.05, theta=0.1, loss=None, label_cost=1.0, norm="l1"):
+    ball = WassersteinBall(radius, label_cost, norm)
+    return Problem(loss or Hinge(), Linear(True), ball, LpBall(theta, 2, "size"), L2(1e-3))
+
+
+# ---- splitting within clients
+
+
+@settings(deadline=None, derandomize=True, max_examples=60)
+@given(
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=6),
+    n_splits=st.integers(2, 5),
+    shuffle=st.booleans(),
+    seed=st.integers(0, 9),
+    kinds=st.integers(1, 3),
+)
+def test_within_clients(sizes, n_splits, shuffle, seed, kinds):
+    sizes = [*sizes, n_splits]  # one client fills every fold
+    groups = np.repeat([f"c{i}" for i in range(len(sizes))], sizes)
+    y = np.random.default_rng(seed).integers(0, kinds, len(groups))
+    splitter = WithinClients(n_splits, shuffle=shuffle, random_state=seed)
+    folds = list(splitter.split(np.zeros((len(groups), 1)), y, groups))
+    tested = np.zeros(len(groups), int)
+    for train, test in folds:
+        np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(len(groups)))
+        assert set(groups[train]) == set(groups)
+        tested[test] += 1
+    for i, m in enumerate(sizes):
+        own = groups == f"c{i}"
+        assert (tested[own] == (m > 1)).all()
+        counts = [int(own[test].sum()) for _, test in folds]
+        if m > 1:
+            assert max(counts) - min(counts) <= 1
+        for label in range(kinds):
+            counts = [int((own & (y == label))[test].sum()) for _, test in folds]
+            assert m == 1 or max(counts) - min(counts) <= 1  # a run of the deal
+
+
+def test_within_clients_streams_belong_to_the_clients():
+    more = np.concatenate([GROUPS, np.repeat("west", 9)])
+    one = [test for _, test in WithinClients(4).split(np.zeros(120), None, GROUPS)]
+    two = [test for _, test in WithinClients(4).split(np.zeros(129), None, more)]
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_array_equal(a, b[b < 120])
+    other = [test for _, test in WithinClients(4, random_state=1).split(np.zeros(120), None, GROUPS)]
+    assert any(a.tolist() != b.tolist() for a, b in zip(one, other, strict=True))
+
+
+def test_within_clients_errors():
+    with pytest.raises(ValueError, match="n_splits must be >= 2"):
+        WithinClients(1)
+    with pytest.raises(ValueError, match="needs groups"):
+        next(WithinClients(2).split(X, Y))
+    with pytest.raises(ValueError, match=r"fold . of 3 would test no row"):
+        list(WithinClients(3).split(np.zeros(3), None, ["a", "a", "b"]))
+
+
+# ---- routing
+
+
+def test_cross_validate_gives_fit_and_scorers_the_clients():
+    found = cross_validate(RobustClassifier(), X, Y, groups=GROUPS, cv=3, return_estimator=True)
+    splits = list(WithinClients(3).split(X, Y, GROUPS))
+    for k, (train, test) in enumerate(splits):
+        by_hand = RobustClassifier().fit(X[train], Y[train], groups=GROUPS[train])
+        np.testing.assert_array_equal(found["estimator"][k].coef_, by_hand.coef_)
+        right = by_hand.predict(X[test]) == Y[test]
+        assert found["test_accuracy"][k] == pytest.approx(right.mean())
+        assert found["test_worst_client_accuracy"][k] == min(right[GROUPS[test] == g].mean() for g in set(GROUPS))
+        assert found["test_worst_client_loss"][k] == worst_client_loss(by_hand, X[test], Y[test], groups=GROUPS[test])
+    assert not sklearn.get_config()["enable_metadata_routing"]  # as before
+
+
+def test_cross_validate_by_client_holds_out_whole_clients():
+    found = cross_validate(RobustClassifier(), X, Y, groups=GROUPS, cv=3, by="client", return_estimator=True)
+    held = [set(GROUPS) - set(model.clients_) for model in found["estimator"]]
+    assert sorted(h for one in held for h in one) == sorted(set(GROUPS))
+    with pytest.raises(ValueError, match="by must be"):
+        cross_validate(RobustClassifier(), X, Y, groups=GROUPS, by="row")
+
+
+def test_cross_validate_a_pipeline_a_regressor_and_weights():
+    pipe = make_pipeline(StandardScaler(), RobustClassifier())
+    found = cross_validate(pipe, X, Y, groups=GROUPS, cv=2, return_estimator=True)
+    assert all(set(model[-1].clients_) == set(GROUPS) for model in found["estimator"])
+    found = cross_validate(RobustRegressor(), X, X[:, 0] + 0.1 * X[:, 2] ** 2, groups=GROUPS, cv=2)
+    assert set(found) >= {"test_r2", "test_worst_client_loss"}
+    assert found["test_r2"].min() > 0.9
+    weight = np.where(np.arange(120) % 2, 1.0, 0.0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = RobustClassifier().set_fit_request(sample_weight=True)
+        scoring = {"worst": worst_client_accuracy}
+    found = cross_validate(
+        model, X, Y, groups=GROUPS, cv=2, sample_weight=weight, scoring=scoring, return_estimator=True
+    )
+    train = next(WithinClients(2).split(X, Y, GROUPS))[0]
+    by_hand = RobustClassifier().fit(X[train], Y[train], groups=GROUPS[train], sample_weight=weight[train])
+    np.testing.assert_array_equal(found["estimator"][0].coef_, by_hand.coef_)
+
+
+def test_the_silent_trap_is_warned_about():
+    """Without routing scikit-learn gives groups to the splitter only: fit would see one client and not say so."""
+    with pytest.warns(MissingGroupsWarning, match="enable_metadata_routing"):
+        model_selection.cross_validate(RobustClassifier(), X, Y, groups=GROUPS, cv=model_selection.GroupKFold(3))
+    search = model_selection.GridSearchCV(RobustClassifier(), {"radius": [0.01, 0.1]}, cv=WithinClients(2))
+    with pytest.warns(MissingGroupsWarning):
+        search.fit(X, Y, groups=GROUPS)
+    with sklearn.config_context(enable_metadata_routing=True), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        search.fit(X, Y, groups=GROUPS)
+    assert search.best_estimator_.clients_.tolist() == list(dict.fromkeys(GROUPS))
+
+
+@pytest.mark.parametrize("cv", [WithinClients(2), model_selection.GroupKFold(3), model_selection.LeaveOneGroupOut()])
+def test_grid_search_over_a_pipeline(cv):
+    pipe = make_pipeline(StandardScaler(), RobustClassifier())
+    grid = {"robustclassifier__radius": [0.001, 0.2], "robustclassifier__loss": [Hinge(), Logistic()]}
+    search = model_selection.GridSearchCV(pipe, grid, cv=cv, scoring=worst_client_accuracy)
+    with sklearn.config_context(enable_metadata_routing=True):
+        search.fit(X, Y, groups=GROUPS)
+    assert search.best_estimator_[-1].clients_.tolist() == list(dict.fromkeys(GROUPS))
+    assert search.best_score_ == search.cv_results_["mean_test_score"].max() > 0.5
+    if isinstance(cv, WithinClients):
+        nested = cross_validate(search, X, Y, groups=GROUPS, cv=2)
+        assert nested["test_worst_client_accuracy"].min() > 0.5
+
+
+# ---- the paper's grid
+
+
+def test_paper_grid():
+    grid = paper_grid("robustclassifier__")
+    assert [len(v) for v in grid.values()] == [15, 10, 6]
+    assert all(len(set(v)) == len(v) for v in grid.values())
+    assert {key.removeprefix("robustclassifier__") for key in grid} <= set(RobustClassifier().get_params())
+
+
+def test_a_part_of_the_papers_grid_through_grid_search():
+    grid = {key: values[:: len(values) // 2] for key, values in paper_grid().items()}
+    grid["radius"] = [r for r in grid["radius"] if r < 0.05]  # below label_cost / 2 = 0.05
+    search = model_selection.GridSearchCV(RobustClassifier(tol=1e-4), grid, cv=WithinClients(2))
+    with sklearn.config_context(enable_metadata_routing=True):
+        search.fit(X, Y, groups=GROUPS)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert set(search.best_params_) == {"radius", "label_cost", "client_radius"}
+
+
+# ---- the path
+
+
+@pytest.mark.parametrize("loss", [Hinge(), Logistic()])
+def test_the_path_equals_separate_solves_and_rises(loss):
+    radii, thetas = np.array([0.0, 0.01, 0.05, 0.2]), [0.0, 0.2]
+    table = radius_path(problem(loss=loss), FED, radii=radii, client_radii=thetas, tol=1e-8)
+    assert [(row["client_radius"], row["radius"]) for row in table] == [(t, r) for t in thetas for r in radii]
+    train, test = FED.split(0.3, 0)
+    for row in table:
+        alone = solve(problem(row["radius"], row["client_radius"], loss), train, tol=1e-8).certificate
+        assert row["value"] == pytest.approx(alone.value, rel=2e-8)  # each within 1e-8 of the optimum
+        assert row["outcome"] == "optimal"
+        assert row["relative_gap"] <= 1e-8
+        losses = [_loss(loss, row["w"], *test.rows(i)) for i in range(3)]
+        assert row["worst_loss"] == pytest.approx(max(losses))
+        assert row["worst_client"] == test.clients[int(np.argmax(losses))]
+        right = [np.mean((x @ row["w"][:-1] + row["w"][-1] > 0) == y) for x, y in map(test.rows, range(3))]
+        assert row["worst_accuracy"] == pytest.approx(min(right))
+        assert row["accuracy"] == pytest.approx(np.average(right, weights=test.sizes))
+    value = np.array([row["value"] for row in table]).reshape(2, 4)
+    assert (np.diff(value, axis=1) > 0).all()
+    assert (np.diff(value, axis=0) > 0).all()
+
+
+def _loss(loss, w, x, y):
+    return loss.value(x @ w[:-1] + w[-1], np.where(y == 1, 1.0, -1.0)).mean()
+
+
+def test_the_path_starts_warm():
+    radii = [0.02, 0.021, 0.022, 0.023]
+    table = radius_path(problem(), FED, radii=radii, tol=1e-6)
+    train = FED.split(0.3, 0)[0]
+    cold = [solve(problem(r), train, tol=1e-6).rounds for r in radii]
+    assert sum(row["rounds"] for row in table[1:]) < sum(cold[1:])
+
+
+def test_the_path_of_a_regression_and_given_test_rows():
+    fed = Federation.from_arrays(X, X @ [1.0, -1.0, 0.0, 0.0] + np.sin(9 * X[:, 2]), GROUPS)
+    train, test = fed.split(0.5, 1)
+    own = {"north": 0.1, "south": 0.2, "east": 0.3}
+    stated = problem(loss=Huber(), label_cost=math.inf)
+    table = radius_path(stated, train, radii=[0.0, own], test=test)
+    assert [row["radius"] for row in table] == [0.0, own]
+    assert [row["client_radius"] for row in table] == [0.1, 0.1]
+    off = [np.abs(x @ table[0]["w"][:-1] + table[0]["w"][-1] - y).mean() for x, y in map(test.rows, range(3))]
+    assert table[0]["worst_mae"] == pytest.approx(max(off))
+    assert not table[1]["trivial"]
+
+
+def test_the_path_marks_the_trivial_region_and_refuses_what_has_no_radius():
+    table = radius_path(problem(), FED, radii=[0.49, 0.5])
+    assert [row["trivial"] for row in table] == [False, True]
+    with pytest.raises(TypeError, match="WassersteinBall"):
+        radius_path(Problem(Hinge()), FED, radii=[0.1])
+    with pytest.raises(TypeError, match="LpBall"):
+        radius_path(
+            Problem(Hinge(), over_samples=WassersteinBall(0.1), over_clients=Mean()),
+            FED,
+            radii=[0.1],
+            client_radii=[0.1],
+        )
+    with pytest.raises(ValueError, match="at least one"):
+        radius_path(problem(), FED, radii=[])
+
+
+# ---- the default radius
+
+
+def test_default_radius_of_one_client_by_hand():
+    """One feature: the noise is |sum e_i (x_i - mean)| / m, nearly normal with standard deviation sd / sqrt(m)."""
+    x = np.random.default_rng(0).standard_normal(1000)
+    one = Federation(("a",), (x[:, None],), (x,))
+    quantile = 1.645 * x.std() / math.sqrt(1000)  # 90 % of |normal|
+    found = default_radius(one, errors=0.04)
+    assert found == pytest.approx(math.sqrt(0.04) * quantile, rel=0.15)  # 200 draws: standard error 6 %
+    four = Federation(("a", "b", "c", "d"), (x[:, None],) * 4, (x,) * 4)
+    assert default_radius(four, errors=0.04) == pytest.approx(
+        np.full(4, found[0] / 2), rel=0.15
+    )  # noises average: 1 / sqrt(4)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_default_radius_scales_with_the_data(norm):
+    radius = default_radius(FED, norm=norm)
+    tripled = Federation.from_arrays(3 * X + 7, Y, GROUPS)
+    assert default_radius(tripled, norm=norm) == pytest.approx(3 * radius)  # shift-free, in units of the features
+    again = Federation(FED.clients[::-1], FED.X[::-1], FED.y[::-1])
+    assert default_radius(again, norm=norm) == pytest.approx(radius[::-1])
+    sizes = dict(zip(FED.clients, FED.sizes, strict=True))
+    by_size = [radius[FED.position(c)] for c in sorted(sizes, key=sizes.get)]
+    assert by_size == sorted(by_size, reverse=True)  # 20, 40, 60 rows
+
+
+def test_default_radius_samples_large_clients():
+    """Over 2,000 rows the noise is read off a sample; the size counts in full."""
+    rng = stream(0, "large", 0)
+    x = rng.standard_normal((20_000, 3))
+    large = default_radius(Federation(("a",), (x,), (x[:, 0],)), norm="l2")
+    small = default_radius(Federation(("a",), (x[:2000],), (x[:2000, 0],)), norm="l2")
+    assert large * math.sqrt(10) == pytest.approx(small, rel=0.1)  # two quantiles of 200 draws
+
+
+def test_default_radius_stays_away_from_the_trivial_region():
+    assert default_radius(FED, label_cost=1e-3).max() <= 0.05e-3
+    assert default_radius(FED, label_cost=1e-3, loss=Huber()).min() > 1e-3  # no labels to flip
+
+
+def test_default_radius_of_clients_with_one_row_and_of_weights():
+    fed = Federation(("a", "b"), (X[:100], X[100:101]), (X[:100, 0], X[100:101, 0]))
+    a, b = default_radius(fed)
+    assert b == pytest.approx(10 * a)  # the spread of a, at one row
+    with pytest.raises(ValueError, match="no client has two rows"):
+        default_radius(Federation(("b",), (X[:1],), (X[:1, 0],)))
+    weight = (np.r_[np.ones(50), np.full(50, 1e-9)],)
+    half = default_radius(Federation(("a",), (X[:100],), (X[:100, 0],), sample_weight=weight))
+    assert half == pytest.approx(default_radius(Federation(("a",), (X[:50],), (X[:50, 0],))), rel=0.2)
+    for wrong in ({"errors": 0.5}, {"errors": 0.0}, {"level": 1.0}):
+        with pytest.raises(ValueError, match="errors must lie"):
+            default_radius(FED, **wrong)
+
+
+def test_auto_in_the_estimator():
+    model = RobustClassifier(radius="auto", norm="l2").fit(X, Y, groups=GROUPS)
+    assert model.radius_ == pytest.approx(default_radius(FED, norm="l2", label_cost=1.0))
