@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from quorate.data.federation import Federation
 
 TOL = 1e-10  # of the conic programs
-WANTED, ACCEPTED = 1e-9, 1e-6  # relative gaps between a worst case and its dual bound
+WANTED, ACCEPTED = 1e-8, 1e-6  # relative gaps between a worst case and its dual bound
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Adversary:
 class PolytopeSupport:
     """Rows stay where C x <= d; with ``c_label`` (residual losses) where C x + c_label y <= d.
 
-    Cuts, prices and worst cases hold to the accuracy of the conic solver, about 1e-9 relative, and cost one conic
+    Cuts, prices and worst cases hold to the accuracy of the conic solver, about 1e-8 relative, and cost one conic
     program per client: for a box use ``BoxSupport``. Unbounded polytopes are allowed.
 
     Parameters
