@@ -201,17 +201,15 @@ class BoxSupport:
     ) -> tuple[Callable[[Array], Plan], list[Piece]]:
         """``price (n,) -> Plan``, f(w, price) and the moves that attain it, and the pieces it chooses from."""
         pieces = linear_pieces(predictor.forward(w, block), block, loss, ball.label_cost)
-        coefficients = self._coefficients(w, block, predictor)
+        reach = self._reach(self._coefficients(w, block, predictor), block, ball.norm)
         wanted: dict[float, Any] = {}
         for p in pieces:
             if p.scale:
                 sides = np.array([p.pull < 0, p.pull > 0]) & (block.share > 0)
                 wanted[p.scale] = wanted.get(p.scale, False) | sides
 
-        reach = {s: self._reach(coefficients, block, ball.norm, sides) for s, sides in wanted.items()}
-
         def at(price: Array) -> Plan:
-            return _plan(price, pieces, {s: best(price / s) for s, best in reach.items()}, block)
+            return _plan(price, pieces, {s: reach(price / s, sides) for s, sides in wanted.items()}, block)
 
         return at, pieces
 
@@ -219,30 +217,15 @@ class BoxSupport:
         coefficients = predictor.split(w)[0]
         return np.ascontiguousarray(np.broadcast_to(coefficients, (len(block.index), block.n_features)))
 
-    def _reach(
-        self, coefficients: Array, block: Block, kind: str, wanted: Mask
-    ) -> Callable[[Array], tuple[Array, Array]]:
-        """Price -> values and lengths of the best moves along -w [0] and w [1], (2, n, m) each, where wanted."""
+    def _reach(self, coefficients: Array, block: Block, kind: str) -> Callable[[Array, Array], tuple[Array, Array]]:
+        """(price, wanted) -> values and lengths of the best moves along -w [0] and w [1], (2, n, m) each."""
         lower, upper = self.bounds(block.n_features)
         if kind == "l1":
-            return lambda price: _reach_l1(coefficients, price, block, lower, upper)
+            return lambda price, wanted: _reach_l1(coefficients, price, block, lower, upper)
         from quorate.solvers import box_kernels
 
         X, code = _rows(block), box_kernels.KINDS[kind]
-        known: list[tuple[Array, Array]] = []  # lengths at other prices: they fall as the price rises
-
-        def reach(price: Array) -> tuple[Array, Array]:
-            inner, outer = np.zeros(wanted.shape), np.full(wanted.shape, np.inf)
-            for other, length in known:
-                above = (other >= price)[None, :, None]
-                inner = np.where(above, np.maximum(inner, length), inner)
-                outer = np.where(above, outer, np.minimum(outer, length))
-            best = box_kernels.reach(code, X, coefficients, lower, upper, price, wanted, inner, outer)
-            if kind == "linf":
-                known.append((price, best[1]))
-            return best
-
-        return reach
+        return lambda price, wanted: box_kernels.reach(code, X, coefficients, lower, upper, price, wanted)
 
     def moves(self, coefficients: Array, plan: Plan, block: Block, kind: str) -> Array:
         """The plan's displacements, (n, m, d)."""

@@ -56,22 +56,18 @@ def _stretch(x, g, lower, upper, level):
 
 
 @njit(cache=True)
-def _threshold(x, g, lower, upper, level, rooms, pulls, inner, outer):
-    """T: the smallest t >= 0 with sum of |g_j| over room_j > t at most level; known to lie in [inner, outer]."""
-    count, total, beyond, pivot = 0, 0.0, 0.0, 0.0
+def _threshold(x, g, lower, upper, level, rooms, pulls):
+    """T: the smallest t >= 0 with sum of |g_j| over room_j > t at most level; ``rooms``, ``pulls`` are scratch."""
+    count, total = 0, 0.0
     for j in range(len(x)):
         room = _room(x, g, lower, upper, j)
-        if room > outer:
-            beyond += abs(g[j])
-        elif room > inner:
+        if g[j] != 0.0 and room > 0.0:
             rooms[count], pulls[count] = room, abs(g[j])
             total += abs(g[j])
             count += 1
-    if beyond + total <= level:
-        return inner
-    if beyond > level:
-        return outer
-    start, stop = 0, count
+    if total <= level:
+        return 0.0
+    start, stop, beyond, pivot = 0, count, 0.0, 0.0
     while stop > start:
         a, b, c = rooms[start], rooms[(start + stop) // 2], rooms[stop - 1]
         pivot = max(min(a, b), min(max(a, b), c))
@@ -102,10 +98,10 @@ def _threshold(x, g, lower, upper, level, rooms, pulls, inner, outer):
 
 
 @njit(cache=True)
-def _extent(kind, x, g, lower, upper, level, rooms, pulls, inner, outer):
+def _extent(kind, x, g, lower, upper, level, rooms, pulls):
     if kind == L2:
         return _stretch(x, g, lower, upper, level)
-    return _threshold(x, g, lower, upper, level, rooms, pulls, inner, outer)
+    return _threshold(x, g, lower, upper, level, rooms, pulls)
 
 
 @njit(cache=True)
@@ -117,11 +113,10 @@ def _step(kind, extent, x, g, lower, upper, j):
 
 
 @njit(cache=True)
-def reach(kind, X, w, lower, upper, level, wanted, inner, outer):
+def reach(kind, X, w, lower, upper, level, wanted):
     """Values and lengths of the best moves, (2, n, m) each: along -w in [0], along w in [1]; 0 where not wanted.
 
-    ``X`` (n, m, d), ``w`` (n, d), ``level`` (n,), ``wanted`` (2, n, m) bool; for linf the length is known to lie in
-    [inner, outer], (2, n, m): it falls with the level, so those of other levels bound it.
+    ``X`` (n, m, d), ``w`` (n, d), ``level`` (n,), ``wanted`` (2, n, m) bool.
     """
     n, m, d = X.shape
     gain, length = np.zeros((2, n, m)), np.zeros((2, n, m))
@@ -133,7 +128,7 @@ def reach(kind, X, w, lower, upper, level, wanted, inner, outer):
                 if not wanted[side, i, r]:
                     continue
                 x = X[i, r]
-                extent = _extent(kind, x, g, lower, upper, level[i], rooms, pulls, inner[side, i, r], outer[side, i, r])
+                extent = _extent(kind, x, g, lower, upper, level[i], rooms, pulls)
                 if extent == 0.0:
                     continue
                 won, square, longest = 0.0, 0.0, 0.0
@@ -158,7 +153,7 @@ def moves(kind, X, w, lower, upper, level, side):
         for r in range(m):
             if side[i, r] != 0:
                 g = side[i, r] * w[i]
-                extent = _extent(kind, X[i, r], g, lower, upper, level[i, r], rooms, pulls, 0.0, math.inf)
+                extent = _extent(kind, X[i, r], g, lower, upper, level[i, r], rooms, pulls)
                 for j in range(d):
                     delta[i, r, j] = math.copysign(_step(kind, extent, X[i, r], g, lower, upper, j), g[j])
     return delta
@@ -174,7 +169,7 @@ def push(kind, X, w, lower, upper, level, side, mass):
         for r in range(m):
             if side[i, r] != 0 and mass[i, r] != 0:
                 g = side[i, r] * w[i]
-                extent = _extent(kind, X[i, r], g, lower, upper, level[i, r], rooms, pulls, 0.0, math.inf)
+                extent = _extent(kind, X[i, r], g, lower, upper, level[i, r], rooms, pulls)
                 for j in range(d):
                     total[i, j] += mass[i, r] * math.copysign(_step(kind, extent, X[i, r], g, lower, upper, j), g[j])
     return total
