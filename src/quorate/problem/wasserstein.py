@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -94,10 +95,10 @@ class WassersteinBall:
     clip : move data that lie outside the support to its nearest point instead of refusing them
     """
 
-    radius: object
+    radius: Any
     label_cost: float = math.inf
     norm: str = "l1"
-    support: object = None
+    support: Any = None
     clip: bool = False
 
     def __post_init__(self) -> None:
