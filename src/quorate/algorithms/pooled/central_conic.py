@@ -31,9 +31,8 @@ from quorate.arrays import DUAL, Array, Block
 from quorate.problem.losses import Exponential, Huber, Logistic, Loss, SmoothHinge, Squared
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, Bounds, ElasticNet, Zero
-from quorate.problem.risks.lp_ball import LpBall
-from quorate.problem.risks.mean import Mean, Sum
-from quorate.problem.risks.simplex import Simplex
+from quorate.problem.risks.mean import Sum
+from quorate.problem.shape import client_ball
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.solvers.conic import P_OF, Index, Model, Rows, Status, height_of, scaled
 
@@ -73,35 +72,29 @@ class CentralConic:
         problem, fed = problem.at(fed)
         model = Model()
         w = model.variable(problem.predictor.dimension(fed.n_features))
-        free = _coefficients(problem, w)
+        free = coefficients_of(problem, w)
         z, levels, size = model.variable(fed.n_clients), [], None
         for s in range(fed.n_clients):
             block = fed.block(s)
             if problem.radii(block)[0] > 0 and size is None:
-                size = _size(model, problem, free)
-            levels.append(_client(model, problem, block, w, z[s : s + 1], size))
-        weights = model.worst_mean(z, *_ball(problem.over_clients, fed.n_clients))
+                size = size_variable(model, problem, free)
+            levels.append(client_rows(model, problem, block, w, z[s : s + 1], size))
+        weights = model.worst_mean(z, *_ball(problem, fed.n_clients))
         _penalty(model, problem.regulariser, free)
         solution = model.solve(self.tol).checked("central conic program")
         prices = np.array([math.nan if level is None else solution.x[level[0]] for level in levels])
         return Central(solution.x[w], weights(solution), solution.value, solution.dual_value, prices, solution.status)
 
 
-def _coefficients(problem: Problem, w: Index) -> Index:
+def coefficients_of(problem: Problem, w: Index) -> Index:
+    """w without its intercept."""
     return w[:-1] if problem.predictor.intercept else w
 
 
-def _ball(risk: Any, n: int) -> tuple[Array, float, float]:
-    """(prior, radius, p) of a weighting of the clients: Mean is radius 0, Simplex radius inf."""
-    if isinstance(risk, LpBall):
-        return np.asarray(risk.prior), risk.radius, risk.p
-    if isinstance(risk, Mean):
-        return np.asarray(risk.prior), 0.0, 2.0
-    if isinstance(risk, Sum):
+def _ball(problem: Problem, n: int) -> tuple[Array, float, float]:
+    if isinstance(problem.over_clients, Sum):
         return np.ones(n), 0.0, 2.0
-    if isinstance(risk, Simplex):
-        return np.full(n, 1 / n), math.inf, 2.0
-    raise TypeError(f"CentralConic needs over_clients to be Mean, Sum, Simplex or LpBall, got {type(risk).__name__}.")
+    return client_ball(problem, n)
 
 
 def _penalty(model: Model, h: Any, w: Index) -> None:
@@ -124,7 +117,7 @@ def _penalty(model: Model, h: Any, w: Index) -> None:
         )
 
 
-def _size(model: Model, problem: Problem, free: Index) -> Index | None:
+def size_variable(model: Model, problem: Problem, free: Index) -> Index | None:
     """A variable >= Lip ||w||_* (regression: >= Lip / kappa too), shared by the clients; None on a support."""
     ball = problem.over_samples
     if ball.support is not None:
@@ -136,8 +129,8 @@ def _size(model: Model, problem: Problem, free: Index) -> Index | None:
     return size
 
 
-def _client(model: Model, problem: Problem, block: Block, w: Index, z: Index, size: Index | None) -> Index | None:
-    """Z >= radius lambda + mean alpha with (w, lambda, alpha) in Omega_s; returns lambda."""
+def client_rows(model: Model, problem: Problem, block: Block, w: Index, z: Index, size: Index | None) -> Index | None:
+    """z >= radius lambda + mean alpha with (w, lambda, alpha) in Omega_s, for a block of one client; returns lambda."""
     X = block.X[0] if isinstance(block.X, np.ndarray) else block.X.toarray()
     y, share, radius = block.y[0], block.share[0], float(problem.radii(block)[0])
     keep = share > 0
@@ -214,21 +207,65 @@ def _on_support(
     alpha: Index,
     level: Index,
 ) -> None:
-    """(B.2)-(B.4) on {Cx + cy <= d}, one multiplier per row, piece and face."""
+    """(B.2)-(B.4) on {Cx + cy <= d}, one multiplier per row, piece and face; a box with the l1 norm: ``_on_box``."""
+    if hasattr(ball.support, "lower") and ball.norm == "l1":
+        _on_box(model, problem, ball, X, y, w, t, alpha, level)
+        return
     C, d, c = _faces(ball.support, X.shape[1])
-    free, kappa, p = _coefficients(problem, w), ball.label_cost, P_OF[DUAL[ball.norm]]
-    sign = problem.loss.targets == "sign"
+    free, p, sign = coefficients_of(problem, w), P_OF[DUAL[ball.norm]], problem.loss.targets == "sign"
     room = d - X @ C.T - (0.0 if sign else np.outer(y, c))
     for i in range(len(y)):
         own = [(term[0], term[1][i : i + 1]) if isinstance(term, tuple) else term[i : i + 1] for term in t]
-        for a, b in problem.loss.pieces or ():
-            for flip in (1.0, -1.0) if sign and math.isfinite(kappa) else (1.0,):
-                phi = model.variable(len(d))
-                model.nonneg([(phi, 1.0)])
-                credit = [(level, kappa)] if flip < 0 else []
-                model.nonneg([(alpha[i : i + 1], 1.0), *credit, *scaled(own, -flip * a), -b, (phi, -room[i : i + 1])])
-                slope = flip * a * (y[i] if sign else 1.0)
-                model.norm_at_most([(phi, C.T), (free, -slope)], [(level, 1.0)], p)
-                if not sign:
-                    for s in (1.0, -1.0) if math.isfinite(kappa) else ():
-                        model.nonneg([(level, kappa), (phi, -s * c[None]), -s * a])
+        for a, b, fee in _pieces(problem.loss, ball.label_cost):
+            phi = model.variable(len(d))
+            model.nonneg([(phi, 1.0)])
+            model.nonneg([(alpha[i : i + 1], 1.0), (level, fee), *scaled(own, -a), -b, (phi, -room[i : i + 1])])
+            model.norm_at_most([(phi, C.T), (free, -a * (y[i] if sign else 1.0))], [(level, 1.0)], p)
+            if not sign and math.isfinite(ball.label_cost):
+                for s in (1.0, -1.0):
+                    model.nonneg([(level, ball.label_cost), (phi, -s * c[None]), -s * a])
+
+
+def _pieces(loss: Loss, label_cost: float) -> list[tuple[float, float, float]]:
+    """(a, b, fee): the loss's pieces, and for margin losses those with the label flipped at ``fee``."""
+    stay = [(a, b, 0.0) for a, b in loss.pieces or ()]
+    flips = loss.targets == "sign" and math.isfinite(label_cost)
+    return stay + [(-a, b, label_cost) for a, b in loss.pieces or () if a and flips]
+
+
+def _on_box(
+    model: Model,
+    problem: Problem,
+    ball: WassersteinBall,
+    X: Array,
+    y: Array,
+    w: Index,
+    t: Rows,
+    alpha: Index,
+    level: Index,
+) -> None:
+    """The l1 norm on lower <= x <= upper: moving along g costs sum_j (|g_j| - lambda)_+ room_j, so per |slope| one pair
+
+    up >= |slope| w - lambda, down >= -|slope| w - lambda, both >= 0, serves every row.
+    """
+    n, free, sign = X.shape[1], coefficients_of(problem, w), problem.loss.targets == "sign"
+    box: Any = ball.support
+    lower, upper = (np.broadcast_to(np.asarray(edge, float), (n,)) for edge in (box.lower, box.upper))
+    pieces, pairs = _pieces(problem.loss, ball.label_cost), {}
+    for size in {abs(a) for a, _, _ in pieces if a}:
+        pairs[size] = model.variable(n), model.variable(n)
+        for part, direction in zip(pairs[size], (size, -size), strict=True):
+            model.nonneg([(part, 1.0)])
+            model.nonneg([(part, 1.0), (free, -direction), (level, 1.0)])
+        if not sign and math.isfinite(ball.label_cost):
+            model.nonneg([(level, ball.label_cost), -size])
+    for a, b, fee in pieces:
+        rows = [(alpha, 1.0), (level, fee), *scaled(t, -a), -b]
+        if a:
+            ahead = (np.sign(a) * (y if sign else np.ones(len(y))) > 0)[:, None]
+            above, below = upper - X, X - lower
+            rows += [
+                (pairs[abs(a)][0], -np.where(ahead, above, below)),
+                (pairs[abs(a)][1], -np.where(ahead, below, above)),
+            ]
+        model.nonneg(rows)

@@ -1,0 +1,221 @@
+"""AD-LPMM: Algorithm 1 of Bai, Wong, Qiao, Ho, *Distributionally robust federated learning*; equation numbers theirs.
+
+    minimise  qhat't - gamma + theta ||t||_{p*} + h(w)                                                         (5)
+    subject to  t = z + gamma e + eta,  eta >= 0       dual sigma
+                w = w_s                                dual psi_s
+                z_s = pi_s >= R_s(w_s)                 dual zeta_s           s = 1, ..., S
+
+pi_s = radius_s lambda_s + mean alpha_i is all that a client discloses beside its copy w_s of the model: the server
+keeps w, t, z, eta, gamma and every dual. Proximal terms make the steps of z and t, and of eta and gamma, closed; their
+constants are c' = c'' = 2 S c in the paper, but c' = 2 c and c'' = (S + 1) c suffice (the largest eigenvalues of the
+two blocks): ``steps="tight"``. At the end -sigma = zeta = q*, the adversary's client weights.
+
+Deviations: a convex regulariser h enters (6) as its prox; the paper has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quorate.algorithms.federated.epigraph_client import (
+    Begin,
+    Begun,
+    Copies,
+    Refine,
+    Refined,
+    begin,
+    check_settings,
+    checked_regulariser,
+    outcome,
+    refine,
+    relative,
+    residuals,
+    shared_model,
+    stacked,
+)
+from quorate.arrays import Array, Block, Streams
+from quorate.problem.problem import Problem
+from quorate.problem.shape import client_ball
+from quorate.rounds import Done, Round, record
+from quorate.solvers.projections import project_lp_unit_ball
+
+
+@record
+class LPMMState:
+    """The server's memory between rounds; names as in the paper."""
+
+    w: Array  # (D,)
+    t: Array  # (S,)
+    z: Array  # (S,)
+    eta: Array  # (S,)
+    gamma: float
+    copies: Array  # (S, D) w_s
+    pi: Array  # (S,)
+    sigma: Array  # (S,)
+    psi: Array  # (S, D)
+    zeta: Array  # (S,)
+    weights: Array  # (S,) zeta moved into Q
+    value: float  # phi_Q(pi) + h(w): the objective where every client judges its own copy
+    primal: float
+    dual: float
+    moved: float  # how far t and z moved in the last step, relative to sigma
+    fallbacks: int
+    rounds: int
+
+
+@dataclass(frozen=True)
+class ADLPMM:
+    """The paper's method: one projection per client and round.
+
+    Parameters
+    ----------
+    steps : "paper" (c' = c'' = 2 S c) or "tight" (c' = 2 c, c'' = (S + 1) c)
+    c : penalty of the augmented Lagrangian, default 1/S; right for losses, features and models of order one
+    sample : share of its rows that a client draws afresh for each step; None: all rows. With a sample the method comes
+        near a solution but does not converge (section 5 of the paper)
+    tol : stop when the relative primal and dual residuals are below
+    max_rounds : a cap; a run that meets it is never called optimal
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        for settings out of range and nonconvex regularisers
+    """
+
+    steps: str = "paper"
+    c: float | None = None
+    sample: float | None = None
+    tol: float = 1e-6
+    max_rounds: int = 2000
+    start: Array | None = None
+    problem: Problem | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps not in ("paper", "tight"):
+            raise ValueError(f"steps must be 'paper' or 'tight', got {self.steps!r}.")
+        check_settings(self.tol, self.max_rounds, self.sample, c=self.c)
+        if self.problem is not None:
+            checked_regulariser(self.problem, "ADLPMM")
+
+    # -- clients --------------------------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {Begin: self.take_part, Refine: self.refine}
+
+    def client_start(self, data: Block) -> None:
+        return None
+
+    def take_part(self, memory: Copies | None, ask: Begin, data: Block, rng: Streams) -> tuple[Copies, Begun]:
+        return begin(self._problem, ask, data)
+
+    def refine(self, memory: Copies, ask: Refine, data: Block, rng: Streams) -> tuple[Copies, Refined]:
+        return refine(self._problem, ask, data, rng, self.sample)
+
+    # -- server ---------------------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Begun: self.begin, Refined: self.improve}
+
+    def server_start(self, n_clients: int) -> tuple[LPMMState, Round]:
+        nobody, none = np.zeros(n_clients), np.zeros((n_clients, 0))
+        first = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        prior = client_ball(self._problem, n_clients)[0]
+        state = LPMMState(
+            first, nobody, nobody, nobody, 0.0, none, nobody, -prior, none, prior, prior, math.inf,
+            math.inf, math.inf, math.inf, 0, 0,
+        )  # fmt: skip
+        return state, Round(Begin(first))
+
+    def begin(self, state: LPMMState, ids: Sequence[int], up: Begun) -> tuple[LPMMState, Round]:
+        state = replace(state, w=up.w[0], t=up.pi, z=up.pi, copies=up.w, pi=up.pi, psi=np.zeros_like(up.w))
+        return self._primal(state)
+
+    def improve(self, state: LPMMState, ids: Sequence[int], up: Refined) -> tuple[LPMMState, Round | Done]:
+        state = self._dual(state, up)
+        stop = outcome(
+            "ADLPMM", state.rounds, state.primal, state.dual, self.tol, self.max_rounds, self.sample is not None
+        )
+        return (state, Done(stop)) if stop is not None else self._primal(state)
+
+    def _constants(self, n_clients: int) -> tuple[float, float, float]:
+        """(c, c', c'')."""
+        c = 1 / n_clients if self.c is None else self.c
+        return (c, 2 * n_clients * c, 2 * n_clients * c) if self.steps == "paper" else (c, 2 * c, (n_clients + 1) * c)
+
+    def _primal(self, state: LPMMState) -> tuple[LPMMState, Round]:
+        """The server's half of the primal update, and the clients' requests."""
+        S = len(state.pi)
+        c, c1, c2 = self._constants(S)
+        prior, radius, p = client_ball(self._problem, S)
+        theta = min(radius, 2.0)  # the whole simplex lies within 2 of any prior, in every norm
+        t, z, eta, gamma, sigma, psi, zeta = (
+            state.t, state.z, state.eta, state.gamma, state.sigma, state.psi, state.zeta,
+        )  # fmt: skip
+        w = shared_model(self._problem, (state.copies - psi / c).mean(0), 1 / (c * S))  # (6)
+        r = t - z - gamma - eta
+        new_z = (c * state.pi + c1 * z + zeta + sigma + c * r) / (c + c1)  # (7)
+        u = t - (prior + sigma + c * r) / c1
+        new_t = u - theta / c1 * project_lp_unit_ball(c1 * u / theta, p) if theta > 0 else u  # (8)
+        y = sigma / c + new_t - new_z - gamma - eta
+        new_eta = np.maximum(eta + c / c2 * y, 0.0)  # (9)
+        new_gamma = gamma + c / c2 * (1 / c + float(y.sum()))  # (10)
+        moved = c1 * relative(np.concatenate([new_t - t, new_z - z]), float(np.linalg.norm(sigma)))
+        state = replace(state, w=w, z=new_z, t=new_t, eta=new_eta, gamma=new_gamma, moved=moved)
+        return state, Round(Refine(w + psi / c, new_z - zeta / c, 1.0))
+
+    def _dual(self, state: LPMMState, up: Refined) -> LPMMState:
+        """The dual update with the clients' new points, and the residuals of the round."""
+        c, _, _ = self._constants(len(up.pi))
+        short = state.t - state.z - state.gamma - state.eta
+        sigma = state.sigma + c * short
+        psi = state.psi + c * (state.w - up.w)
+        zeta = state.zeta + c * (up.pi - state.z)
+        value = self._problem.over_clients.value(up.pi) + self._problem.penalty(state.w)
+        model, height = residuals(
+            state.w, up.w, state.copies, psi, value, c, up.pi - state.z, up.pi, c * (up.pi - state.pi), zeta
+        )
+        spread = float(np.linalg.norm(state.z))
+        return replace(
+            state,
+            copies=up.w,
+            pi=up.pi,
+            sigma=sigma,
+            psi=psi,
+            zeta=zeta,
+            weights=self._problem.over_clients.project(zeta),
+            value=value,
+            primal=max(model[0], height[0], relative(short, spread, float(np.linalg.norm(state.t)))),
+            dual=max(model[1], height[1], state.moved),
+            fallbacks=state.fallbacks + int(up.fallbacks.sum()),
+            rounds=state.rounds + 1,
+        )
+
+    def report(self, state: LPMMState) -> dict:
+        """``objective`` is phi_Q(pi) + h(w): every client judges its own copy until they agree."""
+        return {
+            "objective": state.value,
+            "primal": state.primal,
+            "dual": state.dual,
+            "worst_client": int(np.argmax(state.pi)),
+            "worst_risk": float(state.pi.max()),
+            "fallbacks": state.fallbacks,
+        }
+
+    def answer(self, state: LPMMState) -> tuple[Array, None]:
+        """The model; its bound is not proved here."""
+        return state.w, None
+
+    def copies(self, memories: Sequence[Copies | None]) -> Array | None:
+        """The clients' copies of the model, (S, D)."""
+        return stacked(memories)
+
+    @property
+    def _problem(self) -> Problem:
+        return checked_regulariser(self.problem, "ADLPMM")

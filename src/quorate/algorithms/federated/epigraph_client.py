@@ -1,0 +1,268 @@
+"""The client operator of the ADMMs: the projection onto the epigraph of the client's worst-case risk.
+
+    C_s(point, height) = argmin { ||v - point||^2 + ratio (pi - height)^2 : pi >= R_s(v) }
+
+(Bai, Wong, Qiao, Ho, *Distributionally robust federated learning*, Algorithm 1, with ratio = 1). The client answers
+with (w_s, pi_s), D + 1 numbers: never its price lambda_s or its rows' losses alpha_i. A point inside comes back as it
+is; on R^n the structured interior point of ``solvers/epigraph.py`` is used; on supports, and where that one stops short
+of its tolerance, the conic program of the whole client. The latter are counted as fallbacks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from quorate.algorithms.pooled.central_conic import client_rows, coefficients_of, size_variable
+from quorate.arrays import DUAL, Array, Block, Streams, norm_slope
+from quorate.problem.problem import Problem
+from quorate.problem.shape import regulariser_parts
+from quorate.problem.wasserstein import WassersteinBall
+from quorate.rounds import Each, Outcome, Stop, Sum, record
+from quorate.solvers.conic import Model
+from quorate.solvers.epigraph import Branch, Curve, Epigraph, line, project
+
+
+@record
+class Begin:
+    """Ask every client for its risk at a first model (zeros where ``w`` is empty)."""
+
+    w: Array
+
+
+@record
+class Begun:
+    """The first model and the client's risk R_s there."""
+
+    w: Each  # (n, D)
+    pi: Each  # (n,)
+
+
+@record
+class Refine:
+    """Ask every client for the projection of its own (point, height)."""
+
+    point: Each  # (N, D)
+    height: Each  # (N,)
+    ratio: float
+
+
+@record
+class Refined:
+    """A client's point of its epigraph: pi_s >= R_s(w_s)."""
+
+    w: Each  # (n, D)
+    pi: Each  # (n,)
+    fallbacks: Sum  # (n,) conic programs solved instead of the structured solver
+
+
+@record
+class Copies:
+    """A client's memory: its last copy of the model, for the certificate's consensus."""
+
+    w: Array  # (n, D)
+
+
+def begin(problem: Problem, ask: Begin, data: Block) -> tuple[Copies, Begun]:
+    """(w, R_s(w)) at the first model."""
+    D = problem.predictor.dimension(data.n_features)
+    w = np.tile(ask.w if len(ask.w) else np.zeros(D), (len(data.index), 1))
+    return Copies(w), Begun(w, problem.client_risks(w, data))
+
+
+def refine(problem: Problem, ask: Refine, data: Block, rng: Streams, sample: float | None) -> tuple[Copies, Refined]:
+    """The projections of the block's clients, each on a fresh share ``sample`` of its rows unless None."""
+    w, pi, fallbacks = np.array(ask.point, float), np.array(ask.height, float), np.zeros(len(ask.height))
+    for i in range(len(w)):
+        own = own_rows(data, i, None if sample is None else (rng(i), sample))
+        w[i], pi[i], fallbacks[i] = _project(problem, own, ask.point[i], float(ask.height[i]), ask.ratio)
+    return Copies(w), Refined(w, pi, fallbacks)
+
+
+def own_rows(data: Block, i: int, draw: tuple[np.random.Generator, float] | None = None) -> Block:
+    """Client i of a block alone, without padding and rows of no weight; ``draw``: only a random share of its rows."""
+    kept = np.flatnonzero(data.share[i])
+    if draw is not None:
+        rng, share = draw
+        kept = np.sort(rng.choice(kept, max(1, math.ceil(share * len(kept))), replace=False))
+    rows = slice(0, len(kept)) if kept[-1] == len(kept) - 1 else kept  # a slice copies nothing
+    X = data.X[i : i + 1, rows] if isinstance(data.X, np.ndarray) else data.X[kept].toarray()[None]
+    weight = data.share[i : i + 1, rows]
+    return Block(X, data.y[i : i + 1, rows], weight / weight.sum(), data.index[i : i + 1], data.names[i : i + 1])
+
+
+def _project(problem: Problem, own: Block, point: Array, height: float, ratio: float) -> tuple[Array, float, int]:
+    radius = float(problem.radii(own)[0])
+    value, slope, level = (part[0] for part in risk_slopes(problem, point, own))
+    if not (np.isfinite(point).all() and math.isfinite(value) and math.isfinite(height)):
+        raise ValueError(
+            f"client {own.names[0]}: the model or its risk is not finite; rescale the features or lower c."
+        )
+    if value <= height:
+        return point, height, 0
+    if value - height <= 1e-13 * max(1.0, abs(value)):  # the cut's own projection is exact to rounding
+        nu = (value - height) / (float(slope @ slope) + 1 / ratio)
+        return point - nu * slope, max(height + nu / ratio, value - nu * float(slope @ slope)), 0
+    if getattr(problem.over_samples, "support", None) is None:
+        epigraph = _epigraph(problem, own, radius)
+        found = project(epigraph, point, height, ratio, float(value), slope, float(level))
+        if found.solved:
+            return found.v, found.pi, 0
+    return *_conic(problem, own, point, height, ratio, radius), 1
+
+
+def risk_slopes(problem: Problem, w: Array, data: Block) -> tuple[Array, Array, Array]:
+    """R_s(w) (n,), a subgradient (n, D) and the price (n,) of every client of the block, at w (D,) or (n, D).
+
+    The cut's slope at a fixed price, and what is left of the radius times the slope of the price's floor Lip ||w||_*.
+    """
+    cut, radius, ball = problem.cut(w, data), problem.radii(data), problem.over_samples
+    slope = cut.slope
+    if isinstance(ball, WassersteinBall) and ball.support is None:
+        coefficients = np.asarray(problem.predictor.split(w)[0])
+        floor = problem.loss.lipschitz * ball.dual_norm(coefficients)
+        left = np.where(cut.level <= floor * (1 + 1e-12), np.maximum(radius + cut.slope_level, 0.0), 0.0)
+        slope = slope.copy()
+        along = norm_slope(np.atleast_2d(coefficients), DUAL[ball.norm])
+        slope[:, : data.n_features] += problem.loss.lipschitz * left[:, None] * along
+    return radius * cut.level + cut.base, slope, cut.level
+
+
+def _epigraph(problem: Problem, own: Block, radius: float) -> Epigraph:
+    loss, ball = problem.loss, problem.over_samples
+    sign = loss.targets == "sign"
+    kappa = ball.label_cost if isinstance(ball, WassersteinBall) else math.inf
+    flips = sign and radius > 0 and math.isfinite(kappa)
+    if loss.pieces is None:
+        branches = [Branch(_curve(problem, 1.0 if sign else 0.0))]
+        branches += [Branch(_curve(problem, -1.0), -kappa)] if flips else []
+    else:
+        branches = [Branch(line(a, b)) for a, b in loss.pieces]
+        branches += [Branch(line(-a, b), -kappa) for a, b in loss.pieces if a and flips]
+    return Epigraph(
+        np.asarray(own.X[0]),
+        own.y[0] if sign else None,
+        None if sign else own.y[0],
+        own.share[0],
+        branches,
+        radius,
+        loss.lipschitz,
+        DUAL[ball.norm] if isinstance(ball, WassersteinBall) else "l2",
+        0.0 if sign or radius == 0 else loss.lipschitz / kappa,
+        problem.predictor.intercept,
+    )
+
+
+def _curve(problem: Problem, label: float) -> Curve:
+    """The loss as a function of the margin (label 1, flipped -1) or of the residual (label 0)."""
+    loss = problem.loss
+
+    def curve(t: Array) -> tuple[Array, Array, Array]:
+        y = np.full_like(t, label)
+        return loss.value(t, y), loss.slope(t, y), loss.curvature(t, y)
+
+    return curve
+
+
+def _conic(
+    problem: Problem, own: Block, point: Array, height: float, ratio: float, radius: float
+) -> tuple[Array, float]:
+    """The projection as a conic program, in (v - point) and (pi - height)."""
+    model = Model()
+    v, pi = model.variable(len(point)), model.variable()
+    model.quadratic(v, 1.0)
+    model.linear(v, -point)
+    model.quadratic(pi, ratio)
+    model.linear(pi, -ratio * height)
+    size = size_variable(model, problem, coefficients_of(problem, v)) if radius > 0 else None
+    client_rows(model, problem, own, v, pi, size)
+    solution = model.solve(1e-10).checked(f"client {own.names[0]}: projection onto its epigraph")
+    w = solution.x[v]
+    return w, max(float(problem.client_risks(w, own)[0]), height)
+
+
+# -- what the servers of both ADMMs share ----------------------------------------------------------------------------
+
+
+def checked_regulariser(problem: Problem | None, name: str) -> Problem:
+    """The problem, or an error when there is none, or none that these methods solve."""
+    if problem is None:
+        raise ValueError(f"{name} has no problem yet: run it through quorate.solve(problem, federation, ...).")
+    regulariser_parts(problem)  # refuses nonconvex ones
+    return problem
+
+
+def shared_model(problem: Problem, w: Array, step: float) -> Array:
+    """prox of step h at w; an intercept is free."""
+    coefficients = problem.predictor.split(w)[0]
+    return np.concatenate([problem.regulariser.prox(coefficients, step), w[len(coefficients) :]])
+
+
+def relative(residual: Array, *scales: float) -> float:
+    """||residual|| by the largest scale."""
+    size = float(np.linalg.norm(residual))
+    return size / max(*scales, 1e-300) if size > 0 else 0.0
+
+
+def residuals(
+    w: Array,
+    copies: Array,
+    old: Array,
+    psi: Array,
+    value: float,
+    c: float,
+    gap: Array,
+    pi: Array,
+    change: Array,
+    zeta: Array,
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Relative (primal, dual) residuals of w = w_s, and of z = pi: ``gap`` = pi - z, ``change`` of pi in units of zeta.
+
+    Near w = 0 the model has no size of its own: there value / ||psi|| is one (and value / ||w_s|| for psi).
+    """
+    pull, size = float(np.linalg.norm(psi)), float(np.linalg.norm(copies))
+    wide = max(size, math.sqrt(len(copies)) * float(np.linalg.norm(w)))
+    model = (
+        relative(w - copies, wide, abs(value) / pull if pull else 0.0),
+        relative(c * (copies - old), pull, abs(value) / size if size else 0.0),
+    )
+    height = (
+        relative(gap, float(np.linalg.norm(pi)), float(np.linalg.norm(pi - gap))),
+        relative(change, float(np.linalg.norm(zeta))),
+    )
+    return model, height
+
+
+def stacked(memories: Sequence[Copies | None]) -> Array | None:
+    """The clients' copies of the model, (S, D); None before all have one."""
+    if any(memory is None for memory in memories):
+        return None
+    return np.concatenate([memory.w for memory in memories if memory is not None])
+
+
+def outcome(name: str, rounds: int, primal: float, dual: float, tol: float, cap: int, sampled: bool) -> Outcome | None:
+    """Stop by relative primal and dual residuals, or at the cap, saying which and what to do."""
+    text = f"relative residuals: primal {primal:.1e}, dual {dual:.1e}, tol {tol:g}"
+    if max(primal, dual) <= tol:
+        return Outcome(Stop.OPTIMAL, f"consensus and stationarity after {rounds} rounds ({text}).")
+    if rounds < cap:
+        return None
+    advice = (
+        "steps on sampled rows only come near a solution: use sample=None to converge."
+        if sampled
+        else "raise max_rounds or tol, or use Bundle(), which needs far fewer rounds."
+    )
+    return Outcome(Stop.MAX_ROUNDS, f"{name} stopped at max_rounds = {cap}; {text}: {advice}")
+
+
+def check_settings(tol: float, max_rounds: int, sample: float | None, **penalties: float | None) -> None:
+    """Errors that say what a setting must be."""
+    for name, value in penalties.items():
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{name} must be a positive number, got {value}. Leave it out for the default.")
+    if not tol >= 0 or max_rounds < 1:
+        raise ValueError(f"tol must be >= 0 and max_rounds >= 1, got {tol} and {max_rounds}.")
+    if sample is not None and not 0 < sample <= 1:
+        raise ValueError(f"sample must be a share of the rows in (0, 1], got {sample}. For all rows use None.")
