@@ -148,7 +148,7 @@ def test_the_box_cut_holds_for_every_model_and_price(case, seed, rows, shape, sc
     floor = 0.0 if loss.targets == "sign" else loss.lipschitz / ball.label_cost
     assert (cut.slope_level >= -radii * (1 + 1e-12)).all()
     assert (cut.level >= floor).all()
-    for size in (1e-3, 1.0, 30.0):
+    for size in (1e-7, 1e-3, 1.0, 30.0):
         v = w + size * rng.normal(size=4) * stretch
         at, _ = box.planner(v, block, loss, LINEAR, ball)
         for level in (np.full(2, floor), floor + size * rng.random(2) / scale, np.maximum(floor, cut.level)):
@@ -156,6 +156,33 @@ def test_the_box_cut_holds_for_every_model_and_price(case, seed, rows, shape, sc
             below = cut.base + cut.slope @ (v - w) + cut.slope_level * (level - cut.level)
             room = 1e-12 * (1 + np.abs(above) + np.abs(below) + np.abs(cut.slope) @ np.abs(v - w))
             assert (below <= above + room).all()
+
+
+@settings(deadline=None, derandomize=True, max_examples=500)
+@given(
+    case=st.sampled_from(ALL),
+    seed=st.integers(0, 10**6),
+    d=st.integers(1, 6),
+    radius=st.sampled_from([0.02, 0.1, 0.5, 2.0]),
+    digits=st.sampled_from([0, 1, 16]),
+)
+def test_the_moves_are_those_that_the_value_counts(case, seed, d, radius, digits):
+    loss, norm, label_cost = case
+    _, block, w = instance(loss, seed=seed, rows=8, d=d)
+    block, w = replace(block, X=np.round(block.X, digits)), np.round(w, digits)  # ties: where several moves are best
+    box, ball = BoxSupport(-1, 1), WassersteinBall(radius, label_cost, norm)
+    args = w, block, loss, LINEAR, ball
+    low, high, _ = box.plans(*args, np.array([radius, radius / 2]))
+    for plan in (low, high):
+        delta = box.moves(np.repeat(w[None, :d], 2, 0), plan, block, norm)
+        moved, y = block.X + delta, np.where(plan.flip, -block.y, block.y)
+        spent = np.linalg.norm(delta, {"l1": 1, "l2": 2, "linf": np.inf}[norm], axis=2)
+        np.testing.assert_allclose(spent, plan.spent, atol=1e-13)
+        fee = np.where(plan.flip, label_cost if math.isfinite(label_cost) else 0.0, 0.0)
+        won = loss.value(LINEAR.forward(w, replace(block, X=moved)), y) - plan.price[:, None] * (spent + fee)
+        np.testing.assert_allclose(block.mean(won), plan.value, rtol=1e-12, atol=1e-13)
+        slope = np.einsum("nr,nrj->nj", block.share * plan.pull, moved)
+        np.testing.assert_allclose(box._slope(w, plan, block, LINEAR, ball)[:, :d], slope, atol=1e-13)
 
 
 @pytest.mark.parametrize("loss", PIECEWISE, ids=name)

@@ -201,15 +201,17 @@ class BoxSupport:
     ) -> tuple[Callable[[Array], Plan], list[Piece]]:
         """``price (n,) -> Plan``, f(w, price) and the moves that attain it, and the pieces it chooses from."""
         pieces = linear_pieces(predictor.forward(w, block), block, loss, ball.label_cost)
-        reach = self._reach(self._coefficients(w, block, predictor), block, ball.norm)
+        coefficients = self._coefficients(w, block, predictor)
         wanted: dict[float, Any] = {}
         for p in pieces:
             if p.scale:
                 sides = np.array([p.pull < 0, p.pull > 0]) & (block.share > 0)
                 wanted[p.scale] = wanted.get(p.scale, False) | sides
 
+        reach = {s: self._reach(coefficients, block, ball.norm, sides) for s, sides in wanted.items()}
+
         def at(price: Array) -> Plan:
-            return _plan(price, pieces, {s: reach(price / s, sides) for s, sides in wanted.items()}, block)
+            return _plan(price, pieces, {s: best(price / s) for s, best in reach.items()}, block)
 
         return at, pieces
 
@@ -217,15 +219,30 @@ class BoxSupport:
         coefficients = predictor.split(w)[0]
         return np.ascontiguousarray(np.broadcast_to(coefficients, (len(block.index), block.n_features)))
 
-    def _reach(self, coefficients: Array, block: Block, kind: str) -> Callable[[Array, Array], tuple[Array, Array]]:
-        """(price, wanted) -> values and lengths of the best moves along -w [0] and w [1], (2, n, m) each."""
+    def _reach(
+        self, coefficients: Array, block: Block, kind: str, wanted: Mask
+    ) -> Callable[[Array], tuple[Array, Array]]:
+        """Price -> values and lengths of the best moves along -w [0] and w [1], (2, n, m) each, where wanted."""
         lower, upper = self.bounds(block.n_features)
         if kind == "l1":
-            return lambda price, wanted: _reach_l1(coefficients, price, block, lower, upper)
+            return lambda price: _reach_l1(coefficients, price, block, lower, upper)
         from quorate.solvers import box_kernels
 
         X, code = _rows(block), box_kernels.KINDS[kind]
-        return lambda price, wanted: box_kernels.reach(code, X, coefficients, lower, upper, price, wanted)
+        known: list[tuple[Array, Array]] = []  # lengths at other prices: they fall as the price rises
+
+        def reach(price: Array) -> tuple[Array, Array]:
+            inner, outer = np.zeros(wanted.shape), np.full(wanted.shape, np.inf)
+            for other, length in known:
+                above = (other >= price)[None, :, None]
+                inner = np.where(above, np.maximum(inner, length), inner)
+                outer = np.where(above, outer, np.minimum(outer, length))
+            best = box_kernels.reach(code, X, coefficients, lower, upper, price, wanted, inner, outer)
+            if kind == "linf":
+                known.append((price, best[1]))
+            return best
+
+        return reach
 
     def moves(self, coefficients: Array, plan: Plan, block: Block, kind: str) -> Array:
         """The plan's displacements, (n, m, d)."""
@@ -238,7 +255,9 @@ class BoxSupport:
             return np.where(np.abs(ahead) > _per_pull(plan)[..., None], far, 0.0)
         from quorate.solvers import box_kernels
 
-        return box_kernels.moves(box_kernels.KINDS[kind], X, coefficients, lower, upper, _per_pull(plan), side)
+        return box_kernels.moves(
+            box_kernels.KINDS[kind], X, coefficients, lower, upper, _per_pull(plan), side, plan.spent
+        )
 
     def _slope(self, w: Array, plan: Plan, block: Block, predictor: Linear, ball: WassersteinBall) -> Array:
         """Mean of pull * (x + delta), with the intercept's part last."""
@@ -256,7 +275,9 @@ class BoxSupport:
 
             side = np.sign(plan.pull) * (plan.spent > 0)
             code = box_kernels.KINDS[kind]
-            return box_kernels.push(code, _rows(block), coefficients, lower, upper, _per_pull(plan), side, mass)
+            return box_kernels.push(
+                code, _rows(block), coefficients, lower, upper, _per_pull(plan), side, plan.spent, mass
+            )
         total = np.zeros_like(coefficients)
         for scale in np.unique(plan.scale[plan.scale > 0]):
             for sign in (-1.0, 1.0):

@@ -56,18 +56,22 @@ def _stretch(x, g, lower, upper, level):
 
 
 @njit(cache=True)
-def _threshold(x, g, lower, upper, level, rooms, pulls):
-    """T: the smallest t >= 0 with sum of |g_j| over room_j > t at most level; ``rooms``, ``pulls`` are scratch."""
-    count, total = 0, 0.0
+def _threshold(x, g, lower, upper, level, rooms, pulls, inner, outer):
+    """T: the smallest t >= 0 with sum of |g_j| over room_j > t at most level; known to lie in [inner, outer]."""
+    count, total, beyond, pivot = 0, 0.0, 0.0, 0.0
     for j in range(len(x)):
         room = _room(x, g, lower, upper, j)
-        if g[j] != 0.0 and room > 0.0:
+        if room > outer:
+            beyond += abs(g[j])
+        elif room > inner:
             rooms[count], pulls[count] = room, abs(g[j])
             total += abs(g[j])
             count += 1
-    if total <= level:
-        return 0.0
-    start, stop, beyond, pivot = 0, count, 0.0, 0.0
+    if beyond + total <= level:
+        return inner
+    if beyond > level:
+        return outer
+    start, stop = 0, count
     while stop > start:
         a, b, c = rooms[start], rooms[(start + stop) // 2], rooms[stop - 1]
         pivot = max(min(a, b), min(max(a, b), c))
@@ -98,10 +102,16 @@ def _threshold(x, g, lower, upper, level, rooms, pulls):
 
 
 @njit(cache=True)
-def _extent(kind, x, g, lower, upper, level, rooms, pulls):
+def _extent(kind, x, g, lower, upper, level, rooms, pulls, inner, outer):
     if kind == L2:
         return _stretch(x, g, lower, upper, level)
-    return _threshold(x, g, lower, upper, level, rooms, pulls)
+    return _threshold(x, g, lower, upper, level, rooms, pulls, inner, outer)
+
+
+@njit(cache=True)
+def _extent_of(kind, x, g, lower, upper, level, length):
+    """The extent of the move of this length."""
+    return _stretch(x, g, lower, upper, level) if kind == L2 else length
 
 
 @njit(cache=True)
@@ -113,10 +123,11 @@ def _step(kind, extent, x, g, lower, upper, j):
 
 
 @njit(cache=True)
-def reach(kind, X, w, lower, upper, level, wanted):
+def reach(kind, X, w, lower, upper, level, wanted, inner, outer):
     """Values and lengths of the best moves, (2, n, m) each: along -w in [0], along w in [1]; 0 where not wanted.
 
-    ``X`` (n, m, d), ``w`` (n, d), ``level`` (n,), ``wanted`` (2, n, m) bool.
+    ``X`` (n, m, d), ``w`` (n, d), ``level`` (n,), ``wanted`` (2, n, m) bool; for linf the length is known to lie in
+    [inner, outer], (2, n, m): it falls with the level, so those of other levels bound it.
     """
     n, m, d = X.shape
     gain, length = np.zeros((2, n, m)), np.zeros((2, n, m))
@@ -128,7 +139,7 @@ def reach(kind, X, w, lower, upper, level, wanted):
                 if not wanted[side, i, r]:
                     continue
                 x = X[i, r]
-                extent = _extent(kind, x, g, lower, upper, level[i], rooms, pulls)
+                extent = _extent(kind, x, g, lower, upper, level[i], rooms, pulls, inner[side, i, r], outer[side, i, r])
                 if extent == 0.0:
                     continue
                 won, square, longest = 0.0, 0.0, 0.0
@@ -144,32 +155,34 @@ def reach(kind, X, w, lower, upper, level, wanted):
 
 
 @njit(cache=True)
-def moves(kind, X, w, lower, upper, level, side):
-    """The best moves themselves, (n, m, d): along w where ``side`` (n, m) is 1, along -w where -1; level is (n, m)."""
+def moves(kind, X, w, lower, upper, level, side, length):
+    """The moves of these lengths (n, m) that ``reach`` found, (n, m, d); level is (n, m).
+
+    They go along w where ``side`` (n, m) is 1, along -w where -1. At a tie several lengths are best, so that the one
+    that was counted must be taken, not found again.
+    """
     n, m, d = X.shape
     delta = np.zeros((n, m, d))
-    rooms, pulls = np.empty(d), np.empty(d)
     for i in range(n):
         for r in range(m):
             if side[i, r] != 0:
                 g = side[i, r] * w[i]
-                extent = _extent(kind, X[i, r], g, lower, upper, level[i, r], rooms, pulls)
+                extent = _extent_of(kind, X[i, r], g, lower, upper, level[i, r], length[i, r])
                 for j in range(d):
                     delta[i, r, j] = math.copysign(_step(kind, extent, X[i, r], g, lower, upper, j), g[j])
     return delta
 
 
 @njit(cache=True)
-def push(kind, X, w, lower, upper, level, side, mass):
+def push(kind, X, w, lower, upper, level, side, length, mass):
     """The sum over rows of ``mass`` (n, m) times the moves, (n, d), without storing them."""
     n, m, d = X.shape
     total = np.zeros((n, d))
-    rooms, pulls = np.empty(d), np.empty(d)
     for i in range(n):
         for r in range(m):
             if side[i, r] != 0 and mass[i, r] != 0:
                 g = side[i, r] * w[i]
-                extent = _extent(kind, X[i, r], g, lower, upper, level[i, r], rooms, pulls)
+                extent = _extent_of(kind, X[i, r], g, lower, upper, level[i, r], length[i, r])
                 for j in range(d):
                     total[i, j] += mass[i, r] * math.copysign(_step(kind, extent, X[i, r], g, lower, upper, j), g[j])
     return total
