@@ -60,7 +60,7 @@ def support_of(name: str, n_features: int):
 
 
 def cases() -> Iterator[Case]:
-    """90 problems: loss x norm x support x (on R^n) two label costs, p in 1, 2, inf, 1.7, with and without intercept."""
+    """90 problems: loss x norm x support x (on R^n) two label costs; p, intercept and regulariser alternate."""
     exponents = itertools.cycle([1.0, 2.0, math.inf, 1.7])
     count = 0
     for loss, norm, support in itertools.product(LOSSES, ("l1", "l2", "linf"), ("R^n", *BOXES, "polytope")):

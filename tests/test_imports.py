@@ -14,15 +14,15 @@ import quorate
 SOURCE = Path(quorate.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 FORBIDDEN = {  # part -> parts it must not import (types under TYPE_CHECKING included, data types excepted)
-    "arrays": {"rounds", "codec", "problem", "solvers", "algorithms", "certificates", "engines", "data", "solve"},
-    "rounds": {"problem", "solvers", "algorithms", "certificates", "engines", "data", "solve"},
-    "solvers": {"problem", "algorithms", "certificates", "engines", "data", "solve", "rounds"},
-    "problem": {"algorithms", "certificates", "engines", "solve", "estimators", "report", "cli"},
-    "algorithms": {"engines", "solve", "estimators", "report", "cli", "certificates"},
-    "certificates": {"algorithms", "solve", "estimators", "report", "cli"},
-    "engines": {"problem", "algorithms", "certificates", "solve", "estimators", "report", "cli", "solvers"},
-    "data": {"rounds", "problem", "solvers", "algorithms", "certificates", "engines", "solve", "estimators", "cli"},
-    "solve": {"estimators", "report", "cli", "config"},
+    "arrays": {"rounds", "codec", "problem", "solvers", "algorithms", "certificates", "engines", "data", "solution"},
+    "rounds": {"problem", "solvers", "algorithms", "certificates", "engines", "data", "solution"},
+    "solvers": {"problem", "algorithms", "certificates", "engines", "data", "solution", "rounds"},
+    "problem": {"algorithms", "certificates", "engines", "solution", "estimators", "report", "cli"},
+    "algorithms": {"engines", "solution", "estimators", "report", "cli", "certificates"},
+    "certificates": {"algorithms", "solution", "estimators", "report", "cli"},
+    "engines": {"problem", "algorithms", "certificates", "solution", "estimators", "report", "cli", "solvers"},
+    "data": {"rounds", "problem", "solvers", "algorithms", "certificates", "engines", "solution", "estimators", "cli"},
+    "solution": {"estimators", "report", "cli", "config"},
     "estimators": {"report", "cli", "config"},
     "report": {"cli"},
 }
@@ -69,6 +69,6 @@ def test_every_public_name_exists():
 
 
 def test_import_is_lazy():
-    code = "import sys, quorate, quorate.cli; print([m for m in %r if m in sys.modules])" % (LAZY,)
+    code = f"import sys, quorate, quorate.cli; print([m for m in {LAZY!r} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

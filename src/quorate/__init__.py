@@ -21,7 +21,8 @@ _HOME = {
     "quorate.data.federation": ("Federation",),
     "quorate.problem.problem": ("Problem",),
     "quorate.problem.losses": (
-        "Hinge", "SmoothHinge", "Logistic", "Exponential", "Squared", "Absolute", "Huber", "EpsilonInsensitive", "Quantile",
+        "Hinge", "SmoothHinge", "Logistic", "Exponential", "Squared", "Absolute", "Huber",
+        "EpsilonInsensitive", "Quantile",
     ),
     "quorate.problem.predictors": ("Linear",),
     "quorate.problem.wasserstein": ("WassersteinBall",),
@@ -40,9 +41,9 @@ _HOME = {
     "quorate.certificates.duality": ("Certificate", "certify"),
     "quorate.problem.bounds": ("Duals",),
     "quorate.rounds": ("Outcome", "Stop"),
-    "quorate.solve": ("Solution", "solve"),
+    "quorate.solution": ("Solution", "solve"),
     "quorate.estimators.robust": ("RobustClassifier", "RobustRegressor"),
-    "quorate.model_selection": ("worst_client_accuracy", "worst_client_loss"),
+    "quorate.estimators.scorers": ("worst_client_accuracy", "worst_client_loss"),
 }  # fmt: skip
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
@@ -67,5 +68,5 @@ if TYPE_CHECKING:
     from quorate.data.federation import Federation as Federation
     from quorate.engines.inprocess import InProcess as InProcess
     from quorate.problem.problem import Problem as Problem
-    from quorate.solve import Solution as Solution
-    from quorate.solve import solve as solve
+    from quorate.solution import Solution as Solution
+    from quorate.solution import solve as solve

@@ -76,7 +76,8 @@ class Block:
     @property
     def n_features(self) -> int:
         """d."""
-        return int(self.X.shape[-1])
+        shape: Any = self.X.shape
+        return int(shape[-1])
 
     def forward(self, w: Array) -> Array:
         """``X w`` as (n, m); w is (d,), shared by the block, or (n, d), one per client."""

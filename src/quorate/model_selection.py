@@ -172,7 +172,7 @@ def radius_path(
         worst_mae; w, the model. Choose a row by a held-out column, then solve over all rows. The held-out figures of
         the row chosen are optimistic: they were looked at.
     """
-    from quorate.solve import solve
+    from quorate.solution import solve
 
     ball, clients = problem.over_samples, problem.over_clients
     if not isinstance(ball, WassersteinBall):

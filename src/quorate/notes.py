@@ -49,9 +49,13 @@ def _label_share(problem: Problem, w: Array, certificate: Certificate, radius: A
     return np.where(idle, math.nan, np.clip(share, 0.0, 1.0))
 
 
-def notes(problem: Problem, fed: Federation, w: Array, certificate: Certificate) -> tuple[str, ...]:
-    """Warnings: the trivial region, inactive feature robustness, one-class clients, no bound."""
+def notes(problem: Problem, given: Federation, fed: Federation, w: Array, certificate: Certificate) -> tuple[str, ...]:
+    """Warnings: the trivial region, inactive feature robustness, one-class clients, clipped rows, no bound.
+
+    ``given`` is the user's federation, ``fed`` what ``problem.at`` made of it.
+    """
     found = [*_one_class(problem, fed), *_trivial(problem, fed), *_inactive(problem, fed, w, certificate)]
+    found += _clipped(given, fed)
     if certificate.bound is None:
         found.append(
             "No lower bound is stated: nothing bounds where an optimal model lies. "
@@ -64,7 +68,24 @@ def _one_class(problem: Problem, fed: Federation) -> list[str]:
     if problem.loss.targets != "sign":
         return []
     single = [name for i, name in enumerate(fed.clients) if np.ptp(fed.rows(i)[1]) == 0]
-    return [f"Client{'s' * (len(single) > 1)} {_some(single)}: all rows have one label; its loss rewards only that class."] * bool(single)
+    return [
+        f"Client{'s' * (len(single) > 1)} {_some(single)}: all rows have one label; its loss rewards only that class."
+    ] * bool(single)
+
+
+def _clipped(given: Federation, fed: Federation) -> list[str]:
+    """Rows that clip=True moved onto the support; the result holds for the moved rows."""
+    moved = {}
+    for i, name in enumerate(fed.clients):
+        before, after = given.rows(i)[0], fed.rows(i)[0]
+        if after is not before:
+            apart = np.asarray(abs(after - before).max(1)).ravel() > 1e-8 * (1 + np.asarray(abs(after).max(1)).ravel())
+            moved[name] = int(apart.sum())
+    moved = {name: count for name, count in moved.items() if count}
+    text = ", ".join(f"{name}: {count}" for name, count in list(moved.items())[:5])
+    return [f"Rows outside the support were clipped to it ({text}); the result is about the clipped rows."] * bool(
+        moved
+    )
 
 
 def _trivial(problem: Problem, fed: Federation) -> list[str]:
@@ -75,8 +96,8 @@ def _trivial(problem: Problem, fed: Federation) -> list[str]:
     radius = np.asarray(ball.radius)
     if (radius >= ball.label_cost / 2).all():
         return [
-            f"Trivial region: every radius is at least label_cost / 2 = {ball.label_cost / 2:g}, so the adversary can make "
-            "labels useless and w = 0 is optimal. Lower radius or raise label_cost."
+            f"Trivial region: every radius is at least label_cost / 2 = {ball.label_cost / 2:g}, so the adversary can "
+            "make labels useless and w = 0 is optimal. Lower radius or raise label_cost."
         ]
     many = [name for name, r in zip(fed.clients, radius, strict=True) if r >= ball.label_cost / 2]
     if not many:
@@ -95,7 +116,11 @@ def _inactive(problem: Problem, fed: Federation, w: Array, certificate: Certific
     quiet = [name for name, idle in zip(fed.clients, priced, strict=True) if idle]
     if not quiet:
         return []
-    what = "moves targets only, and adds the same constant for every model" if problem.loss.targets == "real" else "only flips labels"
+    what = (
+        "moves targets only, and adds the same constant for every model"
+        if problem.loss.targets == "real"
+        else "only flips labels"
+    )
     return [
         f"Feature robustness is inactive for {_some(quiet)}: the adversary {what}. "
         "Raise label_cost to make it move features."

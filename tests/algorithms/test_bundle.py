@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from problems import CASES, Case, federation
 
 import quorate as qr
-from problems import CASES, Case, federation
 
 # Clarabel's own tolerance for the reference (1e-9) is two orders below the 1e-6 that is asked of the bundle.
 NEAR = 1e-6
@@ -37,7 +37,9 @@ def test_equals_the_central_optimum(case: Case):
         assert solution.certificate.bound is None or solution.certificate.bound <= central.value * (1 + 1e-8)
 
 
-@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Huber(0.5), qr.Logistic(), qr.Quantile(0.3)], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    "loss", [qr.Hinge(), qr.Huber(0.5), qr.Logistic(), qr.Quantile(0.3)], ids=lambda x: type(x).__name__
+)
 @pytest.mark.parametrize(("norm", "p"), [("l1", 2.0), ("l2", np.inf)])
 def test_many_clients_need_few_rounds(loss, norm, p):
     fed = federation(7, 200, 13, 30, loss.targets)

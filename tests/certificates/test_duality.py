@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import CASES, federation
 
 import quorate as qr
-from problems import CASES, federation
 
 BOUNDED = [case for case in CASES if case.bounded][::4]
 OPTIMA = {case.name: qr.CentralConic().solve(case.problem, case.fed).value for case in BOUNDED}
@@ -30,7 +30,10 @@ KINDS = {
     ),
     "mean": qr.Problem(qr.Huber(1.0), qr.Linear(True), over_clients=qr.Mean("size"), regulariser=qr.L2(0.1)),
     "sizes": qr.Problem(
-        qr.Absolute(), qr.Linear(True), over_samples=qr.WassersteinBall(0.1, 3.0), over_clients=qr.LpBall(0.1, 2, "size")
+        qr.Absolute(),
+        qr.Linear(True),
+        over_samples=qr.WassersteinBall(0.1, 3.0),
+        over_clients=qr.LpBall(0.1, 2, "size"),
     ),
 }
 

@@ -1,0 +1,1 @@
+"""Algorithms as pairs of pure functions; no engine is known here."""

@@ -30,7 +30,7 @@ from quorate.problem.bounds import (
     survey,
 )
 from quorate.problem.problem import Problem
-from quorate.problem.shape import client_ball, sample_radii
+from quorate.problem.shape import client_ball
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 
 
@@ -229,7 +229,11 @@ def _distance(problem: Problem, weights: Array) -> float:
 
 def _outside(problem: Problem, coefficients: Array) -> float:
     """How far the coefficients are outside the regulariser's domain."""
-    inside = problem.regulariser.prox(coefficients, 1e-300) if math.isinf(float(problem.regulariser.value(coefficients))) else coefficients
+    inside = (
+        problem.regulariser.prox(coefficients, 1e-300)
+        if math.isinf(float(problem.regulariser.value(coefficients)))
+        else coefficients
+    )
     return float(np.abs(inside - coefficients).max(initial=0.0))
 
 
@@ -244,5 +248,3 @@ def _check(problem: Problem, fed: Any, w: Array, duals: Duals | None) -> None:
     for name, array, shape in shapes:
         if array.shape != shape or not np.isfinite(array).all():
             raise ValueError(f"duals.{name} must be finite with shape {shape}, got {array.shape}.")
-
-

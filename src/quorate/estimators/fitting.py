@@ -154,7 +154,7 @@ def _radius(radius: Any, ball: WassersteinBall, loss: Loss, fed: Federation) -> 
 
 def fit_linear(estimator: Any, fed: Federation, loss: Loss, label_cost: float) -> Array:
     """Solve, store what every robust estimator stores, and return w with the intercept last (0 without one)."""
-    from quorate.solve import solve
+    from quorate.solution import solve
 
     problem = problem_of(estimator, loss, fed, label_cost)
     ball = problem.at(fed)[0].over_samples

@@ -1,0 +1,1 @@
+"""The problem: losses, predictors, risks, regularisers, worst cases, and what an affine minorant proves."""

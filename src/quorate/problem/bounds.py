@@ -4,14 +4,15 @@ Weak duality. For q in Q and convex combinations of cuts, for every w and all pr
 
     F(w) + h(w) >= constant + <g, w> + sum_s k_s l_s + h(w),        k_s = q_s radius_s + slope_level_s
 
-and the right side is minimised in closed form: Lip K ||w||_* = max { <v, w> : ||v|| <= Lip K } with K = sum_s k_s, so for
-*any* such v (and any s in the domain of h*) it is at least ``constant - h*(s) + <g + v + s, w>``; what is left of
+and the right side is minimised in closed form: Lip K ||w||_* = max { <v, w> : ||v|| <= Lip K } with K = sum_s k_s, so
+for *any* such v (and any s in the domain of h*) it is at least ``constant - h*(s) + <g + v + s, w>``; what is left of
 g + v + s meets a bound on w that every model as good as a known one obeys. No solver has to be believed.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,7 +65,7 @@ def feasible_duals(problem: Problem, points: Array, multipliers: Array) -> Duals
 
 def survey(block: Block, prior: Array) -> Surveyed:
     """The answer to ``Survey`` of every client of the block."""
-    plus, minus = (prior * block.mean(block.y * sign > 0) for sign in (1, -1))
+    plus, minus = (prior * block.mean((block.y * sign > 0).astype(float)) for sign in (1, -1))
     return Surveyed(plus, minus, block.longest(), np.abs(block.y).max(1), np.full(len(plus), float(block.n_features)))
 
 
@@ -106,7 +107,7 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
 
 @dataclass(frozen=True)
 class Minorant:
-    """constant + <slope, w> + sum_s (weights_s radius_s + slope_level_s) l_s <= objective - h, for every model and price."""
+    """constant + <slope, w> + sum_s (weights_s radius_s + slope_level_s) l_s <= objective - h, everywhere."""
 
     constant: float
     slope: Array  # (D,)
@@ -115,7 +116,7 @@ class Minorant:
 
 
 def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[float, float]:
-    """A proven lower bound on the optimal value, and the size of the slope that nothing balances (0 at a perfect dual)."""
+    """A proven lower bound on the optimal value, and the size of the slope that nothing balances (0: perfect)."""
     ball = problem.over_samples
     robust = isinstance(ball, WassersteinBall)
     radius = sample_radii(problem, len(minorant.weights))
@@ -125,12 +126,12 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
     lipschitz, floor = price_floor(problem)
     g, intercept = problem.predictor.split(minorant.slope)
     kind = ball.norm if robust else "l2"
-    best, rest = -math.inf, math.inf
-    for share in _shares(g, kind, lipschitz * total, floor):
+
+    def split(share: float) -> tuple[float, float]:  # l >= share Lip ||w||_* + (1 - share) floor
         value, left = _balanced(problem, g, kind, share * lipschitz * total, where)
-        value += (1 - share) * total * floor
-        if value > best:
-            best, rest = value, left
+        return value + (1 - share) * total * floor, left
+
+    best, rest = max(split(share) for share in _shares(split, lipschitz * total, floor))
     offset = abs(float(np.sum(intercept)))
     best += constant - (offset * where.offset if offset else 0.0)
     if best > -math.inf or where.value == 0:
@@ -147,11 +148,14 @@ def _negative_prices(problem: Problem, price: Array, radius: Array, where: Regio
     return loss
 
 
-def _shares(g: Array, kind: str, most: float, floor: float) -> list[float]:
-    """Splits of l >= max(Lip ||w||_*, floor) between its two lower bounds that are worth trying."""
+def _shares(split: Callable[[float], tuple[float, float]], most: float, floor: float) -> list[float]:
+    """Splits of l >= max(Lip ||w||_*, floor) between its two lower bounds; the proven value is concave in the split."""
     if most == 0 or floor == 0:
         return [float(floor == 0)]
-    return sorted({1.0, 0.0, min(1.0, float(norm(g, kind)) / most), *np.linspace(0.1, 0.9, 9)})
+    from scipy.optimize import minimize_scalar
+
+    inner = minimize_scalar(lambda share: -split(share)[0], bounds=(0, 1), method="bounded", options={"xatol": 1e-13})
+    return [0.0, 1.0, float(inner.x)]
 
 
 def _balanced(problem: Problem, g: Array, kind: str, ball: float, where: Region) -> tuple[float, float]:

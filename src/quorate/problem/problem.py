@@ -67,7 +67,9 @@ class Problem:
         radius = ball.radius.values() if isinstance(ball.radius, Mapping) else ball.radius
         radii = np.asarray([*radius] if not np.isscalar(radius) else radius, float)
         if not np.isfinite(radii).all() or (radii < 0).any():
-            raise ValueError(f"radius must be >= 0 and finite, got {ball.radius!r}: 0 means the empirical distribution.")
+            raise ValueError(
+                f"radius must be >= 0 and finite, got {ball.radius!r}: 0 means the empirical distribution."
+            )
         name = type(self.loss).__name__
         if (radii > 0).any() and math.isinf(self.loss.lipschitz):
             raise ValueError(

@@ -17,14 +17,14 @@ from quorate.solvers.cutting_planes import Shape
 
 
 def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
-    """(prior, radius, p) of the weights {q in the simplex: ||q - prior||_p <= radius}; radius 0: the prior, inf: all."""
+    """(prior, radius, p) of {q in the simplex: ||q - prior||_p <= radius}; radius 0: the prior alone, inf: all."""
     risk = problem.over_clients
     if isinstance(risk, Simplex):
         return np.full(n_clients, 1 / n_clients), math.inf, 2.0
     if isinstance(risk, Mean | LpBall) and isinstance(risk.prior, np.ndarray):
         return risk.prior, getattr(risk, "radius", 0.0), getattr(risk, "p", 2.0)
     raise ValueError(
-        f"this method needs over_clients = Mean, Simplex or LpBall (made concrete by problem.at(federation)), got {risk!r}."
+        f"this method needs over_clients = Mean, Simplex or LpBall (concrete, see problem.at), got {risk!r}."
     )
 
 
@@ -57,8 +57,8 @@ def regulariser_parts(problem: Problem) -> tuple[float, float, Array | float, Ar
         case Bounds(lower, upper):
             return 0.0, 0.0, lower, upper
     raise ValueError(
-        f"{type(problem.regulariser).__name__} is not one of Zero, L1, L2, ElasticNet, Bounds: this method and its bound "
-        "need a convex regulariser. Use one of these."
+        f"{type(problem.regulariser).__name__} is not one of Zero, L1, L2, ElasticNet, Bounds: this method and its "
+        "bound need a convex regulariser. Use one of these."
     )
 
 

@@ -10,7 +10,7 @@ with Q = {q in the simplex: ||q - prior||_p <= ball}. The multiplier of cut k is
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -78,48 +78,60 @@ def minimise(
     size, offset : bounds on ``||w||_*`` and on the intercept that hold an optimal model
     unit : typical size of the objective; the program is solved in this unit
     """
-    D = pieces.slope.shape[1]
+    # Own units: the objective in ``unit``, models and prices in ``scale``, so that slopes are of size one.
+    D, steepest = pieces.slope.shape[1], float(np.abs(pieces.slope).max(initial=0.0))
+    scale = unit / steepest if steepest > 0 else 1.0
+    box = shape.lower, shape.upper
+    shape = replace(
+        shape,
+        floor=shape.floor / scale,
+        l1=shape.l1 * scale / unit,
+        l2=shape.l2 * scale**2 / unit,
+        radius=shape.radius * scale / unit,
+        lower=shape.lower / scale,
+        upper=shape.upper / scale,
+    )
+    pieces = Pieces(
+        pieces.owner, pieces.offset / unit, pieces.slope * (scale / unit), pieces.slope_level * (scale / unit)
+    )
+    size, offset = size / scale, offset / scale
     model = Model()
     w, z = model.variable(D), model.variable(shape.n_clients)
     coefficients = w[: D - shape.intercept]
-    _prices(model, shape, pieces, coefficients, size, z, w, unit)
+    _prices(model, shape, pieces, coefficients, size, z, w)
     model.worst_mean(z, shape.prior, shape.ball, shape.p)
-    _regulariser(model, shape, coefficients, unit, as_cost=level is None)
+    _regulariser(model, shape, coefficients, as_cost=level is None)
     if shape.intercept and math.isfinite(offset):
         for sign in (1.0, -1.0):
             model.nonneg([(w[-1:], sign), offset])
     costs = list(model.costs)
-    if level is not None and centre is not None:
+    H = np.asarray(metric, float) * (scale**2 / unit)
+    if level is not None:
         model.costs.clear()
         model.nonneg([level / unit, *((index, -cost[None, :]) for index, cost in costs)])
-        metric = np.eye(D) if np.ndim(metric) == 2 else 1.0
-        unit_prox = 1.0
-    else:
-        unit_prox = unit
+        H = np.asarray(1.0)  # a projection: its size does not matter
     if centre is not None:
-        H = np.asarray(metric, float) / unit_prox
         model.quadratic(w, H)
-        model.linear(w, -(H @ centre if H.ndim == 2 else H * centre))
+        model.linear(w, -(H @ centre if H.ndim == 2 else H * centre) / scale)
     solution = model.solve(tol=1e-11)
     value = sum(float(cost @ solution.x[index]) for index, cost in costs)
-    value += shape.l2 / unit / 2 * float(solution.x[coefficients] @ solution.x[coefficients]) if level is None else 0.0
-    answer = solution.x[w]
-    answer[: len(coefficients)] = np.clip(solution.x[coefficients], shape.lower, shape.upper)  # exactly, not to 1e-12
+    if level is None:
+        value += shape.l2 / 2 * float(solution.x[coefficients] @ solution.x[coefficients])
+    answer = solution.x[w] * scale
+    answer[: len(coefficients)] = np.clip(answer[: len(coefficients)], *box)  # exactly, not to the solver's accuracy
     multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
     fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
     return Master(answer, value * unit, multipliers, fine and bool(np.isfinite(answer).all()))
 
 
-def _prices(
-    model: Model, shape: Shape, pieces: Pieces, coefficients: Index, size: float, z: Index, w: Index, unit: float
-) -> None:
+def _prices(model: Model, shape: Shape, pieces: Pieces, coefficients: Index, size: float, z: Index, w: Index) -> None:
     """The pieces (first rows of the program, so that their multipliers are its first duals) and the prices' bounds."""
-    rows: list = [(z[pieces.owner], 1.0), (w, -pieces.slope / unit), -pieces.offset / unit]
+    rows: list = [(z[pieces.owner], 1.0), (w, -pieces.slope), -pieces.offset]
     priced = bool(shape.radius.any())
     if priced:
         price = model.variable(shape.n_clients if shape.own_price else 1)
         at = price[pieces.owner] if shape.own_price else price[np.zeros_like(pieces.owner)]
-        rows.append((at, -(shape.radius[pieces.owner] + pieces.slope_level) / unit))
+        rows.append((at, -(shape.radius[pieces.owner] + pieces.slope_level)))
     model.nonneg(rows)
     if priced:
         model.nonneg([(price, 1.0), -shape.floor])
@@ -132,17 +144,17 @@ def _prices(
             model.nonneg([size, (norm, -1.0)])
 
 
-def _regulariser(model: Model, shape: Shape, coefficients: Index, unit: float, as_cost: bool) -> None:
+def _regulariser(model: Model, shape: Shape, coefficients: Index, as_cost: bool) -> None:
     """h(w) = l1 ||w||_1 + l2 ||w||_2^2 / 2 + the indicator of lower <= w <= upper."""
     if shape.l1:
         total = model.variable()
         model.norm_at_most([(coefficients, 1.0)], [(total, 1.0)], 1)
-        model.linear(total, shape.l1 / unit)
+        model.linear(total, shape.l1)
     if shape.l2 and as_cost:
-        model.quadratic(coefficients, shape.l2 / unit)
+        model.quadratic(coefficients, shape.l2)
     elif shape.l2:  # s >= ||w||^2 / 2 as ||(w, (1 - s)/sqrt 2 ...)||: a rotated cone in standard form
         s = model.variable()
-        model.linear(s, shape.l2 / unit)
+        model.linear(s, shape.l2)
         root = 1 / math.sqrt(2)
         model.soc([(s, root), root], _stacked(coefficients, s, root))
     for bound, sign in ((shape.lower, 1.0), (shape.upper, -1.0)):

@@ -8,9 +8,9 @@ server keeps all cuts; their maximum is a model of the objective from below. Eac
     1. minimises the model over a region that provably holds an optimum: by weak duality a lower bound,
     2. minimises the model + ||w - centre||^2 / (2 step) for the next trial point; the best point so far is the centre.
 
-Kiwiel's proximal bundle with disaggregate cuts; joint cuts in (w, l) after the dual form of Bai, Wong, Qiao, Ho (4). The
-level variant projects the centre onto {model <= bound + 0.3 (best - bound)} instead of 2. A metric "hessian" replaces
-1/step by sum_s q_s Hess F_s(centre), which clients send as one sum.
+Kiwiel's proximal bundle with disaggregate cuts; joint cuts in (w, l) after the dual form of Bai, Wong, Qiao, Ho (4).
+The level variant projects the centre onto {model <= bound + 0.3 (best - bound)} instead of 2. A metric "hessian"
+replaces 1/step by sum_s q_s Hess F_s(centre), which clients send as one sum.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from quorate.problem.bounds import (
 from quorate.problem.problem import Problem
 from quorate.problem.shape import client_ball, public_shape, regulariser_parts, sample_radii
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
-from quorate.solvers.cutting_planes import Master, Pieces, minimise
+from quorate.solvers.cutting_planes import Index, Master, Pieces, minimise
 
 KEEP = 12  # rounds a cut may stay without a multiplier before it is dropped
 
 
 @record
 class Evaluate:
-    """Ask every client for its cut at ``w``; ``weights`` (N,), if given, for the curvature of sum_s weights_s F_s too."""
+    """Ask every client for its cut at ``w``, and given ``weights`` (N,) for the curvature of sum_s weights_s F_s."""
 
     w: Array
     weights: Each | None = None
@@ -64,13 +64,13 @@ class Evaluated:
 class Cuts:
     """All cuts the server keeps; arrays of length K, points by number."""
 
-    owner: Array  # (K,) client
-    point: Array  # (K,) row of points
+    owner: Index  # (K,) client
+    point: Index  # (K,) row of points
     base: Array
     level: Array
     slope: Array  # (K, D)
     slope_level: Array
-    idle: Array  # rounds without a multiplier
+    idle: Index  # rounds without a multiplier
     points: Array  # (P, D)
 
 
@@ -87,7 +87,7 @@ class BundleState:
     predicted: float  # decrease that the model promises for the trial
     rounds: int
     stalled: int
-    cuts: Cuts | None
+    cuts: Cuts
     duals: Duals | None
     curvature: Array | None
     seen: Surveyed | None
@@ -134,7 +134,8 @@ class Bundle:
             regulariser_parts(self.problem)  # refuses nonconvex ones
             if self.metric == "hessian" and not self.problem.loss.smooth:
                 raise ValueError(
-                    f"metric='hessian' needs a smooth loss, got {type(self.problem.loss).__name__}. Use metric='identity'."
+                    f"metric='hessian' needs a smooth loss, got {type(self.problem.loss).__name__}. "
+                    "Use metric='identity'."
                 )
 
     # -- clients --------------------------------------------------------------------------------------------------
@@ -167,12 +168,13 @@ class Bundle:
     def server_start(self, n_clients: int) -> tuple[BundleState, Round]:
         w = np.zeros(0) if self.start is None else np.asarray(self.start, float)
         nowhere = np.zeros(n_clients)
-        state = BundleState(w, w, math.inf, nowhere, -math.inf, 0.0, 0.0, 0, 0, self.known, None, None, None)
+        cuts = self.known or no_cuts(len(w))
+        state = BundleState(w, w, math.inf, nowhere, -math.inf, 0.0, 0.0, 0, 0, cuts, None, None, None)
         return state, Round(Survey(client_ball(self._problem, n_clients)[0]))
 
     def begin(self, state: BundleState, ids: Sequence[int], seen: Surveyed) -> tuple[BundleState, Round]:
         w = state.trial if len(state.trial) else np.zeros(self._problem.predictor.dimension(int(seen.features)))
-        state = replace(state, trial=w, w=w, seen=seen)
+        state = replace(state, trial=w, w=w, seen=seen, cuts=self.known or no_cuts(len(w)))
         return state, Round(Evaluate(w, self._weights(state)))
 
     def improve(self, state: BundleState, ids: Sequence[int], up: Evaluated) -> tuple[BundleState, Round | Done]:
@@ -196,7 +198,7 @@ class Bundle:
             "gap": state.value - state.bound,
             "worst_client": worst,
             "worst_risk": float(state.risks[worst]),
-            "cuts": 0 if state.cuts is None else len(state.cuts.owner),
+            "cuts": len(state.cuts.owner),
         }
 
     def answer(self, state: BundleState) -> tuple[Array, Duals | None]:
@@ -217,9 +219,7 @@ class Bundle:
         gain, promised = state.value - value, state.predicted
         if gain >= 0.1 * promised and gain > 0:
             step = state.step * (2.5 if gain >= 0.5 * promised else 1.0)
-            return replace(
-                state, w=state.trial, value=value, risks=risks, step=step, curvature=up.curvature, stalled=0
-            )
+            return replace(state, w=state.trial, value=value, risks=risks, step=step, curvature=up.curvature, stalled=0)
         return replace(state, step=state.step * (0.6 if -gain > promised else 1.0))
 
     def _bound(self, state: BundleState) -> BundleState:
@@ -242,7 +242,7 @@ class Bundle:
             return None
         duals = feasible_duals(self._problem, cuts.points, multipliers)
         mu, pieces = duals.multipliers[cuts.point, cuts.owner], _pieces(cuts)
-        level = np.bincount(cuts.owner, mu * cuts.slope_level, minlength=n_clients)
+        level = np.bincount(cuts.owner, mu * cuts.slope_level, n_clients).astype(float)
         return duals, Minorant(float(mu @ pieces.offset), mu @ cuts.slope, level, duals.weights)
 
     def _outcome(self, state: BundleState) -> Outcome | None:
@@ -252,7 +252,8 @@ class Bundle:
         if state.rounds >= self.max_rounds:
             return Outcome(
                 Stop.MAX_ROUNDS,
-                f"stopped at max_rounds = {self.max_rounds}; proven gap {gap:.2e} > tol {self.tol:g}: raise max_rounds or tol.",
+                f"stopped at max_rounds = {self.max_rounds}; proven gap {gap:.2e}, relative {gap / scale:.2e} > tol "
+                f"{self.tol:g}: raise max_rounds or tol.",
             )
         if state.stalled >= 3:
             if math.isinf(state.bound):
@@ -269,28 +270,23 @@ class Bundle:
         state = replace(state, cuts=_prune(state.cuts))
         unit, where = _unit(state), self._region(state)
         pieces = _pieces(state.cuts)
-        metric = 1 / state.step if state.curvature is None else self._curvature(state)
+        metric = 1 / state.step if state.curvature is None else _positive(state.curvature)
         level = None
         if self.variant == "level" and math.isfinite(state.bound):
             level = state.bound + 0.3 * (state.value - state.bound)
         shape = public_shape(self._problem, len(state.risks))
-        master = minimise(
-            shape, pieces, centre=state.w, metric=metric, level=level, offset=where.offset, unit=unit
-        )
+        master = minimise(shape, pieces, centre=state.w, metric=metric, level=level, offset=where.offset, unit=unit)
         if not master.solved:
             return replace(state, trial=state.w, predicted=0.0, step=state.step * 0.5, stalled=state.stalled + 1)
         state = replace(state, cuts=_used(state.cuts, master))
         predicted = state.value - master.value if level is None else state.value - level
         small = predicted <= (0.1 * self.tol if math.isinf(state.bound) else 1e-14) * max(abs(state.value), 1e-12)
         if small:  # the model is exact near the centre: look further away
-            return replace(state, trial=master.w, predicted=max(predicted, 0.0), step=state.step * 10, stalled=state.stalled + 1)
+            further = replace(state, step=state.step * 10, stalled=state.stalled + 1)
+            return replace(further, trial=master.w, predicted=max(predicted, 0.0))
         if level is None and predicted <= self.tol * abs(state.value):
             state = replace(state, step=state.step * 3)
         return replace(state, trial=master.w, predicted=predicted)
-
-    def _curvature(self, state: BundleState) -> Array:
-        H = state.curvature
-        return H + 1e-4 * max(1.0, float(np.trace(H)) / len(H)) * np.eye(len(H))
 
     def _weights(self, state: BundleState) -> Array | None:
         if self.metric == "identity":
@@ -308,6 +304,11 @@ class Bundle:
         return self.problem
 
 
+def _positive(H: Array) -> Array:
+    """The curvature, made positive definite."""
+    return H + 1e-4 * max(1.0, float(np.trace(H)) / len(H)) * np.eye(len(H))
+
+
 def _unit(state: BundleState) -> float:
     return max(abs(state.value), 1e-300)
 
@@ -317,12 +318,15 @@ def _pieces(cuts: Cuts) -> Pieces:
     return Pieces(cuts.owner, cuts.base - at - cuts.slope_level * cuts.level, cuts.slope, cuts.slope_level)
 
 
-def _extend(cuts: Cuts | None, w: Array, up: Evaluated) -> Cuts:
+def no_cuts(dimension: int) -> Cuts:
+    """The empty bundle."""
+    none, empty, flat = np.zeros(0, np.intp), np.zeros(0), np.zeros((0, dimension))
+    return Cuts(none, none, empty, empty, flat, empty, none, flat)
+
+
+def _extend(cuts: Cuts, w: Array, up: Evaluated) -> Cuts:
     """All cuts and the clients' new ones at w."""
     n = len(up.base)
-    if cuts is None:
-        empty, none = np.zeros(0), np.zeros(0, np.int64)
-        cuts = Cuts(none, none, empty, empty, np.zeros((0, len(w))), empty, none, np.zeros((0, len(w))))
     return Cuts(
         np.concatenate([cuts.owner, np.arange(n)]),
         np.concatenate([cuts.point, np.full(n, len(cuts.points))]),
@@ -330,7 +334,7 @@ def _extend(cuts: Cuts | None, w: Array, up: Evaluated) -> Cuts:
         np.concatenate([cuts.level, up.level]),
         np.concatenate([cuts.slope, up.slope]),
         np.concatenate([cuts.slope_level, up.slope_level]),
-        np.concatenate([cuts.idle, np.zeros(n, np.int64)]),
+        np.concatenate([cuts.idle, np.zeros(n, np.intp)]),
         np.concatenate([cuts.points, w[None]]),
     )
 

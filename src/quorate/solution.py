@@ -118,7 +118,7 @@ def solve(
         certificate,
         client_table(concrete, data, w, certificate),
         _merged(run.messages, extra),
-        notes(concrete, data, w, certificate),
+        notes(concrete, fed, data, w, certificate),
         time.perf_counter() - began,
         copies=copies,
         state=run.state,

@@ -1,0 +1,124 @@
+"""Wrong problems and wrong data are refused, with what was given, what is needed and what to do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from problems import federation
+
+import quorate as qr
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(12, 3))
+GROUPS = np.repeat(["A", "B", "C"], 4)
+SIGNS = np.tile([0, 1], 6)
+
+
+@pytest.mark.parametrize(
+    ("build", "needle"),
+    [
+        (lambda: qr.Problem(qr.Squared(), over_samples=qr.WassersteinBall(0.1)), "worst case .* is infinite"),
+        (lambda: qr.Problem(qr.Exponential(), over_samples=qr.WassersteinBall({"A": 0.1})), "Lipschitz loss"),
+        (
+            lambda: qr.Problem(qr.Huber(), over_samples=qr.WassersteinBall(0.1, support=qr.BoxSupport(-1, 1))),
+            "no finite reformulation",
+        ),
+        (lambda: qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(-0.1)), "radius must be >= 0"),
+        (lambda: qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(np.nan)), "radius must be >= 0"),
+        (lambda: qr.WassersteinBall(0.1, label_cost=0.0), "label_cost must be in"),
+        (lambda: qr.WassersteinBall(0.1, norm="l3"), "norm must be 'l1', 'l2' or 'linf'"),
+        (lambda: qr.LpBall(-1.0), "radius must be"),
+        (lambda: qr.LpBall(0.1, p=0.5), "p "),
+        (lambda: qr.Huber(0.0), "threshold must be"),
+        (lambda: qr.Quantile(1.0), "level must lie in"),
+        (lambda: qr.EpsilonInsensitive(-1.0), "tolerance must be"),
+        (lambda: qr.L2(-1.0), "strength"),
+        (lambda: qr.Bundle(variant="fast"), "variant must be one of"),
+    ],
+)
+def test_refused_at_construction(build, needle):
+    with pytest.raises(ValueError, match=needle):
+        build()
+
+
+@pytest.mark.parametrize("slot", ["loss", "over_clients", "over_samples", "regulariser"])
+def test_strings_are_not_values(slot):
+    with pytest.raises(TypeError, match=slot):
+        qr.Problem(**{"loss": qr.Hinge(), slot: "hinge"})
+
+
+@pytest.mark.parametrize(
+    ("problem", "y", "needle"),
+    [
+        (qr.Problem(qr.Hinge()), np.arange(12), "exactly two classes, got 12"),
+        (qr.Problem(qr.Hinge()), np.zeros(12), "exactly two classes, got 1"),
+        (qr.Problem(qr.Huber()), np.array(["a", "b"] * 6), "needs numeric targets"),
+        (qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall({"A": 0.1, "B": 0.1})), SIGNS, "missing .*C"),
+        (qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall([0.1, 0.2])), SIGNS, "3 numbers, one per client"),
+        (qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.1, prior=[0.5, 0.5, 0.5])), SIGNS, "1.5"),
+        (qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.1, prior=[0.5, 0.5])), SIGNS, "prior"),
+        (
+            qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.1, 1.0, "l1", qr.BoxSupport(-0.1, 0.1))),
+            SIGNS,
+            "outside",
+        ),
+    ],
+)
+def test_refused_at_the_data(problem, y, needle):
+    fed = qr.Federation.from_arrays(X, y, GROUPS)
+    with pytest.raises(ValueError, match=needle):
+        qr.solve(problem, fed)
+
+
+def test_data_outside_the_support_name_client_and_rows_or_are_clipped():
+    far = X.copy()
+    far[5, 1] = 40.0
+    fed = qr.Federation.from_arrays(far / 4, SIGNS, GROUPS)
+    ball = qr.WassersteinBall(0.1, 1.0, "l1", qr.BoxSupport(-1, 1))
+    with pytest.raises(ValueError, match=r"'B'.*1"):
+        qr.solve(qr.Problem(qr.Hinge(), over_samples=ball), fed)
+    clipped = qr.WassersteinBall(0.1, 1.0, "l1", qr.BoxSupport(-1, 1), clip=True)
+    solution = qr.solve(qr.Problem(qr.Hinge(), over_samples=clipped, regulariser=qr.L2(0.1)), fed)
+    assert any("clip" in note.lower() for note in solution.notes)
+    assert far[5, 1] == 40.0
+
+
+def test_one_class_client_is_allowed_with_a_note():
+    y = SIGNS.copy()
+    y[:4] = 1
+    solution = qr.solve(
+        qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.1), regulariser=qr.L2(0.1)),
+        qr.Federation.from_arrays(X, y, GROUPS),
+    )
+    assert solution.certificate.relative_gap <= 1e-6
+    assert any("A" in note and "one label" in note for note in solution.notes)
+
+
+def test_classes_are_sorted_and_the_larger_is_plus_one():
+    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    words = np.where(SIGNS == 1, "sick", "healthy")
+    by_word = qr.solve(problem, qr.Federation.from_arrays(X, words, GROUPS))
+    by_sign = qr.solve(problem, qr.Federation.from_arrays(X, 2 * SIGNS - 1, GROUPS))
+    np.testing.assert_array_equal(by_word.w, by_sign.w)
+
+
+@pytest.mark.parametrize("w", [np.zeros(2), np.full(3, np.nan)])
+def test_objective_refuses_wrong_models(w):
+    with pytest.raises(ValueError, match="3 finite numbers"):
+        qr.Problem(qr.Hinge()).objective(w, qr.Federation.from_arrays(X, SIGNS, GROUPS))
+
+
+def test_radii_and_priors_by_name():
+    fed = federation(1)
+    named = qr.Problem(
+        qr.Hinge(),
+        over_samples=qr.WassersteinBall({"c2": 0.2, "c0": 0.0, "c1": 0.1}, 1.0),
+        over_clients=qr.LpBall(0.1, prior={"c1": 0.5, "c0": 0.25, "c2": 0.25}),
+    )
+    listed = qr.Problem(
+        qr.Hinge(),
+        over_samples=qr.WassersteinBall([0.0, 0.1, 0.2], 1.0),
+        over_clients=qr.LpBall(0.1, prior=[0.25, 0.5, 0.25]),
+    )
+    w = np.linspace(-1, 1, 8)
+    assert named.objective(w, fed) == listed.objective(w, fed)

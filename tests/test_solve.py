@@ -1,0 +1,142 @@
+"""Solving end to end: modes, checkpoints, interruption, messages, inputs untouched."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from problems import CASES, federation
+
+import quorate as qr
+
+PROBLEM = qr.Problem(
+    qr.Hinge(), qr.Linear(intercept=True), over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=qr.LpBall(0.1)
+)
+
+
+@pytest.fixture(scope="module")
+def fed():
+    return federation(42, 7, 6, 25)
+
+
+@pytest.mark.parametrize("case", CASES[::11], ids=lambda c: c.name)
+def test_modes_end_with_the_same_certificate(case):
+    runs = [qr.solve(case.problem, case.fed, engine=qr.InProcess(mode=m)) for m in ("blocks", "each", "bytes")]
+    np.testing.assert_array_equal(runs[1].w, runs[2].w)
+    assert runs[1].certificate.numbers() == runs[2].certificate.numbers()
+    scale = 2 * 1e-6 * runs[0].certificate.value  # both within the tolerance of the same optimum
+    assert runs[0].certificate.value == pytest.approx(runs[1].certificate.value, abs=scale)
+    if case.bounded:
+        assert runs[0].certificate.bound == pytest.approx(runs[1].certificate.bound, abs=scale)
+        assert runs[0].certificate.relative_gap <= 1e-6
+        assert runs[1].certificate.relative_gap <= 1e-6
+
+
+@pytest.mark.parametrize("mode", ["blocks", "each", "bytes"])
+def test_resume_equals_no_interruption_bit_for_bit(fed, tmp_path, mode):
+    whole = qr.solve(PROBLEM, fed, engine=qr.InProcess(mode=mode))
+    engine = qr.InProcess(mode=mode, checkpoint=tmp_path / "run.qrt")
+
+    def interrupt(row, state):
+        if row["round"] == 5:
+            raise KeyboardInterrupt
+
+    first = qr.solve(PROBLEM, fed, engine=engine, watch=[interrupt])
+    assert first.outcome.stop is qr.Stop.INTERRUPTED
+    assert first.rounds == 5
+    again = qr.solve(PROBLEM, fed, engine=engine, resume=True)
+    assert again.outcome.stop is qr.Stop.OPTIMAL
+    np.testing.assert_array_equal(again.w, whole.w)
+    assert again.certificate.numbers() == whole.certificate.numbers()
+    timeless = [[{k: v for k, v in row.items() if k != "seconds"} for row in run.history] for run in (again, whole)]
+    assert timeless[0] == timeless[1]
+
+
+def test_control_c_leaves_a_resumable_run(fed, tmp_path):
+    engine = qr.InProcess(checkpoint=tmp_path / "run.qrt")
+
+    def strike(row, state):
+        if row["round"] == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    solution = qr.solve(PROBLEM, fed, engine=engine, watch=[strike])
+    assert solution.outcome.stop is qr.Stop.INTERRUPTED
+    assert np.isfinite(solution.certificate.value)  # the best model so far, certified as it stands
+    assert qr.solve(PROBLEM, fed, engine=engine, resume=True).outcome.stop is qr.Stop.OPTIMAL
+
+
+def test_messages_are_counted_by_type(fed):
+    solution = qr.solve(PROBLEM, fed)
+    table = {(row["message"], row["direction"]): row for row in solution.messages}
+    asked = table["Evaluate", "down"]["count"]
+    assert asked == fed.n_clients * (solution.rounds - 1)  # the first round is the survey
+    assert table["Evaluated", "up"]["count"] == asked
+    assert table["Evaluated", "up"]["bytes"] > 8 * asked * (7 + 3)  # D + 3 numbers and a header
+
+
+def test_progress_names_the_worst_client_and_proves_a_gap(fed):
+    rows = []
+    solution = qr.solve(PROBLEM, fed, watch=[lambda row, state: rows.append(row)])
+    assert rows == solution.history
+    last = rows[-1]
+    assert last["worst_client"] in fed.clients
+    assert last["gap"] == pytest.approx(solution.certificate.gap, rel=1e-3, abs=1e-9)
+    bounds = [row["bound"] for row in rows]
+    assert bounds == sorted(bounds)
+
+
+def test_client_table_adds_up(fed):
+    solution = qr.solve(PROBLEM, fed)
+    table = solution.clients
+    assert [row["client"] for row in table] == list(fed.clients)
+    assert sum(row["weight"] for row in table) == pytest.approx(1, abs=1e-9)
+    assert all(row["worst_loss"] >= row["loss"] - 1e-12 for row in table)
+    assert all(row["flips"] + row["shift"] == pytest.approx(1) for row in table if row["flips"] is not None)
+
+
+def test_inputs_are_never_mutated(fed):
+    arrays = [a for i in range(fed.n_clients) for a in fed.rows(i)]
+    before = [a.copy() for a in arrays]
+    start = np.zeros(7)
+    qr.solve(PROBLEM, fed, start=start)
+    for a, b in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(start, 0)
+
+
+def test_sparse_rows_give_the_dense_answer(fed):
+    from scipy.sparse import csr_array
+
+    rows = [fed.rows(i) for i in range(fed.n_clients)]
+    sparse = qr.Federation(fed.clients, [csr_array(X) for X, _ in rows], [y for _, y in rows])
+    for problem in (PROBLEM, qr.Problem(qr.Huber(), over_samples=qr.WassersteinBall(0.1, 2.0), regulariser=qr.L2(0.1))):
+        dense, thin = qr.solve(problem, fed), qr.solve(problem, sparse)
+        assert thin.certificate.relative_gap <= 1e-6
+        assert thin.certificate.value == pytest.approx(dense.certificate.value, rel=2e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_units_of_the_features_do_not_matter(scale):
+    fed = federation(8)
+    rows = [fed.rows(i) for i in range(fed.n_clients)]
+    scaled = qr.Federation(fed.clients, [X * scale for X, _ in rows], [y for _, y in rows])
+    problem = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=qr.LpBall(0.1))
+    other = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.05 * scale, scale), over_clients=qr.LpBall(0.1))
+    one, two = qr.solve(problem, fed), qr.solve(other, scaled)
+    assert two.certificate.value == pytest.approx(one.certificate.value, rel=2e-6)
+    assert two.certificate.relative_gap <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("options", "needle"),
+    [
+        ({"tol": -1.0}, "tol must be"),
+        ({"max_rounds": 0}, "max_rounds must be"),
+        ({"start": np.zeros(2)}, "start must be"),
+    ],
+)
+def test_wrong_options_are_refused(fed, options, needle):
+    with pytest.raises(ValueError, match=needle):
+        qr.solve(PROBLEM, fed, **options)
