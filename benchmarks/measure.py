@@ -1,0 +1,116 @@
+"""How every benchmark here measures: CPU seconds, variants alternating in one run, the least of several repeats.
+
+One thread: run with OMP_NUM_THREADS=1 (set here, before NumPy loads, unless the caller chose otherwise). CPU time is
+the process's, so other work on the machine disturbs little. Peak memory is that of a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import json
+import math
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Least CPU seconds of a variant, and what its last call returned."""
+
+    seconds: float
+    result: Any
+
+
+def alternate(variants: Mapping[str, Callable[[], Any]], repeats: int = 3) -> dict[str, Timed]:
+    """Run all variants in turn, ``repeats`` times over; each keeps its least CPU time."""
+    best = {name: Timed(math.inf, None) for name in variants}
+    for _ in range(repeats):
+        for name, run in variants.items():
+            began = time.process_time()
+            result = run()
+            best[name] = Timed(min(best[name].seconds, time.process_time() - began), result)
+    return best
+
+
+@contextmanager
+def stopwatch(owner: Any, name: str, total: dict[str, float]) -> Iterator[None]:
+    """Add up the CPU seconds (and count the calls, "<name> calls") spent inside ``owner.name`` while the block runs."""
+    function = getattr(owner, name)
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        began = time.process_time()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            total[name] = total.get(name, 0.0) + time.process_time() - began
+            total[f"{name} calls"] = total.get(f"{name} calls", 0) + 1
+
+    setattr(owner, name, timed)
+    try:
+        yield
+    finally:
+        setattr(owner, name, function)
+
+
+def apart(script: str, *arguments: object) -> dict[str, Any]:
+    """Run a script of this folder in a process of its own; its last line is JSON. Adds "peak", its peak MiB."""
+    code = (
+        "import json, resource, runpy, sys; "
+        f"sys.argv = {[script, *map(str, arguments)]!r}; sys.path.insert(0, {str(Path(__file__).parent)!r}); "
+        f"runpy.run_path({str(Path(__file__).with_name(script))!r}, run_name='__main__'); "
+        "print(json.dumps({'peak': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{script} {' '.join(map(str, arguments))} failed:\n{done.stderr[-2000:]}")
+    *_, told, peak = done.stdout.strip().splitlines()
+    return json.loads(told) | json.loads(peak)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    lines = [list(columns), ["---"] * len(columns), *([_cell(value) for value in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def machine(*packages: str) -> str:
+    """The machine in general words: cores, Python, versions."""
+    known = []
+    for name in ("numpy", "scipy", "numba", "clarabel", *packages):
+        try:
+            known.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            known.append(f"{name} missing")
+    threads = os.environ["OMP_NUM_THREADS"]
+    return f"{os.cpu_count()} cores, {threads} thread(s) used, Python {platform.python_version()}, {', '.join(known)}"
+
+
+@dataclass
+class Targets:
+    """What must hold; ``finish`` prints the verdicts and exits with 1 when one is missed."""
+
+    missed: list[str] = field(default_factory=list)
+
+    def need(self, holds: bool, text: str) -> None:
+        print(f"{'met   ' if holds else 'MISSED'} {text}", flush=True)
+        if not holds:
+            self.missed.append(text)
+
+    def finish(self) -> None:
+        sys.exit(1 if self.missed else 0)
