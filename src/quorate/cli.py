@@ -210,7 +210,7 @@ def _show(run: Run, console: Console) -> None:
     from quorate.report import tables
 
     result = run.result
-    for each in (*tables.measures(result), tables.clients(result), tables.certificate(result)):
+    for each in (*tables.measures(result), tables.clients(result, tables.BRIEF), tables.certificate(result)):
         console.print()
         console.print(_rich(each))
     console.print()
@@ -237,8 +237,9 @@ def _rich(table: Table) -> Any:
     from rich.text import Text
 
     shown = RichTable(title=table.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for name, right in zip(table.columns, table.numeric, strict=True):
-        shown.add_column(Text(name), justify="right" if right else "left")
+    for k, (name, right) in enumerate(zip(table.columns, table.numeric, strict=True)):
+        widest = max((len(row[k]) for row in table.rows), default=0)  # headings wrap, numbers do not
+        shown.add_column(Text(name), justify="right" if right else "left", min_width=widest if right else None)
     for row in table.rows:
         shown.add_row(*map(Text, row))  # Text: names are no markup
     return shown

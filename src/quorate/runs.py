@@ -31,7 +31,7 @@ from quorate.config import Config, read_config
 if TYPE_CHECKING:
     from quorate.data.schema import Schema
     from quorate.parts import Parts
-    from quorate.solve import Solution
+    from quorate.solution import Solution
 
 FORMAT = 1
 DERIVED = ("report.html", "figures/")  # drawn from the rest

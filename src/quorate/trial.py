@@ -4,8 +4,8 @@
     DRFA  largest of the clients' mean losses        WAFL  one Wasserstein ball round the mixture of all clients
 
 are special cases of the same problem. Models are compared on rows that none was trained on: held-out rows of the
-training clients, and clients that took no part, as they are and drifted. Rows are paired: those that one model gets
-right and the other wrong are counted, and an exact sign test says what such counts can show.
+training clients, and clients that took no part, as they are and drifted. Rows are paired: an exact sign test says what
+the counts of rows that only one model gets right can show, an interval what the difference of mean losses can.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quorate.problem.wasserstein import WassersteinBall
 
 if TYPE_CHECKING:
     from quorate.parts import Parts
-    from quorate.solve import Solution
+    from quorate.solution import Solution
 
 SHOWN = 0.05  # a sign test below this is called a difference
 
@@ -90,7 +90,7 @@ def train(
     ``folder`` holds one checkpoint for each model; with ``resume`` those that exist are gone on from.
     """
     from quorate.rounds import Stop
-    from quorate.solve import solve
+    from quorate.solution import solve
 
     problem, models = config.problem(), {}
     tasks = {label(problem): (problem, parts.train)}
@@ -165,11 +165,17 @@ def sign_test(more: int, fewer: int) -> float:
 
 
 def paired(problem: Problem, w: Array, other: Array, fed: Federation) -> dict[str, Any]:
-    """Rows that only one of two models gets right (regression: that it gets closer)."""
-    both = zip(_rows(problem, w, fed), _rows(problem, other, fed), strict=True)
-    difference = np.concatenate([a[1] - b[1] for a, b in both])
-    better, worse = int((difference > 0).sum()), int((difference < 0).sum())
-    return {"better": better, "worse": worse, "p": sign_test(better, worse)}
+    """Rows that only one of two models gets right (regression: that it gets closer), and how their losses differ.
+
+    ``less`` is how much lower the first model's mean loss is, ``margin`` half the width of its 95 % interval (normal).
+    """
+    both = list(zip(_rows(problem, w, fed), _rows(problem, other, fed), strict=True))
+    merit = np.concatenate([a[1] - b[1] for a, b in both])
+    saved = np.concatenate([b[0] - a[0] for a, b in both])
+    better, worse = int((merit > 0).sum()), int((merit < 0).sum())
+    margin = 1.96 * float(saved.std(ddof=1)) / math.sqrt(len(saved)) if len(saved) > 1 else math.inf
+    p = sign_test(better, worse)
+    return {"better": better, "worse": worse, "p": p, "less": float(saved.mean()), "margin": margin}
 
 
 def evaluate(problem: Problem, models: Mapping[str, Array], tests: Mapping[str, Federation]) -> dict[str, Any]:
@@ -189,38 +195,44 @@ def evaluate(problem: Problem, models: Mapping[str, Array], tests: Mapping[str, 
 def verdict(measures: list[dict[str, Any]], pairs: list[dict[str, Any]]) -> list[str]:
     """Whether robustness helped, from the numbers alone: in short, then one sentence for each set and other model."""
     by = {(row["set"], row["model"]): row for row in measures}
-    return [_headline(pairs)] * bool(pairs) + [
+    return [_headline(pairs) for _ in pairs[:1]] + [
         _sentence(pair, by[pair["set"], pair["model"]], by[pair["set"], pair["other"]]) for pair in pairs
     ]
 
 
-def shown(pair: Mapping[str, Any]) -> int:
-    """1 where the first model is better by more than chance would show, -1 where it is worse, else 0."""
-    return 0 if pair["p"] >= SHOWN else 1 if pair["better"] > pair["worse"] else -1
+def shown(pair: Mapping[str, Any]) -> tuple[int, int]:
+    """In rows and in mean loss: 1 where the first model is better by more than chance would show, -1 worse, else 0."""
+    rows = 0 if pair["p"] >= SHOWN else 1 if pair["better"] > pair["worse"] else -1
+    return rows, 0 if abs(pair["less"]) <= pair["margin"] else 1 if pair["less"] > 0 else -1
 
 
 def _headline(pairs: list[dict[str, Any]]) -> str:
     n, found = len(pairs), [shown(pair) for pair in pairs]
-    helped, hurt = found.count(1), found.count(-1)
+    (up, down), (lower, higher) = ([[f[k] for f in found].count(sign) for sign in (1, -1)] for k in (0, 1))
     others, sets = (list(dict.fromkeys(pair[key] for pair in pairs)) for key in ("other", "set"))
-    answer = {(True, False): "Yes", (False, True): "No, it hurt", (True, True): "It depends"}
+    answers = {(True, False): "Yes, in part", (False, True): "No, it hurt", (True, True): "It depends"}
+    answer = answers.get((up + lower > 0, down + higher > 0), "Not measurably")
     return (
-        f"{answer.get((helped > 0, hurt > 0), 'Not measurably')}: in {n} comparisons of {pairs[0]['model']} with "
-        f"{' and '.join(others)} on rows that none was trained on ({'; '.join(sets)}), robustness helped in {helped}, "
-        f"hurt in {hurt}, and made no difference that the rows can show in {n - helped - hurt}."
+        f"{answer}. In {n} comparisons of {pairs[0]['model']} with {' and '.join(others)} on rows that no model was "
+        f"trained on ({'; '.join(sets)}), it was right more often than chance would show in {up} and less often in "
+        f"{down}; its mean loss was lower in {lower} and higher in {higher}. The others show no difference."
     )
 
 
 def _sentence(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     right = "accuracy" in main
-    name, what = ("accuracy", "accuracy") if right else ("error", "mean absolute error")
-    said = ("makes no difference that these rows can show", "helps", "hurts")[shown(pair)]
-    verb = "right" if right else "closer"
+    name, what, verb = ("accuracy", "accuracy", "right") if right else ("error", "mean absolute error", "closer")
+    none = "no difference that can be shown"
+    rows, loss = (
+        (none, *words)[k] for k, words in zip(shown(pair), (("helped", "hurt"), ("lower", "higher")), strict=True)
+    )
     here, there, us, them = main[f"worst_{name}"], other[f"worst_{name}"], pair["model"], pair["other"]
     worst = "the same" if abs(here - there) < 5e-4 else "better" if (here > there) == right else "worse"
     return (
-        f"On {pair['set']} ({main['n']} rows), {us} {said} against {them}: "
-        f"{pair['better']} rows only {us} gets {verb}, {pair['worse']} only {them} (sign test p = {pair['p']:.2g}); "
-        f"{what} {main[name]:.3f} against {other[name]:.3f}, at the worst client {here:.3f} against {there:.3f} "
-        f"({worst}), mean loss {main['loss']:.3f} against {other['loss']:.3f}."
+        f"On {pair['set']} ({main['n']} rows), against {them}: {pair['better']} rows only {us} gets {verb}, "
+        f"{pair['worse']} only {them}, {rows} "
+        f"(sign test p = {pair['p']:.2g}); {what} {main[name]:.3f} against {other[name]:.3f}, "
+        f"at the worst client {here:.3f} against {there:.3f} ({worst}). "
+        f"Mean loss {main['loss']:.3f} against {other['loss']:.3f}, {loss} "
+        f"({-pair['less']:+.3f} ± {pair['margin']:.3f} at 95 %)."
     )

@@ -7,9 +7,11 @@ even where all digests were changed with it.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from quorate.parts import Parts
 
 CLOSE = 1e-9  # relative: values computed again on another machine agree to rounding, not bit for bit
+ROUNDING = 1e-12  # relative to the objective: of a gap
 
 
 @dataclass(frozen=True)
@@ -98,52 +101,56 @@ def _check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
     certificate = certify(problem, fed, run.w, Duals(**run.duals) if run.duals else None)
     again, told = plain(certificate.numbers()), dict(stated["certificate"])
     again["consensus"] = told["consensus"]  # of the clients' copies, which stay with them
-    yield compared("certificate", told, again)
+    same = partial(compared, floor=abs(certificate.value))
+    yield same("certificate", told, again)
+    yield Check("guarantee", *_guarantee(told, again))
     if run.duals:
-        yield compared("duals", plain(run.duals["weights"]), again["weights"])
-    yield Check("certificate", *_gap(told, again))
+        yield same("duals", plain(run.duals["weights"]), again["weights"])
     concrete, data = problem.at(fed)
-    yield compared("clients", stated["clients"], plain(client_table(concrete, data, run.w, certificate)))
-    yield compared("notes", stated["notes"], plain(notes(concrete, data, run.w, certificate)))
+    yield same("clients", stated["clients"], plain(client_table(concrete, data, run.w, certificate)))
+    yield same("notes", stated["notes"], plain(notes(concrete, fed, data, run.w, certificate)))
     values = {k: p.objective(w, f) for k, w in run.baselines.items() for p, f in [BASELINES[k](problem, fed)]}
-    yield compared("baselines", {k: v["value"] for k, v in stated["baselines"].items()}, plain(values))
+    yield same("baselines", {k: v["value"] for k, v in stated["baselines"].items()}, plain(values))
     order = [k for k in run.config.report.compare_with if k in run.baselines]
     models = {label(problem): run.w, **{k.upper(): run.baselines[k] for k in order}}
-    yield compared("evaluation", stated["evaluation"], plain(evaluate(problem, models, parts.tests)))
+    yield same("evaluation", stated["evaluation"], plain(evaluate(problem, models, parts.tests)))
     yield Check("rounds", stated["rounds"] == len(run.history), f"{len(run.history)} rounds in history.jsonl")
 
 
-def _gap(stated: Mapping[str, Any], again: Mapping[str, Any]) -> tuple[bool, str]:
-    """Whether the guarantee holds: the gap found is no larger than the gap stated."""
-    if again["gap"] is None:
-        return stated["gap"] is None, "no lower bound is stated, and none is proved"
-    slack = CLOSE * max(abs(again["value"]), abs(again["bound"]), 1e-12)
-    holds = stated["gap"] is not None and -slack <= again["gap"] <= stated["gap"] + slack
+def _guarantee(stated: Mapping[str, Any], again: Mapping[str, Any]) -> tuple[bool, str]:
+    """Whether the gap found is no larger than the gap stated, and the stated numbers add up."""
+    value, bound, gap = (stated[key] for key in ("value", "bound", "gap"))
+    if again["gap"] is None or bound is None or gap is None:
+        same = again["gap"] is bound is gap is stated["relative_gap"] is None
+        return same, f"value {again['value']:.9g}, no lower bound is {'stated' if same else 'proved as stated'}"
+    scale = max(abs(value), abs(bound), 1e-12)
+    adds_up = math.isclose(gap, value - bound) and math.isclose(stated["relative_gap"], gap / scale)
+    holds = adds_up and -ROUNDING * scale <= again["gap"] <= gap + ROUNDING * scale
     return holds, f"value {again['value']:.9g}, proven bound {again['bound']:.9g}, gap {again['gap']:.2g}"
 
 
-def compared(name: str, stated: Any, again: Any) -> Check:
-    """Every number against its recomputation, relative to the largest beside it."""
-    odd = list(_differences(stated, again, name))
+def compared(name: str, stated: Any, again: Any, floor: float = 1.0) -> Check:
+    """Every number against its recomputation, relative to its size or ``floor``, whichever is larger."""
+    odd = list(_differences(stated, again, name, max(floor, 1e-12)))
     said = "as stated" if not odd else f"differs: {'; '.join(odd[:3])}" + (f" and {len(odd) - 3} more" * (len(odd) > 3))
     return Check(name, not odd, said)
 
 
-def _differences(a: Any, b: Any, at: str) -> Iterator[str]:
+def _differences(a: Any, b: Any, at: str, floor: float) -> Iterator[str]:
     if isinstance(a, dict) and isinstance(b, dict):
         for key in dict.fromkeys((*a, *b)):
-            yield from _differences(a.get(key, "absent"), b.get(key, "absent"), f"{at}.{key}")
+            yield from _differences(a.get(key, "absent"), b.get(key, "absent"), f"{at}.{key}", floor)
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for k, pair in enumerate(zip(a, b, strict=True)):
-            yield from _differences(*pair, f"{at}[{k}]")
-    elif not _same(a, b):
+            yield from _differences(*pair, f"{at}[{k}]", floor)
+    elif not _same(a, b, floor):
         yield f"{at} is stated as {a!r} and is {b!r}"
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Any, b: Any, floor: float) -> bool:
     if isinstance(a, bool) or isinstance(b, bool) or not isinstance(a, int | float) or not isinstance(b, int | float):
         return type(a) is type(b) and a == b
-    return abs(a - b) <= CLOSE * max(abs(a), abs(b), 1.0)
+    return abs(a - b) <= CLOSE * max(abs(a), abs(b), floor)
 
 
 def passed(checks: Sequence[Check], without_data: bool = False) -> bool:

@@ -20,7 +20,7 @@ INK = "#010203"  # becomes currentColor
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b82c4", "#d97a1e", "#3f9a62", "#9a66c7", "#8a8f98"
 MODELS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
 MOST = 40  # clients that are drawn; the table has all
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a client may be called $x$
     "font.family": "sans-serif",
@@ -68,7 +68,7 @@ def figures(result: Mapping[str, Any], history: Sequence[Mapping[str, Any]], pri
     return {name: draw(name, said, height, plot) for name, (said, height, plot) in found.items()}
 
 
-def draw(name: str, title: str, height: float, plot: Callable[[Any], None], width: float = 5.2) -> str:
+def draw(name: str, title: str, height: float, plot: Callable[[Any], None], width: float = 4.6) -> str:
     """One figure; inches."""
     import io
 
@@ -121,16 +121,21 @@ def _rounds(figure: Any, history: Sequence[Mapping[str, Any]]) -> None:
     top.plot(rounds, bound, color=ORANGE, label="proven bound")
     top.fill_between(rounds, bound, value, color=GREY, alpha=0.18, linewidth=0)
     top.legend(loc="best")
+    top.set_ylabel("objective")
     _gap(below, rounds, history)
     below.set_xlabel("round")
 
 
 def _gap(axes: Any, x: Array, history: Sequence[Mapping[str, Any]]) -> None:
+    from matplotlib.ticker import NullLocator
+
     gap = column(history, "gap")
     shown = np.where(gap > 0, gap, np.nan)
     axes.plot(x, shown, color=GREEN, marker="o", markersize=2.5)
     if np.isfinite(shown).any():
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda y, _: "1" if y == 1 else f"1e{np.log10(y):.0f}")
+        axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("gap")
 
 
@@ -153,7 +158,12 @@ def _bars(figure: Any, rows: Sequence[Mapping[str, Any]]) -> tuple[Any, Array]:
 
 
 def _legend(axes: Any, columns: int = 2) -> None:
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2, handlelength=1.2)
+    handles, names = axes.get_legend_handles_labels()
+    order = sorted(range(len(names)), key=lambda k: names[k] in ("prior", "worst client"))  # bars first
+    handles, names = [handles[k] for k in order], [names[k] for k in order]
+    axes.legend(
+        handles, names, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2, handlelength=1.2
+    )
 
 
 def _losses(figure: Any, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -186,7 +196,7 @@ def _adversary(figure: Any, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _measures(figure: Any, rows: Sequence[Mapping[str, Any]], what: str) -> None:
-    """Bars of all rows, a line for the worst client; sets one below the other."""
+    """A dot for all rows, a line to the worst client; sets one below the other. No bars: the axis may start above 0."""
     axes = figure.subplots()
     scale = 100.0 if what == "accuracy" else 1.0
     models = list(dict.fromkeys(row["model"] for row in rows))
@@ -198,13 +208,13 @@ def _measures(figure: Any, rows: Sequence[Mapping[str, Any]], what: str) -> None
         place -= len(mine) + 0.8
     for model, colour in zip(models, MODELS, strict=False):
         own = [(y, row) for y, row in zip(at, rows, strict=True) if row["model"] == model]
-        axes.barh([y for y, _ in own], [scale * row[what] for _, row in own], 0.8, color=colour, label=model)
-    worst = [scale * row[f"worst_{what}"] for row in rows]
-    axes.scatter(worst, at, marker="|", s=90, color=INK, linewidths=1.6, label="worst client", zorder=3)
+        mean, worst = ([scale * row[key] for _, row in own] for key in (what, f"worst_{what}"))
+        axes.hlines([y for y, _ in own], worst, mean, color=colour, linewidth=2)
+        axes.scatter(mean, [y for y, _ in own], s=42, color=colour, label=model, zorder=3)
+    least = [scale * row[f"worst_{what}"] for row in rows]
+    axes.scatter(least, at, marker="|", s=90, color=INK, linewidths=1.6, label="worst client", zorder=4)
     axes.set_yticks([y for y, _ in ticks], [name.replace(", ", ",\n").replace(" ", "\n", 1) for _, name in ticks])
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
-    low = min([*worst, *[scale * row[what] for row in rows]])
-    axes.set_xlim((max(0.0, 10 * np.floor((low - 5) / 10)), 100) if what == "accuracy" else (0, None))
     axes.set_xlabel("accuracy in %" if what == "accuracy" else "mean absolute error")
     _legend(axes, len(models) + 1)

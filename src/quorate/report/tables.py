@@ -16,11 +16,15 @@ HEADS = {
     "flips": "Label flips",
     "shift": "Feature shift",
     "active": "Adversary",
+    "held_n": "Held out",
+    "held_loss": "Held-out loss",
+    "held_accuracy": "Held-out accuracy",
+    "held_error": "Held-out error",
     "bytes_up": "Sent",
     "bytes_down": "Received",
     "note": "Note",
 }
-SHARES = ("weight", "flips", "shift")
+SHARES = ("weight", "flips", "shift", "held_accuracy")
 SIZES = ("bytes", "bytes_up", "bytes_down")
 
 
@@ -81,10 +85,15 @@ def shown(key: str, value: Any) -> str:
     return percent(value) if key in SHARES else size(value) if key in SIZES else number(value)
 
 
-def clients(result: Mapping[str, Any]) -> Table:
-    """One row a client."""
-    rows = result["clients"]
-    keys = [key for key in HEADS if any(row.get(key) not in (None, "") for row in rows)]
+BRIEF = ("client", "n", "loss", "worst_loss", "weight", "flips", "held_accuracy", "held_error")  # fits a terminal
+
+
+def clients(result: Mapping[str, Any], heads: Sequence[str] = tuple(HEADS)) -> Table:
+    """One row a client, with how the model does on its held-out rows."""
+    judged = [m for m in result["evaluation"]["measures"] if m["model"] == result["model"]][:1]
+    held = {row["client"]: row for m in judged for row in m["clients"]}
+    rows = [{**row, **{f"held_{k}": v for k, v in held.get(row["client"], {}).items()}} for row in result["clients"]]
+    keys = [key for key in heads if any(row.get(key) not in (None, "") for row in rows)]
     cells = [[shown(key, row.get(key)) for key in keys] for row in rows]
     text = [k for k, key in enumerate(keys) if key in ("client", "active", "note")]
     return table("Clients", [HEADS[key] for key in keys], cells, text)
@@ -143,14 +152,14 @@ def measures(result: Mapping[str, Any]) -> list[Table]:
             (
                 row["model"],
                 show(row[what]),
-                f"{show(row[f'worst_{what}'])} ({row[f'worst_{what}_client']})",
+                f"{show(row[f'worst_{what}'])} {row[f'worst_{what}_client']}",
                 number(row["loss"]),
-                f"{number(row['worst_loss'])} ({row['worst_loss_client']})",
+                f"{number(row['worst_loss'])} {row['worst_loss_client']}",
             )
             for row in mine
         ]
         head = "Accuracy" if what == "accuracy" else "Mean absolute error"
-        columns = ("Model", head, f"{head}, worst client", "Mean loss", "Mean loss, worst client")
+        columns = ("Model", head, "Worst client", "Mean loss", "Worst client")
         tables.append(table(f"{name[0].upper()}{name[1:]} ({mine[0]['n']} rows)", columns, cells))
     return tables
 
@@ -216,7 +225,7 @@ def summary(result: Mapping[str, Any]) -> list[str]:
         )
     said.append(
         "These numbers were computed after the run from data, model and dual weights alone, without the algorithm; "
-        "`quorate verify` computes them again from this folder."
+        "quorate verify computes them again from this folder."
     )
     return said
 

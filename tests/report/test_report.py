@@ -1,0 +1,241 @@
+"""The report: self-contained, the same bytes each time, harmless whatever clients are called, and seen in a browser."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_run
+
+from quorate.report import tables
+from quorate.report.figures import column, figures, label
+from quorate.report.html import page, render
+from quorate.runs import Run
+
+HOSTILE = (
+    '<script>alert("x")</script>',
+    "a]]>&amp;'$x^{2}$ ![i](http://e.xx/i.png) | b",
+    "病院\x07\u202e \U0001f3e5" + "y" * 60,
+)
+TEXT = small_run.CONFIG.replace('"South"', '"Sud"').replace("clinics", "<b>T</b> & clinics", 1)
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return small_run.small_run(tmp_path_factory.mktemp("plain"), draw=True)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Clients with names that want to be tags, tables, formulas and links."""
+    data = small_run.table(clinics=(*HOSTILE, "Sud"))
+    return small_run.small_run(tmp_path_factory.mktemp("hostile"), draw=True, data=data, text=TEXT)
+
+
+class Page(HTMLParser):
+    """Tags, their attributes, and text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def read(run: Run) -> Page:
+    return Page((run.path / "report.html").read_text("utf-8"))
+
+
+# ---------------------------------------------------------------------------------------- what it holds
+
+
+def test_it_holds_the_numbers_of_the_run(plain: Run) -> None:
+    text = " ".join(read(plain).texts)
+    certificate = plain.result["certificate"]
+    assert f"{certificate['value']:.9g}" in text
+    assert f"{certificate['bound']:.9g}" in text
+    for row in plain.result["clients"]:
+        assert row["client"] in text
+        assert f"{row['worst_loss']:.4g}" in text
+        assert f"{100 * row['weight']:.1f} %" in text
+    for said in (*plain.result["evaluation"]["verdict"], *plain.result["notes"], *tables.summary(plain.result)):
+        assert said in text
+    assert f"numpy {np.__version__}" in " ".join(text.split())
+    assert "label_cost = 2.0" in text
+
+
+def test_nothing_is_fetched_and_nothing_runs(plain: Run, hostile: Run) -> None:
+    for run in (plain, hostile):
+        found = read(run)
+        assert not {"script", "img", "iframe", "object", "embed", "link", "base", "form"} & {
+            tag for tag, _ in found.tags
+        }
+        for _, attributes in found.tags:
+            assert not any(name.startswith("on") for name in attributes)
+            for name in ("href", "xlink:href", "src", "action"):
+                assert (attributes.get(name) or "#").startswith("#")
+        raw = (run.path / "report.html").read_text("utf-8")
+        assert "@import" not in raw
+        assert not re.search(r"url\((?!#)", raw)
+        assert "default-src 'none'" in raw
+
+
+def test_it_suits_phones_dark_rooms_and_readers_that_cannot_see(plain: Run) -> None:
+    found, raw = read(plain), (plain.path / "report.html").read_text("utf-8")
+    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in found.tags
+    assert "prefers-color-scheme: dark" in raw
+    assert next(attributes for tag, attributes in found.tags if tag == "html")["lang"] == "en"
+    drawings = [attributes for tag, attributes in found.tags if tag == "svg"]
+    ids = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert len(drawings) == len(list((plain.path / "figures").iterdir())) >= 5
+    for attributes in drawings:
+        assert attributes["role"] == "img"
+        assert attributes["aria-labelledby"] in ids
+        assert "width" not in attributes
+    assert all(a.get("tabindex") == "0" for tag, a in found.tags if tag == "div" and a.get("class") == "scroll")
+
+
+def test_names_of_clients_are_text_and_nothing_else(hostile: Run) -> None:
+    found = read(hostile)
+    text = "".join(found.texts)
+    for name in HOSTILE[:2]:
+        assert name in text
+    assert "<b>T</b> & clinics" in text
+    assert (
+        "b" not in [tag for tag, a in found.tags if not a] or "<b>T" not in (hostile.path / "report.html").read_text()
+    )
+
+
+def test_figures_are_valid_svg_whatever_clients_are_called(hostile: Run) -> None:
+    for file in (hostile.path / "figures").iterdir():
+        root = ET.parse(file).getroot()
+        assert root.tag == SVG + "svg"
+        assert root[0].tag == SVG + "title"
+        assert not list(root.iter(SVG + "script"))
+        assert "#010203" not in file.read_text("utf-8")
+    texts = [t.text for t in ET.parse(hostile.path / "figures" / "clients.svg").iter(SVG + "text")]
+    assert label(HOSTILE[0]) in texts
+    assert label(HOSTILE[1]) in texts  # a dollar sign starts no formula
+
+
+def test_the_same_run_gives_the_same_bytes(plain: Run) -> None:
+    for name, text in render(plain).items():
+        assert (plain.path / name).read_text("utf-8") == text
+
+
+def test_markdown_keeps_names_inside_their_cells(hostile: Run) -> None:
+    text = tables.markdown(hostile.result)
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    for block in text.split("\n\n"):
+        lines = [line for line in block.splitlines() if line.startswith("| ")]
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) <= 1
+    assert any("alert" in row for row in rows)
+    assert "<script" not in text.replace("\\<script", "")
+    assert "![i](" not in text.replace("\\[", "")
+
+
+# ---------------------------------------------------------------------------------------- runs of other kinds
+
+
+def drawn(run: Run, **changes: object) -> tuple[str, dict[str, str]]:
+    """The page and figures of a run whose result differs in some keys."""
+    result = {**run.result, **changes}
+    made = figures(result, run.history, None)
+    return page(Run(**{**vars(run), "result": result}), made), made
+
+
+def test_a_run_without_baselines_tests_radii_or_a_bound_has_a_report(plain: Run) -> None:
+    nothing = {"measures": [], "pairs": [], "verdict": []}
+    certificate = {**plain.result["certificate"], "bound": None, "gap": None, "relative_gap": None}
+    clients = [{**row, "flips": None, "shift": None, "radius": 0.0} for row in plain.result["clients"]]
+    html, made = drawn(plain, evaluation=nothing, baselines={}, certificate=certificate, clients=clients, notes=[])
+    assert "No lower bound is proven" in html
+    assert "Did robustness help" not in html
+    assert not {"evaluation", "adversary"} & made.keys()
+
+
+def test_regression_is_judged_by_its_error(tmp_path: Path) -> None:
+    text = TEXT.replace('target = "sick"', 'target = "dose"\nfeatures = ["age"]').replace("shifted", "# shifted")
+    text = text.replace("drift", "# drift").replace("[robust]", '[problem]\nloss = "huber"\n[robust]')
+    run = small_run.small_run(tmp_path, draw=True, text=text)
+    assert "Mean absolute error" in " ".join(read(run).texts)
+    assert run.result["evaluation"]["measures"][0]["worst_error"] > 0
+
+
+def test_many_clients_are_drawn_up_to_a_limit(plain: Run) -> None:
+    row = plain.result["clients"][0]
+    clients = [{**row, "client": f"c{k}", "worst_loss": float(k)} for k in range(100)]
+    html, made = drawn(plain, clients=clients)
+    names = [t.text or "" for t in ET.fromstring(made["clients"]).iter(SVG + "text")]
+    assert [name for name in names if name.startswith("c")] == [f"c{k}" for k in range(99, 59, -1)]
+    assert "40 clients with the largest" in html
+
+
+def test_rounds_without_numbers_are_gaps_in_the_line() -> None:
+    rows = [{"gap": "inf"}, {"gap": None}, {}, {"gap": 0.5}]
+    assert np.isnan(column(rows, "gap")[:3]).all()
+    assert column(rows, "gap")[3] == 0.5
+
+
+def test_only_one_file_imports_matplotlib() -> None:
+    source = Path(tables.__file__).parents[1]
+    found = [
+        p.name for p in source.rglob("*.py") if re.search(r"^\s*(import|from) matplotlib", p.read_text(), flags=re.M)
+    ]
+    assert found == ["figures.py"]
+    code = "import sys, quorate.report.html; assert 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---------------------------------------------------------------------------------------- in a browser
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update"
+)
+PROBE = """<iframe src="page.html" style="border:0;width:{width}px;height:{height}px" onload="
+var d = this.contentDocument.documentElement; document.title = d.scrollWidth + ' ' + d.clientWidth + ' ' +
+d.scrollHeight + ' ' + d.querySelectorAll('svg').length"></iframe>"""
+
+
+def browse(folder: Path, *arguments: str) -> str:
+    """What headless Chromium prints."""
+    flags = [*FLAGS.split(), "--disable-sync", "--hide-scrollbars", "--allow-file-access-from-files"]
+    command = [str(BROWSER), *flags, f"--user-data-dir={folder / 'profile'}", *arguments]
+    quiet = {**os.environ, "HOME": str(folder)}
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=100, env=quiet).stdout
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium installed")
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)])
+def test_a_browser_shows_it_without_sideways_scrolling(hostile: Run, tmp_path: Path, width: int, height: int) -> None:
+    (tmp_path / "page.html").write_bytes((hostile.path / "report.html").read_bytes())
+    frame = tmp_path / "frame.html"
+    frame.write_text(f'<!doctype html><body style="margin:0">{PROBE.format(width=width, height=height)}')
+    dom = browse(tmp_path, "--dump-dom", frame.as_uri())
+    scroll, client, tall, drawings = map(int, re.findall(r"<title>(.*?)</title>", dom)[0].split())
+    assert scroll <= client == width
+    assert tall > height
+    assert drawings == len(list((hostile.path / "figures").iterdir()))
+    shot = tmp_path / "shot.png"
+    browse(tmp_path, f"--window-size={max(width, 500)},{height}", f"--screenshot={shot}", frame.as_uri())
+    from matplotlib.image import imread
+
+    pixels = imread(shot)[:, :width, :3]
+    shades = np.unique((pixels.reshape(-1, 3) * 255).astype(int) // 8, axis=0)
+    assert len(shades) > 20  # letters, cards, figures: not one blank colour
+    assert 0.01 < (pixels.min(axis=2) < 0.5).mean() < 0.5  # ink on a light page

@@ -1,0 +1,70 @@
+"""A small run on tables of three clinics, for the tests of configurations, runs, reports and the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from quorate.config import Config, read_config
+from quorate.parts import prepare
+from quorate.report.html import render
+from quorate.runs import Run, read_run, result_of, write_run
+from quorate.trial import evaluate, train
+
+CLINICS = ("North", "East", "South")
+CONFIG = """
+title = "clinics"
+[data]
+path = "clinics.csv"
+client = "clinic"
+target = "sick"
+test = 0.4
+shifted = ["South"]
+drift = { scale = 1.2, noise = 0.2 }
+[robust]
+radius = 0.05
+label_cost = 2.0
+[clients]
+radius = 0.2
+[algorithm]
+tol = 1e-6
+[report]
+compare_with = ["afl", "erm"]
+"""
+
+
+def table(seed: int = 0, rows: int = 24, clinics: tuple[str, ...] = CLINICS) -> str:
+    """CSV with the columns clinic, age, dose, sick."""
+    rng = np.random.default_rng(seed)
+    lines = ["clinic,age,dose,sick"]
+    for k, clinic in enumerate(clinics):
+        X = rng.normal(size=(rows, 2)) + np.array([k, 0])
+        sick = X @ [1.0, -1.0] + 0.5 * rng.normal(size=rows) > k
+        quoted = '"' + clinic.replace('"', '""') + '"'
+        lines += [f"{quoted},{x[0]:.6f},{x[1]:.6f},{'yes' if s else 'no'}" for x, s in zip(X, sick, strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def write_config(folder: Path, text: str = CONFIG, data: str | None = None) -> Path:
+    """clinics.csv and clinics.toml in a folder; the path of the latter."""
+    (folder / "clinics.csv").write_text(data or table(), encoding="utf-8")
+    (folder / "clinics.toml").write_text(text, encoding="utf-8")
+    return folder / "clinics.toml"
+
+
+def finish(config: Config, out: Path, draw: bool = False) -> Run:
+    """Train, evaluate, write."""
+    parts = prepare(config)
+    models = train(config, parts)
+    main, *others = models
+    evaluation = evaluate(config.problem(), {name: s.w for name, s in models.items()}, parts.tests)
+    result = result_of(config, models[main], {n.lower(): models[n] for n in others}, parts, evaluation)
+    weights = {n.lower(): models[n].w for n in others}
+    path = write_run(out, config, result, models[main], weights, parts, render=render if draw else None)
+    return read_run(path)
+
+
+def small_run(folder: Path, draw: bool = False, data: str | None = None, text: str = CONFIG) -> Run:
+    """A finished run below ``folder``."""
+    return finish(read_config(write_config(folder, text, data)), folder / "runs", draw)

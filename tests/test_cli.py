@@ -1,0 +1,244 @@
+"""The command line: what it prints, writes and returns."""
+
+import csv
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import small_run
+
+import quorate.progress as quorate_progress
+from quorate.cli import main
+from quorate.runs import read_run
+
+QUICK = small_run.CONFIG.replace('compare_with = ["afl", "erm"]', 'compare_with = ["erm"]\nhtml = false')
+
+
+@pytest.fixture
+def quorate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
+    """Call the command line in ``tmp_path``; returns its status."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["quorate", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as end:
+            return int(end.code or 0)
+        return 0
+
+    return call
+
+
+Call = Callable[..., int]
+Capture = pytest.CaptureFixture[str]
+
+
+HELP = """
+import sys
+sys.argv = ["quorate", "--help"]
+from quorate.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+heavy = {"numpy", "scipy", "numba", "sklearn", "matplotlib", "pydantic", "pandas"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_help_is_quick_and_imports_nothing_heavy() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in ("init", "run", "predict", "report", "verify", "compare", "data"))
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
+
+
+def test_from_a_table_to_a_verified_run_and_its_predictions(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "clinics.csv").write_text(small_run.table())
+    assert quorate("init", "clinics.csv", "--out", "q.toml") == 0
+    assert quorate("run", "q.toml", "--out", "runs") == 0
+    said = capsys.readouterr().out
+    (folder,) = (tmp_path / "runs").iterdir()
+    for part in ("DRFL round 1:", "worst client", "ERM", "AFL", "Certificate", "Did robustness help?", "report.html"):
+        assert part in said
+    assert {p.name for p in folder.iterdir()} >= {"report.html", "figures", "result.json"}
+    assert quorate("verify", folder) == 0
+    assert capsys.readouterr().out.rstrip().endswith("verified")
+    assert quorate("predict", folder, "clinics.csv", "--out", "p.csv") == 0
+    rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
+    assert len(rows) == 72
+    assert {row["prediction"] for row in rows} == {"yes", "no"}
+
+
+def test_reports_in_three_forms_and_runs_side_by_side(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
+    run = small_run.small_run(tmp_path, text=QUICK)
+    assert quorate("report", run.path, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["certificate"] == run.result["certificate"]
+    assert quorate("report", run.path, "--format", "md", "--out", "r.md") == 0
+    assert (tmp_path / "r.md").read_text().startswith("# clinics")
+    assert quorate("report", run.path) == 0
+    assert (run.path / "report.html").is_file()
+    assert quorate("verify", run.path) == 0
+    capsys.readouterr()
+    other = small_run.small_run(tmp_path, text=QUICK.replace("radius = 0.05", "radius = 0.1"))
+    assert quorate("compare", run.path, other.path, "--format", "md") == 0
+    said = capsys.readouterr()
+    assert f"{other.result['certificate']['value']:.4g}" in said.out
+    assert said.err == ""
+    assert quorate("compare", run.path, other.path) == 0
+
+
+def test_verify_returns_one_when_something_differs_or_is_absent(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
+    run = small_run.small_run(tmp_path, text=QUICK)
+    (tmp_path / "clinics.csv").rename(tmp_path / "moved.csv")
+    assert quorate("verify", run.path) == 1
+    assert "not checked data" in " ".join(capsys.readouterr().out.split())
+    assert quorate("verify", run.path, "--without-data") == 0
+    assert quorate("verify", run.path, "--data", "moved.csv") == 0
+    (run.path / "history.jsonl").write_text("{}\n")
+    assert quorate("verify", run.path, "--without-data") == 1
+    assert "FAILED" in capsys.readouterr().out
+
+
+class Interrupt:
+    """Ctrl-C after some rounds of one model."""
+
+    def __init__(self, model: str, after: int) -> None:
+        self.model, self.after = model, after
+
+    def __call__(self, model: str, row: dict, *rest: object) -> tuple[str, ...]:
+        if model == self.model and row["round"] == self.after:
+            raise KeyboardInterrupt
+        return ("", "", "", "", "", "", "")
+
+
+@pytest.mark.parametrize(("model", "after"), [("DRFL", 4), ("ERM", 2)])
+def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
+    quorate: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, model: str, after: int
+) -> None:
+    whole = small_run.small_run(tmp_path, text=QUICK)
+    with monkeypatch.context() as patch:
+        patch.setattr(quorate_progress, "cells", Interrupt(model, after))
+        assert quorate("run", "clinics.toml", "--out", "out") == 130
+    told = capsys.readouterr().err
+    assert "quorate run --resume" in told
+    (folder,) = (tmp_path / "out").iterdir()
+    assert quorate("run", *told.split("quorate run ")[1].split()) == 0
+    (done,) = (tmp_path / "out").iterdir()
+    resumed = read_run(done)
+    assert not folder.exists()
+    assert resumed.w.tobytes() == whole.w.tobytes()
+    assert resumed.result["certificate"] == whole.result["certificate"]
+    assert [row["objective"] for row in resumed.history] == [row["objective"] for row in whole.history]
+    assert resumed.result["files"]["config.toml"] == whole.result["files"]["config.toml"]
+
+
+def test_seed_and_quick_reach_the_run_and_its_configuration(quorate: Call, tmp_path: Path) -> None:
+    small_run.write_config(tmp_path, QUICK)
+    assert quorate("run", "clinics.toml", "--seed", 5, "--quick") == 0
+    (done,) = (tmp_path / "runs").iterdir()
+    config = read_run(done).config
+    assert (config.seed, config.algorithm.tol, config.algorithm.max_rounds) == (5, 1e-2, 30)
+    assert not (done / "report.html").exists()
+
+
+WRONG = {
+    "no configuration": (["run"], "needs a configuration"),
+    "no such file": (["run", "x.toml"], "x.toml"),
+    "unknown key": (["run", "bad.toml"], "line 2, data.nam: unknown key (did you mean 'name'?)"),
+    "no such data set": (["run", "set.toml"], "did you mean 'hospitals'"),
+    "unknown option": (["run", "--fast"], "--fast"),
+    "unknown command": (["train"], "train"),
+    "no interrupted run": (["run", "--resume", "x"], "no interrupted run"),
+    "resume with options": (["run", "--resume", "x", "--quick"], "leave out"),
+    "no run": (["verify", "x"], "no run 'x'"),
+    "one run": (["compare", "x"], "two runs"),
+    "no form": (["report", "run", "--format", "pdf"], "html, md or json"),
+    "nothing to init": (["init"], "init needs"),
+    "init over a file": (["init", "--dataset", "hospitals", "--out", "bad.toml"], "--force"),
+    "no table": (["predict", "run", "x.csv"], "x.csv"),
+    "no such set": (["data", "hospital"], "did you mean 'hospitals'"),
+    "data directory": (["data"], "QUORATE_DATA"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_bad_input_is_one_line_and_status_two(
+    quorate: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    arguments, needed = WRONG[case]
+    (tmp_path / "bad.toml").write_text('[data]\nnam = "hospitals"\nname = "hospitals"\n')
+    (tmp_path / "set.toml").write_text('[data]\nname = "hospital"\n')
+    if "run" in arguments[1:]:
+        small_run.small_run(tmp_path, text=QUICK).path.rename(tmp_path / "run")
+    if case == "data directory":
+        monkeypatch.setenv("QUORATE_DATA", "nowhere")
+    assert quorate(*arguments) == 2
+    told = capsys.readouterr()
+    assert needed in told.err
+    assert len(told.err.splitlines()) == 1
+    assert "Traceback" not in told.err
+    assert not list((tmp_path).glob("runs/*.partial"))
+
+
+def test_names_of_data_sets(quorate: Call, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QUORATE_DATA", raising=False)
+    assert quorate("data") == 0
+    said = capsys.readouterr().out
+    assert "hospitals" in said
+    assert "QUORATE_DATA" in said
+    assert quorate("data", "hospitals") == 0
+    assert "6 clients: Northgate" in capsys.readouterr().out
+
+
+def test_clients_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
+    import io
+
+    from rich.console import Console
+
+    from quorate.cli import _rich
+    from quorate.report.tables import clients
+
+    run = small_run.small_run(
+        tmp_path, text=QUICK.replace("South", "[red]x[/red]"), data=small_run.table(clinics=HOSTILE)
+    )
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=200)
+    with quorate_progress.progress(console) as live:
+        live.watch("DRFL")({"round": 1, "objective": 1.0, "gap": float("inf"), "worst_client": HOSTILE[0]}, None)
+        live.done("DRFL", "done")
+    console.print(_rich(clients(run.result)))
+    assert out.getvalue().count(HOSTILE[0]) >= 2
+
+
+HOSTILE = ("[bold]N[/bold]", "<script>alert(1)</script>", "[red]x[/red]")
+
+
+def test_plain_lines_come_every_few_rounds_and_at_the_end(capsys: Capture) -> None:
+    from rich.console import Console
+
+    lines = quorate_progress.progress(Console(force_terminal=False, width=200))
+    see = lines.watch("M")
+    for k in range(1, 8):
+        see(
+            {"round": k, "objective": 1.0 / k, "gap": 0.1, "worst_client": "A", "bytes_up": 600, "bytes_down": 400},
+            None,
+        )
+    lines.done("M", "finished.")
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in said] == ["M round 1", "M round 5", "M round 7", "M"]
+    assert "7.0 kB" in said[2]
+
+
+def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m quorate.cli data | head -c 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert "Traceback" not in done.stderr

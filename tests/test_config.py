@@ -1,0 +1,266 @@
+"""Configurations: what a valid one builds, what an invalid one says, what `quorate init` writes."""
+
+import math
+from pathlib import Path
+
+import pytest
+import small_run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import quorate as qr
+from quorate.config import Config, ConfigError, parse_config, read_config
+from quorate.config_errors import line_of
+from quorate.config_sections import LOSSES, LossName
+from quorate.starter import starter
+
+DATA = '[data]\nname = "hospitals"\n'
+
+WRONG = {
+    "unknown key": (
+        DATA + "[robust]\nraduis = 0.1\n",
+        ["line 4", "robust.raduis", "mean 'radius'", "label_cost"],
+    ),
+    "unknown table": (DATA + "[enigne]\nx = 1\n", ["line 3", "enigne", "did you mean 'engine'"]),
+    "unknown word": (
+        DATA + '[problem]\nloss = "hing"\n',
+        ["line 4", "problem.loss", "'hing'", "'quantile'"],
+    ),
+    "wrong type": (DATA + '[problem]\nstrength = "a"\n', ["line 4", "problem.strength", "'a'", "number"]),
+    "number as text": (DATA + '[problem]\nstrength = "0.1"\n', ["problem.strength", "'0.1'"]),
+    "truth as number": (DATA + "[robust]\nradius = true\n", ["robust.radius", "True", "finite number >= 0"]),
+    "negative radius": (DATA + "[robust]\nradius = -0.1\n", ["line 4", "robust.radius", "-0.1", ">= 0"]),
+    "radius of a client": (
+        DATA + "[robust]\nradius = { A = 1.0, B = nan }\n",
+        ["line 4", "robust.radius", "'B'", "nan"],
+    ),
+    "label cost": (DATA + "[robust]\nlabel_cost = 0\n", ["line 4", "robust.label_cost", "0", "greater than 0"]),
+    "label cost nan": (DATA + "[robust]\nlabel_cost = nan\n", ["robust.label_cost", "nan"]),
+    "box without upper": (DATA + "[robust]\nsupport = { lower = 0 }\n", ["robust.support", "{lower, upper}"]),
+    "exponent": (DATA + "[clients]\np = 0.5\n", ["clients.p", "0.5", "greater than or equal to 1"]),
+    "prior": (DATA + '[clients]\nprior = "sizes"\n', ["clients.prior", "'sizes'", "'uniform', 'size'"]),
+    "prior of a simplex": (DATA + '[clients]\nrisk = "simplex"\nradius = 0.5\n', ["clients", "radius", "lp_ball"]),
+    "test share": ('[data]\nname = "hospitals"\ntest = 1.0\n', ["line 3", "data.test", "1.0", "less than 1"]),
+    "no source": ("[data]\nscale = 'none'\n", ["line 1", "data", "`name`", "`path`"]),
+    "no target": ('[data]\npath = "x.csv"\n', ["data", "`target`"]),
+    "no data": ("seed = 1\n", ["[data]", "missing"]),
+    "drift of nobody": (DATA + "drift = { noise = 0.1 }\n", ["data", "`shifted`"]),
+    "another loss's key": (DATA + '[problem]\nloss = "hinge"\nlevel = 0.1\n', ["`level`", "'hinge'", "'quantile'"]),
+    "seed": ("seed = -1\n" + DATA, ["line 1", "seed", "-1"]),
+    "rounds": (DATA + "[algorithm]\nmax_rounds = 0\n", ["algorithm.max_rounds", "0"]),
+    "baseline": (DATA + '[report]\ncompare_with = ["emr"]\n', ["report.compare_with", "'emr'", "did you mean 'erm'"]),
+    "no TOML": ("a =", ["no TOML"]),
+    "inline table": ('data = { name = "hospitals", scal = "x" }\n', ["line 1", "data.scal", "did you mean 'scale'"]),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_an_error_names_line_key_value_and_what_is_allowed(case: str) -> None:
+    text, needed = WRONG[case]
+    with pytest.raises(ConfigError) as error:
+        parse_config(text)
+    said = str(error.value)
+    assert all(part in said for part in needed), said
+    assert len(said.splitlines()) == 1
+
+
+def test_every_problem_is_said_on_a_line_of_its_own() -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_config(DATA + "scal = 1\n[clients]\np = 0\n[robust]\nnorm = 'l3'\n", where="x.toml")
+    assert len(lines := str(error.value).splitlines()) == 3
+    assert all(line.startswith("x.toml, line ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[problem]\nloss = "squared"\n[robust]\nradius = 0.1', "Lipschitz"),
+        ('[problem]\nloss = "huber"\n[robust]\nradius = 0.1\nsupport = { lower = 0, upper = 1 }', "support"),
+        ("[robust]\nradius = 0.1\nsupport = { lower = 1, upper = 0 }", "lower must be < upper"),
+    ],
+)
+def test_problems_without_a_worst_case_are_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse_config(DATA + text).problem()
+
+
+def test_a_full_configuration_builds_the_problem_it_states() -> None:
+    config = parse_config(
+        DATA
+        + '[problem]\nloss = "huber"\nthreshold = 2.0\nregulariser = "elastic_net"\nstrength = 0.4\nl1_share = 0.25\n'
+        + "intercept = false\n"
+        + '[robust]\nradius = { A = 0.1, "B 2" = 0 }\nlabel_cost = inf\nnorm = "l2"\n'
+        + '[clients]\nradius = 0.3\np = inf\nprior = { A = 0.25, "B 2" = 0.75 }\n'
+    )
+    assert config.problem() == qr.Problem(
+        loss=qr.Huber(2.0),
+        predictor=qr.Linear(),
+        over_samples=qr.WassersteinBall({"A": 0.1, "B 2": 0.0}, math.inf, "l2"),
+        over_clients=qr.LpBall(0.3, math.inf, {"A": 0.25, "B 2": 0.75}),
+        regulariser=qr.ElasticNet(0.1, 0.30000000000000004),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "over"),
+    [('risk = "mean"\nprior = "size"', qr.Mean("size")), ('risk = "simplex"', qr.Simplex()), ("", qr.LpBall(0.1, 2.0))],
+)
+def test_risks_over_clients(text: str, over: object) -> None:
+    assert parse_config(DATA + "[clients]\n" + text).problem().over_clients == over
+
+
+def test_without_a_radius_the_samples_risk_is_the_mean_and_words_for_infinity_work() -> None:
+    assert parse_config(DATA).problem().over_samples == qr.Mean()
+    assert parse_config(DATA + '[robust]\nlabel_cost = "inf"').robust.label_cost == math.inf
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_that_can_be_named_exists(name: str) -> None:
+    assert name in LossName.__args__
+    assert type(parse_config(DATA + f'[problem]\nloss = "{name}"').problem().loss).__name__ == LOSSES[name][0]
+
+
+def test_solve_arguments_are_what_solve_takes(tmp_path: Path) -> None:
+    config = parse_config(
+        "seed = 7\n" + DATA + '[algorithm]\nname = "bundle"\ntol = 1e-3\noptions = { variant = "level" }'
+    )
+    found = config.solve_arguments(tmp_path / "x")
+    assert found["algorithm"] == qr.Bundle(variant="level")
+    assert found["engine"] == qr.InProcess(checkpoint=tmp_path / "x")
+    assert (found["tol"], found["max_rounds"], found["seed"]) == (1e-3, None, 7)
+    with pytest.raises(ConfigError, match=r"algorithm\.options"):
+        parse_config(DATA + '[algorithm]\nname = "bundle"\noptions = { speed = 3 }').solve_arguments()
+    with pytest.raises(ConfigError, match=r"algorithm\.name"):
+        parse_config(DATA + "[algorithm]\noptions = { speed = 3 }").solve_arguments()
+
+
+def test_quick_only_coarsens() -> None:
+    quick = parse_config(DATA + "[algorithm]\ntol = 0.1\nmax_rounds = 5").quick()
+    assert (quick.algorithm.tol, quick.algorithm.max_rounds) == (0.1, 5)
+    assert parse_config(DATA).quick().algorithm.tol == 1e-2
+
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=8)
+positive = st.floats(1e-9, 1e9)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    radius=st.floats(0, 1e3) | st.dictionaries(names, st.floats(0, 1e3), min_size=1, max_size=3),
+    cost=positive | st.just(math.inf),
+    p=st.floats(1, 1e3) | st.just(math.inf),
+    title=names,
+    path=names,
+    seed=st.integers(0, 2**31),
+)
+def test_the_written_text_reads_back_as_the_same_run(
+    radius: object, cost: float, p: float, title: str, path: str, seed: int
+) -> None:
+    config = Config.model_validate(
+        {
+            "title": title,
+            "seed": seed,
+            "data": {"path": path, "target": title},
+            "robust": {"radius": radius, "label_cost": cost},
+            "clients": {"p": p},
+        }
+    )
+    assert parse_config(config.text()).model_dump() == config.model_dump()
+
+
+def test_paths_start_at_the_file_and_survive_a_move(tmp_path: Path) -> None:
+    config = read_config(small_run.write_config(tmp_path))
+    moved = config.at(tmp_path / "runs" / "one")
+    assert moved.data.path == ["../../clinics.csv"]
+    assert (moved.folder / moved.data.path[0]).resolve() == (tmp_path / "clinics.csv").resolve()
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [(("a",), 1), (("t", "b"), 3), (("t", "c d"), 4), (("t", "u", "x"), 6), (("t", "zz"), 2), (("none",), None)],
+)
+def test_line_of_a_key(path: tuple[str, ...], line: int | None) -> None:
+    assert line_of('a = 1\n[t]  # b = 0\nb = "="\n"c d" = 2\n[t.u]\nx = 1\n# none = 3\n', path) == line
+
+
+# ---------------------------------------------------------------------------------------- init
+
+
+def test_init_guesses_client_and_target_and_says_so(tmp_path: Path) -> None:
+    small_run.write_config(tmp_path)
+    text, said = starter(out=tmp_path / "q.toml", path=str(tmp_path / "clinics.csv"))
+    config = parse_config(text, folder=tmp_path)
+    assert (config.data.client, config.data.target, config.problem_.loss) == ("clinic", "sick", "hinge")
+    assert len(said) == 2
+    assert all("guessed" in line for line in said)
+
+
+def test_init_with_one_file_per_client_and_numbers_to_predict(tmp_path: Path) -> None:
+    (tmp_path / "sites").mkdir()
+    for site in "ab":
+        (tmp_path / "sites" / f"{site}.csv").write_text("x,y\n" + "".join(f"{k},{k * 1.5}\n" for k in range(5)))
+    text, said = starter(out=tmp_path / "q.toml", path=str(tmp_path / "sites" / "*.csv"))
+    config = parse_config(text, folder=tmp_path)
+    assert (config.data.client, config.data.target, config.problem_.loss) == (None, "y", "huber")
+    assert config.federation().clients == ("a", "b")
+    assert len(said) == 1
+
+
+def test_init_of_a_data_set_is_valid_and_can_be_run(tmp_path: Path) -> None:
+    config = parse_config(starter(out=tmp_path / "q.toml", dataset="hospitals")[0])
+    assert config.problem().over_samples.radius == 0.05
+    pooled = parse_config(starter(out=tmp_path / "q.toml", dataset="breast_cancer")[0])
+    assert pooled.federation().n_clients == 10
+
+
+def test_init_says_what_it_cannot_guess(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{k},{k % 2}\n" for k in range(9)))
+    with pytest.raises(ConfigError, match="--client"):
+        starter(out=tmp_path / "q.toml", path=str(tmp_path / "a.csv"))
+    with pytest.raises(ConfigError, match="did you mean 'hospitals'"):
+        starter(out=tmp_path / "q.toml", dataset="hospital")
+
+
+# ---------------------------------------------------------------------------------------- data
+
+
+def test_shifted_clients_are_not_trained_on_and_the_schema_has_not_seen_them(tmp_path: Path) -> None:
+    from quorate.parts import DRIFTED, HELD_OUT, SHIFTED, prepare
+
+    parts = prepare(read_config(small_run.write_config(tmp_path)))
+    assert parts.train.clients == ("North", "East")
+    assert {name: fed.clients for name, fed in parts.tests.items()} == {
+        HELD_OUT: ("North", "East"),
+        SHIFTED: ("South",),
+        DRIFTED: ("South",),
+    }
+    rows = [x for X in parts.train.X for x in X]
+    assert abs(sum(rows).max() / len(rows)) < 1e-12  # pyright: ignore[reportAttributeAccessIssue]  # standardised here
+    moved = parts.tests[DRIFTED].X[0] - 1.2 * parts.tests[SHIFTED].X[0]
+    assert 0.1 < moved.std() < 0.3  # noise 0.2 of 48 numbers
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('shifted = ["South"]', 'shifted = ["Nowhere"]'), "no client 'Nowhere'"),
+        (('shifted = ["South"]', 'shifted = ["North", "East", "South"]'), "every client"),
+        (('target = "sick"', 'target = "sic"'), "no column 'sic'"),
+        (('target = "sick"', 'target = "age"'), "not two"),
+        (('client = "clinic"', 'client = "klinic"'), "no column 'klinic'"),
+        (("clinics.csv", "absent.csv"), "absent.csv"),
+    ],
+)
+def test_data_that_do_not_fit_are_said(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    path = small_run.write_config(tmp_path, small_run.CONFIG.replace(*change))
+    with pytest.raises((ValueError, OSError), match=said):
+        read_config(path).federation()
+
+
+def test_rows_without_owners_need_a_partition() -> None:
+    with pytest.raises(ConfigError, match=r"data\.partition"):
+        parse_config('[data]\nname = "breast_cancer"').federation()
+    fed = parse_config('[data]\nname = "breast_cancer"\npartition = { by = "iid", clients = 3 }').federation()
+    assert sorted(fed.clients) == ["client 0", "client 1", "client 2"]
+    with pytest.raises(ConfigError, match="have owners"):
+        parse_config('[data]\nname = "hospitals"\npartition = { by = "iid" }').federation()
