@@ -44,7 +44,8 @@ class System:
         square, diagonal = self.H[:-1, :-1], np.diag_indices(len(self.H) - 1)
         scale = square[diagonal]
         self.edge = np.column_stack([self.H[:-1, -1], self.B[:-1]])
-        corner = np.block([[self.H[-1:, -1:], self.B[-1:]], [self.B[-1:].T, -np.diag(self.C)]])
+        corner = np.diag(np.concatenate([self.H[-1, -1:], -self.C]))
+        corner[0, 1:] = corner[1:, 0] = self.B[-1]
         for lift in (0.0, 1e-13, 1e-10, 1e-7):
             square[diagonal] = scale * (1 + lift)
             self.L, info = lapack.dpotrf(square, lower=1, clean=0)
@@ -156,8 +157,8 @@ class Edges:
     def add(self, system: System) -> None:
         pull = self.omega * self.size
         np.add.at(system.H, (self.at, self.at), pull * self.size)
-        np.add.at(system.H, (self.at, -1), -pull)
-        np.add.at(system.H, (-1, self.at), -pull)
+        np.add.at(system.H[:, -1], self.at, -pull)
+        np.add.at(system.H[-1], self.at, -pull)
         system.H[-1, -1] += self.omega.sum()
 
     def load(self, gx: Array, gbeta: Array) -> None:

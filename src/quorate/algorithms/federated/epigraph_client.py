@@ -120,7 +120,7 @@ def risk_slopes(problem: Problem, w: Array, data: Block) -> tuple[Array, Array, 
     """
     cut, radius, ball = problem.cut(w, data), problem.radii(data), problem.over_samples
     slope = cut.slope
-    if isinstance(ball, WassersteinBall) and ball.support is None:
+    if isinstance(ball, WassersteinBall) and ball.support is None and radius.any():
         coefficients = np.asarray(problem.predictor.split(w)[0])
         floor = problem.loss.lipschitz * ball.dual_norm(coefficients)
         left = np.where(cut.level <= floor * (1 + 1e-12), np.maximum(radius + cut.slope_level, 0.0), 0.0)
