@@ -140,3 +140,23 @@ def test_units_of_the_features_do_not_matter(scale):
 def test_wrong_options_are_refused(fed, options, needle):
     with pytest.raises(ValueError, match=needle):
         qr.solve(PROBLEM, fed, **options)
+
+
+def test_exposed_rows_are_the_clients_own_and_ranked(fed):
+    solution = qr.solve(PROBLEM, fed)
+    rows = qr.exposed_rows(PROBLEM, fed, solution.w, "c3", top=5)
+    assert len(rows) == 5
+    added = [row["added"] for row in rows]
+    assert added == sorted(added, reverse=True)
+    assert added[0] > 0
+    assert all(0 <= row["row"] < fed.sizes[3] and 0 <= row["flip"] <= 1 for row in rows)
+    assert qr.exposed_rows(qr.Problem(qr.Hinge()), fed, solution.w[:-1], "c3") == []
+
+
+@pytest.mark.parametrize(("label_cost", "active"), [(0.3, "labels"), (np.inf, "features")])
+def test_the_table_says_what_the_adversary_does(fed, label_cost, active):
+    problem = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.05, label_cost), regulariser=qr.L2(1e-2))
+    solution = qr.solve(problem, fed)
+    assert {row["active"] for row in solution.clients} == {active}
+    quiet = [note for note in solution.notes if "Feature robustness is inactive" in note]
+    assert bool(quiet) == (active == "labels")

@@ -40,6 +40,7 @@ _HOME = {
     "quorate.engines.inprocess": ("InProcess",),
     "quorate.certificates.duality": ("Certificate", "certify"),
     "quorate.problem.bounds": ("Duals",),
+    "quorate.notes": ("exposed_rows",),
     "quorate.rounds": ("Outcome", "Stop"),
     "quorate.solution": ("Solution", "solve"),
     "quorate.estimators.robust": ("RobustClassifier", "RobustRegressor"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,14 @@ from quorate.certificates.duality import Certificate
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.problem.shape import price_floor, sample_radii
+from quorate.problem.transport import worst_case
 from quorate.problem.wasserstein import WassersteinBall
 
 
-def client_table(problem: Problem, fed: Federation, w: Array, certificate: Certificate) -> list[dict[str, Any]]:
-    """One row a client: rows, mean loss, worst-case loss, weight q*, and what the adversary does with its budget."""
+def client_table(problem: Problem, fed: Federation, certificate: Certificate) -> list[dict[str, Any]]:
+    """One row a client: rows, mean loss, worst-case loss, weight q*, and what the adversary spends its radius on."""
     radius = sample_radii(problem, fed.n_clients)
-    labels = _label_share(problem, w, certificate, radius)
+    spent = certificate.client_labels + certificate.client_features
     return [
         {
             "client": name,
@@ -27,26 +27,58 @@ def client_table(problem: Problem, fed: Federation, w: Array, certificate: Certi
             "worst_loss": float(certificate.client_risks[i]),
             "weight": float(certificate.weights[i]),
             "radius": float(radius[i]),
-            "flips": None if math.isnan(labels[i]) else float(labels[i]),
-            "shift": None if math.isnan(labels[i]) else float(1 - labels[i]),
-            "active": "none" if math.isnan(labels[i]) else ("labels" if labels[i] > 0.5 else "features"),
+            "flips": float(certificate.client_labels[i] / spent[i]) if spent[i] > 0 else None,
+            "shift": float(certificate.client_features[i] / spent[i]) if spent[i] > 0 else None,
+            "active": _active(certificate.client_labels[i], certificate.client_features[i]),
         }
         for i, name in enumerate(fed.clients)
     ]
 
 
-def _label_share(problem: Problem, w: Array, certificate: Certificate, radius: Array) -> Array:
-    """(N,) share of the adversary's budget spent on labels at w, nan where there is no budget (or no gain from it)."""
-    ball = problem.over_samples
-    if not isinstance(ball, WassersteinBall):
-        return np.full(len(radius), math.nan)
-    size = float(ball.dual_norm(problem.predictor.split(w)[0]))
-    if problem.loss.targets == "real":  # x is worth ||w||_*, y is worth 1/label_cost per unit of cost
-        share = np.full(len(radius), float(1 / ball.label_cost > size))
-    else:
-        share = np.divide(certificate.client_spent, radius, out=np.zeros(len(radius)), where=radius > 0)
-    idle = (radius == 0) | (certificate.client_levels <= 0)
-    return np.where(idle, math.nan, np.clip(share, 0.0, 1.0))
+def _active(labels: float, features: float) -> str:
+    """What the adversary uses: a part below 1e-6 of its spending counts as none."""
+    if labels + features <= 0:
+        return "none"
+    part = labels / (labels + features)
+    return "labels" if part > 1 - 1e-6 else "features" if part < 1e-6 else "both"
+
+
+def exposed_rows(problem: Problem, fed: Federation, w: Array, client: str, top: int = 10) -> list[dict[str, Any]]:
+    """The rows that the worst distribution at w makes most of. About single rows: for their owner's eyes.
+
+    Parameters
+    ----------
+    problem, fed : as stated; only the named client's rows are read
+    w : (D,) the model
+    client : its name
+    top : how many rows
+
+    Returns
+    -------
+    list of dict
+        row (position within the client), loss, worst_loss, added (to the client's risk), flip (probability that its
+        label is flipped) and moved (norm of its mean displacement); empty without a Wasserstein ball round this client
+    """
+    i = fed.position(client)
+    concrete, data = problem.at(fed)
+    block = data.block(i)
+    radius = concrete.radii(block)
+    if not radius.any():
+        return []
+    ball = concrete.over_samples
+    worst = worst_case(np.asarray(w, float), block, concrete.loss, concrete.predictor, ball, radius)
+    moved = sum((a.weight[0] * a.feature_cost[0] for a in worst.atoms), start=np.zeros(block.y.shape[1]))
+    return [
+        {
+            "row": int(r),
+            "loss": float(worst.plain[0, r]),
+            "worst_loss": float(worst.loss[0, r]),
+            "added": float(worst.added[0, r]),
+            "flip": float(worst.flips[0, r]),
+            "moved": float(moved[r]),
+        }
+        for r in worst.exposed(0, top)
+    ]
 
 
 def notes(problem: Problem, given: Federation, fed: Federation, w: Array, certificate: Certificate) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ def solve(
         run.rounds,
         [_named_row(row, fed.clients) for row in run.history],
         certificate,
-        client_table(concrete, data, w, certificate),
+        client_table(concrete, data, certificate),
         _merged(run.messages, extra),
         notes(concrete, fed, data, w, certificate),
         time.perf_counter() - began,

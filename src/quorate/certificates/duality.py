@@ -31,6 +31,7 @@ from quorate.problem.bounds import (
 )
 from quorate.problem.problem import Problem
 from quorate.problem.shape import client_ball
+from quorate.problem.transport import worst_case
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 
 
@@ -50,7 +51,8 @@ class Certified:
     risk: Each  # (n,) F_i(w)
     loss: Each  # (n,) mean loss of its own rows at w
     level: Each  # (n,) the price of moving mass at w
-    spent: Each  # (n,) transport cost spent on what has a price of its own (label flips, moves inside a support)
+    labels: Each  # (n,) transport cost that the worst distribution at w spends on labels or targets
+    features: Each  # (n,) and on features
     constant: Sum  # (n,)
     slope: Sum  # (n, D)
     slope_level: Each  # (n,)
@@ -76,6 +78,8 @@ class Certificate:
     weights : (N,) the adversary's weighting q* of the clients, in the set of weightings
     client_risks : (N,) F_i(w)
     client_losses : (N,) mean loss of the client's own rows at w
+    client_levels : (N,) the adversary's price of moving mass
+    client_labels, client_features : (N,) what its worst distribution spends on labels (targets) and on features
     feasibility : how far w and the weights are outside their sets
     stationarity : Euclidean length of the slope that the duals leave unbalanced
     complementarity : R(F(w)) - <weights, F(w)>, 0 when the weighting is worst for w
@@ -90,7 +94,8 @@ class Certificate:
     client_risks: Array
     client_losses: Array
     client_levels: Array
-    client_spent: Array
+    client_labels: Array
+    client_features: Array
     feasibility: float
     stationarity: float | None
     complementarity: float | None
@@ -145,7 +150,15 @@ class Certification:
             slope_level += multiplier * cut.slope_level
         risk = problem.radii(data) * here.level + here.base
         loss = data.mean(problem.loss.value(prediction, data.y))
-        return memory, Certified(risk, loss, here.level, -here.slope_level, constant, slope, slope_level)
+        labels, features = self._spent(ask.w, data)
+        return memory, Certified(risk, loss, here.level, labels, features, constant, slope, slope_level)
+
+    def _spent(self, w: Array, data: Block) -> tuple[Array, Array]:
+        problem, radius = self._problem, self._problem.radii(data)
+        if not radius.any():
+            return np.zeros(len(radius)), np.zeros(len(radius))
+        worst = worst_case(w, data, problem.loss, problem.predictor, problem.over_samples, radius)
+        return worst.label_cost, worst.feature_cost
 
     def finish(self, state: CertificateState, ids: Sequence[int], up: Certified) -> tuple[CertificateState, Done]:
         return replace(state, certified=up), Done(Outcome(Stop.OPTIMAL, "certified."))
@@ -215,7 +228,8 @@ def conclude(
         client_risks=up.risk,
         client_losses=up.loss,
         client_levels=up.level,
-        client_spent=up.spent,
+        client_labels=up.labels,
+        client_features=up.features,
         feasibility=feasibility,
         stationarity=stationarity,
         complementarity=None if duals is None else worst.value - float(weights @ up.risk),
