@@ -27,7 +27,7 @@ from quorate.problem.regularisers import L2
 from quorate.problem.risks.lp_ball import LpBall
 from quorate.problem.risks.mean import Mean
 from quorate.problem.wasserstein import WassersteinBall
-from quorate.solve import solve
+from quorate.solution import solve
 
 
 def clinics(seed=3):
@@ -219,12 +219,20 @@ def _loss(loss, w, x, y):
     return loss.value(x @ w[:-1] + w[-1], np.where(y == 1, 1.0, -1.0)).mean()
 
 
-def test_the_path_starts_warm():
-    radii = [0.02, 0.021, 0.022, 0.023]
-    table = radius_path(problem(), FED, radii=radii, tol=1e-6)
-    train = FED.split(0.3, 0)[0]
-    cold = [solve(problem(r), train, tol=1e-6).rounds for r in radii]
-    assert sum(row["rounds"] for row in table[1:]) < sum(cold[1:])
+def test_the_path_starts_warm(monkeypatch):
+    starts = []
+
+    def recorded(*args, start, **options):
+        starts.append(start)
+        return solve(*args, start=start, **options)
+
+    monkeypatch.setattr("quorate.solution.solve", recorded)
+    table = radius_path(problem(), FED, radii=np.array([0.02, 0.05, 0.1]), client_radii=[0.1, 0.2])
+    assert starts[0] is None
+    for k, neighbour in enumerate(
+        [0, 1, 0, 3, 4], start=1
+    ):  # along the radii; a new client radius from the last's first
+        np.testing.assert_array_equal(starts[k], table[neighbour]["w"])
 
 
 def test_the_path_of_a_regression_and_given_test_rows():
