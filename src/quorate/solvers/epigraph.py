@@ -16,7 +16,6 @@ of the branches and of pi = radius lambda + mean alpha, z_ik / nu is the worst c
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,32 +28,27 @@ LOOSE = 1e3  # times the tolerances: still solved
 PATIENCE = 10  # iterations without a better iterate
 
 
-@dataclass(frozen=True)
-class Branch:
-    """One term psi(t) + fee lambda of a row's worst loss; the curve returns psi, psi', psi''."""
-
-    curve: Curve
-    fee: float = 0.0
-
-
-def line(a: float, b: float) -> Curve:
-    """The curve a t + b."""
-    return lambda t: (a * t + b, np.full_like(t, a), np.zeros_like(t))
+def lines(a: Array, b: Array) -> Curve:
+    """The branches a_k t + b_k."""
+    a, b = a[:, None], b[:, None]
+    return lambda t: (a * t + b, np.broadcast_to(a, (len(a), len(t))), None)
 
 
 @dataclass(frozen=True, eq=False)
 class Epigraph:
     """One client's rows and the shape of its risk.
 
-    X (m, d); scale (m,) the labels, or None; shift (m,) the targets, or None; share (m,) > 0 with sum 1; ``dual`` the
-    kind of ||.||_*; ``intercept``: v has one more entry, outside the norm.
+    X (m, d); scale (m,) the labels, or None; shift (m,) the targets, or None; share (m,) > 0 with sum 1. ``curve``
+    gives psi, psi', psi'' (or None: zero) of all K branches, (K, m), and ``fee`` (K,) what they add per unit of price.
+    ``dual`` is the kind of ||.||_*; with ``intercept``, v has one more entry, outside the norm.
     """
 
     X: Array
     scale: Array | None
     shift: Array | None
     share: Array
-    branches: Sequence[Branch]
+    curve: Curve
+    fee: Array
     radius: float
     lipschitz: float
     dual: str
@@ -93,7 +87,7 @@ class Epigraph:
         if self.radius > 0:
             level = max(level, self.lipschitz * float(norm(v[: self.d], self.dual)), self.floor)
         t = self.forward(v) - (0.0 if self.shift is None else self.shift)
-        worst = np.max([branch.curve(t)[0] + branch.fee * level for branch in self.branches], axis=0)
+        worst = (self.curve(t)[0] + self.fee[:, None] * level).max(0)
         return self.radius * level + float(self.share @ worst), level
 
 
@@ -112,7 +106,7 @@ class Projection:
 def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[Part], float]:
     """The rows of the problem with slacks and multipliers to start from, and the first price."""
     d, D, price = epi.d, len(v), nu * epi.radius
-    fee = np.array([[branch.fee] for branch in epi.branches])
+    fee = epi.fee[:, None]
     w, parts = v[:d], []
     if epi.radius > 0:
         gap = 0.1 * max(level, 1e-3 * epi.lipschitz, float(norm(w, epi.dual)) * epi.lipschitz / 10)
@@ -136,11 +130,10 @@ def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[Part]
             )
     shift = 0.0 if epi.shift is None else epi.shift
     t = epi.forward(v) - shift
-    psi = np.stack([branch.curve(t)[0] for branch in epi.branches]) + fee * level
+    psi = epi.curve(t)[0] + fee * level
     hidden = psi.max(0) + 0.1 * max(float(np.abs(psi.max(0)).mean()), 1e-3)
     z = np.tile(nu * epi.share / len(fee), (len(fee), 1))
-    curves = [branch.curve for branch in epi.branches]
-    data = Fold(curves, fee, epi.share, 0, epi.forward, epi.backward, epi.gram, shift, hidden, hidden - psi, z)
+    data = Fold(epi.curve, fee, epi.share, 0, epi.forward, epi.backward, epi.gram, shift, hidden, hidden - psi, z)
     return [data, *parts], level
 
 
@@ -155,7 +148,7 @@ def _absolute(epi: Epigraph, D: int, e: Array, s: Array, z: Array) -> Fold:
         return np.concatenate([r, np.zeros(D - d)])
 
     h, fee = np.full(d, epi.lipschitz), np.zeros((2, 1))
-    return Fold([line(1.0, 0.0), line(-1.0, 0.0)], fee, h, 1, lambda v: v[:d], backward, gram, 0.0, e, s, z)
+    return Fold(lines(np.array([1.0, -1.0]), np.zeros(2)), fee, h, 1, lambda v: v[:d], backward, gram, 0.0, e, s, z)
 
 
 def project(epi: Epigraph, b: Array, a: float, tau: float, value: float, slope: Array, level: float) -> Projection:
@@ -189,7 +182,8 @@ def _run(state: _State) -> tuple[float, Array, Array, Array, int]:
     for iteration in range(ITERATIONS):
         if state.merit < best[0]:
             best = state.snapshot(state.merit, iteration)
-        if state.merit <= 1.0 or state.merit == math.inf or iteration - best[4] > PATIENCE or not state.advance():
+        patience = 1 if best[0] <= LOOSE else PATIENCE  # at the tolerance, what is left is rounding
+        if state.merit <= 1.0 or state.merit == math.inf or iteration - best[4] > patience or not state.advance():
             break
         state.look()
     return best

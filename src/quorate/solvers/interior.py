@@ -15,7 +15,7 @@ predictor and corrector (Mehrotra), ``aim`` at a complementarity, ``load`` (righ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from quorate.arrays import Array
 
 lapack: Any = _lapack  # generated: it carries no types
 
-Curve = Callable[[Array], tuple[Array, Array, Array]]  # t -> psi, psi', psi''
+Curve = Callable[[Array], tuple[Array, Array, Any]]  # t (m,) -> psi, psi' (K, m), psi'' (K, m) or None for zero
 
 
 class System:
@@ -66,7 +66,7 @@ class System:
 class Fold:
     """Rows psi_k(t_i) + fee_k lambda - alpha_i + s_ik = 0, t = T v - shift; alpha is hidden, its border <h, alpha>."""
 
-    curves: Sequence[Curve]
+    curve: Curve
     fee: Array  # (K, 1)
     h: Array  # (m,)
     border: int
@@ -83,16 +83,15 @@ class Fold:
 
     def look(self, x: Array, beta: Array) -> None:
         """Values, slopes and residuals here; means over k weighted by omega = z / s."""
-        psi, slope, bend = zip(*(curve(self.forward(x[:-1]) - self.shift) for curve in self.curves), strict=True)
-        self.slope = np.stack(slope)
-        room = self.hidden - np.stack(psi) - self.fee * x[-1]
+        psi, self.slope, bend = self.curve(self.forward(x[:-1]) - self.shift)
+        room = self.hidden - psi - self.fee * x[-1]
         self.s = np.where(room > 0.8 * self.s, room, self.s)  # curved rows: take up what Newton's step missed
         self.r = self.s - room
         self.r_hidden = beta[self.border] * self.h - self.z.sum(0)
         self.omega = self.z / self.s
         self.total = self.omega.sum(0)
         self.p, self.o = ((self.omega * part).sum(0) / self.total for part in (self.slope, self.fee))
-        self.bend = (self.z * np.stack(bend)).sum(0)
+        self.bend = 0.0 if bend is None else (self.z * bend).sum(0)
 
     def gradient(self, gx: Array, gbeta: Array) -> None:
         """What z and hidden add to the equations of x and of the border."""

@@ -22,7 +22,7 @@ from quorate.problem.shape import regulariser_parts
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.rounds import Each, Outcome, Stop, Sum, record
 from quorate.solvers.conic import Model
-from quorate.solvers.epigraph import Branch, Curve, Epigraph, line, project
+from quorate.solvers.epigraph import Curve, Epigraph, lines, project
 
 
 @record
@@ -136,17 +136,21 @@ def _epigraph(problem: Problem, own: Block, radius: float) -> Epigraph:
     kappa = ball.label_cost if isinstance(ball, WassersteinBall) else math.inf
     flips = sign and radius > 0 and math.isfinite(kappa)
     if loss.pieces is None:
-        branches = [Branch(_curve(problem, 1.0 if sign else 0.0))]
-        branches += [Branch(_curve(problem, -1.0), -kappa)] if flips else []
+        curve, fee = (
+            _curve(problem, (1.0, -1.0) if flips else (float(sign),)),
+            np.array([0.0, -kappa] if flips else [0.0]),
+        )
     else:
-        branches = [Branch(line(a, b)) for a, b in loss.pieces]
-        branches += [Branch(line(-a, b), -kappa) for a, b in loss.pieces if a and flips]
+        rows = [(a, b, 0.0) for a, b in loss.pieces] + [(-a, b, -kappa) for a, b in loss.pieces if a and flips]
+        slopes, constants, fee = np.array(rows).T
+        curve = lines(slopes, constants)
     return Epigraph(
         np.asarray(own.X[0]),
         own.y[0] if sign else None,
         None if sign else own.y[0],
         own.share[0],
-        branches,
+        curve,
+        fee,
         radius,
         loss.lipschitz,
         DUAL[ball.norm] if isinstance(ball, WassersteinBall) else "l2",
@@ -155,12 +159,12 @@ def _epigraph(problem: Problem, own: Block, radius: float) -> Epigraph:
     )
 
 
-def _curve(problem: Problem, label: float) -> Curve:
-    """The loss as a function of the margin (label 1, flipped -1) or of the residual (label 0)."""
-    loss = problem.loss
+def _curve(problem: Problem, labels: tuple[float, ...]) -> Curve:
+    """The loss as a function of the margin (label 1, flipped -1) or of the residual (label 0), one branch a label."""
+    loss, column = problem.loss, np.array(labels)[:, None]
 
     def curve(t: Array) -> tuple[Array, Array, Array]:
-        y = np.full_like(t, label)
+        t, y = np.broadcast_arrays(t, column)
         return loss.value(t, y), loss.slope(t, y), loss.curvature(t, y)
 
     return curve
