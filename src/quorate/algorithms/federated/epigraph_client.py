@@ -173,13 +173,13 @@ def _curve(problem: Problem, labels: tuple[float, ...]) -> Curve:
 def _conic(
     problem: Problem, own: Block, point: Array, height: float, ratio: float, radius: float
 ) -> tuple[Array, float]:
-    """The projection as a conic program, in (v - point) and (pi - height)."""
+    """The projection as a conic program."""
     model = Model()
-    v, pi = model.variable(len(point)), model.variable()
-    model.quadratic(v, 1.0)
-    model.linear(v, -point)
-    model.quadratic(pi, ratio)
-    model.linear(pi, -ratio * height)
+    v, pi, move, rise = model.variable(len(point)), model.variable(), model.variable(len(point)), model.variable()
+    model.zero([(v, 1.0), (move, -1.0), -point])  # costs in the moves: those in (v, pi) would cancel
+    model.zero([(pi, 1.0), (rise, -1.0), -height])
+    model.quadratic(move, 1 / max(1.0, ratio))
+    model.quadratic(rise, ratio / max(1.0, ratio))
     size = size_variable(model, problem, coefficients_of(problem, v)) if radius > 0 else None
     client_rows(model, problem, own, v, pi, size)
     solution = model.solve(1e-10).checked(f"client {own.names[0]}: projection onto its epigraph")
