@@ -217,9 +217,11 @@ def test_clients_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
         live.done("DRFL", "done")
     console.print(_rich(clients(run.result)))
     assert out.getvalue().count(HOSTILE[0]) >= 2
+    assert "\x1b[31m" not in out.getvalue()
+    assert "\ufffd[31mred\ufffd" in out.getvalue()
 
 
-HOSTILE = ("[bold]N[/bold]", "<script>alert(1)</script>", "[red]x[/red]")
+HOSTILE = ("[bold]N[/bold]", "\x1b[31mred\u202e", "[red]x[/red]")
 
 
 def test_plain_lines_come_every_few_rounds_and_at_the_end(capsys: Capture) -> None:

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quorate as qr
-from quorate.config import Config, ConfigError, parse_config, read_config
+from quorate.config import ALGORITHMS, Config, ConfigError, parse_config, read_config
 from quorate.config_errors import line_of
 from quorate.config_sections import LOSSES, LossName
 from quorate.starter import starter
+from quorate.verify import passed, verify_run
 
 DATA = '[data]\nname = "hospitals"\n'
 
@@ -138,6 +139,14 @@ def test_quick_only_coarsens() -> None:
     quick = parse_config(DATA + "[algorithm]\ntol = 0.1\nmax_rounds = 5").quick()
     assert (quick.algorithm.tol, quick.algorithm.max_rounds) == (0.1, 5)
     assert parse_config(DATA).quick().algorithm.tol == 1e-2
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_that_can_be_named_solves_and_verifies(tmp_path: Path, name: str) -> None:
+    text = small_run.CONFIG.replace("tol = 1e-6", f'name = "{name}"\ntol = 1e-2').replace('"afl", "erm"', "")
+    run = small_run.small_run(tmp_path, draw=name == "double_loop", text=text)  # one that proves nothing on its way
+    assert run.result["certificate"]["relative_gap"] < 0.1
+    assert passed(verify_run(run.path))
 
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=8)

@@ -54,7 +54,9 @@ def main() -> None:
 
 
 def _fail(said: str, status: int) -> NoReturn:
-    for line in said.splitlines():
+    from quorate.report.tables import printable
+
+    for line in printable(said).splitlines():
         print(f"quorate: {line}", file=sys.stderr)
     sys.exit(status)
 
@@ -182,7 +184,7 @@ def _trained(config: Config, work: Path, resume: bool, console: Console) -> Run 
     from quorate.trial import evaluate, train
 
     parts = prepare(config)
-    console.print(str(parts.train), markup=False, highlight=False, soft_wrap=True)
+    _say(str(parts.train), console)
     with progress(console) as show:
         models = train(
             config, parts, folder=work, resume=resume, watch=show.watch, done=lambda m, s: show.done(m, s.outcome.text)
@@ -215,16 +217,22 @@ def _show(run: Run, console: Console) -> None:
         console.print(_rich(each))
     console.print()
     for said in tables.summary(result):
-        console.print(said, markup=False, highlight=False)
+        _say(said, console)
     if verdict := result["evaluation"]["verdict"]:
         console.print("\nDid robustness help?", style="bold")
         for said in _first_of_each_set(verdict, result["evaluation"]["pairs"]):
-            console.print(said, markup=False, highlight=False)
+            _say(said, console)
     for note in result["notes"]:
-        console.print(f"warning: {note}", markup=False, highlight=False)
+        _say(f"warning: {note}", console)
     report = run.path / "report.html"
     shown = report if report.is_file() else run.path
     console.print(f"report: {shown}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _say(text: str, console: Console) -> None:
+    from quorate.report.tables import printable
+
+    console.print(printable(text), markup=False, highlight=False, soft_wrap=not console.is_terminal)
 
 
 def _first_of_each_set(verdict: list[str], pairs: list[dict[str, Any]]) -> list[str]:
@@ -320,6 +328,7 @@ def verify(
     without_data: Annotated[bool, typer.Option("--without-data", help="Let absent data pass.")] = False,
 ) -> None:
     """Check a finished run: digests, certificate, tables, computed again from model and data. Status 1 if it fails."""
+    from quorate.report.tables import printable
     from quorate.runs import read_run
     from quorate.verify import passed, verify_run
 
@@ -330,7 +339,8 @@ def verify(
         parts = prepare(read_run(run).config.reading(data))
     checks = verify_run(run, parts)
     for check in checks:
-        print(f"{'not checked' if check.ok is None else 'ok' if check.ok else 'FAILED':<12}{check.name}: {check.said}")
+        state = "not checked" if check.ok is None else "ok" if check.ok else "FAILED"
+        print(f"{state:<12}{printable(check.name)}: {printable(check.said)}")
     if not passed(checks, without_data):
         print("verification FAILED" if any(c.ok is False for c in checks) else "verification incomplete")
         raise typer.Exit(1)

@@ -36,7 +36,6 @@ ALGORITHMS = {
     "ad_lpmm": "ADLPMM",
     "epigraph_admm": "EpigraphADMM",
     "double_loop": "DoubleLoop",
-    "central_conic": "CentralConic",
 }
 
 

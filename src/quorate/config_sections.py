@@ -31,7 +31,7 @@ LossName = Literal[
     "quantile",
 ]
 Baseline = Literal["erm", "afl", "drfa", "wafl"]
-AlgorithmName = Literal["auto", "bundle", "ad_lpmm", "epigraph_admm", "double_loop", "central_conic"]
+AlgorithmName = Literal["auto", "bundle", "ad_lpmm", "epigraph_admm", "double_loop"]
 SUPPORTS = ({"lower", "upper"}, {"C", "d"}, {"C", "d", "c_label"})
 
 

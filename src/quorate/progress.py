@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -33,26 +34,17 @@ def progress(console: Console) -> Progress:
 
 def cells(model: str, row: dict[str, Any], sent: int, seconds: float) -> tuple[str, ...]:
     """A round in words, ``sent`` bytes and seconds since the start."""
-    from quorate.report.tables import size
+    from quorate.report.tables import printable, size
 
     def number(key: str, form: str) -> str:
         value = row.get(key)
-        return (
-            "–"
-            if not isinstance(value, int | float) or value != value or abs(value) == float("inf")
-            else f"{value:{form}}"
-        )
+        return f"{value:{form}}" if isinstance(value, int | float) and math.isfinite(value) else "–"
 
-    worst = str(row.get("worst_client", "–"))
-    return (
-        model,
-        str(row["round"]),
-        number("objective", ".6f"),
-        number("gap", ".1e"),
-        worst,
-        size(sent),
-        f"{seconds:.1f}",
-    )
+    gap = number("gap", ".1e")
+    if gap == "–" and "primal" in row:  # methods that prove no bound on their way
+        gap = f"residual {max(row['primal'], row['dual']):.1e}"
+    worst = printable(str(row.get("worst_client", "–")))
+    return model, str(row["round"]), number("objective", ".6f"), gap, worst, size(sent), f"{seconds:.1f}"
 
 
 class _Count:
@@ -79,9 +71,7 @@ class Lines:
 
         def see(row: dict[str, Any], state: Any) -> None:
             _, number, objective, gap, worst, sent, seconds = cells(model, row, *count.add(row))
-            line = (
-                f"{model} round {number}: objective {objective}, gap {gap}, worst client {worst}, {sent}, {seconds} s"
-            )
+            line = f"{model} round {number}: objective {objective}, {gap}, worst client {worst}, {sent}, {seconds} s"
             self.last[model] = line
             if row["round"] == 1 or row["round"] % EVERY == 0:
                 self._print(self.last.pop(model))

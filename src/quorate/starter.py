@@ -47,7 +47,7 @@ p = 2.0                        # >= 1 or inf
 prior = "uniform"              # or "size" (by rows), or a table with one weight per client
 
 [algorithm]
-name = "auto"                  # "bundle", "ad_lpmm", "epigraph_admm", "double_loop" or "central_conic"
+name = "auto"                  # "bundle", "ad_lpmm", "epigraph_admm" or "double_loop"
 tol = 1e-6                     # relative gap at which to stop
 
 [report]

@@ -15,6 +15,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from quorate.arrays import Array
+from quorate.report.tables import printable
 
 INK = "#010203"  # becomes currentColor
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b82c4", "#d97a1e", "#3f9a62", "#9a66c7", "#8a8f98"
@@ -47,15 +48,16 @@ def figures(result: Mapping[str, Any], history: Sequence[Mapping[str, Any]], pri
     """SVG by name; a figure without data is left out. ``prior`` (N,) are the clients' weights at the centre."""
     rows = sorted(result["clients"], key=lambda row: -row["worst_loss"])[:MOST]
     priors = None if prior is None else dict(zip([r["client"] for r in result["clients"]], prior, strict=True))
+    proven = result["certificate"]["bound"]
     tall = 1.1 + 0.34 * len(rows)
     found: dict[str, tuple[str, float, Callable[[Any], None]]] = {}
     if len(history) > 1:
         found["convergence"] = (
             "Objective and proven bound by round, and their gap",
             4.4,
-            lambda f: _rounds(f, history),
+            lambda f: _rounds(f, history, proven),
         )
-        found["traffic"] = ("Gap by bytes sent", 2.4, lambda f: _traffic(f, history))
+        found["traffic"] = ("Gap by bytes sent", 2.4, lambda f: _traffic(f, history, proven))
     found["clients"] = ("Mean loss and worst-case loss of each client", tall, lambda f: _losses(f, rows))
     found["weights"] = ("Weight q* of each client, and its prior", tall, lambda f: _weights(f, rows, priors))
     if any(row["flips"] is not None for row in rows):
@@ -110,26 +112,32 @@ def column(history: Sequence[Mapping[str, Any]], key: str) -> Array:
 
 def label(text: str) -> str:
     """A client's name for an axis: printable, and not too long."""
-    kept = "".join(c if c.isprintable() else "\ufffd" for c in text)
+    kept = printable(text)
     return kept if len(kept) <= 18 else kept[:17] + "…"
 
 
-def _rounds(figure: Any, history: Sequence[Mapping[str, Any]]) -> None:
+def _rounds(figure: Any, history: Sequence[Mapping[str, Any]], proven: float | None) -> None:
     top, below = figure.subplots(2, sharex=True)
     rounds, value, bound = (column(history, key) for key in ("round", "objective", "bound"))
+    if proven is not None and not np.isfinite(bound).any():  # proven at the end only
+        bound = np.full(len(rounds), proven)
     top.plot(rounds, value, color=BLUE, label="objective")
-    top.plot(rounds, bound, color=ORANGE, label="proven bound")
-    top.fill_between(rounds, bound, value, color=GREY, alpha=0.18, linewidth=0)
+    if np.isfinite(bound).any():
+        top.plot(rounds, bound, color=ORANGE, label="proven bound")
+        top.fill_between(rounds, bound, value, color=GREY, alpha=0.18, linewidth=0)
     top.legend(loc="best")
     top.set_ylabel("objective")
-    _gap(below, rounds, history)
+    _gap(below, rounds, history, proven)
     below.set_xlabel("round")
 
 
-def _gap(axes: Any, x: Array, history: Sequence[Mapping[str, Any]]) -> None:
+def _gap(axes: Any, x: Array, history: Sequence[Mapping[str, Any]], proven: float | None) -> None:
+    """The gap of each round; where an algorithm proves none on its way, the distance to the bound proven at the end."""
     from matplotlib.ticker import NullLocator
 
     gap = column(history, "gap")
+    if proven is not None and not np.isfinite(gap).any():
+        gap = column(history, "objective") - proven
     shown = np.where(gap > 0, gap, np.nan)
     axes.plot(x, shown, color=GREEN, marker="o", markersize=2.5)
     if np.isfinite(shown).any():
@@ -139,11 +147,11 @@ def _gap(axes: Any, x: Array, history: Sequence[Mapping[str, Any]]) -> None:
     axes.set_ylabel("gap")
 
 
-def _traffic(figure: Any, history: Sequence[Mapping[str, Any]]) -> None:
+def _traffic(figure: Any, history: Sequence[Mapping[str, Any]], proven: float | None) -> None:
     axes = figure.subplots()
     sent = np.nancumsum(column(history, "bytes_up") + column(history, "bytes_down"))
     unit, scale = ("MB", 1e6) if sent[-1] >= 1e6 else ("kB", 1e3)
-    _gap(axes, sent / scale, history)
+    _gap(axes, sent / scale, history, proven)
     axes.set_xlabel(f"{unit} sent by all")
 
 

@@ -30,6 +30,7 @@ def page(run: Run, drawn: dict[str, str]) -> str:
         loader=PackageLoader("quorate.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=lambda value: tables.printable(value) if type(value) is str else value,  # not Markup
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -46,11 +46,18 @@ class Table:
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], text: Sequence[int] = (0,)) -> Table:
     """A table whose columns are numbers but for the positions in ``text``."""
     numeric = tuple(k not in text for k in range(len(columns)))
-    return Table(title, tuple(columns), tuple(tuple(row) for row in rows), numeric)
+    cells = tuple(tuple(map(printable, row)) for row in rows)
+    return Table(title, tuple(columns), cells, numeric)
+
+
+def printable(text: str) -> str:
+    """Text without terminal codes and signs that turn the reading direction: names of clients may hold anything."""
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
 
 
 def escaped(cell: str) -> str:
     """Text inside a Markdown table: one line, nothing that opens a cell, a tag or a link."""
+    cell = printable(cell)
     for sign in "\\|<>[]`*_":
         cell = cell.replace(sign, "\\" + sign)
     return " ".join(cell.split())
