@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array
 
 from quorate.algorithms.federated import epigraph_client
 from quorate.algorithms.federated.ad_lpmm import ADLPMM
@@ -188,6 +189,19 @@ def test_radius_zero_solves_agnostic_and_plain_learning(method, over):
     done, result = run(method, problem, fed)
     assert result.outcome.stop is Stop.OPTIMAL
     assert_allclose(problem.objective(done.answer(result.state)[0], fed), central.value, rtol=1e-6)
+
+
+def test_sparse_rows_plain_means_and_row_weights():
+    """CSR clients, over_samples=Mean() and rows of weight zero: the same step as dense rows without them."""
+    fed = federation(True, clients=2)
+    weights = [np.where(np.arange(12) % 3 == 0, 0.0, 1.0) for _ in range(2)]
+    X, y = zip(*(fed.rows(i) for i in range(2)), strict=True)
+    sparse = Federation(fed.clients, [csr_array(x) for x in X], y, sample_weight=weights)
+    kept = Federation(fed.clients, [x[w > 0] for x, w in zip(X, weights, strict=True)], [t[weights[0] > 0] for t in y])
+    problem = Problem(Logistic(), Linear(True), Mean(), LpBall(0.2), L2(0.1))
+    runs = [run(EpigraphADMM(), problem, data)[1] for data in (sparse, kept)]
+    assert_allclose(runs[0].state.w, runs[1].state.w, atol=1e-6)
+    assert_allclose(runs[1].state.value, CentralConic().solve(problem, kept).value, rtol=1e-6)
 
 
 def test_supports_are_solved_and_every_conic_program_counted():

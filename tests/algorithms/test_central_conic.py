@@ -17,9 +17,9 @@ from quorate.data.federation import Federation
 from quorate.problem.losses import Absolute, EpsilonInsensitive, Hinge, Huber, Logistic, Quantile, SmoothHinge, Squared
 from quorate.problem.predictors import Linear
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, L2, Bounds, ElasticNet, Zero
+from quorate.problem.regularisers import L1, L2, MCP, Bounds, ElasticNet, Zero
 from quorate.problem.risks.lp_ball import LpBall
-from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.mean import Mean, Sum
 from quorate.problem.risks.simplex import Simplex
 from quorate.problem.supports import BoxSupport
 from quorate.problem.supports_polytope import PolytopeSupport
@@ -202,3 +202,13 @@ def test_one_ball_round_the_mixture_has_one_price_for_all_clients():
     value = cp.Problem(cp.Minimize(0.1 * level + total), [level >= cp.norm(w, 2)]).solve(solver="CLARABEL")
     assert_allclose(answer.value, value, rtol=TOL)
     assert CentralConic().solve(Problem(Hinge(), Linear(), ball, Mean(prior)), fed).value <= value + TOL
+
+
+def test_sums_weigh_every_client_by_one_and_nonconvex_regularisers_are_refused():
+    fed = federation(6, True)
+    by_mean = CentralConic().solve(Problem(Logistic(), Linear(), Mean(), Mean(), L2(0.1)), fed)
+    by_sum = CentralConic().solve(Problem(Logistic(), Linear(), Mean(), Sum(), L2(0.3)), fed)
+    assert_allclose(by_sum.value, 3 * by_mean.value, rtol=1e-7)
+    assert_allclose(by_sum.weights, 1.0)
+    with pytest.raises(TypeError, match="got MCP"):
+        CentralConic().solve(Problem(Logistic(), Linear(), Mean(), Mean(), MCP(0.1)), fed)

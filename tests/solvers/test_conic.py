@@ -1,0 +1,113 @@
+"""The conic builder against CVXPY and closed forms, its duals, and what it says when a solve fails."""
+
+import math
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from quorate.solvers.conic import Model, Status
+
+TOL = 1e-7  # both solvers stop at 1e-8 or less, on numbers of order one
+
+
+@pytest.mark.parametrize("radius", [0.0, 0.1, 0.4, math.inf])
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, math.inf])
+def test_worst_mean_and_its_weights(p, radius):
+    rng = np.random.default_rng(int(10 * radius) if math.isfinite(radius) else 7)
+    losses, prior = rng.standard_normal(5), rng.dirichlet(np.ones(5))
+    model = Model()
+    z = model.variable(5)
+    model.zero([(z, 1.0), -losses])
+    read = model.worst_mean(z, prior, radius, p)
+    solution = model.solve().checked("test")
+    q = cp.Variable(5, nonneg=True)
+    constraints = [cp.sum(q) == 1] + ([cp.norm(q - prior, p) <= radius] if math.isfinite(radius) else [])
+    expected = cp.Problem(cp.Maximize(losses @ q), constraints).solve(solver="CLARABEL")
+    weights = read(solution)
+    assert_allclose(solution.value, expected, atol=TOL)
+    assert_allclose(solution.dual_value, expected, atol=TOL)
+    assert_allclose([weights.sum(), weights @ losses], [1.0, expected], atol=1e-6)
+    assert weights.min() >= -TOL
+
+
+@given(st.sampled_from([1.0, 1.3, 2.0, 4.0, math.inf]), st.integers(1, 6), st.integers(0, 1000))
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_norm_at_most_is_the_norm(p, n, seed):
+    v = np.random.default_rng(seed).standard_normal(n)
+    model = Model()
+    t, x = model.variable(), model.variable(n)
+    model.zero([(x, 1.0), -v])
+    model.norm_at_most([(x, 2.0)], [(t, 1.0)], p)  # ||2 v|| <= t
+    model.linear(t, 1.0)
+    assert_allclose(model.solve().value, 2 * np.linalg.norm(v, p), rtol=1e-6)
+
+
+def test_terms_select_repeat_and_multiply():
+    """Minimise ||w||^2 / 2 + sum of r_k >= max over its rows of g'w + c: a two-piece maximum for each k."""
+    rng = np.random.default_rng(2)
+    slopes, offsets, k = rng.standard_normal((8, 3)), rng.standard_normal(8), np.array([0, 1, 0, 0, 1, 1, 0, 1])
+    model = Model()
+    w, r = model.variable(3), model.variable(2)
+    P = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 3.0]])
+    model.quadratic(w, P)
+    model.linear(r, 1.0)
+    model.offset = 5.0
+    handle = model.nonneg([(r[k], 1.0), (w, -slopes), -offsets])
+    solution = model.solve()
+    v = cp.Variable(3)
+    pieces = [cp.max(slopes[k == j] @ v + offsets[k == j]) for j in (0, 1)]
+    expected = cp.Problem(cp.Minimize(cp.quad_form(v, P) / 2 + pieces[0] + pieces[1])).solve(solver="CLARABEL")
+    assert_allclose(solution.value, expected + 5.0, rtol=TOL)
+    multipliers = solution.z[handle]
+    assert_allclose([multipliers[k == 0].sum(), multipliers[k == 1].sum()], 1.0, atol=TOL)
+    assert_allclose(P @ solution.x[w] + slopes.T @ multipliers, 0.0, atol=1e-6)  # stationarity
+
+
+def test_parabolas_and_exponentials_hold_row_by_row():
+    """Minimise sum a_i with x_i^2 / 2 <= a_i and sum b_i with exp(x_i) <= b_i at fixed x."""
+    x = np.array([-1.5, 0.0, 2.0])
+    model = Model()
+    a, b, y = model.variable(3), model.variable(3), model.variable(3)
+    model.zero([(y, 1.0), -x])
+    model.parabola([(y, 1.0)], [(a, 1.0)])
+    model.exponential([(y, 1.0)], [1.0], [(b, 1.0)])
+    model.linear(a, 1.0)
+    model.linear(b, 1.0)
+    solution = model.solve()
+    assert_allclose(solution.x[a], x**2 / 2, atol=1e-6)
+    assert_allclose(solution.x[b], np.exp(x), atol=1e-6)
+
+
+def test_failures_are_named():
+    infeasible = Model()
+    x = infeasible.variable()
+    infeasible.nonneg([(x, 1.0), -1.0])
+    infeasible.nonneg([(x, -1.0)])
+    assert infeasible.solve().status is Status.INFEASIBLE
+    unbounded = Model()
+    x = unbounded.variable()
+    unbounded.linear(x, 1.0)
+    unbounded.nonneg([(x, -1.0)])
+    assert unbounded.solve().status is Status.UNBOUNDED
+    with pytest.raises(ArithmeticError, match="the demand: the conic solver ended with 'DualInfeasible'"):
+        unbounded.solve().checked("the demand")
+    short = Model()
+    x = short.variable(3)
+    short.soc([1.0], [(x, 1.0)])
+    short.linear(x, np.array([1.0, 2.0, 3.0]))
+    assert short.solve(max_iterations=1).status is Status.FAILED
+    assert_allclose(short.solve().value, -math.sqrt(14), rtol=TOL)
+
+
+def test_bad_numbers_are_refused():
+    model = Model()
+    x = model.variable(2)
+    model.nonneg([(x, np.array([1.0, np.nan]))])
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        model.solve()
+    with pytest.raises(ValueError, match="matrix is"):
+        Model().nonneg([(x, np.ones((3, 4)))])
