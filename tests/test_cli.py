@@ -96,6 +96,16 @@ def test_reports_in_three_forms_and_runs_side_by_side(quorate: Call, tmp_path: P
     assert quorate("compare", run.path, other.path) == 0
 
 
+def test_an_owner_sees_its_most_exposed_rows(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
+    run = small_run.small_run(tmp_path, text=QUICK)
+    before = sorted(run.path.rglob("*"))
+    assert quorate("report", run.path, "--client", "North") == 0
+    assert "Rows of North" in capsys.readouterr().out
+    assert sorted(run.path.rglob("*")) == before
+    assert quorate("report", run.path, "--client", "Nort") == 2
+    assert "no client 'Nort'" in capsys.readouterr().err
+
+
 def test_verify_returns_one_when_something_differs_or_is_absent(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
     run = small_run.small_run(tmp_path, text=QUICK)
     (tmp_path / "clinics.csv").rename(tmp_path / "moved.csv")

@@ -29,6 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+MOST = 20  # clients that are printed
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError)  # bad input, as the library says it
 RunPath = Annotated[Path, typer.Argument(help="Folder of a run.")]
 
@@ -212,10 +213,17 @@ def _show(run: Run, console: Console) -> None:
     from quorate.report import tables
 
     result = run.result
-    for each in (*tables.measures(result), tables.clients(result, tables.BRIEF), tables.certificate(result)):
+    worst = sorted(result["clients"], key=lambda row: -row["worst_loss"])[:MOST]
+    few = {**result, "clients": [row for row in result["clients"] if row in worst]}
+    for each in (*tables.measures(result), tables.clients(few, tables.BRIEF), tables.certificate(result)):
         console.print()
         console.print(_rich(each))
     console.print()
+    if len(worst) < len(result["clients"]):
+        _say(
+            f"(of {len(result['clients'])} clients, the {MOST} with the largest worst case; the report has all)",
+            console,
+        )
     for said in tables.summary(result):
         _say(said, console)
     if verdict := result["evaluation"]["verdict"]:
@@ -285,12 +293,18 @@ def report(
     run: RunPath,
     format: Annotated[str, typer.Option("--format", help="html, md or json.")] = "html",
     out: Annotated[Path | None, typer.Option(help="File to write; default: report.html, or standard output.")] = None,
+    client: Annotated[
+        str | None, typer.Option(help="Only show this client's most exposed rows, to their owner.")
+    ] = None,
 ) -> None:
     """Write the report of a finished run again, as HTML, Markdown or JSON."""
     from quorate.config import ConfigError
     from quorate.runs import read_run, replace_report
 
     found = read_run(run)
+    if client is not None:
+        _exposed(found, client)
+        return
     if format not in ("html", "md", "json"):
         raise ConfigError(f"--format must be html, md or json, got {format!r}")
     if format == "html":
@@ -309,6 +323,18 @@ def report(
     else:
         out.write_text(text, encoding="utf-8")
         print(out)
+
+
+def _exposed(run: Run, client: str) -> None:
+    """The rows themselves are read here, at their owner, and are not in the run's folder."""
+    from rich.console import Console
+
+    from quorate.notes import exposed_rows
+    from quorate.parts import prepare
+    from quorate.report import tables
+
+    rows = exposed_rows(run.config.problem(), prepare(run.config).train, run.w, client)
+    Console().print(_rich(tables.exposed(client, rows)))
 
 
 def _exported(run: Run, format: str) -> str:

@@ -132,6 +132,25 @@ class Config(Section):
             "lp_ball": lambda: LpBall(c.radius, c.p, c.prior),
         }[c.risk]()
 
+    def sentence(self) -> str:
+        """The problem in words."""
+        r, c, h = self.robust, self.clients, self.problem_
+        prior = f"{c.prior} prior" if isinstance(c.prior, str) else "given prior"
+        mix = {
+            "mean": f"the mean over the clients ({prior})",
+            "simplex": "the worst mix of the clients (any weights)",
+            "lp_ball": f"the worst mix of the clients (weights within {c.radius:g} of the {prior}, l{c.p:g} norm)",
+        }[c.risk]
+        loss = f"{h.loss.replace('_', ' ')} loss"
+        radii = sorted({*r.radius.values()}) if isinstance(r.radius, dict) else [r.radius]
+        size = f"{radii[0]:g}" if len(radii) == 1 else f"{radii[0]:g} to {radii[-1]:g}, by client,"
+        target = "targets never move" if r.label_cost == float("inf") else f"a target costs {r.label_cost:g}"
+        near = f"within Wasserstein distance {size} of its rows, {r.norm} norm on the features, {target}"
+        near += ", features stay in the support" if r.support else ""
+        worst = f"each client's mean {loss}" if radii == [0.0] else f"each client's worst mean {loss} ({near})"
+        more = "" if h.regulariser == "none" else f", plus {h.regulariser} regularisation of strength {h.strength:g}"
+        return f"Minimised over linear models: {mix} of {worst}{more}."
+
     def solve_arguments(self, checkpoint: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         """algorithm, engine, tol, max_rounds and seed, as `quorate.solve` takes them."""
         import quorate as qr

@@ -80,6 +80,7 @@ def result_of(
             "format": FORMAT,
             "title": config.title or config.data.name or "run",
             "model": label(solution.problem),
+            "problem": config.sentence(),
             "outcome": {"stop": solution.outcome.stop.value, "text": solution.outcome.text},
             "rounds": solution.rounds,
             "seconds": solution.seconds,

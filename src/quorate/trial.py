@@ -229,7 +229,7 @@ def _sentence(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[s
     here, there, us, them = main[f"worst_{name}"], other[f"worst_{name}"], pair["model"], pair["other"]
     worst = "the same" if abs(here - there) < 5e-4 else "better" if (here > there) == right else "worse"
     return (
-        f"On {pair['set']} ({main['n']} rows), against {them}: {pair['better']} rows only {us} gets {verb}, "
+        f"On {pair['set']} ({main['n']} rows), against {them}: {pair['better']} that only {us} gets {verb}, "
         f"{pair['worse']} only {them}, {rows} "
         f"(sign test p = {pair['p']:.2g}); {what} {main[name]:.3f} against {other[name]:.3f}, "
         f"at the worst client {here:.3f} against {there:.3f} ({worst}). "

@@ -108,6 +108,7 @@ def _check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
         yield same("duals", plain(run.duals["weights"]), again["weights"])
     concrete, data = problem.at(fed)
     yield same("clients", stated["clients"], plain(client_table(concrete, data, certificate)))
+    yield compared("problem", stated["problem"], run.config.sentence())
     yield same("notes", stated["notes"], plain(notes(concrete, fed, data, run.w, certificate)))
     values = {k: p.objective(w, f) for k, w in run.baselines.items() for p, f in [BASELINES[k](problem, fed)]}
     yield same("baselines", {k: v["value"] for k, v in stated["baselines"].items()}, plain(values))

@@ -220,7 +220,7 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     rows = sum(row["n"] for row in result["clients"])
     n, found = len(result["clients"]), result["certificate"]
     said = [f"{n} client{'s' * (n > 1)} with {rows:,} rows took part in {result['rounds']} rounds. {_ended(result)}"]
-    said.append(_protects(result))
+    said += [result["problem"], _protects(result)]
     if found["bound"] is None:
         said.append(
             f"The objective of the model is {number(found['value'])}; no lower bound is proven, see the warnings."
@@ -258,6 +258,21 @@ def _protects(result: Mapping[str, Any]) -> str:
         )
     )
     return f"Whatever the mix of clients within the stated set{balls}, the expected loss is at most {number(worst)}."
+
+
+def exposed(client: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The rows of one client that the adversary makes most of; for their owner."""
+    cells = [
+        (
+            str(row["row"]),
+            *(number(row[k]) for k in ("loss", "worst_loss", "added")),
+            percent(row["flip"]),
+            number(row["moved"]),
+        )
+        for row in rows
+    ]
+    heads = ("Row (from 0)", "Loss", "Worst case", "Added to the risk", "Label flipped", "Features moved by")
+    return table(f"Rows of {client} that the adversary makes most of", heads, cells, ())
 
 
 def markdown(result: Mapping[str, Any]) -> str:
