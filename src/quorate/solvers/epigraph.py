@@ -218,7 +218,7 @@ class _State:
         for part in self.parts:
             part.look(self.x, self.beta)
             part.gradient(self.gx, self.gbeta)
-        products = [float((part.s * part.z).sum()) for part in self.parts]
+        products = [float(np.vdot(part.s, part.z)) for part in self.parts]
         self.count = sum(1 if isinstance(part, Cone) else part.s.size for part in self.parts)
         self.mu = sum(products) / self.count
         moved, nu = np.linalg.norm(self.x[:-1] - self.b), self.beta[0]
@@ -243,7 +243,7 @@ class _State:
         if not system.factor():
             return False
         length, *_ = self._direction(system, 0.0)
-        after = sum(float(((p.s + length * p.ds) * (p.z + length * p.dz)).sum()) for p in self.parts) / self.count
+        after = sum(float(np.vdot(p.s + length * p.ds, p.z + length * p.dz)) for p in self.parts) / self.count
         length, dx, dbeta = self._direction(system, self.mu * min(1.0, max(after, 0.0) / self.mu) ** 3)
         length = length * 0.995 if length < 1 else 1.0
         self.x, self.beta = self.x + length * dx, self.beta + length * dbeta

@@ -207,8 +207,8 @@ def aim(part: Orthant, target: float, corrected: bool) -> None:
 
 def longest(part: Orthant) -> float:
     """The longest step that keeps s, z >= 0."""
-    shrink = max(float((-part.ds / part.s).max()), float((-part.dz / part.z).max()))
-    return 1 / shrink if shrink > 0 else math.inf
+    shrink = min(float((part.ds / part.s).min()), float((part.dz / part.z).min()))
+    return -1 / shrink if shrink < 0 else math.inf
 
 
 class Cone:
