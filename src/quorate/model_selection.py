@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import BaseCrossValidator
 
+from quorate.algorithms.federated.bundle import Bundle
 from quorate.arrays import Array, stream
 from quorate.arrays import norm as norm_of
 from quorate.data.federation import Federation
@@ -182,20 +183,30 @@ def radius_path(
     if len(radii) == 0 or (client_radii is not None and len(client_radii) == 0):
         raise ValueError("radii and client_radii must hold at least one radius each.")
     train, test = fed.split(held_out, seed) if test is None else (fed, test)
-    warm = algorithm is None or hasattr(algorithm, "start")
+    algorithm = algorithm or Bundle()
     table: list[dict[str, Any]] = []
-    corner = None  # the model at the first radius of the last client radius
+    corner = None  # the solution at the first radius of the last client radius
     for theta in [getattr(clients, "radius", None)] if client_radii is None else client_radii:
-        start = corner
+        last = corner
         over_clients = clients if client_radii is None else replace(clients, radius=theta)
         for k, rho in enumerate(radii):
             point = replace(problem, over_samples=replace(ball, radius=rho), over_clients=over_clients)
-            own = {"algorithm": algorithm, "engine": engine, "tol": tol, "max_rounds": max_rounds}
-            solution = solve(point, train, **own, seed=seed, start=start if warm else None)
-            start = solution.w
-            corner = start if k == 0 else corner
-            table.append(_row(rho, theta, point, train, solution) | _judged(point, test, start) | {"w": start})
+            own = {"engine": engine, "tol": tol, "max_rounds": max_rounds, "seed": seed}
+            last = solve(point, train, algorithm=_warm(algorithm, last), start=_start(algorithm, last), **own)
+            corner = last if k == 0 else corner
+            table.append(_row(rho, theta, point, train, last) | _judged(point, test, last.w) | {"w": last.w})
     return table
+
+
+def _start(algorithm: Any, last: Any) -> Array | None:
+    return last.w if last is not None and hasattr(algorithm, "start") else None
+
+
+def _warm(algorithm: Any, last: Any) -> Any:
+    """The algorithm with the cuts of the last solve: they are joint in model and price, so they hold at any radius."""
+    return (
+        replace(algorithm, known=last.state.cuts) if last is not None and isinstance(algorithm, Bundle) else algorithm
+    )
 
 
 def _row(rho: Any, theta: Any, problem: Problem, fed: Federation, solution: Any) -> dict[str, Any]:

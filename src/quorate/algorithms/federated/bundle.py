@@ -349,5 +349,6 @@ def _prune(cuts: Cuts) -> Cuts:
     keep = cuts.idle <= KEEP
     if keep.all():
         return cuts
-    named = {f: getattr(cuts, f)[keep] for f in ("owner", "point", "base", "level", "slope", "slope_level", "idle")}
-    return Cuts(**named, points=cuts.points)
+    rows = {f: getattr(cuts, f)[keep] for f in ("owner", "base", "level", "slope", "slope_level", "idle")}
+    used, point = np.unique(cuts.point[keep], return_inverse=True)
+    return Cuts(**rows, point=point, points=cuts.points[used])
