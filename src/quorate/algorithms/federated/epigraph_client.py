@@ -21,7 +21,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.shape import regulariser_parts
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.rounds import Each, Outcome, Stop, Sum, record
-from quorate.solvers.conic import Model
+from quorate.solvers.conic import Model, Status
 from quorate.solvers.epigraph import Curve, Epigraph, lines, project
 
 
@@ -182,7 +182,9 @@ def _conic(
     model.quadratic(rise, ratio / max(1.0, ratio))
     size = size_variable(model, problem, coefficients_of(problem, v)) if radius > 0 else None
     client_rows(model, problem, own, v, pi, size)
-    solution = model.solve(1e-10).checked(f"client {own.names[0]}: projection onto its epigraph")
+    solution = model.solve(1e-11)
+    if solution.status is not Status.SOLVED:  # "almost" may mean few digits: rather solve fully to a looser tolerance
+        solution = model.solve(1e-9).checked(f"client {own.names[0]}: projection onto its epigraph")
     w = solution.x[v]
     return w, max(float(problem.client_risks(w, own)[0]), height)
 
