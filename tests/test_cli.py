@@ -239,15 +239,15 @@ def test_plain_lines_come_every_few_rounds_and_at_the_end(capsys: Capture) -> No
 
     lines = quorate_progress.progress(Console(force_terminal=False, width=200))
     see = lines.watch("M")
-    for k in range(1, 8):
+    for k in (*range(1, 8), 100, 105, 150):
         see(
             {"round": k, "objective": 1.0 / k, "gap": 0.1, "worst_client": "A", "bytes_up": 600, "bytes_down": 400},
             None,
         )
     lines.done("M", "finished.")
     said = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in said] == ["M round 1", "M round 5", "M round 7", "M"]
-    assert "7.0 kB" in said[2]
+    assert [line.split(":")[0] for line in said] == ["M round 1", "M round 5", "M round 100", "M round 150", "M"]
+    assert "8.0 kB" in said[2]
 
 
 def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:

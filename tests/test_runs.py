@@ -120,6 +120,16 @@ def test_a_file_cut_short_is_said(copied: Path, name: str) -> None:
         read_run(copied)
 
 
+def test_a_result_without_its_parts_or_of_another_format_is_said(copied: Path) -> None:
+    result = json.loads((copied / "result.json").read_text("utf-8"))
+    (copied / "result.json").write_text(json.dumps({**result, "format": 2}))
+    with pytest.raises(RunError, match="format 2"):
+        read_run(copied)
+    (copied / "result.json").write_text(json.dumps({k: v for k, v in result.items() if k != "clients"}))
+    with pytest.raises(RunError, match="clients missing"):
+        read_run(copied)
+
+
 # ---------------------------------------------------------------------------------------- tampered with
 
 

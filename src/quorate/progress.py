@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-EVERY = 5  # rounds between two plain lines
+EVERY = 5  # rounds between two plain lines at first
 
 COLUMNS = ("Model", "Round", "Objective", "Gap", "Worst client", "Sent", "Seconds")
 
@@ -71,9 +71,11 @@ class Lines:
 
         def see(row: dict[str, Any], state: Any) -> None:
             _, number, objective, gap, worst, sent, seconds = cells(model, row, *count.add(row))
+            gap = gap if "residual" in gap else f"gap {gap}"
             line = f"{model} round {number}: objective {objective}, {gap}, worst client {worst}, {sent}, {seconds} s"
             self.last[model] = line
-            if row["round"] == 1 or row["round"] % EVERY == 0:
+            step = EVERY * 10 ** max(0, len(str(row["round"] - 1)) - 2)  # every 50 beyond 100, every 500 beyond 1,000
+            if row["round"] == 1 or row["round"] % step == 0:
                 self._print(self.last.pop(model))
 
         return see

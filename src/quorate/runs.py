@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from quorate.solution import Solution
 
 FORMAT = 1
+KEYS = (  # of result.json
+    *("title", "model", "problem", "outcome", "rounds", "certificate", "clients", "messages", "notes", "baselines"),
+    *("evaluation", "versions", "data", "files", "seal"),
+)
 DERIVED = ("report.html", "figures/")  # drawn from the rest
 
 
@@ -144,6 +148,7 @@ def write_run(
     work = Path(tempfile.mkdtemp(prefix=".writing-", dir=out))
     try:
         _write_files(work, config.at(work), result, solution, others, parts)
+        _seal(work, result)
         if render is not None:
             for name, text in render(read_run(work)).items():
                 _write(work / name, text.encode())
@@ -278,14 +283,18 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     needed = ["config.toml", "model.safetensors", "duals.safetensors", "result.json", "history.jsonl"]
     if missing := [name for name in needed if not (path / name).is_file()]:
         raise RunError(f"{path} is no complete run: {', '.join(missing)} missing")
-    tensors, metadata = load_tensors(path / "model.safetensors")
-    model, schema = _model(metadata, path)
+    w, model, schema = _read_model(path)
+    result = _parsed(path / "result.json", (path / "result.json").read_text(encoding="utf-8"))
+    if result.get("format") != FORMAT:
+        raise RunError(f"{path}: the run is of format {result.get('format')!r}, this quorate reads {FORMAT}")
+    if lacking := [key for key in KEYS if key not in result]:
+        raise RunError(f"{path / 'result.json'} is damaged: {', '.join(lacking)} missing")
     baselines = path / "baselines.safetensors"
     return Run(
         path,
         read_config(path / "config.toml"),
-        _parsed(path / "result.json", (path / "result.json").read_text(encoding="utf-8")),
-        tensors["w"],
+        result,
+        w,
         model,
         schema,
         load_tensors(path / "duals.safetensors")[0],
@@ -332,12 +341,19 @@ def _model(metadata: Mapping[str, str], path: Path) -> tuple[dict[str, Any], Sch
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[Array, dict[str, Any], Schema]:
-    """(w, model, schema) of a run's folder or of a model.safetensors file."""
+    """(w, model, schema) of a run's folder or of a model.safetensors file, to predict with."""
+    w, model, schema = _read_model(path)
+    if not np.isfinite(w).all():
+        raise RunError(f"{path} is damaged: its model is not finite")
+    return w, model, schema
+
+
+def _read_model(path: str | os.PathLike[str]) -> tuple[Array, dict[str, Any], Schema]:
     file = Path(path)
     file = file / "model.safetensors" if file.is_dir() else file
     tensors, metadata = load_tensors(file)
     model, schema = _model(metadata, file)
     w = tensors.get("w")
-    if w is None or w.shape != (len(schema.feature_names) + model["intercept"],) or not np.isfinite(w).all():
+    if w is None or w.shape != (len(schema.feature_names) + model["intercept"],):
         raise RunError(f"{file} is damaged: its model does not fit its schema")
     return w, model, schema
