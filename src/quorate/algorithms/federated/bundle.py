@@ -38,7 +38,7 @@ from quorate.problem.shape import client_ball, public_shape, regulariser_parts, 
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 from quorate.solvers.cutting_planes import Index, Master, Pieces, minimise
 
-KEEP = 12  # rounds a cut may stay without a multiplier before it is dropped
+KEEP = 2  # rounds a cut may stay without a multiplier before it is dropped: the master's cost is that of its cuts
 
 
 @record
@@ -217,14 +217,18 @@ class Bundle:
             step = max(value, 1e-300) / max(slope, 1e-300) ** 2
             return replace(state, value=value, risks=risks, step=step, curvature=up.curvature)
         gain, promised = state.value - value, state.predicted
-        if gain >= 0.1 * promised and gain > 0:
+        if gain >= 0.01 * promised and gain > 0:
             step = state.step * (2.5 if gain >= 0.5 * promised else 1.0)
-            return replace(state, w=state.trial, value=value, risks=risks, step=step, curvature=up.curvature, stalled=0)
+            stalled = 0 if gain > self._nothing(state) else state.stalled
+            state = replace(state, w=state.trial, value=value, risks=risks, step=step)
+            return replace(state, curvature=up.curvature, stalled=stalled)
         return replace(state, step=state.step * (0.6 if -gain > promised else 1.0))
 
     def _bound(self, state: BundleState) -> BundleState:
         """Minimise the model where an optimum must lie; its multipliers prove a lower bound."""
         cuts, where, n = state.cuts, self._region(state), len(state.risks)
+        if math.isinf(where.size):  # nothing bounds where an optimum lies: no program could prove anything
+            return replace(state, cuts=replace(cuts, idle=cuts.idle + 1))
         shape = public_shape(self._problem, n)
         master = minimise(shape, _pieces(cuts), size=where.size, offset=where.offset, unit=_unit(state))
         proof = self._minorant(cuts, master, n) if master.solved else None
@@ -280,13 +284,16 @@ class Bundle:
             return replace(state, trial=state.w, predicted=0.0, step=state.step * 0.5, stalled=state.stalled + 1)
         state = replace(state, cuts=_used(state.cuts, master))
         predicted = state.value - master.value if level is None else state.value - level
-        small = predicted <= (0.1 * self.tol if math.isinf(state.bound) else 1e-14) * max(abs(state.value), 1e-12)
-        if small:  # the model is exact near the centre: look further away
+        if predicted <= self._nothing(state):  # the model is exact near the centre: look further away
             further = replace(state, step=state.step * 10, stalled=state.stalled + 1)
             return replace(further, trial=master.w, predicted=max(predicted, 0.0))
         if level is None and predicted <= self.tol * abs(state.value):
             state = replace(state, step=state.step * 3)
         return replace(state, trial=master.w, predicted=predicted)
+
+    def _nothing(self, state: BundleState) -> float:
+        """A decrease that counts as none: far below tol; below rounding where a bound tells when to stop."""
+        return (0.1 * self.tol if math.isinf(state.bound) else 1e-14) * max(abs(state.value), 1e-12)
 
     def _weights(self, state: BundleState) -> Array | None:
         if self.metric == "identity":
