@@ -73,6 +73,10 @@ def test_messages_are_counted_by_type(fed):
     asked = table["Evaluate", "down"]["count"]
     assert asked == fed.n_clients * (solution.rounds - 1)  # the first round is the survey
     assert table["Evaluated", "up"]["count"] == asked
+    assert table["Certified", "up"]["count"] == fed.n_clients
+    for way in ("up", "down"):
+        total = sum(row["bytes"] for row in solution.messages if row["direction"] == way)
+        assert sum(row[f"bytes_{way}"] for row in solution.clients) == total
     assert table["Evaluated", "up"]["bytes"] > 8 * asked * (7 + 3)  # D + 3 numbers and a header
 
 
@@ -160,3 +164,9 @@ def test_the_table_says_what_the_adversary_does(fed, label_cost, active):
     assert {row["active"] for row in solution.clients} == {active}
     quiet = [note for note in solution.notes if "Feature robustness is inactive" in note]
     assert bool(quiet) == (active == "labels")
+
+
+@pytest.mark.parametrize("algorithm", [qr.CentralConic(), "bundle", qr.Bundle])
+def test_only_federated_algorithms_are_run(fed, algorithm):
+    with pytest.raises(TypeError, match="must be a federated one"):
+        qr.solve(PROBLEM, fed, algorithm=algorithm)

@@ -11,13 +11,15 @@ import numpy as np
 
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.arrays import Array
-from quorate.certificates.duality import Certificate, certify
+from quorate.certificates.duality import Certificate, certify_run
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
 from quorate.notes import client_table, notes
 from quorate.problem.bounds import Duals
 from quorate.problem.problem import Problem
 from quorate.rounds import Outcome, Stop
+
+PROVING_ROUNDS = 100  # at most, for the bound of a model whose algorithm proves none
 
 Watch = Callable[[dict[str, Any], Any], None]
 
@@ -87,7 +89,9 @@ def solve(
     Returns
     -------
     Solution
-        never called optimal at a cap; see ``solution.outcome``
+        never called optimal at a cap; see ``solution.outcome``. The certificate costs two more rounds, and where the
+        algorithm leaves no duals (the ADMMs) rounds of cuts started at its model prove the bound; these are counted in
+        ``messages`` and in the clients' bytes, not in ``rounds``
 
     Raises
     ------
@@ -102,24 +106,24 @@ def solve(
     run = engine.run(algorithm, data, seed=seed, watch=named, resume=resume)
     w, duals = algorithm.answer(run.state)
     copies = algorithm.copies(run.memories) if hasattr(algorithm, "copies") else None
-    bystander = _without_files(engine)
-    extra: list[dict[str, Any]] = []
+    side, runs = _without_files(engine), [run]
     if duals is None and run.outcome.stop is not Stop.INTERRUPTED and not isinstance(algorithm, Bundle):
-        proof = bystander.run(configure(Bundle(), concrete, data, tol, None, 100, w), data, seed=seed)
-        duals, extra = proof.state.duals, proof.messages
-    certificate = certify(problem, fed, w, duals, engine=bystander, copies=copies)
+        runs.append(side.run(configure(Bundle(), concrete, data, tol, None, PROVING_ROUNDS, w), data, seed=seed))
+        duals = runs[-1].state.duals
+    certificate, proof = certify_run(problem, fed, w, duals, side, copies)
+    runs.append(proof)
     return Solution(
-        problem,
-        w,
-        duals,
-        run.outcome,
-        run.rounds,
-        [_named_row(row, fed.clients) for row in run.history],
-        certificate,
-        client_table(concrete, data, certificate),
-        _merged(run.messages, extra),
-        notes(concrete, fed, data, w, certificate),
-        time.perf_counter() - began,
+        problem=problem,
+        w=w,
+        duals=duals,
+        outcome=run.outcome,
+        rounds=run.rounds,
+        history=[_named_row(row, fed.clients) for row in run.history],
+        certificate=certificate,
+        clients=_with_bytes(client_table(concrete, data, certificate), runs),
+        messages=_merged(*(each.messages for each in runs)),
+        notes=notes(concrete, fed, data, w, certificate),
+        seconds=time.perf_counter() - began,
         copies=copies,
         state=run.state,
     )
@@ -135,6 +139,16 @@ def configure(
     start: Array | None,
 ) -> Any:
     """The algorithm with the concrete problem and the caller's overrides."""
+    if isinstance(algorithm, type) or not hasattr(algorithm, "on_client"):
+        name = type(algorithm).__name__
+        raise TypeError(
+            f"algorithm must be a federated one, such as Bundle() or ADLPMM(), got {algorithm!r}."
+            + (
+                f" For a reference on pooled rows call {name}().solve(problem, fed)."
+                if hasattr(algorithm, "solve")
+                else ""
+            )
+        )
     given = {"tol": tol, "atol": atol, "max_rounds": max_rounds, "start": start}
     given = {k: v for k, v in given.items() if v is not None}
     for name in ("tol", "atol", "max_rounds"):
@@ -149,6 +163,16 @@ def configure(
     if unknown:
         raise TypeError(f"{type(algorithm).__name__} takes no {', '.join(unknown)}: leave it out.")
     return replace(algorithm, problem=problem, **given)
+
+
+def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Any]) -> list[dict[str, Any]]:
+    """The client table with what each client sent and received; in a round all that answer exchange equal sizes."""
+    total = {way: np.zeros(len(table), np.int64) for way in ("bytes_up", "bytes_down")}
+    for run in runs:
+        for row, ids in zip(run.history, run.active, strict=True):
+            for way, count in total.items():
+                count[list(ids)] += row[way] // len(ids)
+    return [row | {way: int(count[i]) for way, count in total.items()} for i, row in enumerate(table)]
 
 
 def _without_files(engine: Any) -> Any:

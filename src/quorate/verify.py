@@ -107,7 +107,14 @@ def _check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
     if run.duals:
         yield same("duals", plain(run.duals["weights"]), again["weights"])
     concrete, data = problem.at(fed)
-    yield same("clients", stated["clients"], plain(client_table(concrete, data, certificate)))
+    table = plain(client_table(concrete, data, certificate))
+    kept = [{k: row.get(k) for k in table[0]} for row in stated["clients"]]
+    yield same("clients", kept, table)
+    sizes = [
+        [r[f"bytes_{way}"] for r in stated["clients"]] for way in ("up", "down")
+    ]  # not recomputed, but they add up
+    total = [sum(r["bytes"] for r in stated["messages"] if r["direction"] == way) for way in ("up", "down")]
+    yield same("bytes", [sum(each) for each in sizes], total)
     yield compared("problem", stated["problem"], run.config.sentence())
     yield same("notes", stated["notes"], plain(notes(concrete, fed, data, run.w, certificate)))
     values = {k: p.objective(w, f) for k, w in run.baselines.items() for p, f in [BASELINES[k](problem, fed)]}

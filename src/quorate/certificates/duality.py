@@ -176,7 +176,20 @@ class Certification:
 def certify(
     problem: Problem, fed: Any, w: Array, duals: Duals | None, engine: Any = None, copies: Array | None = None
 ) -> Certificate:
-    """Recompute every guarantee of the model w.
+    """Recompute every guarantee of the model w; see ``certify_run`` for the parameters.
+
+    Raises
+    ------
+    ValueError
+        w, points or multipliers that are not finite or do not fit the problem
+    """
+    return certify_run(problem, fed, w, duals, engine, copies)[0]
+
+
+def certify_run(
+    problem: Problem, fed: Any, w: Array, duals: Duals | None, engine: Any = None, copies: Array | None = None
+) -> tuple[Certificate, Any]:
+    """The certificate and the engine's run of its two rounds.
 
     Parameters
     ----------
@@ -200,8 +213,8 @@ def certify(
         from quorate.engines.inprocess import InProcess
 
         engine = InProcess()
-    state = engine.run(Certification(w, duals, concrete), data).state
-    return conclude(concrete, w, duals, state.seen, state.certified, copies)
+    run = engine.run(Certification(w, duals, concrete), data)
+    return conclude(concrete, w, duals, run.state.seen, run.state.certified, copies), run
 
 
 def conclude(
