@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from toy import Toy, federation
 
+from quorate.algorithms.federated.ad_lpmm import ADLPMM
 from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.federated.double_loop import DoubleLoop
+from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
 from quorate.data.federation import Federation
 from quorate.problem.losses import Hinge, Logistic
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
 from quorate.problem.risks import LpBall, Mean, Simplex
 from quorate.problem.wasserstein import WassersteinBall
-from quorate.solve import configure
+from quorate.solution import configure
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,12 @@ def solving(algorithm: Any, problem: Problem, tol: float) -> Example:
     )
 
 
+def short(algorithm: Any, problem: Problem) -> Example:
+    """The first rounds of a slower algorithm; inner solves stop at 1e-9 and better, so that far do two runs agree."""
+    example = solving(algorithm, problem, 1e-6)
+    return replace(example, algorithm=replace(example.algorithm, tol=0.0, max_rounds=10), tolerance=1e-6)
+
+
 HINGE, LOGISTIC = (
     Problem(loss=loss, over_samples=WassersteinBall(0.05, 0.5, "l2"), over_clients=LpBall(0.2, 2), regulariser=L2(1e-2))
     for loss in (Hinge(), Logistic())
@@ -50,6 +59,10 @@ ALGORITHMS: dict[str, Example] = {
     "bundle": solving(Bundle(), HINGE, 1e-6),
     "bundle, level": solving(Bundle(variant="level"), HINGE, 1e-6),
     "bundle, hessian": solving(Bundle(metric="hessian"), LOGISTIC, 1e-6),
+    "AD-LPMM": short(ADLPMM(), HINGE),
+    "AD-LPMM, half of the rows": short(ADLPMM(sample=0.5), LOGISTIC),
+    "epigraph ADMM": short(EpigraphADMM(), HINGE),
+    "double loop": short(DoubleLoop(), LOGISTIC),
 }
 
 # risks over 6 clients and regularisers of 4 coefficients: every law runs over them
