@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from quorate.arrays import Array
 from quorate.certificates.duality import Certificate
 from quorate.data.federation import Federation
+from quorate.problem.bounds import region
 from quorate.problem.problem import Problem
 from quorate.problem.shape import price_floor, sample_radii
 from quorate.problem.transport import worst_case
@@ -88,12 +90,21 @@ def notes(problem: Problem, given: Federation, fed: Federation, w: Array, certif
     """
     found = [*_one_class(problem, fed), *_trivial(problem, fed), *_inactive(problem, fed, w, certificate)]
     found += _clipped(given, fed)
-    if certificate.bound is None:
-        found.append(
-            "No lower bound is stated: nothing bounds where an optimal model lies. "
-            "A regulariser such as L2(1e-3), or a Wasserstein radius > 0 on all of R^n, would make one provable."
-        )
-    return tuple(found)
+    return (*found, *_unproven(problem, fed, certificate))
+
+
+def _unproven(problem: Problem, fed: Federation, certificate: Certificate) -> list[str]:
+    if certificate.bound is not None:
+        return []
+    if math.isfinite(region(problem, certificate.value, fed.n_features, None).size):
+        return [
+            "No lower bound is stated: the program that proves one was not solved, or nothing bounds the intercept "
+            "(labels of one class). Rescale the features, or state radii and strengths of the size of the data."
+        ]
+    return [
+        "No lower bound is stated: nothing bounds where an optimal model lies. "
+        "A regulariser such as L2(1e-3), or a Wasserstein radius > 0 on all of R^n, would make one provable."
+    ]
 
 
 def _one_class(problem: Problem, fed: Federation) -> list[str]:

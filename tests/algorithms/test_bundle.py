@@ -73,6 +73,28 @@ def test_the_cap_is_never_called_optimal():
     assert "raise max_rounds" in solution.outcome.text
 
 
+def test_a_flat_start_is_solved():
+    fed = qr.Federation(["a"], [np.ones((2, 2))], [np.array([1, -1])])
+    solution = qr.solve(qr.Problem(qr.Logistic()), fed)
+    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.certificate.value == pytest.approx(np.log(2), rel=1e-12)
+    fit = qr.solve(qr.Problem(qr.EpsilonInsensitive(1.0)), qr.Federation(["a"], [np.ones((1, 1))], [np.array([0.5])]))
+    assert fit.certificate.value == 0
+
+
+def test_programs_that_cannot_be_solved_are_never_called_optimal():
+    fed = federation(5, targets="sign")
+    problem = qr.Problem(
+        qr.Hinge(), qr.Linear(intercept=True), qr.WassersteinBall(1e9), qr.LpBall(0.1), regulariser=qr.L2(1e-3)
+    )
+    known = min(problem.objective(np.array([*np.zeros(fed.n_features), b]), fed) for b in (-1.0, 0.0, 1.0))
+    solution = qr.solve(problem, fed)
+    optimal = solution.outcome.stop is qr.Stop.OPTIMAL
+    assert not optimal or solution.certificate.value <= known * (1 + NEAR)
+    if solution.certificate.bound is None:
+        assert "not solved" in " ".join(solution.notes)
+
+
 def test_cuts_of_another_radius_are_a_warm_start():
     fed, ball = federation(5), qr.LpBall(0.1)
     near = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=ball)

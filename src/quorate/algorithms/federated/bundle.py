@@ -84,7 +84,7 @@ class BundleState:
     risks: Array  # (N,) its clients' risks
     bound: float  # best proven lower bound, -inf before there is one
     step: float
-    predicted: float  # decrease that the model promises for the trial
+    predicted: float  # decrease that the model promises for the trial; NaN where its program was not solved
     rounds: int
     stalled: int
     cuts: Cuts
@@ -213,8 +213,8 @@ class Bundle:
     def _judge(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> BundleState:
         """Serious step or null step; the step length follows what the model promised."""
         if math.isinf(state.value):  # a step that would undo the value along the first slope
-            slope = np.linalg.norm(self._problem.over_clients.weights(risks) @ up.slope)
-            step = max(value, 1e-300) / max(slope, 1e-300) ** 2
+            slope = float(np.linalg.norm(self._problem.over_clients.weights(risks) @ up.slope))
+            step = value / slope**2 if min(value, slope) > 1e-100 else 1.0  # flat: any length will do
             return replace(state, value=value, risks=risks, step=step, curvature=up.curvature)
         gain, promised = state.value - value, state.predicted
         if gain >= 0.01 * promised and gain > 0:
@@ -260,6 +260,12 @@ class Bundle:
                 f"{self.tol:g}: raise max_rounds or tol.",
             )
         if state.stalled >= 3:
+            if math.isnan(state.predicted):
+                return Outcome(
+                    Stop.STALLED,
+                    "the server's programs could not be solved, and nothing is claimed: rescale the features, or state "
+                    "radii and strengths of the size of the data.",
+                )
             if math.isinf(state.bound):
                 return Outcome(
                     Stop.OPTIMAL,
@@ -281,7 +287,7 @@ class Bundle:
         shape = public_shape(self._problem, len(state.risks))
         master = minimise(shape, pieces, centre=state.w, metric=metric, level=level, offset=where.offset, unit=unit)
         if not master.solved:
-            return replace(state, trial=state.w, predicted=0.0, step=state.step * 0.5, stalled=state.stalled + 1)
+            return replace(state, trial=state.w, predicted=math.nan, step=state.step * 0.5, stalled=state.stalled + 1)
         state = replace(state, cuts=_used(state.cuts, master))
         predicted = state.value - master.value if level is None else state.value - level
         if predicted <= self._nothing(state):  # the model is exact near the centre: look further away
