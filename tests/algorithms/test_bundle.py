@@ -106,6 +106,18 @@ def test_cuts_of_another_radius_are_a_warm_start():
     assert warm.certificate.value == pytest.approx(cold.certificate.value, rel=2 * NEAR)
 
 
+@pytest.mark.parametrize("over_samples", [qr.WassersteinBall(0.0, 1.0), qr.Mean()])
+def test_cuts_with_flipped_labels_keep_their_price_at_radius_zero(over_samples):
+    """At a price of 0 they would lie above the mean loss: a wrong model would pass for the best."""
+    fed, h = federation(5), qr.L2(1e-3)
+    near = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.1, 0.5), over_clients=qr.LpBall(0.1), regulariser=h)
+    plain = replace(near, over_samples=over_samples)
+    first = qr.solve(near, fed)
+    warm = qr.solve(plain, fed, algorithm=qr.Bundle(known=first.state.cuts), start=first.w)
+    assert warm.certificate.relative_gap <= NEAR
+    assert warm.certificate.value == pytest.approx(qr.solve(plain, fed).certificate.value, rel=2 * NEAR)
+
+
 # -- special cases: the baselines are values of the same sentence ------------------------------------------------------
 
 
@@ -162,3 +174,28 @@ def test_trivial_region_is_solved_and_said():
     solution = qr.solve(problem, fed)
     assert solution.certificate.value == pytest.approx(problem.objective(np.zeros(8), fed), rel=NEAR)
     assert any("Trivial region" in note for note in solution.notes)
+
+
+@pytest.mark.parametrize("start", [None, np.full(8, -3.0)], ids=["zeros", "far"])
+def test_a_start_outside_the_bounds_is_moved_inside(start):
+    fed = federation(17)
+    problem = qr.Problem(
+        qr.Hinge(),
+        over_samples=qr.WassersteinBall(0.05, 1.0),
+        over_clients=qr.LpBall(0.1),
+        regulariser=qr.Bounds(0.2, 1.0),
+    )
+    solution = qr.solve(problem, fed, start=start)
+    assert solution.certificate.value == pytest.approx(qr.CentralConic().solve(problem, fed).value, rel=NEAR)
+    assert solution.certificate.relative_gap <= NEAR
+    assert solution.w.min() >= 0.2
+    assert solution.w.max() <= 1.0
+
+
+def test_separable_rows_reach_zero_and_say_so():
+    X = np.array([[1.0], [2.0], [-1.0], [-2.0]])
+    fed = qr.Federation.from_arrays(X, np.sign(X[:, 0]), ["a", "b", "a", "b"])
+    solution = qr.solve(qr.Problem(qr.Hinge()), fed)
+    assert solution.certificate.value == 0
+    assert solution.certificate.bound == 0
+    assert solution.outcome.stop is qr.Stop.OPTIMAL

@@ -138,15 +138,18 @@ class Federation:
         columns: Sequence[str] = (),
         classes: Any = None,
         schema: Schema | Recipe | None = None,
+        unknown: str = "error",
     ) -> Federation:
         """One table ``{column: (m_i,) array}`` per client name, as `quorate.data.tables` reads them.
 
         ``target``, ``sample_weight`` and ``columns`` name columns; ``features`` defaults to all the others. Columns of
         text, and missing values, need a ``schema``: a fitted `Schema`, or a `Recipe` to fit one over the clients.
+        ``unknown``: as in `Schema.transform`, for categories that a fitted schema does not have.
         """
         from quorate.data.tables import federation_parts
 
-        return cls(**federation_parts(tables, target, features, sample_weight, tuple(columns), classes, schema))
+        parts = federation_parts(tables, target, features, sample_weight, tuple(columns), classes, schema, unknown)
+        return cls(**parts)
 
     @classmethod
     def from_frame(cls, df: Any, client: str, target: str, **options: Any) -> Federation:
@@ -251,7 +254,7 @@ class Federation:
         if self.y[i].dtype.kind == "U":
             raise ValueError(
                 f"the targets are text ({', '.join(map(repr, self.classes.tolist()[:4]))}) and no numbers yet: "  # type: ignore[union-attr]
-                "problem.at(federation) codes them as the loss needs; by hand, use federation.withcheck.targets(...)."
+                "problem.at(federation) codes them as the loss needs; by hand, use federation.with_targets(...)."
             )
         return self.y[i].astype(np.float64, copy=False)
 

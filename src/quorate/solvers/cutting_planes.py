@@ -127,10 +127,11 @@ def minimise(
 def _prices(model: Model, shape: Shape, pieces: Pieces, coefficients: Index, size: float, z: Index, w: Index) -> None:
     """The pieces (first rows of the program, so that their multipliers are its first duals) and the prices' bounds."""
     rows: list = [(z[pieces.owner], 1.0), (w, -pieces.slope), -pieces.offset]
-    priced = bool(shape.radius.any())
+    fees = bool(pieces.slope_level.any())  # at radius 0 too: cuts of runs at another radius hold only with their price
+    priced, own = fees or bool(shape.radius.any()), fees or shape.own_price
     if priced:
-        price = model.variable(shape.n_clients if shape.own_price else 1)
-        at = price[pieces.owner] if shape.own_price else price[np.zeros_like(pieces.owner)]
+        price = model.variable(shape.n_clients if own else 1)
+        at = price[pieces.owner] if own else price[np.zeros_like(pieces.owner)]
         rows.append((at, -(shape.radius[pieces.owner] + pieces.slope_level)))
     model.nonneg(rows)
     if priced:
