@@ -225,7 +225,7 @@ def conclude(
     coefficients = problem.predictor.split(w)[0]
     value = worst.value + problem.penalty(w)
     weights = worst.weights if duals is None else duals.weights
-    bound = stationarity = None
+    bound, stationarity = (0.0 if value == 0 else None), None  # losses are nonnegative
     feasibility = _distance(problem, weights) + _outside(problem, coefficients)
     if duals is not None and math.isfinite(value):
         minorant = Minorant(float(up.constant), up.slope, up.slope_level, weights)

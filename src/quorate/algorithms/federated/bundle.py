@@ -174,6 +174,7 @@ class Bundle:
 
     def begin(self, state: BundleState, ids: Sequence[int], seen: Surveyed) -> tuple[BundleState, Round]:
         w = state.trial if len(state.trial) else np.zeros(self._problem.predictor.dimension(int(seen.features)))
+        w = self._inside(w)
         state = replace(state, trial=w, w=w, seen=seen, cuts=self.known or no_cuts(len(w)))
         return state, Round(Evaluate(w, self._weights(state)))
 
@@ -250,6 +251,8 @@ class Bundle:
         return duals, Minorant(float(mu @ pieces.offset), mu @ cuts.slope, level, duals.weights)
 
     def _outcome(self, state: BundleState) -> Outcome | None:
+        if state.value == 0:
+            return Outcome(Stop.OPTIMAL, f"objective 0 after {state.rounds} rounds, and no loss is negative.")
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
         if math.isfinite(scale) and gap <= max(self.atol, self.tol * max(scale, 1e-12)):
             return Outcome(Stop.OPTIMAL, f"gap {gap:.2e} proven after {state.rounds} rounds (tol {self.tol:g}).")
@@ -300,6 +303,13 @@ class Bundle:
     def _nothing(self, state: BundleState) -> float:
         """A decrease that counts as none: far below tol; below rounding where a bound tells when to stop."""
         return (0.1 * self.tol if math.isinf(state.bound) else 1e-14) * max(abs(state.value), 1e-12)
+
+    def _inside(self, w: Array) -> Array:
+        """The nearest model within the regulariser's bounds."""
+        _, _, lower, upper = regulariser_parts(self._problem)
+        w = w.copy()
+        w[: len(w) - self._problem.predictor.intercept] = np.clip(self._problem.predictor.split(w)[0], lower, upper)
+        return w
 
     def _weights(self, state: BundleState) -> Array | None:
         if self.metric == "identity":
