@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 
-def predict_table(model: str | os.PathLike[str], table: str | os.PathLike[str]) -> dict[str, list[Any]]:
+def predict_table(
+    model: str | os.PathLike[str], table: str | os.PathLike[str], unknown: str = "error"
+) -> dict[str, list[Any]]:
     """Columns by name: ``score`` and, for a classifier, ``prediction``, a class; for a regressor ``prediction``.
 
-    Features are made from the table's columns by the schema that is saved with the model.
+    Features are made from the table's columns by the schema that is saved with the model; ``unknown`` says what becomes
+    of categories that it does not have: "error", or "ignore" for zeros.
 
     Raises
     ------
@@ -22,7 +25,7 @@ def predict_table(model: str | os.PathLike[str], table: str | os.PathLike[str]) 
 
     w, said, schema = read_model(model)
     codes = [column.name for column in schema.columns if hasattr(column, "categories")]
-    X = schema.transform(read(Path(table), codes), where=str(table))
+    X = schema.transform(read(Path(table), codes), unknown, where=str(table))
     score = X @ w[: X.shape[1]] + (w[-1] if said["intercept"] else 0.0)
     if said["classes"] is None or said["loss"] not in MARGIN:
         return {"prediction": score.tolist()}

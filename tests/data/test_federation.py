@@ -202,6 +202,7 @@ def test_digests_follow_every_number_and_nothing_else():
         ([[1.0], [2.0]], [0, 1, 1], ["a", "b"], r"y must have shape \(2,\)"),
         ([[1.0], [2.0]], [1j, 1], ["a", "b"], "numbers, booleans or text"),
         (np.zeros((0, 1)), [], [], "no rows"),
+        (np.zeros((2, 0)), [0, 1], ["a", "b"], "no features"),
     ],
 )
 def test_bad_arrays_are_refused(X, y, groups, text):

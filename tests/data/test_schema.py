@@ -139,3 +139,17 @@ def test_a_federation_keeps_its_schema():
     assert fed.split()[1].schema is fed.schema
     means = np.concatenate([x[:, 0] for x in fed.X])
     assert abs(means.mean()) < 1e-12  # imputed and standardised
+
+
+def test_the_target_is_no_feature_and_one_feature_is_needed():
+    for features, text in ((["age", "y"], "'y' is the target"), ([], "no column is left")):
+        with pytest.raises(ValueError, match=text):
+            Schema.fit(clients(), Recipe(), features=features, target="y")
+
+
+def test_categories_never_fitted_are_zeros_where_asked():
+    schema = Schema.fit([{"x": np.array(["a", "b"], object), "y": np.array([0, 1])}], target="y")
+    new = {"site": {"x": np.array(["c", "b"], object), "y": np.array([0, 1])}}
+    with pytest.raises(ValueError, match="holds 'c', which the training data did not"):
+        Federation.from_tables(new, "y", schema=schema)
+    assert Federation.from_tables(new, "y", schema=schema, unknown="ignore").X[0].tolist() == [[0, 0], [0, 1]]

@@ -73,6 +73,10 @@ def widths(X: Sequence[Rows], clients: Sequence[str], names: Sequence[str] | Non
                 f"client {name!r} has {x.shape[1]} features, but client {clients[0]!r} has {d}: "
                 "all clients need the same columns in the same order."
             )
+    if d == 0:
+        raise ValueError(
+            "X has no features: a federation needs at least one column. For a constant use a column of ones."
+        )
     names = tuple(f"x{j}" for j in range(d)) if names is None else tuple(names)
     if len(names) != d or len(set(names)) != d:
         raise ValueError(f"feature_names must be {d} distinct names, got {len(names)} ({len(set(names))} distinct).")

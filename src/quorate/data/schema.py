@@ -178,6 +178,12 @@ class Schema:
         same_columns(clients)
         first = next(iter(clients.values()))
         chosen = [name for name in first if name != target] if features is None else list(features)
+        if target in chosen:
+            raise ValueError(
+                f"the column {target!r} is the target and cannot be a feature as well: take it off features."
+            )
+        if not chosen:
+            raise ValueError("no column is left for the features: give at least one.")
         for name in (*chosen, *recipe.categorical, *recipe.units, *([] if target is None else [target])):
             has_column(first, name, "in the schema")
         if classes is None and target is not None:
@@ -305,7 +311,8 @@ def _fill_categorical(part: Array, column: Categorical, table: Table, where: str
     if odd and unknown == "error":
         raise ValueError(
             f"{where}: column {column.name!r} holds {', '.join(odd[:10])}, which the training data did not; it had "
-            f"{', '.join(map(repr, column.categories[:20]))}. Correct them, or use unknown='ignore' for zeros."
+            f"{', '.join(map(repr, column.categories[:20]))}. Correct them, or use unknown='ignore' "
+            "(quorate predict --unknown ignore) for zeros."
         )
     at = np.array([position.get(v, -1) for v in values], dtype=np.intp)
     part[np.flatnonzero(at >= 0), at[at >= 0]] = 1.0

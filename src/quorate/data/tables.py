@@ -279,6 +279,7 @@ def federation_parts(
     columns: Sequence[str],
     classes: Any,
     schema: Any,
+    unknown: str = "error",
 ) -> dict[str, Any]:
     """The arguments of `Federation` from one table per client."""
     from quorate.data.schema import Recipe, Schema
@@ -307,7 +308,7 @@ def federation_parts(
     else:
         if isinstance(schema, Recipe):
             schema = Schema.fit(whole, schema, features=features, target=target, classes=classes)
-        X = [schema.transform(table, where=f"client {name!r}") for name, table in whole.items()]
+        X = [schema.transform(table, unknown, where=f"client {name!r}") for name, table in whole.items()]
         names, classes = schema.feature_names, schema.classes if classes is None else classes
     return {
         "clients": tuple(whole),
