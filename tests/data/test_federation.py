@@ -203,6 +203,9 @@ def test_digests_follow_every_number_and_nothing_else():
         ([[1.0], [2.0]], [1j, 1], ["a", "b"], "numbers, booleans or text"),
         (np.zeros((0, 1)), [], [], "no rows"),
         (np.zeros((2, 0)), [0, 1], ["a", "b"], "no features"),
+        ([[1e200], [1.0]], [0, 1], ["a", "b"], r"client 'a': X has a largest absolute value of 1e\+200"),
+        ([[1e-200], [0.0]], [0, 1], ["a", "b"], "client 'a': X has a largest absolute value of 1e-200"),
+        ([[1.0], [2.0]], [1e200, 1.0], ["a", "b"], "client 'a': y has a largest absolute value"),
     ],
 )
 def test_bad_arrays_are_refused(X, y, groups, text):

@@ -113,6 +113,7 @@ def test_codes_read_as_floats_are_the_same_codes():
         ([{"x": np.array(list("abcd"), object)}], {"max_categories": 3}, "4 categories, more than"),
         ([{"x": np.ones(1)}], {"categorical": ("xx",)}, "no column 'xx'"),
         ([{"x": np.ones(1)}], {"scaling": "robust"}, "scaling must be one of"),
+        ([{"x": np.array([1e200, 1.0])}], {}, r"column 'x' has a largest absolute value of 1e\+200"),
     ],
 )
 def test_tables_that_cannot_be_fitted_are_refused(tables, options, text):

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array, stream
 
+EXTREME = 1e100  # squares of larger numbers, or of the inverse of smaller ones, leave float64
+
 Rows = Any  # Array, or a scipy.sparse csr_array, which is imported only where one is given
 
 
@@ -89,7 +91,9 @@ def rows(client: str, x: Rows, y: NDArray[Any], names: Sequence[str]) -> None:
         raise ValueError(f"client {client!r} has no rows: its mean loss is undefined. Leave it out of the federation.")
     if x.shape[0] != len(y):
         raise ValueError(f"client {client!r}: X has {x.shape[0]} rows but y has {len(y)} targets.")
-    if np.isfinite(x if isinstance(x, np.ndarray) else x.data).all():
+    values = x if isinstance(x, np.ndarray) else x.data
+    if np.isfinite(values).all():
+        in_range(values, f"client {client!r}: X", least=1 / EXTREME)
         return
     dense = isinstance(x, np.ndarray)
     entries = np.nonzero(~np.isfinite(x)) if dense else [at[~np.isfinite(x.data)] for at in x.tocoo().coords]
@@ -100,6 +104,16 @@ def rows(client: str, x: Rows, y: NDArray[Any], names: Sequence[str]) -> None:
         f"{listed(np.unique(entries[0]), 'row')} (from 0) of {listed(columns, 'column')}. "
         "Remove or impute them; a Schema imputes by the mean over all clients."
     )
+
+
+def in_range(values: NDArray[Any], what: str, least: float = 0.0) -> None:
+    """Refuse finite numbers whose squares would overflow, and those that are all below ``least`` but not all 0."""
+    largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
+    if largest > EXTREME or 0 < largest < least:
+        raise ValueError(
+            f"{what} has a largest absolute value of {largest:.3g}: its square is no number in float64. "
+            "Change the unit."
+        )
 
 
 def targets(y: Any, client: str) -> NDArray[Any]:
@@ -122,6 +136,8 @@ def targets(y: Any, client: str) -> NDArray[Any]:
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         at = listed(np.flatnonzero(~np.isfinite(y)), "row")
         raise ValueError(f"client {client!r}: y is missing or infinite in {at} (from 0). Remove these rows.")
+    if y.dtype.kind == "f":
+        in_range(y, f"client {client!r}: y")
     kind = {"u": np.int64, "i": np.int64, "f": np.float64}.get(y.dtype.kind)
     return y if kind is None else y.astype(kind, copy=False)
 

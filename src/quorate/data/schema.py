@@ -130,6 +130,7 @@ def _finite(table: Table, name: str, where: str) -> Array:
     if np.isinf(values).any():
         at = check.listed(np.flatnonzero(np.isinf(values)), "row")
         raise ValueError(f"{where}: column {name!r} is infinite in {at} (from 0). Correct these cells.")
+    check.in_range(values[~np.isnan(values)], f"{where}: column {name!r}")
     return values[~np.isnan(values)]
 
 
