@@ -8,6 +8,7 @@ import numpy as np
 
 from quorate.config import Config, read_config
 from quorate.parts import prepare
+from quorate.radii import tried
 from quorate.report.html import render
 from quorate.runs import Run, read_run, result_of, write_run
 from quorate.trial import evaluate, train
@@ -56,12 +57,15 @@ def write_config(folder: Path, text: str = CONFIG, data: str | None = None) -> P
 def finish(config: Config, out: Path, draw: bool = False) -> Run:
     """Train, evaluate, write."""
     parts = prepare(config)
+    config, stated = config.settled(parts.train), config
     models = train(config, parts)
     main, *others = models
     evaluation = evaluate(config.problem(), {name: s.w for name, s in models.items()}, parts.tests)
-    result = result_of(config, models[main], {n.lower(): models[n] for n in others}, parts, evaluation)
+    result = result_of(stated, models[main], {n.lower(): models[n] for n in others}, parts, evaluation)
     weights = {n.lower(): models[n].w for n in others}
-    path = write_run(out, config, result, models[main], weights, parts, render=render if draw else None)
+    points = None if config.path is None else tried(config, parts.train)
+    draws = render if draw else None
+    path = write_run(out, stated, result, models[main], weights, parts, tried=points, render=draws)
     return read_run(path)
 
 

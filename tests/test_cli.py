@@ -78,6 +78,18 @@ def test_from_a_table_to_a_verified_run_and_its_predictions(quorate: Call, tmp_p
     assert {row["prediction"] for row in rows} == {"yes", "no"}
 
 
+def test_rare_categories_are_no_obstacle(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
+    rows = list(csv.reader(small_run.table().splitlines()))
+    (tmp_path / "rare.csv").write_text("\n".join(",".join([*r, f"k{i}" if i else "ward"]) for i, r in enumerate(rows)))
+    assert quorate("init", "rare.csv", "--out", "q.toml") == 0
+    assert quorate("run", "q.toml", "--quick", "--out", "runs") == 0  # held-out rows have categories of their own
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert quorate("verify", folder) == 0
+    assert quorate("predict", folder, "rare.csv") == 2
+    assert "--unknown ignore" in capsys.readouterr().err
+    assert quorate("predict", folder, "rare.csv", "--unknown", "ignore", "--out", "p.csv") == 0
+
+
 def test_reports_in_three_forms_and_runs_side_by_side(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
     run = small_run.small_run(tmp_path, text=QUICK)
     assert quorate("report", run.path, "--format", "json") == 0
@@ -151,6 +163,36 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
     assert resumed.result["files"]["config.toml"] == whole.result["files"]["config.toml"]
 
 
+def test_an_interrupted_path_is_solved_again_and_auto_radii_are_said(
+    quorate: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = QUICK.replace("radius = 0.05", 'radius = "auto"') + "[path]\nradii = [0.01, 0.1]\n"
+    whole = small_run.small_run(tmp_path, text=text)
+
+    def interrupted(line: object) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("quorate.radii.line", interrupted)
+        assert quorate("run", "clinics.toml", "--out", "out") == 130
+    told = capsys.readouterr()
+    assert "radius auto: North 0." in told.out
+    assert quorate("run", *told.err.split("quorate run ")[1].split()) == 0
+    assert "path: radius 0.1" in (said := capsys.readouterr().out)
+    assert "Radii tried" in said
+    (done,) = (tmp_path / "out").iterdir()
+    resumed = read_run(done)
+    assert resumed.w.tobytes() == whole.w.tobytes()
+    assert resumed.tried is not None
+    assert whole.tried is not None
+    assert resumed.tried.table == whole.tried.table
+    assert quorate("verify", done) == 0
+    assert quorate("report", done, "--client", "North") == 0
+    capsys.readouterr()
+    assert quorate("report", done, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["path"] == resumed.tried.table
+
+
 def test_seed_and_quick_reach_the_run_and_its_configuration(quorate: Call, tmp_path: Path) -> None:
     small_run.write_config(tmp_path, QUICK)
     assert quorate("run", "clinics.toml", "--seed", 5, "--quick") == 0
@@ -214,8 +256,8 @@ def test_clients_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
 
     from rich.console import Console
 
-    from quorate.cli import _rich
     from quorate.report.tables import clients
+    from quorate.report.terminal import drawn
 
     run = small_run.small_run(
         tmp_path, text=QUICK.replace("South", "[red]x[/red]"), data=small_run.table(clinics=HOSTILE)
@@ -225,7 +267,7 @@ def test_clients_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
     with quorate_progress.progress(console) as live:
         live.watch("DRFL")({"round": 1, "objective": 1.0, "gap": float("inf"), "worst_client": HOSTILE[0]}, None)
         live.done("DRFL", "done")
-    console.print(_rich(clients(run.result)))
+    console.print(drawn(clients(run.result)))
     assert out.getvalue().count(HOSTILE[0]) >= 2
     assert "\x1b[31m" not in out.getvalue()
     assert "\ufffd[31mred\ufffd" in out.getvalue()

@@ -50,6 +50,19 @@ WRONG = {
     "seed": ("seed = -1\n" + DATA, ["line 1", "seed", "-1"]),
     "rounds": (DATA + "[algorithm]\nmax_rounds = 0\n", ["algorithm.max_rounds", "0"]),
     "baseline": (DATA + '[report]\ncompare_with = ["emr"]\n', ["report.compare_with", "'emr'", "did you mean 'erm'"]),
+    "radius in words": (DATA + '[robust]\nradius = "atuo"\n', ["line 4", "robust.radius", "'atuo'", "'auto'"]),
+    "no radii": (DATA + "[path]\nradii = []\n", ["line 4", "path.radii", "[]", "list of numbers >= 0"]),
+    "radii missing": (DATA + "[path]\ntest = 0.2\n", ["line 3", "path", "[radii] is missing"]),
+    "radii twice": (DATA + "[path]\nradii = [0.1, 0.1]\n", ["path.radii", "every radius once"]),
+    "negative radii": (DATA + "[path]\nradii = [0.1, -0.1]\n", ["path.radii", "finite number >= 0"]),
+    "geometric from 0": (DATA + "[path]\nradii = { from = 0, to = 1, count = 3 }\n", ["path.radii", "0 < a < b"]),
+    "geometric of one": (DATA + "[path]\nradii = { from = 0.1, to = 1, count = 1 }\n", ["path.radii", "n >= 2"]),
+    "path key": (DATA + "[path]\nradi = [0.1]\nradii = [0.1]\n", ["line 4", "path.radi", "did you mean 'radii'"]),
+    "path test": (DATA + "[path]\nradii = [0.1]\ntest = 0.0\n", ["line 5", "path.test", "0"]),
+    "client radii": (
+        DATA + '[clients]\nrisk = "mean"\n[path]\nradii = [0.1]\nclient_radii = [0.1]\n',
+        ["client_radii", "'lp_ball'", "'mean'"],
+    ),
     "no TOML": ("a =", ["no TOML"]),
     "inline table": ('data = { name = "hospitals", scal = "x" }\n', ["line 1", "data.scal", "did you mean 'scale'"]),
 }
@@ -115,6 +128,24 @@ def test_without_a_radius_the_samples_risk_is_the_mean_and_words_for_infinity_wo
     assert parse_config(DATA + '[robust]\nlabel_cost = "inf"').robust.label_cost == math.inf
 
 
+def test_geometric_radii_keep_their_ends() -> None:
+    config = parse_config(DATA + "[path]\nradii = { from = 0.0123456, to = 1.23456, count = 3 }")
+    assert config.path is not None
+    assert config.path.radii == [0.0123456, 0.1235, 1.23456]
+
+
+def test_the_commented_path_of_init_is_valid(tmp_path: Path) -> None:
+    text = starter(out=tmp_path / "q.toml", dataset="hospitals")[0]
+    lines = text.splitlines()
+    at = next(k for k, line in enumerate(lines) if line.startswith("# [path]"))
+    lines[at : at + 4] = [line.removeprefix("# ") for line in lines[at : at + 4]]
+    config = parse_config("\n".join(lines))
+    assert config.path is not None
+    assert (len(config.path.radii), config.path.client_radii, config.path.test) == (10, [0.0, 0.1, 0.3], 0.3)
+    assert parse_config(text).path is None
+    config.check()
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_that_can_be_named_exists(name: str) -> None:
     assert name in LossName.__args__
@@ -155,15 +186,17 @@ positive = st.floats(1e-9, 1e9)
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
-    radius=st.floats(0, 1e3) | st.dictionaries(names, st.floats(0, 1e3), min_size=1, max_size=3),
+    radius=st.floats(0, 1e3) | st.just("auto") | st.dictionaries(names, st.floats(0, 1e3), min_size=1, max_size=3),
     cost=positive | st.just(math.inf),
     p=st.floats(1, 1e3) | st.just(math.inf),
     title=names,
     path=names,
     seed=st.integers(0, 2**31),
+    radii=st.none()
+    | st.fixed_dictionaries({"from": st.floats(1e-6, 1), "to": st.floats(2, 9), "count": st.integers(2, 9)}),
 )
 def test_the_written_text_reads_back_as_the_same_run(
-    radius: object, cost: float, p: float, title: str, path: str, seed: int
+    radius: object, cost: float, p: float, title: str, path: str, seed: int, radii: object
 ) -> None:
     config = Config.model_validate(
         {
@@ -172,6 +205,7 @@ def test_the_written_text_reads_back_as_the_same_run(
             "data": {"path": path, "target": title},
             "robust": {"radius": radius, "label_cost": cost},
             "clients": {"p": p},
+            "path": radii and {"radii": radii, "client_radii": [0.0, 0.5]},
         }
     )
     assert parse_config(config.text()).model_dump() == config.model_dump()

@@ -44,7 +44,9 @@ _HOME = {
     "quorate.rounds": ("Outcome", "Stop"),
     "quorate.solution": ("Solution", "solve"),
     "quorate.estimators.robust": ("RobustClassifier", "RobustRegressor"),
+    "quorate.estimators.fitting": ("MissingGroupsWarning",),
     "quorate.estimators.scorers": ("worst_client_accuracy", "worst_client_loss"),
+    "quorate.model_selection": ("default_radius", "radius_path"),
 }  # fmt: skip
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from quorate.config import Config
-    from quorate.report.tables import Table
     from quorate.runs import Run
 
 app = typer.Typer(
@@ -29,7 +28,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-MOST = 20  # clients that are printed
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError)  # bad input, as the library says it
 RunPath = Annotated[Path, typer.Argument(help="Folder of a run.")]
 
@@ -98,16 +96,15 @@ def data(
 ) -> None:
     """List the data sets that can be named, and where files are looked for."""
     from quorate.data.sources import SETTING, available, directory
-    from quorate.parts import dataset, named
+    from quorate.parts import dataset
 
     if name is not None:
         print(dataset(name).say())
         return
     print(f"{'hospitals':<24} {569:>7,} x {30:<5} the same patients in six invented hospitals (here)")
     for known in available():
-        if known.name in named():
-            where = "here" if known.present else "needs files or the network"
-            print(f"{known.name:<24} {known.rows:>7,} x {known.columns:<5} {known.source} ({where})")
+        where = "here" if known.present else "needs files or the network"
+        print(f"{known.name:<24} {known.rows:>7,} x {known.columns:<5} {known.source} ({where})")
     folder = directory()
     print(
         f"files are looked for in {folder}" if folder else f"to use files of your own, name their folder by {SETTING}"
@@ -128,6 +125,8 @@ def run(
     """Train, compare with baselines, certify, and write a report."""
     from rich.console import Console
 
+    from quorate.report.terminal import show
+
     console = Console()
     settings, work = _settings(config, out, quick, resume, seed)
     finished = None
@@ -143,7 +142,7 @@ def run(
         print(f"quorate: interrupted; go on with: quorate run --resume {work}", file=sys.stderr)
         raise typer.Exit(130)
     _discard(work)
-    _show(finished, console)
+    show(finished, console)
 
 
 def _settings(
@@ -163,7 +162,7 @@ def _settings(
         raise ConfigError("run needs a configuration: quorate run CONFIG; `quorate init` writes one")
     settings = read_config(config, seed=seed)
     settings = settings.quick() if quick else settings
-    settings.problem()  # said before anything is read or written
+    settings.check()  # said before anything is read or written
     name = slug(settings.title or settings.data.name or config.stem)
     for k in range(1, 10_000):
         work = out / f"{name}{'' if k == 1 else f'-{k}'}.partial"
@@ -177,88 +176,41 @@ def _settings(
 
 
 def _trained(config: Config, work: Path, resume: bool, console: Console) -> Run | None:
-    """Train, evaluate, write; None when interrupted."""
+    """Train, try radii, evaluate, write; None when interrupted."""
     from quorate.parts import prepare
     from quorate.progress import progress
+    from quorate.radii import said_radius, tried
+    from quorate.report.terminal import say
     from quorate.rounds import Stop
     from quorate.runs import read_run, result_of, write_run
     from quorate.trial import evaluate, train
 
     parts = prepare(config)
-    _say(str(parts.train), console)
+    say(str(parts.train), console)
+    settled = config.settled(parts.train)
+    if settled is not config:
+        say(said_radius(settled), console)
     with progress(console) as show:
-        models = train(
-            config, parts, folder=work, resume=resume, watch=show.watch, done=lambda m, s: show.done(m, s.outcome.text)
-        )
-    if any(s.outcome.stop is Stop.INTERRUPTED for s in models.values()):
-        return None
+        options = {"watch": show.watch, "done": lambda m, s: show.done(m, s.outcome.text)}
+        models = train(settled, parts, folder=work, resume=resume, **options)
+        if any(s.outcome.stop is Stop.INTERRUPTED for s in models.values()):
+            return None
+        points = None if config.path is None else tried(settled, parts.train, show.say)
     main, *others = models
-    evaluation = evaluate(config.problem(), {name: s.w for name, s in models.items()}, parts.tests)
+    evaluation = evaluate(settled.problem(), {name: s.w for name, s in models.items()}, parts.tests)
     result = result_of(config, models[main], {n.lower(): models[n] for n in others}, parts, evaluation)
     weights = {name.lower(): models[name].w for name in others}
     render = None
     if config.report.html:
         from quorate.report.html import render
-    return read_run(write_run(work.parent, config, result, models[main], weights, parts, render=render))
+    options = {"tried": points, "render": render}
+    return read_run(write_run(work.parent, config, result, models[main], weights, parts, **options))
 
 
 def _discard(work: Path) -> None:
     import shutil
 
     shutil.rmtree(work, ignore_errors=True)
-
-
-def _show(run: Run, console: Console) -> None:
-    """What a person reads first: whether it helped, the clients, the certificate, where the report is."""
-    from quorate.report import tables
-
-    result = run.result
-    worst = sorted(result["clients"], key=lambda row: -row["worst_loss"])[:MOST]
-    few = {**result, "clients": [row for row in result["clients"] if row in worst]}
-    for each in (*tables.measures(result), tables.clients(few, tables.BRIEF), tables.certificate(result)):
-        console.print()
-        console.print(_rich(each))
-    console.print()
-    if len(worst) < len(result["clients"]):
-        _say(
-            f"(of {len(result['clients'])} clients, the {MOST} with the largest worst case; the report has all)",
-            console,
-        )
-    for said in tables.summary(result):
-        _say(said, console)
-    if verdict := result["evaluation"]["verdict"]:
-        console.print("\nDid robustness help?", style="bold")
-        for said in _first_of_each_set(verdict, result["evaluation"]["pairs"]):
-            _say(said, console)
-    for note in result["notes"]:
-        _say(f"warning: {note}", console)
-    report = run.path / "report.html"
-    shown = report if report.is_file() else run.path
-    console.print(f"report: {shown}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _say(text: str, console: Console) -> None:
-    from quorate.report.tables import printable
-
-    console.print(printable(text), markup=False, highlight=False, soft_wrap=not console.is_terminal)
-
-
-def _first_of_each_set(verdict: list[str], pairs: list[dict[str, Any]]) -> list[str]:
-    """The answer in short, and for each set the comparison with the first baseline; the report has all."""
-    return [verdict[0], *(v for v, pair in zip(verdict[1:], pairs, strict=True) if pair["other"] == pairs[0]["other"])]
-
-
-def _rich(table: Table) -> Any:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    shown = RichTable(title=table.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for k, (name, right) in enumerate(zip(table.columns, table.numeric, strict=True)):
-        widest = max((len(row[k]) for row in table.rows), default=0)  # headings wrap, numbers do not
-        shown.add_column(Text(name), justify="right" if right else "left", min_width=widest if right else None)
-    for row in table.rows:
-        shown.add_row(*map(Text, row))  # Text: names are no markup
-    return shown
 
 
 # ---------------------------------------------------------------------------------------- finished runs
@@ -269,13 +221,14 @@ def predict(
     model: Annotated[Path, typer.Argument(help="Folder of a run, or its model.safetensors.")],
     table: Annotated[Path, typer.Argument(help="CSV or Parquet file with the columns that the model was trained on.")],
     out: Annotated[Path | None, typer.Option(help="CSV to write; default: standard output.")] = None,
+    unknown: Annotated[str, typer.Option(help="Categories never trained on: error, or ignore (as zeros).")] = "error",
 ) -> None:
     """Predict every row of a table."""
     import csv
 
     from quorate.predict import predict_table
 
-    columns = predict_table(model, table)
+    columns = predict_table(model, table, unknown)
     file = sys.stdout if out is None else out.open("w", newline="", encoding="utf-8")
     try:
         writer = csv.writer(file, lineterminator="\n")
@@ -332,19 +285,22 @@ def _exposed(run: Run, client: str) -> None:
     from quorate.notes import exposed_rows
     from quorate.parts import prepare
     from quorate.report import tables
+    from quorate.report.terminal import drawn
 
-    rows = exposed_rows(run.config.problem(), prepare(run.config).train, run.w, client)
-    Console().print(_rich(tables.exposed(client, rows)))
+    train = prepare(run.config).train
+    rows = exposed_rows(run.config.settled(train).problem(), train, run.w, client)
+    Console().print(drawn(tables.exposed(client, rows)))
 
 
 def _exported(run: Run, format: str) -> str:
     if format == "md":
         from quorate.report.tables import markdown
 
-        return markdown(run.result)
+        return markdown(run.result, run.tried and run.tried.table)
     import json
 
-    return json.dumps({**run.result, "config": run.config.model_dump(mode="json", by_alias=True)}, indent=1) + "\n"
+    more = {"config": run.config.model_dump(mode="json", by_alias=True), "path": run.tried and run.tried.table}
+    return json.dumps({**run.result, **more}, indent=1) + "\n"
 
 
 @app.command()
@@ -383,6 +339,7 @@ def compare(
 
     from quorate.config import ConfigError
     from quorate.report import tables
+    from quorate.report.terminal import drawn
     from quorate.runs import read_run
 
     if len(runs) < 2:
@@ -398,7 +355,7 @@ def compare(
     if format == "md":
         print(table.markdown())
     else:
-        Console().print(_rich(table))
+        Console().print(drawn(table))
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from quorate.config_errors import said
 from quorate.config_sections import (
@@ -21,6 +22,7 @@ from quorate.config_sections import (
     DataSection,
     Drift,
     EngineSection,
+    PathSection,
     ProblemSection,
     ReportSection,
     RobustSection,
@@ -28,6 +30,7 @@ from quorate.config_sections import (
 )
 
 if TYPE_CHECKING:
+    from quorate.data.federation import Federation
     from quorate.problem.problem import Problem
 
 __all__ = ["Config", "ConfigError", "Drift", "parse_config", "read_config"]
@@ -56,10 +59,19 @@ class Config(Section):
     problem_: Annotated[ProblemSection, Field(alias="problem")] = ProblemSection()
     robust: RobustSection = RobustSection()
     clients: ClientsSection = ClientsSection()
+    path: PathSection | None = None
     algorithm: AlgorithmSection = AlgorithmSection()
     engine: EngineSection = EngineSection()
     report: ReportSection = ReportSection()
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @model_validator(mode="after")
+    def _path_has_a_ball(self) -> Config:
+        if self.path is not None and self.path.client_radii is not None and self.clients.risk != "lp_ball":
+            raise ValueError(
+                f"path.client_radii need clients.risk = 'lp_ball', got {self.clients.risk!r}: it has no radius"
+            )
+        return self
 
     @property
     def folder(self) -> Path:
@@ -67,26 +79,61 @@ class Config(Section):
         return self._folder
 
     def problem(self) -> Problem:
-        """The problem as stated.
+        """The problem as stated; with radius = "auto" it needs the rows: ``config.settled(rows).problem()``.
 
         Raises
         ------
         ConfigError : a combination that has no finite or tractable worst case
         """
+        return self._stated(self._over_samples)
+
+    def path_problem(self) -> Problem:
+        """The problem whose radii are tried: at the largest one of [path]."""
+        assert self.path is not None
+        return self._stated(lambda: self._ball(max(self.path.radii)))  # type: ignore[union-attr]
+
+    def check(self) -> None:
+        """Raise what `problem` and `path_problem` would, before anything is read."""
+        if self.robust.radius == "auto":
+            self._with(robust=self.robust.model_copy(update={"radius": 1.0})).problem()
+        else:
+            self.problem()
+        if self.path is not None:
+            self.path_problem()
+
+    def settled(self, fed: Federation) -> Config:
+        """The same run with radius = "auto" as one number for each client of ``fed`` (`quorate.default_radius`)."""
+        from quorate.model_selection import default_radius
+
+        r, c = self.robust, self.clients
+        if r.radius != "auto":
+            return self
+        prior = "size" if c.risk == "simplex" else c.prior
+        own = {"norm": r.norm, "label_cost": r.label_cost, "loss": self.loss(), "prior": prior, "seed": self.seed}
+        radius = dict(zip(fed.clients, default_radius(fed, **own).tolist(), strict=True))
+        return self._with(robust=r.model_copy(update={"radius": radius}))
+
+    def _with(self, **sections: Any) -> Config:
+        other = self.model_copy(update=sections)
+        other._folder = self._folder
+        return other
+
+    def _stated(self, over_samples: Callable[[], Any]) -> Problem:
         from quorate.problem.problem import Problem
 
         try:
             return Problem(
-                loss=self._loss(),
+                loss=self.loss(),
                 predictor=self._predictor(),
-                over_samples=self._over_samples(),
+                over_samples=over_samples(),
                 over_clients=self._over_clients(),
                 regulariser=self._regulariser(),
             )
         except (ValueError, TypeError) as error:
             raise ConfigError(f"[problem] with [robust] and [clients]: {error}") from error
 
-    def _loss(self) -> Any:
+    def loss(self) -> Any:
+        """The loss of one row."""
         from quorate.problem import losses
 
         name, keys = LOSSES[self.problem_.loss]
@@ -111,10 +158,16 @@ class Config(Section):
 
     def _over_samples(self) -> Any:
         from quorate.problem.risks import Mean
+
+        return Mean() if self.robust.radius == 0.0 else self._ball(self.robust.radius)
+
+    def _ball(self, radius: Any) -> Any:
         from quorate.problem.wasserstein import WassersteinBall
 
         r = self.robust
-        return Mean() if r.radius == 0.0 else WassersteinBall(r.radius, r.label_cost, r.norm, self._support(), r.clip)
+        if radius == "auto":
+            raise ConfigError("radius = 'auto' is read off the training rows: use config.settled(rows).problem()")
+        return WassersteinBall(radius, r.label_cost, r.norm, self._support(), r.clip)
 
     def _support(self) -> Any:
         import quorate as qr
@@ -142,12 +195,12 @@ class Config(Section):
             "lp_ball": f"the worst mix of the clients (weights within {c.radius:g} of the {prior}, l{c.p:g} norm)",
         }[c.risk]
         loss = f"{h.loss.replace('_', ' ')} loss"
-        radii = sorted({*r.radius.values()}) if isinstance(r.radius, dict) else [r.radius]
-        size = f"{radii[0]:g}" if len(radii) == 1 else f"{radii[0]:g} to {radii[-1]:g}, by client,"
         target = "targets never move" if r.label_cost == float("inf") else f"a target costs {r.label_cost:g}"
-        near = f"within Wasserstein distance {size} of its rows, {r.norm} norm on the features, {target}"
+        near = f"within Wasserstein distance {_size(r.radius)} of its rows"
+        near = 'near its rows, the Wasserstein distance read off them ("auto")' if r.radius == "auto" else near
+        near += f", {r.norm} norm on the features, {target}"
         near += ", features stay in the support" if r.support else ""
-        worst = f"each client's mean {loss}" if radii == [0.0] else f"each client's worst mean {loss} ({near})"
+        worst = f"each client's mean {loss}" if _size(r.radius) == "0" else f"each client's worst mean {loss} ({near})"
         more = "" if h.regulariser == "none" else f", plus {h.regulariser} regularisation of strength {h.strength:g}"
         return f"Minimised over linear models: {mix} of {worst}{more}."
 
@@ -173,9 +226,7 @@ class Config(Section):
         """The same run to a coarse tolerance: relative gap 1e-2, 30 rounds at most."""
         a = self.algorithm
         coarse = {"tol": max(a.tol or 0.0, 1e-2), "max_rounds": min(a.max_rounds or 30, 30)}
-        other = self.model_copy(update={"algorithm": a.model_copy(update=coarse)})
-        other._folder = self._folder
-        return other
+        return self._with(algorithm=a.model_copy(update=coarse))
 
     def federation(self) -> Any:
         """The rows to train on."""
@@ -186,21 +237,27 @@ class Config(Section):
     def at(self, folder: Path) -> Config:
         """The same run with its relative paths rewritten to start at ``folder``."""
         moved = self.data.path and [_moved(path, self._folder, folder) for path in self.data.path]
-        other = self.model_copy(update={"data": self.data.model_copy(update={"path": moved})})
+        other = self._with(data=self.data.model_copy(update={"path": moved}))
         other._folder = folder
         return other
 
     def reading(self, path: str | os.PathLike[str]) -> Config:
         """The same run on tables that are now at ``path``."""
-        other = self.model_copy(update={"data": self.data.model_copy(update={"path": [os.path.abspath(path)]})})
-        other._folder = self._folder
-        return other
+        return self._with(data=self.data.model_copy(update={"path": [os.path.abspath(path)]}))
 
     def text(self) -> str:
         """The whole run as TOML, defaults included."""
         import tomli_w
 
         return tomli_w.dumps(self.model_dump(by_alias=True, exclude_none=True))
+
+
+def _size(radius: Any) -> str:
+    """A radius, or one for each client, in words."""
+    if radius == "auto":
+        return radius
+    radii = sorted({*radius.values()}) if isinstance(radius, dict) else [radius]
+    return f"{radii[0]:g}" if len(radii) == 1 else f"{radii[0]:g} to {radii[-1]:g}, by client,"
 
 
 def _moved(path: str, old: Path, new: Path) -> str:

@@ -48,15 +48,37 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _radius(value: Any) -> float | dict[str, float]:
+def _radius(value: Any) -> float | str | dict[str, float]:
+    if value == "auto":
+        return value
     if not isinstance(value, Mapping):
-        return _number(value)
+        try:
+            return _number(value)
+        except ValueError as error:
+            raise ValueError(f"{error}, 'auto' (read off the rows), or a table with one number per client") from None
     for client, radius in value.items():
         try:
             _number(radius)
         except ValueError as error:
             raise ValueError(f"client {client!r} has {radius!r}; {error}") from None
     return {client: float(radius) for client, radius in value.items()}
+
+
+def _radii(value: Any) -> list[float]:
+    """A list of radii, or {from, to, count}: a geometric one, rounded to four digits between its ends."""
+    if isinstance(value, Mapping) and set(value) == {"from", "to", "count"}:
+        first, last, count = _number(value["from"]), _number(value["to"]), value["count"]
+        if isinstance(count, int) and not isinstance(count, bool) and count >= 2 and 0 < first < last:
+            inner = [float(f"{first * (last / first) ** (k / (count - 1)):.4g}") for k in range(1, count - 1)]
+            value = [first, *inner, last]
+    if not isinstance(value, list) or not value:
+        raise ValueError(
+            "allowed: a list of numbers >= 0, or { from = a, to = b, count = n } with 0 < a < b and n >= 2"
+        )
+    radii = [_number(radius) for radius in value]
+    if len({*radii}) < len(radii):
+        raise ValueError("allowed: every radius once")
+    return radii
 
 
 def _prior(value: Any) -> str | list[float] | dict[str, float]:
@@ -194,6 +216,14 @@ class ClientsSection(Section):
         if given := [key for key in unused if getattr(self, key) != type(self).model_fields[key].default]:
             raise ValueError(f"has `{given[0]}`, which risk = {self.risk!r} does not take: use risk = 'lp_ball'")
         return self
+
+
+class PathSection(Section):
+    """Radii to try on the training rows: solved on one part of every client's rows, judged on the rest of them."""
+
+    radii: Annotated[Any, PlainValidator(_radii)]  # of the Wasserstein balls
+    client_radii: Annotated[Any, PlainValidator(_radii)] = None  # of the ball of client weights; None: as in [clients]
+    test: Annotated[float, Field(gt=0, lt=1)] = 0.3  # share of every client's training rows that is judged on
 
 
 class AlgorithmSection(Section):

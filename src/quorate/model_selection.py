@@ -8,7 +8,7 @@ started from its neighbour's model; `default_radius` reads a radius off the data
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from quorate.problem.losses import Loss
 from quorate.problem.problem import Problem
 from quorate.problem.risks.risk import resolve_prior
 from quorate.problem.wasserstein import WassersteinBall
+from quorate.rounds import Stop
 
 
 def paper_grid(prefix: str = "") -> dict[str, list[float]]:
@@ -155,6 +156,7 @@ def radius_path(
     engine: Any = None,
     tol: float | None = None,
     max_rounds: int | None = None,
+    watch: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Solve the problem at every radius and client radius, each from its neighbour's model, and judge on held-out rows.
 
@@ -165,6 +167,7 @@ def radius_path(
     client_radii : radii of the ball of client weights; None keeps the problem's
     test : held-out rows of the clients; None holds out the share ``held_out`` of every client's rows, by ``seed``
     algorithm, engine, tol, max_rounds : as in `quorate.solve`
+    watch : called with every row as it is found
 
     Returns
     -------
@@ -172,6 +175,10 @@ def radius_path(
         loss, worst_loss and worst_client (largest mean loss), and accuracy, worst_accuracy (classification) or mae,
         worst_mae; w, the model. Choose a row by a held-out column, then solve over all rows. The held-out figures of
         the row chosen are optimistic: they were looked at.
+
+    Raises
+    ------
+    KeyboardInterrupt : Ctrl-C; the rows found so far went to ``watch``
     """
     from quorate.solution import solve
 
@@ -194,7 +201,11 @@ def radius_path(
             own = {"engine": engine, "tol": tol, "max_rounds": max_rounds, "seed": seed}
             last = solve(point, train, algorithm=_warm(algorithm, last), start=_start(algorithm, last), **own)
             corner = last if k == 0 else corner
-            table.append(_row(rho, theta, point, train, last) | _judged(point, test, last.w) | {"w": last.w})
+            if last.outcome.stop is Stop.INTERRUPTED:
+                raise KeyboardInterrupt
+            table.append(_row(rho, theta, point, train, last) | judged(point, test, last.w) | {"w": last.w})
+            if watch is not None:
+                watch(table[-1])
     return table
 
 
@@ -211,7 +222,6 @@ def _warm(algorithm: Any, last: Any) -> Any:
 
 def _row(rho: Any, theta: Any, problem: Problem, fed: Federation, solution: Any) -> dict[str, Any]:
     proof = solution.certificate
-    ball = problem.at(fed)[0].over_samples
     return {
         "radius": rho,
         "client_radius": theta,
@@ -220,11 +230,17 @@ def _row(rho: Any, theta: Any, problem: Problem, fed: Federation, solution: Any)
         "relative_gap": proof.relative_gap,
         "rounds": solution.rounds,
         "outcome": solution.outcome.stop.value,
-        "trivial": problem.loss.targets == "sign" and bool((ball.radius >= ball.label_cost / 2).all()),
+        "trivial": trivial(problem, fed),
     }
 
 
-def _judged(problem: Problem, test: Federation, w: Array) -> dict[str, Any]:
+def trivial(problem: Problem, fed: Federation) -> bool:
+    """Whether the radii pay for flipping half of all labels: then no model is better than zero."""
+    ball: Any = problem.at(fed)[0].over_samples
+    return problem.loss.targets == "sign" and bool((ball.radius >= ball.label_cost / 2).all())
+
+
+def judged(problem: Problem, test: Federation, w: Array) -> dict[str, Any]:
     """Mean and worst client on held-out rows; the mean is over rows."""
     test = Problem(problem.loss, problem.predictor).at(test)[1]
     blocks = [test.block(i) for i in range(test.n_clients)]

@@ -53,15 +53,15 @@ def prepare(config: Config) -> Parts:
     recipe = Recipe(data.scale, categorical, data.indicators or found.recipe.indicators)
     schema = Schema.fit(train, recipe, features=data.features, target=target, classes=classes)
 
-    def made(part: Any) -> Federation:
-        return Federation.from_tables(part, target, schema=schema, classes=classes)
+    def made(part: Any, unknown: str = "ignore") -> Federation:  # rows to judge on may hold a category never trained on
+        return Federation.from_tables(part, target, schema=schema, classes=classes, unknown=unknown)
 
     tests = {HELD_OUT: made(held)} if held else {}
     if data.shifted:
         tests[SHIFTED] = made({name: tables[name] for name in data.shifted})
     if data.drift is not None:
         tests[DRIFTED] = drifted(tests[SHIFTED], data.drift, config.seed)
-    return Parts(made(train), tests)
+    return Parts(made(train, unknown="error"), tests)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _read(config: Config) -> Owned:
     found = tables.read_clients([str(config.folder / path) for path in data.path], data.client)
     for table in found.values():
         tables.has_column(table, data.target, "data.target")
-    by_class = config.problem().loss.targets == "sign"
+    by_class = config.loss().targets == "sign"
     return Owned(found, data.target, _two_classes(found, data.target) if by_class else None)
 
 
@@ -147,7 +147,7 @@ def named() -> list[str]:
     """The data sets that a configuration can name."""
     from quorate.data import load
 
-    return ["hospitals"] + [known.name for known in load.available() if callable(getattr(load, known.name, None))]
+    return ["hospitals", *(known.name for known in load.available())]
 
 
 def dataset(name: str) -> Owned:

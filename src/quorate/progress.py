@@ -16,11 +16,13 @@ COLUMNS = ("Model", "Round", "Objective", "Gap", "Worst client", "Sent", "Second
 
 
 class Progress(Protocol):
-    """Where rounds are shown: ``watch(model)`` is what `solve` calls after each one."""
+    """Where rounds are shown: ``watch(model)`` is what `solve` calls after each one; ``say`` prints a line."""
 
     def watch(self, model: str) -> Callable[[dict[str, Any], Any], None]: ...
 
     def done(self, model: str, said: str) -> None: ...
+
+    def say(self, line: str) -> None: ...
 
     def __enter__(self) -> Any: ...
 
@@ -76,17 +78,19 @@ class Lines:
             self.last[model] = line
             step = EVERY * 10 ** max(0, len(str(row["round"] - 1)) - 2)  # every 50 beyond 100, every 500 beyond 1,000
             if row["round"] == 1 or row["round"] % step == 0:
-                self._print(self.last.pop(model))
+                self.say(self.last.pop(model))
 
         return see
 
     def done(self, model: str, said: str) -> None:
         if line := self.last.pop(model, None):
-            self._print(line)
-        self._print(f"{model}: {said}")
+            self.say(line)
+        self.say(f"{model}: {said}")
 
-    def _print(self, line: str) -> None:
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+    def say(self, line: str) -> None:
+        from quorate.report.tables import printable
+
+        self.console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> Lines:
         return self
@@ -112,6 +116,11 @@ class LiveTable:
 
     def done(self, model: str, said: str) -> None:
         self.live.refresh()
+
+    def say(self, line: str) -> None:
+        from quorate.report.tables import printable
+
+        self.live.console.print(printable(line), markup=False, highlight=False)  # above the table
 
     def _table(self) -> Table:
         from rich.text import Text

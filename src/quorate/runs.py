@@ -4,6 +4,7 @@
     model.safetensors    w, and how features are made             history.jsonl   one line a round
     duals.safetensors    what the lower bound is proved from      report.html, figures/*.svg
     baselines.safetensors  the models it is compared with
+    path.json, path.safetensors  with [path]: the radii tried, held-out numbers, models
 
 A folder is written beside its final name and renamed when complete; an existing run is never overwritten.
 `quorate.verify` checks one.
@@ -27,6 +28,7 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.config import Config, read_config
+from quorate.radii import FILE, MODELS, Tried
 
 if TYPE_CHECKING:
     from quorate.data.schema import Schema
@@ -57,6 +59,7 @@ class Run:
     duals : the arrays that prove the bound by name, empty without one
     baselines : model by name
     history : one row a round
+    tried : the radii tried and their models, None without [path]
     """
 
     path: Path
@@ -68,6 +71,7 @@ class Run:
     duals: dict[str, Array]
     baselines: dict[str, Array]
     history: list[dict[str, Any]]
+    tried: Tried | None = None
 
 
 # ---------------------------------------------------------------------------------------- writing
@@ -137,6 +141,7 @@ def write_run(
     others: Mapping[str, Array],
     parts: Parts,
     *,
+    tried: Tried | None = None,
     render: Callable[[Run], Mapping[str, str]] | None = None,
     today: date | None = None,
 ) -> Path:
@@ -148,6 +153,9 @@ def write_run(
     work = Path(tempfile.mkdtemp(prefix=".writing-", dir=out))
     try:
         _write_files(work, config.at(work), result, solution, others, parts)
+        if tried is not None:
+            _write(work / FILE, _json(tried.table, indent=1).encode())
+            _save(work / MODELS, {"w": tried.w})
         _seal(work, result)
         if render is not None:
             for name, text in render(read_run(work)).items():
@@ -283,6 +291,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     needed = ["config.toml", "model.safetensors", "duals.safetensors", "result.json", "history.jsonl"]
     if missing := [name for name in needed if not (path / name).is_file()]:
         raise RunError(f"{path} is no complete run: {', '.join(missing)} missing")
+    config = read_config(path / "config.toml")
     w, model, schema = _read_model(path)
     result = _parsed(path / "result.json", (path / "result.json").read_text(encoding="utf-8"))
     if result.get("format") != FORMAT:
@@ -292,7 +301,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     baselines = path / "baselines.safetensors"
     return Run(
         path,
-        read_config(path / "config.toml"),
+        config,
         result,
         w,
         model,
@@ -300,7 +309,18 @@ def read_run(path: str | os.PathLike[str]) -> Run:
         load_tensors(path / "duals.safetensors")[0],
         load_tensors(baselines)[0] if baselines.is_file() else {},
         [_parsed(path / "history.jsonl", row) for row in (path / "history.jsonl").read_text("utf-8").splitlines()],
+        _read_tried(path) if config.path is not None else None,
     )
+
+
+def _read_tried(path: Path) -> Tried:
+    if missing := [name for name in (FILE, MODELS) if not (path / name).is_file()]:
+        raise RunError(f"{path} is no complete run: {', '.join(missing)} missing")
+    table, w = _parsed(path / FILE, (path / FILE).read_text("utf-8")), load_tensors(path / MODELS)[0].get("w")
+    points, best = table.get("points"), table.get("best")
+    if w is None or w.ndim != 2 or not isinstance(points, list) or len(points) != len(w) or best not in range(len(w)):
+        raise RunError(f"{path / FILE} is damaged: it does not fit its models")
+    return Tried(table, w)
 
 
 def _parsed(path: Path, text: str) -> Any:

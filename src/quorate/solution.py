@@ -97,6 +97,8 @@ def solve(
     ------
     ValueError, TypeError
         where problem, data and algorithm do not fit; the text says what would
+    KeyboardInterrupt
+        Ctrl-C during the proof; Ctrl-C before it ends the run with ``Stop.INTERRUPTED``
     """
     began = time.perf_counter()
     engine = engine or InProcess()
@@ -109,6 +111,8 @@ def solve(
     side, runs = _without_files(engine), [run]
     if duals is None and run.outcome.stop is not Stop.INTERRUPTED and not isinstance(algorithm, Bundle):
         runs.append(side.run(configure(Bundle(), concrete, data, tol, None, PROVING_ROUNDS, w), data, seed=seed))
+        if runs[-1].outcome.stop is Stop.INTERRUPTED:
+            raise KeyboardInterrupt
         duals = runs[-1].state.duals
     certificate, proof = certify_run(problem, fed, w, duals, side, copies)
     runs.append(proof)

@@ -35,7 +35,7 @@ strength = 1e-3
 intercept = true               # free of the regulariser and of the adversary
 
 [robust]                       # the Wasserstein ball round every client's rows
-radius = {radius}                  # 0: their own distribution; a table gives one radius per client
+radius = {radius}                  # 0: their own distribution; "auto": read off the rows; a table: one per client
 label_cost = {label_cost}               # {label_cost_means}; inf: labels never move
 norm = "l1"                    # of a change of the features: "l1", "l2" or "linf"
 support = "none"               # or a box the features stay in, such as {{ lower = 0.0, upper = 1.0 }}
@@ -45,6 +45,11 @@ risk = "lp_ball"               # "mean" (no worst case), "simplex" (any mix) or 
 radius = 0.1                   # how far the mix may be from the prior, in the p-norm
 p = 2.0                        # >= 1 or inf
 prior = "uniform"              # or "size" (by rows), or a table with one weight per client
+
+# [path]                       # other radii to try on a part of the training rows, shown in the report
+# radii = {{ from = 0.001, to = 1.0, count = 10 }}  # geometric; or a list, such as [0.0, 0.01, 0.1]
+# client_radii = [0.0, 0.1, 0.3]  # left out: the radius of [clients]
+# test = 0.3                   # share of every client's training rows that the points are judged on
 
 [algorithm]
 name = "auto"                  # "bundle", "ad_lpmm", "epigraph_admm" or "double_loop"

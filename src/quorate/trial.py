@@ -87,7 +87,8 @@ def train(
 ) -> dict[str, Solution]:
     """The model and then its baselines by name; stops at the first that is interrupted.
 
-    ``folder`` holds one checkpoint for each model; with ``resume`` those that exist are gone on from.
+    ``folder`` holds one checkpoint for each model; with ``resume`` those that exist are gone on from. The configuration
+    is settled: see `Config.settled`.
     """
     from quorate.rounds import Stop
     from quorate.solution import solve

@@ -1,8 +1,8 @@
 """Check a finished run without training again, trusting nothing in its folder.
 
 Digests show damage. Whatever follows from (config, data, w, duals) is computed again: the certificate by
-`quorate.certificates`, the table of clients, the baselines' objectives, the evaluation. So a changed number is found
-even where all digests were changed with it.
+`quorate.certificates`, the table of clients, the baselines' objectives, the evaluation, the radii tried. So a changed
+number is found even where all digests were changed with it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorate.config import ConfigError
+from quorate.radii import FILE, MODELS, recomputed
 from quorate.runs import Run, data_digests, digest, plain, read_run, seal
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list
     -------
     list of Check
         files, seal, finite numbers; and, where the data can be read: their digests, the certificate, the table of
-        clients, the baselines and the evaluation, all computed again. A check that needs absent data has ok None.
+        clients, the baselines, the evaluation and the radii tried, all computed again but for the lower bounds of
+        these. A check that needs absent data has ok None.
     """
     run = read_run(path)
     checks = [*_check_files(run), _check_finite(run)]
@@ -71,13 +73,14 @@ def _check_files(run: Run) -> Iterator[Check]:
             yield Check(name, False, "is missing")
         elif digest(file.read_bytes()) != expected:
             yield Check(name, False, "was changed after the run: its digest differs")
-    lacking = {"config.toml", "model.safetensors", "duals.safetensors", "history.jsonl"} - set(said)
+    needed = {"config.toml", "model.safetensors", "duals.safetensors", "history.jsonl"}
+    lacking = (needed if run.tried is None else needed | {FILE, MODELS}) - set(said)
     sealed = run.result.get("seal") == seal(run.result) and not lacking
     yield Check("result.json", sealed, f"{len(said)} files as written" if sealed else "was changed: its seal differs")
 
 
 def _check_finite(run: Run) -> Check:
-    arrays = {"w": run.w, **run.duals, **run.baselines}
+    arrays = {"w": run.w, **run.duals, **run.baselines, "path": np.empty(0) if run.tried is None else run.tried.w}
     odd = [name for name, array in arrays.items() if not np.isfinite(array).all()]
     return Check("finite", not odd, f"not finite: {', '.join(odd)}" if odd else "model and duals are finite")
 
@@ -97,7 +100,7 @@ def _check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
     from quorate.problem.bounds import Duals
     from quorate.trial import BASELINES, evaluate, label
 
-    problem, fed, stated = run.config.problem(), parts.train, run.result
+    problem, fed, stated = run.config.settled(parts.train).problem(), parts.train, run.result
     certificate = certify(problem, fed, run.w, Duals(**run.duals) if run.duals else None)
     again, told = plain(certificate.numbers()), dict(stated["certificate"])
     again["consensus"] = told["consensus"]  # of the clients' copies, which stay with them
@@ -122,6 +125,8 @@ def _check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
     order = [k for k in run.config.report.compare_with if k in run.baselines]
     models = {label(problem): run.w, **{k.upper(): run.baselines[k] for k in order}}
     yield same("evaluation", stated["evaluation"], plain(evaluate(problem, models, parts.tests)))
+    if run.tried is not None:
+        yield compared("path", run.tried.table, plain(recomputed(run.config, fed, run.tried.table, run.tried.w)))
     yield Check("rounds", stated["rounds"] == len(run.history), f"{len(run.history)} rounds in history.jsonl")
 
 

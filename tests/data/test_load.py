@@ -9,6 +9,7 @@ from sklearn.utils import Bunch
 
 from quorate.data import load, sources
 from quorate.data.federation import Federation
+from quorate.parts import named
 
 REAL = pytest.mark.skipif(not os.environ.get("QUORATE_DATA"), reason="QUORATE_DATA names no data directory")
 
@@ -53,6 +54,13 @@ def test_available_says_what_is_here(nowhere, tmp_path):
     (tmp_path / "keel").mkdir()
     (tmp_path / "keel" / "titanic.csv").write_text("")
     assert [line.name for line in load.available(tmp_path) if line.present] == ["breast_cancer", "titanic"]
+
+
+def test_every_data_set_that_is_listed_can_be_named():
+    assert named() == ["hospitals", *(line.name for line in load.available())]
+    for name in named()[1:]:
+        assert callable(getattr(load, name))
+        assert name in load.__all__
 
 
 def test_a_wrong_file_is_refused(nowhere, tmp_path, monkeypatch):
@@ -137,7 +145,9 @@ def test_unknown_options_are_refused():
 
 
 @REAL
-@pytest.mark.parametrize("name", ["heart", "abalone", "australian", "phoneme", "titanic", "splice", "monks"])
+@pytest.mark.parametrize(
+    "name", ["heart", "abalone", "australian", "phoneme", "titanic", "splice", "monks", "monks_1", "monks_3"]
+)
 def test_the_files_are_what_they_should_be(name):
     X, y, names = getattr(load, name)()
     assert X.shape == (len(y), len(names))  # the loader itself checks rows and class counts

@@ -24,6 +24,7 @@ HOSTILE = (
     "病院\x07\u202e \U0001f3e5" + "y" * 60,
 )
 TEXT = small_run.CONFIG.replace('"South"', '"Sud"').replace("clinics", "<b>T</b> & clinics", 1)
+PATH = "[path]\nradii = [0.0, 0.02, 0.3]\nclient_radii = [0.0, 0.1, 0.2, 0.3, 0.4]\n"
 FETCHING = {"script", "img", "iframe", "object", "embed", "link", "base", "form"}
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -37,7 +38,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Clients with names that want to be tags, tables, formulas and links."""
     data = small_run.table(clinics=(*HOSTILE, "Sud"))
-    return small_run.small_run(tmp_path_factory.mktemp("hostile"), draw=True, data=data, text=TEXT)
+    return small_run.small_run(tmp_path_factory.mktemp("hostile"), draw=True, data=data, text=TEXT + PATH)
 
 
 class Page(HTMLParser):
@@ -130,6 +131,8 @@ def test_figures_are_valid_svg_whatever_clients_are_called(hostile: Run) -> None
     texts = [t.text for t in ET.parse(hostile.path / "figures" / "clients.svg").iter(SVG + "text")]
     assert label(HOSTILE[0]) in texts
     assert label(HOSTILE[1]) in texts  # a dollar sign starts no formula
+    texts = [t.text for t in ET.parse(hostile.path / "figures" / "path_loss.svg").iter(SVG + "text")]
+    assert {"client radius 0.4", "best", "this run", "0", "0.1"} <= {*texts}
 
 
 def test_the_same_run_gives_the_same_bytes(plain: Run) -> None:
@@ -138,7 +141,7 @@ def test_the_same_run_gives_the_same_bytes(plain: Run) -> None:
 
 
 def test_markdown_keeps_names_inside_their_cells(hostile: Run) -> None:
-    text = tables.markdown(hostile.result)
+    text = tables.markdown(hostile.result, hostile.tried and hostile.tried.table)
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     for block in text.split("\n\n"):
         lines = [line for line in block.splitlines() if line.startswith("| ")]
@@ -171,8 +174,10 @@ def test_a_run_without_baselines_tests_radii_or_a_bound_has_a_report(plain: Run)
 def test_regression_is_judged_by_its_error(tmp_path: Path) -> None:
     text = TEXT.replace('target = "sick"', 'target = "dose"\nfeatures = ["age"]').replace("shifted", "# shifted")
     text = text.replace("drift", "# drift").replace("[robust]", '[problem]\nloss = "huber"\n[robust]')
-    run = small_run.small_run(tmp_path, draw=True, text=text)
+    run = small_run.small_run(tmp_path, draw=True, text=text + "[path]\nradii = [0.1, 0.2]\n")
     assert "Mean absolute error" in " ".join(read(run).texts)
+    assert "Held-out absolute error by radius" in " ".join(read(run).texts)
+    assert "Worst absolute error" in " ".join(read(run).texts)
     assert run.result["evaluation"]["measures"][0]["worst_error"] > 0
 
 

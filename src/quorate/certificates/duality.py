@@ -214,6 +214,8 @@ def certify_run(
 
         engine = InProcess()
     run = engine.run(Certification(w, duals, concrete), data)
+    if run.outcome.stop is Stop.INTERRUPTED:  # half a proof is none
+        raise KeyboardInterrupt
     return conclude(concrete, w, duals, run.state.seen, run.state.certified, copies), run
 
 

@@ -22,8 +22,8 @@ from quorate.data.sources import SOURCES, absent, available, cells, contents, op
 
 __all__ = [
     "Arrays", "HospitalStudy", "Tabular", "abalone", "adult", "australian", "available", "breast_cancer",
-    "breast_cancer_wisconsin", "femnist", "heart", "hospital_study", "hospitals", "mnist", "monks", "phoneme", "splice",
-    "titanic",
+    "breast_cancer_wisconsin", "femnist", "heart", "hospital_study", "hospitals", "mnist", "monks", "monks_1",
+    "monks_3", "phoneme", "splice", "titanic",
 ]  # fmt: skip
 
 Folder = str | Path | None
@@ -195,6 +195,16 @@ def monks(problem: int = 1, part: str = "all", data_dir: Folder = None) -> Array
     validate(source, X, y)
     rows = rows if problem == 1 else slice(None)
     return Arrays(X[rows], y[rows], tuple(f"a{k}" for k in range(1, 7)))
+
+
+def monks_1(data_dir: Folder = None) -> Arrays:
+    """All rows of MONK's problem 1."""
+    return monks(1, data_dir=data_dir)
+
+
+def monks_3(data_dir: Folder = None) -> Arrays:
+    """The rows of MONK's problem 3."""
+    return monks(3, data_dir=data_dir)
 
 
 def _part(part: str, parts: dict[str, slice]) -> slice:

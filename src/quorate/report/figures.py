@@ -44,8 +44,16 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def figures(result: Mapping[str, Any], history: Sequence[Mapping[str, Any]], prior: Array | None) -> dict[str, str]:
-    """SVG by name; a figure without data is left out. ``prior`` (N,) are the clients' weights at the centre."""
+def figures(
+    result: Mapping[str, Any],
+    history: Sequence[Mapping[str, Any]],
+    prior: Array | None,
+    tried: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """SVG by name; a figure without data is left out.
+
+    ``prior`` (N,) are the clients' weights at the centre, ``tried`` the radii tried.
+    """
     rows = sorted(result["clients"], key=lambda row: -row["worst_loss"])[:MOST]
     priors = None if prior is None else dict(zip([r["client"] for r in result["clients"]], prior, strict=True))
     proven = result["certificate"]["bound"]
@@ -67,6 +75,11 @@ def figures(result: Mapping[str, Any], history: Sequence[Mapping[str, Any]], pri
             height = 1.2 + 0.2 * len(measures) + 0.25 * len({row["set"] for row in measures})
             said = f"{what.capitalize()} by model, on all rows and at the worst client"
             found["evaluation"] = (said, height, lambda f, m=measures, w=what: _measures(f, m, w))
+    if tried is not None and len({point["radius"] for point in tried["points"]}) > 1:
+        own = [row["radius"] for row in result["clients"]]
+        tall = 2.6 + 0.1 * (3 + len({point["client_radius"] for point in tried["points"]}))
+        for name, said, key in _path_parts(tried["points"]):
+            found[name] = (f"{said} by radius", tall, lambda f, said=said, key=key: _path(f, tried, own, said, key))
     return {name: draw(name, said, height, plot) for name, (said, height, plot) in found.items()}
 
 
@@ -226,3 +239,66 @@ def _measures(figure: Any, rows: Sequence[Mapping[str, Any]], what: str) -> None
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("accuracy in %" if what == "accuracy" else "mean absolute error")
     _legend(axes, len(models) + 1)
+
+
+# ---------------------------------------------------------------------------------------- radii tried
+
+
+def _path_parts(points: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """Name, title and column of every figure of a path."""
+    judged = ("accuracy", "accuracy") if "accuracy" in points[0] else ("absolute error", "mae")
+    parts = [("path_loss", "Held-out loss", "loss"), ("path_judged", f"Held-out {judged[0]}", judged[1])]
+    proven = all(point["bound"] is not None for point in points)
+    return [*parts, ("path_value", "Certified objective" if proven else "Objective", "value")]
+
+
+def _path(figure: Any, tried: Mapping[str, Any], own: Sequence[float], said: str, key: str) -> None:
+    """One colour a client radius; solid the worst client, dashed all rows; the run's own radius and the best point."""
+    axes, points = figure.subplots(), tried["points"]
+    scale = 100.0 if key == "accuracy" else 1.0
+    thetas = list(dict.fromkeys(point["client_radius"] for point in points))
+    for theta, colour in zip(thetas, _shades(len(thetas)), strict=True):
+        mine = sorted((p for p in points if p["client_radius"] == theta), key=lambda p: p["radius"])
+        x, mean, worst = (
+            np.array([p[k] for p in mine]) for k in ("radius", key, key if key == "value" else f"worst_{key}")
+        )
+        name = f"client radius {theta:g}" if len(thetas) > 1 else "worst client" if key != "value" else "objective"
+        axes.plot(x, scale * worst, color=colour, marker="o", markersize=3, label=name)
+        if key != "value":
+            axes.plot(x, scale * mean, color=colour, linestyle=(0, (3, 2)), linewidth=1.1)
+    if key != "value":
+        axes.plot([], [], color=INK, linestyle=(0, (3, 2)), linewidth=1.1, label="all rows")
+    if key == "loss":
+        best = points[tried["best"]]
+        axes.scatter(
+            best["radius"], best["worst_loss"], s=70, facecolors="none", edgecolors=INK, label="best", zorder=4
+        )
+    axes.axvspan(min(own), max(own), color=GREY, alpha=0.3, linewidth=0)
+    axes.axvline(min(own), color=GREY, linewidth=1, label="this run")
+    axes.axvline(max(own), color=GREY, linewidth=1)
+    _radius_axis(axes, [*own, *(point["radius"] for point in points)])
+    axes.set_ylabel(f"{said.lower()} in %" if scale == 100 else said.lower())
+    _legend(axes)
+
+
+def _shades(n: int) -> list[Any]:
+    """As many colours, ordered where there are many."""
+    from matplotlib import colormaps
+
+    return list(MODELS[:n]) if n <= 4 else [colormaps["viridis"](x) for x in np.linspace(0.25, 0.85, n)]
+
+
+def _radius_axis(axes: Any, radii: Sequence[float]) -> None:
+    """Logarithmic, with a place for zero; ticks at 1, or at 1, 2 and 5 where few decades are shown."""
+    from matplotlib.ticker import NullLocator
+
+    shown = np.unique([r for r in radii if r > 0])
+    low, high = shown[0], shown[-1]
+    axes.set_xscale("symlog", linthresh=low, linscale=0.5) if min(radii) == 0 else axes.set_xscale("log")
+    steps = (1, 2, 5) if high <= 100 * low else (1,)
+    decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    ticks = [s * 10.0**k for k in decades for s in steps if low * 0.999 <= s * 10.0**k <= high * 1.001]
+    ticks = [*([0.0] * (min(radii) == 0)), *(ticks if len(ticks) > 1 else shown)]
+    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("radius")

@@ -17,7 +17,7 @@ from quorate.runs import Run
 
 def render(run: Run) -> dict[str, str]:
     """The files of the report by name: report.html and figures/*.svg."""
-    drawn = figures(run.result, run.history, prior_of(run))
+    drawn = figures(run.result, run.history, prior_of(run), run.tried and run.tried.table)
     return {"report.html": page(run, drawn), **{f"figures/{name}.svg": svg + "\n" for name, svg in drawn.items()}}
 
 
@@ -38,7 +38,8 @@ def page(run: Run, drawn: dict[str, str]) -> str:
         result=run.result,
         summary=tables.summary(run.result),
         answer=run.result["evaluation"]["verdict"],
-        tables=_tables(run.result),
+        tables=_tables(run.result) | ({} if run.tried is None else {"path": tables.path(run.tried.table)}),
+        choice=[] if run.tried is None else tables.choice(run.tried.table, run.result),
         measures=tables.measures(run.result),
         figures={name: Markup(svg) for name, svg in drawn.items()},  # texts in them are escaped as they are drawn
         config=run.config.text(),

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from quorate.radii import equal
+
 HEADS = {
     "client": "Client",
     "n": "Rows",
@@ -180,6 +182,55 @@ def baselines(result: Mapping[str, Any]) -> Table:
     return table("Baselines", ("Model", "Own objective", "Bound", "Gap", "Rounds", "Ended"), rows, (0, 5))
 
 
+def path(tried: Mapping[str, Any]) -> Table:
+    """The radii tried, one row a point; the best by the held-out loss of its worst client is marked."""
+    points = tried["points"]
+    what, show = ("accuracy", percent) if "accuracy" in points[0] else ("mae", number)
+    heads = {
+        "radius": "Radius",
+        "client_radius": "Client radius",
+        "worst_loss": "Worst loss",
+        "worst_client": "Worst client",
+        "loss": "Mean loss",
+        f"worst_{what}": "Worst accuracy" if what == "accuracy" else "Worst absolute error",
+        what: "Accuracy" if what == "accuracy" else "Mean absolute error",
+        "value": "Objective",
+        "relative_gap": "Gap",
+        "rounds": "Rounds",
+        "outcome": "Ended",
+    }
+    keys = [key for key in heads if any(point[key] is not None for point in points)]
+    ways = {f"worst_{what}": show, what: show, "outcome": lambda said: said.replace("_", " ")}
+    ways["relative_gap"] = lambda gap: "–" if gap is None else f"{gap:.0e}"
+    cells = [[ways.get(key, number)(point[key]) for key in keys] for point in points]
+    for k, (row, point) in enumerate(zip(cells, points, strict=True)):
+        row[0] += " ← best" * (k == tried["best"])
+        row[-1] += ", trivial" * point["trivial"]
+    text = [k for k, key in enumerate(keys) if key in ("worst_client", "outcome")]
+    return table("Radii tried", [heads[key] for key in keys], cells, (0, *text))
+
+
+def choice(tried: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
+    """Which point did best, and what that is worth."""
+    points, held, found = tried["points"], tried["held_out"], tried["points"][tried["best"]]
+    theta = "" if found["client_radius"] is None else f" and client radius {number(found['client_radius'])}"
+    what = f", accuracy {percent(found['accuracy'])}" if "accuracy" in found else ""
+    radii, ties = sorted({point["radius"] for point in points}), len(equal(points)) - 1
+    end = not ties and len(radii) > 2 and (found["radius"] == radii[-1] or found["radius"] == radii[0] > 0)
+    own = sorted({row["radius"] for row in result["clients"]})
+    mine = number(own[0]) if len(own) == 1 else f"{number(own[0])} to {number(own[-1])}, by client"
+    return [
+        f"Of {len(points)} points, radius {number(found['radius'])}{theta} had the smallest held-out loss of a client: "
+        f"{number(found['worst_loss'])} at {found['worst_client']} (all rows: {number(found['loss'])}{what})."
+        + f" {ties} other point{' does' if ties == 1 else 's do'} as well: the first is named." * (ties > 0)
+        + " It lies at the end of the radii tried: a wider path may find better." * end,
+        f"This was looked at, on {sum(held.values())} rows held out of the training rows ({min(held.values())} at the "
+        f"smallest client): its own numbers flatter it, and differences between neighbours may be chance. The model of "
+        f"this run was trained with the radius of its configuration, {mine}. To use another, set it there, and judge "
+        f"the new run by its test rows, which the path has not seen.",
+    ]
+
+
 def versions(result: Mapping[str, Any]) -> Table:
     """What the numbers depend on."""
     return table("Versions", ("Part", "Version"), [(k, str(v)) for k, v in result["versions"].items()], (0, 1))
@@ -275,7 +326,7 @@ def exposed(client: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     return table(f"Rows of {client} that the adversary makes most of", heads, cells, ())
 
 
-def markdown(result: Mapping[str, Any]) -> str:
+def markdown(result: Mapping[str, Any], tried: Mapping[str, Any] | None = None) -> str:
     """The whole report as Markdown."""
     notes = [f"- {escaped(note)}" for note in result["notes"]] or ["None."]
     verdict = [escaped(v) for v in result["evaluation"]["verdict"]]
@@ -286,4 +337,6 @@ def markdown(result: Mapping[str, Any]) -> str:
     tables[3:3] = [baselines(result)] * bool(result["baselines"])
     for each in tables:
         parts += [f"## {escaped(each.title)}", each.markdown()]
+    if tried is not None:
+        parts += ["## Radii tried", *map(escaped, choice(tried, result)), path(tried).markdown()]
     return "\n\n".join(parts) + "\n"

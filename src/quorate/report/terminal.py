@@ -1,0 +1,72 @@
+"""A finished run on a terminal: what a person reads first. Names are other people's input and no markup."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quorate.report import tables
+from quorate.report.tables import Table, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from quorate.runs import Run
+
+MOST = 20  # clients that are printed
+WIDE = 110  # columns of a terminal that shows each client's bytes, too
+
+
+def say(text: str, console: Console) -> None:
+    """A paragraph; unwrapped where nobody reads along."""
+    console.print(printable(text), markup=False, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def drawn(table: Table) -> Any:
+    """A table for the console."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(title=table.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for k, (name, right) in enumerate(zip(table.columns, table.numeric, strict=True)):
+        widest = max((len(row[k]) for row in table.rows), default=0)  # headings wrap, numbers do not
+        shown.add_column(Text(name), justify="right" if right else "left", min_width=widest if right else None)
+    for row in table.rows:
+        shown.add_row(*map(Text, row))  # Text: names are no markup
+    return shown
+
+
+def show(run: Run, console: Console) -> None:
+    """Whether it helped, the clients, the certificate, where the report is."""
+    result = run.result
+    worst = sorted(result["clients"], key=lambda row: -row["worst_loss"])[:MOST]
+    few = {**result, "clients": [row for row in result["clients"] if row in worst]}
+    heads = tables.BRIEF if console.width < WIDE else (*tables.BRIEF, "bytes_up", "bytes_down")
+    for each in (*tables.measures(result), tables.clients(few, heads), tables.certificate(result)):
+        console.print()
+        console.print(drawn(each))
+    console.print()
+    if len(worst) < len(result["clients"]):
+        say(
+            f"(of {len(result['clients'])} clients, the {MOST} with the largest worst case; the report has all)",
+            console,
+        )
+    for said in tables.summary(result):
+        say(said, console)
+    if run.tried is not None:
+        console.print("\nRadii tried", style="bold")
+        for said in tables.choice(run.tried.table, result):
+            say(said, console)
+    if verdict := result["evaluation"]["verdict"]:
+        console.print("\nDid robustness help?", style="bold")
+        for said in _first_of_each_set(verdict, result["evaluation"]["pairs"]):
+            say(said, console)
+    for note in result["notes"]:
+        say(f"warning: {note}", console)
+    report = run.path / "report.html"
+    shown = report if report.is_file() else run.path
+    console.print(f"report: {shown}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _first_of_each_set(verdict: list[str], pairs: list[dict[str, Any]]) -> list[str]:
+    """The answer in short, and for each set the comparison with the first baseline; the report has all."""
+    return [verdict[0], *(v for v, pair in zip(verdict[1:], pairs, strict=True) if pair["other"] == pairs[0]["other"])]
