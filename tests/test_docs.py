@@ -1,0 +1,248 @@
+"""README and docs: their Python runs, what they name exists, links resolve, their tables are those of the code."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import shlex
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import quorate
+from quorate.cli import app
+from quorate.codec import FIELDS
+from quorate.config import Config, parse_config
+from quorate.rounds import visibility
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "quorate"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EACH = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+COMMAND: Any = typer.main.get_command(app)
+
+FIRST = """\
+python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/quorate run examples/hospitals.toml
+.venv/bin/pip install -q '.[test]' && .venv/bin/python -m pytest -n 2
+"""
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """(first line, text) of the fenced blocks of a language."""
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, m.start(1)), m[1]) for m in found]
+
+
+def prose(page: Path) -> str:
+    """The page without fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def table(page: Path, heading: str) -> list[list[str]]:
+    """The rows of all tables whose header starts with ``heading``, cells stripped."""
+    rows, inside = [], False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("|"):
+            inside = False
+        elif inside and not line.startswith("|---"):
+            rows.append([cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+        inside = inside or line.startswith(f"| {heading}")
+    assert rows, f"{page.name} has no table {heading!r}"
+    return rows
+
+
+def code(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+# ---- what is written runs
+
+
+@EACH
+def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = types.ModuleType(f"docs_{page.stem}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # where dataclasses look up their annotations
+    for line, text in blocks(page, "python"):
+        tree = ast.increment_lineno(ast.parse(text, str(page)), line)
+        exec(compile(tree, str(page), "exec", dont_inherit=True), vars(module))
+
+
+def test_enough_python_runs() -> None:
+    assert {page.stem for page in PAGES if blocks(page, "python")} >= {"README", "drfl", "data", "extending"}
+
+
+def test_own_parts_are_short() -> None:
+    """Extending takes few lines: 20 for a part, a handful more for a whole algorithm."""
+    tree = ast.parse("".join(text for _, text in blocks(ROOT / "docs" / "extending.md", "python")))
+    parts = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    assert {node.name for node in parts} >= {"LogCosh", "Descent", "Pairs", "WorstShare"}
+    for node in parts:
+        lines = len([line for line in ast.unparse(node).splitlines() if line.strip()])
+        assert lines <= (26 if node.name == "Descent" else 20), node.name
+
+
+def test_the_two_commands_of_the_readme() -> None:
+    assert blocks(ROOT / "README.md", "sh")[0][1] == FIRST
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """What follows ``quorate`` in shell blocks."""
+    for _, text in blocks(page, "sh"):
+        for line in text.splitlines():
+            for part in line.split("&&"):
+                words = shlex.split(part, comments=True)
+                if words and words[0].split("/")[-1] == "quorate":
+                    yield words[1:]
+
+
+@EACH
+def test_commands_are_understood(page: Path) -> None:
+    for name, *arguments in commands(page):
+        assert name in COMMAND.commands, name
+        COMMAND.commands[name].make_context(name, arguments)  # raises where they do not fit
+
+
+def test_wrong_usage_would_be_found() -> None:
+    with pytest.raises(Exception, match="--no-such"):
+        COMMAND.commands["run"].make_context("run", ["a.toml", "--no-such"])
+
+
+@EACH
+def test_commands_named_in_the_text_exist(page: Path) -> None:
+    for words in re.findall(r"`quorate ([a-z]+)[^`]*`", prose(page)):
+        assert words in COMMAND.commands, words
+
+
+def test_every_command_and_option_is_documented() -> None:
+    rows = table(ROOT / "docs" / "cli.md", "command ")
+    said = {code(row[0])[0].split()[1]: {*code(row[2])} for row in rows}
+    assert said.keys() == COMMAND.commands.keys()
+    for name, command in COMMAND.commands.items():
+        options = {o for p in command.params for o in p.opts if o.startswith("--")} - {"--help"}
+        assert said[name] == options, name
+
+
+# ---- what is named exists
+
+
+@EACH
+def test_public_names_exist(page: Path) -> None:
+    for name in re.findall(r"\bqr\.([A-Za-z_]\w*)", page.read_text(encoding="utf-8")):
+        assert name in quorate.__all__, name
+
+
+@EACH
+def test_files_named_in_the_text_exist(page: Path) -> None:
+    for name in re.findall(r"`((?:[\w.]+/)*\w+\.(?:py|toml))`", prose(page)):
+        near = (ROOT / name, SOURCE / name)
+        assert (
+            any(path.is_file() for path in near)
+            or name in ("config.toml", "solve.py", "quorate.toml")
+            or ("my" in name)
+        ), name
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading as code hosts make it."""
+    kept = "".join(c for c in heading.lower() if c.isalnum() or c in "-_ ")
+    return kept.strip().replace(" ", "-")
+
+
+@EACH
+def test_links_resolve(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        assert not target.startswith("http"), "pages of others may move: name them in words"
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.is_file(), target
+        headings = re.findall(r"^#+ (.*)$", prose(there), re.MULTILINE)
+        assert not anchor or anchor in map(slug, headings), target
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert all(f"({page.name})" in index for page in PAGES if page.name not in ("index.md", "README.md"))
+
+
+# ---- tables are those of the code
+
+
+def test_equations_point_to_code() -> None:
+    page = ROOT / "docs" / "equations.md"
+    rows = [row[-4:] if len(row) == 5 else [*row, ""] for h in ("paper ", "line ", "what ") for row in table(page, h)]
+    for _, file, names, quoted in rows:
+        (path,) = code(file)
+        module = importlib.import_module("quorate." + path.removesuffix(".py").replace("/", "."))
+        for name in code(names):
+            found = module
+            for part in name.split("."):
+                assert hasattr(found, part), f"{path} has no {name}"
+                found = getattr(found, part)
+        for text in code(quoted):
+            assert text in (SOURCE / path).read_text(encoding="utf-8"), f"{path} has no {text!r}"
+
+
+def test_every_line_of_algorithm_1_has_its_code() -> None:
+    rows = table(ROOT / "docs" / "equations.md", "line ")
+    lines = {int(number) for row in rows for number in row[0].split(",")}
+    assert lines | {3, 9, 13} == set(range(1, 21))
+
+
+def test_messages_disclose_what_the_page_says() -> None:
+    rows = table(ROOT / "docs" / "drfl.md", "class ")
+    records = {cls.__name__: cls for cls in FIELDS if cls.__module__.startswith("quorate.")}
+    for name, _, fields in rows:
+        said = dict(re.findall(r"(\w+) \((\w+)\)", fields))
+        assert said == visibility(records[code(name)[0]]), name
+    algorithms = [quorate.Bundle(), quorate.ADLPMM(), quorate.EpigraphADMM(), quorate.DoubleLoop()]
+    asked = {kind.__name__ for algorithm in algorithms for kind in (*algorithm.on_client, *algorithm.on_server)}
+    assert asked | {"Certify", "Certified"} == {code(row[0])[0] for row in rows}
+
+
+def keys(model: Any, prefix: str = "") -> Iterator[str]:
+    """Dotted keys of a configuration, down to the sections' own."""
+    for name, field in model.model_fields.items():
+        name = field.alias or name
+        kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        section = next((k for k in kinds if isinstance(k, type) and hasattr(k, "model_fields")), None)
+        if section is None or prefix:
+            yield prefix + name
+        else:
+            yield from keys(section, f"{name}.")
+
+
+def test_every_key_of_a_configuration_is_documented() -> None:
+    said = [key for row in table(ROOT / "docs" / "cli.md", "key ") for key in code(row[0])]
+    assert sorted(said) == sorted(keys(Config))
+
+
+@EACH
+def test_configurations_are_valid(page: Path) -> None:
+    for _, text in blocks(page, "toml"):
+        config = parse_config(text, folder=page.parent)
+        config.problem()
+        config.solve_arguments()
+
+
+def test_the_tree_is_the_one_there_is() -> None:
+    tree = next(text for _, text in blocks(ROOT / "docs" / "architecture.md", "text") if text.startswith("src/"))
+    named = set(re.findall(r"\w+\.py\b", tree))
+    there = {path.name for path in SOURCE.rglob("*.py")}
+    assert named - {"examples.py"} == there - ({"__init__.py"} - named)
+
+
+def test_the_default_radius_is_as_measured_in_its_docstring() -> None:
+    """The figures are stated in two places; they must be the same ones."""
+    page = (ROOT / "docs" / "drfl.md").read_text(encoding="utf-8")
+    said = quorate.model_selection.default_radius.__doc__ or ""
+    for figure in ("1.06", "1.38", "1.83", "1.50", "3.03", "3.57", "27 %", "81 %"):
+        assert figure in page, figure
+        assert figure in said, figure
