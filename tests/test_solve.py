@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from problems import CASES, federation
+from toy import Toy
 
 import quorate as qr
+from quorate.problem.risks import Worst
 
 PROBLEM = qr.Problem(
     qr.Hinge(), qr.Linear(intercept=True), over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=qr.LpBall(0.1)
@@ -170,3 +173,43 @@ def test_the_table_says_what_the_adversary_does(fed, label_cost, active):
 def test_only_federated_algorithms_are_run(fed, algorithm):
     with pytest.raises(TypeError, match="must be a federated one"):
         qr.solve(PROBLEM, fed, algorithm=algorithm)
+
+
+class Worst2:
+    """An own set without projection: the mean of the two worst clients."""
+
+    def at(self, sizes, names=None):
+        return self
+
+    def weights(self, losses):
+        q = np.zeros(len(losses))
+        q[np.argsort(-np.asarray(losses), kind="stable")[:2]] = 0.5
+        return q
+
+    def worst(self, losses):
+        q = self.weights(losses)
+        return Worst(float(q @ losses), q, float(q @ losses))
+
+    def value(self, losses):
+        return self.worst(losses).value
+
+
+@dataclass(frozen=True)
+class OwnToy(Toy):
+    """The toy as an algorithm that ``solve`` can run: least squares by gradient steps."""
+
+    problem: qr.Problem | None = None
+
+    def answer(self, state):
+        return state.w, None
+
+
+def test_an_own_set_and_algorithm_get_an_exact_value_and_no_bound():
+    fed = federation(4, n_features=3, targets="real")
+    problem = qr.Problem(qr.Squared(), over_clients=Worst2())
+    solution = qr.solve(problem, fed, algorithm=OwnToy())
+    losses = np.sort(solution.certificate.client_losses)
+    assert solution.certificate.value == pytest.approx(losses[-2:].mean(), rel=1e-12)
+    assert solution.certificate.bound is None
+    with pytest.raises(ValueError, match="Mean, Simplex or LpBall"):
+        qr.solve(problem, fed)

@@ -17,6 +17,7 @@ from quorate.engines.inprocess import InProcess
 from quorate.notes import client_table, notes
 from quorate.problem.bounds import Duals
 from quorate.problem.problem import Problem
+from quorate.problem.shape import public_shape
 from quorate.rounds import Outcome, Stop
 
 PROVING_ROUNDS = 100  # at most, for the bound of a model whose algorithm proves none
@@ -109,7 +110,7 @@ def solve(
     w, duals = algorithm.answer(run.state)
     copies = algorithm.copies(run.memories) if hasattr(algorithm, "copies") else None
     side, runs = _without_files(engine), [run]
-    if duals is None and run.outcome.stop is not Stop.INTERRUPTED and not isinstance(algorithm, Bundle):
+    if duals is None and run.outcome.stop is not Stop.INTERRUPTED and _provable(algorithm, concrete, fed.n_clients):
         runs.append(side.run(configure(Bundle(), concrete, data, tol, None, PROVING_ROUNDS, w), data, seed=seed))
         if runs[-1].outcome.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
@@ -167,6 +168,15 @@ def configure(
     if unknown:
         raise TypeError(f"{type(algorithm).__name__} takes no {', '.join(unknown)}: leave it out.")
     return replace(algorithm, problem=problem, **given)
+
+
+def _provable(algorithm: Any, problem: Problem, n_clients: int) -> bool:
+    """Whether rounds of cuts can prove a bound that the algorithm has not proved itself."""
+    try:
+        public_shape(problem, n_clients)
+    except ValueError:  # an own regulariser or set of weights: the server's program has no form for it
+        return False
+    return not isinstance(algorithm, Bundle)
 
 
 def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Any]) -> list[dict[str, Any]]:

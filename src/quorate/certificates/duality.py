@@ -30,7 +30,7 @@ from quorate.problem.bounds import (
     survey,
 )
 from quorate.problem.problem import Problem
-from quorate.problem.shape import client_ball
+from quorate.problem.shape import member
 from quorate.problem.transport import worst_case
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 
@@ -126,7 +126,7 @@ class Certification:
         return None
 
     def server_start(self, n_clients: int) -> tuple[CertificateState, Round]:
-        return CertificateState(None, None), Round(Survey(client_ball(self._problem, n_clients)[0]))
+        return CertificateState(None, None), Round(Survey(member(self._problem, n_clients)))
 
     def take_part(self, memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[None, Surveyed]:
         return memory, survey(data, ask.prior)
@@ -253,6 +253,8 @@ def conclude(
 
 
 def _distance(problem: Problem, weights: Array) -> float:
+    if not hasattr(problem.over_clients, "project"):  # an own set with a maximiser alone: its own weights
+        return 0.0
     return float(np.abs(problem.over_clients.project(weights) - weights).max())
 
 

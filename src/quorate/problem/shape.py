@@ -28,6 +28,14 @@ def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
     )
 
 
+def member(problem: Problem, n_clients: int) -> Array:
+    """One weighting of the clients that lies in the set: the prior, or for other sets the worst at equal losses."""
+    try:
+        return client_ball(problem, n_clients)[0]
+    except ValueError:
+        return np.asarray(problem.over_clients.weights(np.zeros(n_clients)), float)
+
+
 def sample_radii(problem: Problem, n_clients: int) -> Array:
     """(N,) Wasserstein radii, zeros without a ball."""
     ball = problem.over_samples
