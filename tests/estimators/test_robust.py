@@ -209,6 +209,8 @@ def test_errors_of_input(clinics):
     X, y, groups = clinics
     with pytest.raises(ValueError, match="120 rows of X, got 3"):
         RobustClassifier().fit(X, y, groups=groups[:3])
+    with pytest.raises(ValueError, match=r"groups must have shape \(120,\)"):
+        RobustClassifier().fit(X, y, groups=np.column_stack([groups, groups]))
     with pytest.raises(ValueError, match="missing"):
         RobustClassifier().fit(X, y, groups=[None, *groups[1:]])
     with pytest.raises(ValueError, match="zero"):

@@ -63,7 +63,9 @@ def check_rows(estimator: Any, X: Any, y: Any, groups: Any, sample_weight: Any, 
             stacklevel=3,
         )
         groups = ["all"] * X.shape[0]
-    groups = groups.tolist() if isinstance(groups, np.ndarray) and groups.ndim == 1 else list(groups)
+    if getattr(groups, "ndim", 1) != 1:
+        raise ValueError(f"groups must have shape ({X.shape[0]},), one client per row, got {groups.shape}.")
+    groups = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
     if len(groups) != X.shape[0]:
         raise ValueError(f"groups must have one entry for each of the {X.shape[0]} rows of X, got {len(groups)}.")
     if sample_weight is None:
