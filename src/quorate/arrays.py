@@ -106,6 +106,12 @@ class Block:
             return np.asarray([np.sqrt(self.X.multiply(self.X).sum(1)).max()])
         return np.sqrt(np.einsum("nmd,nmd->nm", self.X, self.X)).max(1)
 
+    def squares(self) -> Array:
+        """Each client's mean of x_j^2 over its rows, (n, d)."""
+        if not isinstance(self.X, np.ndarray):
+            return np.asarray(self.X.multiply(self.X).T @ self.share[0])[None, :]
+        return np.einsum("nm,nmd,nmd->nd", self.share, self.X, self.X)
+
     def mean(self, losses: Array) -> Array:
         """Each client's mean of (n, m) losses, as (n,)."""
         return (self.share * losses).sum(1)

@@ -61,6 +61,7 @@ class Stop(enum.Enum):
     """Why a run ended."""
 
     OPTIMAL = "optimal"  # gap or residual within tolerance
+    UNPROVEN = "unproven"  # no further decrease is in sight, but no bound is provable: it may not be the optimum
     MAX_ROUNDS = "max_rounds"  # the cap was met first: never called converged
     STALLED = "stalled"  # no further progress within rounding
     INTERRUPTED = "interrupted"  # by the user; can be resumed

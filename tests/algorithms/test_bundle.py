@@ -26,7 +26,7 @@ def test_equals_the_central_optimum(case: Case):
     value = case.problem.objective(solution.w, case.fed)
     assert value == pytest.approx(central.value, rel=NEAR)
     assert solution.certificate.value == pytest.approx(value, rel=1e-12)
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.outcome.stop is (qr.Stop.OPTIMAL if case.bounded else qr.Stop.UNPROVEN)
     assert solution.rounds <= 45
     concrete, _ = case.problem.at(case.fed)
     assert concrete.over_clients.contains(solution.certificate.weights, 1e-9)
@@ -76,7 +76,7 @@ def test_the_cap_is_never_called_optimal():
 def test_a_flat_start_is_solved():
     fed = qr.Federation(["a"], [np.ones((2, 2))], [np.array([1, -1])])
     solution = qr.solve(qr.Problem(qr.Logistic()), fed)
-    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.outcome.stop is qr.Stop.UNPROVEN  # nothing bounds where an optimum lies
     assert solution.certificate.value == pytest.approx(np.log(2), rel=1e-12)
     fit = qr.solve(qr.Problem(qr.EpsilonInsensitive(1.0)), qr.Federation(["a"], [np.ones((1, 1))], [np.array([0.5])]))
     assert fit.certificate.value == 0
@@ -199,3 +199,30 @@ def test_separable_rows_reach_zero_and_say_so():
     assert solution.certificate.value == 0
     assert solution.certificate.bound == 0
     assert solution.outcome.stop is qr.Stop.OPTIMAL
+
+
+@pytest.mark.parametrize("regulariser", [qr.Zero(), qr.L2(1e-3)], ids=["zero", "l2"])
+def test_features_of_very_different_size(regulariser):
+    """Distances are measured in units of the features: no scaling is asked of the user."""
+    sizes = np.array([1e-4, 1e-2, 1.0, 1e2, 1e4, 1.0, 1.0, 1.0])
+    plain = federation(19)
+    rows = [plain.rows(i) for i in range(3)]
+    mixed = qr.Federation(plain.clients, [X * sizes for X, _ in rows], [y for _, y in rows])
+    ball = qr.WassersteinBall(0.05, np.inf)
+    problem = qr.Problem(qr.Hinge(), over_samples=ball, over_clients=qr.LpBall(0.1), regulariser=regulariser)
+    solution = qr.solve(problem, mixed)
+    central = qr.CentralConic().solve(problem, mixed)
+    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert solution.certificate.relative_gap <= NEAR
+    assert solution.certificate.value == pytest.approx(central.value, rel=2 * NEAR)
+
+
+def test_without_a_bound_nothing_is_called_optimal():
+    """Logistic without regulariser or radius: the cuts may promise nothing more although a far model is better."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 3)) * np.array([1e5, 1.0, 1e-5])
+    fed = qr.Federation.from_arrays(X, rng.integers(0, 2, 60), np.repeat(["a", "b"], 30))
+    solution = qr.solve(qr.Problem(qr.Logistic(), over_clients=qr.Simplex()), fed)
+    assert solution.certificate.bound is None
+    assert solution.outcome.stop is qr.Stop.UNPROVEN
+    assert "add a regulariser" in solution.outcome.text

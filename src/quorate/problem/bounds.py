@@ -29,7 +29,7 @@ from quorate.solvers.projections import project_lp_unit_ball
 
 @record
 class Survey:
-    """Ask for the sizes that bound an intercept; ``prior`` (N,) are the clients' weights."""
+    """Ask for sizes: of the rows, to bound an intercept, and of each feature; ``prior`` (N,) weighs the clients."""
 
     prior: Each
 
@@ -42,7 +42,7 @@ class Surveyed:
     minus: Sum  # and with y = -1
     reach: Max  # largest ||x||_2
     target: Max  # largest |y|
-    features: Max  # columns of X
+    square: Sum  # (n, d) prior-weighted mean square of every feature: its size, and the number of features
 
 
 @record
@@ -66,7 +66,7 @@ def feasible_duals(problem: Problem, points: Array, multipliers: Array) -> Duals
 def survey(block: Block, prior: Array) -> Surveyed:
     """The answer to ``Survey`` of every client of the block."""
     plus, minus = (prior * block.mean((block.y * sign > 0).astype(float)) for sign in (1, -1))
-    return Surveyed(plus, minus, block.longest(), np.abs(block.y).max(1), np.full(len(plus), float(block.n_features)))
+    return Surveyed(plus, minus, block.longest(), np.abs(block.y).max(1), prior[:, None] * block.squares())
 
 
 @dataclass(frozen=True)

@@ -78,45 +78,49 @@ def minimise(
     size, offset : bounds on ``||w||_*`` and on the intercept that hold an optimal model
     unit : typical size of the objective; the program is solved in this unit
     """
-    # Own units: the objective in ``unit``, models and prices in ``scale``, so that slopes are of size one.
-    D, steepest = pieces.slope.shape[1], float(np.abs(pieces.slope).max(initial=0.0))
-    scale = unit / steepest if steepest > 0 else 1.0
+    # Own units: the objective in ``unit``, every coordinate and the prices so that their slopes are of size one.
+    D = pieces.slope.shape[1]
+    scale = unit / steepness(pieces.slope)
+    fee = float(shape.radius.max(initial=0.0) + np.abs(pieces.slope_level).max(initial=0.0))
+    price = unit / fee if fee > 0 else unit
+    own = slice(0, D - shape.intercept)
     box = shape.lower, shape.upper
     shape = replace(
         shape,
-        floor=shape.floor / scale,
-        l1=shape.l1 * scale / unit,
-        l2=shape.l2 * scale**2 / unit,
-        radius=shape.radius * scale / unit,
-        lower=shape.lower / scale,
-        upper=shape.upper / scale,
+        lipschitz=shape.lipschitz / price,
+        floor=shape.floor / price,
+        l1=shape.l1 / unit,
+        l2=shape.l2 / unit,
+        radius=shape.radius * price / unit,
+        lower=shape.lower / scale[own],
+        upper=shape.upper / scale[own],
     )
     pieces = Pieces(
-        pieces.owner, pieces.offset / unit, pieces.slope * (scale / unit), pieces.slope_level * (scale / unit)
+        pieces.owner, pieces.offset / unit, pieces.slope * (scale / unit), pieces.slope_level * (price / unit)
     )
-    size, offset = size / scale, offset / scale
     model = Model()
     w, z = model.variable(D), model.variable(shape.n_clients)
-    coefficients = w[: D - shape.intercept]
-    _prices(model, shape, pieces, coefficients, size, z, w)
+    coefficients = w[own]
+    _prices(model, shape, pieces, coefficients, scale[own], size, z, w)
     model.worst_mean(z, shape.prior, shape.ball, shape.p)
-    _regulariser(model, shape, coefficients, as_cost=level is None)
+    _regulariser(model, shape, coefficients, scale[own], as_cost=level is None)
     if shape.intercept and math.isfinite(offset):
         for sign in (1.0, -1.0):
-            model.nonneg([(w[-1:], sign), offset])
+            model.nonneg([(w[-1:], sign), offset / scale[-1]])
     costs = list(model.costs)
-    H = np.asarray(metric, float) * (scale**2 / unit)
+    H = np.asarray(metric, float)
+    H = H * np.outer(scale, scale) / unit if H.ndim == 2 else H * scale**2 / unit
     if level is not None:
         model.costs.clear()
         model.nonneg([level / unit, *((index, -cost[None, :]) for index, cost in costs)])
-        H = np.asarray(1.0)  # a projection: its size does not matter
+        H = np.ones(D)  # a projection: its size does not matter
     if centre is not None:
         model.quadratic(w, H)
-        model.linear(w, -(H @ centre if H.ndim == 2 else H * centre) / scale)
+        model.linear(w, -(H @ (centre / scale) if H.ndim == 2 else H * centre / scale))
     solution = model.solve(tol=1e-11)
     value = sum(float(cost @ solution.x[index]) for index, cost in costs)
     if level is None:
-        value += shape.l2 / 2 * float(solution.x[coefficients] @ solution.x[coefficients])
+        value += shape.l2 / 2 * float(((scale[own] * solution.x[coefficients]) ** 2).sum())
     answer = solution.x[w] * scale
     answer[: len(coefficients)] = np.clip(answer[: len(coefficients)], *box)  # exactly, not to the solver's accuracy
     multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
@@ -124,7 +128,16 @@ def minimise(
     return Master(answer, value * unit, multipliers, fine and bool(np.isfinite(answer).all()))
 
 
-def _prices(model: Model, shape: Shape, pieces: Pieces, coefficients: Index, size: float, z: Index, w: Index) -> None:
+def steepness(slopes: Array) -> Array:
+    """The largest slope in every coordinate, (D,): the size of its feature as the losses see it; never 0."""
+    largest = np.abs(slopes).max(0, initial=0.0)
+    top = largest.max(initial=0.0)
+    return np.maximum(largest, 1e-9 * top) if top > 0 else np.ones_like(largest)
+
+
+def _prices(
+    model: Model, shape: Shape, pieces: Pieces, coefficients: Index, scale: Array, size: float, z: Index, w: Index
+) -> None:
     """The pieces (first rows of the program, so that their multipliers are its first duals) and the prices' bounds."""
     rows: list = [(z[pieces.owner], 1.0), (w, -pieces.slope), -pieces.offset]
     fees = bool(pieces.slope_level.any())  # at radius 0 too: cuts of runs at another radius hold only with their price
@@ -137,37 +150,38 @@ def _prices(model: Model, shape: Shape, pieces: Pieces, coefficients: Index, siz
     if priced:
         model.nonneg([(price, 1.0), -shape.floor])
     if (priced and shape.lipschitz) or math.isfinite(size):
-        norm = model.variable()
-        model.norm_at_most([(coefficients, 1.0)], [(norm, 1.0)], P_OF[shape.dual])
+        norm, middle = model.variable(), float(np.median(scale))
+        model.norm_at_most([(coefficients, scale / middle)], [(norm, 1.0)], P_OF[shape.dual])
         if priced and shape.lipschitz:
-            model.nonneg([(price, 1.0), (np.repeat(norm, len(price)), -shape.lipschitz)])
+            model.nonneg([(price, 1.0), (np.repeat(norm, len(price)), -shape.lipschitz * middle)])
         if math.isfinite(size):
-            model.nonneg([size, (norm, -1.0)])
+            model.nonneg([size / middle, (norm, -1.0)])
 
 
-def _regulariser(model: Model, shape: Shape, coefficients: Index, as_cost: bool) -> None:
+def _regulariser(model: Model, shape: Shape, coefficients: Index, scale: Array, as_cost: bool) -> None:
     """h(w) = l1 ||w||_1 + l2 ||w||_2^2 / 2 + the indicator of lower <= w <= upper."""
+    middle = float(np.median(scale)) if len(scale) else 1.0
     if shape.l1:
         total = model.variable()
-        model.norm_at_most([(coefficients, 1.0)], [(total, 1.0)], 1)
-        model.linear(total, shape.l1)
+        model.norm_at_most([(coefficients, scale / middle)], [(total, 1.0)], 1)
+        model.linear(total, shape.l1 * middle)
     if shape.l2 and as_cost:
-        model.quadratic(coefficients, shape.l2)
+        model.quadratic(coefficients, shape.l2 * scale**2)
     elif shape.l2:  # s >= ||w||^2 / 2 as ||(w, (1 - s)/sqrt 2 ...)||: a rotated cone in standard form
         s = model.variable()
-        model.linear(s, shape.l2)
+        model.linear(s, shape.l2 * middle**2)
         root = 1 / math.sqrt(2)
-        model.soc([(s, root), root], _stacked(coefficients, s, root))
+        model.soc([(s, root), root], _stacked(coefficients, scale / middle, s, root))
     for bound, sign in ((shape.lower, 1.0), (shape.upper, -1.0)):
         finite = np.isfinite(np.broadcast_to(bound, coefficients.shape))
         if finite.any():
             model.nonneg([(coefficients[finite], sign), -sign * np.broadcast_to(bound, coefficients.shape)[finite]])
 
 
-def _stacked(coefficients: Index, s: Index, root: float) -> list:
+def _stacked(coefficients: Index, scale: Array, s: Index, root: float) -> list:
     """Rows (w, (s - 1) root): ||rows|| <= (s + 1) root exactly when ||w||^2 <= 2 s."""
     n = len(coefficients)
     constant = np.zeros(n + 1)
     constant[n] = -root
     index = np.concatenate([coefficients, s])
-    return [(index, np.concatenate([np.ones(n), [root]])), constant]
+    return [(index, np.concatenate([scale, [root]])), constant]

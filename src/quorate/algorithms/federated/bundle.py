@@ -7,6 +7,7 @@ server keeps all cuts; their maximum is a model of the objective from below. Eac
 
     1. minimises the model over a region that provably holds an optimum: by weak duality a lower bound,
     2. minimises the model + ||w - centre||^2 / (2 step) for the next trial point; the best point so far is the centre.
+       Coordinates count in units of their features' root mean squares, so that scaling a feature changes nothing.
 
 Kiwiel's proximal bundle with disaggregate cuts; joint cuts in (w, l) after the dual form of Bai, Wong, Qiao, Ho (4).
 The level variant projects the centre onto {model <= bound + 0.3 (best - bound)} instead of 2. A metric "hessian"
@@ -100,7 +101,7 @@ class Bundle:
     Parameters
     ----------
     tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)); where no bound is provable, when the
-        model promises no more than that
+        model promises less than a tenth of that (``Stop.UNPROVEN``, never called optimal)
     max_rounds : a cap; a run that meets it is never called optimal
     variant : "proximal" or "level"
     metric : "identity" or "hessian" (smooth losses; clients also send one D x D sum a round)
@@ -173,7 +174,7 @@ class Bundle:
         return state, Round(Survey(client_ball(self._problem, n_clients)[0]))
 
     def begin(self, state: BundleState, ids: Sequence[int], seen: Surveyed) -> tuple[BundleState, Round]:
-        w = state.trial if len(state.trial) else np.zeros(self._problem.predictor.dimension(int(seen.features)))
+        w = state.trial if len(state.trial) else np.zeros(self._problem.predictor.dimension(len(seen.square)))
         w = self._inside(w)
         state = replace(state, trial=w, w=w, seen=seen, cuts=self.known or no_cuts(len(w)))
         return state, Round(Evaluate(w, self._weights(state)))
@@ -214,8 +215,9 @@ class Bundle:
     def _judge(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> BundleState:
         """Serious step or null step; the step length follows what the model promised."""
         if math.isinf(state.value):  # a step that would undo the value along the first slope
-            slope = float(np.linalg.norm(self._problem.over_clients.weights(risks) @ up.slope))
-            step = value / slope**2 if min(value, slope) > 1e-100 else 1.0  # flat: any length will do
+            slope = self._problem.over_clients.weights(risks) @ up.slope / self._sizes(state)
+            size = float(slope @ slope)
+            step = value / size if min(value, size) > 1e-100 else 1.0  # flat: any length will do
             return replace(state, value=value, risks=risks, step=step, curvature=up.curvature)
         gain, promised = state.value - value, state.predicted
         if gain >= 0.01 * promised and gain > 0:
@@ -271,11 +273,15 @@ class Bundle:
                 )
             if math.isinf(state.bound):
                 return Outcome(
-                    Stop.OPTIMAL,
-                    "the model of the objective promises no further decrease; no lower bound is claimed, since nothing "
-                    "bounds where an optimum lies: add a regulariser such as L2(1e-3) for a proven gap.",
+                    Stop.UNPROVEN,
+                    f"the cuts promise no further decrease after {state.rounds} rounds, but nothing bounds where an "
+                    "optimum lies, so none is proven: add a regulariser such as L2(1e-3) for a proven gap.",
                 )
-            return Outcome(Stop.STALLED, f"no progress within rounding at proven gap {gap:.2e}: rescale the features.")
+            return Outcome(
+                Stop.STALLED,
+                f"no progress within rounding at proven gap {gap:.2e}, relative {gap / scale:.2e}: accept it with atol "
+                "or tol, or bring the features to similar sizes.",
+            )
         return None
 
     def _next(self, state: BundleState) -> BundleState:
@@ -283,7 +289,9 @@ class Bundle:
         state = replace(state, cuts=_prune(state.cuts))
         unit, where = _unit(state), self._region(state)
         pieces = _pieces(state.cuts)
-        metric = 1 / state.step if state.curvature is None else _positive(state.curvature)
+        metric = self._sizes(state) ** 2 / state.step  # ||.||^2 / step in the units of the features
+        if state.curvature is not None:
+            metric = _positive(state.curvature)
         level = None
         if self.variant == "level" and math.isfinite(state.bound):
             level = state.bound + 0.3 * (state.value - state.bound)
@@ -303,6 +311,15 @@ class Bundle:
     def _nothing(self, state: BundleState) -> float:
         """A decrease that counts as none: far below tol; below rounding where a bound tells when to stop."""
         return (0.1 * self.tol if math.isinf(state.bound) else 1e-14) * max(abs(state.value), 1e-12)
+
+    def _sizes(self, state: BundleState) -> Array:
+        """The root mean square of every feature, 1 for the intercept: the units in which distances are measured."""
+        if state.seen is None:
+            raise ValueError("the clients have not been surveyed yet.")
+        sizes = np.sqrt(state.seen.square)
+        largest = sizes.max(initial=0.0)
+        sizes = np.maximum(sizes, 1e-9 * largest) if largest > 0 else np.ones_like(sizes)
+        return np.append(sizes, 1.0) if self._problem.predictor.intercept else sizes
 
     def _inside(self, w: Array) -> Array:
         """The nearest model within the regulariser's bounds."""
