@@ -73,6 +73,13 @@ def test_the_cap_is_never_called_optimal():
     assert "raise max_rounds" in solution.outcome.text
 
 
+def test_the_cap_without_a_bound_says_what_is_left():
+    solution = qr.solve(qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.1)), federation(18), max_rounds=3)
+    assert solution.outcome.stop is qr.Stop.MAX_ROUNDS
+    assert "no bound is provable" in solution.outcome.text
+    assert "nan" not in solution.outcome.text
+
+
 def test_a_flat_start_is_solved():
     fed = qr.Federation(["a"], [np.ones((2, 2))], [np.array([1, -1])])
     solution = qr.solve(qr.Problem(qr.Logistic()), fed)

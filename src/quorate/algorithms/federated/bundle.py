@@ -259,10 +259,12 @@ class Bundle:
         if math.isfinite(scale) and gap <= max(self.atol, self.tol * max(scale, 1e-12)):
             return Outcome(Stop.OPTIMAL, f"gap {gap:.2e} proven after {state.rounds} rounds (tol {self.tol:g}).")
         if state.rounds >= self.max_rounds:
+            if math.isinf(state.bound):
+                how = f"no bound is provable, and the cuts still promise a decrease of {state.predicted:.2e}"
+            else:
+                how = f"proven gap {gap:.2e}, relative {gap / scale:.2e} > tol {self.tol:g}"
             return Outcome(
-                Stop.MAX_ROUNDS,
-                f"stopped at max_rounds = {self.max_rounds}; proven gap {gap:.2e}, relative {gap / scale:.2e} > tol "
-                f"{self.tol:g}: raise max_rounds or tol.",
+                Stop.MAX_ROUNDS, f"stopped at max_rounds = {self.max_rounds}; {how}: raise max_rounds or tol."
             )
         if state.stalled >= 3:
             if math.isnan(state.predicted):
