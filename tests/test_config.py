@@ -307,3 +307,17 @@ def test_rows_without_owners_need_a_partition() -> None:
     assert sorted(fed.clients) == ["client 0", "client 1", "client 2"]
     with pytest.raises(ConfigError, match="have owners"):
         parse_config('[data]\nname = "hospitals"\npartition = { by = "iid" }').federation()
+
+
+@pytest.mark.parametrize(
+    ("options", "needle"),
+    [
+        ("{ varaint = 'level' }", "Did you mean 'variant'"),
+        ("{ variant = 'fast' }", "must be one of"),
+        ("{ tol = 1 }", "it takes"),
+    ],
+)
+def test_an_algorithms_options_are_checked_before_anything_is_read(options, needle):
+    text = f"[data]\nname = 'hospitals'\n[problem]\nloss = 'hinge'\n[algorithm]\nname = 'bundle'\noptions = {options}\n"
+    with pytest.raises(ConfigError, match=needle):
+        parse_config(text).check()

@@ -6,6 +6,8 @@ and what is allowed. Nothing here imports NumPy: that waits for `Config.problem`
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import os
 import tomllib
 from collections.abc import Callable
@@ -44,6 +46,9 @@ ALGORITHMS = {
 
 class ConfigError(ValueError):
     """A configuration that cannot be run; the text has one line per problem."""
+
+
+NO_OPTIONS = ("problem", "known", "start", "tol", "max_rounds")  # set by the run, or by keys of [algorithm] itself
 
 
 class Config(Section):
@@ -98,6 +103,7 @@ class Config(Section):
             self._with(robust=self.robust.model_copy(update={"radius": 1.0})).problem()
         else:
             self.problem()
+        self.solve_arguments()
         if self.path is not None:
             self.path_problem()
 
@@ -211,8 +217,17 @@ class Config(Section):
 
         chosen: Any = None
         if self.algorithm.name != "auto":
+            kind = getattr(qr, ALGORITHMS[self.algorithm.name])
+            allowed = [f.name for f in dataclasses.fields(kind) if f.name not in NO_OPTIONS]
+            for key in self.algorithm.options:
+                if key not in allowed:
+                    near = difflib.get_close_matches(key, allowed, 1)
+                    raise ConfigError(
+                        f"algorithm.options.{key} is no option of {self.algorithm.name!r}, "
+                        f"it takes {', '.join(allowed)}." + (f" Did you mean {near[0]!r}?" if near else "")
+                    )
             try:
-                chosen = getattr(qr, ALGORITHMS[self.algorithm.name])(**self.algorithm.options)
+                chosen = kind(**self.algorithm.options)
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"algorithm.options for {self.algorithm.name!r}: {error}") from error
         elif self.algorithm.options:
