@@ -68,6 +68,7 @@ def minimise(
     size: float = math.inf,
     offset: float = math.inf,
     unit: float = 1.0,
+    accuracy: float = 1e-11,
 ) -> Master:
     """Solve the master problem.
 
@@ -77,6 +78,7 @@ def minimise(
     level : project the centre on {model <= level} instead of minimising the model
     size, offset : bounds on ``||w||_*`` and on the intercept that hold an optimal model
     unit : typical size of the objective; the program is solved in this unit
+    accuracy : of the conic solver, relative; a bound is proved from the multipliers whatever it is
     """
     # Own units: the objective in ``unit``, every coordinate and the prices so that their slopes are of size one.
     D = pieces.slope.shape[1]
@@ -117,7 +119,7 @@ def minimise(
     if centre is not None:
         model.quadratic(w, H)
         model.linear(w, -(H @ (centre / scale) if H.ndim == 2 else H * centre / scale))
-    solution = model.solve(tol=1e-11)
+    solution = model.solve(tol=accuracy)
     value = sum(float(cost @ solution.x[index]) for index, cost in costs)
     if level is None:
         value += shape.l2 / 2 * float(((scale[own] * solution.x[coefficients]) ** 2).sum())

@@ -298,7 +298,9 @@ class Bundle:
         if self.variant == "level" and math.isfinite(state.bound):
             level = state.bound + 0.3 * (state.value - state.bound)
         shape = public_shape(self._problem, len(state.risks))
-        master = minimise(shape, pieces, centre=state.w, metric=metric, level=level, offset=where.offset, unit=unit)
+        accuracy = min(max(1e-3 * self.tol, 1e-11), 1e-9)  # of a trial point; bounds come from ``_bound``
+        own = {"metric": metric, "level": level, "offset": where.offset, "unit": unit, "accuracy": accuracy}
+        master = minimise(shape, pieces, centre=state.w, **own)
         if not master.solved:
             return replace(state, trial=state.w, predicted=math.nan, step=state.step * 0.5, stalled=state.stalled + 1)
         state = replace(state, cuts=_used(state.cuts, master))
@@ -383,7 +385,7 @@ def _extend(cuts: Cuts, w: Array, up: Evaluated) -> Cuts:
 
 def _used(cuts: Cuts, master: Master) -> Cuts:
     """Cuts that carry a multiplier are not idle."""
-    return replace(cuts, idle=np.where(master.multipliers > 1e-9 * master.multipliers.max(initial=0.0), 0, cuts.idle))
+    return replace(cuts, idle=np.where(master.multipliers > 1e-5 * master.multipliers.max(initial=0.0), 0, cuts.idle))
 
 
 def _prune(cuts: Cuts) -> Cuts:
