@@ -121,7 +121,7 @@ def solve(
         problem=problem,
         w=w,
         duals=duals,
-        outcome=run.outcome,
+        outcome=_confirmed(run.outcome, certificate, algorithm),
         rounds=run.rounds,
         history=[_named_row(row, fed.clients) for row in run.history],
         certificate=certificate,
@@ -168,6 +168,22 @@ def configure(
     if unknown:
         raise TypeError(f"{type(algorithm).__name__} takes no {', '.join(unknown)}: leave it out.")
     return replace(algorithm, problem=problem, **given)
+
+
+def _confirmed(outcome: Outcome, proof: Certificate, algorithm: Any) -> Outcome:
+    """A bundle's claim of optimality, only as far as the certificate, recomputed from the data, bears it out."""
+    if outcome.stop is not Stop.OPTIMAL or not isinstance(algorithm, Bundle):
+        return outcome
+    scale = max(abs(proof.value), 1e-12)
+    allowed = max(algorithm.atol, algorithm.tol * scale) + 1e-8 * scale  # cuts on polytopes hold to their solver
+    if proof.gap is not None and proof.gap <= allowed:
+        return outcome
+    told = "no bound" if proof.gap is None else f"a gap of {proof.gap:.2e} only"
+    return Outcome(
+        Stop.UNPROVEN,
+        f"the server's cuts promised an optimum, but recomputed from the data they prove {told}: were the known cuts "
+        "made on other data, or with another loss, label cost, norm or support? Solve without them.",
+    )
 
 
 def _provable(algorithm: Any, problem: Problem, n_clients: int) -> bool:

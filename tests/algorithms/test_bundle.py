@@ -233,3 +233,15 @@ def test_without_a_bound_nothing_is_called_optimal():
     assert solution.certificate.bound is None
     assert solution.outcome.stop is qr.Stop.UNPROVEN
     assert "add a regulariser" in solution.outcome.text
+
+
+def test_cuts_of_other_data_are_found_out():
+    problem = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=qr.LpBall(0.1))
+    foreign = qr.Bundle(known=qr.solve(problem, federation(5)).state.cuts)
+    solution = qr.solve(problem, federation(6), algorithm=foreign)
+    assert solution.outcome.stop is qr.Stop.UNPROVEN
+    assert "Solve without them" in solution.outcome.text
+    assert solution.certificate.relative_gap > NEAR
+    for other in (federation(6, n_features=5), federation(6, n_clients=2)):
+        with pytest.raises(ValueError, match="give cuts of a run on these data"):
+            qr.solve(problem, other, algorithm=foreign)

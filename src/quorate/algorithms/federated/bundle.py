@@ -176,6 +176,11 @@ class Bundle:
     def begin(self, state: BundleState, ids: Sequence[int], seen: Surveyed) -> tuple[BundleState, Round]:
         w = state.trial if len(state.trial) else np.zeros(self._problem.predictor.dimension(len(seen.square)))
         w = self._inside(w)
+        if self.known is not None and (self.known.points.shape[1:] != w.shape or max(self.known.owner) >= len(ids)):
+            raise ValueError(
+                f"known holds cuts of models of {self.known.points.shape[1]} numbers from {max(self.known.owner) + 1} "
+                f"clients, needed {len(w)} numbers and {len(ids)} clients: give cuts of a run on these data, or none."
+            )
         state = replace(state, trial=w, w=w, seen=seen, cuts=self.known or no_cuts(len(w)))
         return state, Round(Evaluate(w, self._weights(state)))
 
