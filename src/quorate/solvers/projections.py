@@ -66,6 +66,21 @@ def _level(v: Array, total: float) -> float:
         active = kept
 
 
+def project_under_caps(v: Array, caps: Array) -> Array:
+    """The nearest point of {0 <= q <= caps, sum q = 1}; caps (N,) >= 0 with a sum >= 1."""
+    return caps.copy() if caps.sum() <= 1 else _clip_to_sum(_finite(v), np.zeros_like(caps), caps, 1.0)
+
+
+def largest_under_caps(z: Array, caps: Array) -> tuple[Array, float]:
+    """A maximiser of z'q over {0 <= q <= caps, sum q = 1} and an upper bound: t + caps'max(z - t, 0) for any t.
+
+    The largest entries are filled first; equal ones share in proportion to their caps.
+    """
+    q, level = _fill(_finite(z), caps, 1.0)
+    over = float(caps @ np.maximum(z - level, 0.0))
+    return q, level + over + 32 * EPS * (abs(level) + over)
+
+
 def project_lp_unit_ball(v: Array, p: float) -> Array:
     """The nearest point of {||d||_p <= 1}, p in [1, inf]; entries keep their signs."""
     dual_exponent(p)
