@@ -22,7 +22,7 @@ from typing import ClassVar
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.risks.ranks import NonconvexByRank, cheapest_split, order_of, prox_two_sided, weights_by_rank
+from quorate.problem.risks.ranks import NonconvexByRank, prox_two_sided, two_sided, weights_by_rank
 from quorate.problem.risks.risk import vector
 
 
@@ -113,19 +113,15 @@ class ProspectTheory:
     def weights(self, losses: Array) -> Array:
         """The weights in the order of the losses (n,); equal losses share theirs equally."""
         losses = vector(losses, None, "losses")
-        n = len(losses)
-        split = cheapest_split(
-            losses[order_of(losses)], self.rank_weights_below(n), self.rank_weights_above(n), self.reference
-        )
-        return weights_by_rank(split.weights, losses)
+        return weights_by_rank(two_sided(*self._both(len(losses)), self.reference, losses), losses)
 
     def prox(self, v: Array, step: float) -> Array:
         """argmin_z step R(z) + ||z - v||^2 / 2, exact though R is neither convex nor continuous."""
         v = vector(v, None, "v")
-        if not 0 <= step < math.inf:
-            raise ValueError(f"step must be a number >= 0, got {step}. Use a positive step size.")
-        n = len(v)
-        return prox_two_sided(v, step * self.rank_weights_below(n), step * self.rank_weights_above(n), self.reference)
+        return prox_two_sided(*self._both(len(v)), self.reference, v, step)
+
+    def _both(self, n: int) -> tuple[Array, Array]:
+        return self.rank_weights_below(n), self.rank_weights_above(n)
 
 
 def _cumulative(p: Array, power: float) -> Array:

@@ -9,24 +9,22 @@ is the support function of the permutahedron of sigma, conv {sigma in any order}
 
     prox_R(v): v sorted ascending, then  min_{z_1 <= ... <= z_n}  sum_i sigma_i z_i + (z_i - v_i)^2 / 2
 
-is the isotonic regression of v - sigma, for ascending sigma and for any other: R depends on the order of its arguments
-alone, so that a minimiser is sorted as v is. A loss that falls with its argument (a margin, say) ranks its arguments
-the other way round: their weights are ``risk.rank_weights(n)[::-1]``.
+is the isotonic regression of v - sigma (``solvers/pava.py``), for ascending sigma and for any other: R is the same for
+any order of its arguments, so that a minimiser is sorted as v is. A loss that falls with its argument (a margin, say)
+ranks its arguments the other way round: their weights are ``risk.rank_weights(n)[::-1]``.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
-from quorate.problem.risks.risk import Worst, prox_by_moreau, vector
+from quorate.problem.risks.risk import Worst, nonnegative, prox_by_moreau, vector
 from quorate.solvers.projections import EPS
 
 
@@ -54,43 +52,35 @@ def project_permutahedron(v: Array, sigma: Array) -> Array:
     mean there. Neighbours further apart than sigma_n - sigma_1 are never pooled, so larger gaps can be cut to that: the
     result is as exact at v of 1e9 as at v of 1.
     """
+    from quorate.solvers.pava import LINEAR, Kernel, rank_prox
+
     order = order_of(v)
     with np.errstate(over="ignore"):
         gaps = np.minimum(np.diff(v[order]), sigma[-1] - sigma[0])
     near = np.concatenate([[0.0], np.cumsum(gaps)])
-    starts = _pools(near - sigma)
-    counts = np.diff(np.append(starts, len(v)))
-    above = near - np.repeat(near[starts], counts)  # from the first of the pool: exact for pools of one
-    rest = np.add.reduceat(sigma - above, starts) / counts
+    found = rank_prox(near, sigma, 1.0, Kernel(LINEAR))
+    ascending = sigma.copy()
+    for start, stop in zip(found.start, found.stop, strict=True):
+        above = near[start:stop] - near[start]
+        ascending[start:stop] = np.maximum(above + (sigma[start:stop] - above).mean(), 0.0)
     q = np.empty_like(sigma)
-    q[order] = np.maximum(above + np.repeat(rest, counts), 0.0)
+    q[order] = ascending
     return q
 
 
 def prox_by_rank(sigma: Array, v: Array, step: float) -> Array:
-    """argmin_z step R(z) + ||z - v||^2 / 2 for any sigma (n,); exact, and unique where the sorted v are distinct."""
-    if not 0 <= step < math.inf:
-        raise ValueError(f"step must be a number >= 0, got {step}. Use a positive step size.")
-    order = order_of(v)
-    z = np.empty_like(v)
-    z[order] = isotonic(v[order] - step * sigma)
-    return z
+    """argmin_z step R(z) + ||z - v||^2 / 2 for any sigma (n,); exact, and unique where the v are distinct."""
+    from quorate.solvers.pava import LINEAR, Kernel, rank_prox
+
+    return rank_prox(v, nonnegative(step) * sigma, 1.0, Kernel(LINEAR)).z
 
 
-def isotonic(v: Array) -> Array:
-    """argmin_{z_1 <= ... <= z_n} ||z - v||^2."""
-    return _regression(v).x if len(v) else v
+def prox_two_sided(below: Array, above: Array, reference: float, v: Array, step: float) -> Array:
+    """The same for a risk with the weights below (n,) up to the reference and those above (n,) beyond it."""
+    from quorate.solvers.pava import LINEAR, Kernel, prospect_prox
 
-
-def _pools(v: Array) -> NDArray[np.intp]:
-    """Where the pools of the isotonic regression of v start."""
-    return np.asarray(_regression(v).blocks[:-1], np.intp)
-
-
-def _regression(v: Array) -> Any:
-    from scipy.optimize import isotonic_regression
-
-    return isotonic_regression(v)
+    step = nonnegative(step)
+    return prospect_prox(v, step * below, step * above, reference, 1.0, Kernel(LINEAR))
 
 
 def in_permutahedron(weights: Array, sigma: Array, tol: float) -> bool:
@@ -172,57 +162,12 @@ def worst_by_rank(sigma: Array, losses: Array) -> Worst:
 # -- two sets of weights, one on either side of a reference -----------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Split:
-    """The first ``at`` of n sorted numbers carry the weights below, the others those above."""
+def two_sided(below: Array, above: Array, reference: float, losses: Array) -> Array:
+    """(n,) weights by rank: ``below`` under the reference, ``above`` beyond; at it the split that weighs least.
 
-    at: int
-    weights: Array  # (n,) ascending ranks
-
-
-def cheapest_split(ascending: Array, below: Array, above: Array, reference: float) -> Split:
-    """Losses below and above the reference by their side; those at it by the split that weighs least.
-
-    That is the lower-semicontinuous value: the least limit of values of losses near these.
+    So the value is the lower-semicontinuous one, the least limit of the values of losses near these.
     """
-    first, last = (int(np.searchsorted(ascending, reference, side)) for side in ("left", "right"))
-    extra = np.concatenate([[0.0], np.cumsum(reference * (below[first:last] - above[first:last]))])
-    at = first + int(np.argmin(extra))
-    return Split(at, np.concatenate([below[:at], above[at:]]))
-
-
-def prox_two_sided(v: Array, below: Array, above: Array, reference: float) -> Array:
-    """argmin_z of the two-sided risk + ||z - v||^2 / 2, (n,): the best of the n + 1 splits, each solved exactly.
-
-    With j numbers at or below the reference: z_1 <= ... <= z_j <= reference <= z_{j+1} <= ... <= z_n, two isotonic
-    regressions, clipped.
-    """
-    order = order_of(v)
-    ascending = v[order]
-    cost = prefix_costs(ascending, below, reference)
-    cost = cost + prefix_costs(-ascending[::-1], -above[::-1], -reference)[::-1]
-    j = int(np.argmin(cost))
-    z = np.empty_like(v)
-    z[order[:j]] = np.minimum(isotonic(ascending[:j] - below[:j]), reference)
-    z[order[j:]] = np.maximum(isotonic(ascending[j:] - above[j:]), reference)
-    return z
-
-
-def prefix_costs(v: Array, weights: Array, top: float) -> Array:
-    """min_{z_1 <= ... <= z_j <= top} sum_{i <= j} weights_i z_i + (z_i - v_i)^2 / 2, for j = 0..n; v ascending.
-
-    Pools on a stack: the cost of a pool is that of its common z, and a shorter prefix is an earlier stack.
-    """
-    costs, stack = np.zeros(len(v) + 1), []
-    for i, (mean, weight) in enumerate(zip(v.tolist(), weights.tolist(), strict=True)):
-        count, scatter = 1, 0.0  # of the pool; scatter is the sum of squares about its mean
-        while stack and stack[-1][1] - stack[-1][3] / stack[-1][0] >= mean - weight / count:
-            n, other, inside, w, _ = stack.pop()
-            apart, total = mean - other, count + n
-            scatter += inside + apart * apart * count * n / total
-            mean, weight, count = other + apart * count / total, weight + w, total
-        z = min(mean - weight / count, top)
-        own = weight * z + (count * (z - mean) ** 2 + scatter) / 2
-        costs[i + 1] = own + (stack[-1][4] if stack else 0.0)
-        stack.append((count, mean, scatter, weight, costs[i + 1]))
-    return costs
+    under, upto = int((losses < reference).sum()), int((losses <= reference).sum())
+    more = np.concatenate([[0.0], np.cumsum(reference * (below - above)[under:upto])])
+    at = under + int(np.argmin(more))
+    return np.concatenate([below[:at], above[at:]])

@@ -67,10 +67,15 @@ class SupportsProx(Risk, Protocol):
 
 def prox_by_moreau(risk: SupportsProject, v: Array, step: float) -> Array:
     """prox_{step R}(v) = v - step proj_Q(v / step), for the support function R of a convex set Q; step >= 0."""
+    v = vector(v, None, "v")
+    return v - step * risk.project(v / step) if nonnegative(step) > 0 else v.copy()
+
+
+def nonnegative(step: float) -> float:
+    """``step``, or ``ValueError`` unless it is a number >= 0."""
     if not 0 <= step < math.inf:
         raise ValueError(f"step must be a number >= 0, got {step}. Use a positive step size.")
-    v = vector(v, None, "v")
-    return v - step * risk.project(v / step) if step > 0 else v.copy()
+    return step
 
 
 def resolve_prior(prior: Prior, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> Array:

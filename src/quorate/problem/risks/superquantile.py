@@ -66,8 +66,7 @@ class Superquantile:
                 )
         mass = n * self.tail
         mass = float(round(mass)) if abs(mass - round(mass)) <= 4 * EPS * mass else mass
-        sigma: Array = np.clip(mass - np.arange(n), 0.0, 1.0) / mass
-        return sigma[::-1].copy()
+        return np.clip(mass - np.arange(n, dtype=float)[::-1], 0.0, 1.0) / mass
 
     def value(self, losses: Array) -> float:
         return self.worst(losses).value
