@@ -126,24 +126,26 @@ def apart(m, sigma, rho, kind, knot, width):
 
 @njit(cache=True)
 def _prefix_costs(m, sigma, rho, kind, knot, width, cap):
-    """cost[j]: the least cost of the first j entries of the chain with z <= cap, without the constant rho m^2 / 2."""
+    """cost[j]: the least cost of the first j entries of the chain with z <= cap.
+
+    Squares are taken about the means of blocks: far entries would drown what the splits differ by.
+    """
     n = len(m)
-    start, weight, total, value, cost = np.empty(n, np.intp), np.empty(n), np.empty(n), np.empty(n), np.empty(n + 1)
-    below = np.empty(n)  # cost of all blocks under this one
+    start, weight, mean, value, cost = np.empty(n, np.intp), np.empty(n), np.empty(n), np.empty(n), np.empty(n + 1)
+    scatter = np.empty(n)  # of a block: its sum of squares about its mean
     cost[0], top = 0.0, -1
     for i in range(n):
-        at, s, t = i, sigma[i], m[i]
+        at, k, s, t, square = i, 1, sigma[i], m[i], 0.0
         v = min(prox_at(kind, knot, width, s / rho, t), cap)
         while top >= 0 and value[top] > v:
-            at, s, t = start[top], s + weight[top], t + total[top]
+            more, apart = at - start[top], mean[top] - t
+            at, k, s = start[top], k + more, s + weight[top]
+            t, square = t + apart * more / k, square + scatter[top] + apart * apart * (k - more) * more / k
             top -= 1
-            k = i + 1 - at
-            v = min(prox_at(kind, knot, width, s / (rho * k), t / k), cap)
+            v = min(prox_at(kind, knot, width, s / (rho * k), t), cap)
         top += 1
-        start[top], weight[top], total[top], value[top] = at, s, t, v
-        below[top] = cost[at]
-        k = i + 1 - at
-        cost[i + 1] = below[top] + s * loss_at(kind, knot, width, v) + rho * (k * v * v / 2 - t * v)
+        start[top], weight[top], mean[top], scatter[top], value[top] = at, s, t, square, v
+        cost[i + 1] = cost[at] + s * loss_at(kind, knot, width, v) + rho / 2 * (k * (v - t) ** 2 + square)
     return cost
 
 
@@ -151,20 +153,21 @@ def _prefix_costs(m, sigma, rho, kind, knot, width, cap):
 def _suffix_costs(m, sigma, rho, kind, knot, width, floor):
     """cost[j]: the least cost of the entries from j on with z >= floor."""
     n = len(m)
-    end, weight, total, value, cost = np.empty(n, np.intp), np.empty(n), np.empty(n), np.empty(n), np.empty(n + 1)
+    end, weight, mean, value, cost = np.empty(n, np.intp), np.empty(n), np.empty(n), np.empty(n), np.empty(n + 1)
+    scatter = np.empty(n)
     cost[n], top = 0.0, -1
     for i in range(n - 1, -1, -1):
-        to, s, t = i + 1, sigma[i], m[i]
+        to, k, s, t, square = i + 1, 1, sigma[i], m[i], 0.0
         v = max(prox_at(kind, knot, width, s / rho, t), floor)
         while top >= 0 and value[top] < v:
-            to, s, t = end[top], s + weight[top], t + total[top]
+            more, apart = end[top] - to, mean[top] - t
+            to, k, s = end[top], k + more, s + weight[top]
+            t, square = t + apart * more / k, square + scatter[top] + apart * apart * (k - more) * more / k
             top -= 1
-            k = to - i
-            v = max(prox_at(kind, knot, width, s / (rho * k), t / k), floor)
+            v = max(prox_at(kind, knot, width, s / (rho * k), t), floor)
         top += 1
-        end[top], weight[top], total[top], value[top] = to, s, t, v
-        k = to - i
-        cost[i] = cost[to] + s * loss_at(kind, knot, width, v) + rho * (k * v * v / 2 - t * v)
+        end[top], weight[top], mean[top], scatter[top], value[top] = to, s, t, square, v
+        cost[i] = cost[to] + s * loss_at(kind, knot, width, v) + rho / 2 * (k * (v - t) ** 2 + square)
     return cost
 
 
