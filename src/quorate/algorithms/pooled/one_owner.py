@@ -1,0 +1,159 @@
+"""What methods on pooled rows share: a federated algorithm of one client, who does all the work.
+
+The server asks the owner of the rows to go on (``Advance``) and receives where it stands (``Advanced``); it stops at a
+proven gap, at a cap, or when the owner says that no further progress is possible. So every pooled method has the
+engines' checkpoints, progress, interruption and history. A method is a frozen dataclass with
+
+    client_start(data) -> memory                    advance(memory, ask, data, rng) -> (memory, Advanced)
+
+and the four server functions below. ``standing`` fills ``Advanced`` for a model: its exact value, and for convex
+problems the bound that multipliers of its rows prove.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array, Block
+from quorate.problem.bounds import Minorant, lower_bound, region, survey
+from quorate.problem.problem import Problem
+from quorate.problem.ranked import is_convex, row_minorant
+from quorate.rounds import Done, Each, Outcome, Round, Stop, record
+
+
+@record
+class Advance:
+    """Go on; ``turn`` counts from 0."""
+
+    turn: int
+
+
+@record
+class Advanced:
+    """Where the owner stands; arrays with a leading axis of the one client."""
+
+    w: Each  # (1, D) best model so far
+    value: Each  # (1,) its objective
+    bound: Each  # (1,) best proven lower bound, -inf without one
+    residual: Each  # (1,) of the method: 0 where it has none
+    steps: Each  # (1,) iterations so far
+    finished: Each  # (1,) 1.0: no further progress is possible; 2.0: a stationary point within tolerance
+
+
+@record
+class OwnerState:
+    """The server's memory."""
+
+    w: Array
+    value: float
+    bound: float
+    residual: float
+    steps: int
+    rounds: int
+
+
+def begin(n_clients: int) -> tuple[OwnerState, Round]:
+    """The first request.
+
+    Raises
+    ------
+    ValueError
+        for more than one client
+    """
+    if n_clients != 1:
+        raise ValueError(
+            f"this method needs all rows in one place, got {n_clients} clients: use fed.pooled(), or Bundle() with a "
+            "convex risk inside every client."
+        )
+    return OwnerState(np.zeros(0), math.inf, -math.inf, 0.0, 0, 0), Round(Advance(0))
+
+
+def judge(method: Any, state: OwnerState, up: Advanced) -> tuple[OwnerState, Round | Done]:
+    """Stop or go on. ``method`` has tol, atol and max_rounds."""
+    state = OwnerState(
+        up.w[0], float(up.value[0]), float(up.bound[0]), float(up.residual[0]), int(up.steps[0]), state.rounds + 1
+    )
+    outcome = _outcome(method, state, float(up.finished[0]))
+    return state, Round(Advance(state.rounds)) if outcome is None else Done(outcome)
+
+
+def _outcome(method: Any, state: OwnerState, finished: float) -> Outcome | None:
+    gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound), 1e-12)
+    proven = math.isfinite(gap)
+    if proven and gap <= max(method.atol, method.tol * scale):
+        text = f"gap {gap:.2e} proven after {state.steps} iterations (tol {method.tol:g})."
+        return Outcome(Stop.OPTIMAL, text)
+    left = f"proven gap {gap:.2e}, relative {gap / scale:.2e}" if proven else f"residual {state.residual:.2e}, no bound"
+    if finished == 2.0:
+        return Outcome(
+            Stop.UNPROVEN,
+            f"stationary within tolerance after {state.steps} iterations (KKT residual {state.residual:.2e}); the risk "
+            "or the regulariser is not convex, so no bound says how far the optimum may be: try more starts.",
+        )
+    if finished:
+        return Outcome(Stop.STALLED, f"no further progress within rounding after {state.steps} iterations; {left}.")
+    if state.rounds >= method.max_rounds:
+        return Outcome(
+            Stop.MAX_ROUNDS,
+            f"stopped at max_rounds = {method.max_rounds} ({state.steps} iterations); {left}: raise max_rounds or tol.",
+        )
+    return None
+
+
+def report(state: OwnerState) -> dict[str, float]:
+    """Numbers a person would plot."""
+    bounded = math.isfinite(state.bound)
+    return {
+        "objective": state.value,
+        "bound": state.bound,
+        "gap": state.value - state.bound if bounded else math.inf,
+        "residual": state.residual,
+        "iterations": state.steps,
+    }
+
+
+def proven(problem: Problem, data: Block, alpha: Array, value: float) -> float:
+    """The bound on the optimum that multipliers alpha (n,) of the rows prove, given a model of this value; or -inf."""
+    if not is_convex(problem) or not math.isfinite(value):
+        return -math.inf
+    constant, slope = row_minorant(problem, alpha, data)
+    if not math.isfinite(constant):
+        return -math.inf
+    n_features = len(problem.predictor.split(slope)[0])
+    where = region(problem, value, n_features, survey(data, np.ones(1)))
+    return lower_bound(problem, Minorant(constant, slope, np.zeros(1), np.ones(1)), where)[0]
+
+
+def advanced(
+    w: Array, value: float, bound: float, steps: int, *, residual: float = 0.0, finished: float = 0.0
+) -> Advanced:
+    """The upload of the one client."""
+    one = np.ones(1)
+    return Advanced(w[None], value * one, bound * one, residual * one, steps * one, finished * one)
+
+
+def with_start(problem: Problem, start: Array | None, n_features: int) -> Array:
+    """The first model: ``start``, or zeros."""
+    return np.zeros(problem.predictor.dimension(n_features)) if start is None else np.array(start, float)
+
+
+def handlers(method: Any) -> tuple[dict, dict]:
+    """on_client and on_server of a method."""
+    return {Advance: method.advance}, {Advanced: lambda state, ids, up: judge(method, state, up)}
+
+
+__all__ = [
+    "Advance",
+    "Advanced",
+    "OwnerState",
+    "advanced",
+    "begin",
+    "handlers",
+    "judge",
+    "proven",
+    "report",
+    "with_start",
+]

@@ -1,0 +1,165 @@
+"""The rows of one client in rank coordinates: what rank-based methods and their certificate stand on.
+
+    minimise over w:  Omega(t(w)) + h(w),     Omega(t) = sum_i sigma_i l(t_[i]),     t(w) = D w - b
+
+l increases in t. Margin losses: D = -diag(y) X, b = 0 (Xiao, Ge, Jiang, Yan, (9)). Losses of |prediction - y|: D = X,
+b = y, and l is even: its size orders the rows. An intercept is a last column of D.
+
+Convex Omega (sigma nondecreasing): for every multiplier alpha of t = Dw - b, weak duality gives
+
+    Omega(t(w)) >= alpha't(w) - Omega*(alpha) = <D'alpha, w> - alpha'b - Omega*(alpha)
+
+an affine minorant of Omega over all models; ``quorate.problem.bounds`` turns it into a bound on the optimum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array, Block
+from quorate.problem.losses import (
+    Absolute,
+    EpsilonInsensitive,
+    Exponential,
+    Hinge,
+    Huber,
+    Logistic,
+    Loss,
+    SmoothHinge,
+    Squared,
+)
+from quorate.problem.predictors import Linear
+from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean
+from quorate.solvers.pava import EXPONENTIAL, LOGISTIC, PLUS, RAMP, Kernel, losses_of, rank_conjugate
+
+
+def kernel_of(loss: Loss) -> Kernel:
+    """The loss as a function of its rank coordinate.
+
+    Raises
+    ------
+    TypeError
+        for losses without one: ``Quantile`` (its two sides differ, so |residual| does not order the losses) and
+        ``Multinomial`` (several predictions a row)
+    """
+    match loss:
+        case Hinge():
+            return Kernel(PLUS, -1.0)
+        case SmoothHinge():
+            return Kernel(RAMP, -1.0, 1.0)
+        case Logistic():
+            return Kernel(LOGISTIC)
+        case Exponential():
+            return Kernel(EXPONENTIAL)
+        case Absolute():
+            return Kernel(PLUS, 0.0, even=True)
+        case EpsilonInsensitive(tolerance):
+            return Kernel(PLUS, tolerance, even=True)
+        case Squared():
+            return Kernel(RAMP, 0.0, np.inf, even=True)
+        case Huber(threshold):
+            return Kernel(RAMP, 0.0, threshold, even=True)
+    raise TypeError(
+        f"{type(loss).__name__} is no increasing function of one rank coordinate (the margin, or |residual|): rank "
+        "methods take Hinge, SmoothHinge, Logistic, Exponential, Squared, Absolute, Huber or EpsilonInsensitive. "
+        "For a convex risk use Bundle(), for any risk SGD() or LSVRG()."
+    )
+
+
+def knot_of(kernel: Kernel, level: float) -> float:
+    """The largest rank coordinate whose loss is at most ``level``; -inf where every loss is larger."""
+    if level < 0:
+        return -np.inf
+    if kernel.kind == LOGISTIC:
+        return float(np.log(np.expm1(level))) if level > 0 else -np.inf
+    if kernel.kind == EXPONENTIAL:
+        return float(np.log(level)) if level > 0 else -np.inf
+    if kernel.kind == PLUS:
+        return kernel.knot + level
+    bend = kernel.width**2 / 2
+    return kernel.knot + (np.sqrt(2 * level) if level <= bend else kernel.width + (level - bend) / kernel.width)
+
+
+@dataclass(frozen=True, eq=False)
+class RankRows:
+    """t(w) = sign * prediction(w) - shift for the n rows of one client, and its transpose."""
+
+    X: Any  # (n, d) dense or CSR
+    sign: Array  # (n,)
+    shift: Array  # (n,)
+    intercept: bool
+
+    @property
+    def dimension(self) -> int:
+        """D, of the model."""
+        return int(self.X.shape[1]) + self.intercept
+
+    def forward(self, w: Array) -> Array:
+        """D w - b, (n,)."""
+        return self.slope(w) - self.shift
+
+    def slope(self, w: Array) -> Array:
+        """D w, (n,)."""
+        prediction = self.X @ w[:-1] + w[-1] if self.intercept else self.X @ w
+        return self.sign * prediction
+
+    def backward(self, alpha: Array) -> Array:
+        """D'alpha, (D,)."""
+        signed = self.sign * alpha
+        slope = self.X.T @ signed
+        return np.append(slope, signed.sum()) if self.intercept else slope
+
+    def matrix(self) -> Array:
+        """D itself, dense (n, D)."""
+        X = self.X if isinstance(self.X, np.ndarray) else self.X.toarray()
+        D = self.sign[:, None] * X
+        return np.hstack([D, self.sign[:, None]]) if self.intercept else D
+
+
+def rank_rows(problem: Problem, block: Block) -> RankRows:
+    """The rows of a block of one client."""
+    if len(block.names) != 1:
+        raise ValueError(f"rank methods need all rows in one place, got {len(block.names)} clients: use fed.pooled().")
+    if not isinstance(problem.predictor, Linear):
+        raise TypeError(f"rank methods need the predictor Linear, got {type(problem.predictor).__name__}.")
+    X = block.X[0] if isinstance(block.X, np.ndarray) else block.X
+    y = block.y[0]
+    if np.ptp(block.share[0]) > 1e-12 * block.share[0].max():
+        raise ValueError("rank methods rank rows one by one and take no sample weights: repeat rows instead.")
+    margin = problem.loss.targets == "sign"
+    return RankRows(
+        X, -y if margin else np.ones_like(y), np.zeros_like(y) if margin else y, problem.predictor.intercept
+    )
+
+
+def rank_weights(problem: Problem, n: int) -> Array:
+    """sigma (n,), ascending, of the risk over samples."""
+    risk = problem.over_samples
+    return np.full(n, 1 / n) if isinstance(risk, Mean) else risk.rank_weights(n)
+
+
+def is_convex(problem: Problem) -> bool:
+    """Whether the risk over samples is a maximum of means: sigma nondecreasing."""
+    return bool(getattr(problem.over_samples, "convex", True)) and problem.regulariser.weak_convexity == 0
+
+
+def row_minorant(problem: Problem, alpha: Array, block: Block) -> tuple[float, Array]:
+    """(constant, slope) of an affine minorant of Omega(t(w)), whatever alpha (n,) is; constant -inf if none."""
+    rows, kernel = rank_rows(problem, block), kernel_of(problem.loss)
+    alpha = alpha if kernel.even else np.maximum(alpha, 0.0)
+    theta, conjugate = rank_conjugate(alpha, rank_weights(problem, len(alpha)), kernel)
+    alpha = theta * alpha
+    return -conjugate - float(alpha @ rows.shift), rows.backward(alpha)
+
+
+def rank_value(problem: Problem, t: Array) -> float:
+    """Omega(t), t (n,) the rank coordinates of the rows."""
+    losses = losses_of(t, kernel_of(problem.loss))
+    risk = problem.over_samples
+    if isinstance(risk, Mean):
+        return float(losses.mean())
+    return float(np.sort(losses) @ risk.rank_weights(len(t))) if hasattr(risk, "rank_weights") else risk.value(losses)
