@@ -90,6 +90,60 @@ def test_a_right_checksum_does_not_excuse_a_wrong_shape(nowhere, tmp_path, monke
     assert names == ("class", "age", "sex")
 
 
+def small(folder, monkeypatch, name, file, text, **shape):
+    """A data set with a small file of its own in place of the published one."""
+    path = folder / "keel" / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    files = {f"keel/{file}": hashlib.sha256(path.read_bytes()).hexdigest()}
+    monkeypatch.setitem(sources.SOURCES, name, dataclasses.replace(sources.SOURCES[name], files=files, **shape))
+
+
+def test_the_letters_of_splice_are_their_places_in_the_alphabet(nowhere, tmp_path, monkeypatch):
+    lines = "EI,  A-1,   ACGT\nIE,  B-2,   TTAN\nN,  C-3,   GDSR\n"
+    small(tmp_path, monkeypatch, "splice", "splice.data", lines, rows=3, columns=4, counts=(1, 2))
+    X, y, _ = load.splice(tmp_path)
+    assert X.tolist() == [[1, 3, 7, 20], [20, 20, 1, 14], [7, 4, 19, 18]]
+    assert y.tolist() == [1, 1, 0]  # both kinds of junction against none
+    small(tmp_path, monkeypatch, "splice", "splice.data", lines, rows=3, columns=4, counts=(2, 1))
+    with pytest.raises(ValueError, match="splice should have shape"):
+        load.splice(tmp_path)
+
+
+def test_splice_of_openml_is_that_of_the_file(nowhere, tmp_path, monkeypatch):
+    small(tmp_path, monkeypatch, "splice", "splice.data", "EI, A, AC\nN, B, GT\n", rows=2, columns=2, counts=(1, 1))
+
+    def fetch(**options):
+        assert options["data_id"] == 46
+        letters = ["A", "C", "G", "T"]
+        return Bunch(
+            data=np.array([[0.0, 0.0, 1.0], [1.0, 2.0, 3.0]]),
+            target=np.array(["EI", "N"], object),
+            feature_names=["Instance_name", "attribute_1", "attribute_2"],
+            categories={"Instance_name": ["A", "B"], "attribute_1": letters, "attribute_2": letters},
+        )
+
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch)
+    fetched, filed = load.splice(), load.splice(tmp_path)
+    np.testing.assert_array_equal(fetched.X, filed.X)
+    np.testing.assert_array_equal(fetched.y, filed.y)
+    assert fetched.feature_names == filed.feature_names
+
+
+def test_small_files_of_the_other_ranked_data_sets(nowhere, tmp_path, monkeypatch):
+    two = {"rows": 2, "counts": (1, 1)}
+    small(tmp_path, monkeypatch, "monks_3", "monks-3.test", " 1 1 2 1 3 2 1 data_1\n 0 3 3 2 3 4 2 data_2\n", **two)
+    assert load.monks_3(tmp_path).X.tolist() == [[1, 2, 1, 3, 2, 1], [3, 3, 2, 3, 4, 2]]
+    assert load.monks_3(tmp_path).y.tolist() == [1, 0]
+    small(tmp_path, monkeypatch, "phoneme", "phoneme.csv", "1.24,.8,-.2,-.07,.06,0\n.2,1.3,1,-.3,.2,1\n", **two)
+    assert load.phoneme(data_dir=tmp_path).X[0].tolist() == [1.24, 0.8, -0.2, -0.07, 0.06]
+    assert load.phoneme(data_dir=tmp_path).y.tolist() == [0, 1]
+    row = "2208,1146,2,4,4,1585,0,0,0,1,2,100,1213"
+    small(tmp_path, monkeypatch, "australian", "australian.csv", f"1,{row},0\n0,{row},1\n", **two)
+    assert load.australian(data_dir=tmp_path).X[1].tolist() == [0, *map(int, row.split(","))]
+    assert load.australian(data_dir=tmp_path).y.tolist() == [0, 1]
+
+
 def test_without_network_the_manual_path_is_named(nowhere, monkeypatch):
     def offline(**_):
         raise URLError("no route to host")
