@@ -47,6 +47,10 @@ _HOME = {
     "quorate.estimators.fitting": ("MissingGroupsWarning",),
     "quorate.estimators.scorers": ("worst_client_accuracy", "worst_client_loss"),
     "quorate.model_selection": ("default_radius", "radius_path"),
+    "quorate.fairness": (
+        "average_odds_difference", "disparate_impact", "equal_opportunity_difference", "fairness_metrics",
+        "false_negative_rate_difference", "group_rates", "statistical_parity_difference", "theil_index",
+    ),
 }  # fmt: skip
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
