@@ -211,5 +211,5 @@ def test_an_own_set_and_algorithm_get_an_exact_value_and_no_bound():
     losses = np.sort(solution.certificate.client_losses)
     assert solution.certificate.value == pytest.approx(losses[-2:].mean(), rel=1e-12)
     assert solution.certificate.bound is None
-    with pytest.raises(ValueError, match="Mean, Simplex or LpBall"):
+    with pytest.raises(ValueError, match="no form for it"):
         qr.solve(problem, fed)

@@ -96,6 +96,8 @@ def notes(problem: Problem, given: Federation, fed: Federation, w: Array, certif
 def _unproven(problem: Problem, fed: Federation, certificate: Certificate) -> list[str]:
     if certificate.bound is not None:
         return []
+    if not getattr(problem.over_samples, "convex", True):
+        return [f"No lower bound is stated: {type(problem.over_samples).__name__} over samples is not convex."]
     if math.isfinite(region(problem, certificate.value, fed.n_features, None).size):
         return [
             "No lower bound is stated: the program that proves one was not solved, or nothing bounds the intercept "

@@ -22,7 +22,8 @@ from quorate.arrays import Array, Block
 from quorate.config import Config
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
-from quorate.problem.risks import LpBall, Mean, Simplex
+from quorate.problem.risks import Mean, Simplex
+from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein import WassersteinBall
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def erm(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
 
 def afl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
     """Robust to the mix of clients, not to noise within them."""
-    over = problem.over_clients if isinstance(problem.over_clients, LpBall) else Simplex()
+    over = Simplex() if isinstance(problem.over_clients, Mean) else problem.over_clients
     return replace(problem, over_samples=Mean(), over_clients=over), fed
 
 
@@ -53,9 +54,11 @@ def drfa(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
 
 
 def wafl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
-    """One ball round the mixture; its radius is the mean of the clients' by the prior."""
+    """One ball round the mixture; its radius is the mean of the clients' by the prior. Ranks are those of all rows."""
     from quorate.problem.risks import resolve_prior
 
+    if by_rank(problem.over_samples):  # rows of different weights have no ranks
+        return replace(problem, over_clients=Mean()), fed.pooled()
     prior = resolve_prior(getattr(problem.over_clients, "prior", "uniform"), fed.sizes.astype(float), fed.clients)
     ball = problem.at(fed)[0].over_samples
     if isinstance(ball, WassersteinBall):

@@ -14,26 +14,6 @@ from quorate.solvers.conic import Model, Status
 TOL = 1e-7  # both solvers stop at 1e-8 or less, on numbers of order one
 
 
-@pytest.mark.parametrize("radius", [0.0, 0.1, 0.4, math.inf])
-@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, math.inf])
-def test_worst_mean_and_its_weights(p, radius):
-    rng = np.random.default_rng(int(10 * radius) if math.isfinite(radius) else 7)
-    losses, prior = rng.standard_normal(5), rng.dirichlet(np.ones(5))
-    model = Model()
-    z = model.variable(5)
-    model.zero([(z, 1.0), -losses])
-    read = model.worst_mean(z, prior, radius, p)
-    solution = model.solve().checked("test")
-    q = cp.Variable(5, nonneg=True)
-    constraints = [cp.sum(q) == 1] + ([cp.norm(q - prior, p) <= radius] if math.isfinite(radius) else [])
-    expected = cp.Problem(cp.Maximize(losses @ q), constraints).solve(solver="CLARABEL")
-    weights = read(solution)
-    assert_allclose(solution.value, expected, atol=TOL)
-    assert_allclose(solution.dual_value, expected, atol=TOL)
-    assert_allclose([weights.sum(), weights @ losses], [1.0, expected], atol=1e-6)
-    assert weights.min() >= -TOL
-
-
 @given(st.sampled_from([1.0, 1.3, 2.0, 4.0, math.inf]), st.integers(1, 6), st.integers(0, 1000))
 @settings(deadline=None, derandomize=True, max_examples=40)
 def test_norm_at_most_is_the_norm(p, n, seed):

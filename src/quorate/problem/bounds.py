@@ -20,7 +20,7 @@ import numpy as np
 from quorate.arrays import DUAL, Array, Block, norm
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, Bounds, ElasticNet, Zero
-from quorate.problem.shape import price_floor, sample_radii
+from quorate.problem.shape import check_convex, price_floor, sample_radii
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.rounds import Each, Max, Sum, record
 from quorate.solvers.conic import P_OF, Model
@@ -55,7 +55,11 @@ class Duals:
 
 
 def feasible_duals(problem: Problem, points: Array, multipliers: Array) -> Duals:
-    """Multipliers (K, N) rescaled so that every client's sum to a weighting in Q exactly."""
+    """Multipliers (K, N) rescaled so that every client's sum to a weighting in Q exactly.
+
+    Raises ``ValueError`` where the samples' risk is not convex: cuts of it prove nothing.
+    """
+    check_convex(problem)
     total = multipliers.sum(0)
     weights = problem.over_clients.project(total)
     multipliers = multipliers * np.divide(weights, total, out=np.zeros_like(total), where=total > 0)

@@ -21,6 +21,7 @@ from quorate.problem.losses import Loss
 from quorate.problem.predictors import Linear
 from quorate.problem.regularisers import Zero
 from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein import Cut, WassersteinBall, free_space
 
 if TYPE_CHECKING:
@@ -35,8 +36,11 @@ class Problem:
     ----------
     loss : the loss of one row, such as ``Hinge()``
     predictor : the model; ``Linear()`` adds no intercept, ``Linear(intercept=True)`` does
-    over_samples : ``Mean()``, or ``WassersteinBall(radius, ...)``: the worst distribution near each client's rows
-    over_clients : ``Mean(prior)``, ``Simplex()`` or ``LpBall(radius, p, prior)``: the worst weighting of the clients
+    over_samples : ``Mean()``; ``WassersteinBall(radius, ...)``: the worst distribution near each client's rows; or a
+        risk by rank such as ``Superquantile(0.1)`` or ``RankedRange(k, m)``: each client's losses weighed by their rank
+        among its own. For ranks among all rows pool them: ``fed.pooled()``
+    over_clients : ``Mean(prior)``, ``Simplex()``, ``LpBall(radius, p, prior)``, ``Superquantile(tail, prior)`` or a
+        convex risk by rank such as ``Extremile(2)``: the worst weighting of the clients
     regulariser : h, such as ``L2(1e-3)``
 
     Raises
@@ -52,16 +56,22 @@ class Problem:
     regulariser: Any = field(default_factory=Zero)
 
     def __post_init__(self) -> None:
+        if not getattr(self.over_clients, "convex", True):
+            raise ValueError(
+                f"over_clients must be a convex risk, got {self.over_clients!r}, which is for samples only. Use Mean, "
+                "LpBall, Simplex, Superquantile, Extremile, ExponentialSpectral, TopK, or Spectral with weights that "
+                "ascend."
+            )
         for slot, verb in (("loss", "slope"), ("over_clients", "worst"), ("regulariser", "prox")):
             if not hasattr(getattr(self, slot), verb):
                 raise TypeError(
                     f"{slot} must be an object with `{verb}`, got {getattr(self, slot)!r}: "
                     "give a value such as loss=Hinge(), over_clients=LpBall(0.1), regulariser=L2(1e-3)."
                 )
-        if not isinstance(self.over_samples, WassersteinBall | Mean):
-            raise TypeError(f"over_samples must be Mean() or a WassersteinBall, got {self.over_samples!r}.")
         if isinstance(self.over_samples, WassersteinBall):
             self._check_ball(self.over_samples)
+        elif not isinstance(self.over_samples, Mean):
+            _check_ranks(self.over_samples)
 
     def _check_ball(self, ball: WassersteinBall) -> None:
         radius = ball.radius.values() if isinstance(ball.radius, Mapping) else ball.radius
@@ -91,7 +101,8 @@ class Problem:
         Raises
         ------
         ValueError
-            unsuitable targets, radii or priors of the wrong length, data outside the support
+            unsuitable targets, radii or priors of the wrong length, data outside the support; for a risk by rank a
+            client with fewer rows than it counts, or with rows of different weights
         """
         fed = fed.with_targets(self._targets(fed))
         ball = self.over_samples
@@ -100,6 +111,8 @@ class Problem:
             if ball.support is not None and ball.radius.any():
                 fed = ball.support.admit(fed, self.loss, clip=ball.clip)
                 ball = replace(ball, clip=False)
+        elif by_rank(ball):
+            _check_rows(ball, fed)
         return replace(self, over_samples=ball, over_clients=self.over_clients.at(fed.sizes, fed.clients)), fed
 
     def _targets(self, fed: Federation) -> list[Array]:
@@ -125,15 +138,29 @@ class Problem:
     # -- the sentence ---------------------------------------------------------------------------------------------
 
     def cut(self, w: Array, block: Block) -> Cut:
-        """A joint cut in (model, price) of every client's worst-case risk at w, (D,) or (n, D)."""
+        """A joint cut in (model, price) of every client's risk at w, (D,) or (n, D).
+
+        It bounds the risk from below at every model where loss and risk are convex; else it is value and slope alone.
+        """
         radius, ball = self.radii(block), self.over_samples
         if not isinstance(ball, WassersteinBall) or not radius.any():
             prediction, zero = self.predictor.forward(w, block), np.zeros(len(radius))
-            slope = self.predictor.backward(w, block.share * self.loss.slope(prediction, block.y), block)
-            return Cut(block.mean(self.loss.value(prediction, block.y)), zero, slope, zero)
+            losses = self.loss.value(prediction, block.y)
+            weights = self.row_weights(losses, block)
+            slope = self.predictor.backward(w, weights * self.loss.slope(prediction, block.y), block)
+            return Cut((weights * losses).sum(1), zero, slope, zero)
         if ball.support is None:
             return free_space(w, block, self.loss, self.predictor, ball, radius)
         return ball.support.cut(w, block, self.loss, self.predictor, ball, radius)
+
+    def row_weights(self, losses: Array, block: Block) -> Array:
+        """The weight of every row in its client's risk, (n, m): its share, or its weight by rank; 0 on padding."""
+        if not by_rank(self.over_samples):
+            return block.share
+        weights = np.zeros_like(losses)
+        for i, rows in enumerate(block.share > 0):
+            weights[i, rows] = self.over_samples.weights(losses[i, rows])
+        return weights
 
     def client_risks(self, w: Array, block: Block) -> Array:
         """F_i(w) of every client of the block, (n,)."""
@@ -153,6 +180,40 @@ class Problem:
     def penalty(self, w: Array) -> float:
         """h(w); an intercept is free."""
         return float(self.regulariser.value(self.predictor.split(w)[0]))
+
+
+def _check_ranks(risk: Any) -> None:
+    """Raise unless ``risk`` can weigh the rows of a client."""
+    missing = [verb for verb in ("value", "weights", "convex") if not hasattr(risk, verb)]
+    if isinstance(risk, type) or not by_rank(risk) or missing:
+        raise TypeError(
+            "over_samples must be Mean(), a WassersteinBall, or a risk by rank such as Superquantile(0.1), with "
+            f"`rank_weights`, `value`, `weights` and `convex`; got {risk!r}."
+        )
+    prior = getattr(risk, "prior", "uniform")
+    if not (isinstance(prior, str) and prior == "uniform"):
+        raise ValueError(
+            f"over samples the prior must be 'uniform', got {prior!r}: rows are ranked one by one. A prior over "
+            "clients belongs in over_clients; rows that count twice can be repeated."
+        )
+
+
+def _check_rows(risk: Any, fed: Federation) -> None:
+    """Raise unless every client has rows enough for the risk, all of equal weight."""
+    ranks = risk.rank_weights if hasattr(risk, "rank_weights") else risk.rank_weights_below
+    enough: set[int] = set()
+    for i, (name, size) in enumerate(zip(fed.clients, fed.sizes.tolist(), strict=True)):
+        if fed.sample_weight is not None and np.ptp(fed.share(i)) > 1e-12 * fed.share(i).max():
+            raise ValueError(
+                f"client {name!r} has rows of different weights, and {risk!r} ranks rows one by one: leave the weights "
+                "out (pooled() rather than pooled(prior)), or repeat rows."
+            )
+        if size not in enough:
+            try:
+                ranks(size)
+            except ValueError as error:
+                raise ValueError(f"client {name!r}: {error}") from None
+            enough.add(size)
 
 
 def _classes(fed: Federation) -> list[Any]:

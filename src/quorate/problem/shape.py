@@ -11,9 +11,12 @@ from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, Bounds, ElasticNet, Zero
 from quorate.problem.risks.lp_ball import LpBall
 from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.ranks import by_rank
 from quorate.problem.risks.simplex import Simplex
+from quorate.problem.risks.superquantile import Superquantile
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.solvers.cutting_planes import Shape
+from quorate.solvers.weightings import Ball, Tails, Weighting
 
 
 def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
@@ -24,7 +27,23 @@ def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
     if isinstance(risk, Mean | LpBall) and isinstance(risk.prior, np.ndarray):
         return risk.prior, getattr(risk, "radius", 0.0), getattr(risk, "p", 2.0)
     raise ValueError(
-        f"this method needs over_clients = Mean, Simplex or LpBall (concrete, see problem.at), got {risk!r}."
+        f"this method needs over_clients = Mean, Simplex or LpBall (concrete, see problem.at), got {risk!r}: use one "
+        "of these, or Bundle(), which takes Superquantile and the spectral risks too."
+    )
+
+
+def weighting(problem: Problem, n_clients: int) -> Weighting:
+    """The set of weightings of the clients in conic form."""
+    risk = problem.over_clients
+    if isinstance(risk, Superquantile):
+        return Tails(np.ones(1), risk.caps(n_clients)[None])
+    if by_rank(risk):
+        return Tails.of_ranks(risk.rank_weights(n_clients))
+    if isinstance(risk, Mean | Simplex | LpBall):
+        return Ball(*client_ball(problem, n_clients))
+    raise ValueError(
+        f"this method and its bound need over_clients = Mean, Simplex, LpBall, Superquantile or a convex risk by rank "
+        f"such as Extremile(2), got {risk!r}: the server's program has no form for it. Use one of these."
     )
 
 
@@ -34,6 +53,26 @@ def member(problem: Problem, n_clients: int) -> Array:
         return client_ball(problem, n_clients)[0]
     except ValueError:
         return np.asarray(problem.over_clients.weights(np.zeros(n_clients)), float)
+
+
+def check_convex(problem: Problem) -> None:
+    """Raise ``ValueError`` unless a cut of every client's risk bounds it from below."""
+    if not getattr(problem.over_samples, "convex", True):
+        raise ValueError(
+            f"{problem.over_samples!r} over samples is not convex, so that a cut of it bounds nothing and no lower "
+            "bound can be proved. Use RankADMM on one client, fed.pooled(), or a convex risk over samples: Mean, "
+            "WassersteinBall, Superquantile, Extremile, ExponentialSpectral, Maximum, TopK, or Spectral with weights "
+            "that ascend."
+        )
+
+
+def check_unranked(problem: Problem, method: str) -> None:
+    """Raise ``ValueError`` unless the samples' risk is the mean or a Wasserstein ball."""
+    if not isinstance(problem.over_samples, Mean | WassersteinBall):
+        raise ValueError(
+            f"{method} needs over_samples = Mean() or a WassersteinBall, got {problem.over_samples!r}. For weights by "
+            "rank use Bundle(), or on one client, fed.pooled(), RankADMM."
+        )
 
 
 def sample_radii(problem: Problem, n_clients: int) -> Array:
@@ -74,7 +113,7 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
     """Everything the server knows before any client speaks."""
     ball = problem.over_samples
     robust = isinstance(ball, WassersteinBall)
-    prior, radius, p = client_ball(problem, n_clients)
+    check_convex(problem)
     lipschitz, floor = price_floor(problem)
     l1, l2, lower, upper = regulariser_parts(problem)
     flips = problem.loss.targets == "sign" and robust and math.isfinite(ball.label_cost)
@@ -85,9 +124,7 @@ def public_shape(problem: Problem, n_clients: int) -> Shape:
         floor=floor,
         dual=DUAL[ball.norm] if robust else "l2",
         own_price=robust and (flips or ball.support is not None),
-        prior=prior,
-        ball=radius,
-        p=p,
+        weighting=weighting(problem, n_clients),
         l1=l1,
         l2=l2,
         lower=lower,

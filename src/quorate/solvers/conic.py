@@ -189,29 +189,6 @@ class Model:
             self.power([(part, 1.0)], bound, rows, 1 / p)
         self.nonneg([*bound, (part, -np.ones((1, m)))])
 
-    def worst_mean(self, z: Index, prior: Array, radius: float, p: float) -> Callable[[ConicSolution], Array]:
-        """Add ``max { <q, z> : q in the simplex, ||q - prior||_p <= radius }`` to the objective; returns q's reader.
-
-        The dual form (Bai et al., (4)): prior'(z + eta) + radius ||z + gamma e + eta||_{p*}, eta >= 0, 1/p + 1/p* = 1.
-        The dual of eta >= 0 is q. radius = 0: the prior; radius = inf: the whole simplex.
-        """
-        if radius == 0:
-            self.linear(z, prior)
-            return lambda solution: np.array(prior)
-        if math.isinf(radius):
-            top = self.variable()
-            self.linear(top, 1.0)
-            handle = self.nonneg([(top, 1.0), (z, -1.0)])
-            return lambda solution: solution.z[handle]
-        eta, gamma, size = self.variable(len(z)), self.variable(), self.variable()
-        self.linear(z, prior)
-        self.linear(eta, prior)
-        self.linear(size, radius)
-        handle = self.nonneg([(eta, 1.0)])
-        conjugate = math.inf if p == 1 else 1.0 if p == math.inf else p / (p - 1)
-        self.norm_at_most([(z, 1.0), (gamma, np.ones(len(z))), (eta, 1.0)], [(size, 1.0)], conjugate)
-        return lambda solution: solution.z[handle]
-
     # -- solving ----------------------------------------------------------------------------------------------------
 
     def solve(self, tol: float = 1e-9, max_iterations: int = 200) -> ConicSolution:

@@ -4,7 +4,7 @@
     subject to  z_s >= radius_s l_s + base_k + <slope_k, w - point_k> + slope_level_k (l_s - level_k)   for cuts k of s
                 l_s >= Lipschitz * ||w||_*,   l_s >= floor
 
-with Q = {q in the simplex: ||q - prior||_p <= ball}. The multiplier of cut k is its share of the worst weighting q.
+with a set Q of weightings (``solvers/weightings.py``). The multiplier of cut k is its share of the worst weighting q.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.solvers.conic import P_OF, Index, Model, Status
+from quorate.solvers.weightings import Weighting
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,7 @@ class Shape:
     floor: float  # and at least this
     dual: str  # the norm ||.||_*
     own_price: bool  # False: one price serves all clients (their pieces never depend on it)
-    prior: Array
-    ball: float  # radius of the client-weight ball: 0 the prior, inf the simplex
-    p: float
+    weighting: Weighting  # Q
     l1: float
     l2: float
     lower: Array | float
@@ -104,7 +103,7 @@ def minimise(
     w, z = model.variable(D), model.variable(shape.n_clients)
     coefficients = w[own]
     _prices(model, shape, pieces, coefficients, scale[own], size, z, w)
-    model.worst_mean(z, shape.prior, shape.ball, shape.p)
+    shape.weighting.add(model, z)
     _regulariser(model, shape, coefficients, scale[own], as_cost=level is None)
     if shape.intercept and math.isfinite(offset):
         for sign in (1.0, -1.0):

@@ -29,7 +29,7 @@ from quorate.algorithms.federated.epigraph_client import (
     Refined,
     begin,
     check_settings,
-    checked_regulariser,
+    checked_problem,
     outcome,
     refine,
     relative,
@@ -100,7 +100,7 @@ class ADLPMM:
             raise ValueError(f"steps must be 'paper' or 'tight', got {self.steps!r}.")
         check_settings(self.tol, self.max_rounds, self.sample, c=self.c)
         if self.problem is not None:
-            checked_regulariser(self.problem, "ADLPMM")
+            checked_problem(self.problem, "ADLPMM")
 
     # -- clients --------------------------------------------------------------------------------------------------
 
@@ -218,4 +218,4 @@ class ADLPMM:
 
     @property
     def _problem(self) -> Problem:
-        return checked_regulariser(self.problem, "ADLPMM")
+        return checked_problem(self.problem, "ADLPMM")

@@ -35,7 +35,7 @@ from quorate.problem.bounds import (
     survey,
 )
 from quorate.problem.problem import Problem
-from quorate.problem.shape import client_ball, public_shape, regulariser_parts, sample_radii
+from quorate.problem.shape import check_convex, member, public_shape, regulariser_parts, sample_radii
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 from quorate.solvers.cutting_planes import Index, Master, Pieces, minimise
 
@@ -112,7 +112,7 @@ class Bundle:
     Raises
     ------
     ValueError
-        for nonconvex regularisers, and metric="hessian" with a loss that has no second derivative
+        for nonconvex regularisers or risks over samples, and metric="hessian" with a loss that has no second derivative
     """
 
     tol: float = 1e-6
@@ -125,14 +125,12 @@ class Bundle:
     problem: Problem | None = None
 
     def __post_init__(self) -> None:
-        for name, given, allowed in (
-            ("variant", self.variant, ("proximal", "level")),
-            ("metric", self.metric, ("identity", "hessian")),
-        ):
-            if given not in allowed:
+        for name, allowed in (("variant", ("proximal", "level")), ("metric", ("identity", "hessian"))):
+            if (given := getattr(self, name)) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {given!r}.")
         if self.problem is not None:
             regulariser_parts(self.problem)  # refuses nonconvex ones
+            check_convex(self.problem)
             if self.metric == "hessian" and not self.problem.loss.smooth:
                 raise ValueError(
                     f"metric='hessian' needs a smooth loss, got {type(self.problem.loss).__name__}. "
@@ -156,7 +154,8 @@ class Bundle:
         curvature = None
         if ask.weights is not None:
             prediction = self._problem.predictor.forward(ask.w, data)
-            bend = ask.weights[:, None] * data.share * self._problem.loss.curvature(prediction, data.y)
+            share = self._problem.row_weights(self._problem.loss.value(prediction, data.y), data)
+            bend = ask.weights[:, None] * share * self._problem.loss.curvature(prediction, data.y)
             curvature = self._problem.predictor.gram(bend, data)[None]
         return memory, Evaluated(cut.base, cut.level, cut.slope, cut.slope_level, curvature)
 
@@ -171,7 +170,7 @@ class Bundle:
         nowhere = np.zeros(n_clients)
         cuts = self.known or no_cuts(len(w))
         state = BundleState(w, w, math.inf, nowhere, -math.inf, 0.0, 0.0, 0, 0, cuts, None, None, None)
-        return state, Round(Survey(client_ball(self._problem, n_clients)[0]))
+        return state, Round(Survey(member(self._problem, n_clients)))
 
     def begin(self, state: BundleState, ids: Sequence[int], seen: Surveyed) -> tuple[BundleState, Round]:
         w = state.trial if len(state.trial) else np.zeros(self._problem.predictor.dimension(len(seen.square)))
@@ -294,18 +293,16 @@ class Bundle:
     def _next(self, state: BundleState) -> BundleState:
         """The next trial point, and what the model promises there."""
         state = replace(state, cuts=_prune(state.cuts))
-        unit, where = _unit(state), self._region(state)
-        pieces = _pieces(state.cuts)
+        offset = self._region(state).offset
         metric = self._sizes(state) ** 2 / state.step  # ||.||^2 / step in the units of the features
         if state.curvature is not None:
             metric = _positive(state.curvature)
         level = None
         if self.variant == "level" and math.isfinite(state.bound):
             level = state.bound + 0.3 * (state.value - state.bound)
-        shape = public_shape(self._problem, len(state.risks))
         accuracy = min(max(1e-3 * self.tol, 1e-11), 1e-9)  # of a trial point; bounds come from ``_bound``
-        own = {"metric": metric, "level": level, "offset": where.offset, "unit": unit, "accuracy": accuracy}
-        master = minimise(shape, pieces, centre=state.w, **own)
+        own = {"metric": metric, "level": level, "offset": offset, "unit": _unit(state), "accuracy": accuracy}
+        master = minimise(public_shape(self._problem, len(state.risks)), _pieces(state.cuts), centre=state.w, **own)
         if not master.solved:
             return replace(state, trial=state.w, predicted=math.nan, step=state.step * 0.5, stalled=state.stalled + 1)
         state = replace(state, cuts=_used(state.cuts, master))

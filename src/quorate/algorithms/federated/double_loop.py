@@ -23,7 +23,7 @@ from quorate.algorithms.federated.epigraph_client import (
     Begun,
     begin,
     check_settings,
-    checked_regulariser,
+    checked_problem,
     risk_slopes,
     shared_model,
 )
@@ -96,7 +96,7 @@ class DoubleLoop:
             raise ValueError(f"inner must be >= 1, got {self.inner}: it is the number of model steps per ascent step.")
         check_settings(self.tol, self.max_rounds, None, step=self.step, ascent=self.ascent)
         if self.problem is not None:
-            checked_regulariser(self.problem, "DoubleLoop")
+            checked_problem(self.problem, "DoubleLoop")
 
     # -- clients --------------------------------------------------------------------------------------------------
 
@@ -192,4 +192,4 @@ class DoubleLoop:
 
     @property
     def _problem(self) -> Problem:
-        return checked_regulariser(self.problem, "DoubleLoop")
+        return checked_problem(self.problem, "DoubleLoop")

@@ -24,7 +24,7 @@ from quorate.algorithms.federated.epigraph_client import (
     Refined,
     begin,
     check_settings,
-    checked_regulariser,
+    checked_problem,
     outcome,
     refine,
     residuals,
@@ -96,7 +96,7 @@ class EpigraphADMM:
             raise ValueError(f"relaxation must be in [1, 2), got {self.relaxation}: beyond it ADMM diverges.")
         check_settings(self.tol, self.max_rounds, self.sample, c_w=self.c_w, c_z=self.c_z)
         if self.problem is not None:
-            checked_regulariser(self.problem, "EpigraphADMM")
+            checked_problem(self.problem, "EpigraphADMM")
 
     # -- clients --------------------------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class EpigraphADMM:
 
     @property
     def _problem(self) -> Problem:
-        return checked_regulariser(self.problem, "EpigraphADMM")
+        return checked_problem(self.problem, "EpigraphADMM")
 
 
 def _factor(pair: tuple[float, float]) -> float:

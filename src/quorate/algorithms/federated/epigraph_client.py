@@ -18,7 +18,7 @@ import numpy as np
 from quorate.algorithms.pooled.central_conic import client_rows, coefficients_of, size_variable
 from quorate.arrays import DUAL, Array, Block, Streams, norm_slope
 from quorate.problem.problem import Problem
-from quorate.problem.shape import regulariser_parts
+from quorate.problem.shape import check_unranked, regulariser_parts
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.rounds import Each, Outcome, Stop, Sum, record
 from quorate.solvers.conic import Model, Status
@@ -192,11 +192,12 @@ def _conic(
 # -- what the servers of both ADMMs share ----------------------------------------------------------------------------
 
 
-def checked_regulariser(problem: Problem | None, name: str) -> Problem:
+def checked_problem(problem: Problem | None, name: str) -> Problem:
     """The problem, or an error when there is none, or none that these methods solve."""
     if problem is None:
         raise ValueError(f"{name} has no problem yet: run it through quorate.solve(problem, federation, ...).")
     regulariser_parts(problem)  # refuses nonconvex ones
+    check_unranked(problem, name)
     return problem
 
 

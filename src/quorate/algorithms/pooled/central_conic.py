@@ -32,9 +32,10 @@ from quorate.problem.losses import Exponential, Huber, Logistic, Loss, SmoothHin
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, Bounds, ElasticNet, Zero
 from quorate.problem.risks.mean import Sum
-from quorate.problem.shape import client_ball
+from quorate.problem.shape import check_unranked, weighting
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.solvers.conic import P_OF, Index, Model, Rows, Status, height_of, scaled
+from quorate.solvers.weightings import Ball, Weighting
 
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
@@ -69,6 +70,7 @@ class CentralConic:
 
     def solve(self, problem: Problem, fed: Federation) -> Central:
         """Solve; raises ``ArithmeticError`` when the conic solver fails, ``TypeError`` where there is no conic form."""
+        check_unranked(problem, "CentralConic")
         problem, fed = problem.at(fed)
         model = Model()
         w = model.variable(problem.predictor.dimension(fed.n_features))
@@ -79,7 +81,7 @@ class CentralConic:
             if problem.radii(block)[0] > 0 and size is None:
                 size = size_variable(model, problem, free)
             levels.append(client_rows(model, problem, block, w, z[s : s + 1], size))
-        weights = model.worst_mean(z, *_ball(problem, fed.n_clients))
+        weights = _weighting(problem, fed.n_clients).add(model, z)
         _penalty(model, problem.regulariser, free)
         solution = model.solve(self.tol).checked("central conic program")
         prices = np.array([math.nan if level is None else solution.x[level[0]] for level in levels])
@@ -91,10 +93,8 @@ def coefficients_of(problem: Problem, w: Index) -> Index:
     return w[:-1] if problem.predictor.intercept else w
 
 
-def _ball(problem: Problem, n: int) -> tuple[Array, float, float]:
-    if isinstance(problem.over_clients, Sum):
-        return np.ones(n), 0.0, 2.0
-    return client_ball(problem, n)
+def _weighting(problem: Problem, n: int) -> Weighting:
+    return Ball(np.ones(n), 0.0, 2.0) if isinstance(problem.over_clients, Sum) else weighting(problem, n)
 
 
 def _penalty(model: Model, h: Any, w: Index) -> None:

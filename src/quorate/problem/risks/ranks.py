@@ -89,6 +89,11 @@ def in_permutahedron(weights: Array, sigma: Array, tol: float) -> bool:
     return bool(behind.max() <= tol and abs(behind[-1]) <= tol)
 
 
+def by_rank(risk: Any) -> bool:
+    """Whether a risk weighs single losses by rank: one sequence of weights, or one on either side of a reference."""
+    return hasattr(risk, "rank_weights") or hasattr(risk, "rank_weights_below")
+
+
 def enough(n: int, needed: int, what: str) -> None:
     """Raise ``ValueError`` unless there are as many losses as a risk counts."""
     if n < needed:
