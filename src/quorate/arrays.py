@@ -49,6 +49,11 @@ def stream(seed: int, client: str, turn: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=np.frombuffer(key, np.uint64), counter=[0, 0, 0, turn]))
 
 
+def by_row(weights: Array, values: Array) -> Array:
+    """weights (n, m) times values (n, m), or (n, m, C) with C numbers a row."""
+    return weights.reshape(weights.shape + (1,) * (values.ndim - weights.ndim)) * values
+
+
 Streams = Callable[[int], np.random.Generator]  # position in the block -> that client's stream at this turn
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, by_row
 from quorate.problem.losses import Loss
 from quorate.problem.predictors import Linear
 from quorate.problem.regularisers import Zero
@@ -147,7 +147,7 @@ class Problem:
             prediction, zero = self.predictor.forward(w, block), np.zeros(len(radius))
             losses = self.loss.value(prediction, block.y)
             weights = self.row_weights(losses, block)
-            slope = self.predictor.backward(w, weights * self.loss.slope(prediction, block.y), block)
+            slope = self.predictor.backward(w, by_row(weights, self.loss.slope(prediction, block.y)), block)
             return Cut((weights * losses).sum(1), zero, slope, zero)
         if ball.support is None:
             return free_space(w, block, self.loss, self.predictor, ball, radius)

@@ -142,6 +142,17 @@ def rank_weights(problem: Problem, n: int) -> Array:
     return np.full(n, 1 / n) if isinstance(risk, Mean) else risk.rank_weights(n)
 
 
+def plus_minus(sigma: Array) -> tuple[Array, Array]:
+    """(plus, minus), both (n,), nonnegative and nondecreasing, with plus - minus = sigma (n,).
+
+    The cumulative rises and falls of sigma, so that a sum by rank is a difference of two convex ones, as small as can
+    be: sum_i sigma_i z_[i] = sum_i plus_i z_[i] - sum_i minus_i z_[i]. Nondecreasing sigma: minus = 0.
+    """
+    step = np.diff(sigma, prepend=0.0)
+    minus = np.cumsum(np.maximum(-step, 0.0))
+    return sigma + minus, minus
+
+
 def is_convex(problem: Problem) -> bool:
     """Whether the risk over samples is a maximum of means: sigma nondecreasing."""
     return bool(getattr(problem.over_samples, "convex", True)) and problem.regulariser.weak_convexity == 0

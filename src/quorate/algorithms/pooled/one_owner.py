@@ -119,11 +119,16 @@ def proven(problem: Problem, data: Block, alpha: Array, value: float) -> float:
     """The bound on the optimum that multipliers alpha (n,) of the rows prove, given a model of this value; or -inf."""
     if not is_convex(problem) or not math.isfinite(value):
         return -math.inf
-    constant, slope = row_minorant(problem, alpha, data)
+    return implied(problem, data, *row_minorant(problem, alpha, data), value)
+
+
+def implied(problem: Problem, data: Block, constant: float, slope: Array, value: float) -> float:
+    """The bound on the optimum that  risk(w) >= constant + <slope, w>  proves, given a model of this value; or -inf."""
     if not math.isfinite(constant):
         return -math.inf
     n_features = len(problem.predictor.split(slope)[0])
-    where = region(problem, value, n_features, survey(data, np.ones(1)))
+    seen = survey(data, np.ones(1)) if problem.predictor.intercept else None
+    where = region(problem, value, n_features, seen)
     return lower_bound(problem, Minorant(constant, slope, np.zeros(1), np.ones(1)), where)[0]
 
 
@@ -152,6 +157,7 @@ __all__ = [
     "advanced",
     "begin",
     "handlers",
+    "implied",
     "judge",
     "proven",
     "report",

@@ -1,0 +1,144 @@
+"""DCA: a sum of losses by rank as a difference of two convex ones, linearised one against the other; a baseline.
+
+    Omega = Omega_plus - Omega_minus,    sigma = plus - minus, both nondecreasing
+    v = a subgradient of Omega_minus at w;    w <- argmin_u  Omega_plus(u) + h(u) - <v, u>
+
+An outer step never raises the objective: Omega_minus lies above its linearisation. The inner program is left to
+``inner`` steps u <- prox_{rate h}(u - rate (subgradient - v)), of which the best u is taken. Hu, Ying, Wang and Lyu,
+*Sum of ranked range loss for supervised learning*, for the difference of two averages of top losses; here for any rank
+weights. Deviations from their code: subgradients by rank stand for its threshold variables, the intercept is where the
+model has it, and what is kept is the best objective, not the best validation accuracy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quorate.algorithms.pooled import one_owner as owner
+from quorate.algorithms.pooled import stochastic as common
+from quorate.algorithms.pooled.one_owner import Advance, Advanced, OwnerState
+from quorate.arrays import Array, Block, Streams, by_row
+from quorate.problem.problem import Problem
+from quorate.problem.ranked import is_convex, plus_minus
+from quorate.problem.risks.ranks import by_rank, weights_by_rank
+from quorate.rounds import Round
+
+
+@dataclass(frozen=True)
+class DCA:
+    """Difference-of-convex steps on pooled rows; one round is one outer step. The defaults are those of the paper.
+
+    Parameters
+    ----------
+    learning_rate : of the inner steps
+    inner : inner steps of a round, each a pass over all rows
+    tol, atol : stop when a gap of max(atol, tol max(|value|, |bound|)) is proven (convex problems)
+    max_rounds : a cap on outer steps; a step that changes nothing ends the run too
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        for a Wasserstein ball over samples, ``ProspectTheory`` (its weights change at a reference, so that it is no
+        difference of two sums by rank), more than one client, or settings out of range
+    DivergedError
+        where the model stops being finite
+    """
+
+    learning_rate: float = 0.01
+    inner: int = 2000
+    tol: float = 1e-6
+    atol: float = 0.0
+    max_rounds: int = 10
+    start: Array | None = None
+    problem: Problem | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"learning_rate must be a positive number, got {self.learning_rate}: 0.01 is usual.")
+        for name in ("inner", "max_rounds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}.")
+        common.refuse_balls(self)
+        risk = None if self.problem is None else self.problem.over_samples
+        if by_rank(risk) and not hasattr(risk, "rank_weights"):
+            raise ValueError(
+                f"DCA needs one sequence of rank weights, got {risk!r}, whose weights change at a reference. Use "
+                "RankADMM(), SGD() or LSVRG()."
+            )
+
+    @property
+    def on_client(self) -> dict:
+        return owner.handlers(self)[0]
+
+    @property
+    def on_server(self) -> dict:
+        return owner.handlers(self)[1]
+
+    def client_start(self, data: Block) -> common.Walk:
+        return common.started(self, data)
+
+    def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
+        return owner.begin(n_clients)
+
+    def report(self, state: OwnerState) -> dict:
+        return owner.report(state)
+
+    def answer(self, state: OwnerState) -> tuple[Array, None]:
+        return state.w, None
+
+    def advance(self, memory: common.Walk, ask: Advance, data: Block, rng: Streams) -> tuple[common.Walk, Advanced]:
+        """One outer step."""
+        problem, before = common.problem_of(self), memory.w[0]
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                w = self._inner(problem, data, before)
+                point = common.look(problem, w, data)
+        except common.DivergedError as error:
+            raise common.DivergedError(
+                f"{error}: DCA diverges at learning rate {self.learning_rate:g}. Give a smaller one, or bring the "
+                "features to unit size."
+            ) from None
+        value = float(point.risk[0]) + problem.penalty(w)
+        memory = replace(memory, w=w[None], best=w[None], value=np.array([value]), point=point)
+        memory = replace(memory, steps=memory.steps + self.inner)
+        if is_convex(problem):
+            memory = common.proof(problem, memory, ask.turn, data)
+        still = float(ask.turn > 0 and np.array_equal(w, before))
+        bound, steps = float(memory.bound[0]), int(memory.steps[0])
+        return replace(memory, point=None), owner.advanced(w, value, bound, steps, finished=still)
+
+    def _inner(self, problem: Problem, data: Block, w: Array) -> Array:
+        """The best of ``inner`` steps on Omega_plus + h - <v, .> from w, w itself included."""
+        plus, minus = _laws(problem, data)
+        linear = _subgradient(problem, data, w, minus)[1] if minus.any() else np.zeros_like(w)
+        best, least, u = w, math.inf, w
+        for left in range(self.inner, -1, -1):
+            risk, slope = _subgradient(problem, data, u, plus)
+            value = risk + problem.penalty(u) - float(linear @ u)
+            if value < least:
+                best, least = u, value
+            if left:
+                u = common.descend(problem, u, slope - linear, self.learning_rate)
+        return best
+
+
+def _laws(problem: Problem, data: Block) -> tuple[Array, Array]:
+    """(plus, minus) of the rank weights; without ranks the rows' shares, which are no weights by rank."""
+    if by_rank(problem.over_samples):
+        return plus_minus(problem.over_samples.rank_weights(data.y.shape[1]))
+    return data.share[0], np.zeros(data.y.shape[1])
+
+
+def _subgradient(problem: Problem, data: Block, w: Array, sigma: Array) -> tuple[float, Array]:
+    """sum_i sigma_i loss_[i](w) and a subgradient of it; without ranks sigma stays with its rows."""
+    prediction = problem.predictor.forward(w, data)
+    losses = problem.loss.value(prediction, data.y)
+    if not np.isfinite(losses).all():
+        raise common.DivergedError("a loss is no longer finite")
+    weights = weights_by_rank(sigma, losses[0]) if by_rank(problem.over_samples) else sigma
+    slopes = by_row(weights[None], problem.loss.slope(prediction, data.y))
+    return float(weights @ losses[0]), problem.predictor.backward(w, slopes, data)[0]
