@@ -6,7 +6,7 @@
 
     prox_{c l}(m) = argmin_v  c l(v) + (v - m)^2 / 2              l*(s) = sup_t  s t - l(t)
 
-Proxes are closed forms or monotone Newton iterations, which cannot cycle. ``even``: the loss is l(|t|), of residuals.
+Proxes are closed forms or Halley and Newton iterations that cannot cycle. ``even``: the loss is l(|t|), of residuals.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Kernel(NamedTuple):
     even: bool = False
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def loss_at(kind, knot, width, t):
     """l(t)."""
     if kind == LINEAR:
@@ -46,7 +46,7 @@ def loss_at(kind, knot, width, t):
     return math.exp(t)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def slope_at(kind, knot, width, t):
     """The largest slope l'(t)."""
     if kind == LINEAR:
@@ -61,7 +61,7 @@ def slope_at(kind, knot, width, t):
     return math.exp(t)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def conjugate_at(kind, knot, width, s):
     """l*(s) for s >= 0; inf beyond the largest slope."""
     if s == 0.0:
@@ -77,9 +77,9 @@ def conjugate_at(kind, knot, width, s):
     return s * math.log(s) - s
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def prox_at(kind, knot, width, c, m):
-    """argmin_v  c l(v) + (v - m)^2 / 2."""
+    """argmin_v  c l(v) + (v - m)^2 / 2, for c >= 0; -inf where c = inf leaves no minimiser."""
     if kind == LINEAR:
         return m - c
     if kind == PLUS:
@@ -89,51 +89,152 @@ def prox_at(kind, knot, width, c, m):
             return m
         v = (m + c * knot) / (1.0 + c) if math.isfinite(c) else knot
         return v if v <= knot + width else m - c * width
+    if c == 0.0 or math.isinf(c):
+        return m if c == 0.0 else -math.inf
+    shift, u = _start(kind, c, m)
+    for k in range(100):
+        step = _step(kind, c, shift, u, 1.0 if k < ROUNDS else 0.0)
+        u = _inside(kind, c, shift, u - step)
+        if abs(step) <= SMALL:
+            break
+    return _finish(kind, c, m, u)
+
+
+# The prox of LOGISTIC and EXPONENTIAL is found from one number u, a root of an increasing function without inflection:
+#
+#     LOGISTIC     u + p = c exp(-u) / (1 + exp(-u)), u >= 0 (concave): v = -u with p = m where c / 2 > m, otherwise
+#                  v = u with p = c - m, so that nothing large cancels in either
+#     EXPONENTIAL  exp(u) + u = L := m + log c (convex): v = u - log c
+#
+# Halley steps, cubic: past a step of 5e-6 the error is below 1e-16. Should 20 of them not do, Newton steps follow,
+# which are monotone once they have crossed to the side where the tangent does not overshoot. (A bracketed Newton
+# iteration with bisection as its safeguard can cycle here for c >= 100.) Division without Python's check for zero
+# (error_model) is what lets the compiler take several entries at a time.
+ROUNDS, SMALL, SPAN = 20, 5e-6, 256
+
+
+@njit(cache=True, error_model="numpy")
+def _exp(x):
+    """exp on [-700, 700] to 2 ulp, in arithmetic alone, so that loops over it use vector instructions."""
+    shifted = x * 1.4426950408889634 + 6755399441055744.0  # 1.5 * 2^52: the nearest integer is in the last bits
+    k = shifted - 6755399441055744.0
+    r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10
+    tail = r * (1 / 5040 + r * (1 / 40320 + r * (1 / 362880 + r * (1 / 3628800 + r * (1 / 39916800 + r / 479001600)))))
+    p = 1.0 + r * (1.0 + r * (1 / 2 + r * (1 / 6 + r * (1 / 24 + r * (1 / 120 + r * (1 / 720 + tail))))))
+    return p * np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
+
+
+@njit(cache=True, error_model="numpy")
+def _rough_log(x):
+    """log x within 0.06 for x > 0, from the bits of x."""
+    return (np.float64(x).view(np.int64) * 2.0**-52 - 1022.9570) * 0.6931471805599453
+
+
+@njit(cache=True, error_model="numpy")
+def _start(kind, c, m):
+    """(shift, u): p or L, and a start near the root."""
     if kind == LOGISTIC:
-        return _logistic_prox(c, m)
-    return _exponential_prox(c, m)
-
-
-@njit(cache=True)
-def _logistic_prox(c, m):
-    """The root of f(v) = c sigmoid(v) + v - m, by Newton steps on the side where f is concave: v >= 0.
-
-    (v, m) -> (-v, c - m) maps one side to the other. From the left of the root Newton steps rise monotonically; from
-    the right one step crosses to the left, where m - c is a lower bound. (A bracketed Newton iteration with bisection
-    as its safeguard can cycle here for c >= 100.) Past a step below 1.5e-8 the next one is below rounding.
-    """
-    mirror = c / 2 > m
-    if mirror:
-        m = c - m
-    floor = max(0.0, m - c)
-    v = max(floor, min(m - 0.95 * c, 1.8), (m - c / 2) / (1.0 + c / 4))
-    for _ in range(100):
-        s = 1.0 / (1.0 + math.exp(-v))
-        step = (c * s + v - m) / (1.0 + c * s * (1.0 - s))
-        v = max(v - step, floor)
-        if abs(step) <= 1.5e-8:
-            break
-    return -v if mirror else v
-
-
-@njit(cache=True)
-def _exponential_prox(c, m):
-    """v = m - y with y + log y = m + log c =: L; y + log y is concave and Newton starts left of its root."""
-    if c == 0.0:
-        return m
+        p = m if c / 2 > m else c - m
+        size = _rough_log(c)
+        return p, _inside(kind, c, p, size - _rough_log(max(size + p, 1.0)))
     L = m + math.log(c)
-    if L < -700.0:
-        return m
-    y = math.exp(L) / (1.0 + math.exp(L)) if L <= 1.0 else L - math.log(L)
-    for _ in range(50):
-        step = (L - y - math.log(y)) * y / (1.0 + y)
-        y += step
-        if step <= 4e-16 * y:
-            break
-    return m - y
+    return L, _rough_log(L) if L > 1.0 else min(L, 0.6 * (L - 1.0))
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
+def _step(kind, c, shift, u, bend):
+    """Halley's step where bend = 1, Newton's where it is 0."""
+    if kind == LOGISTIC:
+        e = _exp(-min(u, 700.0))
+        w = 1.0 / (1.0 + e)
+        h = e * w
+        f, q = (u + shift) - c * h, c * h * w
+        d, curvature = 1.0 + q, -q * (1.0 - e) * w
+    else:
+        e = _exp(min(max(u, -700.0), 700.0))
+        f, d, curvature = e + (u - shift), 1.0 + e, e
+    return 2 * f * d / max(2 * d * d - bend * f * curvature, d * d)
+
+
+@njit(cache=True, error_model="numpy")
+def _inside(kind, c, shift, u):
+    return min(max(u, 0.0, -shift), c / 2 - shift) if kind == LOGISTIC else u
+
+
+@njit(cache=True, error_model="numpy")
+def _finish(kind, c, m, u):
+    if kind == LOGISTIC:
+        return -u if c / 2 > m else u
+    return u - math.log(c) if m + math.log(c) > 1.0 else m - _exp(max(u, -700.0))
+
+
+@njit(cache=True, error_model="numpy")
+def _logistic_round(c, shift, u, last, k):
+    """One Halley step of the first k entries that still move; how many still do."""
+    moving = 0
+    for i in range(k):
+        step = _step(LOGISTIC, c[i], shift[i], u[i], 1.0) if last[i] > SMALL else 0.0
+        u[i] = _inside(LOGISTIC, c[i], shift[i], u[i] - step)
+        last[i] = abs(step)
+        moving += last[i] > SMALL
+    return moving
+
+
+@njit(cache=True, error_model="numpy")
+def _exponential_round(c, shift, u, last, k):
+    """The same; written out for each kind, or the compiler takes one entry at a time."""
+    moving = 0
+    for i in range(k):
+        step = _step(EXPONENTIAL, c[i], shift[i], u[i], 1.0) if last[i] > SMALL else 0.0
+        u[i] -= step
+        last[i] = abs(step)
+        moving += last[i] > SMALL
+    return moving
+
+
+@njit(cache=True, error_model="numpy")
+def _side_by_side(kind, m, sigma, inverse, z):
+    """z_i = prox_at(c_i, m_i), the same bits, for a few hundred entries at a time: all their steps side by side."""
+    c, shift, u, last = np.empty(SPAN), np.empty(SPAN), np.empty(SPAN), np.empty(SPAN)
+    for low in range(0, len(m), SPAN):
+        k, some = min(SPAN, len(m) - low), False
+        for i in range(k):
+            c[i], last[i] = sigma[low + i] * inverse, 1.0
+            some |= c[i] > 0.0
+        if not some:
+            for i in range(low, low + k):
+                z[i] = m[i]
+            continue
+        for i in range(k):
+            shift[i], u[i] = _start(kind, c[i], m[low + i])
+        for _ in range(ROUNDS):
+            if kind == LOGISTIC:
+                moving = _logistic_round(c, shift, u, last, k)
+            else:
+                moving = _exponential_round(c, shift, u, last, k)
+            if moving == 0:
+                break
+        for i in range(k):
+            done = last[i] <= SMALL and 0.0 < c[i] < math.inf
+            z[low + i] = _finish(kind, c[i], m[low + i], u[i]) if done else prox_at(kind, 0.0, 1.0, c[i], m[low + i])
+
+
+@njit(cache=True, error_model="numpy")
+def proxes(kind, knot, width, m, sigma, inverse):
+    """prox_at of every m_i with c_i = sigma_i * inverse, (n,)."""
+    z = np.empty_like(m)
+    if kind >= LOGISTIC:
+        _side_by_side(kind, m, sigma, inverse, z)
+    elif kind == PLUS:  # written out: vector instructions in the commonest loop
+        for i in range(len(m)):
+            z[i] = max(m[i] - sigma[i] * inverse, min(m[i], knot))
+    else:
+        for i in range(len(m)):
+            z[i] = prox_at(kind, knot, width, sigma[i] * inverse, m[i])
+    return z
+
+
+@njit(cache=True, error_model="numpy")
 def prox_slope_at(kind, knot, width, c, m, v):
     """d prox / d m at m, v = prox: 0 where z stays at the kink, 1 / (1 + c l''(v)) elsewhere."""
     if kind == PLUS:
@@ -148,7 +249,7 @@ def prox_slope_at(kind, knot, width, c, m, v):
     return 1.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _losses(t, kind, knot, width):
     out = np.empty_like(t)
     for i in range(len(t)):

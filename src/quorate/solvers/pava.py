@@ -32,6 +32,8 @@ from quorate.solvers.monotone import (  # numba's cache sees this file alone: to
     losses_of,
     prox_at,
     prox_slope_at,
+    proxes,
+    slope_at,
 )
 
 __all__ = [
@@ -66,62 +68,72 @@ class RankProx(NamedTuple):
 # ---- chains ------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
-def _alone(m, order, sigma, inverse, kind, knot, width):
-    z = np.empty(len(order))
-    if kind == PLUS:  # written out: no call in the commonest loop
-        for i in range(len(order)):
-            mi = m[order[i]]
-            low, step = mi if mi < knot else knot, mi - sigma[i] * inverse
-            z[i] = step if step > low else low
-        return z
-    for i in range(len(order)):
-        mi = m[order[i]]
-        z[i] = prox_at(kind, knot, width, sigma[i] * inverse, mi) if sigma[i] > 0.0 else mi
-    return z
+@njit(cache=True, error_model="numpy")
+def _beyond(kind, knot, width, c, k, total, at, side):
+    """Whether the value of a block of k entries lies beyond ``at``: below it (side = -1) or above (side = 1).
 
-
-@njit(cache=True)
-def chain(m, order, sigma, rho, kind, knot, width):
-    """(z, start, stop) by rank, for an order that sorts m: the minimiser and its pooled blocks.
-
-    First every entry alone, then one pass over what is out of order. The stack holds pooled blocks only; an entry that
-    is not the last of one is a block of its own.
+    The sign of the one-sided derivative at ``at`` says so: no prox, no division.
     """
-    n, inverse, most = len(order), 1.0 / rho, 0
-    z = _alone(m, order, sigma, inverse, kind, knot, width)
+    if kind == PLUS:
+        slope = 1.0 if at > knot or (side > 0 and at == knot) else 0.0
+    else:
+        slope = slope_at(kind, knot, width, at)
+    return side * (c * slope + (k * at - total)) < 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def chain(m, sigma, rho, kind, knot, width):
+    """(z, start, stop) for sorted m: the minimiser and its pooled blocks.
+
+    First every entry alone, then one pass over what is out of order: the block there takes in its neighbours, left and
+    right, while they are out of order with it. The stack holds pooled blocks only; an entry that is not the last of
+    one is a block of its own.
+    """
+    n, inverse, most = len(m), 1.0 / rho, 0
+    z = proxes(kind, knot, width, m, sigma, inverse)
     for i in range(1, n):
         most += z[i] < z[i - 1]
     start, stop, weight, total = np.empty(most, np.intp), np.empty(most, np.intp), np.empty(most), np.empty(most)
-    top = -1
-    for i in range(1, n if most else 0):
+    top, i = -1, 1
+    while i < n and most:
         if z[i] >= z[i - 1]:
+            i += 1
             continue
-        at, s, t, v = i, sigma[i], m[order[i]], z[i]
-        while at > 0 and z[at - 1] > v:
-            if top >= 0 and stop[top] == at:
-                at, s, t = start[top], s + weight[top], t + total[top]
-                top -= 1
-            else:
-                at -= 1
-                s, t = s + sigma[at], t + m[order[at]]
-            k = i + 1 - at
-            v = prox_at(kind, knot, width, s * inverse / k, t / k)
+        at, end, c, t, grown = i, i + 1, sigma[i] * inverse, m[i], True
+        while grown:
+            grown = False
+            while at > 0 and (end - at == 1 or _beyond(kind, knot, width, c, end - at, t, z[at - 1], -1.0)):
+                if top >= 0 and stop[top] == at:
+                    at, c, t = start[top], c + weight[top], t + total[top]
+                    top -= 1
+                else:
+                    at -= 1
+                    c, t = c + sigma[at] * inverse, t + m[at]
+                grown = True
+            while end < n and _beyond(kind, knot, width, c, end - at, t, z[end], 1.0):
+                c, t, end, grown = c + sigma[end] * inverse, t + m[end], end + 1, True
         top += 1
-        start[top], stop[top], weight[top], total[top] = at, i + 1, s, t
-        z[i] = v
+        start[top], stop[top], weight[top], total[top] = at, end, c, t
+        v = prox_at(kind, knot, width, c / (end - at), t / (end - at))
+        z[end - 1] = max(v, z[at - 1]) if at > 0 else v
+        i = end
     for b in range(top + 1):
-        z[start[b] : stop[b]] = z[stop[b] - 1]
+        v = z[stop[b] - 1]
+        for i in range(start[b], stop[b]):
+            z[i] = v
     return z, start[: top + 1], stop[: top + 1]
 
 
 @njit(cache=True)
-def apart(m, sigma, rho, kind, knot, width):
-    """The minimiser for equal weights ``sigma``: every entry alone, no order needed."""
-    z = np.empty_like(m)
+def _ranked(m, order, sigma, rho, kind, knot, width):
+    """The same for an order that sorts m, z in the order of m."""
+    x = np.empty_like(m)
     for i in range(len(m)):
-        z[i] = prox_at(kind, knot, width, sigma / rho, m[i])
-    return z
+        x[i] = m[order[i]]
+    z, start, stop = chain(x, sigma, rho, kind, knot, width)
+    for i in range(len(m)):
+        x[order[i]] = z[i]
+    return x, start, stop
 
 
 @njit(cache=True)
@@ -181,9 +193,8 @@ def split_chain(m, below, above, at, rho, kind, knot, width):
     right = _suffix_costs(m, above, rho, kind, knot, width, at)
     j = np.argmin(left + right)
     z = np.empty(len(m))
-    ranks = np.arange(len(m))
-    z[:j] = np.minimum(chain(m, ranks[:j], below[:j], rho, kind, knot, width)[0], at)
-    z[j:] = np.maximum(chain(m, ranks[j:], above[j:], rho, kind, knot, width)[0], at)
+    z[:j] = np.minimum(chain(m[:j], below[:j], rho, kind, knot, width)[0], at)
+    z[j:] = np.maximum(chain(m[j:], above[j:], rho, kind, knot, width)[0], at)
     return z
 
 
@@ -198,7 +209,9 @@ def ascending(m: Array) -> NDArray[np.intp]:
     """
     order = _keys(m)
     order.sort()
-    return _positions(m, order)
+    if _positions(m, order):
+        return order.view(np.intp)
+    return np.argsort(m, kind="stable")  # very many differ in the last bits only
 
 
 @njit(cache=True)
@@ -219,20 +232,21 @@ def _keys(m):
 
 @njit(cache=True)
 def _positions(m, keys):
-    """The order, written over the sorted keys."""
-    n, low, order = len(m), _low(len(m)), keys.view(np.intp)
-    i = 0
-    while i < n:
-        key, j = keys[i], i + 1
-        order[i] = np.intp(key & low)
-        while j < n and (keys[j] ^ key) <= low:
-            order[j] = np.intp(keys[j] & low)
-            j += 1
-        if j - i > 1:
-            run = order[i:j].copy()  # by position already
-            order[i:j] = run[np.argsort(m[run], kind="mergesort")]
-        i = j
-    return order
+    """Write the order over the sorted keys; False, and no order, where that takes too many exchanges."""
+    n, low, order, moves = len(m), _low(len(m)), keys.view(np.intp), 0
+    before = np.uint64(0) if n == 0 else ~keys[0]
+    for i in range(n):
+        key = keys[i]
+        at, j = np.intp(key & low), i
+        if (key ^ before) <= low:  # equal in the leading bits, and equal numbers are by position already
+            while j > 0 and m[order[j - 1]] > m[at]:
+                order[j] = order[j - 1]
+                j -= 1
+            moves += i - j
+            if moves > 8 * n:
+                return False
+        order[j], before = at, key
+    return True
 
 
 def rank_prox(m: Array, sigma: Array, rho: float, kernel: Kernel) -> RankProx:
@@ -248,11 +262,11 @@ def rank_prox(m: Array, sigma: Array, rho: float, kernel: Kernel) -> RankProx:
     kind, knot, width, even = kernel
     size, none = np.abs(m) if even else m, np.zeros(0, np.intp)
     if sigma.size and sigma[0] == sigma[-1] and (sigma == sigma[0]).all():  # the mean: no ranks
-        z = apart(size, sigma[0], rho, kind, knot, width)
+        z = proxes(kind, knot, width, size, sigma, 1 / rho)
         return RankProx(np.copysign(z, m) if even else z, np.arange(len(m)), none, none)
     order = ascending(size)
-    sorted_z, start, stop = chain(size, order, sigma, rho, kind, knot, width)
-    return RankProx(_unsorted(m, order, sorted_z, even), order, start, stop)
+    z, start, stop = _ranked(size, order, sigma, rho, kind, knot, width)
+    return RankProx(np.copysign(z, m) if even else z, order, start, stop)
 
 
 def prospect_prox(m: Array, below: Array, above: Array, at: float, rho: float, kernel: Kernel) -> Array:
@@ -260,12 +274,8 @@ def prospect_prox(m: Array, below: Array, above: Array, at: float, rho: float, k
     kind, knot, width, even = kernel
     size = np.abs(m) if even else m
     order = ascending(size)
-    return _unsorted(m, order, split_chain(size[order], below, above, at, rho, kind, knot, width), even)
-
-
-def _unsorted(m: Array, order: NDArray[np.intp], sorted_z: Array, even: bool) -> Array:
-    z = np.empty_like(sorted_z)
-    z[order] = sorted_z
+    z = np.empty_like(size)
+    z[order] = split_chain(size[order], below, above, at, rho, kind, knot, width)
     return np.copysign(z, m) if even else z
 
 
