@@ -18,7 +18,22 @@ from quorate.data.federation import Federation
 from quorate.problem.losses import Hinge, Logistic
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
-from quorate.problem.risks import LpBall, Mean, Simplex
+from quorate.problem.risks import (
+    ExponentialSpectral,
+    Extremile,
+    HumanAligned,
+    LpBall,
+    Maximum,
+    Mean,
+    Median,
+    ProspectTheory,
+    RankedRange,
+    Simplex,
+    Spectral,
+    Superquantile,
+    TopK,
+    ValueAtRisk,
+)
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.solution import configure
 
@@ -74,6 +89,28 @@ RISKS = [
     *(LpBall(radius, p, PRIOR) for p in (1, 1.5, 2, 3.7, math.inf) for radius in (0.15, 0.6)),
     LpBall(0.2, 2),
     LpBall(0.0, 2, PRIOR),
+    Superquantile(0.3),  # 1.8 of 6 losses
+    Superquantile(0.5),
+    Superquantile(0.25, PRIOR),
+    Superquantile(1.0, PRIOR),
+    Superquantile(1e-3, PRIOR),
+    Extremile(1.0),
+    Extremile(2.5),
+    ExponentialSpectral(1e-8),
+    ExponentialSpectral(3.0),
+    Maximum(),
+    TopK(2),
+    Spectral([0.0, 0.1, 0.1, 0.2, 0.25, 0.35]),
+]
+NONCONVEX_RISKS = [
+    Spectral([0.3, 0.1, 0.0, 0.25, 0.15, 0.2]),
+    RankedRange(4, 1),
+    RankedRange(4, 1, "descending"),
+    Median(),
+    ValueAtRisk(0.7),
+    HumanAligned(0.4, 0.3),
+    ProspectTheory(reference=0.5),
+    ProspectTheory(0.4, 1.0, -1.0),
 ]
 REGULARISERS = [
     Zero(),

@@ -1,5 +1,6 @@
-"""What every convex risk over clients must satisfy, on losses with ties, equal losses and scales from 1e-9 to 1e9."""
+"""What every risk must satisfy, on losses with ties, equal losses and scales from 1e-9 to 1e9; more where convex."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,10 +8,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import linprog
+from scipy.optimize import isotonic_regression, linprog
 
-from examples import PRIOR, RISKS
-from quorate.problem.risks import LpBall, Mean, Simplex, Sum, SupportsProject, SupportsProx, resolve_prior
+from examples import NONCONVEX_RISKS, PRIOR, RISKS
+from quorate.problem.risks import (
+    LpBall,
+    Mean,
+    ProspectTheory,
+    Simplex,
+    Sum,
+    SupportsProject,
+    SupportsProx,
+    resolve_prior,
+)
 
 N = len(PRIOR)
 LAW = settings(deadline=None, derandomize=True, max_examples=15)
@@ -22,6 +32,14 @@ vectors = st.tuples(st.lists(small, min_size=N, max_size=N), scale).map(lambda t
 TIES = np.array([1.0, 1.0, 0.0, 1.0, 0.0, 0.0])
 NEAR = 1.0 + 1e-12 * np.arange(N)
 each_risk = pytest.mark.parametrize("risk", RISKS, ids=[f"{type(r).__name__}{i}" for i, r in enumerate(RISKS)])
+each_nonconvex = pytest.mark.parametrize(
+    "risk", NONCONVEX_RISKS, ids=[f"{type(r).__name__}{i}" for i, r in enumerate(NONCONVEX_RISKS)]
+)
+every_risk = pytest.mark.parametrize(
+    "risk",
+    [*RISKS, *NONCONVEX_RISKS],
+    ids=[f"{type(r).__name__}{i}" for i, r in enumerate([*RISKS, *NONCONVEX_RISKS])],
+)
 
 
 @each_risk
@@ -87,14 +105,100 @@ def test_prox_minimises(risk, v, step):
     assert_array_equal(risk.prox(v, 0.0), v)
 
 
+def any_number(risk):
+    """Whether the risk is stated for every number of losses."""
+    return not isinstance(getattr(risk, "prior", "uniform"), np.ndarray) and not {"k", "sigma"} & vars(risk).keys()
+
+
 @each_risk
 def test_protocols_and_one_client(risk):
     assert isinstance(risk, SupportsProject)
     assert isinstance(risk, SupportsProx)
-    if not isinstance(getattr(risk, "prior", "uniform"), np.ndarray):
+    if any_number(risk):
         assert risk.value(np.array([3.5])) == 3.5
         assert_array_equal(risk.project(np.array([-7.0])), [1.0])
     assert risk.at(np.arange(1, N + 1)).value(TIES) == pytest.approx(risk.value(TIES), abs=1e-15)
+
+
+@every_risk
+@LAW
+@given(z=vectors, seed=st.integers(0, 9))
+@example(z=TIES, seed=1)
+@example(z=NEAR * 1e9, seed=2)
+def test_value_is_that_of_the_weights_in_any_order(risk, z, seed):
+    before, q, tol = z.copy(), risk.weights(z), ROUNDING * np.abs(z).max()
+    assert_allclose(risk.value(z), q @ z, rtol=0, atol=tol)
+    assert q.min() >= 0
+    if not isinstance(getattr(risk, "prior", "uniform"), np.ndarray):  # who has a loss does not matter
+        for level in set(z):
+            assert_allclose(q[z == level], q[z == level].mean(), rtol=0, atol=1e-12)
+        order = np.random.default_rng(seed).permutation(N)
+        assert_allclose(risk.value(z[order]), risk.value(z), rtol=0, atol=tol)
+        assert_allclose(risk.weights(z[order]), q[order], rtol=0, atol=1e-12)
+        # of equal numbers, the prox of a nonconvex risk may move either
+        assert_allclose(np.sort(risk.prox(z[order], 0.3)), np.sort(risk.prox(z, 0.3)), rtol=0, atol=1e-13 + 10 * tol)
+    assert_array_equal(z, before)
+
+
+@every_risk
+@pytest.mark.parametrize("level", [0.0, -3.5, 1e9, 1e-9])
+def test_equal_losses_have_that_risk(risk, level):
+    if not isinstance(risk, ProspectTheory):  # its weights need not sum to one
+        assert_allclose(risk.value(np.full(N, level)), level, rtol=1e-14)
+
+
+@each_nonconvex
+@LAW
+@given(v=vectors, step=st.sampled_from([1e-3, 1.0, 50.0]), seed=st.integers(0, 9))
+@example(v=TIES, step=1.0, seed=0)
+def test_prox_of_a_nonconvex_risk_is_better_than_points_near_and_far(risk, v, step, seed):
+    rng, before, z = np.random.default_rng(seed), v.copy(), risk.prox(v, step)
+
+    def cost(x):
+        return step * risk.value(x) + ((x - v) ** 2).sum() / 2
+
+    size = np.abs(v).max() + step
+    others = [z + size * length * rng.standard_normal(N) for length in (1e-6, 1e-3, 1e-1, 1.0) for _ in range(10)]
+    reference = getattr(risk, "reference", 0.0)
+    others += [v, np.zeros(N), np.sort(v), np.minimum(z, reference), np.maximum(z, reference)]
+    assert cost(z) <= min(map(cost, others)) + 1e-13 * size * (step + size)
+    assert_array_equal(risk.prox(v, 0.0), v)
+    assert_array_equal(v, before)
+
+
+def smallest_cost(risk, v, step):
+    """min step R(z) + ||z - v||^2 / 2 over all orders of z, and over all splits at a reference."""
+    two = isinstance(risk, ProspectTheory)
+    pairs = [(risk.rank_weights_below(N), risk.rank_weights_above(N))] if two else [(risk.rank_weights(N),) * 2]
+    (below, above), top = pairs[0], risk.reference if two else math.inf
+    best = math.inf
+    for order in map(list, itertools.permutations(range(N))):
+        for j in range(N + 1) if two else [N]:
+            low, high = v[order[:j]] - step * below[:j], v[order[j:]] - step * above[j:]
+            low = np.minimum(isotonic_regression(low).x, top) if j else low
+            high = np.maximum(isotonic_regression(high).x, top) if j < N else high
+            z = np.concatenate([low, high])
+            sigma = np.concatenate([below[:j], above[j:]])
+            best = min(best, step * sigma @ z + ((z - v[order]) ** 2).sum() / 2)
+    return best
+
+
+@each_nonconvex
+@pytest.mark.parametrize("step", [0.3, 3.0])
+def test_prox_of_a_nonconvex_risk_is_the_best_of_all_orders_and_splits(risk, step):
+    v = np.round(np.random.default_rng(11).standard_normal(N), 1)
+    z = risk.prox(v, step)
+    assert_allclose(step * risk.value(z) + ((z - v) ** 2).sum() / 2, smallest_cost(risk, v, step), rtol=1e-12)
+
+
+@each_nonconvex
+def test_a_nonconvex_risk_offers_no_set_of_weights(risk):
+    assert not risk.convex
+    assert isinstance(risk, SupportsProx)
+    for verb in ("worst", "project", "contains"):
+        if hasattr(risk, verb):  # Spectral, whose weights might have ascended
+            with pytest.raises(ValueError, match="not convex"):
+                getattr(risk, verb)(TIES)
 
 
 def test_sum_is_n_times_the_mean():
