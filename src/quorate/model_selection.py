@@ -255,6 +255,9 @@ def judged(problem: Problem, test: Federation, w: Array) -> dict[str, Any]:
     if problem.loss.targets == "sign":
         right = np.array([b.mean((p > 0) == (b.y > 0))[0] for b, p in pairs])
         return found | {"accuracy": _pool(right, test), "worst_accuracy": float(right.min())}
+    if problem.loss.targets == "class":
+        right = np.array([b.mean(p.argmax(-1) == b.y)[0] for b, p in pairs])
+        return found | {"accuracy": _pool(right, test), "worst_accuracy": float(right.min())}
     off = np.array([b.mean(np.abs(p - b.y))[0] for b, p in pairs])
     return found | {"mae": _pool(off, test), "worst_mae": float(off.max())}
 

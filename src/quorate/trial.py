@@ -128,6 +128,8 @@ def scores(problem: Problem, w: Array, X: Array) -> Array:
 def _rows(problem: Problem, w: Array, fed: Federation) -> list[tuple[Array, Array]]:
     """For every client the loss and the merit of each row: 1 or 0 (right or wrong), or minus the absolute error."""
     found = []
+    if problem.loss.targets == "class":
+        raise TypeError("models of several classes are not compared row by row yet: use a loss of two classes.")
     for X, y in zip(fed.X, fed.y, strict=True):
         prediction = scores(problem, w, X)
         if problem.loss.targets == "sign":

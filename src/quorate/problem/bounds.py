@@ -103,7 +103,7 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     if seen is not None and math.isfinite(length):
         a, b = problem.loss.floor
         least = 1.0 if problem.loss.targets == "real" else min(float(seen.plus), float(seen.minus))
-        if least > 0:
+        if least > 0 and a > 0:
             target = float(seen.target) if problem.loss.targets == "real" else 0.0
             offset = length * float(seen.reach) + target + (value + b) / (a * least)
     return Region(size, length, offset, value)

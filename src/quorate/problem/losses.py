@@ -1,7 +1,7 @@
 """Losses of the raw prediction, elementwise; they know nothing of the model.
 
 Margin losses take y in {-1, +1} and are functions of the margin m = y * prediction;
-residual losses take real y and are functions of u = prediction - y.
+residual losses take real y and are functions of u = prediction - y. ``Multinomial`` takes C predictions a row.
 
 Each says what the proofs need: its Lipschitz constant in the prediction, its linear pieces where it is a maximum of
 finitely many, and a ``floor``: (a, b) with L >= -a m - b (margin) or L >= a |u| - b (residual), which bounds where an
@@ -15,15 +15,19 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.arrays import Array
 
 
 @runtime_checkable
 class Loss(Protocol):
-    """What a loss must offer; everything is elementwise in arrays of equal shape."""
+    """What a loss must offer; everything is elementwise in arrays of equal shape.
 
-    targets: ClassVar[str]  # "sign": y in {-1, +1}; "real": any number
+    With targets "class" a prediction has one axis more than y, of C numbers a row; slopes have it too.
+    """
+
+    targets: ClassVar[str]  # "sign": y in {-1, +1}; "real": any number; "class": y in {0, ..., C - 1}
     smooth: ClassVar[bool]  # continuously differentiable in the prediction
 
     def value(self, prediction: Array, y: Array) -> Array:
@@ -280,3 +284,44 @@ class Quantile:
 
     def curvature(self, prediction: Array, y: Array) -> Array:
         return np.zeros_like(prediction)
+
+
+@dataclass(frozen=True)
+class Multinomial:
+    """log sum_c exp(p_c) - p_y for C >= 2 predictions p of a row and its class y; with the predictor ``Softmax``.
+
+    The negative log-likelihood of multinomial logistic regression. Adding a number to all of p changes nothing.
+    """
+
+    targets: ClassVar[str] = "class"
+    smooth: ClassVar[bool] = True
+    lipschitz: ClassVar[float] = math.sqrt(2.0)  # in the Euclidean norm of p
+    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = None
+    floor: ClassVar[tuple[float, float]] = (0.0, 0.0)  # no intercept to bound
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        """(...,) of predictions (..., C) and classes (...,)."""
+        top = prediction.max(-1)
+        spread = np.log(np.exp(prediction - top[..., None]).sum(-1))
+        return spread + (top - np.take_along_axis(prediction, _at(y), -1)[..., 0])
+
+    def slope(self, prediction: Array, y: Array) -> Array:
+        """(..., C): the probabilities of the classes, less one at y."""
+        slope = _probabilities(prediction)
+        at = _at(y)
+        np.put_along_axis(slope, at, np.take_along_axis(slope, at, -1) - 1.0, -1)
+        return slope
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        """(..., C): the diagonal of the second derivative."""
+        share = _probabilities(prediction)
+        return share * (1.0 - share)
+
+
+def _at(y: Array) -> NDArray[np.intp]:
+    return y.astype(np.intp)[..., None]
+
+
+def _probabilities(prediction: Array) -> Array:
+    odds = np.exp(prediction - prediction.max(-1, keepdims=True))
+    return odds / odds.sum(-1, keepdims=True)

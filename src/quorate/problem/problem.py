@@ -18,7 +18,7 @@ import numpy as np
 
 from quorate.arrays import Array, Block, by_row
 from quorate.problem.losses import Loss
-from quorate.problem.predictors import Linear
+from quorate.problem.predictors import Linear, Softmax
 from quorate.problem.regularisers import Zero
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
@@ -35,7 +35,8 @@ class Problem:
     Parameters
     ----------
     loss : the loss of one row, such as ``Hinge()``
-    predictor : the model; ``Linear()`` adds no intercept, ``Linear(intercept=True)`` does
+    predictor : the model; ``Linear()`` adds no intercept, ``Linear(intercept=True)`` does; ``Softmax()`` for the loss
+        ``Multinomial()``
     over_samples : ``Mean()``; ``WassersteinBall(radius, ...)``: the worst distribution near each client's rows; or a
         risk by rank such as ``Superquantile(0.1)`` or ``RankedRange(k, m)``: each client's losses weighed by their rank
         among its own. For ranks among all rows pool them: ``fed.pooled()``
@@ -50,7 +51,7 @@ class Problem:
     """
 
     loss: Loss
-    predictor: Linear = field(default_factory=Linear)
+    predictor: Any = field(default_factory=Linear)
     over_samples: Any = field(default_factory=Mean)
     over_clients: Any = field(default_factory=Mean)
     regulariser: Any = field(default_factory=Zero)
@@ -68,10 +69,25 @@ class Problem:
                     f"{slot} must be an object with `{verb}`, got {getattr(self, slot)!r}: "
                     "give a value such as loss=Hinge(), over_clients=LpBall(0.1), regulariser=L2(1e-3)."
                 )
+        self._check_outputs()
         if isinstance(self.over_samples, WassersteinBall):
             self._check_ball(self.over_samples)
         elif not isinstance(self.over_samples, Mean):
             _check_ranks(self.over_samples)
+
+    def _check_outputs(self) -> None:
+        several = self.loss.targets == "class"
+        if several != isinstance(self.predictor, Softmax):
+            needed = "Softmax()" if several else "Linear()"
+            raise TypeError(
+                f"{type(self.loss).__name__} needs the predictor {needed}, got {self.predictor!r}: Softmax() makes one "
+                "prediction for every class and goes with Multinomial(), Linear() one number for all other losses."
+            )
+        if several and isinstance(self.over_samples, WassersteinBall):
+            raise ValueError(
+                "Multinomial has no Wasserstein worst case here. Use over_samples = Mean() or a risk by rank, or one of "
+                "the losses of two classes."
+            )
 
     def _check_ball(self, ball: WassersteinBall) -> None:
         radius = ball.radius.values() if isinstance(ball.radius, Mapping) else ball.radius
@@ -101,11 +117,11 @@ class Problem:
         Raises
         ------
         ValueError
-            unsuitable targets, radii or priors of the wrong length, data outside the support; for a risk by rank a
+            unsuitable targets or classes, radii or priors of the wrong length, data outside the support; for a risk by rank a
             client with fewer rows than it counts, or with rows of different weights
         """
+        predictor, ball = self._predictor(fed), self.over_samples
         fed = fed.with_targets(self._targets(fed))
-        ball = self.over_samples
         if isinstance(ball, WassersteinBall):
             ball = replace(ball, radius=_by_client(ball.radius, fed.clients, "radius"))
             if ball.support is not None and ball.radius.any():
@@ -113,7 +129,20 @@ class Problem:
                 ball = replace(ball, clip=False)
         elif by_rank(ball):
             _check_rows(ball, fed)
-        return replace(self, over_samples=ball, over_clients=self.over_clients.at(fed.sizes, fed.clients)), fed
+        clients = self.over_clients.at(fed.sizes, fed.clients)
+        return replace(self, predictor=predictor, over_samples=ball, over_clients=clients), fed
+
+    def _predictor(self, fed: Federation) -> Any:
+        """The predictor, with the number of classes where it needs it."""
+        if self.loss.targets != "class":
+            return self.predictor
+        found = len(_classes(fed))
+        if self.predictor.classes not in (None, found):
+            raise ValueError(
+                f"the data have {found} classes and Softmax has {self.predictor.classes}: leave classes out, or declare "
+                "the federation's classes."
+            )
+        return Softmax(found)
 
     def _targets(self, fed: Federation) -> list[Array]:
         ys = [fed.rows(i)[1] for i in range(fed.n_clients)]
@@ -122,6 +151,8 @@ class Problem:
                 raise ValueError(f"{type(self.loss).__name__} needs numeric targets, got {_classes(fed)[:5]}.")
             return [np.asarray(y, float) for y in ys]
         classes = _classes(fed)
+        if self.loss.targets == "class":
+            return _class_numbers(ys, classes, declared=fed.classes is not None)
         if len(classes) != 2:
             raise ValueError(
                 f"{type(self.loss).__name__} needs labels of exactly two classes, got {len(classes)}: {classes[:6]}. "
@@ -171,7 +202,7 @@ class Problem:
         """R(F_1(w), ..., F_N(w)) + h(w), exactly."""
         problem, fed = self.at(fed)
         w = np.asarray(w, float)
-        expected = self.predictor.dimension(fed.n_features)
+        expected = problem.predictor.dimension(fed.n_features)
         if w.shape != (expected,) or not np.isfinite(w).all():
             raise ValueError(f"w must be {expected} finite numbers, got shape {w.shape}.")
         risks = np.concatenate([problem.client_risks(w, fed.block(i)) for i in range(fed.n_clients)])
@@ -214,6 +245,21 @@ def _check_rows(risk: Any, fed: Federation) -> None:
             except ValueError as error:
                 raise ValueError(f"client {name!r}: {error}") from None
             enough.add(size)
+
+
+def _class_numbers(ys: list[Any], classes: list[Any], declared: bool) -> list[Array]:
+    """The classes' numbers, in ascending order of their labels."""
+    if len(classes) < 2:
+        raise ValueError(f"Multinomial needs labels of two classes or more, got {classes}. Check the target column.")
+    if not declared and any((np.asarray(c) != np.floor(c)).any() for c in classes):
+        raise ValueError(
+            f"Multinomial needs class labels, got real targets such as {classes[:4]}: for numbers use Squared() or "
+            "Huber(); labels are whole numbers, text or booleans."
+        )
+    labels = np.asarray(classes)
+    if any((y.dtype.kind == "U") != (labels.dtype.kind == "U") or not np.isin(y, labels).all() for y in ys):
+        raise ValueError(f"targets outside the classes {classes[:6]}: give the federation with its labels.")
+    return [np.searchsorted(labels, y).astype(float) for y in ys]
 
 
 def _classes(fed: Federation) -> list[Any]:

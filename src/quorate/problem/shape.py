@@ -67,7 +67,9 @@ def check_convex(problem: Problem) -> None:
 
 
 def check_unranked(problem: Problem, method: str) -> None:
-    """Raise ``ValueError`` unless the samples' risk is the mean or a Wasserstein ball."""
+    """Raise ``ValueError`` unless the samples' risk is the mean or a Wasserstein ball, of one prediction a row."""
+    if problem.loss.targets == "class":
+        raise ValueError(f"{method} takes losses of one prediction a row, got Multinomial(): use Bundle().")
     if not isinstance(problem.over_samples, Mean | WassersteinBall):
         raise ValueError(
             f"{method} needs over_samples = Mean() or a WassersteinBall, got {problem.over_samples!r}. For weights by "

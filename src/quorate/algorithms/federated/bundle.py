@@ -131,9 +131,9 @@ class Bundle:
         if self.problem is not None:
             regulariser_parts(self.problem)  # refuses nonconvex ones
             check_convex(self.problem)
-            if self.metric == "hessian" and not self.problem.loss.smooth:
+            if self.metric == "hessian" and not (self.problem.loss.smooth and hasattr(self.problem.predictor, "gram")):
                 raise ValueError(
-                    f"metric='hessian' needs a smooth loss, got {type(self.problem.loss).__name__}. "
+                    f"metric='hessian' needs a smooth loss of one number, got {type(self.problem.loss).__name__}. "
                     "Use metric='identity'."
                 )
 
@@ -325,7 +325,7 @@ class Bundle:
         sizes = np.sqrt(state.seen.square)
         largest = sizes.max(initial=0.0)
         sizes = np.maximum(sizes, 1e-9 * largest) if largest > 0 else np.ones_like(sizes)
-        return np.append(sizes, 1.0) if self._problem.predictor.intercept else sizes
+        return self._problem.predictor.units(sizes)
 
     def _inside(self, w: Array) -> Array:
         """The nearest model within the regulariser's bounds."""
