@@ -64,10 +64,10 @@ def slope_at(kind, knot, width, t):
 @njit(cache=True, error_model="numpy")
 def conjugate_at(kind, knot, width, s):
     """l*(s) for s >= 0; inf beyond the largest slope."""
-    if s == 0.0:
-        return 0.0
     if kind == LINEAR:
         return 0.0 if s == 1.0 else math.inf
+    if s == 0.0:
+        return 0.0
     if kind == PLUS:
         return s * knot if s <= 1.0 else math.inf
     if kind == RAMP:
@@ -115,7 +115,7 @@ ROUNDS, SMALL, SPAN = 20, 5e-6, 256
 
 @njit(cache=True, error_model="numpy")
 def _exp(x):
-    """exp on [-700, 700] to 2 ulp, in arithmetic alone, so that loops over it use vector instructions."""
+    """exp on [-708, 700] to 2 ulp, in arithmetic alone, so that loops over it use vector instructions."""
     shifted = x * 1.4426950408889634 + 6755399441055744.0  # 1.5 * 2^52: the nearest integer is in the last bits
     k = shifted - 6755399441055744.0
     r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10
@@ -145,13 +145,13 @@ def _start(kind, c, m):
 def _step(kind, c, shift, u, bend):
     """Halley's step where bend = 1, Newton's where it is 0."""
     if kind == LOGISTIC:
-        e = _exp(-min(u, 700.0))
+        e = _exp(-min(u, 708.0))
         w = 1.0 / (1.0 + e)
         h = e * w
         f, q = (u + shift) - c * h, c * h * w
         d, curvature = 1.0 + q, -q * (1.0 - e) * w
     else:
-        e = _exp(min(max(u, -700.0), 700.0))
+        e = _exp(min(max(u, -708.0), 700.0))
         f, d, curvature = e + (u - shift), 1.0 + e, e
     return 2 * f * d / max(2 * d * d - bend * f * curvature, d * d)
 
@@ -165,7 +165,7 @@ def _inside(kind, c, shift, u):
 def _finish(kind, c, m, u):
     if kind == LOGISTIC:
         return -u if c / 2 > m else u
-    return u - math.log(c) if m + math.log(c) > 1.0 else m - _exp(max(u, -700.0))
+    return u - math.log(c) if m + math.log(c) > 1.0 else m - _exp(max(u, -708.0))
 
 
 @njit(cache=True, error_model="numpy")
