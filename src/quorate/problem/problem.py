@@ -85,8 +85,8 @@ class Problem:
             )
         if several and isinstance(self.over_samples, WassersteinBall):
             raise ValueError(
-                "Multinomial has no Wasserstein worst case here. Use over_samples = Mean() or a risk by rank, or one of "
-                "the losses of two classes."
+                "Multinomial has no Wasserstein worst case here. Use over_samples = Mean() or a risk by rank, or a "
+                "loss of two classes."
             )
 
     def _check_ball(self, ball: WassersteinBall) -> None:
@@ -117,8 +117,8 @@ class Problem:
         Raises
         ------
         ValueError
-            unsuitable targets or classes, radii or priors of the wrong length, data outside the support; for a risk by rank a
-            client with fewer rows than it counts, or with rows of different weights
+            unsuitable targets or classes, radii or priors of the wrong length, data outside the support; for a risk by
+            rank a client with fewer rows than it counts, or with rows of different weights
         """
         predictor, ball = self._predictor(fed), self.over_samples
         fed = fed.with_targets(self._targets(fed))
@@ -139,8 +139,8 @@ class Problem:
         found = len(_classes(fed))
         if self.predictor.classes not in (None, found):
             raise ValueError(
-                f"the data have {found} classes and Softmax has {self.predictor.classes}: leave classes out, or declare "
-                "the federation's classes."
+                f"the data have {found} classes and Softmax has {self.predictor.classes}: leave classes out, or "
+                "declare the federation's classes."
             )
         return Softmax(found)
 
