@@ -13,15 +13,18 @@ problems the bound that multipliers of its rows prove.
 from __future__ import annotations
 
 import math
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from quorate.arrays import Array, Block
-from quorate.problem.bounds import Minorant, lower_bound, region, survey
+from quorate.problem.bounds import Minorant, Surveyed, lower_bound, region, survey
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import is_convex, row_minorant
-from quorate.rounds import Done, Each, Outcome, Round, Stop, record
+from quorate.rounds import Done, Each, Outcome, Round, Stop, combine, record
+
+EXHAUSTED, STATIONARY = 1.0, 2.0  # why an owner has finished
 
 
 @record
@@ -40,7 +43,7 @@ class Advanced:
     bound: Each  # (1,) best proven lower bound, -inf without one
     residual: Each  # (1,) of the method: 0 where it has none
     steps: Each  # (1,) iterations so far
-    finished: Each  # (1,) 1.0: no further progress is possible; 2.0: a stationary point within tolerance
+    finished: Each  # (1,) EXHAUSTED: no further progress is possible; STATIONARY: within tolerance, unproven; or 0
 
 
 @record
@@ -87,12 +90,13 @@ def _outcome(method: Any, state: OwnerState, finished: float) -> Outcome | None:
         text = f"gap {gap:.2e} proven after {state.steps} iterations (tol {method.tol:g})."
         return Outcome(Stop.OPTIMAL, text)
     left = f"proven gap {gap:.2e}, relative {gap / scale:.2e}" if proven else f"residual {state.residual:.2e}, no bound"
-    if finished == 2.0:
-        return Outcome(
-            Stop.UNPROVEN,
-            f"stationary within tolerance after {state.steps} iterations (KKT residual {state.residual:.2e}); the risk "
-            "or the regulariser is not convex, so no bound says how far the optimum may be: try more starts.",
-        )
+    if finished == STATIONARY:
+        if is_convex(method.problem):
+            why = "nothing bounds where an optimum lies: add a regulariser such as L2(1e-3) for a proven gap."
+        else:
+            why = "risk or regulariser is not convex, so no bound says how far the optimum may be: try more starts."
+        text = f"stationary within tolerance after {state.steps} iterations (residual {state.residual:.2e}); {why}"
+        return Outcome(Stop.UNPROVEN, text)
     if finished:
         return Outcome(Stop.STALLED, f"no further progress within rounding after {state.steps} iterations; {left}.")
     if state.rounds >= method.max_rounds:
@@ -127,7 +131,7 @@ def implied(problem: Problem, data: Block, constant: float, slope: Array, value:
     if not math.isfinite(constant):
         return -math.inf
     n_features = len(problem.predictor.split(slope)[0])
-    seen = survey(data, np.ones(1)) if problem.predictor.intercept else None
+    seen = combine(Surveyed, [((0,), survey(data, np.ones(1)))]) if problem.predictor.intercept else None
     where = region(problem, value, n_features, seen)
     return lower_bound(problem, Minorant(constant, slope, np.zeros(1), np.ones(1)), where)[0]
 
@@ -143,6 +147,16 @@ def advanced(
 def with_start(problem: Problem, start: Array | None, n_features: int) -> Array:
     """The first model: ``start``, or zeros."""
     return np.zeros(problem.predictor.dimension(n_features)) if start is None else np.array(start, float)
+
+
+def opened(memory: Any) -> Any:
+    """The one client's memory without its leading axis."""
+    return replace(memory, **{f.name: getattr(memory, f.name)[0] for f in fields(memory)})
+
+
+def closed(memory: Any) -> Any:
+    """The same with the axis again."""
+    return replace(memory, **{f.name: np.asarray(getattr(memory, f.name), float)[None] for f in fields(memory)})
 
 
 def handlers(method: Any) -> tuple[dict, dict]:
