@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from quorate.solvers.conic import Model
-from quorate.solvers.weightings import Ball, Tails, Weighting
+from quorate.solvers.weightings import Ball, Sorted, Tails, Weighting, comparators, of_ranks
 
 TOL = 1e-7  # both solvers stop at 1e-8 or less, on numbers of order one
 
@@ -58,9 +58,25 @@ SIGMAS = {
 
 @pytest.mark.parametrize("digits", [0, 8], ids=["ties", "distinct"])
 @pytest.mark.parametrize("sigma", SIGMAS.values(), ids=SIGMAS)
-def test_ascending_weights_by_rank_are_a_mixture_of_tails(sigma, digits):
+@pytest.mark.parametrize("form", [Sorted, of_ranks])
+def test_ascending_weights_by_rank(form, sigma, digits):
     losses, sigma = np.round(np.random.default_rng(8).standard_normal(5), digits), np.array(sigma)
     order = cp.Variable((5, 5), nonneg=True)  # doubly stochastic matrices: all means of orders of sigma
     constraints = [cp.sum(order, axis=0) == 1, cp.sum(order, axis=1) == 1]
-    weights = check(Tails.of_ranks(sigma), losses, order @ sigma, constraints)
+    weights = check(form(sigma), losses, order @ sigma, constraints)
     assert_allclose(np.sort(losses) @ sigma, weights @ losses, atol=1e-6)
+
+
+def test_few_jumps_are_tails_and_many_a_network():
+    assert isinstance(of_ranks(np.repeat([0.0, 0.1], [30, 10])), Tails)
+    rising = np.arange(40.0) / np.arange(40.0).sum()
+    assert isinstance(of_ranks(rising), Sorted)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 13, 100])
+def test_the_network_sorts(n):
+    z = np.random.default_rng(n).permutation(n)
+    for first, second in comparators(n):
+        assert len({*first, *second}) == 2 * len(first)
+        z[first], z[second] = np.minimum(z[first], z[second]), np.maximum(z[first], z[second])
+    assert (z == np.arange(n)).all()

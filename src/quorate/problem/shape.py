@@ -16,7 +16,7 @@ from quorate.problem.risks.simplex import Simplex
 from quorate.problem.risks.superquantile import Superquantile
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.solvers.cutting_planes import Shape
-from quorate.solvers.weightings import Ball, Tails, Weighting
+from quorate.solvers.weightings import Ball, Tails, Weighting, of_ranks
 
 
 def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
@@ -38,7 +38,7 @@ def weighting(problem: Problem, n_clients: int) -> Weighting:
     if isinstance(risk, Superquantile):
         return Tails(np.ones(1), risk.caps(n_clients)[None])
     if by_rank(risk):
-        return Tails.of_ranks(risk.rank_weights(n_clients))
+        return of_ranks(risk.rank_weights(n_clients))
     if isinstance(risk, Mean | Simplex | LpBall):
         return Ball(*client_ball(problem, n_clients))
     raise ValueError(

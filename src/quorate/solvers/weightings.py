@@ -7,8 +7,13 @@
     Tails   phi(z) = sum_k share_k max { <q, z> : q in the simplex, q <= caps_k }; Rockafellar and Uryasev's form:
             min over t_k           sum_k share_k (t_k + <caps_k, max(z - t_k, 0)>)
 
-Weights by rank that ascend are tails: sigma = sum_i (sigma_i - sigma_{i-1}) (0, ..., 0, 1, ..., 1), so that
-sum_i sigma_i z_[i] = sum_i (sigma_i - sigma_{i-1}) m (mean of the m = n - i + 1 largest): one tail for each jump.
+    Sorted  Q = conv {sigma in any order}, sigma ascending; z goes through a sorting network of relaxed comparators:
+            min <sigma, z^T>,  (a, b) -> (lo, hi):  hi >= a,  hi >= b,  lo + hi = a + b
+            (Goemans, *Smallest compact formulation for the permutahedron*: the dual of his description of Q)
+
+Ascending weights by rank are also tails: sigma = sum_i (sigma_i - sigma_{i-1}) (0, ..., 0, 1, ..., 1), so that
+sum_i sigma_i z_[i] = sum_i (sigma_i - sigma_{i-1}) m (mean of the m = n - i + 1 largest): one tail for each jump. Few
+jumps make the smaller program as tails, many as a network.
 """
 
 from __future__ import annotations
@@ -60,14 +65,6 @@ class Tails:
     share: Array  # (K,)
     caps: Array  # (K, N), each row with a sum >= 1
 
-    @classmethod
-    def of_ranks(cls, sigma: Array) -> Tails:
-        """Ascending weights by rank (N,); jumps of rounding size are left out."""
-        jump = np.diff(sigma, prepend=0.0)
-        at = np.flatnonzero(jump > 1e-15 * sigma[-1])
-        largest = len(sigma) - at  # how many numbers the tail averages
-        return cls(jump[at] * largest, np.repeat(1.0 / largest[:, None], len(sigma), 1))
-
     def add(self, model: Model, z: Index) -> Reader:
         """Add phi(z) to the objective; the duals of t_k + slack >= z add up to q."""
         fixed, handles = np.zeros(len(z)), []
@@ -88,4 +85,50 @@ class Tails:
         return lambda solution: fixed + sum(solution.z[handle] for handle in handles)
 
 
-Weighting = Ball | Tails
+@dataclass(frozen=True)
+class Sorted:
+    """Every order of ``sigma`` (N,), ascending, and their means."""
+
+    sigma: Array
+
+    def add(self, model: Model, z: Index) -> Reader:
+        """Add phi(z) to the objective; the dual of z^0 >= z is q."""
+        start = model.variable(len(z))
+        handle = model.nonneg([(start, 1.0), (z, -1.0)])
+        wires = start.copy()  # where each number is now; a model keeps the indices it was given
+        for first, second in comparators(len(z)):
+            a, b, lo, hi = wires[first], wires[second], *(model.variable(len(first)) for _ in range(2))
+            model.nonneg([(hi, 1.0), (a, -1.0)])
+            model.nonneg([(hi, 1.0), (b, -1.0)])
+            model.zero([(lo, 1.0), (hi, 1.0), (a, -1.0), (b, -1.0)])
+            wires[first], wires[second] = lo, hi
+        model.linear(wires, self.sigma)
+        return lambda solution: solution.z[handle]
+
+
+Weighting = Ball | Tails | Sorted
+
+
+def of_ranks(sigma: Array) -> Tails | Sorted:
+    """Ascending weights by rank (N,), in the form that adds fewer variables; jumps of rounding size are none."""
+    n = len(sigma)
+    jump = np.diff(sigma, prepend=0.0)
+    at = np.flatnonzero(jump > 1e-15 * sigma[-1])
+    if len(at) * n > 2 * sum(len(first) for first, _ in comparators(n)) + n:
+        return Sorted(sigma)
+    largest = n - at  # how many numbers the tail averages
+    return Tails(jump[at] * largest, np.repeat(1.0 / largest[:, None], n, 1))
+
+
+def comparators(n: int) -> list[tuple[Index, Index]]:
+    """Batcher's odd-even merge sort of n numbers: layers of pairs (lower wire, upper wire) that are independent."""
+    layers, p = [], 1
+    while p < n:
+        k = p
+        while k >= 1:
+            wire = np.concatenate([np.arange(j, min(j + k, n - k)) for j in range(k % p, n - k, 2 * k)])
+            wire = wire[wire // (2 * p) == (wire + k) // (2 * p)]
+            layers.append((wire, wire + k))
+            k //= 2
+        p *= 2
+    return layers
