@@ -95,21 +95,17 @@ class DCA:
         problem, before = common.problem_of(self), memory.w[0]
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                w = self._inner(problem, data, before)
-                point = common.look(problem, w, data)
+                memory = common.judged(problem, memory, self._inner(problem, data, before), data)
         except common.DivergedError as error:
             raise common.DivergedError(
                 f"{error}: DCA diverges at learning rate {self.learning_rate:g}. Give a smaller one, or bring the "
                 "features to unit size."
             ) from None
-        value = float(point.risk[0]) + problem.penalty(w)
-        memory = replace(memory, w=w[None], best=w[None], value=np.array([value]), point=point)
         memory = replace(memory, steps=memory.steps + self.inner)
         if is_convex(problem):
             memory = common.proof(problem, memory, ask.turn, data)
-        still = float(ask.turn > 0 and np.array_equal(w, before))
-        bound, steps = float(memory.bound[0]), int(memory.steps[0])
-        return replace(memory, point=None), owner.advanced(w, value, bound, steps, finished=still)
+        still = owner.EXHAUSTED if ask.turn > 0 and np.array_equal(memory.w[0], before) else 0.0
+        return replace(memory, point=None), common.standing(memory, still)
 
     def _inner(self, problem: Problem, data: Block, w: Array) -> Array:
         """The best of ``inner`` steps on Omega_plus + h - <v, .> from w, w itself included."""
@@ -136,9 +132,7 @@ def _laws(problem: Problem, data: Block) -> tuple[Array, Array]:
 def _subgradient(problem: Problem, data: Block, w: Array, sigma: Array) -> tuple[float, Array]:
     """sum_i sigma_i loss_[i](w) and a subgradient of it; without ranks sigma stays with its rows."""
     prediction = problem.predictor.forward(w, data)
-    losses = problem.loss.value(prediction, data.y)
-    if not np.isfinite(losses).all():
-        raise common.DivergedError("a loss is no longer finite")
+    losses = common.finite(problem.loss.value(prediction, data.y))
     weights = weights_by_rank(sigma, losses[0]) if by_rank(problem.over_samples) else sigma
     slopes = by_row(weights[None], problem.loss.slope(prediction, data.y))
     return float(weights @ losses[0]), problem.predictor.backward(w, slopes, data)[0]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +99,7 @@ class LSVRG:
     def epoch(self, data: Block, walk: common.Walk, generator: np.random.Generator) -> tuple[Array, int]:
         """The model after ``epoch_length`` steps from the checkpoint w, and their number."""
         problem, w, rate = common.problem_of(self), walk.w[0], float(walk.rate[0])
-        point = walk.point or common.look(problem, w, data)
+        point: Any = walk.point
         drawn, gain = self._draw(point.weights[0], generator)
         fast = scalar_form(problem, data.n_features)
         for at in range(0, len(drawn), CHUNK):

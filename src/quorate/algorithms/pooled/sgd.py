@@ -93,9 +93,7 @@ class SGD:
             rows = order[k * size : (k + 1) * size]
             batch = common.take(data, rows)
             prediction = problem.predictor.forward(w, batch)
-            losses = problem.loss.value(prediction, batch.y)
-            if not np.isfinite(losses).all():
-                raise common.DivergedError("a loss is no longer finite")
+            losses = common.finite(problem.loss.value(prediction, batch.y))
             slopes = by_row(weigh(losses[0], rows)[None], problem.loss.slope(prediction, batch.y))
             w = common.descend(problem, w, problem.predictor.backward(w, slopes, batch)[0], rate)
         return w, n // size

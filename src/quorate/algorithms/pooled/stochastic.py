@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from quorate.data.federation import Federation
 
 
+LARGE = 1e100  # squares of numbers beyond it may overflow
+
+
 class DivergedError(ArithmeticError):
-    """The model or its objective is no longer finite."""
+    """Model or losses are no longer finite, or beyond ``LARGE``."""
 
 
 @record
@@ -58,7 +61,7 @@ class Walk:
     slope: Array  # (1, D)
     rate: Array  # (1,) the learning rate; NaN while it is not chosen
     steps: Array  # (1,) in all, those of rates given up included
-    point: Point | None  # at w, once it is known
+    point: Point | None  # at w; None before the first round
 
 
 # ---- steps
@@ -96,14 +99,18 @@ def _spread(sigma: Array, size: int) -> Array:
     return np.diff(np.interp(np.arange(size + 1) / size, np.arange(len(sigma) + 1) / len(sigma), total))
 
 
+def finite(numbers: Array) -> Array:
+    """The numbers, or ``DivergedError``."""
+    if not np.abs(numbers).max(initial=0.0) < LARGE:
+        raise DivergedError("model or losses are no longer finite")
+    return numbers
+
+
 def look(problem: Problem, w: Array, data: Block) -> Point:
-    """The risk at w, its rank weights and a subgradient; raises ``DivergedError`` where a loss is not finite."""
-    if not np.isfinite(w).all():
-        raise DivergedError("the model is no longer finite")
+    """The risk at w, its rank weights and a subgradient; raises ``DivergedError`` where numbers are out of range."""
+    finite(w)
     prediction = problem.predictor.forward(w, data)
-    losses = problem.loss.value(prediction, data.y)
-    if not np.isfinite(losses).all():
-        raise DivergedError("a loss is no longer finite")
+    losses = finite(problem.loss.value(prediction, data.y))
     weights, slopes = problem.row_weights(losses, data), problem.loss.slope(prediction, data.y)
     gradient = problem.predictor.backward(w, by_row(weights, slopes), data)
     return Point((weights * losses).sum(1), weights, slopes, gradient)
@@ -160,8 +167,13 @@ def one_round(method: Any, memory: Walk, ask: Advance, data: Block, rng: Streams
         memory = _epoch(method, memory, ask.turn, data, rng(0))
     else:
         memory = _chosen(method, memory, data, rng)
-    w, value, bound = memory.best[0], float(memory.value[0]), float(memory.bound[0])
-    return memory, advanced(w, value, bound, int(memory.steps[0]))
+    return memory, standing(memory)
+
+
+def standing(walk: Walk, finished: float = 0.0) -> Advanced:
+    """What the server hears of a walk."""
+    value, bound = float(walk.value[0]), float(walk.bound[0])
+    return advanced(walk.best[0], value, bound, int(walk.steps[0]), finished=finished)
 
 
 def _epoch(method: Any, walk: Walk, turn: int, data: Block, generator: np.random.Generator) -> Walk:
@@ -169,20 +181,25 @@ def _epoch(method: Any, walk: Walk, turn: int, data: Block, generator: np.random
     problem = problem_of(method)
     try:
         with np.errstate(over="ignore", invalid="ignore"):
+            if walk.point is None:
+                walk = judged(problem, walk, walk.w[0], data)
             w, steps = method.epoch(data, walk, generator)
-            point = look(problem, w, data)
-            value = float(point.risk[0]) + problem.penalty(w)
-        if math.isnan(value):
-            raise DivergedError("the objective is no longer finite")
+            walk = judged(problem, walk, w, data)
     except DivergedError as error:
         raise DivergedError(
             f"{error}: {type(method).__name__} diverges at learning rate {float(walk.rate[0]):g}. Give a smaller one, "
             "bring the features to unit size, or leave it out to try the paper's grid."
         ) from None
-    walk = replace(walk, w=w[None], steps=walk.steps + steps, point=point)
-    if value < walk.value[0]:
-        walk = replace(walk, best=w[None], value=np.array([value]))
+    walk = replace(walk, steps=walk.steps + steps)
     return proof(problem, walk, turn, data) if is_convex(problem) else walk
+
+
+def judged(problem: Problem, walk: Walk, w: Array, data: Block) -> Walk:
+    """The walk at w, kept as the best model if it is."""
+    point = look(problem, w, data)
+    walk = replace(walk, w=w[None], point=point)
+    value = float(point.risk[0]) + problem.penalty(w)
+    return replace(walk, best=w[None], value=np.array([value])) if value < walk.value[0] else walk
 
 
 def proof(problem: Problem, walk: Walk, turn: int, data: Block) -> Walk:
