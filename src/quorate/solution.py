@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.pooled.rank_admm import RankADMM
 from quorate.arrays import Array
 from quorate.certificates.duality import Certificate, certify_run
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
 from quorate.notes import client_table, notes
-from quorate.problem.bounds import Duals
+from quorate.problem.bounds import Duals, row_duals
+from quorate.problem.predictors import Linear
 from quorate.problem.problem import Problem
+from quorate.problem.ranked import has_rank_coordinate
+from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.ranks import by_rank
 from quorate.problem.shape import public_shape
 from quorate.rounds import Outcome, Stop
 
@@ -44,6 +49,7 @@ class Solution:
     seconds : wall time of the whole solve
     copies : (N, D) clients' copies of the model, where the algorithm keeps them
     state : the server's last state
+    tries : for methods with several starts, one row a start
     """
 
     problem: Problem
@@ -60,6 +66,7 @@ class Solution:
     ledger: Any = None
     copies: Array | None = None
     state: Any = None
+    tries: list[dict[str, Any]] = field(default_factory=list)
 
 
 def solve(
@@ -80,7 +87,8 @@ def solve(
 
     Parameters
     ----------
-    algorithm : such as ``Bundle()`` (the default for convex problems) or ``ADLPMM(steps="tight")``
+    algorithm : such as ``Bundle()`` (the default for several clients), ``RankADMM()`` (for the rows of one) or
+        ``ADLPMM(steps="tight")``
     engine : such as ``InProcess(checkpoint="run.qrt")``; by default in this process
     tol, atol, max_rounds, start : override the algorithm's own
     seed : of every random stream
@@ -104,10 +112,15 @@ def solve(
     began = time.perf_counter()
     engine = engine or InProcess()
     concrete, data = problem.at(fed)
-    algorithm = configure(algorithm or Bundle(), concrete, data, tol, atol, max_rounds, start)
+    algorithm = configure(algorithm or default_algorithm(concrete, data), concrete, data, tol, atol, max_rounds, start)
     named = [_with_names(see, fed.clients) for see in watch]
     run = engine.run(algorithm, data, seed=seed, watch=named, resume=resume)
     w, duals = algorithm.answer(run.state)
+    if run.rounds == 0 and not len(w):  # interrupted before there was a model
+        raise KeyboardInterrupt
+    if hasattr(algorithm, "row_duals"):
+        rows, split = algorithm.row_duals(run.memories)
+        duals = row_duals(rows, split, len(w))
     copies = algorithm.copies(run.memories) if hasattr(algorithm, "copies") else None
     side, runs = _without_files(engine), [run]
     if duals is None and run.outcome.stop is not Stop.INTERRUPTED and _provable(algorithm, concrete, fed.n_clients):
@@ -131,7 +144,18 @@ def solve(
         seconds=time.perf_counter() - began,
         copies=copies,
         state=run.state,
+        tries=algorithm.tries(run.memories) if hasattr(algorithm, "tries") else [],
     )
+
+
+def default_algorithm(problem: Problem, fed: Federation) -> Any:
+    """``RankADMM`` for the rows of one client under a mean or a risk by rank, else ``Bundle``."""
+    if fed.n_clients == 1 and (isinstance(problem.over_samples, Mean) or by_rank(problem.over_samples)):
+        alike = float(np.ptp(fed.share(0))) <= 1e-12 and isinstance(problem.predictor, Linear)
+        same = all(problem.over_clients.value(np.array([v])) == v for v in (1.0, 2.0))
+        if alike and same and has_rank_coordinate(problem.loss):
+            return RankADMM()
+    return Bundle()
 
 
 def configure(
@@ -192,7 +216,7 @@ def _provable(algorithm: Any, problem: Problem, n_clients: int) -> bool:
         public_shape(problem, n_clients)
     except ValueError:  # an own regulariser or set of weights: the server's program has no form for it
         return False
-    return not isinstance(algorithm, Bundle)
+    return not isinstance(algorithm, Bundle) and not hasattr(algorithm, "row_duals")
 
 
 def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Any]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from quorate.arrays import Array, Block, Streams
+from quorate.certificates.kkt import kkt_residuals
 from quorate.problem.bounds import (
     Duals,
     Minorant,
@@ -30,6 +31,7 @@ from quorate.problem.bounds import (
     survey,
 )
 from quorate.problem.problem import Problem
+from quorate.problem.ranked import is_convex, row_minorant
 from quorate.problem.shape import member
 from quorate.problem.transport import worst_case
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
@@ -42,6 +44,8 @@ class Certify:
     w: Array  # (D,)
     points: Array  # (K, D)
     multipliers: Each  # (N, K)
+    rows: Each | None = None  # (1, n) multipliers of the one client's rows, see ``Duals``
+    split: Each | None = None  # (1, n)
 
 
 @record
@@ -56,6 +60,7 @@ class Certified:
     constant: Sum  # (n,)
     slope: Sum  # (n, D)
     slope_level: Each  # (n,)
+    residuals: Each | None = None  # (1, 3) of the optimality conditions, where ``split`` was sent
 
 
 @record
@@ -84,6 +89,9 @@ class Certificate:
     stationarity : Euclidean length of the slope that the duals leave unbalanced
     complementarity : R(F(w)) - <weights, F(w)>, 0 when the weighting is worst for w
     consensus : largest distance of a client's copy from w, where the algorithm keeps copies
+    residuals : (3,) for a rank risk that is not convex: how far w, the multipliers of its rows and their rank
+        coordinates z are from the three conditions of optimality (``certificates.kkt``); stationarity is the larger of
+        the first two, feasibility the third
     """
 
     value: float
@@ -100,6 +108,7 @@ class Certificate:
     stationarity: float | None
     complementarity: float | None
     consensus: float | None = None
+    residuals: Array | None = None
 
     def numbers(self) -> dict[str, Any]:
         """All entries as plain Python values, for storage and comparison."""
@@ -134,7 +143,8 @@ class Certification:
     def ask(self, state: CertificateState, ids: Sequence[int], seen: Surveyed) -> tuple[CertificateState, Round]:
         none = Duals(np.zeros(len(ids)), np.zeros((0, len(self.w))), np.zeros((0, len(ids))))
         duals = self.duals or none
-        return replace(state, seen=seen), Round(Certify(self.w, duals.points, duals.multipliers.T.copy()))
+        own = [None if part is None else part[None] for part in (duals.rows, duals.split)]
+        return replace(state, seen=seen), Round(Certify(self.w, duals.points, duals.multipliers.T.copy(), *own))
 
     def certify(self, memory: None, ask: Certify, data: Block, rng: Streams) -> tuple[None, Certified]:
         problem, n = self._problem, len(data.index)
@@ -148,10 +158,15 @@ class Certification:
             constant += multiplier * (cut.base - cut.slope @ point - cut.slope_level * cut.level)
             slope += multiplier[:, None] * cut.slope
             slope_level += multiplier * cut.slope_level
+        residuals = None
+        if ask.rows is not None and is_convex(problem):
+            constant, slope = (np.asarray(part)[None] for part in row_minorant(problem, ask.rows[0], data))
+        elif ask.rows is not None and ask.split is not None:
+            residuals = kkt_residuals(problem, ask.w, ask.rows[0], ask.split[0], data)[None]
         risk = problem.radii(data) * here.level + here.base
         loss = data.mean(problem.loss.value(prediction, data.y))
         labels, features = self._spent(ask.w, data)
-        return memory, Certified(risk, loss, here.level, labels, features, constant, slope, slope_level)
+        return memory, Certified(risk, loss, here.level, labels, features, constant, slope, slope_level, residuals)
 
     def _spent(self, w: Array, data: Block) -> tuple[Array, Array]:
         problem, radius = self._problem, self._problem.radii(data)
@@ -207,7 +222,7 @@ def certify_run(
     w = np.asarray(w, float)
     concrete, data = problem.at(fed)
     _check(concrete, data, w, duals)
-    if duals is not None:
+    if duals is not None and duals.rows is None:
         duals = feasible_duals(concrete, duals.points, np.maximum(duals.multipliers, 0.0))
     if engine is None:
         from quorate.engines.inprocess import InProcess
@@ -229,10 +244,13 @@ def conclude(
     weights = worst.weights if duals is None else duals.weights
     bound, stationarity = (0.0 if value == 0 else None), None  # losses are nonnegative
     feasibility = _distance(problem, weights) + _outside(problem, coefficients)
-    if duals is not None and math.isfinite(value):
+    if duals is not None and up.residuals is None and math.isfinite(value):
         minorant = Minorant(float(up.constant), up.slope, up.slope_level, weights)
         proven, stationarity = lower_bound(problem, minorant, region(problem, value, len(coefficients), seen))
         bound = proven if math.isfinite(proven) else None
+    residuals = None if up.residuals is None else up.residuals[0]
+    if residuals is not None:
+        stationarity, feasibility = float(residuals[:2].max()), feasibility + float(residuals[2])
     gap = None if bound is None else value - bound
     return Certificate(
         value=value,
@@ -249,6 +267,7 @@ def conclude(
         stationarity=stationarity,
         complementarity=None if duals is None else worst.value - float(weights @ up.risk),
         consensus=None if copies is None else float(np.abs(copies - w).max()),
+        residuals=residuals,
     )
 
 
@@ -279,3 +298,9 @@ def _check(problem: Problem, fed: Any, w: Array, duals: Duals | None) -> None:
     for name, array, shape in shapes:
         if array.shape != shape or not np.isfinite(array).all():
             raise ValueError(f"duals.{name} must be finite with shape {shape}, got {array.shape}.")
+    for name, array in (("rows", duals.rows), ("split", duals.split)):
+        if array is not None and (fed.n_clients != 1 or array.shape != (fed.sizes[0],) or not np.isfinite(array).all()):
+            raise ValueError(
+                f"duals.{name} must be finite, one number for each row of the only client, got shape {array.shape} for "
+                f"{fed.n_clients} clients of {[int(n) for n in fed.sizes[:3]]} rows."
+            )

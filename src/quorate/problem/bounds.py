@@ -52,6 +52,8 @@ class Duals:
     weights: Array  # (N,) the adversary's weighting of the clients, in Q
     points: Array  # (K, D)
     multipliers: Array  # (K, N), columns summing to weights
+    rows: Array | None = None  # (n,) of one client: multipliers of its rows in rank coordinates, instead of points
+    split: Array | None = None  # (n,) where no bound exists, the rank coordinates z at which they are stationary
 
 
 def feasible_duals(problem: Problem, points: Array, multipliers: Array) -> Duals:
@@ -65,6 +67,11 @@ def feasible_duals(problem: Problem, points: Array, multipliers: Array) -> Duals
     multipliers = multipliers * np.divide(weights, total, out=np.zeros_like(total), where=total > 0)
     multipliers[np.argmax(multipliers.sum(1)), total <= 0] = weights[total <= 0]
     return Duals(weights, points, multipliers)
+
+
+def row_duals(rows: Array, split: Array, dimension: int) -> Duals:
+    """Duals of one client's rows: multipliers and rank coordinates (n,), no points."""
+    return Duals(np.ones(1), np.zeros((0, dimension)), np.zeros((0, 1)), rows, split)
 
 
 def survey(block: Block, prior: Array) -> Surveyed:

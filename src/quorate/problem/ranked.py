@@ -70,6 +70,15 @@ def kernel_of(loss: Loss) -> Kernel:
     )
 
 
+def has_rank_coordinate(loss: Loss) -> bool:
+    """Whether ``kernel_of`` knows the loss."""
+    try:
+        kernel_of(loss)
+    except TypeError:
+        return False
+    return True
+
+
 def knot_of(kernel: Kernel, level: float) -> float:
     """The largest rank coordinate whose loss is at most ``level``; -inf where every loss is larger."""
     if level < 0:

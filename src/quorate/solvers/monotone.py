@@ -30,6 +30,16 @@ class Kernel(NamedTuple):
     width: float = 1.0
     even: bool = False
 
+    @property
+    def curve(self) -> tuple[int, float, float]:
+        """(kind, knot, width), what compiled functions take."""
+        return int(self.kind), float(self.knot), float(self.width)
+
+
+def plain(v: Array) -> Array:
+    """V as contiguous, writable float64, a copy only where it is not: one compilation serves every caller."""
+    return np.require(v, np.float64, ["C", "W"])
+
 
 @njit(cache=True, error_model="numpy")
 def loss_at(kind, knot, width, t):
@@ -220,8 +230,8 @@ def _side_by_side(kind, m, sigma, inverse, z):
 
 
 @njit(cache=True, error_model="numpy")
-def proxes(kind, knot, width, m, sigma, inverse):
-    """prox_at of every m_i with c_i = sigma_i * inverse, (n,)."""
+def prox_each(kind, knot, width, m, sigma, inverse):
+    """prox_at of every m_i with c_i = sigma_i * inverse, (n,). For compiled callers: see ``proxes``."""
     z = np.empty_like(m)
     if kind >= LOGISTIC:
         _side_by_side(kind, m, sigma, inverse, z)
@@ -232,6 +242,16 @@ def proxes(kind, knot, width, m, sigma, inverse):
         for i in range(len(m)):
             z[i] = prox_at(kind, knot, width, sigma[i] * inverse, m[i])
     return z
+
+
+@njit(cache=True)
+def proxes(kind, knot, width, m, sigma, inverse):
+    """The same for Python.
+
+    A compiled function that returns an array is called from Python or from compiled code, never from both: numba's
+    cache can load it twice and then return it through the copy that Python does not know ("descr is NULL").
+    """
+    return prox_each(kind, knot, width, m, sigma, inverse)
 
 
 @njit(cache=True, error_model="numpy")
@@ -259,4 +279,20 @@ def _losses(t, kind, knot, width):
 
 def losses_of(t: Array, kernel: Kernel) -> Array:
     """l of every entry, (n,)."""
-    return _losses(np.abs(t) if kernel.even else t, kernel.kind, kernel.knot, kernel.width)
+    return _losses(np.abs(t) if kernel.even else plain(t), *kernel.curve)
+
+
+@njit(cache=True)
+def _slopes(t, kind, knot, width, even):
+    out = np.empty_like(t)
+    for i in range(len(t)):
+        if even:
+            out[i] = math.copysign(slope_at(kind, knot, width, abs(t[i])), t[i]) if t[i] != 0.0 else 0.0
+        else:
+            out[i] = slope_at(kind, knot, width, t[i])
+    return out
+
+
+def slopes_of(t: Array, kernel: Kernel) -> Array:
+    """A slope of l (of l(|t|) for even losses) at every entry, (n,)."""
+    return _slopes(t, kernel.kind, kernel.knot, kernel.width, kernel.even)

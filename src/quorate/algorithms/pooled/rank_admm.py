@@ -1,0 +1,351 @@
+"""Rank-based risks by ADMM with exact steps, finished by Newton steps where that pays.
+
+    minimise over w, z:  Omega(z) + g(w)   subject to   z = D w - b,     Omega(z) = sum_i sigma_i l(z_[i])          (9)
+
+Algorithm 1 of Xiao, Ge, Jiang, Yan, *A unified framework for rank-based loss minimization* stands in
+``rank_iteration``. Its z-step is one exact pass of PAVA, its w-step one product with a cached eigendecomposition (l2,
+none), coordinate descent (l1) or proximal gradient steps. Here are: damped balancing of rho, the proven gap, the change
+to proximal Newton steps (``solvers.rank_newton``) once the gap falls too slowly, and, for risks that are not convex,
+the starts and the polish of ``rank_starts``.
+
+The owner of the rows does everything; the server is told model, value, bound and residual.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quorate.algorithms.pooled.one_owner import (
+    EXHAUSTED,
+    STATIONARY,
+    Advance,
+    Advanced,
+    OwnerState,
+    advanced,
+    begin,
+    closed,
+    handlers,
+    opened,
+    proven,
+    report,
+    with_start,
+)
+from quorate.algorithms.pooled.penalties import Balanced, Penalty
+from quorate.algorithms.pooled.rank_iteration import Iterate, first, iterate
+from quorate.algorithms.pooled.rank_starts import (
+    ACCURATE,
+    PROSPECT_STARTS,
+    RANGE_STARTS,
+    WEAK_STARTS,
+    Start,
+    polish,
+)
+from quorate.algorithms.pooled.rank_task import RankTask
+from quorate.arrays import Array, Block, Streams
+from quorate.problem.problem import Problem
+from quorate.rounds import Round, record
+from quorate.solvers.rank_newton import Point, outer_step
+
+ADMM, NEWTON, POLISH = 0.0, 1.0, 2.0  # stages
+LONGEST = 1e5  # of a proximal step beside ||w|| / ||D'alpha||: beyond, only rounding grows
+SOON = 60  # iterations that the ADMM may still need before Newton steps are cheaper
+
+
+@record
+class RankMemory:
+    """The owner's memory; every array with a leading axis of the one client."""
+
+    w: Array  # the iterate: see ``Iterate``
+    t: Array
+    z: Array
+    dual: Array
+    rho: Array
+    patience: Array
+    k: Array  # iterations of this start
+    primal: Array
+    change: Array
+    best: Array  # (D,) the model of least objective
+    value: Array
+    bound: Array
+    rows: Array  # (n,) multipliers: of the best bound, or beside the best model where there is none
+    split: Array  # (n,) z beside them
+    stage: Array
+    step: Array  # length of the next proximal step
+    gaps: Array  # (4,) relative gaps of the last rounds
+    idle: Array  # rounds without progress
+    steps: Array  # iterations in all
+    start: Array  # number of the start
+    found: Array  # objective of this start's model
+    polished: Array  # steps of the polish of this start
+    table: Array  # (S, 3) of every start: iterations, objective, steps of the polish
+
+
+@dataclass(frozen=True)
+class RankADMM:
+    """The default for the rows of one client under a rank risk.
+
+    Parameters
+    ----------
+    tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)) is proven (convex problems)
+    max_rounds : a cap; a round is ``check`` iterations, one outer step of Newton's method or one step of the polish
+    penalty : schedule of rho; None is ``Balanced()``, and that of each start where the risk is not convex
+    r : weight of the proximal term r / 2 ||w - w_k||^2, >= 0
+    relaxation : in [1, 1.9]; 1 is Algorithm 1 as printed, and what problems that are not convex use
+    check : iterations between two looks at the gap
+    finish : go over to Newton steps when the gap falls too slowly (convex problems)
+    tol_residual : where no bound exists: both relative residuals at which the iterations end
+    max_iterations : of one start, where no bound exists
+    starts : tried in turn where the risk is not convex, the best kept; None is a built-in list
+    polish : difference-of-convex steps after every start
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        more than one client, sample weights, parameters out of range
+    TypeError
+        losses without a rank coordinate (``Quantile``, ``Multinomial``), predictors other than ``Linear``
+
+    Notes
+    -----
+    ``solution.tries`` has one row for every start of a problem that is not convex. Memory is that of the dense matrix
+    and of min(n, D)^2 numbers.
+    """
+
+    tol: float = 1e-6
+    atol: float = 0.0
+    max_rounds: int = 2000
+    penalty: Penalty | None = None
+    r: float = 0.0
+    relaxation: float = 1.6
+    check: int = 10
+    finish: bool = True
+    tol_residual: float = 1e-6
+    max_iterations: int = 3000
+    starts: tuple[Start, ...] | None = None
+    polish: bool = True
+    start: Array | None = None
+    problem: Problem | None = None
+
+    def __post_init__(self) -> None:
+        for name, ok, needed in (
+            ("r", self.r >= 0, ">= 0"),
+            ("relaxation", 1 <= self.relaxation <= 1.9, "in [1, 1.9]"),
+            ("check", self.check >= 1, ">= 1"),
+            ("max_iterations", self.max_iterations >= 1, ">= 1"),
+            ("starts", self.starts is None or len(self.starts) > 0, "None or one Start or more"),
+        ):
+            if not ok:
+                raise ValueError(f"{name} must be {needed}, got {getattr(self, name)!r}.")
+
+    @property
+    def on_client(self) -> dict:
+        return handlers(self)[0]
+
+    @property
+    def on_server(self) -> dict:
+        return handlers(self)[1]
+
+    def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
+        return begin(n_clients)
+
+    def report(self, state: OwnerState) -> dict:
+        return report(state)
+
+    def answer(self, state: OwnerState) -> tuple[Array, None]:
+        """The model; what proves the bound stays with the owner: see ``row_duals``."""
+        return state.w, None
+
+    def row_duals(self, memories: Any) -> tuple[Array, Array]:
+        """Multipliers of the rows and z beside them, (n,) each: what the certificate is made of."""
+        memory = opened(memories[0])
+        return memory.rows, memory.split
+
+    def tries(self, memories: Any) -> list[dict[str, Any]]:
+        """One row for every start of a problem that is not convex: iterations, objective, steps of the polish."""
+        table = opened(memories[0]).table
+        return [
+            {"start": k, "objective": value, "iterations": int(count), "polish": int(polished)}
+            for k, (count, value, polished) in enumerate(table.tolist())
+            if not math.isnan(value)
+        ]
+
+    # -- the owner ----------------------------------------------------------------------------------------------------
+
+    def client_start(self, data: Block) -> RankMemory:
+        task = RankTask.of(self._problem, data)
+        w = with_start(self._problem, self.start, data.n_features)
+        it = first(task, self._penalty(task, 0), w)
+        value = task.objective(w, it.t)
+        S = 1 if task.convex else len(self._starts(task))
+        zero = np.zeros(())
+        # fmt: off
+        return closed(RankMemory(
+            *map(np.asarray, it), best=w, value=_of(value), bound=_of(-math.inf), rows=np.zeros_like(it.t), split=it.t,
+            stage=zero, step=zero, gaps=np.full(4, np.inf), idle=zero, steps=zero, start=zero, found=_of(math.inf),
+            polished=zero, table=np.full((S, 3), np.nan),
+        ))
+        # fmt: on
+
+    def advance(self, memory: RankMemory, ask: Advance, data: Block, rng: Streams) -> tuple[RankMemory, Advanced]:
+        task, now = RankTask.of(self._problem, data), opened(memory)
+        if not task.convex:
+            now, finished = self._explore(task, now, rng)
+        elif now.stage == NEWTON:
+            now, finished = self._newton(task, now, data)
+        else:
+            now, finished = self._descend(task, now, data)
+        residual = max(float(now.primal), float(now.change))
+        up = advanced(
+            now.best, float(now.value), float(now.bound), int(now.steps), residual=residual, finished=finished
+        )
+        return closed(now), up
+
+    # -- convex problems ----------------------------------------------------------------------------------------------
+
+    def _descend(self, task: RankTask, now: RankMemory, data: Block) -> tuple[RankMemory, float]:
+        """``check`` iterations of Algorithm 1, then a look at the gap."""
+        it, alpha = _iterate_of(now), now.rows
+        for _ in range(self.check):
+            it, alpha = iterate(task, self._penalty(task, 0), it, self.r, self.relaxation)
+        now = _judged(task, _with(now, it, self.check), it.w, it.t, alpha, it.z, data)
+        now = replace(now, gaps=np.append(now.gaps[1:], _relative(now)))
+        if math.isinf(now.bound) and max(it.primal, it.change) <= self.tol_residual:
+            return now, STATIONARY
+        if self.finish and self._slow(now) and task.system is not None:
+            spread = float(np.einsum("ij,ij->", task.design.D, task.design.D)) / len(it.t)
+            step = 10.0 / (it.rho * max(spread, 1e-300))
+            return replace(now, stage=_of(NEWTON), k=_of(0), idle=_of(0), dual=-alpha, step=_of(step)), 0.0
+        stuck = max(it.primal, it.change) <= 1e-14 or it.k >= self.max_iterations
+        return now, EXHAUSTED if stuck else 0.0
+
+    def _slow(self, now: RankMemory) -> bool:
+        """Whether, at the rate of the last rounds, the gap needs longer than Newton steps would."""
+        old, new = float(now.gaps[0]), float(now.gaps[-1])
+        if not math.isfinite(old):
+            return bool(now.k >= 20 * self.check)
+        rate = math.log(max(old, 1e-300) / max(new, 1e-300)) / (3 * self.check)
+        return math.log(max(new, 1e-300) / max(self.tol, 1e-16)) > SOON * max(rate, 0.0)
+
+    def _newton(self, task: RankTask, now: RankMemory, data: Block) -> tuple[RankMemory, float]:
+        """One proximal point step, by semismooth Newton; its length grows while they are cheap."""
+        system, old = task.system, now
+        assert system is not None
+        at, newton = outer_step(system, Point(now.w, now.z, -now.dual), float(now.step), 0.1 / (1 + float(now.k)))
+        t = task.rank_coordinates(at.w)
+        now = replace(now, w=at.w, t=t, z=at.z, dual=-at.alpha, k=now.k + 1, steps=now.steps + newton)
+        now = _judged(task, now, at.w, t, at.alpha, at.z, data)
+        longest = LONGEST * max(float(np.linalg.norm(at.w)), 1e-3) / max(_size(at.alpha @ system.D), 1e-300)
+        factor = 4.0 if newton <= 20 else 1.0 if newton < 40 else 0.5
+        better = now.value < old.value - 1e-15 * abs(old.value) or now.bound > old.bound + 1e-15 * abs(old.bound)
+        now = replace(
+            now,
+            step=_of(min(float(now.step) * factor, longest)),
+            idle=_of(0 if better else now.idle + 1),
+            primal=_of(_size(at.z - t) / max(_size(t), 1e-300)),
+            change=_of(_size(t - old.t) / max(_size(t), 1e-300)),
+        )
+        if now.idle < 6:
+            return now, 0.0
+        return now, STATIONARY if math.isinf(now.bound) and now.primal <= self.tol_residual else EXHAUSTED
+
+    # -- where the risk or the regulariser is not convex --------------------------------------------------------------
+
+    def _explore(self, task: RankTask, now: RankMemory, rng: Streams) -> tuple[RankMemory, float]:
+        """Iterations of one start, or a step of its polish; the best model of all is kept."""
+        if now.stage == POLISH:
+            found = polish(task, now.w, float(now.found))
+            if found is not None and found.value < float(now.found):
+                done = float(now.found) - found.value <= ACCURATE * abs(float(now.found))
+                now = replace(now, w=found.w, split=now.split, steps=now.steps + found.steps, polished=now.polished + 1)
+                now = _kept(now, found.w, found.value, found.rows, found.split)
+                return (now, 0.0) if not done else self._next(task, now, rng)
+            return self._next(task, now, rng)
+        penalty = self._penalty(task, int(now.start))
+        it = _iterate_of(now)
+        for _ in range(5 * self.check):
+            it, _ = iterate(task, penalty, it, self.r, 1.0)
+        now = _kept(_with(now, it, 5 * self.check), it.w, task.objective(it.w, it.t), -it.dual, it.z)
+        if max(it.primal, it.change) > self.tol_residual and it.k < self.max_iterations:
+            return now, 0.0
+        if not self.polish or task.sigma is None or task.separable is None:
+            return self._next(task, now, rng)
+        return replace(now, stage=_of(POLISH)), 0.0
+
+    def _next(self, task: RankTask, now: RankMemory, rng: Streams) -> tuple[RankMemory, float]:
+        """Close this start's line of the table and open the next start."""
+        number = int(now.start)
+        table = now.table.copy()
+        table[number] = float(now.k), float(now.found), float(now.polished)
+        starts = self._starts(task)
+        now = replace(now, table=table, start=_of(number + 1), found=_of(math.inf), stage=_of(ADMM), polished=_of(0))
+        if number + 1 >= len(starts):
+            return now, STATIONARY
+        w = with_start(task.problem, self.start, task.problem.predictor.split(now.w)[0].size)
+        if starts[number + 1].spread:
+            w = w + starts[number + 1].spread / math.sqrt(len(w)) * rng(0).standard_normal(len(w))
+        return _with(now, first(task, self._penalty(task, number + 1), w), 0), 0.0
+
+    def _penalty(self, task: RankTask, start: int) -> Penalty:
+        if self.penalty is not None:
+            return self.penalty
+        return Balanced() if task.convex else self._starts(task)[start].penalty
+
+    def _starts(self, task: RankTask) -> tuple[Start, ...]:
+        if self.starts is not None:
+            return self.starts
+        if getattr(task.problem.over_samples, "convex", True):
+            return WEAK_STARTS
+        return PROSPECT_STARTS if task.sigma is None else RANGE_STARTS
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError("RankADMM has no problem yet: run it through quorate.solve(problem, federation, ...).")
+        return self.problem
+
+
+def _of(number: Any) -> Array:
+    return np.asarray(float(number))
+
+
+def _size(v: Array) -> float:
+    return float(np.linalg.norm(v))
+
+
+def _relative(now: RankMemory) -> float:
+    """The proven gap, relative; inf without one."""
+    return float(now.value - now.bound) / max(abs(float(now.value)), abs(float(now.bound)), 1e-12)
+
+
+def _iterate_of(now: RankMemory) -> Iterate:
+    numbers = (float(now.rho), float(now.patience), int(now.k), float(now.primal), float(now.change))
+    return Iterate(now.w, now.t, now.z, now.dual, *numbers)
+
+
+def _with(now: RankMemory, it: Iterate, steps: int) -> RankMemory:
+    """The memory after these iterations."""
+    return replace(
+        now, **{name: np.asarray(value, float) for name, value in it._asdict().items()}, steps=now.steps + steps
+    )
+
+
+def _judged(task: RankTask, now: RankMemory, w: Array, t: Array, alpha: Array, z: Array, data: Block) -> RankMemory:
+    """The best model and the best bound so far; multipliers beside the bound."""
+    value = task.objective(w, t)
+    if value < now.value:
+        now = replace(now, best=w, value=_of(value))
+    bound = proven(task.problem, data, alpha, float(now.value))
+    if bound > now.bound or math.isinf(now.bound):
+        now = replace(now, bound=_of(bound), rows=alpha, split=z)
+    return now
+
+
+def _kept(now: RankMemory, w: Array, value: float, rows: Array, split: Array) -> RankMemory:
+    """The best of this start, and of all."""
+    now = replace(now, found=_of(min(float(now.found), value)))
+    return replace(now, best=w, value=_of(value), rows=rows, split=split) if value <= now.value else now
