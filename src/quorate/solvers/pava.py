@@ -30,7 +30,9 @@ from quorate.solvers.monotone import (  # numba's cache sees this file alone: to
     conjugate_at,
     loss_at,
     losses_of,
+    plain,
     prox_at,
+    prox_each,
     prox_slope_at,
     proxes,
     slope_at,
@@ -90,7 +92,7 @@ def chain(m, sigma, rho, kind, knot, width):
     one is a block of its own.
     """
     n, inverse, most = len(m), 1.0 / rho, 0
-    z = proxes(kind, knot, width, m, sigma, inverse)
+    z = prox_each(kind, knot, width, m, sigma, inverse)
     for i in range(1, n):
         most += z[i] < z[i - 1]
     start, stop, weight, total = np.empty(most, np.intp), np.empty(most, np.intp), np.empty(most), np.empty(most)
@@ -259,24 +261,30 @@ def rank_prox(m: Array, sigma: Array, rho: float, kernel: Kernel) -> RankProx:
     rho : > 0
     kernel : the loss
     """
-    kind, knot, width, even = kernel
-    size, none = np.abs(m) if even else m, np.zeros(0, np.intp)
+    size, sigma, none = _size(m, kernel), plain(sigma), np.zeros(0, np.intp)
     if sigma.size and sigma[0] == sigma[-1] and (sigma == sigma[0]).all():  # the mean: no ranks
-        z = proxes(kind, knot, width, size, sigma, 1 / rho)
-        return RankProx(np.copysign(z, m) if even else z, np.arange(len(m)), none, none)
+        z = proxes(*kernel.curve, size, sigma, 1 / float(rho))
+        return RankProx(_signed(z, m, kernel), np.arange(len(m)), none, none)
     order = ascending(size)
-    z, start, stop = _ranked(size, order, sigma, rho, kind, knot, width)
-    return RankProx(np.copysign(z, m) if even else z, order, start, stop)
+    z, start, stop = _ranked(size, order, sigma, float(rho), *kernel.curve)
+    return RankProx(_signed(z, m, kernel), order, start, stop)
 
 
 def prospect_prox(m: Array, below: Array, above: Array, at: float, rho: float, kernel: Kernel) -> Array:
     """The same minimiser with weights ``below`` for entries <= ``at`` (in the rank coordinate), ``above`` beyond."""
-    kind, knot, width, even = kernel
-    size = np.abs(m) if even else m
-    order = ascending(size)
-    z = np.empty_like(size)
-    z[order] = split_chain(size[order], below, above, at, rho, kind, knot, width)
-    return np.copysign(z, m) if even else z
+    size = _size(m, kernel)
+    order, z = ascending(size), np.empty_like(size)
+    z[order] = split_chain(size[order], plain(below), plain(above), float(at), float(rho), *kernel.curve)
+    return _signed(z, m, kernel)
+
+
+def _size(m: Array, kernel: Kernel) -> Array:
+    """What the losses rise with."""
+    return np.abs(plain(m)) if kernel.even else plain(m)
+
+
+def _signed(z: Array, m: Array, kernel: Kernel) -> Array:
+    return np.copysign(z, m) if kernel.even else z
 
 
 @njit(cache=True)
@@ -306,36 +314,32 @@ def pooled_ratios(alpha, sigma):
 
 
 @njit(cache=True)
-def _conjugate(alpha, sigma, kind, knot, width):
+def _conjugate(alpha, sigma, kind, knot, width, steepest):
+    """(theta, Omega*(theta alpha)) for sorted alpha >= 0 and the steepest slope of the loss."""
     ratio = pooled_ratios(alpha, sigma)
+    theta = 1.0 if ratio[-1] <= steepest else steepest / ratio[-1]
     total = 0.0
-    for i in range(len(ratio)):
+    for i in range(len(ratio)):  # min: rounding must not carry the steepest block over its limit again
         if sigma[i] > 0.0:
-            total += sigma[i] * conjugate_at(kind, knot, width, ratio[i])
-        elif ratio[i] > 0.0 and math.isinf(ratio[i]):
-            return math.inf, math.inf
-    return total, ratio[-1]
+            total += sigma[i] * conjugate_at(kind, knot, width, min(theta * ratio[i], steepest))
+        elif math.isinf(ratio[i]):
+            return theta, math.inf
+    return theta, total
 
 
 def rank_conjugate(alpha: Array, sigma: Array, kernel: Kernel) -> tuple[float, float]:
     """(theta, Omega*(theta alpha)) of Omega(z) = sum_i sigma_i l(z_[i]), sigma nondecreasing.
 
-    theta in (0, 1] is the largest factor that brings alpha into the domain of Omega* (1 up to rounding for the
-    multipliers of an ADMM); for even losses only |alpha| counts.
+    theta in [0, 1] is the largest factor that brings alpha into the domain of Omega* (1 up to rounding for the
+    multipliers of an ADMM). For even losses only |alpha| counts; for the others negative entries count as 0, since
+    Omega* is infinite there: use max(alpha, 0).
 
     Omega(z) = max over q in the permutahedron of sigma of sum q_i l(z_i), so Omega*(alpha) is the least
     sum q_i l*(alpha_i / q_i): constant ratios on the blocks of an isotonic regression.
     """
-    kind, knot, width, even = kernel
-    size = np.sort(np.abs(alpha) if even else np.maximum(alpha, 0.0))
-    limit = {LINEAR: 1.0, PLUS: 1.0, RAMP: width, LOGISTIC: 1.0, EXPONENTIAL: math.inf}[kind]
-    steepest = float(pooled_ratios(size, sigma)[-1]) if len(size) else 0.0
-    theta = 1.0 if steepest <= limit else limit / steepest * (1 - 1e-15)
-    value, _ = _conjugate(size * theta, sigma, kind, knot, width)
-    if math.isinf(value) and theta < 1:  # rounding put the largest ratio a hair above its limit again
-        theta *= 1 - 1e-12
-        value, _ = _conjugate(size * theta, sigma, kind, knot, width)
-    return theta, value
+    size = np.sort(np.abs(alpha) if kernel.even else np.maximum(alpha, 0.0))
+    steepest = {RAMP: float(kernel.width), EXPONENTIAL: math.inf}.get(kernel.kind, 1.0)
+    return _conjugate(size, plain(sigma), *kernel.curve, steepest)
 
 
 @njit(cache=True)
@@ -355,5 +359,5 @@ def prox_slopes(m: Array, sigma: Array, rho: float, kernel: Kernel, found: RankP
     So an element of the generalised Jacobian of ``rank_prox`` is block diagonal: p / k 1 1' for every block of k ranks
     (for even losses between the signs of m).
     """
-    size, z = ((np.abs(v) if kernel.even else v)[found.order] for v in (m, found.z))
-    return _prox_slopes(size, sigma, found.start, found.stop, z, rho, kernel.kind, kernel.knot, kernel.width)
+    size, z = (_size(v, kernel)[found.order] for v in (m, found.z))
+    return _prox_slopes(size, plain(sigma), found.start, found.stop, z, float(rho), *kernel.curve)
