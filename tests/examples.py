@@ -14,6 +14,9 @@ from quorate.algorithms.federated.ad_lpmm import ADLPMM
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.double_loop import DoubleLoop
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
+from quorate.algorithms.pooled.dca import DCA
+from quorate.algorithms.pooled.lsvrg import LSVRG
+from quorate.algorithms.pooled.sgd import SGD
 from quorate.data.federation import Federation
 from quorate.problem.losses import Hinge, Logistic
 from quorate.problem.problem import Problem
@@ -65,6 +68,13 @@ def short(algorithm: Any, problem: Problem) -> Example:
     return replace(example, algorithm=replace(example.algorithm, tol=0.0, max_rounds=10), tolerance=1e-6)
 
 
+def pooling(algorithm: Any, problem: Problem, tolerance: float = 1e-12) -> Example:
+    """The first rounds of a method on pooled rows: one client, who does all the work."""
+    concrete, fed = problem.at(federation((20, 35, 12, 28, 9), 4).pooled())
+    algorithm = configure(algorithm, concrete, fed, 0.0, None, 6, None)
+    return Example(algorithm, fed, lambda state: concrete.objective(state.w, fed), tolerance)
+
+
 HINGE, LOGISTIC = (
     Problem(loss=loss, over_samples=WassersteinBall(0.05, 0.5, "l2"), over_clients=LpBall(0.2, 2), regulariser=L2(1e-2))
     for loss in (Hinge(), Logistic())
@@ -78,6 +88,10 @@ ALGORITHMS: dict[str, Example] = {
     "AD-LPMM, half of the rows": short(ADLPMM(sample=0.5), LOGISTIC),
     "epigraph ADMM": short(EpigraphADMM(), HINGE),
     "double loop": short(DoubleLoop(), LOGISTIC),
+    "SGD": pooling(SGD(trial_epochs=2), Problem(loss=Hinge(), over_samples=Superquantile(0.3), regulariser=L1(1e-2))),
+    "LSVRG": pooling(LSVRG(trial_epochs=2), Problem(loss=Logistic(), over_samples=Superquantile(0.3))),
+    "LSVRG, not uniform": pooling(LSVRG(0.01, False), Problem(loss=Hinge(), over_samples=RankedRange(80, 10))),
+    "DCA": pooling(DCA(inner=20), Problem(loss=Logistic(), over_samples=RankedRange(80, 10), regulariser=L2(1e-2))),
 }
 
 # risks over 6 clients and regularisers of 4 coefficients: every law runs over them
