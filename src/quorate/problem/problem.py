@@ -120,8 +120,7 @@ class Problem:
             unsuitable targets or classes, radii or priors of the wrong length, data outside the support; for a risk by
             rank a client with fewer rows than it counts, or with rows of different weights
         """
-        predictor, ball = self._predictor(fed), self.over_samples
-        fed = fed.with_targets(self._targets(fed))
+        fed, predictor, ball = fed.with_targets(self._targets(fed)), self._predictor(fed), self.over_samples
         if isinstance(ball, WassersteinBall):
             ball = replace(ball, radius=_by_client(ball.radius, fed.clients, "radius"))
             if ball.support is not None and ball.radius.any():
