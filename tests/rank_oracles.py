@@ -50,12 +50,13 @@ def slope(kernel, t):
         return np.where(t >= kernel.knot, 1.0, 0.0)
     if kernel.kind == RAMP:
         return np.clip(t - kernel.knot, 0.0, kernel.width)
-    return 0.5 * (1.0 + np.tanh(t / 2)) if kernel.kind == LOGISTIC else np.exp(np.minimum(t, 600.0))
+    return np.exp(-np.logaddexp(0.0, -t)) if kernel.kind == LOGISTIC else np.exp(np.minimum(t, 600.0))
 
 
 def prox(kernel, c, m):
     """argmin c l(v) + (v - m)^2 / 2 by bisection, elementwise."""
-    low, high = m - c * slope(kernel, m) - 1e-300, m + 0.0
+    low = np.minimum(m, 0.0) - c if kernel.kind == EXPONENTIAL else m - c * slope(kernel, m)
+    high = m + 0.0
     for _ in range(200):
         middle = low + (high - low) / 2
         right = c * slope(kernel, middle) + middle - m > 0

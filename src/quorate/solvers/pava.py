@@ -193,10 +193,13 @@ def split_chain(m, below, above, at, rho, kind, knot, width):
     """
     left = _prefix_costs(m, below, rho, kind, knot, width, at)
     right = _suffix_costs(m, above, rho, kind, knot, width, at)
-    j = np.argmin(left + right)
-    z = np.empty(len(m))
-    z[:j] = np.minimum(chain(m[:j], below[:j], rho, kind, knot, width)[0], at)
-    z[j:] = np.maximum(chain(m[j:], above[j:], rho, kind, knot, width)[0], at)
+    j = 0
+    for i in range(1, len(m) + 1):
+        j = i if left[i] + right[i] < left[j] + right[j] else j
+    z, high = np.empty(len(m)), chain(m[j:], above[j:], rho, kind, knot, width)[0]
+    low = chain(m[:j], below[:j], rho, kind, knot, width)[0]
+    for i in range(len(m)):
+        z[i] = min(low[i], at) if i < j else max(high[i - j], at)
     return z
 
 
@@ -317,13 +320,10 @@ def pooled_ratios(alpha, sigma):
 def _conjugate(alpha, sigma, kind, knot, width, steepest):
     """(theta, Omega*(theta alpha)) for sorted alpha >= 0 and the steepest slope of the loss."""
     ratio = pooled_ratios(alpha, sigma)
-    theta = 1.0 if ratio[-1] <= steepest else steepest / ratio[-1]
-    total = 0.0
-    for i in range(len(ratio)):  # min: rounding must not carry the steepest block over its limit again
-        if sigma[i] > 0.0:
+    theta, total = 0.0 if math.isinf(ratio[-1]) else min(1.0, steepest / max(ratio[-1], 1e-300)), 0.0
+    for i in range(len(ratio)):
+        if sigma[i] > 0.0:  # min: rounding must not carry the steepest block over its limit again
             total += sigma[i] * conjugate_at(kind, knot, width, min(theta * ratio[i], steepest))
-        elif math.isinf(ratio[i]):
-            return theta, math.inf
     return theta, total
 
 
@@ -348,8 +348,12 @@ def _prox_slopes(m, sigma, start, stop, z, rho, kind, knot, width):
     for i in range(len(m)):
         slope[i] = prox_slope_at(kind, knot, width, sigma[i] / rho, m[i], z[i])
     for b in range(len(start)):
-        i, j = start[b], stop[b]
-        slope[i:j] = prox_slope_at(kind, knot, width, sigma[i:j].sum() / (rho * (j - i)), m[i:j].mean(), z[i])
+        i, k, c, t = start[b], stop[b] - start[b], 0.0, 0.0
+        for j in range(i, i + k):
+            c, t = c + sigma[j] / rho, t + m[j]
+        p = prox_slope_at(kind, knot, width, c / k, t / k, z[i])
+        for j in range(i, i + k):
+            slope[j] = p
     return slope
 
 
