@@ -78,7 +78,7 @@ class DCA:
     def on_server(self) -> dict:
         return owner.handlers(self)[1]
 
-    def client_start(self, data: Block) -> common.Walk:
+    def client_start(self, data: Block) -> common.Descent:
         return common.started(self, data)
 
     def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
@@ -90,7 +90,9 @@ class DCA:
     def answer(self, state: OwnerState) -> tuple[Array, None]:
         return state.w, None
 
-    def advance(self, memory: common.Walk, ask: Advance, data: Block, rng: Streams) -> tuple[common.Walk, Advanced]:
+    def advance(
+        self, memory: common.Descent, ask: Advance, data: Block, rng: Streams
+    ) -> tuple[common.Descent, Advanced]:
         """One outer step."""
         problem, before = common.problem_of(self), memory.w[0]
         try:

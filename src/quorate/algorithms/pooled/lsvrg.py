@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from quorate.algorithms.pooled import one_owner as owner
 from quorate.algorithms.pooled import stochastic as common
 from quorate.algorithms.pooled.one_owner import Advance, Advanced, OwnerState
-from quorate.algorithms.pooled.stochastic import Point
+from quorate.algorithms.pooled.stochastic import RankedPoint
 from quorate.arrays import Array, Block, Streams
 from quorate.problem.predictors import Linear
 from quorate.problem.problem import Problem
@@ -81,13 +81,15 @@ class LSVRG:
     def on_server(self) -> dict:
         return owner.handlers(self)[1]
 
-    def client_start(self, data: Block) -> common.Walk:
+    def client_start(self, data: Block) -> common.Descent:
         return common.started(self, data)
 
     def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
         return owner.begin(n_clients)
 
-    def advance(self, memory: common.Walk, ask: Advance, data: Block, rng: Streams) -> tuple[common.Walk, Advanced]:
+    def advance(
+        self, memory: common.Descent, ask: Advance, data: Block, rng: Streams
+    ) -> tuple[common.Descent, Advanced]:
         return common.one_round(self, memory, ask, data, rng)
 
     def report(self, state: OwnerState) -> dict:
@@ -96,7 +98,7 @@ class LSVRG:
     def answer(self, state: OwnerState) -> tuple[Array, None]:
         return state.w, None
 
-    def epoch(self, data: Block, walk: common.Walk, generator: np.random.Generator) -> tuple[Array, int]:
+    def epoch(self, data: Block, walk: common.Descent, generator: np.random.Generator) -> tuple[Array, int]:
         """The model after ``epoch_length`` steps from the checkpoint w, and their number."""
         problem, w, rate = common.problem_of(self), walk.w[0], float(walk.rate[0])
         point: Any = walk.point
@@ -139,7 +141,7 @@ def _fast_steps(
     w: Array,
     rows: NDArray[np.intp],
     gain: Array,
-    point: Point,
+    point: RankedPoint,
     rate: float,
     kernel: Kernel,
     shrink: Shrink,
@@ -151,7 +153,7 @@ def _fast_steps(
 
 
 def slow_steps(
-    problem: Problem, data: Block, w: Array, rows: NDArray[np.intp], gain: Array, point: Point, rate: float
+    problem: Problem, data: Block, w: Array, rows: NDArray[np.intp], gain: Array, point: RankedPoint, rate: float
 ) -> Array:
     """The same steps for any loss, predictor and regulariser with a prox."""
     for j, weight in zip(rows, gain, strict=True):

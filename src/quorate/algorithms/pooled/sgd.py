@@ -69,13 +69,15 @@ class SGD:
     def on_server(self) -> dict:
         return owner.handlers(self)[1]
 
-    def client_start(self, data: Block) -> common.Walk:
+    def client_start(self, data: Block) -> common.Descent:
         return common.started(self, data)
 
     def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
         return owner.begin(n_clients)
 
-    def advance(self, memory: common.Walk, ask: Advance, data: Block, rng: Streams) -> tuple[common.Walk, Advanced]:
+    def advance(
+        self, memory: common.Descent, ask: Advance, data: Block, rng: Streams
+    ) -> tuple[common.Descent, Advanced]:
         return common.one_round(self, memory, ask, data, rng)
 
     def report(self, state: OwnerState) -> dict:
@@ -84,7 +86,7 @@ class SGD:
     def answer(self, state: OwnerState) -> tuple[Array, None]:
         return state.w, None
 
-    def epoch(self, data: Block, walk: common.Walk, generator: np.random.Generator) -> tuple[Array, int]:
+    def epoch(self, data: Block, walk: common.Descent, generator: np.random.Generator) -> tuple[Array, int]:
         """The model after one step for each minibatch, and their number."""
         problem, n, w, rate = common.problem_of(self), data.y.shape[1], walk.w[0], float(walk.rate[0])
         size = min(self.batch, n)

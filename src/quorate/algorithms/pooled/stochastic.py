@@ -40,7 +40,7 @@ class DivergedError(ArithmeticError):
 
 
 @record
-class Point:
+class RankedPoint:
     """The risk over the rows at a model w; a leading axis of the one client."""
 
     risk: Array  # (1,)
@@ -50,7 +50,7 @@ class Point:
 
 
 @record
-class Walk:
+class Descent:
     """The owner's memory; a leading axis of the one client."""
 
     w: Array  # (1, D) where the next epoch starts
@@ -61,7 +61,7 @@ class Walk:
     slope: Array  # (1, D)
     rate: Array  # (1,) the learning rate; NaN while it is not chosen
     steps: Array  # (1,) in all, those of rates given up included
-    point: Point | None  # at w; None before the first round
+    point: RankedPoint | None  # at w; None before the first round
 
 
 # ---- steps
@@ -106,14 +106,14 @@ def finite(numbers: Array) -> Array:
     return numbers
 
 
-def look(problem: Problem, w: Array, data: Block) -> Point:
+def look(problem: Problem, w: Array, data: Block) -> RankedPoint:
     """The risk at w, its rank weights and a subgradient; raises ``DivergedError`` where numbers are out of range."""
     finite(w)
     prediction = problem.predictor.forward(w, data)
     losses = finite(problem.loss.value(prediction, data.y))
     weights, slopes = problem.row_weights(losses, data), problem.loss.slope(prediction, data.y)
     gradient = problem.predictor.backward(w, by_row(weights, slopes), data)
-    return Point((weights * losses).sum(1), weights, slopes, gradient)
+    return RankedPoint((weights * losses).sum(1), weights, slopes, gradient)
 
 
 # ---- a round
@@ -147,15 +147,15 @@ def problem_of(method: Any) -> Problem:
     return method.problem
 
 
-def started(method: Any, data: Block) -> Walk:
+def started(method: Any, data: Block) -> Descent:
     """The memory before the first round."""
     w = with_start(problem_of(method), method.start, data.n_features)[None]
     rate = math.nan if method.learning_rate is None else method.learning_rate
     none, flat = np.full(1, -math.inf), np.zeros_like(w)
-    return Walk(w, w, np.full(1, math.inf), none, np.zeros(1), flat, np.array([rate]), np.zeros(1), None)
+    return Descent(w, w, np.full(1, math.inf), none, np.zeros(1), flat, np.array([rate]), np.zeros(1), None)
 
 
-def one_round(method: Any, memory: Walk, ask: Advance, data: Block, rng: Streams) -> tuple[Walk, Advanced]:
+def one_round(method: Any, memory: Descent, ask: Advance, data: Block, rng: Streams) -> tuple[Descent, Advanced]:
     """One epoch of a method with ``epoch(data, walk, generator) -> (w, steps)``, or the choice of its rate.
 
     Raises
@@ -170,13 +170,13 @@ def one_round(method: Any, memory: Walk, ask: Advance, data: Block, rng: Streams
     return memory, standing(memory)
 
 
-def standing(walk: Walk, finished: float = 0.0) -> Advanced:
+def standing(walk: Descent, finished: float = 0.0) -> Advanced:
     """What the server hears of a walk."""
     value, bound = float(walk.value[0]), float(walk.bound[0])
     return advanced(walk.best[0], value, bound, int(walk.steps[0]), finished=finished)
 
 
-def _epoch(method: Any, walk: Walk, turn: int, data: Block, generator: np.random.Generator) -> Walk:
+def _epoch(method: Any, walk: Descent, turn: int, data: Block, generator: np.random.Generator) -> Descent:
     """The walk after one epoch, judged at its end."""
     problem = problem_of(method)
     try:
@@ -194,7 +194,7 @@ def _epoch(method: Any, walk: Walk, turn: int, data: Block, generator: np.random
     return proof(problem, walk, turn, data) if is_convex(problem) else walk
 
 
-def judged(problem: Problem, walk: Walk, w: Array, data: Block) -> Walk:
+def judged(problem: Problem, walk: Descent, w: Array, data: Block) -> Descent:
     """The walk at w, kept as the best model if it is."""
     point = look(problem, w, data)
     walk = replace(walk, w=w[None], point=point)
@@ -202,7 +202,7 @@ def judged(problem: Problem, walk: Walk, w: Array, data: Block) -> Walk:
     return replace(walk, best=w[None], value=np.array([value])) if value < walk.value[0] else walk
 
 
-def proof(problem: Problem, walk: Walk, turn: int, data: Block) -> Walk:
+def proof(problem: Problem, walk: Descent, turn: int, data: Block) -> Descent:
     """The walk with the minorant at w taken into the mean of those before, or in their place where it proves more."""
     point: Any = walk.point
     new = float(point.risk[0] - point.gradient[0] @ walk.w[0]), point.gradient[0]
@@ -219,10 +219,10 @@ def paper_grid(n: int, d: int) -> tuple[float, ...]:
     return 1e-2, 1e-3, 1e-4, 1 / n, 1 / (n * d)
 
 
-def _chosen(method: Any, start: Walk, data: Block, rng: Streams) -> Walk:
+def _chosen(method: Any, start: Descent, data: Block, rng: Streams) -> Descent:
     """The walk of the best rate after its trial epochs."""
     grid = tuple(method.grid or paper_grid(data.y.shape[1], data.n_features))
-    tries: list[Walk] = []
+    tries: list[Descent] = []
     for rate in grid:
         walk, generator = replace(start, rate=np.array([float(rate)])), rng(0)
         try:
