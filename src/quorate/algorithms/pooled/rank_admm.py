@@ -52,7 +52,8 @@ from quorate.solvers.rank_newton import Point, outer_step
 
 ADMM, NEWTON, POLISH = 0.0, 1.0, 2.0  # stages
 LONGEST = 1e5  # of a proximal step beside ||w|| / ||D'alpha||: beyond, only rounding grows
-SOON = 60  # iterations that the ADMM may still need before Newton steps are cheaper
+NEWTON_STEPS = 50  # that a finish takes about
+FASTER = 8  # floating-point operations of matrix products, beside those of matrix-vector products
 
 
 @record
@@ -216,20 +217,22 @@ class RankADMM:
         now = replace(now, gaps=np.append(now.gaps[1:], _relative(now)))
         if math.isinf(now.bound) and max(it.primal, it.change) <= self.tol_residual:
             return now, STATIONARY
-        if self.finish and self._slow(now) and task.system is not None:
+        if self.finish and self._slow(now, *task.design.D.shape) and task.system is not None:
             spread = float(np.einsum("ij,ij->", task.design.D, task.design.D)) / len(it.t)
             step = 10.0 / (it.rho * max(spread, 1e-300))
             return replace(now, stage=_of(NEWTON), k=_of(0), idle=_of(0), dual=-alpha, step=_of(step)), 0.0
         stuck = max(it.primal, it.change) <= 1e-14 or it.k >= self.max_iterations
         return now, EXHAUSTED if stuck else 0.0
 
-    def _slow(self, now: RankMemory) -> bool:
+    def _slow(self, now: RankMemory, n: int, D: int) -> bool:
         """Whether, at the rate of the last rounds, the gap needs longer than Newton steps would."""
         old, new = float(now.gaps[0]), float(now.gaps[-1])
         if not math.isfinite(old):
             return bool(now.k >= 20 * self.check)
+        size = min(n, D)
+        steps = NEWTON_STEPS * (4 + (0.3 * n * D * size + size**3 / 3) / (4 * n * D + 2 * size**2) / FASTER)
         rate = math.log(max(old, 1e-300) / max(new, 1e-300)) / (3 * self.check)
-        return math.log(max(new, 1e-300) / max(self.tol, 1e-16)) > SOON * max(rate, 0.0)
+        return math.log(max(new, 1e-300) / max(self.tol, 1e-16)) > steps * max(rate, 0.0)
 
     def _newton(self, task: RankTask, now: RankMemory, data: Block) -> tuple[RankMemory, float]:
         """One proximal point step, by semismooth Newton; its length grows while they are cheap."""
