@@ -57,7 +57,7 @@ def prox(kernel, c, m):
     """argmin c l(v) + (v - m)^2 / 2 by bisection, elementwise."""
     low = np.minimum(m, 0.0) - c if kernel.kind == EXPONENTIAL else m - c * slope(kernel, m)
     high = m + 0.0
-    for _ in range(200):
+    for _ in range(110):
         middle = low + (high - low) / 2
         right = c * slope(kernel, middle) + middle - m > 0
         low, high = np.where(right, low, middle), np.where(right, middle, high)
