@@ -240,7 +240,7 @@ def grouped(groups: Any, n: int) -> tuple[tuple[str, ...], list[Any]]:
     unnamed = [k for label, k in seen.items() if missing(label)]
     if unnamed:
         at = np.flatnonzero(np.isin(codes, unnamed))
-        raise ValueError(f"groups has {len(at)} missing entries, at {listed(at, 'row')}: name a client for every row.")
+        raise ValueError(f"groups has {len(at)} missing entries, at {listed(at, 'row')}: give one for every row.")
     names = tuple(str(label) for label in seen)
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
     if (np.diff(codes) >= 0).all():

@@ -1,4 +1,4 @@
-"""What the estimators share: rows into a federation, plain parameters into a problem, a solution into attributes.
+"""What is fitted: rows into a federation, plain parameters into a problem, a solution into attributes.
 
     minimise over w, b:  max_{q in Q} sum_s q_s R_s(w, b) + h(w),  Q = {q in simplex: ||q - prior||_p <= client_radius}
 
@@ -38,7 +38,7 @@ class MissingGroupsWarning(UserWarning):
 
 
 class TrivialModelWarning(UserWarning):
-    """The radii are so large that the zero model is optimal, whatever the data say."""
+    """Zero coefficients are optimal: the radii are so large, or the risk looks at so few rows, that no others help."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Rows:
 
 def check_rows(estimator: Any, X: Any, y: Any, groups: Any, sample_weight: Any, **options: Any) -> Rows:
     """Validate as scikit-learn does; rows of weight 0 are left out, so that they equal absent rows."""
-    X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype=np.float64, order="C", **options)
+    X, y = arrays(estimator, X, y, **options)
     if groups is None:
         warnings.warn(
             "fit got no groups, so all rows are one client: the model is robust within the pooled rows only. Pass "
@@ -77,6 +77,12 @@ def check_rows(estimator: Any, X: Any, y: Any, groups: Any, sample_weight: Any, 
     return Rows(X[kept], y[kept], [groups[i] for i in kept], weight[kept])
 
 
+def arrays(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray[Any]]:
+    """X (n, d) float64, dense in C order or CSR, and y (n,), validated as scikit-learn does."""
+    checked: Any = validate_data(estimator, X, y, accept_sparse="csr", dtype=np.float64, order="C", **options)
+    return checked
+
+
 def as_given(rows: Rows, y: NDArray[Any], classes: Any = None) -> Federation:
     """One client per group, one row per row; y (n,) are the coded targets."""
     return Federation.from_arrays(rows.X, y, rows.groups, sample_weight=rows.sample_weight, classes=classes)
@@ -97,13 +103,18 @@ def _each(fed: Federation) -> Iterator[tuple[Any, NDArray[Any], Array | None]]:
 
 
 def _merge(X: Any, y: NDArray[Any], weight: Array) -> tuple[Any, NDArray[Any], Array]:
-    key = _key(X)
-    order = np.lexsort((y, key))
+    order, key = by_value(X, y)
     near = np.flatnonzero((np.diff(key[order]) == 0) & (np.diff(y[order]) == 0))  # neighbours that may be equal rows
     gap = X[order[near]] - X[order[near + 1]]
     equal = near[np.asarray(abs(gap).sum(1)).ravel() == 0]
     first = np.setdiff1d(np.arange(len(y)), equal + 1)
     return X[order[first]], y[order[first]], np.add.reduceat(weight[order], first)
+
+
+def by_value(X: Any, y: NDArray[Any]) -> tuple[NDArray[np.intp], Array]:
+    """(order, key), both (n,): an order that depends on the rows alone, and the number of each row that is sorted."""
+    key = _key(X)
+    return np.lexsort((y, key)), key
 
 
 def _key(X: Any, rows: int = 4096) -> Array:
@@ -156,15 +167,27 @@ def _radius(radius: Any, ball: WassersteinBall, loss: Loss, fed: Federation) -> 
 
 def fit_linear(estimator: Any, fed: Federation, loss: Loss, label_cost: float) -> Array:
     """Solve, store what every robust estimator stores, and return w with the intercept last (0 without one)."""
-    from quorate.solution import solve
-
     problem = problem_of(estimator, loss, fed, label_cost)
     ball = problem.at(fed)[0].over_samples
     _warn_if_trivial(loss, ball)
+    w = solved(estimator, problem, merged(fed))
+    solution = estimator.solution_
+    table = [{**row, "n": int(n)} for row, n in zip(solution.clients, fed.sizes, strict=True)]
+    estimator.solution_ = replace(solution, clients=table)
+    estimator.clients_ = np.array(fed.clients)
+    estimator.client_weights_ = np.asarray(solution.certificate.weights)
+    estimator.radius_ = ball.radius
+    return w
+
+
+def solved(estimator: Any, problem: Problem, fed: Federation) -> Array:
+    """Solve by the estimator's parameters, store what every estimator stores; w with the intercept last (0 without)."""
+    from quorate.solution import solve
+
     seed = estimator.random_state
     solution = solve(
         problem,
-        merged(fed),
+        fed,
         algorithm=estimator.algorithm,
         engine=estimator.engine,
         tol=estimator.tol,
@@ -173,13 +196,9 @@ def fit_linear(estimator: Any, fed: Federation, loss: Loss, label_cost: float) -
         start=_start(estimator, problem, fed),
     )
     if solution.outcome.stop in (Stop.MAX_ROUNDS, Stop.STALLED):
-        warnings.warn(solution.outcome.text, ConvergenceWarning, stacklevel=3)
-    table = [{**row, "n": int(n)} for row, n in zip(solution.clients, fed.sizes, strict=True)]
-    estimator.solution_ = replace(solution, clients=table)
-    estimator.loss_ = loss
-    estimator.clients_ = np.array(fed.clients)
-    estimator.client_weights_ = np.asarray(solution.certificate.weights)
-    estimator.radius_ = ball.radius
+        warnings.warn(solution.outcome.text, ConvergenceWarning, stacklevel=4)
+    estimator.solution_ = solution
+    estimator.loss_ = problem.loss
     estimator.certificate_ = solution.certificate
     estimator.history_ = solution.history
     estimator.n_iter_ = solution.rounds

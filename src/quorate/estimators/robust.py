@@ -9,28 +9,21 @@ robust federated learning: an ADMM algorithm*, (3); here an intercept b is added
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from quorate.arrays import Array
 from quorate.estimators.fitting import as_given, check_rows, fit_linear
-from quorate.problem.losses import Hinge, Huber, Logistic, Loss
+from quorate.estimators.linear import LinearModel, RealTargets, TwoClasses
+from quorate.problem.losses import Hinge, Huber, Loss
 
 
-class _RobustLinear(BaseEstimator):
-    """What classifier and regressor have in common: parameters, scores, the client table."""
+class _RobustLinear(LinearModel):
+    """What classifier and regressor have in common: parameters, the client table."""
 
-    coef_: Array
-    intercept_: Any
     client_scores_: dict[str, dict[str, float]]
     solution_: Any
-    __metadata_request__fit = {"groups": True}  # noqa: RUF012  # scikit-learn's protocol: groups are always requested
 
     def __init__(
         self,
@@ -73,12 +66,6 @@ class _RobustLinear(BaseEstimator):
         self.warm_start = warm_start
         self.random_state = random_state
 
-    def _raw(self, X: Any) -> Array:
-        """``X w + b``, (n,)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        return safe_sparse_dot(X, np.ravel(self.coef_)) + float(np.ravel(self.intercept_)[0])
-
     def client_report(self) -> list[dict[str, Any]]:
         """One row per client: n, loss, worst_loss, weight, flips, shift, active, and the score on its training rows.
 
@@ -87,13 +74,8 @@ class _RobustLinear(BaseEstimator):
         check_is_fitted(self)
         return [{**row, **self.client_scores_[str(row["client"])]} for row in self.solution_.clients]
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
-
-class RobustClassifier(ClassifierMixin, _RobustLinear):
+class RobustClassifier(TwoClasses, _RobustLinear):
     """Linear classifier of two classes, robust to errors in every client's rows and to the mix of the clients.
 
     Parameters
@@ -140,6 +122,9 @@ class RobustClassifier(ClassifierMixin, _RobustLinear):
     >>> model = RobustClassifier(radius=0.02, client_radius=0.2).fit(X, y, groups=hospital)  # doctest: +SKIP
     """
 
+    default_loss: ClassVar[Any] = Hinge()
+    losses_to_use: ClassVar[str] = "Hinge(), SmoothHinge() or Logistic()"
+
     def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows, labels and the client of each row.
 
@@ -155,51 +140,19 @@ class RobustClassifier(ClassifierMixin, _RobustLinear):
         ValueError
             other than two classes, a loss of residuals, values that are not finite, radii or priors that do not fit
         """
-        loss = _loss_for(self.loss, "sign", Hinge(), "RobustClassifier", "Hinge(), SmoothHinge() or Logistic()")
+        loss = self._loss()
         rows = check_rows(self, X, y, groups, sample_weight)
-        check_classification_targets(rows.y)
-        self.classes_ = np.unique(rows.y)
-        if len(self.classes_) > 2:
-            kind = type_of_target(rows.y, input_name="y")
-            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"RobustClassifier needs labels of two classes, got one class: {self.classes_[0]!r}. "
-                "A single client may hold one class, but all of them together must hold two."
-            )
-        fed = as_given(rows, np.where(rows.y == self.classes_[1], 1, -1), classes=(-1, 1))
+        fed = as_given(rows, self._code(rows.y), classes=(-1, 1))
         w = fit_linear(self, fed, loss, 1.0 if self.label_cost is None else self.label_cost)
-        self.coef_, self.intercept_ = w[None, :-1], w[-1:]
+        self._set(w)
         right = {
             name: (x @ w[:-1] + w[-1] > 0) == (t > 0) for name, x, t in zip(fed.clients, fed.X, fed.y, strict=True)
         }
         self.client_scores_ = {name: {"accuracy": float(fed.share(i) @ r)} for i, (name, r) in enumerate(right.items())}
         return self
 
-    def decision_function(self, X: Any) -> Array:
-        """(n,) scores; above 0 means ``classes_[1]``."""
-        return self._raw(X)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """(n,) labels."""
-        score = self._raw(X)
-        return self.classes_[(score > 0).astype(int)]
-
-    @available_if(lambda self: isinstance(self.loss, Logistic))
-    def predict_proba(self, X: Any) -> Array:
-        """(n, 2) probabilities of ``classes_``, with ``Logistic()`` only; a larger radius draws them towards 1/2."""
-        from scipy.special import expit
-
-        score = self._raw(X)
-        return np.column_stack([expit(-score), expit(score)])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
-
-class RobustRegressor(RegressorMixin, _RobustLinear):
+class RobustRegressor(RealTargets, _RobustLinear):
     """Linear regression, robust to errors in every client's rows and to the mix of the clients.
 
     Parameters and attributes are those of `RobustClassifier`, except:
@@ -217,26 +170,16 @@ class RobustRegressor(RegressorMixin, _RobustLinear):
     client_scores_ : by client name, the mean absolute error on its training rows
     """
 
+    default_loss: ClassVar[Any] = Huber()
+    losses_to_use: ClassVar[str] = "Huber(), EpsilonInsensitive() or Quantile()"
+
     def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows, targets (n,) and the client of each row; otherwise as `RobustClassifier.fit`."""
-        loss = _loss_for(self.loss, "real", Huber(), "RobustRegressor", "Huber(), EpsilonInsensitive() or Quantile()")
+        loss = self._loss()
         rows = check_rows(self, X, y, groups, sample_weight, y_numeric=True)
         fed = as_given(rows, np.asarray(rows.y, float))
         w = fit_linear(self, fed, loss, np.inf if self.label_cost is None else self.label_cost)
-        self.coef_, self.intercept_ = w[:-1], float(w[-1])
+        self._set(w)
         off = {name: np.abs(x @ w[:-1] + w[-1] - t) for name, x, t in zip(fed.clients, fed.X, fed.y, strict=True)}
         self.client_scores_ = {name: {"mae": float(fed.share(i) @ u)} for i, (name, u) in enumerate(off.items())}
         return self
-
-    def predict(self, X: Any) -> Array:
-        """(n,) predictions."""
-        return self._raw(X)
-
-
-def _loss_for(loss: Any, targets: str, default: Any, name: str, use: str) -> Loss:
-    """The loss, if it takes the estimator's kind of targets."""
-    loss = default if loss is None else loss
-    if getattr(loss, "targets", None) != targets:
-        kind = "margin" if targets == "sign" else "residual"
-        raise ValueError(f"{name} needs a loss of the {kind}, got {loss!r}. Use {use}.")
-    return loss
