@@ -33,6 +33,15 @@ tol = 1e-6
 [report]
 compare_with = ["afl", "erm"]
 """
+TAIL = (  # a risk by rank over pooled rows
+    CONFIG.replace("radius = 0.05\nlabel_cost = 2.0", "")
+    .replace("[clients]\nradius = 0.2", '[risk]\nname = "superquantile"\ntail = 0.2')
+    .replace("[robust]", '[problem]\nloss = "logistic"\nstrength = 1e-2\npooled = true')
+    .replace('"afl", "erm"', '"erm"')
+)
+RANKS = (  # the same risk inside every client
+    TAIL.replace("pooled = true", "")
+)
 
 
 def table(seed: int = 0, rows: int = 24, clinics: tuple[str, ...] = CLINICS) -> str:
@@ -60,7 +69,7 @@ def finish(config: Config, out: Path, draw: bool = False) -> Run:
     config, stated = config.settled(parts.train), config
     models = train(config, parts)
     main, *others = models
-    evaluation = evaluate(config.problem(), {name: s.w for name, s in models.items()}, parts.tests)
+    evaluation = evaluate(config.problem(), {name: s.w for name, s in models.items()}, parts.tests, parts.ranked)
     result = result_of(stated, models[main], {n.lower(): models[n] for n in others}, parts, evaluation)
     weights = {n.lower(): models[n].w for n in others}
     points = None if config.path is None else tried(config, parts.train)

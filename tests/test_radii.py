@@ -15,7 +15,7 @@ from quorate import default_radius, model_selection
 from quorate.config import Config, parse_config, read_config
 from quorate.parts import prepare
 from quorate.radii import best, equal, recomputed, tried
-from quorate.report import tables
+from quorate.report import tables, words
 from quorate.report.terminal import show
 from quorate.runs import RunError, digest, plain, read_run, seal
 from quorate.verify import passed, verify_run
@@ -181,7 +181,7 @@ def test_a_path_that_is_absent_or_damaged_is_said(finished: Path) -> None:
 def test_the_best_point_is_named_with_what_it_is_worth(finished: Path) -> None:
     run = read_run(finished)
     assert run.tried is not None
-    found, told = run.tried.table, tables.choice(run.tried.table, run.result)
+    found, told = run.tried.table, words.choice(run.tried.table, run.result)
     point = found["points"][found["best"]]
     assert f"radius {point['radius']:.4g} and client radius {point['client_radius']:.4g} " in told[0]
     assert f"{point['worst_loss']:.4g} at {point['worst_client']}" in told[0]
@@ -190,7 +190,7 @@ def test_the_best_point_is_named_with_what_it_is_worth(finished: Path) -> None:
     out = io.StringIO()
     show(run, Console(file=out, width=150))
     html = (finished / "report.html").read_text("utf-8")
-    for shown in (out.getvalue(), tables.markdown(run.result, found), html):
+    for shown in (out.getvalue(), words.markdown(run.result, found), html):
         assert "Radii tried" in shown
         assert "flatter it" in " ".join(shown.split())
     assert "Sent" in out.getvalue()  # a wide terminal
@@ -205,7 +205,7 @@ def test_the_end_of_a_path_and_equal_points_are_said(finished: Path) -> None:
 
     def told(losses: list[float], radii: list[float]) -> str:
         made = [{**points[0], "worst_loss": a, "radius": r} for a, r in zip(losses, radii, strict=True)]
-        return tables.choice({**run.tried.table, "points": made, "best": best(made)}, run.result)[0]  # type: ignore[union-attr]
+        return words.choice({**run.tried.table, "points": made, "best": best(made)}, run.result)[0]  # type: ignore[union-attr]
 
     assert "wider path" in told([3.0, 2.0, 1.0], [0.1, 0.2, 0.3])
     assert "wider path" in told([1.0, 2.0, 3.0], [0.1, 0.2, 0.3])

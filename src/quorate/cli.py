@@ -186,7 +186,7 @@ def _trained(config: Config, work: Path, resume: bool, console: Console) -> Run 
     from quorate.trial import evaluate, train
 
     parts = prepare(config)
-    say(str(parts.train), console)
+    say(str(parts.owners), console)
     settled = config.settled(parts.train)
     if settled is not config:
         say(said_radius(settled), console)
@@ -197,7 +197,7 @@ def _trained(config: Config, work: Path, resume: bool, console: Console) -> Run 
             return None
         points = None if config.path is None else tried(settled, parts.train, show.say)
     main, *others = models
-    evaluation = evaluate(settled.problem(), {name: s.w for name, s in models.items()}, parts.tests)
+    evaluation = evaluate(settled.problem(), {name: s.w for name, s in models.items()}, parts.tests, parts.ranked)
     result = result_of(config, models[main], {n.lower(): models[n] for n in others}, parts, evaluation)
     weights = {name.lower(): models[name].w for name in others}
     render = None
@@ -294,7 +294,7 @@ def _exposed(run: Run, client: str) -> None:
 
 def _exported(run: Run, format: str) -> str:
     if format == "md":
-        from quorate.report.tables import markdown
+        from quorate.report.words import markdown
 
         return markdown(run.result, run.tried and run.tried.table)
     import json

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from quorate.config_errors import said
+from quorate.config_risks import RiskSection
+from quorate.config_rules import broken_rule
 from quorate.config_sections import (
     LOSSES,
     AlgorithmSection,
@@ -30,6 +32,7 @@ from quorate.config_sections import (
     RobustSection,
     Section,
 )
+from quorate.config_words import sentence
 
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
@@ -41,6 +44,10 @@ ALGORITHMS = {
     "ad_lpmm": "ADLPMM",
     "epigraph_admm": "EpigraphADMM",
     "double_loop": "DoubleLoop",
+    "rank_admm": "RankADMM",
+    "sgd": "SGD",
+    "lsvrg": "LSVRG",
+    "dca": "DCA",
 }
 
 
@@ -48,7 +55,9 @@ class ConfigError(ValueError):
     """A configuration that cannot be run; the text has one line per problem."""
 
 
-NO_OPTIONS = ("problem", "known", "start", "tol", "max_rounds")  # set by the run, or by keys of [algorithm] itself
+NO_OPTIONS = (  # set by the run, by keys of [algorithm] itself, or objects that a file cannot hold
+    *("problem", "known", "start", "tol", "max_rounds", "penalty", "starts"),
+)
 
 
 class Config(Section):
@@ -62,6 +71,7 @@ class Config(Section):
     seed: Annotated[int, Field(ge=0)] = 0
     data: DataSection
     problem_: Annotated[ProblemSection, Field(alias="problem")] = ProblemSection()
+    risk: RiskSection = RiskSection()
     robust: RobustSection = RobustSection()
     clients: ClientsSection = ClientsSection()
     path: PathSection | None = None
@@ -71,11 +81,9 @@ class Config(Section):
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     @model_validator(mode="after")
-    def _path_has_a_ball(self) -> Config:
-        if self.path is not None and self.path.client_radii is not None and self.clients.risk != "lp_ball":
-            raise ValueError(
-                f"path.client_radii need clients.risk = 'lp_ball', got {self.clients.risk!r}: it has no radius"
-            )
+    def _tables_go_together(self) -> Config:
+        if said := broken_rule(self):
+            raise ValueError(said)
         return self
 
     @property
@@ -136,7 +144,7 @@ class Config(Section):
                 regulariser=self._regulariser(),
             )
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"[problem] with [robust] and [clients]: {error}") from error
+            raise ConfigError(f"[problem] with [risk], [robust] and [clients]: {error}") from error
 
     def loss(self) -> Any:
         """The loss of one row."""
@@ -155,17 +163,18 @@ class Config(Section):
         from quorate.problem import regularisers as h
 
         strength, share = self.problem_.strength, self.problem_.l1_share
+        shape = () if self.problem_.shape is None else (self.problem_.shape,)
         return {
             "none": lambda: h.Zero(),
             "l1": lambda: h.L1(strength),
             "l2": lambda: h.L2(strength),
             "elastic_net": lambda: h.ElasticNet(share * strength, (1 - share) * strength),
+            "mcp": lambda: h.MCP(strength, *shape),
+            "scad": lambda: h.SCAD(strength, *shape),
         }[self.problem_.regulariser]()
 
     def _over_samples(self) -> Any:
-        from quorate.problem.risks import Mean
-
-        return Mean() if self.robust.radius == 0.0 else self._ball(self.robust.radius)
+        return self.risk.build() if self.robust.radius == 0.0 else self._ball(self.robust.radius)
 
     def _ball(self, radius: Any) -> Any:
         from quorate.problem.wasserstein import WassersteinBall
@@ -185,6 +194,8 @@ class Config(Section):
         from quorate.problem.risks import LpBall, Mean, Simplex
 
         c = self.clients
+        if self.problem_.pooled:
+            return Mean()
         return {
             "mean": lambda: Mean(c.prior),
             "simplex": lambda: Simplex(),
@@ -193,22 +204,7 @@ class Config(Section):
 
     def sentence(self) -> str:
         """The problem in words."""
-        r, c, h = self.robust, self.clients, self.problem_
-        prior = f"{c.prior} prior" if isinstance(c.prior, str) else "given prior"
-        mix = {
-            "mean": f"the mean over the clients ({prior})",
-            "simplex": "the worst mix of the clients (any weights)",
-            "lp_ball": f"the worst mix of the clients (weights within {c.radius:g} of the {prior}, l{c.p:g} norm)",
-        }[c.risk]
-        loss = f"{h.loss.replace('_', ' ')} loss"
-        target = "targets never move" if r.label_cost == float("inf") else f"a target costs {r.label_cost:g}"
-        near = f"within Wasserstein distance {_size(r.radius)} of its rows"
-        near = 'near its rows, the Wasserstein distance read off them ("auto")' if r.radius == "auto" else near
-        near += f", {r.norm} norm on the features, {target}"
-        near += ", features stay in the support" if r.support else ""
-        worst = f"each client's mean {loss}" if _size(r.radius) == "0" else f"each client's worst mean {loss} ({near})"
-        more = "" if h.regulariser == "none" else f", plus {h.regulariser} regularisation of strength {h.strength:g}"
-        return f"Minimised over linear models: {mix} of {worst}{more}."
+        return sentence(self)
 
     def solve_arguments(self, checkpoint: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         """algorithm, engine, tol, max_rounds and seed, as `quorate.solve` takes them."""
@@ -265,14 +261,6 @@ class Config(Section):
         import tomli_w
 
         return tomli_w.dumps(self.model_dump(by_alias=True, exclude_none=True))
-
-
-def _size(radius: Any) -> str:
-    """A radius, or one for each client, in words."""
-    if radius == "auto":
-        return radius
-    radii = sorted({*radius.values()}) if isinstance(radius, dict) else [radius]
-    return f"{radii[0]:g}" if len(radii) == 1 else f"{radii[0]:g} to {radii[-1]:g}, by client,"
 
 
 def _moved(path: str, old: Path, new: Path) -> str:

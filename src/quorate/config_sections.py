@@ -31,7 +31,18 @@ LossName = Literal[
     "quantile",
 ]
 Baseline = Literal["erm", "afl", "drfa", "wafl"]
-AlgorithmName = Literal["auto", "bundle", "ad_lpmm", "epigraph_admm", "double_loop"]
+Regulariser = Literal["none", "l1", "l2", "elastic_net", "mcp", "scad"]
+AlgorithmName = Literal[
+    "auto",
+    "bundle",
+    "ad_lpmm",
+    "epigraph_admm",
+    "double_loop",
+    "rank_admm",
+    "sgd",
+    "lsvrg",
+    "dca",
+]
 SUPPORTS = ({"lower", "upper"}, {"C", "d"}, {"C", "d", "c_label"})
 
 
@@ -177,10 +188,12 @@ class ProblemSection(Section):
     threshold: Positive | None = None
     tolerance: NonNegative | None = None
     level: Annotated[float, Field(gt=0, lt=1)] | None = None
-    regulariser: Literal["none", "l1", "l2", "elastic_net"] = "l2"
+    regulariser: Regulariser = "l2"
     strength: NonNegative = 1e-3
     l1_share: Probability = 0.5
+    shape: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # of mcp its gamma, of scad its a
     intercept: bool = True
+    pooled: bool = False  # all rows in one place: one client to solve for; whose rows they are stays for the report
 
     @model_validator(mode="after")
     def _own_parameters(self) -> ProblemSection:
@@ -189,6 +202,10 @@ class ProblemSection(Section):
             if getattr(self, key) is not None and key not in takes:
                 owner = next(loss for loss, (_, keys) in LOSSES.items() if key in keys)
                 raise ValueError(f"has `{key}`, which {self.loss!r} does not take: it belongs to loss = {owner!r}")
+        if self.shape is not None and self.regulariser not in ("mcp", "scad"):
+            raise ValueError(f"has `shape`, which {self.regulariser!r} does not take: it belongs to 'mcp' or 'scad'")
+        if self.regulariser == "scad" and self.shape is not None and self.shape <= 2:
+            raise ValueError(f"has shape = {self.shape:g}; 'scad' needs a number > 2, such as 3.7")
         return self
 
 

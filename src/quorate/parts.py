@@ -23,10 +23,24 @@ HELD_OUT, SHIFTED, DRIFTED = "held-out rows", "shifted clients", "shifted client
 
 @dataclass(frozen=True)
 class Parts:
-    """The rows to train on, and the sets to judge on by name; all features made by the schema of the training rows."""
+    """The rows to train on, and the sets to judge on by name; all features made by the schema of the training rows.
+
+    ``given`` are the rows to train on by client where ``train`` has them pooled, else None.
+    """
 
     train: Federation
     tests: Mapping[str, Federation] = field(default_factory=dict)
+    given: Federation | None = None
+
+    @property
+    def owners(self) -> Federation:
+        """The rows to train on, by client."""
+        return self.train if self.given is None else self.given
+
+    @property
+    def ranked(self) -> int:
+        """How many rows a client has that is trained on; the mean of several: those that a risk of ranks counts."""
+        return max(1, round(float(self.train.sizes.mean())))
 
 
 def prepare(config: Config) -> Parts:
@@ -61,7 +75,8 @@ def prepare(config: Config) -> Parts:
         tests[SHIFTED] = made({name: tables[name] for name in data.shifted})
     if data.drift is not None:
         tests[DRIFTED] = drifted(tests[SHIFTED], data.drift, config.seed)
-    return Parts(made(train, unknown="error"), tests)
+    fed = made(train, unknown="error")
+    return Parts(fed.pooled(), tests, fed) if config.problem_.pooled else Parts(fed, tests)
 
 
 @dataclass(frozen=True)
@@ -118,8 +133,11 @@ def _dealt(found: Owned, config: Config) -> Owned:
     if data.client is not None:
         return replace(found, tables=tables.by_client(table, data.client), owned=True)
     if (how := data.partition) is None:
+        if config.problem_.pooled:
+            return replace(found, tables={"pooled": table}, owned=True)
         raise ConfigError(
-            f"data.partition: the rows of {data.name!r} have no owners: give it, or data.client, a column"
+            f"data.partition: the rows of {data.name!r} have no owners: give it, or data.client, a column, "
+            "or set problem.pooled = true"
         )
     y = table[found.target]
     clients = {

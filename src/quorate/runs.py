@@ -81,7 +81,10 @@ def result_of(
     config: Config, solution: Solution, others: Mapping[str, Solution], parts: Parts, evaluation: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What result.json holds, digests of the files excepted."""
+    from quorate.rank_trial import of_ranks
     from quorate.trial import label
+
+    models = {label(solution.problem): solution.w, **{name.upper(): s.w for name, s in others.items()}}
 
     return plain(
         {
@@ -107,6 +110,7 @@ def result_of(
                 for name, s in others.items()
             },
             "evaluation": evaluation,
+            **of_ranks(config, models, parts.train, parts.owners),
             "versions": versions(),
             "data": data_digests(parts),
         }
@@ -115,7 +119,7 @@ def result_of(
 
 def data_digests(parts: Parts) -> dict[str, dict[str, str]]:
     """One digest for each client of the training rows and of every test set."""
-    sets = {"train": parts.train, **parts.tests}
+    sets = {"train": parts.owners, **parts.tests}
     return {name: dict(zip(fed.clients, fed.digests(), strict=True)) for name, fed in sets.items()}
 
 
@@ -185,7 +189,7 @@ def _write_files(
         "schema": None if fed.schema is None else fed.schema.to_dict(),
     }
     _save(work / "model.safetensors", {"w": solution.w}, {"quorate": json.dumps(plain(model))})
-    duals = {} if solution.duals is None else dict(vars(solution.duals))
+    duals = {} if solution.duals is None else {k: v for k, v in vars(solution.duals).items() if v is not None}
     _save(work / "duals.safetensors", duals)
     _save(work / "baselines.safetensors", others)
     _write(work / "history.jsonl", "".join(_json(row) + "\n" for row in solution.history).encode())

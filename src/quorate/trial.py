@@ -1,11 +1,12 @@
-"""A robust model beside its baselines: the data of a run, the models, and whether robustness helped.
+"""A model beside its baselines: the data of a run, the models, and whether its risk helped.
 
     ERM   mean over clients of mean losses           AFL   worst weighting near the prior of mean losses
     DRFA  largest of the clients' mean losses        WAFL  one Wasserstein ball round the mixture of all clients
 
 are special cases of the same problem. Models are compared on rows that none was trained on: held-out rows of the
 training clients, and clients that took no part, as they are and drifted. Rows are paired: an exact sign test says what
-the counts of rows that only one model gets right can show, an interval what the difference of mean losses can.
+the counts of rows that only one model gets right can show, an interval what the difference of mean losses can. A model
+of a risk by rank is also judged by that risk of the held-out losses (`quorate.rank_trial`).
 """
 
 from __future__ import annotations
@@ -25,13 +26,12 @@ from quorate.problem.problem import Problem
 from quorate.problem.risks import Mean, Simplex
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein import WassersteinBall
+from quorate.rank_trial import fairness, risk_of, risk_saved
+from quorate.verdict import verdict
 
 if TYPE_CHECKING:
     from quorate.parts import Parts
     from quorate.solution import Solution
-
-SHOWN = 0.05  # a sign test below this is called a difference
-
 
 # ---------------------------------------------------------------------------------------- models
 
@@ -75,8 +75,12 @@ BASELINES: dict[str, Callable[[Problem, Federation], tuple[Problem, Federation]]
 
 
 def label(problem: Problem) -> str:
-    """What the main model is called beside the baselines."""
-    return "DRFL" if isinstance(problem.over_samples, WassersteinBall) else "model"
+    """What the main model is called beside the baselines: a risk by rank by its name in a configuration."""
+    from quorate.config_risks import RISKS
+
+    kind = type(problem.over_samples).__name__
+    named = next((name for name, (known, *_) in RISKS.items() if known == kind), "model")
+    return "DRFL" if isinstance(problem.over_samples, WassersteinBall) else "model" if named == "mean" else named
 
 
 def train(
@@ -125,11 +129,11 @@ def scores(problem: Problem, w: Array, X: Array) -> Array:
     ]
 
 
-def _rows(problem: Problem, w: Array, fed: Federation) -> list[tuple[Array, Array]]:
-    """For every client the loss and the merit of each row: 1 or 0 (right or wrong), or minus the absolute error."""
-    found = []
+def _rows(problem: Problem, w: Array, fed: Federation) -> list[tuple[Array, Array, Array]]:
+    """For every client the loss of each row, its merit (1 or 0, right or wrong; or minus the absolute error), and y."""
     if problem.loss.targets == "class":
         raise TypeError("models of several classes are not compared row by row yet: use a loss of two classes.")
+    found = []
     for X, y in zip(fed.X, fed.y, strict=True):
         prediction = scores(problem, w, X)
         if problem.loss.targets == "sign":
@@ -138,30 +142,61 @@ def _rows(problem: Problem, w: Array, fed: Federation) -> list[tuple[Array, Arra
         else:
             coded = y.astype(float)
             merit = -np.abs(prediction - coded)
-        found.append((problem.loss.value(prediction, coded), merit))
+        found.append((problem.loss.value(prediction, coded), merit, coded))
     return found
 
 
-def measure(problem: Problem, w: Array, fed: Federation) -> dict[str, Any]:
-    """Mean loss and accuracy (or mean absolute error) over all rows, and those of the worst client."""
+def losses_of(problem: Problem, w: Array, fed: Federation) -> list[Array]:
+    """The losses of every client's rows."""
+    return [loss for loss, *_ in _rows(problem, w, fed)]
+
+
+def measure(problem: Problem, w: Array, fed: Federation, trained: int | None = None) -> dict[str, Any]:
+    """Mean loss and accuracy (or mean absolute error) over all rows, and those of the worst client.
+
+    With a risk by rank also that risk of the losses, and for two classes the fairness between clients; ``trained`` is
+    the number of rows that a risk of counted ranks was stated for.
+    """
     rows = _rows(problem, w, fed)
     name, sign = ("accuracy", 1.0) if problem.loss.targets == "sign" else ("error", -1.0)
     clients = [
         {"client": c, "n": len(merit), "loss": float(loss.mean()), name: float(sign * merit.mean())}
-        for c, (loss, merit) in zip(fed.clients, rows, strict=True)
+        for c, (loss, merit, _) in zip(fed.clients, rows, strict=True)
     ]
     worst = max(clients, key=lambda row: row["loss"])
     least = min(clients, key=lambda row: sign * row[name])
-    return {
+    found = {
         "n": int(fed.sizes.sum()),
-        "loss": float(np.concatenate([loss for loss, _ in rows]).mean()),
+        "loss": float(np.concatenate([loss for loss, *_ in rows]).mean()),
         "worst_loss": worst["loss"],
         "worst_loss_client": worst["client"],
-        name: float(sign * np.concatenate([merit for _, merit in rows]).mean()),
+        name: float(sign * np.concatenate([merit for _, merit, _ in rows]).mean()),
         f"worst_{name}": least[name],
         f"worst_{name}_client": least["client"],
         "clients": clients,
     }
+    return found | _by_rank(problem, rows, fed, clients, trained)
+
+
+def _by_rank(
+    problem: Problem,
+    rows: list[tuple[Array, Array, Array]],
+    fed: Federation,
+    clients: list[dict[str, Any]],
+    n: int | None,
+) -> dict[str, Any]:
+    """What `measure` adds for a risk by rank; the clients get their own risks."""
+    risk = problem.over_samples
+    if not by_rank(risk):
+        return {}
+    for client, (loss, *_) in zip(clients, rows, strict=True):
+        client["risk"] = risk_of(risk, loss, n)
+    found: dict[str, Any] = {"risk": risk_of(risk, np.concatenate([loss for loss, *_ in rows]), n)}
+    if problem.loss.targets == "sign":
+        truth = [y for *_, y in rows]
+        chosen = [np.where(merit > 0, y, -y) for _, merit, y in rows]
+        found["fairness"] = fairness(truth, chosen, fed.clients)
+    return found
 
 
 def sign_test(more: int, fewer: int) -> float:
@@ -170,10 +205,11 @@ def sign_test(more: int, fewer: int) -> float:
     return min(1.0, sum(math.comb(n, j) for j in range(k + 1)) / 2 ** (n - 1)) if n else 1.0
 
 
-def paired(problem: Problem, w: Array, other: Array, fed: Federation) -> dict[str, Any]:
+def paired(problem: Problem, w: Array, other: Array, fed: Federation, trained: int | None = None) -> dict[str, Any]:
     """Rows that only one of two models gets right (regression: that it gets closer), and how their losses differ.
 
-    ``less`` is how much lower the first model's mean loss is, ``margin`` half the width of its 95 % interval (normal).
+    ``less`` is how much lower the first model's mean loss is, ``margin`` half the width of its 95 % interval (normal);
+    ``risk_less`` and ``risk_margin`` are those of a risk by rank.
     """
     both = list(zip(_rows(problem, w, fed), _rows(problem, other, fed), strict=True))
     merit = np.concatenate([a[1] - b[1] for a, b in both])
@@ -181,64 +217,30 @@ def paired(problem: Problem, w: Array, other: Array, fed: Federation) -> dict[st
     better, worse = int((merit > 0).sum()), int((merit < 0).sum())
     margin = 1.96 * float(saved.std(ddof=1)) / math.sqrt(len(saved)) if len(saved) > 1 else math.inf
     p = sign_test(better, worse)
-    return {"better": better, "worse": worse, "p": p, "less": float(saved.mean()), "margin": margin}
+    found: dict[str, Any] = {"better": better, "worse": worse, "p": p, "less": float(saved.mean()), "margin": margin}
+    if by_rank(problem.over_samples):
+        ours, theirs = (np.concatenate([pair[k][0] for pair in both]) for k in (0, 1))
+        less, width = risk_saved(problem.over_samples, ours, theirs, trained)
+        found |= {"risk_less": less, "risk_margin": width}
+    return found
 
 
-def evaluate(problem: Problem, models: Mapping[str, Array], tests: Mapping[str, Federation]) -> dict[str, Any]:
-    """Every model on every set, the first model paired with each other one, and the verdict in words."""
+def evaluate(
+    problem: Problem, models: Mapping[str, Array], tests: Mapping[str, Federation], trained: int | None = None
+) -> dict[str, Any]:
+    """Every model on every set, the first model paired with each other one, and the verdict in words.
+
+    ``trained`` is the number of rows that a risk of counted ranks was stated for.
+    """
     main, *others = models
     measures = [
-        {"set": s, "model": m, **measure(problem, w, fed)} for s, fed in tests.items() for m, w in models.items()
+        {"set": s, "model": m, **measure(problem, w, fed, trained)}
+        for s, fed in tests.items()
+        for m, w in models.items()
     ]
     pairs = [
-        {"set": s, "model": main, "other": m, **paired(problem, models[main], models[m], fed)}
+        {"set": s, "model": main, "other": m, **paired(problem, models[main], models[m], fed, trained)}
         for s, fed in tests.items()
         for m in others
     ]
     return {"measures": measures, "pairs": pairs, "verdict": verdict(measures, pairs)}
-
-
-def verdict(measures: list[dict[str, Any]], pairs: list[dict[str, Any]]) -> list[str]:
-    """Whether robustness helped, from the numbers alone: in short, then one sentence for each set and other model."""
-    by = {(row["set"], row["model"]): row for row in measures}
-    return [_headline(pairs) for _ in pairs[:1]] + [
-        _sentence(pair, by[pair["set"], pair["model"]], by[pair["set"], pair["other"]]) for pair in pairs
-    ]
-
-
-def shown(pair: Mapping[str, Any]) -> tuple[int, int]:
-    """In rows and in mean loss: 1 where the first model is better by more than chance would show, -1 worse, else 0."""
-    rows = 0 if pair["p"] >= SHOWN else 1 if pair["better"] > pair["worse"] else -1
-    return rows, 0 if abs(pair["less"]) <= pair["margin"] else 1 if pair["less"] > 0 else -1
-
-
-def _headline(pairs: list[dict[str, Any]]) -> str:
-    n, found = len(pairs), [shown(pair) for pair in pairs]
-    (up, down), (lower, higher) = ([[f[k] for f in found].count(sign) for sign in (1, -1)] for k in (0, 1))
-    others, sets = (list(dict.fromkeys(pair[key] for pair in pairs)) for key in ("other", "set"))
-    answers = {(True, False): "Yes, in part", (False, True): "No, it hurt", (True, True): "It depends"}
-    answer = answers.get((up + lower > 0, down + higher > 0), "Not measurably")
-    return (
-        f"{answer}. In {n} comparisons of {pairs[0]['model']} with {' and '.join(others)} on rows that no model was "
-        f"trained on ({'; '.join(sets)}), it was right more often than chance would show in {up} and less often in "
-        f"{down}; its mean loss was lower in {lower} and higher in {higher}. The others show no difference."
-    )
-
-
-def _sentence(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    right = "accuracy" in main
-    name, what, verb = ("accuracy", "accuracy", "right") if right else ("error", "mean absolute error", "closer")
-    none = "no difference that can be shown"
-    rows, loss = (
-        (none, *words)[k] for k, words in zip(shown(pair), (("helped", "hurt"), ("lower", "higher")), strict=True)
-    )
-    here, there, us, them = main[f"worst_{name}"], other[f"worst_{name}"], pair["model"], pair["other"]
-    worst = "the same" if abs(here - there) < 5e-4 else "better" if (here > there) == right else "worse"
-    return (
-        f"On {pair['set']} ({main['n']} rows), against {them}: {pair['better']} that only {us} gets {verb}, "
-        f"{pair['worse']} only {them}, {rows} "
-        f"(sign test p = {pair['p']:.2g}); {what} {main[name]:.3f} against {other[name]:.3f}, "
-        f"at the worst client {here:.3f} against {there:.3f} ({worst}). "
-        f"Mean loss {main['loss']:.3f} against {other['loss']:.3f}, {loss} "
-        f"({-pair['less']:+.3f} ± {pair['margin']:.3f} at 95 %)."
-    )

@@ -98,6 +98,7 @@ def _check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
     from quorate.certificates.duality import certify
     from quorate.notes import client_table, notes
     from quorate.problem.bounds import Duals
+    from quorate.rank_trial import TOLD, of_ranks
     from quorate.trial import BASELINES, evaluate, label
 
     problem, fed, stated = run.config.settled(parts.train).problem(), parts.train, run.result
@@ -124,7 +125,10 @@ def _check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
     yield same("baselines", {k: v["value"] for k, v in stated["baselines"].items()}, plain(values))
     order = [k for k in run.config.report.compare_with if k in run.baselines]
     models = {label(problem): run.w, **{k.upper(): run.baselines[k] for k in order}}
-    yield same("evaluation", stated["evaluation"], plain(evaluate(problem, models, parts.tests)))
+    yield same("evaluation", stated["evaluation"], plain(evaluate(problem, models, parts.tests, parts.ranked)))
+    yield same(
+        "ranks", {k: stated[k] for k in TOLD if k in stated}, plain(of_ranks(run.config, models, fed, parts.owners))
+    )
     if run.tried is not None:
         yield compared("path", run.tried.table, plain(recomputed(run.config, fed, run.tried.table, run.tried.w)))
     yield Check("rounds", stated["rounds"] == len(run.history), f"{len(run.history)} rounds in history.jsonl")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import small_run
 
-from quorate.report import tables
+from quorate.report import tables, words
 from quorate.report.figures import column, figures, label
 from quorate.report.html import page, render
 from quorate.runs import Run
@@ -73,7 +73,7 @@ def test_it_holds_the_numbers_of_the_run(plain: Run) -> None:
         assert row["client"] in text
         assert f"{row['worst_loss']:.4g}" in text
         assert f"{100 * row['weight']:.1f} %" in text
-    for said in (*plain.result["evaluation"]["verdict"], *plain.result["notes"], *tables.summary(plain.result)):
+    for said in (*plain.result["evaluation"]["verdict"], *plain.result["notes"], *words.summary(plain.result)):
         assert said in text
     assert f"numpy {np.__version__}" in " ".join(text.split())
     assert "label_cost = 2.0" in text
@@ -141,7 +141,7 @@ def test_the_same_run_gives_the_same_bytes(plain: Run) -> None:
 
 
 def test_markdown_keeps_names_inside_their_cells(hostile: Run) -> None:
-    text = tables.markdown(hostile.result, hostile.tried and hostile.tried.table)
+    text = words.markdown(hostile.result, hostile.tried and hostile.tried.table)
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     for block in text.split("\n\n"):
         lines = [line for line in block.splitlines() if line.startswith("| ")]

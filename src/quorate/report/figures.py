@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.report.tables import printable
+from quorate.report.tables import people, printable
 
 INK = "#010203"  # becomes currentColor
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b82c4", "#d97a1e", "#3f9a62", "#9a66c7", "#8a8f98"
@@ -54,21 +54,37 @@ def figures(
 
     ``prior`` (N,) are the clients' weights at the centre, ``tried`` the radii tried.
     """
-    rows = sorted(result["clients"], key=lambda row: -row["worst_loss"])[:MOST]
-    priors = None if prior is None else dict(zip([r["client"] for r in result["clients"]], prior, strict=True))
-    proven = result["certificate"]["bound"]
+    rows = sorted(people(result), key=lambda row: -row["worst_loss"])[:MOST]
+    own = people(result)
+    centre = None if prior is None else dict(zip([r["client"] for r in own], prior, strict=True))
+    proven, risk = result["certificate"]["bound"], result.get("risk")
     tall = 1.1 + 0.34 * len(rows)
     found: dict[str, tuple[str, float, Callable[[Any], None]]] = {}
     if len(history) > 1:
+        lower = "gap" if _bounded(history, proven) else "KKT residual"
         found["convergence"] = (
-            "Objective and proven bound by round, and their gap",
+            f"Objective and proven bound by {'seconds' if risk else 'round'}, and their gap"
+            if lower == "gap"
+            else f"Objective by seconds, and the {lower}",
             4.4,
-            lambda f: _rounds(f, history, proven),
+            lambda f: _rounds(f, history, proven, risk is not None),
         )
-        found["traffic"] = ("Gap by bytes sent", 2.4, lambda f: _traffic(f, history, proven))
-    found["clients"] = ("Mean loss and worst-case loss of each client", tall, lambda f: _losses(f, rows))
-    found["weights"] = ("Weight q* of each client, and its prior", tall, lambda f: _weights(f, rows, priors))
-    if any(row["flips"] is not None for row in rows):
+        if risk is None or not risk["pooled"]:
+            found["traffic"] = ("Gap by bytes sent", 2.4, lambda f: _traffic(f, history, proven))
+    if result.get("losses"):
+        said = "Sorted losses of the training rows, and the weight that each rank has"
+        found["losses"] = (said, 4.4, lambda f: _curves(f, result["losses"]))
+    worst = "Mean loss and worst-case loss" if risk is None else f"Mean loss and {risk['name']} of the losses"
+    found["clients"] = (f"{worst} of each client", tall, lambda f: _losses(f, rows, risk))
+    pooled = risk is not None and risk["pooled"]
+    said = (
+        "Share of the weight of each client, and its share of rows"
+        if pooled
+        else "Weight q* of each client, and its prior"
+    )
+    names = ("share of the weight", "share of rows") if pooled else ("q*", "prior")
+    found["weights"] = (said, tall, lambda f: _weights(f, rows, centre, names))
+    if any(row.get("flips") is not None for row in rows):
         found["adversary"] = ("What the adversary spends its budget on", tall, lambda f: _adversary(f, rows))
     for what in ("accuracy", "error"):
         if measures := [row for row in result["evaluation"]["measures"] if what in row]:
@@ -129,9 +145,17 @@ def label(text: str) -> str:
     return kept if len(kept) <= 18 else kept[:17] + "…"
 
 
-def _rounds(figure: Any, history: Sequence[Mapping[str, Any]], proven: float | None) -> None:
+def _bounded(history: Sequence[Mapping[str, Any]], proven: float | None) -> bool:
+    """Whether there is a gap to draw, or else only how far the models are from the conditions of optimality."""
+    return proven is not None or bool(np.isfinite(column(history, "gap")).any())
+
+
+def _rounds(figure: Any, history: Sequence[Mapping[str, Any]], proven: float | None, timed: bool) -> None:
+    """Against rounds, or against the seconds that they took, on a logarithmic axis."""
     top, below = figure.subplots(2, sharex=True)
     rounds, value, bound = (column(history, key) for key in ("round", "objective", "bound"))
+    if timed:
+        rounds = np.nancumsum(column(history, "seconds"))
     if proven is not None and not np.isfinite(bound).any():  # proven at the end only
         bound = np.full(len(rounds), proven)
     top.plot(rounds, value, color=BLUE, label="objective")
@@ -140,24 +164,40 @@ def _rounds(figure: Any, history: Sequence[Mapping[str, Any]], proven: float | N
         top.fill_between(rounds, bound, value, color=GREY, alpha=0.18, linewidth=0)
     top.legend(loc="best")
     top.set_ylabel("objective")
-    _gap(below, rounds, history, proven)
-    below.set_xlabel("round")
+    if _bounded(history, proven):
+        _gap(below, rounds, history, proven)
+    else:
+        _logarithmic(below, rounds, column(history, "residual"), "KKT residual")
+    below.set_xlabel("seconds" if timed else "round")
+    if timed:
+        below.set_xscale("log")
+        _plain_decades(below.xaxis)
 
 
 def _gap(axes: Any, x: Array, history: Sequence[Mapping[str, Any]], proven: float | None) -> None:
     """The gap of each round; where an algorithm proves none on its way, the distance to the bound proven at the end."""
-    from matplotlib.ticker import NullLocator
-
     gap = column(history, "gap")
     if proven is not None and not np.isfinite(gap).any():
         gap = column(history, "objective") - proven
-    shown = np.where(gap > 0, gap, np.nan)
+    _logarithmic(axes, x, gap, "gap")
+
+
+def _logarithmic(axes: Any, x: Array, y: Array, name: str) -> None:
+    """y > 0 against x."""
+    shown = np.where(y > 0, y, np.nan)
     axes.plot(x, shown, color=GREEN, marker="o", markersize=2.5)
     if np.isfinite(shown).any():
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda y, _: "1" if y == 1 else f"1e{np.log10(y):.0f}")
-        axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_ylabel("gap")
+        _plain_decades(axes.yaxis)
+    axes.set_ylabel(name)
+
+
+def _plain_decades(axis: Any) -> None:
+    """Ticks such as 1e-3: letters that are no formulas."""
+    from matplotlib.ticker import NullLocator
+
+    axis.set_major_formatter(lambda y, _: "1" if y == 1 else f"1e{np.log10(y):.0f}")
+    axis.set_minor_locator(NullLocator())
 
 
 def _traffic(figure: Any, history: Sequence[Mapping[str, Any]], proven: float | None) -> None:
@@ -166,6 +206,32 @@ def _traffic(figure: Any, history: Sequence[Mapping[str, Any]], proven: float | 
     unit, scale = ("MB", 1e6) if sent[-1] >= 1e6 else ("kB", 1e3)
     _gap(axes, sent / scale, history, proven)
     axes.set_xlabel(f"{unit} sent by all")
+
+
+def _curves(figure: Any, losses: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+    """Above the losses of every model by rank, below what each rank weighs; the bands where the first model's weigh."""
+    top, below = figure.subplots(2, sharex=True, height_ratios=(3, 2))
+    for (model, curve), colour, dash in zip(losses.items(), (BLUE, ORANGE), ("-", (0, (3, 2))), strict=False):
+        share = 100 * np.concatenate([[0.0], curve["share"]])
+        for axes, key in ((top, "loss"), (below, "weight")):
+            axes.stairs(
+                curve[key],
+                share,
+                color=colour,
+                linestyle=dash,
+                baseline=None,
+                linewidth=1.6,
+                label=printable(model.replace("_", " ")),
+            )
+        if dash == "-":
+            below.stairs(curve["weight"], share, color=colour, fill=True, alpha=0.15)
+    below.axhline(1.0, color=GREY, linewidth=0.8)
+    below.set_ylim(bottom=0)
+    top.set_xlim(0, 100)
+    top.set_ylabel("loss")
+    below.set_ylabel("weight (mean: 1)")
+    below.set_xlabel("share of the rows in %, smallest loss first")
+    top.legend(loc="upper left")
 
 
 def _bars(figure: Any, rows: Sequence[Mapping[str, Any]]) -> tuple[Any, Array]:
@@ -180,28 +246,38 @@ def _bars(figure: Any, rows: Sequence[Mapping[str, Any]]) -> tuple[Any, Array]:
 
 def _legend(axes: Any, columns: int = 2) -> None:
     handles, names = axes.get_legend_handles_labels()
-    order = sorted(range(len(names)), key=lambda k: names[k] in ("prior", "worst client"))  # bars first
+    order = sorted(
+        range(len(names)), key=lambda k: names[k] in ("prior", "share of rows", "worst client")
+    )  # bars first
     handles, names = [handles[k] for k in order], [names[k] for k in order]
     axes.legend(
         handles, names, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2, handlelength=1.2
     )
 
 
-def _losses(figure: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+def _losses(figure: Any, rows: Sequence[Mapping[str, Any]], risk: Mapping[str, Any] | None) -> None:
     axes, at = _bars(figure, rows)
     axes.barh(at + 0.18, [row["loss"] for row in rows], 0.34, color=BLUE, label="mean loss")
-    axes.barh(at - 0.18, [row["worst_loss"] for row in rows], 0.34, color=ORANGE, label="worst case")
+    axes.barh(
+        at - 0.18,
+        [row["worst_loss"] for row in rows],
+        0.34,
+        color=ORANGE,
+        label="worst case" if risk is None else risk["name"],
+    )
     axes.set_xlabel("loss")
     _legend(axes)
 
 
-def _weights(figure: Any, rows: Sequence[Mapping[str, Any]], prior: Mapping[str, float] | None) -> None:
+def _weights(
+    figure: Any, rows: Sequence[Mapping[str, Any]], prior: Mapping[str, float] | None, names: tuple[str, str]
+) -> None:
     axes, at = _bars(figure, rows)
-    axes.barh(at, [100 * row["weight"] for row in rows], 0.5, color=PURPLE, label="q*")
+    axes.barh(at, [100 * row["weight"] for row in rows], 0.5, color=PURPLE, label=names[0])
     if prior is not None:
         centre = [100 * prior[row["client"]] for row in rows]
-        axes.scatter(centre, at, marker="|", s=160, color=INK, linewidths=1.6, label="prior", zorder=3)
-    axes.set_xlabel("weight in %")
+        axes.scatter(centre, at, marker="|", s=160, color=INK, linewidths=1.6, label=names[1], zorder=3)
+    axes.set_xlabel("share in %" if names[1] != "prior" else "weight in %")
     _legend(axes)
 
 
@@ -231,7 +307,7 @@ def _measures(figure: Any, rows: Sequence[Mapping[str, Any]], what: str) -> None
         own = [(y, row) for y, row in zip(at, rows, strict=True) if row["model"] == model]
         mean, worst = ([scale * row[key] for _, row in own] for key in (what, f"worst_{what}"))
         axes.hlines([y for y, _ in own], worst, mean, color=colour, linewidth=2)
-        axes.scatter(mean, [y for y, _ in own], s=42, color=colour, label=model, zorder=3)
+        axes.scatter(mean, [y for y, _ in own], s=42, color=colour, label=model.replace("_", " "), zorder=3)
     least = [scale * row[f"worst_{what}"] for row in rows]
     axes.scatter(least, at, marker="|", s=90, color=INK, linewidths=1.6, label="worst client", zorder=4)
     axes.set_yticks([y for y, _ in ticks], [name.replace(", ", ",\n").replace(" ", "\n", 1) for _, name in ticks])

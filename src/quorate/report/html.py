@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.report import tables
+from quorate.report import tables, words
 from quorate.report.figures import figures
 from quorate.runs import Run
 
@@ -36,11 +36,15 @@ def page(run: Run, drawn: dict[str, str]) -> str:
     )
     return environment.get_template("report.html.jinja").render(
         result=run.result,
-        summary=tables.summary(run.result),
+        summary=words.summary(run.result),
+        question=words.question(run.result) if run.result["evaluation"]["verdict"] else "On rows it was not trained on",
         answer=run.result["evaluation"]["verdict"],
         tables=_tables(run.result) | ({} if run.tried is None else {"path": tables.path(run.tried.table)}),
-        choice=[] if run.tried is None else tables.choice(run.tried.table, run.result),
+        choice=[] if run.tried is None else words.choice(run.tried.table, run.result),
         measures=tables.measures(run.result),
+        fairness=tables.fairness(run.result),
+        people=tables.people(run.result),
+        risk=run.result.get("risk"),
         figures={name: Markup(svg) for name, svg in drawn.items()},  # texts in them are escaped as they are drawn
         config=run.config.text(),
         proven=run.result["certificate"]["bound"] is not None,
@@ -53,9 +57,11 @@ def _tables(result: dict[str, Any]) -> dict[str, tables.Table]:
 
 
 def prior_of(run: Run) -> Array | None:
-    """(N,) the centre of the set of client weights; None when every mix is allowed."""
+    """(N,) the centre of the set of client weights, of pooled rows their owners' shares; None: every mix is allowed."""
     from quorate.problem.risks import resolve_prior
 
+    if "owners" in run.result:
+        return np.array([row["share"] for row in run.result["owners"]])
     if run.config.clients.risk == "simplex":
         return None
     rows = run.result["clients"]

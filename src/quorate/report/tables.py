@@ -1,4 +1,4 @@
-"""The numbers of a run as tables of text, the same for terminal, HTML and Markdown; and what they mean in sentences."""
+"""The numbers of a run as tables of text, the same for terminal, HTML and Markdown."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quorate.radii import equal
-
 HEADS = {
     "client": "Client",
     "n": "Rows",
+    "share": "Share of rows",
     "loss": "Mean loss",
     "worst_loss": "Worst case",
     "weight": "Weight q*",
@@ -20,13 +19,20 @@ HEADS = {
     "active": "Adversary",
     "held_n": "Held out",
     "held_loss": "Held-out loss",
+    "held_risk": "Held-out risk",
     "held_accuracy": "Held-out accuracy",
     "held_error": "Held-out error",
+    "held_selected": "Selected",
+    "held_tpr": "True positives",
+    "held_fpr": "False positives",
     "bytes_up": "Sent",
     "bytes_down": "Received",
     "note": "Note",
 }
-SHARES = ("weight", "flips", "shift", "held_accuracy")
+SHARES = (
+    *("share", "weight", "flips", "shift", "held_accuracy"),
+    *("held_selected", "held_tpr", "held_fpr"),
+)
 SIZES = ("bytes", "bytes_up", "bytes_down")
 
 
@@ -97,15 +103,44 @@ def shown(key: str, value: Any) -> str:
 BRIEF = ("client", "n", "loss", "worst_loss", "weight", "flips", "held_accuracy", "held_error")  # fits a terminal
 
 
-def clients(result: Mapping[str, Any], heads: Sequence[str] = tuple(HEADS)) -> Table:
-    """One row a client, with how the model does on its held-out rows."""
+def people(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row a client; of pooled rows one for each of their owners."""
+    return result.get("owners") or result["clients"]
+
+
+def clients(result: Mapping[str, Any], heads: Sequence[str] = tuple(HEADS), most: int | None = None) -> Table:
+    """One row a client, with how the model does on its held-out rows; ``most`` keeps those of largest worst case."""
     judged = [m for m in result["evaluation"]["measures"] if m["model"] == result["model"]][:1]
     held = {row["client"]: row for m in judged for row in m["clients"]}
-    rows = [{**row, **{f"held_{k}": v for k, v in held.get(row["client"], {}).items()}} for row in result["clients"]]
+    rates = {name: row for m in judged for name, row in m.get("fairness", {}).get("rates", {}).items()}
+    rows = [
+        row | {f"held_{k}": v for k, v in (held.get(row["client"], {}) | rates.get(row["client"], {})).items()}
+        for row in people(result)
+    ]
+    if most is not None and len(rows) > most:
+        rows = sorted(rows, key=lambda row: -row["worst_loss"])[:most]
     keys = [key for key in heads if any(row.get(key) not in (None, "") for row in rows)]
     cells = [[shown(key, row.get(key)) for key in keys] for row in rows]
     text = [k for k, key in enumerate(keys) if key in ("client", "active", "note")]
-    return table("Clients", [HEADS[key] for key in keys], cells, text)
+    named = HEADS | _heads_by_rank(result)
+    return table("Clients", [named[key] for key in keys], cells, text)
+
+
+def _heads_by_rank(result: Mapping[str, Any]) -> dict[str, str]:
+    """Headings that say more where losses are weighed by rank."""
+    risk = result.get("risk")
+    if risk is None:
+        return {}
+    name = risk["name"].capitalize()
+    own = {"worst_loss": name, "held_risk": f"Held-out {risk['name']}"}
+    return own | {"weight": "Share of the weight"} if risk["pooled"] else own
+
+
+KKT = (  # the conditions of optimality of a problem that is not convex
+    "distance of the multipliers of the rows from the slopes of the risk",
+    "distance of the balancing slope from those of the regulariser",
+    "distance of the rank coordinates from those of the model",
+)
 
 
 def certificate(result: Mapping[str, Any]) -> Table:
@@ -125,6 +160,10 @@ def certificate(result: Mapping[str, Any]) -> Table:
         (key.replace("_", " "), precise(found[key]), text)
         for key, text in meaning.items()
         if found.get(key) is not None
+    ]
+    rows += [
+        (f"KKT residual {k}", precise(value), text)
+        for k, (value, text) in enumerate(zip(found.get("residuals") or (), KKT, strict=False), 1)
     ]
     return table("Certificate", ("Number", "Value", "Meaning"), rows, (0, 2))
 
@@ -157,19 +196,37 @@ def measures(result: Mapping[str, Any]) -> list[Table]:
         mine = [row for row in rows if row["set"] == name]
         what = "accuracy" if "accuracy" in mine[0] else "error"
         show = percent if what == "accuracy" else number
+        ranked = "risk" in mine[0]
         cells = [
             (
-                row["model"],
+                row["model"].replace("_", " "),
+                *([number(row["risk"])] if ranked else []),
                 show(row[what]),
                 f"{show(row[f'worst_{what}'])} {row[f'worst_{what}_client']}",
                 number(row["loss"]),
-                f"{number(row['worst_loss'])} {row['worst_loss_client']}",
+                *[f"{number(row['worst_loss'])} {row['worst_loss_client']}"] * (not ranked),
             )
             for row in mine
         ]
         head = "Accuracy" if what == "accuracy" else "Mean absolute error"
-        columns = ("Model", head, "Worst client", "Mean loss", "Worst client")
+        risk = [result["risk"]["name"].capitalize()] if ranked else []
+        columns = ("Model", *risk, head, "Worst client", "Mean loss", *["Worst client"] * (not ranked))
         tables.append(table(f"{name[0].upper()}{name[1:]} ({mine[0]['n']} rows)", columns, cells))
+    return tables
+
+
+FAIRNESS = ("SPD", "DI", "EOD", "AOD", "FNRD", "TI")
+
+
+def fairness(result: Mapping[str, Any]) -> list[Table]:
+    """The fairness metrics of every model, the largest client against all others, on each set of several clients."""
+    rows = [row for row in result["evaluation"]["measures"] if row.get("fairness")]
+    tables = []
+    for name in dict.fromkeys(row["set"] for row in rows):
+        mine = [row for row in rows if row["set"] == name]
+        cells = [(row["model"].replace("_", " "), *(number(row["fairness"][key]) for key in FAIRNESS)) for row in mine]
+        title = f"Fairness on {name}: {mine[0]['fairness']['privileged']} against all others"
+        tables.append(table(title, ("Model", *FAIRNESS), cells))
     return tables
 
 
@@ -210,27 +267,6 @@ def path(tried: Mapping[str, Any]) -> Table:
     return table("Radii tried", [heads[key] for key in keys], cells, (0, *text))
 
 
-def choice(tried: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
-    """Which point did best, and what that is worth."""
-    points, held, found = tried["points"], tried["held_out"], tried["points"][tried["best"]]
-    theta = "" if found["client_radius"] is None else f" and client radius {number(found['client_radius'])}"
-    what = f", accuracy {percent(found['accuracy'])}" if "accuracy" in found else ""
-    radii, ties = sorted({point["radius"] for point in points}), len(equal(points)) - 1
-    end = not ties and len(radii) > 2 and (found["radius"] == radii[-1] or found["radius"] == radii[0] > 0)
-    own = sorted({row["radius"] for row in result["clients"]})
-    mine = number(own[0]) if len(own) == 1 else f"{number(own[0])} to {number(own[-1])}, by client"
-    return [
-        f"Of {len(points)} points, radius {number(found['radius'])}{theta} had the smallest held-out loss of a client: "
-        f"{number(found['worst_loss'])} at {found['worst_client']} (all rows: {number(found['loss'])}{what})."
-        + f" {ties} other point{' does' if ties == 1 else 's do'} as well: the first is named." * (ties > 0)
-        + " It lies at the end of the radii tried: a wider path may find better." * end,
-        f"This was looked at, on {sum(held.values())} rows held out of the training rows ({min(held.values())} at the "
-        f"smallest client): its own numbers flatter it, and differences between neighbours may be chance. The model of "
-        f"this run was trained with the radius of its configuration, {mine}. To use another, set it there, and judge "
-        f"the new run by its test rows, which the path has not seen.",
-    ]
-
-
 def versions(result: Mapping[str, Any]) -> Table:
     """What the numbers depend on."""
     return table("Versions", ("Part", "Version"), [(k, str(v)) for k, v in result["versions"].items()], (0, 1))
@@ -247,9 +283,9 @@ def compared(runs: Mapping[str, Mapping[str, Any]]) -> Table:
         line(key.replace("_", " "), lambda r, key=key: r["certificate"][key])
     line("rounds", lambda r: r["rounds"])
     line("ended", lambda r: r["outcome"]["stop"])
-    line("worst client's worst-case loss", lambda r: max(row["worst_loss"] for row in r["clients"]))
+    line("worst client's worst-case loss", lambda r: max(row["worst_loss"] for row in people(r)))
     for name in dict.fromkeys(m["set"] for r in runs.values() for m in r["evaluation"]["measures"]):
-        for key in ("accuracy", "worst_accuracy", "error", "worst_error", "loss", "worst_loss"):
+        for key in ("risk", "accuracy", "worst_accuracy", "error", "worst_error", "loss", "worst_loss"):
             values = [_measure(r, name, key) for r in runs.values()]
             if any(v is not None for v in values):
                 lines.append(
@@ -261,54 +297,6 @@ def compared(runs: Mapping[str, Mapping[str, Any]]) -> Table:
 def _measure(result: Mapping[str, Any], name: str, key: str) -> Any:
     found = [m for m in result["evaluation"]["measures"] if m["set"] == name and m["model"] == result["model"]]
     return found[0].get(key) if found else None
-
-
-# ---------------------------------------------------------------------------------------- in words
-
-
-def summary(result: Mapping[str, Any]) -> list[str]:
-    """What was done, what is guaranteed and how it was checked."""
-    rows = sum(row["n"] for row in result["clients"])
-    n, found = len(result["clients"]), result["certificate"]
-    said = [f"{n} client{'s' * (n > 1)} with {rows:,} rows took part in {result['rounds']} rounds. {_ended(result)}"]
-    said += [result["problem"], _protects(result)]
-    if found["bound"] is None:
-        said.append(
-            f"The objective of the model is {number(found['value'])}; no lower bound is proven, see the warnings."
-        )
-    else:
-        said.append(
-            f"The objective of the model is {precise(found['value'])}. It is proven that no model of this kind has one "
-            f"below {precise(found['bound'])}: this one is within {found['relative_gap']:.2g} (relative) of the best."
-        )
-    said.append(
-        "These numbers were computed after the run from data, model and dual weights alone, without the algorithm; "
-        "quorate verify computes them again from this folder."
-    )
-    return said
-
-
-def _ended(result: Mapping[str, Any]) -> str:
-    text = result["outcome"]["text"].strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
-
-
-def _protects(result: Mapping[str, Any]) -> str:
-    """The robust part of the objective as a promise."""
-    found = result["certificate"]
-    worst = sum(q * r for q, r in zip(found["weights"], found["client_risks"], strict=True))
-    worst += found["complementarity"] or 0.0
-    radii = {row["radius"] for row in result["clients"]}
-    balls = (
-        ""
-        if radii == {0.0}
-        else (
-            " and whatever each client's data become within Wasserstein distance "
-            + (number(max(radii)) if len(radii) == 1 else f"{number(min(radii))} to {number(max(radii))}, by client,")
-            + " of its training rows"
-        )
-    )
-    return f"Whatever the mix of clients within the stated set{balls}, the expected loss is at most {number(worst)}."
 
 
 def exposed(client: str, rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -324,19 +312,3 @@ def exposed(client: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     ]
     heads = ("Row (from 0)", "Loss", "Worst case", "Added to the risk", "Label flipped", "Features moved by")
     return table(f"Rows of {client} that the adversary makes most of", heads, cells, ())
-
-
-def markdown(result: Mapping[str, Any], tried: Mapping[str, Any] | None = None) -> str:
-    """The whole report as Markdown."""
-    notes = [f"- {escaped(note)}" for note in result["notes"]] or ["None."]
-    verdict = [escaped(v) for v in result["evaluation"]["verdict"]]
-    parts = [f"# {escaped(result['title'])}", *summary(result)]
-    parts += ["## Did robustness help?", *verdict] * bool(verdict)
-    parts += ["## Warnings", "\n".join(notes)]
-    tables = [certificate(result), clients(result), *measures(result), messages(result), versions(result)]
-    tables[3:3] = [baselines(result)] * bool(result["baselines"])
-    for each in tables:
-        parts += [f"## {escaped(each.title)}", each.markdown()]
-    if tried is not None:
-        parts += ["## Radii tried", *map(escaped, choice(tried, result)), path(tried).markdown()]
-    return "\n\n".join(parts) + "\n"

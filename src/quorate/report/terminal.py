@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quorate.report import tables
+from quorate.report import tables, words
 from quorate.report.tables import Table, printable
 
 if TYPE_CHECKING:
@@ -38,26 +38,22 @@ def drawn(table: Table) -> Any:
 def show(run: Run, console: Console) -> None:
     """Whether it helped, the clients, the certificate, where the report is."""
     result = run.result
-    worst = sorted(result["clients"], key=lambda row: -row["worst_loss"])[:MOST]
-    few = {**result, "clients": [row for row in result["clients"] if row in worst]}
     heads = tables.BRIEF if console.width < WIDE else (*tables.BRIEF, "bytes_up", "bytes_down")
-    for each in (*tables.measures(result), tables.clients(few, heads), tables.certificate(result)):
+    found = [*tables.measures(result), *tables.fairness(result), tables.clients(result, heads, MOST)]
+    for each in (*found, tables.certificate(result)):
         console.print()
         console.print(drawn(each))
     console.print()
-    if len(worst) < len(result["clients"]):
-        say(
-            f"(of {len(result['clients'])} clients, the {MOST} with the largest worst case; the report has all)",
-            console,
-        )
-    for said in tables.summary(result):
+    if (n := len(tables.people(result))) > MOST:
+        say(f"(of {n} clients, the {MOST} with the largest worst case; the report has all)", console)
+    for said in words.summary(result):
         say(said, console)
     if run.tried is not None:
         console.print("\nRadii tried", style="bold")
-        for said in tables.choice(run.tried.table, result):
+        for said in words.choice(run.tried.table, result):
             say(said, console)
     if verdict := result["evaluation"]["verdict"]:
-        console.print("\nDid robustness help?", style="bold")
+        console.print(f"\n{words.question(result)}", style="bold")
         for said in _first_of_each_set(verdict, result["evaluation"]["pairs"]):
             say(said, console)
     for note in result["notes"]:

@@ -1,0 +1,94 @@
+"""What the tables of a configuration ask of each other; each rule is a sentence that says what to do, or None."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quorate.config_sections import ClientsSection
+
+if TYPE_CHECKING:
+    from quorate.config import Config
+
+POOLED = ("rank_admm", "smoothed_rank_admm", "sgd", "lsvrg", "dca")  # algorithms of one client
+NO_RANKS = ("ad_lpmm", "epigraph_admm", "double_loop")
+WEAKLY_CONVEX = ("mcp", "scad")
+
+
+def broken_rule(config: Config) -> str | None:
+    """The first rule that the configuration breaks, in words."""
+    return next(filter(None, (rule(config) for rule in (_path, _ranks, _one_place, _not_convex, _algorithm))), None)
+
+
+def _path(config: Config) -> str | None:
+    path = config.path
+    if path is None:
+        return None
+    if config.risk.by_rank or config.problem_.pooled:
+        why = f"risk.name = {config.risk.name!r}" if config.risk.by_rank else "problem.pooled = true"
+        return f"[path] tries radii of Wasserstein balls round the clients' rows, and {why} has none: leave [path] out"
+    if path.client_radii is not None and config.clients.risk != "lp_ball":
+        return f"path.client_radii need clients.risk = 'lp_ball', got {config.clients.risk!r}: it has no radius"
+    return None
+
+
+def _ranks(config: Config) -> str | None:
+    if not config.risk.by_rank or not robust(config.robust.radius):
+        return None
+    return (
+        f"risk.name = {config.risk.name!r} ranks the rows as they are, and robust.radius > 0 asks for the worst rows "
+        "near them: there is no method for both. Set robust.radius = 0, or risk.name = 'mean'"
+    )
+
+
+def _one_place(config: Config) -> str | None:
+    if not config.problem_.pooled:
+        return None
+    if config.clients not in (ClientsSection(), ClientsSection(risk="mean")):
+        return "[clients] weighs several clients, and problem.pooled = true makes them one: leave [clients] out"
+    if isinstance(config.robust.radius, dict):
+        return "robust.radius has one number per client, and problem.pooled = true makes them one: give a number"
+    if other := [name for name in config.report.compare_with if name != "erm"]:
+        return (
+            f"report.compare_with has {other[0]!r}, a mix of clients, and problem.pooled = true makes them one: "
+            "compare with 'erm' alone"
+        )
+    return None
+
+
+def _not_convex(config: Config) -> str | None:
+    h, algorithm = config.problem_, config.algorithm.name
+    if (key := not_convex(config)) is None:
+        return None
+    if not h.pooled:
+        return f"{key} is not convex, and several clients solve convex problems only: set problem.pooled = true"
+    if robust(config.robust.radius):
+        return f"{key} is not convex, and robust.radius > 0 needs convex problems: set robust.radius = 0"
+    if algorithm not in ("auto", *POOLED):
+        return f"{key} is not convex, and algorithm.name = {algorithm!r} is for convex problems: use 'rank_admm'"
+    if h.loss == "quantile" and algorithm in ("auto", "rank_admm"):
+        return f"{key} is not convex, and 'quantile' losses are not ordered by one number: use algorithm.name = 'sgd'"
+    return None
+
+
+def _algorithm(config: Config) -> str | None:
+    name, pooled = config.algorithm.name, config.problem_.pooled
+    if name in POOLED and not pooled:
+        return f"algorithm.name = {name!r} works on all rows in one place: set problem.pooled = true, or use 'bundle'"
+    if name in POOLED and robust(config.robust.radius):
+        return f"algorithm.name = {name!r} takes no robust.radius > 0: use 'bundle', or robust.radius = 0"
+    if name in NO_RANKS and config.risk.by_rank:
+        return f"algorithm.name = {name!r} weighs no rows by rank, as risk.name = {config.risk.name!r} does: use 'auto'"
+    return None
+
+
+def not_convex(config: Config) -> str | None:
+    """The key that makes the problem not convex."""
+    if not config.risk.convex:
+        return f"risk.name = {config.risk.name!r}"
+    h = config.problem_
+    return f"problem.regulariser = {h.regulariser!r}" if h.regulariser in WEAKLY_CONVEX and h.strength > 0 else None
+
+
+def robust(radius: Any) -> bool:
+    """Whether any client has a Wasserstein ball."""
+    return any(map(robust, radius.values())) if isinstance(radius, dict) else radius != 0

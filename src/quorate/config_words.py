@@ -1,0 +1,53 @@
+"""A configured problem as one English sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quorate.config import Config
+
+
+def sentence(config: Config) -> str:
+    """What is minimised: risk over clients, risk over rows, regulariser."""
+    h = config.problem_
+    more = "" if h.regulariser == "none" else f", plus {h.regulariser} regularisation of strength {h.strength:g}"
+    losses = _over_rows(config)
+    over = losses if h.pooled else f"{_over_clients(config)} of {losses}"
+    return f"Minimised over linear models: {over}{more}."
+
+
+def _over_clients(config: Config) -> str:
+    c = config.clients
+    prior = f"{c.prior} prior" if isinstance(c.prior, str) else "given prior"
+    return {
+        "mean": f"the mean over the clients ({prior})",
+        "simplex": "the worst mix of the clients (any weights)",
+        "lp_ball": f"the worst mix of the clients (weights within {c.radius:g} of the {prior}, l{c.p:g} norm)",
+    }[c.risk]
+
+
+def _over_rows(config: Config) -> str:
+    r, risk, pooled = config.robust, config.risk, config.problem_.pooled
+    loss = config.problem_.loss.replace("_", " ")
+    if risk.by_rank and pooled:
+        return f"the {risk.words()} of the {loss} losses of all rows, pooled"
+    if risk.by_rank:
+        return f"each client's {risk.words()} of its {loss} losses"
+    whose = "the" if pooled else "each client's"
+    if size(r.radius) == "0":
+        return f"{whose} mean {loss} loss" + " of all rows, pooled" * pooled
+    target = "targets never move" if r.label_cost == float("inf") else f"a target costs {r.label_cost:g}"
+    near = f"within Wasserstein distance {size(r.radius)} of its rows"
+    near = 'near its rows, the Wasserstein distance read off them ("auto")' if r.radius == "auto" else near
+    near += f", {r.norm} norm on the features, {target}"
+    near += ", features stay in the support" if r.support else ""
+    return f"{whose} worst mean {loss} loss" + " of all rows, pooled" * pooled + f" ({near})"
+
+
+def size(radius: Any) -> str:
+    """A radius, or one for each client, in words."""
+    if radius == "auto":
+        return radius
+    radii = sorted({*radius.values()}) if isinstance(radius, dict) else [radius]
+    return f"{radii[0]:g}" if len(radii) == 1 else f"{radii[0]:g} to {radii[-1]:g}, by client,"

@@ -1,0 +1,123 @@
+"""Whether the main model helped, in words, from the numbers of its evaluation alone.
+
+A robust model helped where it is right more often, or its mean loss is lower, than chance would show. A model of a risk
+by rank helped where that risk of the held-out losses is lower; what it does to the mean loss is what it costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SHOWN = 0.05  # a sign test below this is called a difference
+NONE = "no difference that can be shown"
+LOSS = (NONE, "lower", "higher")
+
+
+def verdict(measures: list[dict[str, Any]], pairs: list[dict[str, Any]]) -> list[str]:
+    """The answer in short, then one sentence for each set and other model."""
+    by = {(row["set"], row["model"]): row for row in measures}
+    ranked = any("risk_less" in pair for pair in pairs)
+    headline, sentence = (_headline_of_rank, _sentence_of_rank) if ranked else (_headline, _sentence)
+    return [headline(pairs) for _ in pairs[:1]] + [
+        sentence(pair, by[pair["set"], pair["model"]], by[pair["set"], pair["other"]]) for pair in pairs
+    ]
+
+
+def shown(pair: Mapping[str, Any]) -> tuple[int, int, int]:
+    """In rows, in mean loss and in the risk: 1 where the first model is better beyond chance, -1 worse, else 0."""
+    rows = 0 if pair["p"] >= SHOWN else 1 if pair["better"] > pair["worse"] else -1
+    return rows, _beyond(pair["less"], pair["margin"]), _beyond(pair.get("risk_less", 0.0), pair.get("risk_margin"))
+
+
+def _beyond(less: float, margin: float | None) -> int:
+    return 0 if margin is None or abs(less) <= margin else 1 if less > 0 else -1
+
+
+def _compared(pairs: list[dict[str, Any]]) -> str:
+    others, sets = (list(dict.fromkeys(pair[key] for pair in pairs)) for key in ("other", "set"))
+    n, model = len(pairs), pairs[0]["model"]
+    return (
+        f"In {n} comparison{'s' * (n > 1)} of {model} with {' and '.join(others)} on rows that no model was trained on "
+        f"({'; '.join(sets)}),"
+    )
+
+
+def _counts(pairs: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """(better, worse) in rows, in mean loss and in the risk."""
+    return [(signs.count(1), signs.count(-1)) for signs in zip(*map(shown, pairs), strict=True)]
+
+
+# ---------------------------------------------------------------------------------------- robust models
+
+
+def _headline(pairs: list[dict[str, Any]]) -> str:
+    (up, down), (lower, higher), _ = _counts(pairs)
+    answers = {(True, False): "Yes, in part", (False, True): "No, it hurt", (True, True): "It depends"}
+    answer = answers.get((up + lower > 0, down + higher > 0), "Not measurably")
+    return (
+        f"{answer}. {_compared(pairs)} it was right more often than chance would show in {up} and less often in "
+        f"{down}; its mean loss was lower in {lower} and higher in {higher}. The others show no difference."
+    )
+
+
+def _sentence(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    return (
+        f"On {pair['set']} ({main['n']} rows), against {pair['other']}: {_rows(pair, main, other)} "
+        f"{_mean_loss(pair, main, other)}."
+    )
+
+
+def _rows(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    right = "accuracy" in main
+    name, what, verb = ("accuracy", "accuracy", "right") if right else ("error", "mean absolute error", "closer")
+    rows = (NONE, "helped", "hurt")[shown(pair)[0]]
+    here, there, us, them = main[f"worst_{name}"], other[f"worst_{name}"], pair["model"], pair["other"]
+    worst = "the same" if abs(here - there) < 5e-4 else "better" if (here > there) == right else "worse"
+    return (
+        f"{pair['better']} that only {us} gets {verb}, {pair['worse']} only {them}, {rows} "
+        f"(sign test p = {pair['p']:.2g}); {what} {main[name]:.3f} against {other[name]:.3f}, "
+        f"at the worst client {here:.3f} against {there:.3f} ({worst})."
+    )
+
+
+def _mean_loss(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    return (
+        f"Mean loss {main['loss']:.3f} against {other['loss']:.3f}, {LOSS[shown(pair)[1]]} "
+        f"({-pair['less']:+.3f} ± {pair['margin']:.3f} at 95 %)"
+    )
+
+
+# ---------------------------------------------------------------------------------------- risks by rank
+
+
+def _headline_of_rank(pairs: list[dict[str, Any]]) -> str:
+    _, (lower, higher), (better, worse) = _counts(pairs)
+    untested = sum(pair["risk_margin"] is None for pair in pairs)
+    answers = {(True, True): "It depends", (True, False): "Yes" if better == len(pairs) else "Yes, in part"}
+    answers[False, True] = "No, it rose"
+    answer = answers.get((better > 0, worse > 0), "It cannot be tested" if untested == len(pairs) else "Not measurably")
+    said = f"{answer}. {_compared(pairs)} the {_name(pairs[0])} of the losses was lower than chance would show in "
+    said += f"{better} and higher in {worse}; the mean loss was higher in {higher} and lower in {lower}."
+    if untested:
+        return said + f" In {untested} too few rows carry the {_name(pairs[0])} for an interval."
+    return said + " The others show no difference." * (better + worse < len(pairs))
+
+
+def _sentence_of_rank(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    margin = pair["risk_margin"]
+    told = "too few rows carry it for an interval" if margin is None else LOSS[shown(pair)[2]]
+    width = "" if margin is None else f" ± {margin:.3f} at 95 %, rows drawn again"
+    return (
+        f"On {pair['set']} ({main['n']} rows), against {pair['other']}: {_name(pair)} of the losses {main['risk']:.3f} "
+        f"against {other['risk']:.3f}, {told} ({-pair['risk_less']:+.3f}{width}). What it costs: "
+        f"{_lower(_mean_loss(pair, main, other))}. Of the rows, {_rows(pair, main, other)}"
+    )
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _name(pair: Mapping[str, Any]) -> str:
+    return pair["model"].replace("_", " ")
