@@ -4,10 +4,12 @@
     v = a subgradient of Omega_minus at w;    w <- argmin_u  Omega_plus(u) + h(u) - <v, u>
 
 An outer step never raises the objective: Omega_minus lies above its linearisation. The inner program is left to
-``inner`` steps u <- prox_{rate h}(u - rate (subgradient - v)), of which the best u is taken. Hu, Ying, Wang and Lyu,
-*Sum of ranked range loss for supervised learning*, for the difference of two averages of top losses; here for any rank
-weights. Deviations from their code: subgradients by rank stand for its threshold variables, the intercept is where the
-model has it, and what is kept is the best objective, not the best validation accuracy.
+``inner`` steps u <- prox_{rate h}(u - rate (subgradient - v)), of which the best u is taken. For v equal losses are
+ranked at random, as sharing their weights would cancel subgradients where all losses are equal, at w = 0.
+
+Hu, Ying, Wang and Lyu, *Sum of ranked range loss for supervised learning*, for the difference of two averages of top
+losses; here for any rank weights. Deviations from their code: subgradients by rank stand for its threshold variables,
+the intercept is where the model has it, and what is kept is the best objective, not the best validation accuracy.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class DCA:
     inner : inner steps of a round, each a pass over all rows
     tol, atol : stop when a gap of max(atol, tol max(|value|, |bound|)) is proven (convex problems)
     max_rounds : a cap on outer steps; a step that changes nothing ends the run too
-    start : first model, zeros by default
+    start : first model, zeros by default; where all losses are equal there, zeros are often critical: then give another
 
     Raises
     ------
@@ -97,7 +99,7 @@ class DCA:
         problem, before = common.problem_of(self), memory.w[0]
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                memory = common.judged(problem, memory, self._inner(problem, data, before), data)
+                memory = common.judged(problem, memory, self._inner(problem, data, before, rng(0)), data)
         except common.DivergedError as error:
             raise common.DivergedError(
                 f"{error}: DCA diverges at learning rate {self.learning_rate:g}. Give a smaller one, or bring the "
@@ -109,10 +111,10 @@ class DCA:
         still = owner.EXHAUSTED if ask.turn > 0 and np.array_equal(memory.w[0], before) else 0.0
         return replace(memory, point=None), common.standing(memory, still)
 
-    def _inner(self, problem: Problem, data: Block, w: Array) -> Array:
+    def _inner(self, problem: Problem, data: Block, w: Array, generator: np.random.Generator) -> Array:
         """The best of ``inner`` steps on Omega_plus + h - <v, .> from w, w itself included."""
         plus, minus = _laws(problem, data)
-        linear = _subgradient(problem, data, w, minus)[1] if minus.any() else np.zeros_like(w)
+        linear = _subgradient(problem, data, w, minus, generator)[1] if minus.any() else np.zeros_like(w)
         best, least, u = w, math.inf, w
         for left in range(self.inner, -1, -1):
             risk, slope = _subgradient(problem, data, u, plus)
@@ -131,10 +133,19 @@ def _laws(problem: Problem, data: Block) -> tuple[Array, Array]:
     return data.share[0], np.zeros(data.y.shape[1])
 
 
-def _subgradient(problem: Problem, data: Block, w: Array, sigma: Array) -> tuple[float, Array]:
-    """sum_i sigma_i loss_[i](w) and a subgradient of it; without ranks sigma stays with its rows."""
+def _subgradient(
+    problem: Problem, data: Block, w: Array, sigma: Array, generator: np.random.Generator | None = None
+) -> tuple[float, Array]:
+    """sum_i sigma_i loss_[i](w) and a subgradient of it; without ranks sigma stays with its rows.
+
+    Equal losses share their weights, or with a generator are put in a random order.
+    """
     prediction = problem.predictor.forward(w, data)
     losses = common.finite(problem.loss.value(prediction, data.y))
-    weights = weights_by_rank(sigma, losses[0]) if by_rank(problem.over_samples) else sigma
+    if generator is not None:
+        weights = np.empty_like(sigma)
+        weights[np.lexsort((generator.random(len(sigma)), losses[0]))] = sigma
+    else:
+        weights = weights_by_rank(sigma, losses[0]) if by_rank(problem.over_samples) else sigma
     slopes = by_row(weights[None], problem.loss.slope(prediction, data.y))
     return float(weights @ losses[0]), problem.predictor.backward(w, slopes, data)[0]

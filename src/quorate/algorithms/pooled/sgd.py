@@ -33,7 +33,8 @@ class SGD:
     learning_rate : of every step; None: the rates of ``grid`` are tried in the first round and the best one kept
     batch : rows of a minibatch; all of them where there are fewer
     grid : learning rates; None is the grid of Xiao and others, {1e-2, 1e-3, 1e-4, 1 / n, 1 / (n d)}
-    trial_epochs : epochs of every rate of the grid
+    trial_epochs : epochs of every rate of the grid. The published figures rest on full runs of every rate: that is
+        ``tuned(algorithm, problem, fed, rounds=2000)`` of ``quorate.algorithms.pooled.stochastic``
     tol, atol : stop when a gap of max(atol, tol max(|value|, |bound|)) is proven (convex problems)
     max_rounds : a cap on epochs
     start : first model, zeros by default
