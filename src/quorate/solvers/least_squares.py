@@ -3,9 +3,10 @@
     minimise over w:  rho / 2 ||D w - v||^2 + g(w) + r / 2 ||w - near||^2 - <tilt, w>
 
 ``Ridge``: g = mu / 2 ||w||^2, in closed form at any rho from one eigendecomposition (of D'D, or of DD' where that is
-smaller). ``descend``: g = sum_j l1_j |w_j| + l2_j w_j^2 / 2 by coordinate descent on the Gram matrix (Friedman, Hastie,
-Tibshirani 2010). ``fista``: any g with a prox, by accelerated proximal gradient steps with restarts (Beck and Teboulle
-2009; O'Donoghue and Candes 2015), plain ones where g is not convex. An intercept is the last column of D, unpenalised.
+smaller). ``descend``: g = sum_j l1_j |w_j| + l2_j w_j^2 / 2, or its Moreau envelope, by coordinate descent on the Gram
+matrix (Friedman, Hastie, Tibshirani 2010). ``fista``: any g with a prox, by accelerated proximal gradient steps with
+restarts (Beck and Teboulle 2009; O'Donoghue and Candes 2015), plain ones where g is not convex. An intercept is the
+last column of D, unpenalised.
 """
 
 from __future__ import annotations
@@ -78,35 +79,37 @@ class Ridge:
 
 
 @njit(cache=True)
-def descend(G, c, rho, l1, l2, w, tol, sweeps):
-    """Coordinate descent on rho / 2 w'Gw - c'w + sum_j l1_j |w_j| + l2_j w_j^2 / 2, from w, which is not changed.
+def descend(G, c, rho, l1, l2, r, gamma, w, tol, sweeps):
+    """Coordinate descent on rho / 2 w'Gw + r / 2 w'w - c'w + M(w), from w, which is not changed.
 
-    Sweeps over all coordinates alternate with sweeps over those that are not zero, until no coordinate's slope moves by
-    more than ``tol``.
+    M is the Moreau envelope of h(u) = sum_j l1_j |u_j| + l2_j u_j^2 / 2 with parameter gamma, h itself for gamma = 0. In
+    one coordinate the best u solves the problem with h and a curvature divided by 1 + gamma times itself; w follows
+    from u. Sweeps over all coordinates alternate with sweeps over those where u is not 0, until no coordinate's slope
+    moves by more than ``tol``.
     """
     w = w.copy()
-    slope = rho * (G @ w) - c
+    slope = rho * (G @ w) - c  # without r w
     n, everything = len(w), True
     for _ in range(sweeps):
         largest = 0.0
         for j in range(n):
-            if not everything and w[j] == 0.0:
+            bend = rho * G[j, j] + r
+            if bend + l2[j] <= 0.0 or (not everything and abs(w[j]) <= gamma * l1[j]):
                 continue
-            bend = rho * G[j, j] + l2[j]
-            if bend <= 0.0:
-                continue
+            wide = 1.0 + gamma * bend
             target = rho * G[j, j] * w[j] - slope[j]
-            new = 0.0
-            if target > l1[j]:
-                new = (target - l1[j]) / bend
-            elif target < -l1[j]:
-                new = (target + l1[j]) / bend
+            u = 0.0
+            if target > wide * l1[j]:
+                u = (target - wide * l1[j]) / (bend + wide * l2[j])
+            elif target < -wide * l1[j]:
+                u = (target + wide * l1[j]) / (bend + wide * l2[j])
+            new = (u + gamma * target) / wide
             step = new - w[j]
             if step != 0.0:
                 w[j] = new
                 for k in range(n):
                     slope[k] += rho * step * G[j, k]
-                largest = max(largest, abs(step) * bend)
+                largest = max(largest, abs(step) * (bend + l2[j]))
         if largest <= tol:
             if everything:
                 break

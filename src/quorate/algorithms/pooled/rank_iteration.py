@@ -2,7 +2,8 @@
 
     L_rho(w, z; lambda) = Omega(z) + <lambda, z - t> + rho / 2 ||z - t||^2 + g(w),    t = D w - b
 
-Line numbers are theirs. Beyond the box: over-relaxation, and rho may change with every iteration.
+Line numbers are theirs. Beyond the box: over-relaxation, and rho may change with every iteration. With gamma > 0 the
+w-step has the Moreau envelope of g in place of g: their section 4.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ def first(task: RankTask, penalty: Penalty, w: Array) -> Iterate:
     return Iterate(w, t, t, np.zeros_like(t), penalty.first(len(t)), 0.0, 0, 1.0, 1.0)
 
 
-def iterate(task: RankTask, penalty: Penalty, at: Iterate, r: float, relaxation: float) -> tuple[Iterate, Array]:
+def iterate(
+    task: RankTask, penalty: Penalty, at: Iterate, r: float, relaxation: float, gamma: float = 0.0
+) -> tuple[Iterate, Array]:
     """One iteration, and the multipliers rho (m - z) of its z-step: a subgradient of Omega at z."""
     m = at.t - at.dual / at.rho
     z = task.z_step(m, at.rho)  # line 2
     ahead = relaxation * z + (1 - relaxation) * at.t  # z itself with relaxation = 1
     target = ahead + task.design.rows.shift + at.dual / at.rho
-    w = task.w_step(target, at.rho, at.w, r, _accuracy(at))  # line 3
+    w = task.w_step(target, at.rho, at.w, r, _accuracy(at), gamma)  # line 3
     t = task.rank_coordinates(w)
     dual = at.dual + at.rho * (ahead - t)  # line 4
     gap = float(np.linalg.norm(z - t))

@@ -124,29 +124,40 @@ class RankTask:
         below, above, at = self._cache["prospect"]
         return prospect_prox(m, below, above, at, rho, self.kernel)
 
-    def w_step(self, v: Array, rho: float, near: Array, r: float, tol: float) -> Array:
-        """argmin_w rho / 2 ||D w - v||^2 + g(w) + r / 2 ||w - near||^2 - <tilt, w>, line 3; ``near`` starts it too."""
+    def w_step(self, v: Array, rho: float, near: Array, r: float, tol: float, gamma: float = 0.0) -> Array:
+        """argmin_w rho / 2 ||D w - v||^2 + M(w) + r / 2 ||w - near||^2 - <tilt, w>, line 3; ``near`` starts it too.
+
+        M is the Moreau envelope (7) of g with parameter gamma, g itself for gamma = 0.
+        """
         g = self.problem.regulariser
         if isinstance(g, Zero | L2):
-            return self.design.ridge.solve(v, rho, getattr(g, "strength", 0.0), r, near, self.tilt)
+            mu = getattr(g, "strength", 0.0)
+            return self.design.ridge.solve(v, rho, mu / (1 + gamma * mu), r, near, self.tilt)
         c = rho * (v @ self.design.D) + r * near
         if self.tilt is not None:
             c = c + self.tilt
         if isinstance(g, L1 | ElasticNet):
             l1, l2 = (g.strength, 0.0) if isinstance(g, L1) else (g.l1, g.l2)
-            return descend(self.design.gram, c, rho, self._spared(l1), self._spared(l2) + r, near, tol, 200)
+            return descend(self.design.gram, c, rho, self._spared(l1), self._spared(l2), r, gamma, near, tol, 200)
         steep = rho * self.design.length + r
 
         def slope(w: Array) -> Array:
             return rho * (self.design.gram @ w) + r * w - c
 
-        return fista(slope, self.prox, steep, near, tol / steep, 500, accelerate=g.weak_convexity == 0)
+        def prox(v: Array, step: float) -> Array:
+            return self.envelope_prox(v, step, gamma)
+
+        return fista(slope, prox, steep, near, tol / steep, 500, accelerate=g.weak_convexity == 0)
 
     def prox(self, v: Array, step: float) -> Array:
         """argmin_w step g(w) + ||w - v||^2 / 2; an intercept is free."""
         if not self.problem.predictor.intercept:
             return self.problem.regulariser.prox(v, step)
         return np.append(self.problem.regulariser.prox(v[:-1], step), v[-1])
+
+    def envelope_prox(self, v: Array, step: float, gamma: float) -> Array:
+        """The same with the Moreau envelope of g: min over u and w of step g(u) + step ||u - w||^2 / (2 gamma) + ..."""
+        return v + step / (step + gamma) * (self.prox(v, step + gamma) - v)
 
     def _spared(self, strength: float) -> Array:
         """The strength for every coefficient, 0 for an intercept."""
