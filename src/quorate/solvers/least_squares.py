@@ -72,8 +72,10 @@ class Ridge:
         if len(self.values) == len(push):
             return self.vectors @ (inverse * ((rho * (v @ self.centred) + push) @ self.vectors))
         w = (self.vectors @ (inverse * (rho * (v @ self.vectors)))) @ self.centred
-        if not push.any() or c == 0:
+        if not push.any():
             return w
+        if c == 0:  # bounded for a push in the range of D' alone
+            return w + (self.vectors @ (rho * inverse**2 * ((self.centred @ push) @ self.vectors))) @ self.centred
         turned = self.vectors @ (rho * inverse * ((self.centred @ push) @ self.vectors))
         return w + (push - turned @ self.centred) / c
 
@@ -82,8 +84,8 @@ class Ridge:
 def descend(G, c, rho, l1, l2, r, gamma, w, tol, sweeps):
     """Coordinate descent on rho / 2 w'Gw + r / 2 w'w - c'w + M(w), from w, which is not changed.
 
-    M is the Moreau envelope of h(u) = sum_j l1_j |u_j| + l2_j u_j^2 / 2 with parameter gamma, h itself for gamma = 0. In
-    one coordinate the best u solves the problem with h and a curvature divided by 1 + gamma times itself; w follows
+    M is the Moreau envelope of h(u) = sum_j l1_j |u_j| + l2_j u_j^2 / 2 with parameter gamma, h itself for gamma = 0.
+    In one coordinate the best u solves the problem with h and a curvature divided by 1 + gamma times itself; w follows
     from u. Sweeps over all coordinates alternate with sweeps over those where u is not 0, until no coordinate's slope
     moves by more than ``tol``.
     """
@@ -94,7 +96,10 @@ def descend(G, c, rho, l1, l2, r, gamma, w, tol, sweeps):
         largest = 0.0
         for j in range(n):
             bend = rho * G[j, j] + r
-            if bend + l2[j] <= 0.0 or (not everything and abs(w[j]) <= gamma * l1[j]):
+            if not everything and abs(w[j]) <= gamma * l1[j]:
+                continue
+            if bend + l2[j] <= 0.0:  # a feature of zeros
+                w[j] = 0.0 if l1[j] > 0.0 else w[j]
                 continue
             wide = 1.0 + gamma * bend
             target = rho * G[j, j] * w[j] - slope[j]
