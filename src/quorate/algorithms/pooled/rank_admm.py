@@ -38,6 +38,7 @@ from quorate.algorithms.pooled.penalties import Balanced, Penalty
 from quorate.algorithms.pooled.rank_iteration import Iterate, first, iterate
 from quorate.algorithms.pooled.rank_starts import (
     ACCURATE,
+    MOST,
     PROSPECT_STARTS,
     RANGE_STARTS,
     WEAK_STARTS,
@@ -50,9 +51,11 @@ from quorate.problem.problem import Problem
 from quorate.rounds import Round, record
 from quorate.solvers.rank_newton import Point, outer_step
 
-ADMM, NEWTON, POLISH = 0.0, 1.0, 2.0  # stages
+ADMM, NEWTON, POLISH, CLOSING = 0.0, 1.0, 2.0, 3.0  # stages
+CLOSING_STEPS = 20
 LONGEST = 1e5  # of a proximal step beside ||w|| / ||D'alpha||: beyond, only rounding grows
 NEWTON_STEPS = 50  # that a finish takes about
+SPLIT = 1e-5  # relative ||z - t|| at which a start goes over to its polish
 FASTER = 8  # floating-point operations of matrix products, beside those of matrix-vector products
 
 
@@ -80,7 +83,8 @@ class RankMemory:
     idle: Array  # rounds without progress
     steps: Array  # iterations in all
     start: Array  # number of the start
-    found: Array  # objective of this start's model
+    own: Array  # (D,) the best model of this start
+    found: Array  # its objective
     polished: Array  # steps of the polish of this start
     table: Array  # (S, 3) of every start: iterations, objective, steps of the polish
 
@@ -187,8 +191,8 @@ class RankADMM:
         # fmt: off
         return closed(RankMemory(
             *map(np.asarray, it), best=w, value=_of(value), bound=_of(-math.inf), rows=np.zeros_like(it.t), split=it.t,
-            stage=zero, step=zero, gaps=np.full(4, np.inf), idle=zero, steps=zero, start=zero, found=_of(math.inf),
-            polished=zero, table=np.full((S, 3), np.nan),
+            stage=zero, step=zero, gaps=np.full(4, np.inf), idle=zero, steps=zero, start=zero, own=w,
+            found=_of(math.inf), polished=zero, table=np.full((S, 3), np.nan),
         ))
         # fmt: on
 
@@ -261,23 +265,40 @@ class RankADMM:
     def _explore(self, task: RankTask, now: RankMemory, rng: Streams) -> tuple[RankMemory, float]:
         """Iterations of one start, or a step of its polish; the best model of all is kept."""
         if now.stage == POLISH:
-            found = polish(task, now.w, float(now.found))
-            if found is not None and found.value < float(now.found):
-                done = float(now.found) - found.value <= ACCURATE * abs(float(now.found))
-                now = replace(now, w=found.w, split=now.split, steps=now.steps + found.steps, polished=now.polished + 1)
-                now = _kept(now, found.w, found.value, found.rows, found.split)
-                return (now, 0.0) if not done else self._next(task, now, rng)
-            return self._next(task, now, rng)
-        penalty = self._penalty(task, int(now.start))
-        it = _iterate_of(now)
-        for _ in range(5 * self.check):
-            it, _ = iterate(task, penalty, it, self.r, 1.0)
-        now = _kept(_with(now, it, 5 * self.check), it.w, task.objective(it.w, it.t), -it.dual, it.z)
-        if max(it.primal, it.change) > self.tol_residual and it.k < self.max_iterations:
+            return self._polish(task, now, rng)
+        if now.stage == CLOSING:
+            return self._close(task, now)
+        penalty, it = self._penalty(task, int(now.start)), _iterate_of(now)
+        for _ in range(5):
+            for _ in range(self.check):
+                it, _ = iterate(task, penalty, it, self.r, 1.0)
+            now = _kept(_with(now, it, self.check), it.w, task.objective(it.w, it.t), -it.dual, it.z)
+        polish = self.polish and task.sigma is not None and task.separable is not None
+        met = it.primal <= SPLIT if polish else max(it.primal, it.change) <= self.tol_residual
+        if not met and it.k < self.max_iterations:
             return now, 0.0
-        if not self.polish or task.sigma is None or task.separable is None:
+        return (replace(now, stage=_of(POLISH), w=now.own), 0.0) if polish else self._next(task, now, rng)
+
+    def _polish(self, task: RankTask, now: RankMemory, rng: Streams) -> tuple[RankMemory, float]:
+        """A difference-of-convex step; the start ends when it gains nothing more."""
+        found, before = polish(task, now.w), float(now.found)
+        if found is None:
             return self._next(task, now, rng)
-        return replace(now, stage=_of(POLISH)), 0.0
+        now = replace(now, steps=now.steps + found.steps, polished=now.polished + 1)
+        if found.value < before:
+            now = _kept(replace(now, w=found.w), found.w, found.value, found.rows, found.split)
+        done = before - found.value <= ACCURATE * abs(before) or now.polished >= MOST
+        return self._next(task, now, rng) if done else (now, 0.0)
+
+    def _close(self, task: RankTask, now: RankMemory) -> tuple[RankMemory, float]:
+        """Plain steps from the best model of all, so that multipliers and z are its own."""
+        found, before = polish(task, now.best, further=False), float(now.value)
+        now = replace(now, polished=now.polished + 1)
+        if found is None or found.value > before + 1e-12 * abs(before):
+            return now, STATIONARY
+        now = replace(now, best=found.w, value=_of(found.value), rows=found.rows, split=found.split)
+        done = before - found.value <= 1e-12 * abs(before) or now.polished >= CLOSING_STEPS
+        return now, STATIONARY if done else 0.0
 
     def _next(self, task: RankTask, now: RankMemory, rng: Streams) -> tuple[RankMemory, float]:
         """Close this start's line of the table and open the next start."""
@@ -287,10 +308,10 @@ class RankADMM:
         starts = self._starts(task)
         now = replace(now, table=table, start=_of(number + 1), found=_of(math.inf), stage=_of(ADMM), polished=_of(0))
         if number + 1 >= len(starts):
-            return now, STATIONARY
+            return (replace(now, stage=_of(CLOSING)), 0.0) if self.polish else (now, STATIONARY)
         w = with_start(task.problem, self.start, task.problem.predictor.split(now.w)[0].size)
         if starts[number + 1].spread:
-            w = w + starts[number + 1].spread / math.sqrt(len(w)) * rng(0).standard_normal(len(w))
+            w = w + starts[number + 1].spread * rng(0).standard_normal(len(w))
         return _with(now, first(task, self._penalty(task, number + 1), w), 0), 0.0
 
     def _penalty(self, task: RankTask, start: int) -> Penalty:
@@ -350,5 +371,6 @@ def _judged(task: RankTask, now: RankMemory, w: Array, t: Array, alpha: Array, z
 
 def _kept(now: RankMemory, w: Array, value: float, rows: Array, split: Array) -> RankMemory:
     """The best of this start, and of all."""
-    now = replace(now, found=_of(min(float(now.found), value)))
+    if value < now.found:
+        now = replace(now, own=w, found=_of(value))
     return replace(now, best=w, value=_of(value), rows=rows, split=split) if value <= now.value else now

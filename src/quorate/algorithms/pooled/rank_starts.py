@@ -5,7 +5,8 @@ polish writes sigma = sigma_plus - sigma_minus with both nondecreasing, replaces
 
     w_{k+1} = argmin  Omega_plus(D w - b) + g(w) - <v, w>,      v = D'(q * l'(t_k)),   q in the set of sigma_minus
 
-(Phan 2016; Hu, Ying, Wang, Lyu 2020) and solves this convex problem accurately: the objective never rises.
+(Phan 2016; Hu, Ying, Wang, Lyu 2020), solves this convex problem accurately, and goes on along the step while the
+objective falls (Aragon Artacho, Vuong 2020): it never rises.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from quorate.solvers.monotone import slopes_of
 from quorate.solvers.pava import ascending
 from quorate.solvers.rank_newton import Point, outer_step
 
-ACCURATE = 1e-9  # relative decrease below which the polish ends
+ACCURATE = 1e-6  # relative decrease below which the polish ends
+MOST = 100  # its steps at most
 
 
 @dataclass(frozen=True)
 class Start:
-    """A schedule and a first model: the method's own, or with ``spread`` > 0 one about as far from it, at random."""
+    """A schedule and a first model: the method's own, plus ``spread`` times standard normal numbers."""
 
     penalty: Penalty
     spread: float = 0.0
 
 
 RANGE_STARTS = (
-    Start(Growing(2e-7, 1.02)),
-    Start(Growing(2e-7, 1.01)),
-    Start(Growing(2e-5, 1.02)),
-    Start(Growing(2e-8, 1.01)),
-    Start(Growing(2e-6, 1.02), spread=0.1),
-    Start(Growing(2e-6, 1.02), spread=1.0),
+    *(Start(Growing(2e-7, 1.01), spread) for spread in (0.0, 1.0, 10.0)),
+    *(Start(Growing(2e-7, 1.02), spread) for spread in (0.0, 1.0)),
+    *(Start(Growing(2e-6, 1.01), spread) for spread in (0.0, 0.1, 1.0)),
+    *(Start(Growing(1e-5, 1.02), spread) for spread in (0.0, 0.1, 1.0, 1.0)),
+    *(Start(Growing(1e-4, 1.02), spread) for spread in (0.0, 1.0, 1.0)),
 )
 PROSPECT_STARTS = (
     Start(ByResidual(1e-4, 1.02, 1.07)),
@@ -52,7 +53,7 @@ WEAK_STARTS = (Start(Balanced()), Start(Growing(1e-5, 1.02)), Start(Balanced(), 
 
 
 class Polished(NamedTuple):
-    """A model after a step of the polish, with what proves its stationarity."""
+    """A model after a step of the polish, and the multipliers of its convex problem."""
 
     w: Array
     value: float
@@ -61,34 +62,43 @@ class Polished(NamedTuple):
     steps: int
 
 
-def polish(task: RankTask, w: Array, value: float) -> Polished | None:
-    """One accurate step; None where the inner problem has no Newton form (prospect weights, unknown g)."""
+def polish(task: RankTask, w: Array, further: bool = True) -> Polished | None:
+    """One accurate step from w; None where the convex problem has no Newton form (prospect weights, unknown g).
+
+    Without ``further`` it stays at the convex problem's solution, so that rows and split belong to the model.
+    """
     if task.sigma is None:
         return None
     plus, minus = plus_minus(task.sigma)
     t = task.rank_coordinates(w)
     tangent = _tangent(task, minus, t)
     inner = replace(task, sigma=plus, tilt=task.design.rows.backward(tangent), _cache={})
-    system = inner.system
-    if system is None:
+    if inner.system is None:
         return None
-    at = Point(w, t, _tangent(task, plus, t))
-    step = max(float(np.linalg.norm(w)), 1e-3) / max(float(np.linalg.norm(at.alpha @ system.D)), 1e-300)
-    best, steps = Polished(w, value, at.alpha - tangent, t, 0), 0
-    last = np.inf
-    for k in range(30):
-        at, newton = outer_step(system, at, step, 0.1 / (1 + k))
-        steps += newton
-        step *= 4.0 if newton <= 20 else 1.0
-        now = task.rank_coordinates(at.w)
-        goal = float(np.sort(task.losses(now)) @ plus) + system.h.value(at.w)
-        found = task.objective(at.w, now)
-        if found <= best.value:
-            best = Polished(at.w, found, at.alpha - tangent, at.z, steps)
-        if last - goal <= 1e-11 * max(abs(goal), 1e-300) and k > 3:
+    at, steps = _solved(inner, Point(w, t, _tangent(task, plus, t)), plus)
+    found = Polished(at.w, task.objective(at.w), at.alpha - tangent, at.z, steps)
+    step, length = at.w - w, 1.0
+    while further and length < 1e6:
+        beyond = found.w + length * step
+        if not (lower := task.objective(beyond)) < found.value:
             break
-        last = goal
-    return best._replace(steps=steps)
+        found, length = found._replace(w=beyond, value=lower), 2 * length
+    return found
+
+
+def _solved(inner: RankTask, at: Point, plus: Array) -> tuple[Point, int]:
+    """The convex problem of a step, from a point of it, and the Newton steps it took."""
+    system, steps, last = inner.system, 0, np.inf
+    assert system is not None
+    length = max(float(np.linalg.norm(at.w)), 1e-3) / max(float(np.linalg.norm(at.alpha @ system.D)), 1e-300)
+    for k in range(30):
+        at, newton = outer_step(system, at, length, 0.1 / (1 + k))
+        steps, length = steps + newton, length * (4.0 if newton <= 20 else 1.0)
+        value = float(np.sort(inner.losses(inner.rank_coordinates(at.w))) @ plus) + system.h.value(at.w)
+        if last - value <= 1e-11 * max(abs(value), 1e-300) and k > 3:
+            break
+        last = value
+    return at, steps
 
 
 def _tangent(task: RankTask, sigma: Array, t: Array) -> Array:
