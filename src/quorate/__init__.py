@@ -56,7 +56,7 @@ _HOME = {
     "quorate.estimators.robust": ("RobustClassifier", "RobustRegressor"),
     "quorate.estimators.ranked": ("RiskClassifier", "RiskRegressor"),
     "quorate.estimators.fitting": ("MissingGroupsWarning", "TrivialModelWarning"),
-    "quorate.estimators.scorers": ("worst_client_accuracy", "worst_client_loss"),
+    "quorate.estimators.scorers": ("tail_loss", "worst_client_accuracy", "worst_client_loss"),
     "quorate.model_selection": ("default_radius", "radius_path"),
     "quorate.fairness": (
         "average_odds_difference", "disparate_impact", "equal_opportunity_difference", "fairness_metrics",

@@ -6,13 +6,16 @@ from sklearn.preprocessing import StandardScaler
 
 from quorate.estimators import (
     MinusLoss,
+    MinusRisk,
     RobustClassifier,
     RobustRegressor,
     WorstClient,
+    tail_loss,
     worst_client_accuracy,
     worst_client_loss,
 )
 from quorate.problem.losses import Hinge
+from quorate.problem.risks.superquantile import Superquantile
 
 
 class Fixed:
@@ -73,3 +76,10 @@ def test_a_foreign_model_needs_a_named_loss(clinics):
 def test_no_groups_is_an_error():
     with pytest.raises(ValueError, match=r"worst_client_accuracy got no groups.*cross_validate"):
         worst_client_accuracy(Fixed(), X, Y)
+
+
+def test_the_tail_of_losses():
+    # hinge: 0, 2, .5, .5, 4; the worst fifth is one row, the worst 30 % one row and half of the next
+    assert tail_loss(Fixed(), X, Y) == -4.0
+    assert MinusRisk(Superquantile(0.3))(Fixed(), X, Y) == pytest.approx(-(4.0 + 0.5 * 2.0) / 1.5)
+    assert MinusRisk(Superquantile(1.0), Hinge())(LogisticRegression().fit(X, Y), X, Y) <= 0

@@ -3,10 +3,18 @@
 from quorate.estimators.fitting import MissingGroupsWarning, TrivialModelWarning
 from quorate.estimators.ranked import RiskClassifier, RiskRegressor
 from quorate.estimators.robust import RobustClassifier, RobustRegressor
-from quorate.estimators.scorers import MinusLoss, WorstClient, worst_client_accuracy, worst_client_loss
+from quorate.estimators.scorers import (
+    MinusLoss,
+    MinusRisk,
+    WorstClient,
+    tail_loss,
+    worst_client_accuracy,
+    worst_client_loss,
+)
 
 __all__ = [
     "MinusLoss",
+    "MinusRisk",
     "MissingGroupsWarning",
     "RiskClassifier",
     "RiskRegressor",
@@ -14,6 +22,7 @@ __all__ = [
     "RobustRegressor",
     "TrivialModelWarning",
     "WorstClient",
+    "tail_loss",
     "worst_client_accuracy",
     "worst_client_loss",
 ]

@@ -175,7 +175,7 @@ class RiskClassifier(TwoClasses, _RankLinear):
 
         Parameters
         ----------
-        X : (n, d) array or sparse matrix; `RankADMM` makes a sparse one dense, `Bundle` does not
+        X : (n, d) array or sparse matrix; `RankADMM` works on a dense copy of at most 2 GiB, `Bundle` keeps it sparse
         y : (n,) labels of two classes
         groups : (n,) such as a sensitive attribute or a client, for `risk_report` and `fairness_report` only
 

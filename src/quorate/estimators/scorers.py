@@ -1,8 +1,9 @@
-"""Scorers of the worst-served client, for ``scoring=`` of cross_validate and GridSearchCV.
+"""Scorers of the worst-served client and of the worst rows, for ``scoring=`` of cross_validate and GridSearchCV.
 
     worst_client_accuracy = min_s accuracy on the rows of client s    worst_client_loss = - max_s mean loss of client s
+    tail_loss = - mean of the fifth of all rows with the largest losses
 
-Both are "larger is better" and request ``groups``, which reach them with metadata routing only.
+All are "larger is better". Those of clients request ``groups``, which reach them with metadata routing only.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from sklearn.utils.metadata_routing import MetadataRequest
 from quorate.arrays import Array
 from quorate.data.rows import grouped
 from quorate.problem.losses import Loss
+from quorate.problem.risks.superquantile import Superquantile
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,20 @@ class MinusLoss:
         return -loss.value(np.asarray(estimator.decision_function(X)), sign)
 
 
+@dataclass(frozen=True)
+class MinusRisk:
+    """Minus a risk of the losses of the rows scored; ``loss`` None is the loss the estimator was trained with.
+
+    ``MinusRisk(Extremile(3))``, say, is a scorer that ranks models by their extremile on held-out rows.
+    """
+
+    risk: Any
+    loss: Loss | None = None
+
+    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+        return -self.risk.value(-MinusLoss(self.loss)(estimator, X, y))
+
+
 def _last(estimator: Any) -> Any:
     """The model inside a search and a pipeline."""
     if hasattr(estimator, "best_estimator_"):
@@ -80,3 +96,4 @@ def _last(estimator: Any) -> Any:
 
 worst_client_accuracy = WorstClient(_right, "worst_client_accuracy")
 worst_client_loss = WorstClient(MinusLoss(), "worst_client_loss")
+tail_loss = MinusRisk(Superquantile(0.2))
