@@ -221,6 +221,13 @@ def test_plain_steps_find_stationary_points_where_g_is_not_convex(g):
         assert along(0.0) <= best.fun + 1e-12
 
 
+@pytest.mark.parametrize(("g", "expected"), [(BOX, BOX.prox(np.ones(6), 1.0)), (MCP(0.8), np.zeros(6))], ids=repr)
+def test_no_slope_at_all(g, expected):
+    """Rows of zeros: g alone."""
+    w = fista(np.zeros_like, g.prox, 0.0, np.ones(6), 0.0, 100, accelerate=g.weak_convexity == 0)
+    assert_allclose(w, expected)
+
+
 def test_one_entry_in_closed_form():
     """3/2 (w - 1)^2 + 2 |w|: w = 1 - 2 / 3."""
     w = fista(lambda w: 3 * (w - 1.0), L1(2.0).prox, 3.0, np.zeros(1), 1e-15, 1000)

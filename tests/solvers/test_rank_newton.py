@@ -223,6 +223,15 @@ def test_equal_rows_and_no_rows_to_speak_of(loss):
     assert objective(problem, X, y, at.w) == pytest.approx(expected, rel=1e-9)
 
 
+def test_rows_of_zeros():
+    """Nothing pulls at w but h."""
+    problem, X, y, _ = case(qr.Hinge(), qr.Superquantile(0.37), qr.L2(0.5), n=10)
+    system = system_of(problem, 0 * X, y)
+    found, _ = outer_step(system, Point(np.ones(4), np.zeros(10), np.zeros(10)), 2.0, 1e-10)
+    assert_allclose(found.w, np.full(4, 1 / (1 + 2.0 * 0.5)), rtol=1e-12)
+    assert_allclose(found.z, 0, atol=1e-9)
+
+
 def test_arguments_stay_as_they_are():
     _, _, _, system = case(qr.Hinge(), qr.Superquantile(0.23), qr.L1(0.02))
     at = some_point(system)

@@ -134,7 +134,7 @@ def fista(
     accelerate: bool = True,
 ) -> Array:
     """Proximal gradient steps of length 1 / lipschitz from w until a step is at most ``tol`` in the largest entry."""
-    length, ahead, momentum = 1 / lipschitz, w, 1.0
+    length, ahead, momentum = 1 / lipschitz if lipschitz > 0 else 1.0, w, 1.0  # 0: rows of zeros, any length will do
     for _ in range(steps):
         new = prox(ahead - length * gradient(ahead), length)
         step = new - w

@@ -71,7 +71,7 @@ def outer_step(system: RankSystem, at: Point, step: float, accuracy: float) -> t
 
     ``accuracy``: how large the constraint's residual may be beside the length of the move.
     """
-    t = step * float(np.einsum("ij,ij->", system.D, system.D)) / len(at.z)
+    t = step * (float(np.einsum("ij,ij->", system.D, system.D)) / len(at.z) or 1.0)  # rows of zeros: any length
     alpha, now = at.alpha, _inner(system, at, at.alpha, step, t)
     newton = 0
     while newton < NEWTON_STEPS:

@@ -147,7 +147,7 @@ class RankTask:
         def prox(v: Array, step: float) -> Array:
             return self.envelope_prox(v, step, gamma)
 
-        return fista(slope, prox, steep, near, tol / steep, 500, accelerate=g.weak_convexity == 0)
+        return fista(slope, prox, steep, near, tol / steep if steep > 0 else tol, 500, accelerate=g.weak_convexity == 0)
 
     def prox(self, v: Array, step: float) -> Array:
         """argmin_w step g(w) + ||w - v||^2 / 2; an intercept is free."""
