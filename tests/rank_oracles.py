@@ -64,19 +64,26 @@ def prox(kernel, c, m):
     return low + (high - low) / 2
 
 
-def chain(kernel, m, sigma, rho):
-    """z (…, n) of chains m (…, n) in any order: z_i = max over a <= i of min over b >= i of the value of block a..b."""
+def blocks(kernel, m, sigma, rho):
+    """(…, n, n): the value of every block a..b of chains m (…, n), inf where b < a."""
     n = m.shape[-1]
     sums, weights = (np.concatenate([np.zeros((*v.shape[:-1], 1)), np.cumsum(v, -1)], -1) for v in (m, sigma))
     a, b = np.triu_indices(n)
     count = b + 1 - a
     mean, c = (sums[..., b + 1] - sums[..., a]) / count, (weights[..., b + 1] - weights[..., a]) / (rho * count)
-    block = np.full((*m.shape[:-1], n, n), np.inf)
-    block[..., a, b] = prox(kernel, np.maximum(c, 0.0), mean)
-    z = np.empty_like(m)
-    for i in range(n):
-        z[..., i] = block[..., : i + 1, i:].min(-1).max(-1)
-    return z
+    values = np.full((*m.shape[:-1], n, n), np.inf)
+    values[..., a, b] = prox(kernel, np.maximum(c, 0.0), mean)
+    return values
+
+
+def extremal(values):
+    """z_i = max over a <= i of min over b >= i of the value of block a..b."""
+    return np.stack([values[..., : i + 1, i:].min(-1).max(-1) for i in range(values.shape[-1])], -1)
+
+
+def chain(kernel, m, sigma, rho):
+    """z (…, n) of chains m (…, n), in any order."""
+    return extremal(blocks(kernel, m, sigma, rho))
 
 
 def objective(kernel, m, sigma, rho, z):
@@ -103,11 +110,11 @@ def prospect_value(kernel, z, below, above, at):
 
 def prospect_least(kernel, m, below, above, at, rho):
     """The least objective over all splits, each a chain clipped at the reference."""
-    size = np.sort(np.abs(m) if kernel.even else m)
-    best = np.inf
+    size, best = np.sort(np.abs(m) if kernel.even else m), np.inf
+    left, right = blocks(kernel, size, below, rho), blocks(kernel, size, above, rho)
     for j in range(len(m) + 1):
-        low = np.minimum(chain(kernel, size[:j], below[:j], rho), at) if j else size[:0]
-        high = np.maximum(chain(kernel, size[j:], above[j:], rho), at) if j < len(m) else size[:0]
+        low = np.minimum(extremal(left[:j, :j]), at) if j else size[:0]
+        high = np.maximum(extremal(right[j:, j:]), at) if j < len(m) else size[:0]
         cost = (below[:j] * loss(kernel, low)).sum() + (above[j:] * loss(kernel, high)).sum()
         best = min(best, cost + rho / 2 * ((np.concatenate([low, high]) - size) ** 2).sum())
     return best

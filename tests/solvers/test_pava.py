@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from quorate.solvers import pava
 from quorate.solvers.pava import (
     EXPONENTIAL,
     LINEAR,
@@ -282,9 +283,28 @@ def test_prospect_step_is_the_best_of_all_splits(kernel, seed, n, rho, at, place
     value = slow.prospect_value(kernel, z, below, above, at) + rho / 2 * ((z - m) ** 2).sum()
     least = slow.prospect_least(kernel, m, below, above, at, rho)
     assert_allclose(value, least, rtol=1e-11, atol=1e-11)
-    assert_array_equal(ascending(np.abs(m) if kernel.even else m)[:0], [])
     if kernel.even:
         assert (np.sign(z) * np.sign(m) >= 0).all()
+
+
+@pytest.mark.parametrize("kernel", slow.KERNELS, ids=slow.name)
+def test_costs_of_all_beginnings_and_ends(kernel):
+    """What the splits are chosen by, run as plain Python."""
+    rng = np.random.default_rng(61)
+    for at in (-40.0, -0.5, 0.7, 40.0):
+        m, sigma, rho = np.sort(rng.standard_normal(12)), np.sort(rng.random(12)) ** 2, 0.3
+        values = slow.blocks(kernel, m, sigma, rho)
+        left = pava._prefix_costs.py_func(m, sigma, rho, *kernel.curve, at)
+        right = pava._suffix_costs.py_func(m, sigma, rho, *kernel.curve, at)
+        for j in range(1, 12):
+            low, high = (slow.extremal(v) for v in (values[:j, :j], values[j:, j:]))
+            for cost, z, part in (
+                (left[j], np.minimum(low, at), slice(j)),
+                (right[j], np.maximum(high, at), slice(j, 12)),
+            ):
+                wanted = (sigma[part] * slow.loss(kernel, z)).sum() + rho / 2 * ((z - m[part]) ** 2).sum()
+                assert_allclose(cost, wanted, rtol=1e-11, atol=1e-12)
+        assert left[0] == right[12] == 0
 
 
 def test_equal_weights_on_both_sides_are_one_sequence():
