@@ -35,7 +35,7 @@ compare_with = ["afl", "erm"]
 """
 TAIL = (  # a risk by rank over pooled rows
     CONFIG.replace("radius = 0.05\nlabel_cost = 2.0", "")
-    .replace("[clients]\nradius = 0.2", '[risk]\nname = "superquantile"\ntail = 0.2')
+    .replace("[clients]\nradius = 0.2", '[risk]\nname = "superquantile"\ntail = 0.6')
     .replace("[robust]", '[problem]\nloss = "logistic"\nstrength = 1e-2\npooled = true')
     .replace('"afl", "erm"', '"erm"')
 )

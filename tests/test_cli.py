@@ -118,6 +118,28 @@ def test_an_owner_sees_its_most_exposed_rows(quorate: Call, tmp_path: Path, caps
     assert "no client 'Nort'" in capsys.readouterr().err
 
 
+def test_pooled_rows_of_a_risk_by_rank_from_run_to_predictions(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
+    small_run.write_config(tmp_path, small_run.TAIL)
+    assert quorate("run", "clinics.toml", "--out", "runs") == 0
+    said = capsys.readouterr().out
+    (folder,) = (tmp_path / "runs").iterdir()
+    for part in ("superquantile round 1:", "Is the superquantile of new losses lower?", "North against all others"):
+        assert part in said
+    assert "worst client" not in said.split("Held-out rows")[0]  # one place has none
+    assert quorate("verify", folder) == 0
+    assert quorate("predict", folder, "clinics.csv", "--out", "p.csv") == 0
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 73
+    capsys.readouterr()
+    assert quorate("report", folder, "--format", "md") == 0
+    assert "## Fairness on held-out rows: North against all others" in capsys.readouterr().out
+    assert quorate("report", folder, "--client", "North") == 0
+    assert "Rows of North that weigh most" in capsys.readouterr().out
+    assert quorate("report", folder, "--client", "Nort") == 2
+    assert "no client 'Nort'" in capsys.readouterr().err
+    assert quorate("compare", folder, folder) == 0
+    assert "held-out rows: risk" in capsys.readouterr().out
+
+
 def test_verify_returns_one_when_something_differs_or_is_absent(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
     run = small_run.small_run(tmp_path, text=QUICK)
     (tmp_path / "clinics.csv").rename(tmp_path / "moved.csv")

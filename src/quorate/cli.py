@@ -284,12 +284,22 @@ def _exposed(run: Run, client: str) -> None:
 
     from quorate.notes import exposed_rows
     from quorate.parts import prepare
+    from quorate.rank_trial import heaviest
     from quorate.report import tables
     from quorate.report.terminal import drawn
+    from quorate.trial import losses_of
 
-    train = prepare(run.config).train
-    rows = exposed_rows(run.config.settled(train).problem(), train, run.w, client)
-    Console().print(drawn(tables.exposed(client, rows)))
+    config, parts = run.config, prepare(run.config)
+    parts.owners.position(client)  # raises where there is none
+    if config.risk.by_rank:
+        problem, own = config.problem(), parts.owners
+        losses = dict(zip(own.clients, losses_of(problem, run.w, own), strict=True))
+        table = tables.heaviest(client, heaviest(problem.over_samples, losses, client, config.problem_.pooled))
+    else:
+        name = "pooled" if config.problem_.pooled else client
+        rows = exposed_rows(config.settled(parts.train).problem(), parts.train, run.w, name)
+        table = tables.exposed(name, rows)
+    Console().print(drawn(table))
 
 
 def _exported(run: Run, format: str) -> str:

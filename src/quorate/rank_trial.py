@@ -140,6 +140,18 @@ def row_weights(risk: Any, losses: Array) -> Array:
     return risk.weights(losses) if by_rank(risk) else np.full(len(losses), 1 / len(losses))
 
 
+def heaviest(risk: Any, losses: Mapping[str, Array], client: str, pooled: bool, top: int = 10) -> list[dict[str, Any]]:
+    """The rows of one client that weigh most: row (from 0), loss and weight (1 is that of the mean). For their owner.
+
+    ``pooled``: ranked among all rows, else among the client's own.
+    """
+    ranked = np.concatenate([*losses.values()]) if pooled else losses[client]
+    first = sum(len(losses[name]) for name in list(losses)[: list(losses).index(client)]) if pooled else 0
+    weights = len(ranked) * row_weights(risk, ranked)[first : first + len(losses[client])]
+    order = np.lexsort((-losses[client], -weights))[:top]
+    return [{"row": int(r), "loss": float(losses[client][r]), "weight": float(weights[r])} for r in order]
+
+
 # ---------------------------------------------------------------------------------------- the distribution of losses
 
 

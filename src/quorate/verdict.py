@@ -36,7 +36,7 @@ def _beyond(less: float, margin: float | None) -> int:
 
 def _compared(pairs: list[dict[str, Any]]) -> str:
     others, sets = (list(dict.fromkeys(pair[key] for pair in pairs)) for key in ("other", "set"))
-    n, model = len(pairs), pairs[0]["model"]
+    n, model = len(pairs), _name(pairs[0])
     return (
         f"In {n} comparison{'s' * (n > 1)} of {model} with {' and '.join(others)} on rows that no model was trained on "
         f"({'; '.join(sets)}),"
@@ -72,7 +72,7 @@ def _rows(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str, 
     right = "accuracy" in main
     name, what, verb = ("accuracy", "accuracy", "right") if right else ("error", "mean absolute error", "closer")
     rows = (NONE, "helped", "hurt")[shown(pair)[0]]
-    here, there, us, them = main[f"worst_{name}"], other[f"worst_{name}"], pair["model"], pair["other"]
+    here, there, us, them = main[f"worst_{name}"], other[f"worst_{name}"], _name(pair), pair["other"]
     worst = "the same" if abs(here - there) < 5e-4 else "better" if (here > there) == right else "worse"
     return (
         f"{pair['better']} that only {us} gets {verb}, {pair['worse']} only {them}, {rows} "
@@ -110,13 +110,14 @@ def _sentence_of_rank(pair: Mapping[str, Any], main: Mapping[str, Any], other: M
     width = "" if margin is None else f" ± {margin:.3f} at 95 %, rows drawn again"
     return (
         f"On {pair['set']} ({main['n']} rows), against {pair['other']}: {_name(pair)} of the losses {main['risk']:.3f} "
-        f"against {other['risk']:.3f}, {told} ({-pair['risk_less']:+.3f}{width}). What it costs: "
-        f"{_lower(_mean_loss(pair, main, other))}. Of the rows, {_rows(pair, main, other)}"
+        f"against {other['risk']:.3f}, {told} ({-pair['risk_less']:+.3f}{width}). "
+        f"{_price(pair, main, other)}. Of the rows, {_rows(pair, main, other)}"
     )
 
 
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
+def _price(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    said = _mean_loss(pair, main, other)
+    return f"What it costs: {said[:1].lower()}{said[1:]}" if shown(pair)[1] < 0 else said
 
 
 def _name(pair: Mapping[str, Any]) -> str:

@@ -181,6 +181,63 @@ def test_regression_is_judged_by_its_error(tmp_path: Path) -> None:
     assert run.result["evaluation"]["measures"][0]["worst_error"] > 0
 
 
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Pooled rows of owners whose names want to be tags."""
+    data = small_run.table(clinics=(*HOSTILE, "Sud"))
+    text = TEXT.replace(small_run.CONFIG[small_run.CONFIG.index("[robust]") :], "")
+    text += small_run.TAIL[small_run.TAIL.index("[problem]") :]
+    return small_run.small_run(tmp_path_factory.mktemp("ranked"), draw=True, data=data, text=text)
+
+
+def test_a_risk_by_rank_shows_what_is_weighed_and_whom_it_serves(ranked: Run) -> None:
+    found = read(ranked)
+    text = " ".join(" ".join(found.texts).split())
+    assert "Is the superquantile of new losses lower?" in text
+    assert "Did robustness help" not in text
+    assert "A model of the superquantile of the losses over pooled rows of 3 clients" in text
+    for said in (*ranked.result["evaluation"]["verdict"], *words.summary(ranked.result)):
+        assert " ".join(tables.printable(said).split()) in text
+    names = {path.stem for path in (ranked.path / "figures").iterdir()}
+    assert names >= {"convergence", "losses", "clients", "weights", "evaluation"}
+    assert "traffic" not in names  # one place: nothing travels
+    for name in names:
+        assert ET.parse(ranked.path / "figures" / f"{name}.svg").getroot()[0].tag == SVG + "title"
+    drawn = {t.text for t in ET.parse(ranked.path / "figures" / "losses.svg").iter(SVG + "text")}
+    assert {"superquantile", "ERM", "loss", "weight (mean: 1)"} <= drawn
+    drawn = {t.text for t in ET.parse(ranked.path / "figures" / "convergence.svg").iter(SVG + "text")}
+    assert {"seconds", "gap", "proven bound"} <= drawn
+    assert "Share of the weight" in text
+    assert f"Fairness on held-out rows: {HOSTILE[0]} against all others" in text
+    assert "Multipliers of single rows belong to the owner" in text
+    for name, made in render(ranked).items():
+        assert (ranked.path / name).read_text("utf-8") == made
+
+
+def test_a_problem_that_is_not_convex_has_residuals_instead_of_a_bound(ranked: Run) -> None:
+    certificate = {**ranked.result["certificate"], "bound": None, "gap": None, "relative_gap": None}
+    certificate["residuals"] = [1.25e-7, 2.5e-8, 0.0]
+    history = [{**row, "gap": "inf", "bound": "-inf", "residual": 0.5 / row["round"]} for row in ranked.history]
+    result = {**ranked.result, "certificate": certificate}
+    made = figures(result, history, None)
+    html = page(Run(**{**vars(ranked), "result": result}), made)
+    text = " ".join(" ".join(Page(html).texts).split())
+    assert "The problem is not convex: no lower bound is proven" in text
+    assert "1.25e-07, 2.5e-08, 0 (KKT residuals)" in text
+    assert "KKT residual 3" in words.markdown(result)
+    drawn = {t.text for t in ET.fromstring(made["convergence"]).iter(SVG + "text")}
+    assert "residual" in drawn
+    assert "gap" not in drawn
+
+
+def test_a_risk_inside_every_client_keeps_the_mix_of_clients(tmp_path: Path) -> None:
+    run = small_run.small_run(tmp_path, draw=True, text=small_run.RANKS)
+    text = " ".join(" ".join(read(run).texts).split())
+    assert "q*: the worst mix of the clients" in text
+    assert "Mean and superquantile of a client's own training losses" in text
+    assert {"losses", "traffic"} <= {path.stem for path in (run.path / "figures").iterdir()}
+
+
 def test_many_clients_are_drawn_up_to_a_limit(plain: Run) -> None:
     row = plain.result["clients"][0]
     clients = [{**row, "client": f"c{k}", "worst_loss": float(k)} for k in range(100)]
@@ -225,15 +282,19 @@ def browse(folder: Path, *arguments: str) -> str:
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium installed")
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)])
-def test_a_browser_shows_it_without_sideways_scrolling(hostile: Run, tmp_path: Path, width: int, height: int) -> None:
-    (tmp_path / "page.html").write_bytes((hostile.path / "report.html").read_bytes())
+@pytest.mark.parametrize("kind", ["hostile", "ranked"])
+def test_a_browser_shows_it_without_sideways_scrolling(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, width: int, height: int
+) -> None:
+    run = request.getfixturevalue(kind)
+    (tmp_path / "page.html").write_bytes((run.path / "report.html").read_bytes())
     frame = tmp_path / "frame.html"
     frame.write_text(f'<!doctype html><body style="margin:0">{PROBE.format(width=width, height=height)}')
     dom = browse(tmp_path, "--dump-dom", frame.as_uri())
     scroll, client, tall, drawings = map(int, re.findall(r"<title>(.*?)</title>", dom)[0].split())
     assert scroll <= client == width
     assert tall > height
-    assert drawings == len(list((hostile.path / "figures").iterdir()))
+    assert drawings == len(list((run.path / "figures").iterdir()))
     shot = tmp_path / "shot.png"
     browse(tmp_path, f"--window-size={max(width, 500)},{height}", f"--screenshot={shot}", frame.as_uri())
     from matplotlib.image import imread

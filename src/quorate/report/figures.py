@@ -61,11 +61,11 @@ def figures(
     tall = 1.1 + 0.34 * len(rows)
     found: dict[str, tuple[str, float, Callable[[Any], None]]] = {}
     if len(history) > 1:
-        lower = "gap" if _bounded(history, proven) else "KKT residual"
+        by = "round" if risk is None else "seconds"
         found["convergence"] = (
-            f"Objective and proven bound by {'seconds' if risk else 'round'}, and their gap"
-            if lower == "gap"
-            else f"Objective by seconds, and the {lower}",
+            f"Objective and proven bound by {by}, and their gap"
+            if _bounded(history, proven)
+            else f"Objective by {by}, and what the method leaves of the conditions of optimality",
             4.4,
             lambda f: _rounds(f, history, proven, risk is not None),
         )
@@ -86,11 +86,10 @@ def figures(
     found["weights"] = (said, tall, lambda f: _weights(f, rows, centre, names))
     if any(row.get("flips") is not None for row in rows):
         found["adversary"] = ("What the adversary spends its budget on", tall, lambda f: _adversary(f, rows))
-    for what in ("accuracy", "error"):
-        if measures := [row for row in result["evaluation"]["measures"] if what in row]:
-            height = 1.2 + 0.2 * len(measures) + 0.25 * len({row["set"] for row in measures})
-            said = f"{what.capitalize()} by model, on all rows and at the worst client"
-            found["evaluation"] = (said, height, lambda f, m=measures, w=what: _measures(f, m, w))
+    if measures := result["evaluation"]["measures"]:
+        height = 1.2 + 0.2 * len(measures) + 0.25 * len({row["set"] for row in measures})
+        said, judged = _judged(measures, risk)
+        found["evaluation"] = (said, height, lambda f: _measures(f, measures, *judged))
     if tried is not None and len({point["radius"] for point in tried["points"]}) > 1:
         own = [row["radius"] for row in result["clients"]]
         tall = 2.6 + 0.1 * (3 + len({point["client_radius"] for point in tried["points"]}))
@@ -167,11 +166,11 @@ def _rounds(figure: Any, history: Sequence[Mapping[str, Any]], proven: float | N
     if _bounded(history, proven):
         _gap(below, rounds, history, proven)
     else:
-        _logarithmic(below, rounds, column(history, "residual"), "KKT residual")
+        _logarithmic(below, rounds, column(history, "residual"), "residual")
     below.set_xlabel("seconds" if timed else "round")
     if timed:
         below.set_xscale("log")
-        _plain_decades(below.xaxis)
+        _decades(below, rounds[np.isfinite(value)])
 
 
 def _gap(axes: Any, x: Array, history: Sequence[Mapping[str, Any]], proven: float | None) -> None:
@@ -196,7 +195,7 @@ def _plain_decades(axis: Any) -> None:
     """Ticks such as 1e-3: letters that are no formulas."""
     from matplotlib.ticker import NullLocator
 
-    axis.set_major_formatter(lambda y, _: "1" if y == 1 else f"1e{np.log10(y):.0f}")
+    axis.set_major_formatter(lambda y, _: f"{y:g}" if y in (0, 1, 10) else f"1e{np.log10(y):.0f}")
     axis.set_minor_locator(NullLocator())
 
 
@@ -225,6 +224,10 @@ def _curves(figure: Any, losses: Mapping[str, Mapping[str, Sequence[float]]]) ->
             )
         if dash == "-":
             below.stairs(curve["weight"], share, color=colour, fill=True, alpha=0.15)
+    most = max(max(curve["loss"]) for curve in losses.values())
+    if most > 0:  # three decades, and the rest near zero
+        top.set_yscale("symlog", linthresh=10.0 ** np.floor(np.log10(most) - 2), linscale=0.5)
+        _plain_decades(top.yaxis)
     below.axhline(1.0, color=GREY, linewidth=0.8)
     below.set_ylim(bottom=0)
     top.set_xlim(0, 100)
@@ -292,8 +295,19 @@ def _adversary(figure: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     _legend(axes)
 
 
-def _measures(figure: Any, rows: Sequence[Mapping[str, Any]], what: str) -> None:
-    """A dot for all rows, a line to the worst client; sets one below the other. No bars: the axis may start above 0."""
+def _judged(rows: Sequence[Mapping[str, Any]], risk: Mapping[str, Any] | None) -> tuple[str, tuple[str, str, str, str]]:
+    """(title, (key of the dots, key of the ticks, what the ticks are, what the axis is)) of the evaluation."""
+    if "risk" in rows[0] and risk is not None:
+        said = f"{risk['name'].capitalize()} and mean of the losses by model"
+        return said, ("risk", "loss", "mean loss", f"loss; dots: {risk['name']}")
+    what = "accuracy" if "accuracy" in rows[0] else "error"
+    axis = "accuracy in %" if what == "accuracy" else "mean absolute error"
+    said = f"{what.capitalize()} by model, on all rows and at the worst client"
+    return said, (what, f"worst_{what}", "worst client", axis)
+
+
+def _measures(figure: Any, rows: Sequence[Mapping[str, Any]], what: str, other: str, ticked: str, axis: str) -> None:
+    """A dot for all rows, a line to the tick; sets one below the other. No bars: the axis may start above 0."""
     axes = figure.subplots()
     scale = 100.0 if what == "accuracy" else 1.0
     models = list(dict.fromkeys(row["model"] for row in rows))
@@ -305,15 +319,15 @@ def _measures(figure: Any, rows: Sequence[Mapping[str, Any]], what: str) -> None
         place -= len(mine) + 0.8
     for model, colour in zip(models, MODELS, strict=False):
         own = [(y, row) for y, row in zip(at, rows, strict=True) if row["model"] == model]
-        mean, worst = ([scale * row[key] for _, row in own] for key in (what, f"worst_{what}"))
+        mean, worst = ([scale * row[key] for _, row in own] for key in (what, other))
         axes.hlines([y for y, _ in own], worst, mean, color=colour, linewidth=2)
         axes.scatter(mean, [y for y, _ in own], s=42, color=colour, label=model.replace("_", " "), zorder=3)
-    least = [scale * row[f"worst_{what}"] for row in rows]
-    axes.scatter(least, at, marker="|", s=90, color=INK, linewidths=1.6, label="worst client", zorder=4)
+    least = [scale * row[other] for row in rows]
+    axes.scatter(least, at, marker="|", s=90, color=INK, linewidths=1.6, label=ticked, zorder=4)
     axes.set_yticks([y for y, _ in ticks], [name.replace(", ", ",\n").replace(" ", "\n", 1) for _, name in ticks])
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel("accuracy in %" if what == "accuracy" else "mean absolute error")
+    axes.set_xlabel(axis)
     _legend(axes, len(models) + 1)
 
 
@@ -365,16 +379,22 @@ def _shades(n: int) -> list[Any]:
 
 
 def _radius_axis(axes: Any, radii: Sequence[float]) -> None:
-    """Logarithmic, with a place for zero; ticks at 1, or at 1, 2 and 5 where few decades are shown."""
+    """Logarithmic, with a place for zero."""
+    low = min(r for r in radii if r > 0)
+    axes.set_xscale("symlog", linthresh=low, linscale=0.5) if min(radii) == 0 else axes.set_xscale("log")
+    _decades(axes, np.asarray(radii, dtype=float))
+    axes.set_xlabel("radius")
+
+
+def _decades(axes: Any, values: Array) -> None:
+    """Ticks of a logarithmic x axis at 0 and 1, or at 1, 2 and 5 where few decades are shown."""
     from matplotlib.ticker import NullLocator
 
-    shown = np.unique([r for r in radii if r > 0])
+    shown = np.unique(values[values > 0])
     low, high = shown[0], shown[-1]
-    axes.set_xscale("symlog", linthresh=low, linscale=0.5) if min(radii) == 0 else axes.set_xscale("log")
     steps = (1, 2, 5) if high <= 100 * low else (1,)
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     ticks = [s * 10.0**k for k in decades for s in steps if low * 0.999 <= s * 10.0**k <= high * 1.001]
-    ticks = [*([0.0] * (min(radii) == 0)), *(ticks if len(ticks) > 1 else shown)]
-    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    ticks = [*([0.0] * bool((values == 0).any())), *(ticks if len(ticks) > 1 else shown[[0, -1]])]
+    axes.set_xticks(ticks, [f"{t:.3g}" for t in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("radius")

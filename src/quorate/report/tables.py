@@ -156,6 +156,11 @@ def certificate(result: Mapping[str, Any]) -> Table:
         "consensus": "largest distance of a client's copy from the model",
     }
     found = result["certificate"]
+    if "owners" in result:  # one client: its weight is 1
+        del meaning["complementarity"]
+        meaning["feasibility"] = "distance of the model from its set"
+    if found["bound"] is None:
+        meaning["stationarity"] = "slope left unbalanced"
     rows = [
         (key.replace("_", " "), precise(found[key]), text)
         for key, text in meaning.items()
@@ -312,3 +317,9 @@ def exposed(client: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     ]
     heads = ("Row (from 0)", "Loss", "Worst case", "Added to the risk", "Label flipped", "Features moved by")
     return table(f"Rows of {client} that the adversary makes most of", heads, cells, ())
+
+
+def heaviest(client: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The rows of one client that weigh most by their rank; for their owner."""
+    cells = [(str(row["row"]), number(row["loss"]), number(row["weight"])) for row in rows]
+    return table(f"Rows of {client} that weigh most", ("Row (from 0)", "Loss", "Weight (mean: 1)"), cells, ())

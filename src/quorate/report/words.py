@@ -80,10 +80,11 @@ def _protects(result: Mapping[str, Any]) -> str:
     worst = sum(q * r for q, r in zip(found["weights"], found["client_risks"], strict=True))
     worst += found["complementarity"] or 0.0
     if risk is not None:
-        mixed = "" if risk["pooled"] else "Whatever the mix of clients within the stated set, "
-        whose = "training losses" if risk["pooled"] else "clients' training losses"
-        return _upper(
-            f"{mixed}the {risk['words']} of the {whose} is {'' if risk['pooled'] else 'at most '}{number(worst)}."
+        if risk["pooled"]:
+            return f"The {risk['words']} of the training losses is {number(worst)}."
+        return (
+            "Whatever the mix of clients within the stated set, the mean by it of their own risks, each the "
+            f"{risk['words']} of a client's training losses, is at most {number(worst)}."
         )
     radii = {row["radius"] for row in result["clients"]}
     balls = (
