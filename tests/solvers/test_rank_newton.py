@@ -89,13 +89,15 @@ def test_one_outer_step_is_the_minimiser_of_its_subproblem(monkeypatch, loss, ri
         risk = qr.TopK(min(risk.k, n))
     problem, X, y, system = case(loss, risk, g, n, d, intercept)
     at, t = some_point(system), frobenius(system, step)
+    squares = (system.D**2).mean(0)
+    s = step * squares.mean() / squares  # lengths in the units of every column
 
     def near(w, rows):
-        return cp.sum_squares(w - at.w) / (2 * step) + cp.sum_squares(rows - at.z) / (2 * t)
+        return cp.sum_squares((w - at.w) / np.sqrt(2 * s)) + cp.sum_squares(rows - at.z) / (2 * t)
 
     def cost(w):
         rows = system.D @ w - system.shift
-        return objective(problem, X, y, w) + ((w - at.w) ** 2).sum() / (2 * step) + ((rows - at.z) ** 2).sum() / (2 * t)
+        return objective(problem, X, y, w) + ((w - at.w) ** 2 / (2 * s)).sum() + ((rows - at.z) ** 2).sum() / (2 * t)
 
     found, _ = outer_step(system, at, step, 1e-12)
     expected = central(problem, X, y, near)
@@ -105,7 +107,7 @@ def test_one_outer_step_is_the_minimiser_of_its_subproblem(monkeypatch, loss, ri
     assert_allclose(found.z, system.D @ found.w - system.shift, atol=1e-9 * scale)
     # multipliers: of Omega at z, and of h at w with both proximal terms
     pull = found.alpha + (found.z - at.z) / t
-    assert_allclose(found.w, system.h.prox(at.w - step * pull @ system.D, step), atol=1e-9 * scale)
+    assert_allclose(found.w, system.h.prox(at.w - s * (pull @ system.D), s), atol=1e-9 * scale)
     m = found.z + t * found.alpha
     assert_allclose(rank_prox(m, system.sigma, 1 / t, system.kernel).z, found.z, atol=1e-9 * scale)
 
@@ -130,13 +132,13 @@ def test_a_step_by_hand():
 def test_the_gradient_of_the_dual(loss, risk, g):
     _, _, _, system = case(loss, risk, g)
     at, step = some_point(system), 0.7
-    t = frobenius(system, step)
-    now = _inner(system, at, at.alpha, step, t)
+    t, s = frobenius(system, step), step * system.units
+    now = _inner(system, at, at.alpha, s, t)
     gradient = now.z - (system.D @ now.w - system.shift)
     rng, size = np.random.default_rng(2), 1e-5
     for _ in range(3):
         v = rng.normal(size=len(at.z))
-        up, down = (_inner(system, at, at.alpha + sign * size * v, step, t).value for sign in (1, -1))
+        up, down = (_inner(system, at, at.alpha + sign * size * v, s, t).value for sign in (1, -1))
         assert (up - down) / (2 * size) == pytest.approx(gradient @ v, rel=1e-4, abs=1e-7 * np.abs(gradient).max())
 
 
@@ -147,7 +149,7 @@ def test_the_curvature_of_the_rows(loss, risk, g, step):
     _, _, _, system = case(loss, risk, g)
     at, t = some_point(system, 4), frobenius(system, step)
     m = at.z + t * at.alpha
-    P = _curvature(system, m, _inner(system, at, at.alpha, step, t), t)
+    P = _curvature(system, m, _inner(system, at, at.alpha, step * system.units, t), t)
     for v in np.random.default_rng(0).normal(size=(3, len(m))):
         size = 1e-7
         up, down = (rank_prox(m + sign * size * v, system.sigma, 1 / t, system.kernel).z for sign in (1, -1))
@@ -162,15 +164,13 @@ def test_newton_directions_solve_their_system(loss, risk, g, n, d):
         risk = qr.TopK(min(risk.k, n))
     _, _, _, system = case(loss, risk, g, n, d)
     at, step = some_point(system, 5), 0.5
-    t = frobenius(system, step)
-    now = _inner(system, at, at.alpha, step, t)
+    t, s = frobenius(system, step), step * system.units
+    now = _inner(system, at, at.alpha, s, t)
     P = _curvature(system, at.z + t * at.alpha, now, t)
-    H = (
-        np.column_stack([P.times(e) for e in np.eye(n)])
-        + step * (system.D * system.h.prox_slope(now.w, step)) @ system.D.T
-    )
+    H = np.column_stack([P.times(e) for e in np.eye(n)])
+    H += (system.D * (s * system.h.prox_slope(now.w, s))) @ system.D.T
     gradient = now.z - (system.D @ now.w - system.shift)
-    direction = _direction(system, at, at.alpha, now, gradient, step, t)
+    direction = _direction(system, at, at.alpha, now, gradient, s, t)
     assert_allclose(H, H.T, atol=1e-12 * np.abs(H).max())
     assert np.linalg.eigvalsh(H)[0] > 0
     assert_allclose(H @ direction, -gradient, atol=1e-9 * np.abs(gradient).max())
@@ -208,6 +208,22 @@ def test_signs_do_not_matter_to_even_losses():
         (at, _), (other, _) = outer_step(system, at, 1.0, 1e-10), outer_step(turned, other, 1.0, 1e-10)
         assert_allclose(other.w, at.w, atol=1e-9)
         assert_allclose(flip * other.z, at.z, atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic(), qr.Squared()], ids=repr)
+def test_units_of_the_features_do_not_matter(loss):
+    """Features in other units, their bounds in the inverse ones: the same steps in those units."""
+    problem, X, y, system = case(loss, qr.Superquantile(0.37), qr.Bounds(-0.3, 0.3), intercept=True)
+    size = np.array([1e6, 1e-6, 1.0, 30.0])
+    box = qr.Bounds(-0.3 / size, 0.3 / size)
+    other = system_of(qr.Problem(loss, problem.predictor, problem.over_samples, regulariser=box), X * size, y)
+    at = far = Point(np.zeros(5), -system.shift, np.zeros(25))
+    for step in (0.1, 1.0, 10.0):
+        at, _ = outer_step(system, at, step, 1e-10)
+        # a step is for a column of mean square: the proximal term in the rows is the same then
+        far, _ = outer_step(other, far, step * (system.D**2).mean() / (other.D**2).mean(), 1e-10)
+        assert_allclose(far.w * np.append(size, 1.0), at.w, atol=1e-6)
+        assert_allclose(far.z, at.z, atol=1e-6)
 
 
 @pytest.mark.parametrize("loss", [qr.Hinge(), qr.Absolute()], ids=repr)

@@ -2,8 +2,9 @@
 
     minimise over w, z:  Omega(z) + h(w)   subject to   z = D w - b,      Omega(z) = sum_i sigma_i l(z_[i]), convex
 
-One outer step minimises the objective plus ||w - w_k||^2 / (2 s) + ||z - z_k||^2 / (2 t). Its dual in the multiplier
-alpha of the constraint is smooth: with
+One outer step minimises the objective plus sum_j (w - w_k)_j^2 / (2 s_j) + ||z - z_k||^2 / (2 t), s_j in inverse
+proportion to the mean square of column j, so that units do not matter. Its dual in the multiplier alpha of the
+constraint is smooth: with
 
     z(alpha) = prox_{t Omega}(z_k + t alpha),        w(alpha) = prox_{s h}(w_k - s D'alpha)
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,8 +35,8 @@ class Separable(NamedTuple):
     """A convex separable h: its value, its prox at (v, s), and the prox's derivative there, entry by entry."""
 
     value: Callable[[Array], float]
-    prox: Callable[[Array, float], Array]
-    prox_slope: Callable[[Array, float], Array]  # of (w, s) at w = prox
+    prox: Callable[[Array, Array], Array]
+    prox_slope: Callable[[Array, Array], Array]  # of (w, s) at w = prox
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +49,12 @@ class RankSystem:
     kernel: Kernel
     h: Separable
     gram: Array | None
+
+    @cached_property
+    def units(self) -> Array:
+        """(D,) the mean square of all columns, over that of each; 1 for columns of zeros."""
+        squares = np.einsum("ij,ij->j", self.D, self.D)
+        return np.divide(squares.mean(), squares, out=np.ones_like(squares), where=squares > 0)
 
 
 class Point(NamedTuple):
@@ -67,12 +75,13 @@ class _Inner(NamedTuple):
 
 
 def outer_step(system: RankSystem, at: Point, step: float, accuracy: float) -> tuple[Point, int]:
-    """One proximal point step of length ``step`` in w, and how many Newton steps it took.
+    """One proximal point step, s = ``step * system.units``, and how many Newton steps it took.
 
     ``accuracy``: how large the constraint's residual may be beside the length of the move.
     """
     t = step * (float(np.einsum("ij,ij->", system.D, system.D)) / len(at.z) or 1.0)  # rows of zeros: any length
-    alpha, now = at.alpha, _inner(system, at, at.alpha, step, t)
+    s = step * system.units
+    alpha, now = at.alpha, _inner(system, at, at.alpha, s, t)
     newton = 0
     while newton < NEWTON_STEPS:
         gradient = now.z - (system.D @ now.w - system.shift)
@@ -80,11 +89,11 @@ def outer_step(system: RankSystem, at: Point, step: float, accuracy: float) -> t
         moved = max(np.linalg.norm(now.z - at.z), np.linalg.norm(system.D @ (now.w - at.w)))
         if size <= max(accuracy * moved, 1e-14 * (1 + float(np.linalg.norm(now.z)))):
             break
-        direction = _direction(system, at, alpha, now, gradient, step, t)
+        direction = _direction(system, at, alpha, now, gradient, s, t)
         slope = float(gradient @ direction)
         length = 1.0
         for _ in range(30):
-            new = _inner(system, at, alpha + length * direction, step, t)
+            new = _inner(system, at, alpha + length * direction, s, t)
             if new.value <= now.value + 1e-4 * length * slope + 1e-15 * abs(now.value):
                 break
             length *= 0.5
@@ -92,13 +101,13 @@ def outer_step(system: RankSystem, at: Point, step: float, accuracy: float) -> t
     return Point(now.w, now.z, alpha - (now.z - at.z) / t), newton
 
 
-def _inner(system: RankSystem, at: Point, alpha: Array, s: float, t: float) -> _Inner:
+def _inner(system: RankSystem, at: Point, alpha: Array, s: Array, t: float) -> _Inner:
     """Minus the dual value at alpha, with its minimisers."""
     rank = rank_prox(at.z + t * alpha, system.sigma, 1 / t, system.kernel)
     w = system.h.prox(at.w - s * (alpha @ system.D), s)
     omega = float(np.sort(losses_of(rank.z, system.kernel)) @ system.sigma)
     split = omega - float(alpha @ rank.z) + float(((rank.z - at.z) ** 2).sum()) / (2 * t)
-    model = system.h.value(w) + float(alpha @ (system.D @ w - system.shift)) + float(((w - at.w) ** 2).sum()) / (2 * s)
+    model = system.h.value(w) + float(alpha @ (system.D @ w - system.shift)) + float(((w - at.w) ** 2 / s).sum()) / 2
     return _Inner(-(split + model), w, rank.z, rank)
 
 
@@ -154,13 +163,13 @@ def _curvature(system: RankSystem, m: Array, now: _Inner, t: float) -> _Curvatur
     return _Curvature(own, members, group, offset, size.astype(float), t * p[rank.start], signs, eps)
 
 
-def _direction(system: RankSystem, at: Point, alpha: Array, now: _Inner, gradient: Array, s: float, t: float) -> Array:
+def _direction(system: RankSystem, at: Point, alpha: Array, now: _Inner, gradient: Array, s: Array, t: float) -> Array:
     """Minus (P + s D J_w D')^{-1} gradient, refined once; minus the gradient where that is no descent."""
     J = system.h.prox_slope(now.w, s)
     used = np.flatnonzero(J)
     P = _curvature(system, at.z + t * alpha, now, t)
     D = system.D if len(used) == system.D.shape[1] else system.D[:, used]
-    weight = s * J[used]
+    weight = s[used] * J[used]
     solve = _small(system, P, D, used, weight) if len(used) <= len(alpha) else _large(P, D, weight)
     if solve is None:
         return -gradient

@@ -149,11 +149,12 @@ class RankTask:
 
         return fista(slope, prox, steep, near, tol / steep if steep > 0 else tol, 500, accelerate=g.weak_convexity == 0)
 
-    def prox(self, v: Array, step: float) -> Array:
-        """argmin_w step g(w) + ||w - v||^2 / 2; an intercept is free."""
+    def prox(self, v: Array, step: float | Array) -> Array:
+        """argmin_w g(w) + sum_j (w - v)_j^2 / (2 step_j), step a number or (D,); an intercept is free."""
         if not self.problem.predictor.intercept:
             return self.problem.regulariser.prox(v, step)
-        return np.append(self.problem.regulariser.prox(v[:-1], step), v[-1])
+        own = step[:-1] if isinstance(step, np.ndarray) else step
+        return np.append(self.problem.regulariser.prox(v[:-1], own), v[-1])
 
     def envelope_prox(self, v: Array, step: float, gamma: float) -> Array:
         """The same with the Moreau envelope of g: min over u and w of step g(u) + step ||u - w||^2 / (2 gamma) + ..."""
@@ -177,14 +178,14 @@ class RankTask:
         def value(w: Array) -> float:
             return self.problem.penalty(w) - (0.0 if tilt is None else float(tilt @ w))
 
-        def prox(v: Array, s: float) -> Array:
+        def prox(v: Array, s: Array) -> Array:
             return self.prox(v if tilt is None else v + s * tilt, s)
 
         if isinstance(g, Zero | L2 | L1 | ElasticNet):
             l2 = g.strength if isinstance(g, L2) else getattr(g, "l2", 0.0)
             sparse = isinstance(g, L1 | ElasticNet)
 
-            def slope(w: Array, s: float) -> Array:
+            def slope(w: Array, s: Array) -> Array:
                 inside = (w != 0.0).astype(float) if sparse else np.ones_like(w)
                 return np.where(free, 1.0, inside / (1 + s * l2))
 
