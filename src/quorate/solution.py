@@ -195,8 +195,9 @@ def configure(
 
 
 def _confirmed(outcome: Outcome, proof: Certificate, algorithm: Any) -> Outcome:
-    """A bundle's claim of optimality, only as far as the certificate, recomputed from the data, bears it out."""
-    if outcome.stop is not Stop.OPTIMAL or not isinstance(algorithm, Bundle):
+    """A claim of a proven gap, only as far as the certificate, recomputed from the data, bears it out."""
+    proves = isinstance(algorithm, Bundle) or hasattr(algorithm, "row_duals")  # an ADMM of clients claims residuals
+    if outcome.stop is not Stop.OPTIMAL or not proves:
         return outcome
     scale = max(abs(proof.value), 1e-12)
     allowed = max(algorithm.atol, algorithm.tol * scale) + 1e-8 * scale  # cuts on polytopes hold to their solver
@@ -205,8 +206,8 @@ def _confirmed(outcome: Outcome, proof: Certificate, algorithm: Any) -> Outcome:
     told = "no bound" if proof.gap is None else f"a gap of {proof.gap:.2e} only"
     return Outcome(
         Stop.UNPROVEN,
-        f"the server's cuts promised an optimum, but recomputed from the data they prove {told}: were the known cuts "
-        "made on other data, or with another loss, label cost, norm or support? Solve without them.",
+        f"the {type(algorithm).__name__} run promised an optimum, but recomputed from the data it proves {told}: were "
+        "known cuts made on other data, or with another loss, label cost, norm or support? Solve without them.",
     )
 
 

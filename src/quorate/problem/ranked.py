@@ -173,7 +173,29 @@ def row_minorant(problem: Problem, alpha: Array, block: Block) -> tuple[float, A
     alpha = alpha if kernel.even else np.maximum(alpha, 0.0)
     theta, conjugate = rank_conjugate(alpha, rank_weights(problem, len(alpha)), kernel)
     alpha = theta * alpha
+    if rows.intercept:
+        alpha, conjugate = _balanced(problem, rows, alpha, conjugate)
     return -conjugate - float(alpha @ rows.shift), rows.backward(alpha)
+
+
+def _balanced(problem: Problem, rows: RankRows, alpha: Array, conjugate: float) -> tuple[Array, float]:
+    """Multipliers whose slope in the free intercept is 0: those of the heavier sign made smaller by one factor.
+
+    Any slope left there would cost the bound that slope times the largest intercept an optimum may have. Smaller
+    multipliers stay in the domain of Omega*.
+    """
+    pull = rows.sign * alpha
+    up, down = float(pull[pull > 0].sum()), -float(pull[pull < 0].sum())
+    if up == down or min(up, down) <= 0:
+        return alpha, conjugate
+    heavier = pull > 0 if up > down else pull < 0
+    balanced = np.where(heavier, alpha * (min(up, down) / max(up, down)), alpha)
+    for _ in range(3):  # what rounding leaves
+        left = float((rows.sign * balanced).sum())
+        k = int(np.argmax(np.abs(balanced)))
+        balanced[k] -= rows.sign[k] * left
+    theta, value = rank_conjugate(balanced, rank_weights(problem, len(balanced)), kernel_of(problem.loss))
+    return theta * balanced, value
 
 
 def rank_value(problem: Problem, t: Array) -> float:

@@ -5,8 +5,8 @@
 Algorithm 1 of Xiao, Ge, Jiang, Yan, *A unified framework for rank-based loss minimization* stands in
 ``rank_iteration``. Its z-step is one exact pass of PAVA, its w-step one product with a cached eigendecomposition (l2,
 none), coordinate descent (l1) or proximal gradient steps. Here are: damped balancing of rho, the proven gap, the change
-to proximal Newton steps (``solvers.rank_newton``) once the gap falls too slowly, and, for risks that are not convex,
-the starts and the polish of ``rank_starts``.
+to proximal Newton steps (``solvers.rank_newton``) once the gap falls too slowly. Problems that are not convex go to
+``rank_explore``.
 
 The owner of the rows does everything; the server is told model, value, bound and residual.
 """
@@ -35,58 +35,19 @@ from quorate.algorithms.pooled.one_owner import (
     with_start,
 )
 from quorate.algorithms.pooled.penalties import Balanced, Penalty
-from quorate.algorithms.pooled.rank_iteration import Iterate, first, iterate
-from quorate.algorithms.pooled.rank_starts import (
-    ACCURATE,
-    MOST,
-    PROSPECT_STARTS,
-    RANGE_STARTS,
-    WEAK_STARTS,
-    Start,
-    polish,
-)
+from quorate.algorithms.pooled.rank_explore import Exploration
+from quorate.algorithms.pooled.rank_iteration import first, iterate
+from quorate.algorithms.pooled.rank_memory import NEWTON, RankMemory, continued, iterate_of, number, relative_gap, size
+from quorate.algorithms.pooled.rank_starts import Start, starts_of
 from quorate.algorithms.pooled.rank_task import RankTask
 from quorate.arrays import Array, Block, Streams
 from quorate.problem.problem import Problem
-from quorate.rounds import Round, record
+from quorate.rounds import Round
 from quorate.solvers.rank_newton import Point, outer_step
 
-ADMM, NEWTON, POLISH, CLOSING = 0.0, 1.0, 2.0, 3.0  # stages
-CLOSING_STEPS = 20
 LONGEST = 1e5  # of a proximal step beside ||w|| / ||D'alpha||: beyond, only rounding grows
 NEWTON_STEPS = 50  # that a finish takes about
-SPLIT = 1e-5  # relative ||z - t|| at which a start goes over to its polish
 FASTER = 8  # floating-point operations of matrix products, beside those of matrix-vector products
-
-
-@record
-class RankMemory:
-    """The owner's memory; every array with a leading axis of the one client."""
-
-    w: Array  # the iterate: see ``Iterate``
-    t: Array
-    z: Array
-    dual: Array
-    rho: Array
-    patience: Array
-    k: Array  # iterations of this start
-    primal: Array
-    change: Array
-    best: Array  # (D,) the model of least objective
-    value: Array
-    bound: Array
-    rows: Array  # (n,) multipliers: of the best bound, or beside the best model where there is none
-    split: Array  # (n,) z beside them
-    stage: Array
-    step: Array  # length of the next proximal step
-    gaps: Array  # (4,) relative gaps of the last rounds
-    idle: Array  # rounds without progress
-    steps: Array  # iterations in all
-    start: Array  # number of the start
-    own: Array  # (D,) the best model of this start
-    found: Array  # its objective
-    polished: Array  # steps of the polish of this start
-    table: Array  # (S, 3) of every start: iterations, objective, steps of the polish
 
 
 @dataclass(frozen=True)
@@ -183,48 +144,47 @@ class RankADMM:
 
     def client_start(self, data: Block) -> RankMemory:
         task = RankTask.of(self._problem, data)
-        w = with_start(self._problem, self.start, data.n_features)
-        it = first(task, self._penalty(task, 0), w)
+        w = self._first_model(task, data)
+        it = first(task, self._penalty(task), w)
         value = task.objective(w, it.t)
-        S = 1 if task.convex else len(self._starts(task))
+        S = 1 if task.convex else len(starts_of(self.starts, task))
         zero = np.zeros(())
         # fmt: off
         return closed(RankMemory(
-            *map(np.asarray, it), best=w, value=_of(value), bound=_of(-math.inf), rows=np.zeros_like(it.t), split=it.t,
-            stage=zero, step=zero, gaps=np.full(4, np.inf), idle=zero, steps=zero, start=zero, own=w,
-            found=_of(math.inf), polished=zero, table=np.full((S, 3), np.nan),
+            *map(np.asarray, it), best=w, value=number(value), bound=number(-math.inf), rows=np.zeros_like(it.t),
+            split=it.t, stage=zero, step=zero, gaps=np.full(4, np.inf), idle=zero, steps=zero, start=zero, own=w,
+            found=number(math.inf), polished=zero, table=np.full((S, 3), np.nan),
         ))
         # fmt: on
 
     def advance(self, memory: RankMemory, ask: Advance, data: Block, rng: Streams) -> tuple[RankMemory, Advanced]:
         task, now = RankTask.of(self._problem, data), opened(memory)
         if not task.convex:
-            now, finished = self._explore(task, now, rng)
+            w = self._first_model(task, data)
+            now, finished = Exploration(self, task, w, rng).step(now)
         elif now.stage == NEWTON:
             now, finished = self._newton(task, now, data)
         else:
             now, finished = self._descend(task, now, data)
         residual = max(float(now.primal), float(now.change))
-        up = advanced(
-            now.best, float(now.value), float(now.bound), int(now.steps), residual=residual, finished=finished
-        )
-        return closed(now), up
+        best, value, bound = task.design.outward(now.best), float(now.value), float(now.bound)
+        return closed(now), advanced(best, value, bound, int(now.steps), residual=residual, finished=finished)
 
     # -- convex problems ----------------------------------------------------------------------------------------------
 
     def _descend(self, task: RankTask, now: RankMemory, data: Block) -> tuple[RankMemory, float]:
         """``check`` iterations of Algorithm 1, then a look at the gap."""
-        it, alpha = _iterate_of(now), now.rows
+        it, alpha = iterate_of(now), now.rows
         for _ in range(self.check):
-            it, alpha = iterate(task, self._penalty(task, 0), it, self.r, self.relaxation)
-        now = _judged(task, _with(now, it, self.check), it.w, it.t, alpha, it.z, data)
-        now = replace(now, gaps=np.append(now.gaps[1:], _relative(now)))
+            it, alpha = iterate(task, self._penalty(task), it, self.r, self.relaxation)
+        now = _judged(task, continued(now, it, self.check), it.w, it.t, alpha, it.z, data)
+        now = replace(now, gaps=np.append(now.gaps[1:], relative_gap(now)))
         if math.isinf(now.bound) and max(it.primal, it.change) <= self.tol_residual:
             return now, STATIONARY
         if self.finish and self._slow(now, *task.design.D.shape) and task.system is not None:
             spread = float(np.einsum("ij,ij->", task.design.D, task.design.D)) / len(it.t)
             step = 10.0 / (it.rho * max(spread, 1e-300))
-            return replace(now, stage=_of(NEWTON), k=_of(0), idle=_of(0), dual=-alpha, step=_of(step)), 0.0
+            return replace(now, stage=number(NEWTON), k=number(0), idle=number(0), dual=-alpha, step=number(step)), 0.0
         stuck = max(it.primal, it.change) <= 1e-14 or it.k >= self.max_iterations
         return now, EXHAUSTED if stuck else 0.0
 
@@ -246,85 +206,27 @@ class RankADMM:
         t = task.rank_coordinates(at.w)
         now = replace(now, w=at.w, t=t, z=at.z, dual=-at.alpha, k=now.k + 1, steps=now.steps + newton)
         now = _judged(task, now, at.w, t, at.alpha, at.z, data)
-        longest = LONGEST * max(float(np.linalg.norm(at.w)), 1e-3) / max(_size(at.alpha @ system.D), 1e-300)
+        longest = LONGEST * max(float(np.linalg.norm(at.w)), 1e-3) / max(size(at.alpha @ system.D), 1e-300)
         factor = 4.0 if newton <= 20 else 1.0 if newton < 40 else 0.5
         better = now.value < old.value - 1e-15 * abs(old.value) or now.bound > old.bound + 1e-15 * abs(old.bound)
         now = replace(
             now,
-            step=_of(min(float(now.step) * factor, longest)),
-            idle=_of(0 if better else now.idle + 1),
-            primal=_of(_size(at.z - t) / max(_size(t), 1e-300)),
-            change=_of(_size(t - old.t) / max(_size(t), 1e-300)),
+            step=number(min(float(now.step) * factor, longest)),
+            idle=number(0 if better else now.idle + 1),
+            primal=number(size(at.z - t) / max(size(t), 1e-300)),
+            change=number(size(t - old.t) / max(size(t), 1e-300)),
         )
         if now.idle < 6:
             return now, 0.0
         return now, STATIONARY if math.isinf(now.bound) and now.primal <= self.tol_residual else EXHAUSTED
 
-    # -- where the risk or the regulariser is not convex --------------------------------------------------------------
-
-    def _explore(self, task: RankTask, now: RankMemory, rng: Streams) -> tuple[RankMemory, float]:
-        """Iterations of one start, or a step of its polish; the best model of all is kept."""
-        if now.stage == POLISH:
-            return self._polish(task, now, rng)
-        if now.stage == CLOSING:
-            return self._close(task, now)
-        penalty, it = self._penalty(task, int(now.start)), _iterate_of(now)
-        for _ in range(5):
-            for _ in range(self.check):
-                it, _ = iterate(task, penalty, it, self.r, 1.0)
-            now = _kept(_with(now, it, self.check), it.w, task.objective(it.w, it.t), -it.dual, it.z)
-        polish = self.polish and task.sigma is not None and task.separable is not None
-        met = it.primal <= SPLIT if polish else max(it.primal, it.change) <= self.tol_residual
-        if not met and it.k < self.max_iterations:
-            return now, 0.0
-        return (replace(now, stage=_of(POLISH), w=now.own), 0.0) if polish else self._next(task, now, rng)
-
-    def _polish(self, task: RankTask, now: RankMemory, rng: Streams) -> tuple[RankMemory, float]:
-        """A difference-of-convex step; the start ends when it gains nothing more."""
-        found, before = polish(task, now.w), float(now.found)
-        if found is None:
-            return self._next(task, now, rng)
-        now = replace(now, steps=now.steps + found.steps, polished=now.polished + 1)
-        if found.value < before:
-            now = _kept(replace(now, w=found.w), found.w, found.value, found.rows, found.split)
-        done = before - found.value <= ACCURATE * abs(before) or now.polished >= MOST
-        return self._next(task, now, rng) if done else (now, 0.0)
-
-    def _close(self, task: RankTask, now: RankMemory) -> tuple[RankMemory, float]:
-        """Plain steps from the best model of all, so that multipliers and z are its own."""
-        found, before = polish(task, now.best, further=False), float(now.value)
-        now = replace(now, polished=now.polished + 1)
-        if found is None or found.value > before + 1e-12 * abs(before):
-            return now, STATIONARY
-        now = replace(now, best=found.w, value=_of(found.value), rows=found.rows, split=found.split)
-        done = before - found.value <= 1e-12 * abs(before) or now.polished >= CLOSING_STEPS
-        return now, STATIONARY if done else 0.0
-
-    def _next(self, task: RankTask, now: RankMemory, rng: Streams) -> tuple[RankMemory, float]:
-        """Close this start's line of the table and open the next start."""
-        number = int(now.start)
-        table = now.table.copy()
-        table[number] = float(now.k), float(now.found), float(now.polished)
-        starts = self._starts(task)
-        now = replace(now, table=table, start=_of(number + 1), found=_of(math.inf), stage=_of(ADMM), polished=_of(0))
-        if number + 1 >= len(starts):
-            return (replace(now, stage=_of(CLOSING)), 0.0) if self.polish else (now, STATIONARY)
-        w = with_start(task.problem, self.start, task.problem.predictor.split(now.w)[0].size)
-        if starts[number + 1].spread:
-            w = w + starts[number + 1].spread * rng(0).standard_normal(len(w))
-        return _with(now, first(task, self._penalty(task, number + 1), w), 0), 0.0
-
-    def _penalty(self, task: RankTask, start: int) -> Penalty:
+    def _penalty(self, task: RankTask) -> Penalty:
         if self.penalty is not None:
             return self.penalty
-        return Balanced() if task.convex else self._starts(task)[start].penalty
+        return Balanced() if task.convex else starts_of(self.starts, task)[0].penalty
 
-    def _starts(self, task: RankTask) -> tuple[Start, ...]:
-        if self.starts is not None:
-            return self.starts
-        if getattr(task.problem.over_samples, "convex", True):
-            return WEAK_STARTS
-        return PROSPECT_STARTS if task.sigma is None else RANGE_STARTS
+    def _first_model(self, task: RankTask, data: Block) -> Array:
+        return task.design.inward(with_start(self._problem, self.start, data.n_features))
 
     @property
     def _problem(self) -> Problem:
@@ -333,44 +235,12 @@ class RankADMM:
         return self.problem
 
 
-def _of(number: Any) -> Array:
-    return np.asarray(float(number))
-
-
-def _size(v: Array) -> float:
-    return float(np.linalg.norm(v))
-
-
-def _relative(now: RankMemory) -> float:
-    """The proven gap, relative; inf without one."""
-    return float(now.value - now.bound) / max(abs(float(now.value)), abs(float(now.bound)), 1e-12)
-
-
-def _iterate_of(now: RankMemory) -> Iterate:
-    numbers = (float(now.rho), float(now.patience), int(now.k), float(now.primal), float(now.change))
-    return Iterate(now.w, now.t, now.z, now.dual, *numbers)
-
-
-def _with(now: RankMemory, it: Iterate, steps: int) -> RankMemory:
-    """The memory after these iterations."""
-    return replace(
-        now, **{name: np.asarray(value, float) for name, value in it._asdict().items()}, steps=now.steps + steps
-    )
-
-
 def _judged(task: RankTask, now: RankMemory, w: Array, t: Array, alpha: Array, z: Array, data: Block) -> RankMemory:
     """The best model and the best bound so far; multipliers beside the bound."""
     value = task.objective(w, t)
     if value < now.value:
-        now = replace(now, best=w, value=_of(value))
+        now = replace(now, best=w, value=number(value))
     bound = proven(task.problem, data, alpha, float(now.value))
     if bound > now.bound or math.isinf(now.bound):
-        now = replace(now, bound=_of(bound), rows=alpha, split=z)
+        now = replace(now, bound=number(bound), rows=alpha, split=z)
     return now
-
-
-def _kept(now: RankMemory, w: Array, value: float, rows: Array, split: Array) -> RankMemory:
-    """The best of this start, and of all."""
-    if value < now.found:
-        now = replace(now, own=w, found=_of(value))
-    return replace(now, best=w, value=_of(value), rows=rows, split=split) if value <= now.value else now

@@ -52,6 +52,17 @@ PROSPECT_STARTS = (
 WEAK_STARTS = (Start(Balanced()), Start(Growing(1e-5, 1.02)), Start(Balanced(), spread=1.0))
 
 
+def starts_of(given: tuple[Start, ...] | None, task: RankTask) -> tuple[Start, ...]:
+    """The starts given, or the built-in ones."""
+    if given is not None:
+        return given
+    if getattr(task.problem.over_samples, "convex", True):
+        return WEAK_STARTS
+    if task.sigma is None:
+        return PROSPECT_STARTS
+    return RANGE_STARTS if task.separable is not None else RANGE_STARTS[::4]  # without a polish every start is long
+
+
 class Polished(NamedTuple):
     """A model after a step of the polish, and the multipliers of its convex problem."""
 
@@ -72,7 +83,7 @@ def polish(task: RankTask, w: Array, further: bool = True) -> Polished | None:
     plus, minus = plus_minus(task.sigma)
     t = task.rank_coordinates(w)
     tangent = _tangent(task, minus, t)
-    inner = replace(task, sigma=plus, tilt=task.design.rows.backward(tangent), _cache={})
+    inner = replace(task, sigma=plus, tilt=tangent @ task.design.D, _cache={})
     if inner.system is None:
         return None
     at, steps = _solved(inner, Point(w, t, _tangent(task, plus, t)), plus)

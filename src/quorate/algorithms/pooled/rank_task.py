@@ -20,7 +20,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.ranked import RankRows, is_convex, kernel_of, knot_of, rank_rows, rank_value, rank_weights
 from quorate.problem.regularisers import L1, L2, Bounds, ElasticNet, Zero
 from quorate.solvers.least_squares import Ridge, descend, fista
-from quorate.solvers.monotone import Kernel, losses_of
+from quorate.solvers.monotone import Kernel, losses_of, slopes_of
 from quorate.solvers.pava import prospect_prox, rank_prox
 from quorate.solvers.rank_newton import RankSystem, Separable
 
@@ -29,20 +29,40 @@ MOST = 2**31  # bytes of the dense matrix D at most
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """D and what is computed from it once."""
+    """D and what is computed from it once.
+
+    With an intercept the features are centred: an equal problem, since the intercept is free, and a better conditioned
+    one. ``inward`` and ``outward`` translate models.
+    """
 
     rows: RankRows
 
     @cached_property
     def D(self) -> Array:
-        """(n, D), dense."""
+        """(n, D), dense, features centred where there is an intercept."""
         n, width = self.rows.X.shape[0], self.rows.dimension
         if 8 * n * width > MOST:
             raise ValueError(
                 f"rank methods work on a dense matrix, {n} x {width} would take {8 * n * width / 2**30:.1f} GiB: use "
                 "fewer features or rows, or SGD() or LSVRG()."
             )
-        return self.rows.matrix()
+        D = self.rows.matrix()
+        if self.rows.intercept:
+            D[:, :-1] -= np.outer(self.rows.sign, self.mean)
+        return D
+
+    @cached_property
+    def mean(self) -> Array:
+        """The features' means, (d,)."""
+        return np.asarray(self.rows.X.mean(0)).ravel()
+
+    def inward(self, w: Array) -> Array:
+        """The model for centred features."""
+        return np.append(w[:-1], w[-1] + self.mean @ w[:-1]) if self.rows.intercept else w
+
+    def outward(self, w: Array) -> Array:
+        """The model for the features as they are."""
+        return np.append(w[:-1], w[-1] - self.mean @ w[:-1]) if self.rows.intercept else w
 
     @cached_property
     def ridge(self) -> Ridge:
@@ -102,6 +122,10 @@ class RankTask:
     def losses(self, t: Array) -> Array:
         """l of every row, (n,)."""
         return losses_of(t, self.kernel)
+
+    def subgradient(self, t: Array) -> Array:
+        """Rank weights times slopes of the loss, (n,): a slope of Omega at t where its entries differ."""
+        return self.problem.over_samples.weights(self.losses(t)) * slopes_of(t, self.kernel)
 
     def omega(self, t: Array) -> float:
         return rank_value(self.problem, t)

@@ -1,0 +1,129 @@
+"""The half of ``RankADMM`` for problems that are not convex: starts one after the other, their polish, and the end.
+
+Every start runs Algorithm 1 while rho grows, until z and D w - b are one; the polish of ``rank_starts`` takes over
+where it applies. The best model of all starts ends with plain steps of the polish, or, where there is none, with
+iterations at a constant rho, so that the multipliers handed to the certificate are its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from quorate.algorithms.pooled.one_owner import STATIONARY
+from quorate.algorithms.pooled.penalties import Growing, Penalty
+from quorate.algorithms.pooled.rank_iteration import first, iterate
+from quorate.algorithms.pooled.rank_memory import (
+    ADMM,
+    CLOSING,
+    POLISH,
+    RankMemory,
+    continued,
+    iterate_of,
+    kept,
+    number,
+)
+from quorate.algorithms.pooled.rank_starts import ACCURATE, MOST, Start, polish, starts_of
+from quorate.algorithms.pooled.rank_task import RankTask
+from quorate.arrays import Array, Streams
+
+CLOSING_STEPS = 20
+SETTLING = (3.0, 10.0, 30.0)  # constant rho, times n
+SPLIT = 1e-5  # relative ||z - t|| at which a start goes over to its polish
+HOPE = 20  # steps like the last one
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """One round of it: ``method`` is the ``RankADMM``, ``first_model`` where starts without spread begin."""
+
+    method: Any
+    task: RankTask
+    first_model: Array
+    rng: Streams
+
+    def step(self, now: RankMemory) -> tuple[RankMemory, float]:
+        """Iterations of one start, or a step of its polish; the best model of all is kept."""
+        if now.stage == POLISH:
+            return self._polish(now)
+        if now.stage == CLOSING:
+            return self._close(now)
+        penalty, it = self._penalty(int(now.start)), iterate_of(now)
+        for _ in range(5):
+            for _ in range(self.method.check):
+                it, _ = iterate(self.task, penalty, it, self.method.r, 1.0)
+            now = kept(continued(now, it, self.method.check), it.w, self.task.objective(it.w, it.t), -it.dual, it.z)
+        polishable = self._polishable
+        met = it.primal <= SPLIT if polishable else max(it.primal, it.change) <= self.method.tol_residual
+        if not met and it.k < self.method.max_iterations:
+            return now, 0.0
+        return (replace(now, stage=number(POLISH), w=now.own), 0.0) if polishable else self._next(now)
+
+    def _polish(self, now: RankMemory) -> tuple[RankMemory, float]:
+        """A difference-of-convex step; the start ends when it gains nothing more."""
+        found, before = polish(self.task, now.w), float(now.found)
+        if found is None:
+            return self._next(now)
+        now = replace(now, steps=now.steps + found.steps, polished=now.polished + 1)
+        if found.value < before:
+            now = kept(replace(now, w=found.w), found.w, found.value, found.rows, found.split)
+        gain = before - found.value
+        hopeless = found.value - float(now.value) > HOPE * gain  # a better start is further ahead than it will come
+        done = gain <= ACCURATE * abs(before) or hopeless or now.polished >= MOST
+        return self._next(now) if done else (now, 0.0)
+
+    def _close(self, now: RankMemory) -> tuple[RankMemory, float]:
+        """From the best model, so that multipliers and z are its own: plain steps of the polish, or ``_settle``."""
+        if not self._polishable:
+            return self._settle(now)
+        found, before = polish(self.task, now.best, further=False), float(now.value)
+        now = replace(now, polished=now.polished + 1)
+        if found is None or found.value > before + 1e-12 * abs(before):
+            return now, STATIONARY
+        now = replace(now, best=found.w, value=number(found.value), rows=found.rows, split=found.split)
+        done = before - found.value <= 1e-12 * abs(before) or now.polished >= CLOSING_STEPS
+        return now, STATIONARY if done else 0.0
+
+    def _settle(self, now: RankMemory) -> tuple[RankMemory, float]:
+        """Iterations at a constant rho: their multipliers settle, which they do not while rho grows."""
+        w, n = now.best, len(now.t)
+        penalty = Growing(SETTLING[int(now.polished)] / n, 1.0)
+        it = first(self.task, penalty, w)
+        start = self.task.subgradient(it.t)
+        if now.polished == 0:  # until something better is found
+            now = replace(now, rows=start, split=it.t, primal=number(0.0), change=number(math.inf))
+        it = it._replace(dual=-start)
+        for _ in range(50 * self.method.check):
+            it, _ = iterate(self.task, penalty, it, self.method.r, 1.0)
+        value, residual = self.task.objective(it.w, it.t), max(it.primal, it.change)
+        better = residual < max(float(now.primal), float(now.change))
+        if value <= now.value + 1e-9 * abs(now.value) and better:
+            now = replace(now, best=it.w, value=number(value), rows=-it.dual, split=it.z)
+            now = replace(now, primal=number(it.primal), change=number(it.change))
+        now = replace(now, polished=now.polished + 1, steps=now.steps + 50 * self.method.check)
+        return now, STATIONARY if now.polished >= len(SETTLING) else 0.0
+
+    @property
+    def _polishable(self) -> bool:
+        return self.method.polish and self.task.sigma is not None and self.task.separable is not None
+
+    def _next(self, now: RankMemory) -> tuple[RankMemory, float]:
+        """Close this start's line of the table and open the next start."""
+        at, table = int(now.start), now.table.copy()
+        table[at] = float(now.k), float(now.found), float(now.polished)
+        now = replace(now, table=table, start=number(at + 1), found=number(math.inf), polished=number(0))
+        if at + 1 >= len(self.starts):
+            return replace(now, stage=number(CLOSING)), 0.0
+        w = self.first_model
+        if self.starts[at + 1].spread:
+            w = w + self.starts[at + 1].spread * self.rng(0).standard_normal(len(w))
+        return continued(replace(now, stage=number(ADMM)), first(self.task, self._penalty(at + 1), w), 0), 0.0
+
+    def _penalty(self, at: int) -> Penalty:
+        return self.method.penalty or self.starts[at].penalty
+
+    @property
+    def starts(self) -> tuple[Start, ...]:
+        """The method's, or the built-in ones for this kind of problem."""
+        return starts_of(self.method.starts, self.task)
