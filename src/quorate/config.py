@@ -56,7 +56,7 @@ class ConfigError(ValueError):
 
 
 NO_OPTIONS = (  # set by the run, by keys of [algorithm] itself, or objects that a file cannot hold
-    *("problem", "known", "start", "tol", "max_rounds", "penalty", "starts"),
+    *("problem", "known", "start", "tol", "max_rounds", "penalty", "starts", "smoothing"),
 )
 
 
