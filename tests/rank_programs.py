@@ -11,6 +11,7 @@ import warnings
 
 import cvxpy as cp
 import numpy as np
+import pytest
 
 import quorate as qr
 
@@ -116,3 +117,31 @@ def objective(problem, X, y, w):
     risk = problem.over_samples
     value = risk.value(losses) if hasattr(risk, "rank_weights_below") else np.sort(losses) @ sigma_of(risk, len(y))
     return float(value + g.value(inside))
+
+
+def rows_of(problem, n, d, seed=3):
+    return data(n, d, seed, problem.loss.targets, noise=0.4)
+
+
+def solved(problem, X, y, tol, classes=None, **options):
+    """The solution, whose claims must hold whatever its outcome."""
+    solution = qr.solve(problem, pooled(X, y, classes), algorithm=qr.RankADMM(**options), tol=tol)
+    proof, scale = solution.certificate, max(abs(solution.certificate.value), 1e-12)
+    if solution.outcome.stop is qr.Stop.OPTIMAL:
+        assert proof.gap is not None
+        assert proof.gap <= tol * scale * (1 + 1e-9)
+    else:
+        assert solution.outcome.stop in (qr.Stop.UNPROVEN, qr.Stop.STALLED, qr.Stop.MAX_ROUNDS)
+    return solution
+
+
+def check(problem, X, y, tol, near, **options):
+    """Proven optimal, the value of a conic program, and a bound below it."""
+    solution = solved(problem, X, y, tol, **options)
+    proof, expected = solution.certificate, objective(problem, X, y, central(problem, X, y))
+    assert solution.outcome.stop is qr.Stop.OPTIMAL, solution.outcome.text
+    assert proof.value == pytest.approx(expected, rel=near)
+    assert proof.value == pytest.approx(objective(problem, X, y, solution.w), rel=1e-12)
+    assert proof.bound <= expected * (1 + 1e-12)
+    assert not np.allclose(solution.w[: X.shape[1]], 0)  # or the problem would be no test
+    return solution, expected
