@@ -17,6 +17,7 @@ from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
 from quorate.algorithms.pooled.dca import DCA
 from quorate.algorithms.pooled.lsvrg import LSVRG
 from quorate.algorithms.pooled.sgd import SGD
+from quorate.algorithms.pooled.smoothed_rank_admm import SmoothedRankADMM
 from quorate.data.federation import Federation
 from quorate.problem.losses import Hinge, Logistic
 from quorate.problem.problem import Problem
@@ -92,6 +93,9 @@ ALGORITHMS: dict[str, Example] = {
     "LSVRG": pooling(LSVRG(trial_epochs=2), Problem(loss=Logistic(), over_samples=Superquantile(0.3))),
     "LSVRG, not uniform": pooling(LSVRG(0.01, False), Problem(loss=Hinge(), over_samples=RankedRange(80, 10))),
     "DCA": pooling(DCA(inner=20), Problem(loss=Logistic(), over_samples=RankedRange(80, 10), regulariser=L2(1e-2))),
+    "smoothed rank ADMM": pooling(
+        SmoothedRankADMM(), Problem(loss=Hinge(), over_samples=Superquantile(0.3), regulariser=L1(1e-2))
+    ),
 }
 
 # risks over 6 clients and regularisers of 4 coefficients: every law runs over them

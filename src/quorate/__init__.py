@@ -43,6 +43,7 @@ _HOME = {
     "quorate.algorithms.pooled.central_conic": ("CentralConic",),
     "quorate.algorithms.pooled.rank_admm": ("RankADMM",),
     "quorate.algorithms.pooled.rank_starts": ("Start",),
+    "quorate.algorithms.pooled.smoothed_rank_admm": ("SmoothedRankADMM", "Smoothing"),
     "quorate.algorithms.pooled.penalties": ("Balanced", "Growing", "ByResidual"),
     "quorate.algorithms.pooled.sgd": ("SGD",),
     "quorate.algorithms.pooled.lsvrg": ("LSVRG",),

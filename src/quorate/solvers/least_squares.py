@@ -133,12 +133,12 @@ def fista(
     steps: int,
     accelerate: bool = True,
 ) -> Array:
-    """Proximal gradient steps of length 1 / lipschitz from w until a step is at most ``tol`` in the largest entry."""
+    """Proximal gradient steps of length 1 / lipschitz from w, until none of its entries moves by more than ``tol``."""
     length, ahead, momentum = 1 / lipschitz if lipschitz > 0 else 1.0, w, 1.0  # 0: rows of zeros, any length will do
     for _ in range(steps):
         new = prox(ahead - length * gradient(ahead), length)
         step = new - w
-        if float(np.abs(new - ahead).max(initial=0.0)) <= tol:
+        if float(np.abs(new - ahead).max(initial=0.0)) <= max(tol, 4e-16 * float(np.abs(new).max(initial=0.0))):
             return new
         if not accelerate or float((ahead - new) @ step) > 0:  # momentum points uphill: start it anew
             momentum, ahead = 1.0, new

@@ -59,8 +59,8 @@ def relative_gap(now: RankMemory) -> float:
     return float(now.value - now.bound) / max(abs(float(now.value)), abs(float(now.bound)), 1e-12)
 
 
-def iterate_of(now: RankMemory) -> Iterate:
-    """Where Algorithm 1 stands."""
+def iterate_of(now: Any) -> Iterate:
+    """Where Algorithm 1 stands; ``now`` has the fields of an ``Iterate``."""
     numbers = (float(now.rho), float(now.patience), int(now.k), float(now.primal), float(now.change))
     return Iterate(now.w, now.t, now.z, now.dual, *numbers)
 
