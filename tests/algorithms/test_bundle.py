@@ -82,9 +82,12 @@ def test_the_cap_without_a_bound_says_what_is_left():
 
 def test_a_flat_start_is_solved():
     fed = qr.Federation(["a"], [np.ones((2, 2))], [np.array([1, -1])])
-    solution = qr.solve(qr.Problem(qr.Logistic()), fed)
+    solution = qr.solve(qr.Problem(qr.Logistic()), fed, algorithm=qr.Bundle())
     assert solution.outcome.stop is qr.Stop.UNPROVEN  # nothing bounds where an optimum lies
     assert solution.certificate.value == pytest.approx(np.log(2), rel=1e-12)
+    by_rows = qr.solve(qr.Problem(qr.Logistic()), fed)  # multipliers of the rows balance exactly: nothing has to
+    assert by_rows.outcome.stop is qr.Stop.OPTIMAL
+    assert 0 <= by_rows.certificate.gap <= 1e-14
     fit = qr.solve(qr.Problem(qr.EpsilonInsensitive(1.0)), qr.Federation(["a"], [np.ones((1, 1))], [np.array([0.5])]))
     assert fit.certificate.value == 0
 

@@ -134,7 +134,7 @@ def hospitals(X: Any, names: Sequence[str], mix: float = 1.5, seed: int = 0) -> 
     _, _, axes = np.linalg.svd(Z, full_matrices=False)
     axis = axes[0] * np.sign(axes[0][np.abs(axes[0]).argmax()])  # the sign of a singular vector is arbitrary
     shares = 0.8 ** np.arange(len(names))
-    return np.asarray(names)[by_feature(Z @ axis, shares / shares.sum(), mix, seed)]
+    return np.asarray(names)[by_feature(Z @ axis, (shares / shares.sum()).tolist(), mix, seed)]
 
 
 def _random(seed: int) -> np.random.Generator:

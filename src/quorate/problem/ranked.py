@@ -175,7 +175,9 @@ def row_minorant(problem: Problem, alpha: Array, block: Block) -> tuple[float, A
     alpha = theta * alpha
     if rows.intercept:
         alpha, conjugate = _balanced(problem, rows, alpha, conjugate)
-    return -conjugate - float(alpha @ rows.shift), rows.backward(alpha)
+    constant = -conjugate - float(alpha @ rows.shift)
+    rounding = 16 * np.finfo(float).eps * (abs(conjugate) + float(np.abs(alpha) @ np.abs(rows.shift)))
+    return constant - rounding, rows.backward(alpha)
 
 
 def _balanced(problem: Problem, rows: RankRows, alpha: Array, conjugate: float) -> tuple[Array, float]:
