@@ -45,6 +45,7 @@ ALGORITHMS = {
     "epigraph_admm": "EpigraphADMM",
     "double_loop": "DoubleLoop",
     "rank_admm": "RankADMM",
+    "smoothed_rank_admm": "SmoothedRankADMM",
     "sgd": "SGD",
     "lsvrg": "LSVRG",
     "dca": "DCA",

@@ -65,7 +65,7 @@ def _not_convex(config: Config) -> str | None:
         return f"{key} is not convex, and robust.radius > 0 needs convex problems: set robust.radius = 0"
     if algorithm not in ("auto", *POOLED):
         return f"{key} is not convex, and algorithm.name = {algorithm!r} is for convex problems: use 'rank_admm'"
-    if h.loss == "quantile" and algorithm in ("auto", "rank_admm"):
+    if h.loss == "quantile" and algorithm in ("auto", "rank_admm", "smoothed_rank_admm"):
         return f"{key} is not convex, and 'quantile' losses are not ordered by one number: use algorithm.name = 'sgd'"
     return None
 

@@ -39,6 +39,7 @@ AlgorithmName = Literal[
     "epigraph_admm",
     "double_loop",
     "rank_admm",
+    "smoothed_rank_admm",
     "sgd",
     "lsvrg",
     "dca",
