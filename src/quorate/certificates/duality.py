@@ -21,6 +21,7 @@ import numpy as np
 from quorate.arrays import Array, Block, Streams
 from quorate.certificates.kkt import kkt_residuals
 from quorate.problem.bounds import (
+    NOTHING,
     Duals,
     Minorant,
     Survey,
@@ -242,12 +243,12 @@ def conclude(
     coefficients = problem.predictor.split(w)[0]
     value = worst.value + problem.penalty(w)
     weights = worst.weights if duals is None else duals.weights
-    bound, stationarity = (0.0 if value == 0 else None), None  # losses are nonnegative
+    bound, stationarity = (0.0 if value <= NOTHING else None), None  # losses are nonnegative
     feasibility = _distance(problem, weights) + _outside(problem, coefficients)
     if duals is not None and up.residuals is None and math.isfinite(value):
         minorant = Minorant(float(up.constant), up.slope, up.slope_level, weights)
         proven, stationarity = lower_bound(problem, minorant, region(problem, value, len(coefficients), seen))
-        bound = proven if math.isfinite(proven) else None
+        bound = proven if math.isfinite(proven) else bound
     residuals = None if up.residuals is None else up.residuals[0]
     if residuals is not None:
         stationarity, feasibility = float(residuals[:2].max()), feasibility + float(residuals[2])

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from quorate.arrays import Array, Block
-from quorate.problem.bounds import Minorant, Surveyed, lower_bound, region, survey
+from quorate.problem.bounds import NOTHING, Minorant, Surveyed, lower_bound, region, survey
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import is_convex, row_minorant
 from quorate.rounds import Done, Each, Outcome, Round, Stop, combine, record
@@ -121,6 +121,8 @@ def report(state: OwnerState) -> dict[str, float]:
 
 def proven(problem: Problem, data: Block, alpha: Array, value: float) -> float:
     """The bound on the optimum that multipliers alpha (n,) of the rows prove, given a model of this value; or -inf."""
+    if value <= NOTHING:
+        return 0.0  # no loss is negative
     if not is_convex(problem) or not math.isfinite(value):
         return -math.inf
     return implied(problem, data, *row_minorant(problem, alpha, data), value)

@@ -206,15 +206,16 @@ class RankADMM:
         t = task.rank_coordinates(at.w)
         now = replace(now, w=at.w, t=t, z=at.z, dual=-at.alpha, k=now.k + 1, steps=now.steps + newton)
         now = _judged(task, now, at.w, t, at.alpha, at.z, data)
-        longest = LONGEST * max(float(np.linalg.norm(at.w)), 1e-3) / max(size(at.alpha @ system.D), 1e-300)
+        longest = LONGEST * max(float(np.linalg.norm(at.w)), 1e-3) / max(size(at.alpha @ system.D), 1e-100)
         factor = 4.0 if newton <= 20 else 1.0 if newton < 40 else 0.5
-        better = now.value < old.value - 1e-15 * abs(old.value) or now.bound > old.bound + 1e-15 * abs(old.bound)
+        better = now.value < old.value - 1e-15 * abs(old.value) or now.bound > old.bound + 1e-15 * abs(now.value)
+        unit = max(size(t), 1e-3 * (size(task.design.rows.shift) if task.kernel.even else math.sqrt(len(t))), 1e-300)
         now = replace(
             now,
             step=number(min(float(now.step) * factor, longest)),
             idle=number(0 if better else now.idle + 1),
-            primal=number(size(at.z - t) / max(size(t), 1e-300)),
-            change=number(size(t - old.t) / max(size(t), 1e-300)),
+            primal=number(size(at.z - t) / unit),
+            change=number(size(t - old.t) / unit),
         )
         if now.idle < 6:
             return now, 0.0
