@@ -16,10 +16,14 @@ from quorate.algorithms.federated.double_loop import DoubleLoop
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
 from quorate.algorithms.pooled.dca import DCA
 from quorate.algorithms.pooled.lsvrg import LSVRG
+from quorate.algorithms.pooled.penalties import Growing
+from quorate.algorithms.pooled.rank_admm import RankADMM
+from quorate.algorithms.pooled.rank_starts import Start
 from quorate.algorithms.pooled.sgd import SGD
 from quorate.algorithms.pooled.smoothed_rank_admm import SmoothedRankADMM
 from quorate.data.federation import Federation
 from quorate.problem.losses import Hinge, Logistic
+from quorate.problem.predictors import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
 from quorate.problem.risks import (
@@ -93,6 +97,14 @@ ALGORITHMS: dict[str, Example] = {
     "LSVRG": pooling(LSVRG(trial_epochs=2), Problem(loss=Logistic(), over_samples=Superquantile(0.3))),
     "LSVRG, not uniform": pooling(LSVRG(0.01, False), Problem(loss=Hinge(), over_samples=RankedRange(80, 10))),
     "DCA": pooling(DCA(inner=20), Problem(loss=Logistic(), over_samples=RankedRange(80, 10), regulariser=L2(1e-2))),
+    "rank ADMM": pooling(RankADMM(), Problem(Logistic(), over_samples=Superquantile(0.3), regulariser=L2(1e-2))),
+    "rank ADMM, Newton steps": pooling(
+        RankADMM(check=2), Problem(Hinge(), Linear(True), over_samples=Superquantile(0.3), regulariser=L1(1e-2))
+    ),
+    "rank ADMM, two starts and their polish": pooling(
+        RankADMM(check=2, max_iterations=10, starts=(Start(Growing(1e-4, 1.5)), Start(Growing(1e-4, 1.5), 1.0))),
+        Problem(Hinge(), over_samples=RankedRange(80, 10), regulariser=L2(1e-2)),
+    ),
     "smoothed rank ADMM": pooling(
         SmoothedRankADMM(), Problem(loss=Hinge(), over_samples=Superquantile(0.3), regulariser=L1(1e-2))
     ),

@@ -128,6 +128,34 @@ def test_all_rows_of_one_class(loss, g, label):
     assert solution.certificate.value == pytest.approx(objective(problem, X, y, central(problem, X, y)), rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    "problem",
+    [
+        qr.Problem(qr.Logistic(), qr.Linear(True), regulariser=qr.L2(0.1)),
+        qr.Problem(qr.Exponential(), qr.Linear(True), qr.Superquantile(0.43), regulariser=qr.L1(0.1)),
+        qr.Problem(qr.Logistic()),
+    ],
+    ids=["one class", "one class, exponential", "separable"],
+)
+def test_optima_that_are_not_attained(problem):
+    """The objective falls towards 0 along a ray: an honest end, soon, and nothing overflows."""
+    X = data(12, 3)[0]
+    y = np.ones(12) if problem.predictor.intercept else np.where(X[:, 0] > 0, 1.0, -1.0)
+    solution = solved(problem, X, y, 1e-6, classes=(-1.0, 1.0))
+    assert solution.certificate.value <= 1e-6
+    assert np.isfinite(solution.w).all()
+    assert solution.rounds <= 200
+
+
+def test_an_optimum_at_zero_without_a_regulariser():
+    """No model is better than none for the tail of noise; relative residuals are those of nothing there."""
+    problem = qr.Problem(qr.Logistic(), qr.Linear(True), qr.Superquantile(0.43))
+    X, y = data(30, 3, 3, noise=2.0)
+    solution = solved(problem, X, y, 1e-6)
+    assert solution.certificate.value == pytest.approx(np.log(2), rel=1e-9)
+    assert solution.outcome.stop in (qr.Stop.UNPROVEN, qr.Stop.OPTIMAL)
+
+
 @LOSS
 @pytest.mark.parametrize("g", [qr.L2(0.1), qr.L1(0.05)], ids=repr)
 @pytest.mark.parametrize("risk", [qr.Superquantile(0.43), qr.Extremile(2.5)], ids=repr)
