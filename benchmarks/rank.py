@@ -8,7 +8,7 @@ of a whole solve, its certificate included. Targets: relative gaps of 1e-8 (l2) 
 over the proven bound. Target: none is below RankADMM's, which runs until its proof.
 ``rank.py curves``: of the same runs the CPU seconds at which relative excesses are reached. Target: RankADMM is at 1e-6
 before the baselines.
-``rank.py ranges``: ranked ranges, both directions, and prospect theory. Target: within 1 % of the least objective known.
+``rank.py ranges``: ranked ranges, both directions, and prospect theory. Target: 1 % over the least objective known.
 """
 
 from __future__ import annotations
