@@ -37,16 +37,28 @@ from quorate.algorithms.pooled.one_owner import (
 from quorate.algorithms.pooled.penalties import Balanced, Penalty
 from quorate.algorithms.pooled.rank_explore import Exploration
 from quorate.algorithms.pooled.rank_iteration import first, iterate
-from quorate.algorithms.pooled.rank_memory import NEWTON, RankMemory, continued, iterate_of, number, relative_gap, size
+from quorate.algorithms.pooled.rank_memory import (
+    ADMM,
+    NEWTON,
+    RankMemory,
+    continued,
+    iterate_of,
+    number,
+    relative_gap,
+    size,
+)
 from quorate.algorithms.pooled.rank_starts import Start, starts_of
 from quorate.algorithms.pooled.rank_task import RankTask
 from quorate.arrays import Array, Block, Streams
 from quorate.problem.problem import Problem
 from quorate.rounds import Round
+from quorate.solvers.monotone import PLUS
+from quorate.solvers.rank_newton import NEWTON_STEPS as STEPS
 from quorate.solvers.rank_newton import Point, outer_step
 
 LONGEST = 1e5  # of a proximal step beside ||w|| / ||D'alpha||: beyond, only rounding grows
 NEWTON_STEPS = 50  # that a finish takes about
+MANY = 10  # rows that count for every coefficient
 FASTER = 8  # floating-point operations of matrix products, beside those of matrix-vector products
 
 
@@ -152,7 +164,8 @@ class RankADMM:
         # fmt: off
         return closed(RankMemory(
             *map(np.asarray, it), best=w, value=number(value), bound=number(-math.inf), rows=np.zeros_like(it.t),
-            split=it.t, stage=zero, step=zero, gaps=np.full(4, np.inf), idle=zero, steps=zero, start=zero, own=w,
+            split=it.t, stage=zero, step=zero, gaps=np.full(4, np.inf), idle=zero, outer=zero, wait=zero,
+            steps=zero, start=zero, own=w,
             found=number(math.inf), polished=zero, table=np.full((S, 3), np.nan),
         ))
         # fmt: on
@@ -181,15 +194,25 @@ class RankADMM:
         now = replace(now, gaps=np.append(now.gaps[1:], relative_gap(now)))
         if math.isinf(now.bound) and max(it.primal, it.change) <= self.tol_residual:
             return now, STATIONARY
-        if self.finish and self._slow(now, *task.design.D.shape) and task.system is not None:
+        if self.finish and self._slow(now, task) and task.system is not None:
             spread = float(np.einsum("ij,ij->", task.design.D, task.design.D)) / len(it.t)
             step = 10.0 / (it.rho * max(spread, 1e-300))
-            return replace(now, stage=number(NEWTON), k=number(0), idle=number(0), dual=-alpha, step=number(step)), 0.0
-        stuck = max(it.primal, it.change) <= 1e-14 or it.k >= self.max_iterations
+            new = {"stage": NEWTON, "idle": 0, "outer": 0, "step": step}
+            return replace(now, dual=-alpha, **{name: number(value) for name, value in new.items()}), 0.0
+        capped = math.isinf(now.bound) and it.k >= self.max_iterations
+        stuck = max(it.primal, it.change) <= 1e-14 or capped
         return now, EXHAUSTED if stuck else 0.0
 
-    def _slow(self, now: RankMemory, n: int, D: int) -> bool:
-        """Whether, at the rate of the last rounds, the gap needs longer than Newton steps would."""
+    def _slow(self, now: RankMemory, task: RankTask) -> bool:
+        """Whether, at the rate of the last rounds, the gap needs longer than Newton steps would.
+
+        Kinks of many more rows than coefficients change with every Newton step: there the iterations stay the faster.
+        """
+        n, D = task.design.D.shape
+        if task.sigma is None or (task.kernel.kind == PLUS and np.count_nonzero(task.sigma) > MANY * D):
+            return False
+        if now.k < now.wait:
+            return False
         old, new = float(now.gaps[0]), float(now.gaps[-1])
         if not math.isfinite(old):
             return bool(now.k >= 20 * self.check)
@@ -202,12 +225,16 @@ class RankADMM:
         """One proximal point step, by semismooth Newton; its length grows while they are cheap."""
         system, old = task.system, now
         assert system is not None
-        at, newton = outer_step(system, Point(now.w, now.z, -now.dual), float(now.step), 0.1 / (1 + float(now.k)))
+        start = Point(now.w, now.z, -now.dual)
+        at, newton = outer_step(system, start, float(now.step), 0.1 / (1 + float(now.outer)))
+        now = replace(now, outer=now.outer + 1, steps=now.steps + newton)
+        if newton >= STEPS:  # unfinished: nothing is kept
+            return replace(now, stage=number(ADMM), wait=4 * now.k, gaps=np.full(4, np.inf)), 0.0
         t = task.rank_coordinates(at.w)
-        now = replace(now, w=at.w, t=t, z=at.z, dual=-at.alpha, k=now.k + 1, steps=now.steps + newton)
+        now = replace(now, w=at.w, t=t, z=at.z, dual=-at.alpha)
         now = _judged(task, now, at.w, t, at.alpha, at.z, data)
-        longest = LONGEST * max(float(np.linalg.norm(at.w)), 1e-3) / max(size(at.alpha @ system.D), 1e-100)
-        factor = 4.0 if newton <= 20 else 1.0 if newton < 40 else 0.5
+        longest = LONGEST * max(size(at.w), 1e-3) / max(size(at.alpha @ system.D), 1e-100)
+        factor = 4.0 if newton <= 20 else 1.0
         better = now.value < old.value - 1e-15 * abs(old.value) or now.bound > old.bound + 1e-15 * abs(now.value)
         unit = max(size(t), 1e-3 * (size(task.design.rows.shift) if task.kernel.even else math.sqrt(len(t))), 1e-300)
         now = replace(

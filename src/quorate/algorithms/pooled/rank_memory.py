@@ -36,6 +36,8 @@ class RankMemory:
     step: Array  # length of the next proximal step
     gaps: Array  # (4,) relative gaps of the last rounds
     idle: Array  # rounds without progress
+    outer: Array  # Newton's outer steps so far
+    wait: Array  # iterations before which Newton steps are not tried again
     steps: Array  # iterations in all
     start: Array  # number of the start
     own: Array  # (D,) the best model of this start

@@ -22,6 +22,7 @@ from quorate.arrays import Array
 from quorate.problem.ranked import plus_minus
 from quorate.solvers.monotone import slopes_of
 from quorate.solvers.pava import ascending
+from quorate.solvers.rank_newton import NEWTON_STEPS as STEPS
 from quorate.solvers.rank_newton import Point, outer_step
 
 ACCURATE = 1e-6  # relative decrease below which the polish ends
@@ -103,8 +104,12 @@ def _solved(inner: RankTask, at: Point, plus: Array) -> tuple[Point, int]:
     assert system is not None
     length = max(float(np.linalg.norm(at.w)), 1e-3) / max(float(np.linalg.norm(at.alpha @ system.D)), 1e-300)
     for k in range(30):
-        at, newton = outer_step(system, at, length, 0.1 / (1 + k))
-        steps, length = steps + newton, length * (4.0 if newton <= 20 else 1.0)
+        new, newton = outer_step(system, at, length, 0.1 / (1 + k))
+        steps += newton
+        if newton >= STEPS:  # unfinished
+            length /= 4
+            continue
+        at, length = new, length * (4.0 if newton <= 20 else 1.0)
         value = float(np.sort(inner.losses(inner.rank_coordinates(at.w))) @ plus) + system.h.value(at.w)
         if last - value <= 1e-11 * max(abs(value), 1e-300) and k > 3:
             break
