@@ -99,6 +99,7 @@ def result_of(
             "clients": solution.clients,
             "messages": solution.messages,
             "notes": list(solution.notes),
+            **({"tries": solution.tries} if solution.tries else {}),
             "baselines": {
                 name: {
                     "value": s.certificate.value,

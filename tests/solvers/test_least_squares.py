@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
 
 from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
-from quorate.solvers.least_squares import Ridge, descend, fista
+from quorate.solvers.least_squares import Ridge, descend, descend_clipped, fista
 
 
 def design(n, d, seed, intercept=False, rank=None):
@@ -233,3 +233,18 @@ def test_one_entry_in_closed_form():
     w = fista(lambda w: 3 * (w - 1.0), L1(2.0).prox, 3.0, np.zeros(1), 1e-15, 1000)
     assert_allclose(w, [1 / 3], rtol=1e-14)
     assert_allclose(coordinates(np.eye(1), np.full(1, 3.0), 3.0, np.full(1, 2.0), np.zeros(1), np.ones(1)), 1 / 3)
+
+
+@pytest.mark.parametrize("g", [MCP(0.3, 3.0), MCP(0.3, 0.4), SCAD(0.3, 3.7), SCAD(0.2, 2.1)])
+@pytest.mark.parametrize("bend", [0.2, 1.0, 5.0])
+def test_clipped_coordinates_move_by_the_regularisers_own_prox(g, bend):
+    """With D'D = bend I every coordinate is the prox of step 1 / bend; an unpenalised one is least squares."""
+    v = np.random.default_rng(1).normal(size=60) * np.repeat([0.1, 1.0, 3.0], 20)
+    shape, scad = (g.a, True) if isinstance(g, SCAD) else (g.gamma, False)
+    strength = np.full(60, g.strength)
+    found = descend_clipped(bend * np.eye(60), bend * v, 1.0, strength, shape, scad, 0.0, np.zeros(60), 1e-15, 50)
+    assert_allclose(found, g.prox(v, 1 / bend), atol=1e-14)
+    strength[:] = 0.0
+    assert_allclose(
+        descend_clipped(bend * np.eye(60), bend * v, 1.0, strength, shape, scad, 0.0, np.zeros(60), 1e-15, 50), v
+    )

@@ -23,6 +23,7 @@ from quorate.algorithms.pooled.rank_memory import (
     iterate_of,
     kept,
     number,
+    size,
 )
 from quorate.algorithms.pooled.rank_starts import ACCURATE, MOST, Start, polish, starts_of
 from quorate.algorithms.pooled.rank_task import RankTask
@@ -31,6 +32,7 @@ from quorate.arrays import Array, Streams
 CLOSING_STEPS = 20
 SETTLING = (3.0, 10.0, 30.0)  # constant rho, times n
 SPLIT = 1e-5  # relative ||z - t|| at which a start goes over to its polish
+SLACK = 1e-6  # relative, of an objective whose multipliers have settled
 HOPE = 20  # steps like the last one
 
 
@@ -81,7 +83,10 @@ class Exploration:
         now = replace(now, polished=now.polished + 1)
         if found is None or found.value > before + 1e-12 * abs(before):
             return now, STATIONARY
+        off = size(found.split - self.task.rank_coordinates(found.w)) / max(size(found.split), 1e-300)
+        moved = size(found.w - now.best) / max(size(found.w), 1e-300)
         now = replace(now, best=found.w, value=number(found.value), rows=found.rows, split=found.split)
+        now = replace(now, primal=number(off), change=number(moved))
         done = before - found.value <= 1e-12 * abs(before) or now.polished >= CLOSING_STEPS
         return now, STATIONARY if done else 0.0
 
@@ -98,7 +103,7 @@ class Exploration:
             it, _ = iterate(self.task, penalty, it, self.method.r, 1.0)
         value, residual = self.task.objective(it.w, it.t), max(it.primal, it.change)
         better = residual < max(float(now.primal), float(now.change))
-        if value <= now.value + 1e-9 * abs(now.value) and better:
+        if value <= now.value + SLACK * abs(now.value) and better:
             now = replace(now, best=it.w, value=number(value), rows=-it.dual, split=it.z)
             now = replace(now, primal=number(it.primal), change=number(it.change))
         now = replace(now, polished=now.polished + 1, steps=now.steps + 50 * self.method.check)

@@ -18,8 +18,8 @@ import numpy as np
 from quorate.arrays import Array, Block
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import RankRows, is_convex, kernel_of, knot_of, rank_rows, rank_value, rank_weights
-from quorate.problem.regularisers import L1, L2, Bounds, ElasticNet, Zero
-from quorate.solvers.least_squares import Ridge, descend, fista
+from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
+from quorate.solvers.least_squares import Ridge, descend, descend_clipped, fista
 from quorate.solvers.monotone import Kernel, losses_of, slopes_of
 from quorate.solvers.pava import prospect_prox, rank_prox
 from quorate.solvers.rank_newton import RankSystem, Separable
@@ -163,6 +163,10 @@ class RankTask:
         if isinstance(g, L1 | ElasticNet):
             l1, l2 = (g.strength, 0.0) if isinstance(g, L1) else (g.l1, g.l2)
             return descend(self.design.gram, c, rho, self._spared(l1), self._spared(l2), r, gamma, near, tol, 200)
+        if isinstance(g, MCP | SCAD) and gamma == 0:
+            scad, own = isinstance(g, SCAD), self._spared(g.strength)
+            shape = g.a if isinstance(g, SCAD) else g.gamma
+            return descend_clipped(self.design.gram, c, rho, own, shape, scad, r, near, tol, 200)
         steep = rho * self.design.length + r
 
         def slope(w: Array) -> Array:
