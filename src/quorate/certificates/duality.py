@@ -32,7 +32,7 @@ from quorate.problem.bounds import (
     survey,
 )
 from quorate.problem.problem import Problem
-from quorate.problem.ranked import is_convex, row_minorant
+from quorate.problem.ranked import is_provable, row_minorant
 from quorate.problem.shape import member
 from quorate.problem.transport import worst_case
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
@@ -160,7 +160,7 @@ class Certification:
             slope += multiplier[:, None] * cut.slope
             slope_level += multiplier * cut.slope_level
         residuals = None
-        if ask.rows is not None and is_convex(problem):
+        if ask.rows is not None and is_provable(problem):
             constant, slope = (np.asarray(part)[None] for part in row_minorant(problem, ask.rows[0], data))
         elif ask.rows is not None and ask.split is not None:
             residuals = kkt_residuals(problem, ask.w, ask.rows[0], ask.split[0], data)[None]

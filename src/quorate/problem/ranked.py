@@ -167,6 +167,11 @@ def is_convex(problem: Problem) -> bool:
     return bool(getattr(problem.over_samples, "convex", True)) and problem.regulariser.weak_convexity == 0
 
 
+def is_provable(problem: Problem) -> bool:
+    """Whether multipliers of the rows can prove a bound: a convex problem whose regulariser has a conjugate."""
+    return is_convex(problem) and hasattr(problem.regulariser, "conjugate")
+
+
 def row_minorant(problem: Problem, alpha: Array, block: Block) -> tuple[float, Array]:
     """(constant, slope) of an affine minorant of Omega(t(w)), whatever alpha (n,) is; constant -inf if none."""
     rows, kernel = rank_rows(problem, block), kernel_of(problem.loss)

@@ -24,7 +24,7 @@ from quorate.algorithms.pooled import stochastic as common
 from quorate.algorithms.pooled.one_owner import Advance, Advanced, OwnerState
 from quorate.arrays import Array, Block, Streams, by_row
 from quorate.problem.problem import Problem
-from quorate.problem.ranked import is_convex, plus_minus
+from quorate.problem.ranked import is_provable, plus_minus
 from quorate.problem.risks.ranks import by_rank, weights_by_rank
 from quorate.rounds import Round
 
@@ -106,7 +106,7 @@ class DCA:
                 "features to unit size."
             ) from None
         memory = replace(memory, steps=memory.steps + self.inner)
-        if is_convex(problem):
+        if is_provable(problem):
             memory = common.proof(problem, memory, ask.turn, data)
         still = owner.EXHAUSTED if ask.turn > 0 and np.array_equal(memory.w[0], before) else 0.0
         return replace(memory, point=None), common.standing(memory, still)

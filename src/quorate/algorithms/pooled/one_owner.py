@@ -21,7 +21,7 @@ import numpy as np
 from quorate.arrays import Array, Block
 from quorate.problem.bounds import NOTHING, Minorant, Surveyed, lower_bound, region, survey
 from quorate.problem.problem import Problem
-from quorate.problem.ranked import is_convex, row_minorant
+from quorate.problem.ranked import is_convex, is_provable, row_minorant
 from quorate.rounds import Done, Each, Outcome, Round, Stop, combine, record
 
 EXHAUSTED, STATIONARY = 1.0, 2.0  # why an owner has finished
@@ -92,7 +92,7 @@ def _outcome(method: Any, state: OwnerState, finished: float) -> Outcome | None:
     left = f"proven gap {gap:.2e}, relative {gap / scale:.2e}" if proven else f"residual {state.residual:.2e}, no bound"
     if finished == STATIONARY:
         if is_convex(method.problem):
-            why = "nothing bounds where an optimum lies: add a regulariser such as L2(1e-3) for a proven gap."
+            why = "no bound is provable without a coercive regulariser of known conjugate, such as L2(1e-3)."
         else:
             why = "risk or regulariser is not convex, so no bound says how far the optimum may be: try more starts."
         text = f"stationary within tolerance after {state.steps} iterations (residual {state.residual:.2e}); {why}"
@@ -123,7 +123,7 @@ def proven(problem: Problem, data: Block, alpha: Array, value: float) -> float:
     """The bound on the optimum that multipliers alpha (n,) of the rows prove, given a model of this value; or -inf."""
     if value <= NOTHING:
         return 0.0  # no loss is negative
-    if not is_convex(problem) or not math.isfinite(value):
+    if not is_provable(problem) or not math.isfinite(value):
         return -math.inf
     return implied(problem, data, *row_minorant(problem, alpha, data), value)
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from quorate.algorithms.pooled.one_owner import Advance, Advanced, advanced, implied, with_start
 from quorate.arrays import Array, Block, Streams, by_row, stream
 from quorate.problem.problem import Problem
-from quorate.problem.ranked import is_convex
+from quorate.problem.ranked import is_provable
 from quorate.problem.risks.ranks import by_rank, two_sided, weights_by_rank
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.rounds import record
@@ -191,7 +191,7 @@ def _epoch(method: Any, walk: Descent, turn: int, data: Block, generator: np.ran
             "bring the features to unit size, or leave it out to try the paper's grid."
         ) from None
     walk = replace(walk, steps=walk.steps + steps)
-    return proof(problem, walk, turn, data) if is_convex(problem) else walk
+    return proof(problem, walk, turn, data) if is_provable(problem) else walk
 
 
 def judged(problem: Problem, walk: Descent, w: Array, data: Block) -> Descent:
