@@ -94,7 +94,8 @@ def test_without_a_regulariser_nothing_is_proven_and_it_says_so(loss, intercept)
     solution = solved(problem, X, y, 1e-6)
     expected = objective(problem, X, y, central(problem, X, y))
     assert solution.outcome.stop is qr.Stop.UNPROVEN
-    assert "add a regulariser" in solution.outcome.text
+    assert "regulariser" in solution.outcome.text
+    assert "such as L2(1e-3)" in solution.outcome.text
     assert solution.certificate.bound is None
     assert solution.certificate.value == pytest.approx(expected, rel=1e-6)
 
@@ -227,26 +228,35 @@ def test_schedules():
     assert_allclose(rhos(Growing(1e-5, 1.2), [0] * 5), 1e-5 * 1.2 ** np.arange(6))
     assert_allclose(rhos(Growing(2e-7, 5, every=3, delay=7), [0] * 13)[7:], 2e-7 * np.repeat([1, 5, 25], [3, 3, 1]))
     assert_allclose(rhos(Growing(1.0, 10, limit=50), [0] * 3), [1, 10, 50, 50])
+    for schedule in (Growing(1e-5, 1.2), ByResidual()):
+        assert schedule.after(Progress(10**7, 9.9e11, 1.0, 1.0, 0.0, 0.0))[0] == schedule.limit  # and no overflow
     assert_allclose(rhos(ByResidual(1e-4, 1.02, 1.07), [1.0, 1e-2, 1e-3]), np.cumprod([1e-4, 1.02, 1.07, 1.07]))
     assert Balanced().first(200) == 0.3 / 200
 
 
 @pytest.mark.parametrize(
-    ("penalty", "iterations"),
-    [(Growing(1e-5, 1.2), 70), (Growing(1e-5, 1.07), 200), (ByResidual(1e-4, 1.02, 1.07), 200)],
+    ("penalty", "rounds"),
+    [(Growing(1e-5, 1.2), 7), (Growing(1e-5, 1.07), 20), (ByResidual(1e-4, 1.02, 1.07), 20)],
     ids=str,
 )
 @pytest.mark.parametrize("g", [qr.L2(0.05), qr.L1(0.02)], ids=repr)
-def test_the_schedules_of_the_paper_feasible_but_not_optimal(penalty, iterations, g):
+def test_the_schedules_of_the_paper_feasible_but_not_optimal(penalty, rounds, g):
     """A rho that only grows freezes the iterates: small residuals, some per cent above the optimum, never "optimal"."""
     problem = qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.43), regulariser=g)
     X, y = rows_of(problem, 30, 5)
-    solution = solved(problem, X, y, 1e-12, penalty=penalty, relaxation=1.0, finish=False, max_iterations=iterations)
+    solution = solved(problem, X, y, 1e-12, penalty=penalty, relaxation=1.0, finish=False, max_rounds=rounds)
     optimum = objective(problem, X, y, central(problem, X, y))
     assert solution.outcome.stop is not qr.Stop.OPTIMAL
     assert solution.state.residual <= 1e-2
     assert optimum * (1 - 1e-8) <= solution.certificate.value <= optimum * 1.05
     assert solution.certificate.bound is None or solution.certificate.bound <= optimum * (1 + 1e-8)
+
+
+def test_a_growing_rho_ends_somewhere():
+    problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.43), regulariser=qr.L2(0.05))
+    X, y = rows_of(problem, 30, 5)
+    solution = solved(problem, X, y, 1e-12, penalty=Growing(1e-5, 1.2), finish=False, max_rounds=400)
+    assert np.isfinite(solution.w).all()
 
 
 @pytest.mark.parametrize("options", [{"r": 0.02}, {"relaxation": 1.0}, {"finish": False}, {"check": 3}], ids=str)

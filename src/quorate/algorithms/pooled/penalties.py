@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+FROZEN = 1e12  # a rho at which nothing moves any more; what grows beyond overflows in the end
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -75,27 +77,32 @@ class Growing:
     factor: float = 1.02
     every: int = 1
     delay: int = 0
-    limit: float = math.inf
+    limit: float = FROZEN
 
     def first(self, n: int) -> float:
         return self.start
 
     def after(self, now: Progress) -> tuple[float, float]:
         power = max(0, now.k - self.delay) // self.every
-        return min(self.start * self.factor**power, self.limit), 0.0
+        beyond = power * math.log(self.factor) > 600  # of any float
+        return self.limit if beyond else min(self.start * self.factor**power, self.limit), 0.0
 
 
 @dataclass(frozen=True)
 class ByResidual:
-    """rho grows by ``slow`` while ||z - Dw|| > threshold, by ``fast`` beyond: EHRM in Table 6 of the paper."""
+    """rho grows by ``slow`` while ||z - Dw|| > threshold, by ``fast`` beyond: EHRM in Table 6 of the paper.
+
+    At most ``limit``.
+    """
 
     start: float = 1e-4
     slow: float = 1.02
     fast: float = 1.07
     threshold: float = 1e-2
+    limit: float = FROZEN
 
     def first(self, n: int) -> float:
         return self.start
 
     def after(self, now: Progress) -> tuple[float, float]:
-        return now.rho * (self.slow if now.gap > self.threshold else self.fast), 0.0
+        return min(now.rho * (self.slow if now.gap > self.threshold else self.fast), self.limit), 0.0
