@@ -76,7 +76,7 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_enough_python_runs() -> None:
-    assert {page.stem for page in PAGES if blocks(page, "python")} >= {"README", "drfl", "data", "extending"}
+    assert {page.stem for page in PAGES if blocks(page, "python")} >= {"README", "drfl", "rank", "data", "extending"}
 
 
 def test_own_parts_are_short() -> None:
@@ -177,7 +177,7 @@ def test_every_page_is_reached_from_the_index() -> None:
 
 def test_equations_point_to_code() -> None:
     page = ROOT / "docs" / "equations.md"
-    rows = [row[-4:] if len(row) == 5 else [*row, ""] for h in ("paper ", "line ", "what ") for row in table(page, h)]
+    rows = [row[-4:] if len(row) > 3 else [*row, ""] for h in ("paper ", "line ", "what ") for row in table(page, h)]
     for _, file, names, quoted in rows:
         (path,) = code(file)
         module = importlib.import_module("quorate." + path.removesuffix(".py").replace("/", "."))
@@ -196,15 +196,20 @@ def test_every_line_of_algorithm_1_has_its_code() -> None:
     assert lines | {3, 9, 13} == set(range(1, 21))
 
 
-def test_messages_disclose_what_the_page_says() -> None:
-    rows = table(ROOT / "docs" / "drfl.md", "class ")
+SURVEYS = {"Survey", "Surveyed"}  # of the certificate
+FEDERATED = [quorate.Bundle(), quorate.ADLPMM(), quorate.EpigraphADMM(), quorate.DoubleLoop()]
+POOLED = [quorate.RankADMM(), quorate.SmoothedRankADMM(), quorate.SGD(), quorate.LSVRG(), quorate.DCA()]
+
+
+@pytest.mark.parametrize(("page", "algorithms", "more"), [("drfl.md", FEDERATED, set()), ("rank.md", POOLED, SURVEYS)])
+def test_messages_disclose_what_the_page_says(page: str, algorithms: list[Any], more: set[str]) -> None:
+    rows = table(ROOT / "docs" / page, "class ")
     records = {cls.__name__: cls for cls in FIELDS if cls.__module__.startswith("quorate.")}
     for name, _, fields in rows:
         said = dict(re.findall(r"(\w+) \((\w+)\)", fields))
         assert said == visibility(records[code(name)[0]]), name
-    algorithms = [quorate.Bundle(), quorate.ADLPMM(), quorate.EpigraphADMM(), quorate.DoubleLoop()]
     asked = {kind.__name__ for algorithm in algorithms for kind in (*algorithm.on_client, *algorithm.on_server)}
-    assert asked | {"Certify", "Certified"} == {code(row[0])[0] for row in rows}
+    assert asked | more | {"Certify", "Certified"} == {code(row[0])[0] for row in rows}
 
 
 def keys(model: Any, prefix: str = "") -> Iterator[str]:
