@@ -191,11 +191,17 @@ def configure(
     unknown = [name for name in given if not hasattr(algorithm, name)]
     if unknown:
         raise TypeError(f"{type(algorithm).__name__} takes no {', '.join(unknown)}: leave it out.")
+    if hasattr(algorithm, "admit"):
+        algorithm.admit(problem, fed)
     return replace(algorithm, problem=problem, **given)
 
 
 def _confirmed(outcome: Outcome, proof: Certificate, algorithm: Any) -> Outcome:
-    """A claim of a proven gap, only as far as the certificate, recomputed from the data, bears it out."""
+    """A claim only as far as the certificate, recomputed from the data, bears it out; without a bound its residuals."""
+    if outcome.stop is Stop.UNPROVEN and proof.residuals is not None:
+        risk, model, split = proof.residuals
+        told = f" KKT residuals: {risk:.1e} of the risk, {model:.1e} of the regulariser, {split:.1e} between them."
+        return Outcome(outcome.stop, outcome.text + told)
     proves = isinstance(algorithm, Bundle) or hasattr(algorithm, "row_duals")  # an ADMM of clients claims residuals
     if outcome.stop is not Stop.OPTIMAL or not proves:
         return outcome

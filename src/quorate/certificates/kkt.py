@@ -3,10 +3,11 @@
     dist(alpha, dOmega(z)),      dist(-D'alpha, dg(w)),      ||z - (D w - b)||
 
 the three of Theorem 1 of Xiao, Ge, Jiang, Yan, *A unified framework for rank-based loss minimization*, alpha = -lambda.
-Clarke's subdifferential of Omega: entries with equal z share the weights sigma_B of their ranks in any convex
-combination of orders, times a slope of the loss: alpha_B lies in l'(z) times the permutahedron of sigma_B, and at a
-kink (slopes 0 to 1) below it in the sense of submajorisation. The nearest point is one isotonic regression. Where
-prospect weights jump, at the reference, the side towards which the objective jumps up is free.
+The set that stands for dOmega contains Clarke's subdifferential (chain rule): entries with equal z share the weights
+sigma_B of their ranks in any convex combination of orders, times a slope of the loss: alpha_B lies in l'(z) times the
+permutahedron of sigma_B, and at a kink (slopes 0 to 1) below it in the sense of submajorisation. The nearest point is
+one isotonic regression. Where prospect weights jump, at the reference, the side towards which the objective jumps up is
+free.
 """
 
 from __future__ import annotations

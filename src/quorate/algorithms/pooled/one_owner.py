@@ -90,13 +90,18 @@ def _outcome(method: Any, state: OwnerState, finished: float) -> Outcome | None:
         text = f"gap {gap:.2e} proven after {state.steps} iterations (tol {method.tol:g})."
         return Outcome(Stop.OPTIMAL, text)
     left = f"proven gap {gap:.2e}, relative {gap / scale:.2e}" if proven else f"residual {state.residual:.2e}, no bound"
+    if finished == STATIONARY and is_convex(method.problem):
+        return Outcome(
+            Stop.UNPROVEN,
+            f"stationary within tolerance after {state.steps} iterations (residual {state.residual:.2e}); no bound is "
+            "provable without a coercive regulariser of known conjugate, such as L2(1e-3).",
+        )
     if finished == STATIONARY:
-        if is_convex(method.problem):
-            why = "no bound is provable without a coercive regulariser of known conjugate, such as L2(1e-3)."
-        else:
-            why = "risk or regulariser is not convex, so no bound says how far the optimum may be: try more starts."
-        text = f"stationary within tolerance after {state.steps} iterations (residual {state.residual:.2e}); {why}"
-        return Outcome(Stop.UNPROVEN, text)
+        return Outcome(
+            Stop.UNPROVEN,
+            f"came to rest after {state.steps} iterations; risk or regulariser is not convex, so no bound says how far "
+            "the optimum may be: try more starts.",
+        )
     if finished:
         return Outcome(Stop.STALLED, f"no further progress within rounding after {state.steps} iterations; {left}.")
     if state.rounds >= method.max_rounds:

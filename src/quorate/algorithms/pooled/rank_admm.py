@@ -48,7 +48,7 @@ from quorate.algorithms.pooled.rank_memory import (
     size,
 )
 from quorate.algorithms.pooled.rank_starts import Start, starts_of
-from quorate.algorithms.pooled.rank_task import RankTask
+from quorate.algorithms.pooled.rank_task import RankTask, admit
 from quorate.arrays import Array, Block, Streams
 from quorate.problem.problem import Problem
 from quorate.rounds import Round
@@ -119,6 +119,10 @@ class RankADMM:
         ):
             if not ok:
                 raise ValueError(f"{name} must be {needed}, got {getattr(self, name)!r}.")
+
+    def admit(self, problem: Problem, fed: Any) -> None:
+        """Refuse what the method cannot solve, before anything runs."""
+        admit(problem, fed)
 
     @property
     def on_client(self) -> dict:
@@ -251,7 +255,7 @@ class RankADMM:
     def _penalty(self, task: RankTask) -> Penalty:
         if self.penalty is not None:
             return self.penalty
-        return Balanced() if task.convex else starts_of(self.starts, task)[0].penalty
+        return Balanced() if task.convex else starts_of(self.starts, task)[0].penalty or Balanced()
 
     def _first_model(self, task: RankTask, data: Block) -> Array:
         return task.design.inward(with_start(self._problem, self.start, data.n_features))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quorate.algorithms.pooled.one_owner import STATIONARY
-from quorate.algorithms.pooled.penalties import Growing, Penalty
+from quorate.algorithms.pooled.penalties import Balanced, Growing, Penalty
 from quorate.algorithms.pooled.rank_iteration import first, iterate
 from quorate.algorithms.pooled.rank_memory import (
     ADMM,
@@ -51,6 +51,10 @@ class Exploration:
             return self._polish(now)
         if now.stage == CLOSING:
             return self._close(now)
+        if self.starts[int(now.start)].penalty is None and self._polishable:
+            value = self.task.objective(now.w)
+            plain = kept(now, now.w, value, self.task.subgradient(now.t), now.t)
+            return replace(plain, stage=number(POLISH)), 0.0
         penalty, it = self._penalty(int(now.start)), iterate_of(now)
         for _ in range(5):
             for _ in range(self.method.check):
@@ -126,7 +130,7 @@ class Exploration:
         return continued(replace(now, stage=number(ADMM)), first(self.task, self._penalty(at + 1), w), 0), 0.0
 
     def _penalty(self, at: int) -> Penalty:
-        return self.method.penalty or self.starts[at].penalty
+        return self.method.penalty or self.starts[at].penalty or Balanced()
 
     @property
     def starts(self) -> tuple[Start, ...]:

@@ -31,9 +31,12 @@ MOST = 100  # its steps at most
 
 @dataclass(frozen=True)
 class Start:
-    """A schedule and a first model: the method's own, plus ``spread`` times standard normal numbers."""
+    """A schedule and a first model: the method's own, plus ``spread`` times standard normal numbers.
 
-    penalty: Penalty
+    Without a schedule the polish begins at the first model itself.
+    """
+
+    penalty: Penalty | None
     spread: float = 0.0
 
 
@@ -44,6 +47,8 @@ RANGE_STARTS = (
     *(Start(Growing(1e-5, 1.02), spread) for spread in (0.0, 0.1, 1.0, 1.0)),
     *(Start(Growing(1e-4, 1.02), spread) for spread in (0.0, 1.0, 1.0)),
 )
+POLISHED_STARTS = tuple(Start(None, spread) for spread in (0.3, 1.0, 3.0, 0.3, 1.0, 3.0))
+SMALL = 4000  # numbers in D up to which a polish from any model is quick
 PROSPECT_STARTS = (
     Start(ByResidual(1e-4, 1.02, 1.07)),
     Start(Growing(1e-5, 1.02)),
@@ -61,7 +66,9 @@ def starts_of(given: tuple[Start, ...] | None, task: RankTask) -> tuple[Start, .
         return WEAK_STARTS
     if task.sigma is None:
         return PROSPECT_STARTS
-    return RANGE_STARTS if task.separable is not None else RANGE_STARTS[::4]  # without a polish every start is long
+    if task.separable is None:
+        return RANGE_STARTS[::4]  # without a polish every start is long
+    return RANGE_STARTS + (POLISHED_STARTS if task.design.D.size <= SMALL else ())
 
 
 class Polished(NamedTuple):

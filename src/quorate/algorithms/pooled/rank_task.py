@@ -15,10 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from quorate.algorithms.pooled.one_owner import begin
 from quorate.arrays import Array, Block
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import RankRows, is_convex, kernel_of, knot_of, rank_rows, rank_value, rank_weights
 from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
+from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.ranks import by_rank
 from quorate.solvers.least_squares import Ridge, descend, descend_clipped, fista
 from quorate.solvers.monotone import Kernel, losses_of, slopes_of
 from quorate.solvers.pava import prospect_prox, rank_prox
@@ -89,6 +92,18 @@ def design_of(problem: Problem, data: Block) -> Design:
     if key not in known:
         known[key] = Design(rank_rows(problem, data))
     return known[key]
+
+
+def admit(problem: Problem, fed: Any) -> None:
+    """Raise ``ValueError`` or ``TypeError`` for problems without this form: see ``rank_rows`` and ``kernel_of``."""
+    if fed.n_clients != 1:
+        begin(fed.n_clients)
+    kernel_of(problem.loss)
+    if not (isinstance(problem.over_samples, Mean) or by_rank(problem.over_samples)):
+        raise TypeError(
+            f"rank methods take Mean() or a risk by rank over the samples, got {problem.over_samples!r}: use Bundle()."
+        )
+    rank_rows(problem, fed.block(0))
 
 
 @dataclass(frozen=True, eq=False)

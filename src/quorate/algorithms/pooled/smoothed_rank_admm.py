@@ -39,7 +39,7 @@ from quorate.algorithms.pooled.one_owner import (
 from quorate.algorithms.pooled.penalties import Balanced, Growing, Penalty
 from quorate.algorithms.pooled.rank_iteration import Iterate, first, iterate
 from quorate.algorithms.pooled.rank_memory import iterate_of
-from quorate.algorithms.pooled.rank_task import RankTask
+from quorate.algorithms.pooled.rank_task import RankTask, admit
 from quorate.arrays import Array, Block, Streams
 from quorate.problem.problem import Problem
 from quorate.rounds import Round, record
@@ -143,6 +143,10 @@ class SmoothedRankADMM:
                 f"the envelope of {self.problem.regulariser!r} needs gamma <= 1 / (3 c) = {1 / (3 * c):g}, got "  # pyright: ignore[reportOptionalMemberAccess]
                 f"smoothing.start = {self.smoothing.start:g}: give a smaller one."
             )
+
+    def admit(self, problem: Problem, fed: Any) -> None:
+        """Refuse what the method cannot solve, before anything runs."""
+        admit(problem, fed)
 
     @property
     def on_client(self) -> dict:
