@@ -46,7 +46,7 @@ def test_one_owner_only():
     ("problem", "named"),
     [
         (qr.Problem(qr.Quantile(0.3), over_samples=qr.Superquantile(0.3)), "Quantile is no increasing function"),
-        (qr.Problem(qr.Multinomial(), qr.Softmax()), "need the predictor Linear, got Softmax"),
+        (qr.Problem(qr.Multinomial(), qr.Softmax()), "Multinomial is no increasing function"),
     ],
     ids=["Quantile", "Multinomial"],
 )
