@@ -12,6 +12,7 @@ from quorate.certificates.duality import Certificate
 from quorate.data.federation import Federation
 from quorate.problem.bounds import region
 from quorate.problem.problem import Problem
+from quorate.problem.risks.ranks import by_rank
 from quorate.problem.shape import price_floor, sample_radii
 from quorate.problem.transport import worst_case
 from quorate.problem.wasserstein import WassersteinBall
@@ -89,8 +90,19 @@ def notes(problem: Problem, given: Federation, fed: Federation, w: Array, certif
     ``given`` is the user's federation, ``fed`` what ``problem.at`` made of it.
     """
     found = [*_one_class(problem, fed), *_trivial(problem, fed), *_inactive(problem, fed, w, certificate)]
-    found += _clipped(given, fed)
+    found += [*_clipped(given, fed), *_flat(problem, w)]
     return (*found, *_unproven(problem, fed, certificate))
+
+
+def _flat(problem: Problem, w: Array) -> list[str]:
+    """A risk by rank whose best model says nothing."""
+    coefficients = getattr(problem.predictor, "split", lambda v: (v, 0.0))(w)[0]
+    if not by_rank(problem.over_samples) or np.abs(coefficients).max(initial=0.0) > 1e-8:
+        return []
+    return [
+        "Every coefficient is zero: under this risk no model of the features is better than a constant. A larger tail, "
+        "a smaller strength or other features may change that."
+    ]
 
 
 def _unproven(problem: Problem, fed: Federation, certificate: Certificate) -> list[str]:

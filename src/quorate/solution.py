@@ -207,7 +207,7 @@ def _confirmed(outcome: Outcome, proof: Certificate, algorithm: Any) -> Outcome:
         return outcome
     scale = max(abs(proof.value), 1e-12)
     allowed = max(algorithm.atol, algorithm.tol * scale) + 1e-8 * scale  # cuts on polytopes hold to their solver
-    if proof.gap is not None and proof.gap <= allowed:
+    if proof.gap is not None and -1e-6 * scale <= proof.gap <= allowed:
         return outcome
     told = "no bound" if proof.gap is None else f"a gap of {proof.gap:.2e} only"
     return Outcome(

@@ -129,6 +129,8 @@ class Problem:
         elif by_rank(ball):
             _check_rows(ball, fed)
         clients = self.over_clients.at(fed.sizes, fed.clients)
+        if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
+            _check_weights(clients, np.asarray(clients.rank_weights(fed.n_clients), float), fed.n_clients)
         return replace(self, predictor=predictor, over_samples=ball, over_clients=clients), fed
 
     def _predictor(self, fed: Federation) -> Any:
@@ -240,10 +242,27 @@ def _check_rows(risk: Any, fed: Federation) -> None:
             )
         if size not in enough:
             try:
-                ranks(size)
+                sigma = np.asarray(ranks(size), float)
             except ValueError as error:
                 raise ValueError(f"client {name!r}: {error}") from None
+            _check_weights(risk, sigma, size)
             enough.add(size)
+
+
+def _check_weights(risk: Any, sigma: Array, n: int) -> None:
+    """Raise unless sigma (n,) are weights as the risk claims: an own risk's claims are all that proofs stand on."""
+    bad = f"have shape {sigma.shape}" if sigma.shape != (n,) else ""
+    bad = bad or ("are not all finite and >= 0" if not (np.isfinite(sigma) & (sigma >= 0)).all() else "")
+    two_sided = not hasattr(risk, "rank_weights")  # each side of a reference sums to one only where all rows are there
+    if not bad and not two_sided and abs(sigma.sum() - 1) > 1e-9:
+        bad = f"sum to {sigma.sum():.12g}"
+    if not bad and risk.convex and (np.diff(sigma) < -1e-12).any():
+        bad = "fall somewhere, and the risk says it is convex"
+    if bad:
+        raise ValueError(
+            f"the rank weights of {risk!r} for {n} rows {bad}: needed are {n} numbers >= 0 that sum to one, from the "
+            "smallest loss to the largest, ascending where `convex` is True."
+        )
 
 
 def _class_numbers(ys: list[Any], classes: list[Any], declared: bool) -> list[Array]:

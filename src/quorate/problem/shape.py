@@ -60,8 +60,9 @@ def check_convex(problem: Problem) -> None:
     if not getattr(problem.over_samples, "convex", True):
         raise ValueError(
             f"{problem.over_samples!r} over samples is not convex, so that a cut of it bounds nothing and no lower "
-            "bound can be proved. Use RankADMM on one client, fed.pooled(), or a convex risk over samples: Mean, "
-            "WassersteinBall, Superquantile, Extremile, ExponentialSpectral, Maximum, TopK, or Spectral with weights "
+            "bound can be proved. Use RankADMM on one client, fed.pooled() (for Quantile and Multinomial SGD() or "
+            "LSVRG()), or a convex risk over samples: Mean, WassersteinBall, Superquantile, Extremile, "
+            "ExponentialSpectral, Maximum, TopK, or Spectral with weights "
             "that ascend."
         )
 

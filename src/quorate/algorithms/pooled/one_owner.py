@@ -102,6 +102,12 @@ def _outcome(method: Any, state: OwnerState, finished: float) -> Outcome | None:
             f"came to rest after {state.steps} iterations; risk or regulariser is not convex, so no bound says how far "
             "the optimum may be: try more starts.",
         )
+    if finished and not is_convex(method.problem) and math.isinf(state.residual):
+        return Outcome(
+            Stop.STALLED,
+            f"the best model after {state.steps} iterations did not settle: it need not be stationary. Try more or "
+            "other starts, or another regulariser.",
+        )
     if finished:
         return Outcome(Stop.STALLED, f"no further progress within rounding after {state.steps} iterations; {left}.")
     if state.rounds >= method.max_rounds:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 FROZEN = 1e12  # a rho at which nothing moves any more; what grows beyond overflows in the end
 
@@ -35,6 +35,14 @@ class Penalty(Protocol):
     def after(self, now: Progress) -> tuple[float, float]:
         """(rho, patience) of the next iteration."""
         ...
+
+
+def _checked(schedule: Any, name: str, right: bool, needed: str) -> None:
+    if not right:
+        raise ValueError(
+            f"{type(schedule).__name__}.{name} must be {needed}, got {getattr(schedule, name)!r}: penalties are "
+            "positive and do not fall."
+        )
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,11 @@ class Growing:
     every: int = 1
     delay: int = 0
     limit: float = FROZEN
+
+    def __post_init__(self) -> None:
+        _checked(self, "start", self.start > 0, "> 0")
+        _checked(self, "factor", self.factor >= 1, ">= 1")
+        _checked(self, "every", self.every >= 1, ">= 1")
 
     def first(self, n: int) -> float:
         return self.start

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quorate.algorithms.pooled.one_owner import STATIONARY
+from quorate.algorithms.pooled.one_owner import EXHAUSTED, STATIONARY
 from quorate.algorithms.pooled.penalties import Balanced, Growing, Penalty
 from quorate.algorithms.pooled.rank_iteration import first, iterate
 from quorate.algorithms.pooled.rank_memory import (
@@ -111,7 +111,9 @@ class Exploration:
             now = replace(now, best=it.w, value=number(value), rows=-it.dual, split=it.z)
             now = replace(now, primal=number(it.primal), change=number(it.change))
         now = replace(now, polished=now.polished + 1, steps=now.steps + 50 * self.method.check)
-        return now, STATIONARY if now.polished >= len(SETTLING) else 0.0
+        if now.polished < len(SETTLING):
+            return now, 0.0
+        return now, STATIONARY if math.isfinite(float(now.change)) else EXHAUSTED
 
     @property
     def _polishable(self) -> bool:
