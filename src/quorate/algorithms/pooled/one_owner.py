@@ -105,8 +105,8 @@ def _outcome(method: Any, state: OwnerState, finished: float) -> Outcome | None:
     if finished and not is_convex(method.problem) and math.isinf(state.residual):
         return Outcome(
             Stop.STALLED,
-            f"the best model after {state.steps} iterations did not settle: it need not be stationary. Try more or "
-            "other starts, or another regulariser.",
+            f"risk or regulariser is not convex, and the best model after {state.steps} iterations did not settle: it "
+            "need not be stationary. Try more or other starts, or another regulariser.",
         )
     if finished:
         return Outcome(Stop.STALLED, f"no further progress within rounding after {state.steps} iterations; {left}.")
