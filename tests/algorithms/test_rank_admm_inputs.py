@@ -266,3 +266,19 @@ def test_bounds_only_rise_and_values_only_fall():
     assert (np.diff(bounds) >= 0).all()
     assert bounds.max() <= optimum * (1 + 1e-12)
     assert values.min() >= optimum * (1 - 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"start": np.ones(2)}, "start must be 3 finite numbers"),
+        ({"start": np.full(3, np.nan)}, "start must be 3 finite numbers"),
+        ({"check": 2.5}, "check must be a whole number"),
+        ({"penalty": "x"}, "penalty must be a schedule"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_refused_before_anything_runs(options, named):
+    X, y = data(20, 3)
+    problem = qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.3), regulariser=qr.L2(0.1))
+    with pytest.raises(ValueError, match=named):
+        qr.solve(problem, pooled(X, y), algorithm=qr.RankADMM(**options))

@@ -146,7 +146,8 @@ class RiskClassifier(TwoClasses, _RankLinear):
 
     ``fit`` requests ``groups``, so with metadata routing enabled a Pipeline or GridSearchCV passes them on. A
     ``ConvergenceWarning`` says that the algorithm stopped before it was done. Where the risk or the regulariser is not
-    convex there is no warning: the model is a local solution, and ``certificate_.bound`` is None.
+    convex ``certificate_.bound`` is None: the model is the best of several starts, ``certificate_.residuals`` say how
+    far it is from stationary, and the warning comes only where it did not settle.
 
     A small tail looks at the worst rows only. Where no line does better on them than on a coin's toss, zero
     coefficients are the optimum, and `TrivialModelWarning` says so.

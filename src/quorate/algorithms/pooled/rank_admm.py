@@ -90,8 +90,9 @@ class RankADMM:
 
     Notes
     -----
-    ``solution.tries`` has one row for every start of a problem that is not convex. Memory is that of the dense matrix
-    and of min(n, D)^2 numbers.
+    ``solution.tries`` has one row for every start of a problem that is not convex. Where no polish applies (prospect
+    weights, MCP, SCAD) the model may end up to 1e-6, relative, above the best start's, so that its multipliers are its
+    own. Memory is that of the dense matrix and of min(n, D)^2 numbers.
     """
 
     tol: float = 1e-6
@@ -114,7 +115,13 @@ class RankADMM:
             ("r", self.r >= 0, ">= 0"),
             ("relaxation", 1 <= self.relaxation <= 1.9, "in [1, 1.9]"),
             ("check", self.check >= 1, ">= 1"),
+            ("check", self.check == int(self.check), "a whole number"),
             ("max_iterations", self.max_iterations >= 1, ">= 1"),
+            (
+                "penalty",
+                self.penalty is None or hasattr(self.penalty, "after"),
+                "a schedule such as Growing(1e-5, 1.2)",
+            ),
             ("starts", self.starts is None or len(self.starts) > 0, "None or one Start or more"),
         ):
             if not ok:
@@ -123,6 +130,9 @@ class RankADMM:
     def admit(self, problem: Problem, fed: Any) -> None:
         """Refuse what the method cannot solve, before anything runs."""
         admit(problem, fed)
+        D, given = problem.predictor.dimension(fed.n_features), self.start
+        if given is not None and (np.shape(given) != (D,) or not np.isfinite(given).all()):
+            raise ValueError(f"start must be {D} finite numbers, got {given!r}.")
 
     @property
     def on_client(self) -> dict:
