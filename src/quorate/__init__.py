@@ -22,7 +22,7 @@ _HOME = {
     "quorate.problem.problem": ("Problem",),
     "quorate.problem.losses": (
         "Hinge", "SmoothHinge", "Logistic", "Exponential", "Squared", "Absolute", "Huber",
-        "EpsilonInsensitive", "Quantile", "Multinomial",
+        "EpsilonInsensitive", "Quantile", "Multinomial", "Quadratic",
     ),
     "quorate.problem.predictors": ("Linear", "Softmax"),
     "quorate.problem.wasserstein": ("WassersteinBall",),
@@ -35,6 +35,12 @@ _HOME = {
     "quorate.problem.risks.spectral": ("Spectral", "Extremile", "ExponentialSpectral", "Maximum", "TopK"),
     "quorate.problem.risks.ranked_range": ("RankedRange", "Median", "ValueAtRisk"),
     "quorate.problem.risks.prospect": ("HumanAligned", "ProspectTheory"),
+    "quorate.problem.constraints.rows": (
+        "NeymanPearson", "LossGap", "BoundedGroupLoss", "DemographicParity", "EqualisedOdds", "Score", "Probability",
+    ),
+    "quorate.problem.constraints.linear": ("LinearEquality", "LinearInequality", "Sign", "Monotone", "Budget"),
+    "quorate.problem.constraints.own": ("Constraint",),
+    "quorate.problem.constraints.coupled": ("Coupled",),
     "quorate.problem.regularisers": ("Zero", "L1", "L2", "ElasticNet", "Bounds", "MCP", "SCAD"),
     "quorate.algorithms.federated.bundle": ("Bundle",),
     "quorate.algorithms.federated.ad_lpmm": ("ADLPMM",),

@@ -69,6 +69,7 @@ class Block:
     index : (n,) the clients' positions in the federation
     names : the clients' names
     columns : further per-row columns (n, m), such as a sensitive attribute
+    linear : each client's own (C, d) of shapes (n, k, d) and (n, k), rows of zeros where it has fewer; None: none
     """
 
     X: Array | csr_array
@@ -77,6 +78,16 @@ class Block:
     index: NDArray[np.intp]
     names: tuple[str, ...]
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    linear: tuple[Array, Array] | None = None
+
+    def part(self, positions: NDArray[np.intp]) -> Block:
+        """Some clients of the block."""
+        if len(positions) == len(self.names):
+            return self
+        columns = {key: column[positions] for key, column in self.columns.items()}
+        X, y, share, index = (part[positions] for part in (self.X, self.y, self.share, self.index))
+        linear = None if self.linear is None else (self.linear[0][positions], self.linear[1][positions])
+        return Block(X, y, share, index, tuple(self.names[p] for p in positions), columns, linear)
 
     @property
     def n_features(self) -> int:
@@ -104,6 +115,12 @@ class Block:
             return np.asarray((self.X.T @ (self.X.multiply(s[0][:, None]))).todense())
         rows = self.X.reshape(-1, self.X.shape[-1])
         return rows.T @ (rows * s.reshape(-1, 1))
+
+    def grams(self, s: Array) -> Array:
+        """``X_i' diag(s_i) X_i`` of every client, (n, d, d), for s (n, m)."""
+        if not isinstance(self.X, np.ndarray):
+            return self.gram(s)[None]
+        return np.matmul((self.X * s[:, :, None]).transpose(0, 2, 1), self.X)
 
     def longest(self) -> Array:
         """``max_i ||x_i||_2`` of every client, (n,)."""

@@ -12,7 +12,7 @@ from quorate.algorithms.federated import epigraph_client
 from quorate.algorithms.federated.ad_lpmm import ADLPMM
 from quorate.algorithms.federated.double_loop import DoubleLoop, Probed
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
-from quorate.algorithms.federated.epigraph_client import Begun, Refined, risk_slopes
+from quorate.algorithms.federated.epigraph_client import Begun, Projected, risk_slopes
 from quorate.algorithms.pooled.central_conic import CentralConic
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
@@ -99,7 +99,7 @@ def test_one_round_of_ad_lpmm_by_hand(steps):
     assert_allclose(ask.message.point, new.w + state.psi / c)
     assert_allclose(ask.message.height, new.z - state.zeta / c)
     assert ask.message.ratio == 1.0
-    up = Refined(np.array([[0.1, 0.2], [0.3, 0.4]]), np.array([0.8, 0.6]), np.zeros(2))
+    up = Projected(np.array([[0.1, 0.2], [0.3, 0.4]]), np.array([0.8, 0.6]), np.zeros(2))
     after = method._dual(new, up)
     assert_allclose(after.sigma, state.sigma + c * (new.t - new.z - new.gamma - new.eta))
     assert_allclose(after.psi, state.psi + c * (new.w - up.w))
@@ -118,7 +118,7 @@ def test_one_round_of_the_epigraph_admm_by_hand():
     assert_allclose(ask.message.height, 1.6 * state.z - 0.6 * np.array([1.0, 0.8]) - 0.25)
     assert_allclose(ask.message.point, [[0.0], [0.0]])
     assert ask.message.ratio == 4.0
-    after, ask = method.improve(state, (0, 1), Refined(np.array([[1.0], [0.5]]), np.array([0.9, 0.7]), np.zeros(2)))
+    after, ask = method.improve(state, (0, 1), Projected(np.array([[1.0], [0.5]]), np.array([0.9, 0.7]), np.zeros(2)))
     psi = np.array([[0.5 * (0.0 - 1.0)], [0.5 * (0.0 - 0.5)]])
     zeta = 0.5 + 2.0 * (np.array([0.9, 0.7]) - np.array([0.84, 0.96]))
     assert_allclose(after.psi, psi)
@@ -251,7 +251,7 @@ def test_every_mode_gives_the_same_numbers(method):
 
 
 def test_clients_send_their_point_of_the_epigraph_and_nothing_of_their_rows():
-    assert visibility(Refined) == {"w": "each", "pi": "each", "fallbacks": "sum"}
+    assert visibility(Projected) == {"w": "each", "pi": "each", "fallbacks": "sum"}
     assert visibility(Begun) == {"w": "each", "pi": "each"}
     assert visibility(Probed) == {"risk": "each", "slope": "sum"}
 
@@ -306,7 +306,7 @@ def test_a_round_ends_with_a_request_or_an_outcome():
     method = EpigraphADMM(tol=1e9, problem=problem)
     state, _ = method.server_start(3)
     state, _ = method.begin(state, (0, 1, 2), Begun(np.zeros((3, 3)), np.ones(3)))
-    state, done = method.improve(state, (0, 1, 2), Refined(np.ones((3, 3)), np.ones(3), np.zeros(3)))
+    state, done = method.improve(state, (0, 1, 2), Projected(np.ones((3, 3)), np.ones(3), np.zeros(3)))
     assert isinstance(done, Done)
     assert done.outcome.stop is Stop.OPTIMAL
     assert epigraph_client.stacked([None, None]) is None

@@ -36,6 +36,8 @@ class Federation:
     sample_weight : one (m_i,) array of weights >= 0 per client, normalised inside each client by `Block.share`
     columns : further per-row columns, ``{name: one (m_i,) array per client}``, such as a sensitive attribute
     schema : how the features were made from a table, for predictions on new tables
+    server : data that the server itself holds, ``(X0, y0)`` or a federation of one client; for constraints on them
+    linear : one (C_i, d_i) of shapes (k_i, d) and (k_i,) per client: what ``LinearEquality()`` reads as C_i w + d_i = 0
 
     Raises
     ------
@@ -52,6 +54,8 @@ class Federation:
     sample_weight: tuple[Array, ...] | None = None
     columns: Mapping[str, tuple[NDArray[Any], ...]] | None = None
     schema: Schema | None = None
+    server: Any = None  # a Federation of one client once constructed
+    linear: tuple[tuple[Array, Array], ...] | None = None
 
     def __post_init__(self) -> None:
         clients = tuple(str(name) for name in self.clients)
@@ -70,8 +74,26 @@ class Federation:
         }
         changes = {"clients": clients, "X": X, "y": y, "feature_names": names, "sample_weight": weights}
         changes |= {"columns": columns, "classes": check.classes(y, self.classes, clients)}
+        changes["linear"] = None if self.linear is None else check.linear(self.linear, clients, X[0].shape[1])
+        changes["server"] = self._of_server(self.server, names, X[0].shape[1])
         for key, value in changes.items():
             object.__setattr__(self, key, value)
+
+    @staticmethod
+    def _of_server(held: Any, names: tuple[str, ...], d: int) -> Federation | None:
+        """The server's own data as a federation of one client, "server"."""
+        if held is None:
+            return None
+        if not isinstance(held, Federation):
+            X0, y0, *columns = held
+            own = {key: (column,) for key, column in columns[0].items()} if columns else None
+            held = Federation(("server",), (X0,), (y0,), feature_names=names, columns=own)
+        if held.n_clients != 1 or held.n_features != d:
+            raise ValueError(
+                f"server must be one table with the clients' {d} features, got {held.n_clients} clients of "
+                f"{held.n_features} features: give (X0, y0), or (X0, y0, columns)."
+            )
+        return held
 
     def _with(self, **changes: Any) -> Federation:
         """A copy with fields that are known to be right."""
@@ -169,6 +191,27 @@ class Federation:
 
         return cls.from_tables(read_clients(files, client), target, **options)
 
+    @classmethod
+    def from_quadratics(cls, A: Any, b: Any, C: Any = None, d: Any = None, *, clients: Any = None) -> Federation:
+        """Clients with f_i(w) = w'A_i w / 2 + b_i'w and C_i w + d_i = 0, for ``Problem(loss=Quadratic(), ...)``.
+
+        A : n symmetric positive semidefinite (D, D) arrays · b : n arrays (D,) · C, d : n + 1 arrays (k_i, D) and
+        (k_i,), the first the server's; None: no constraints · clients : n names; default client 1, client 2, ...
+
+        Raises
+        ------
+        ValueError : shapes that do not fit, matrices that are not symmetric positive semidefinite
+        """
+        A, b = [np.asarray(a, float) for a in A], [np.asarray(v, float) for v in b]
+        names = tuple(f"client {i + 1}" for i in range(len(A))) if clients is None else tuple(map(str, clients))
+        server = linear = None
+        check.quadratics(A, b, names)
+        if C is not None:
+            first, *linear = check.linear(list(zip(C, d, strict=True)), ("server", *names), len(b[0]))
+            zero = np.zeros((1, len(b[0])))
+            server = cls(("server",), (zero,), (np.zeros(1),), linear=(first,))
+        return cls(names, tuple(A), tuple(b), server=server, linear=None if linear is None else tuple(linear))
+
     # ---------------------------------------------------------------- what it is
 
     @property
@@ -224,7 +267,9 @@ class Federation:
         """Client i alone: (1, m_i, d), unpadded, its rows not copied (CSR where they are sparse)."""
         x, columns = self.X[i], {key: parts[i][None] for key, parts in (self.columns or {}).items()}
         rows = x[None] if isinstance(x, np.ndarray) else x
-        return Block(rows, self._coded(i)[None], self.share(i)[None], np.array([i]), (self.clients[i],), columns)
+        linear = None if self.linear is None else (self.linear[i][0][None], self.linear[i][1][None])
+        own = np.array([i]), (self.clients[i],), columns, linear
+        return Block(rows, self._coded(i)[None], self.share(i)[None], *own)
 
     def blocks(self, size: int = 64) -> list[Block]:
         """Clients sorted by size, ``size`` at a time, padded to the longest of each block; sparse ones alone."""
@@ -248,7 +293,8 @@ class Federation:
             y[k, m:] = y[k, 0]  # a target that is valid for every loss; its share is 0
             for key, column in columns.items():
                 column[k, :m] = extra[key][i]
-        return Block(X, y, share, np.array(index), tuple(self.clients[i] for i in index), columns)
+        linear = None if self.linear is None else check.stacked([self.linear[i] for i in index])
+        return Block(X, y, share, np.array(index), tuple(self.clients[i] for i in index), columns, linear)
 
     def _coded(self, i: int) -> Array:
         if self.y[i].dtype.kind == "U":
@@ -308,6 +354,7 @@ class Federation:
             y=part(self.y),
             sample_weight=None if self.sample_weight is None else part(self.sample_weight),
             columns={key: part(parts) for key, parts in (self.columns or {}).items()},
+            linear=None if self.linear is None else tuple(self.linear[i] for i, _ in picks),
         )
 
     def pooled(self, prior: Any = None) -> Federation:
@@ -333,4 +380,5 @@ class Federation:
             y=(np.concatenate(self.y),),
             sample_weight=None if weights is None else (np.concatenate(weights),),
             columns={key: (np.concatenate(parts),) for key, parts in (self.columns or {}).items()},
+            linear=None if self.linear is None else (tuple(map(np.concatenate, zip(*self.linear, strict=True))),),
         )

@@ -284,3 +284,49 @@ def listed(at: Any, what: str) -> str:
     at = [str(a) for a in at]
     more = f", ... ({len(at)} in all)" if len(at) > 5 else ""
     return f"{what}{'s' if len(at) > 1 else ''} {', '.join(at[:5])}{more}"
+
+
+def linear(parts: Sequence[Any], owners: Sequence[str], d: int) -> tuple[tuple[Array, Array], ...]:
+    """One (C, d) of shapes (k, d) and (k,) per owner, finite."""
+    one_per_client(owners, linear=parts)
+    found = []
+    for owner, (C, offset) in zip(owners, parts, strict=True):
+        C, offset = np.ascontiguousarray(C, float), np.ascontiguousarray(offset, float)
+        if C.ndim != 2 or C.shape[1] != d or offset.shape != (len(C),):
+            raise ValueError(
+                f"{owner!r}: C and d must have shapes (k, {d}) and (k,), got {C.shape} and {offset.shape}: one row and "
+                "one number for each equation C w + d = 0."
+            )
+        if not (np.isfinite(C).all() and np.isfinite(offset).all()):
+            raise ValueError(f"{owner!r}: C and d must be finite.")
+        found.append((C, offset))
+    return tuple(found)
+
+
+def stacked(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Several clients' (C, d) as (n, k, d) and (n, k), filled up with rows of zeros."""
+    k = max(len(offset) for _, offset in parts)
+    C, offsets = np.zeros((len(parts), k, parts[0][0].shape[1])), np.zeros((len(parts), k))
+    for i, (rows_, offset) in enumerate(parts):
+        C[i, : len(offset)], offsets[i, : len(offset)] = rows_, offset
+    return C, offsets
+
+
+def quadratics(A: Sequence[Array], b: Sequence[Array], clients: Sequence[str]) -> None:
+    """Refuse matrices that are not symmetric positive semidefinite, of one size with the vectors."""
+    one_per_client(clients, A=A, b=b)
+    d = len(b[0])
+    for name, matrix, vector in zip(clients, A, b, strict=True):
+        if matrix.shape != (d, d) or vector.shape != (d,):
+            raise ValueError(
+                f"client {name!r}: A and b must have shapes ({d}, {d}) and ({d},), got {matrix.shape} and {vector.shape}."
+            )
+        size = np.abs(matrix).max(initial=0.0)
+        if not np.isfinite(matrix).all() or np.abs(matrix - matrix.T).max(initial=0.0) > 1e-12 * size:
+            raise ValueError(f"client {name!r}: A must be finite and symmetric: give (A + A') / 2.")
+        least = float(np.linalg.eigvalsh(matrix)[0]) if size else 0.0
+        if least < -1e-10 * size:
+            raise ValueError(
+                f"client {name!r}: A must be positive semidefinite, its smallest eigenvalue is {least:.3g}: then "
+                "w'A w / 2 is not convex and this client's part has no minimum."
+            )

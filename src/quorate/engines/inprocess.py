@@ -221,7 +221,7 @@ class _Job:
             if wanted is None or wanted[block.index].all():
                 yield block
             elif (positions := np.flatnonzero(wanted[block.index])).size:
-                yield _part(block, positions)
+                yield block.part(positions)
 
     def _client(self, now: Progress, message: Any, block: Block) -> tuple[Any, Any]:
         """(memory, upload) after a block's step; names the clients whose step raises."""
@@ -239,7 +239,7 @@ class _Job:
 
     def _raises(self, now: Progress, message: Any, block: Block, position: int) -> bool:
         try:
-            self._answer(now, message, _part(block, np.array([position])))
+            self._answer(now, message, block.part(np.array([position])))
         except Exception:
             return True
         return False
@@ -257,7 +257,7 @@ class _Job:
         new = np.flatnonzero([not memories.has(i) for i in block.index.tolist()])
         if not new.size:
             return memories.of(block.index)
-        start = settled(self.algorithm.client_start(_part(block, new)))
+        start = settled(self.algorithm.client_start(block.part(new)))
         return start if new.size == len(block.names) else memories.updated([(block.index[new], start)]).of(block.index)
 
     def _streams(self, block: Block, turns: NDArray[np.int64]) -> Streams:
@@ -322,15 +322,6 @@ def _handler(handlers: Mapping[type, Any], kind: type, algorithm: Any) -> Any:
         return handlers[kind]
     known = ", ".join(sorted(each.__name__ for each in handlers))
     raise TypeError(f"{type(algorithm).__name__} has no function for {kind.__name__}; it has {known}")
-
-
-def _part(block: Block, positions: NDArray[np.intp]) -> Block:
-    """Some clients of a block."""
-    if len(positions) == len(block.names):
-        return block
-    columns = {key: column[positions] for key, column in block.columns.items()}
-    X, y, share, index = block.X[positions], block.y[positions], block.share[positions], block.index[positions]
-    return Block(X, y, share, index, tuple(block.names[p] for p in positions), columns)
 
 
 def _added(traffic: Traffic, key: tuple[str, str], count: int, size: int) -> Traffic:

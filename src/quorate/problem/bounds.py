@@ -109,7 +109,8 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     to_size = {"l1": root, "l2": 1.0, "linf": 1.0}[kind]
     size, length = min(size, to_size * length), min(length, to_length * size)
     offset = math.inf
-    if seen is not None and math.isfinite(length):
+    one_class = getattr(ball, "label", None) is not None  # its rows alone bound the intercept on one side only
+    if seen is not None and math.isfinite(length) and not one_class:
         a, b = problem.loss.floor
         least = 1.0 if problem.loss.targets == "real" else min(float(seen.plus), float(seen.minus))
         if least > 0 and a > 0:

@@ -165,6 +165,30 @@ class Squared:
 
 
 @dataclass(frozen=True)
+class Quadratic:
+    """w'A w / 2 + b'w of a client whose rows are A (D, D) and whose targets are b, ``Federation.from_quadratics``.
+
+    Row r adds w_r (p_r / 2 + b_r), p = A w: not a function of its prediction alone, so only methods for constraints take
+    it. It can be negative; ``value`` and ``slope`` are of no use by themselves.
+    """
+
+    targets: ClassVar[str] = "quadratic"
+    smooth: ClassVar[bool] = True
+    lipschitz: ClassVar[float] = math.inf
+    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = None
+    floor: ClassVar[tuple[float, float]] = (0.0, math.inf)
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        raise TypeError("Quadratic has no value of a single row: use problem.objective(w, federation).")
+
+    def slope(self, prediction: Array, y: Array) -> Array:
+        raise TypeError("Quadratic has no slope of a single row: see quorate.problem.clients.")
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        return np.ones_like(prediction)
+
+
+@dataclass(frozen=True)
 class Absolute:
     """|u|."""
 

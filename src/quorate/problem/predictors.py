@@ -59,6 +59,14 @@ class Linear:
         edge = block.backward(s).sum(0)
         return np.block([[square, edge[:, None]], [edge[None, :], np.array([[s.sum()]])]])
 
+    def grams(self, s: Array, block: Block) -> Array:
+        """``X_i' diag(s_i) X_i`` of every client, (n, D, D), with rows extended by 1 for an intercept."""
+        square = block.grams(s)
+        if not self.intercept:
+            return square
+        edge = block.backward(s)[:, :, None]
+        return np.block([[square, edge], [edge.transpose(0, 2, 1), s.sum(1)[:, None, None]]])
+
 
 @dataclass(frozen=True)
 class Softmax:

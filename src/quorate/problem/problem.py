@@ -1,14 +1,13 @@
 """The sentence quorate solves, as a value.
 
-    minimise over w:  R( F_1(w), ..., F_N(w) ) + h(w)
+    minimise over w:  R( F_1(w), ..., F_N(w) ) + h(w)    subject to  c_0(w) <= 0,  c_i(w) <= 0 for every client i
 
 R = ``over_clients`` is a risk over clients, F_i = ``over_samples`` a risk over the losses of client i's rows, h the
-regulariser.
+regulariser; c_0 = ``constraint`` and c_i = ``local_constraint``.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,10 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorate.arrays import Array, Block, by_row
-from quorate.problem.losses import Loss
+from quorate.problem.clients import by_client, client_values, row_shares
+from quorate.problem.constraints.constraint import Point, Stack, excess, several, stack
+from quorate.problem.constraints.coupled import Coupled
+from quorate.problem.constraints.rows import label_code
+from quorate.problem.constraints.shared import Global, shared
+from quorate.problem.losses import Loss, Quadratic
 from quorate.problem.predictors import Linear, Softmax
 from quorate.problem.regularisers import Zero
-from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.mean import Mean, Sum
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein import Cut, WassersteinBall, free_space
 
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Problem:
-    """minimise R(F_1(w), ..., F_N(w)) + h(w).
+    """minimise R(F_1(w), ..., F_N(w)) + h(w) subject to c_0(w) <= 0 and c_i(w) <= 0 for every client i.
 
     Parameters
     ----------
@@ -43,6 +47,9 @@ class Problem:
     over_clients : ``Mean(prior)``, ``Simplex()``, ``LpBall(radius, p, prior)``, ``Superquantile(tail, prior)`` or a
         convex risk by rank such as ``Extremile(2)``: the worst weighting of the clients
     regulariser : h, such as ``L2(1e-3)``
+    constraint : c_0, one or a sequence: on the server's own data (``Federation(server=...)``), on the model alone
+        (``LinearInequality(C, d)``, ``Sign``), or on all clients together (``Coupled(...)``)
+    local_constraint : c_i, one or a sequence, on every client's own rows, such as ``NeymanPearson(label, level)``
 
     Raises
     ------
@@ -55,6 +62,8 @@ class Problem:
     over_samples: Any = field(default_factory=Mean)
     over_clients: Any = field(default_factory=Mean)
     regulariser: Any = field(default_factory=Zero)
+    constraint: Any = None
+    local_constraint: Any = None
 
     def __post_init__(self) -> None:
         if not getattr(self.over_clients, "convex", True):
@@ -70,6 +79,7 @@ class Problem:
                     "give a value such as loss=Hinge(), over_clients=LpBall(0.1), regulariser=L2(1e-3)."
                 )
         self._check_outputs()
+        self._check_constraints()
         if isinstance(self.over_samples, WassersteinBall):
             self._check_ball(self.over_samples)
         elif not isinstance(self.over_samples, Mean):
@@ -88,6 +98,28 @@ class Problem:
                 "Multinomial has no Wasserstein worst case here. Use over_samples = Mean() or a risk by rank, or a "
                 "loss of two classes."
             )
+
+    def _check_constraints(self) -> None:
+        for slot in ("constraint", "local_constraint"):
+            if not isinstance(getattr(self, slot), Stack | Global):
+                parts = several(getattr(self, slot), slot)
+                if slot == "local_constraint" and any(isinstance(part, Coupled) for part in parts):
+                    raise ValueError("Coupled is over all clients together: give it as constraint=Coupled(...).")
+        if self.constrained and not (isinstance(self.over_clients, Mean | Sum) and isinstance(self.over_samples, Mean)):
+            raise ValueError(
+                f"with constraints over_clients must be Mean(...) or Sum() and over_samples Mean(...), got "
+                f"{self.over_clients!r} and {self.over_samples!r}: no method here keeps both promises."
+            )
+        if self.constrained and isinstance(self.predictor, Softmax):
+            raise ValueError("constraints are for models of one prediction a row: use Linear() and a loss of two classes.")
+
+    @property
+    def constrained(self) -> bool:
+        """Whether anything is asked of the model beside a small objective."""
+        local, glob = self.local_constraint, self.constraint
+        held = bool(glob.held.size + glob.coupled.size) if isinstance(glob, Global) else bool(several(glob, "constraint"))
+        own = bool(local.size) if isinstance(local, Stack) else bool(several(local, "local_constraint"))
+        return held or own
 
     def _check_ball(self, ball: WassersteinBall) -> None:
         radius = ball.radius.values() if isinstance(ball.radius, Mapping) else ball.radius
@@ -120,9 +152,17 @@ class Problem:
             unsuitable targets or classes, radii or priors of the wrong length, data outside the support; for a risk by
             rank a client with fewer rows than it counts, or with rows of different weights
         """
-        fed, predictor, ball = fed.with_targets(self._targets(fed)), self._predictor(fed), self.over_samples
+        fed = with_columns(fed, (self.constraint, self.local_constraint))
+        server, predictor, ball = self._of_server(fed), self._predictor(fed), self.over_samples
+        known = {"classes": np.asarray(_classes(fed))} if self.loss.targets == "sign" else {}
+        fed = fed.with_targets(self._targets(fed))
+        coded = fed._with(**known)
+        local = stack(self.local_constraint, self, coded, "local_constraint")
+        glob = shared(self.constraint, self, coded, server)
+        if isinstance(ball, Mean) and ball.label is not None and ball.code is None:
+            ball = replace(ball, code=label_code(ball.label, coded))
         if isinstance(ball, WassersteinBall):
-            ball = replace(ball, radius=_by_client(ball.radius, fed.clients, "radius"))
+            ball = replace(ball, radius=by_client(ball.radius, fed.clients, "radius"))
             if ball.support is not None and ball.radius.any():
                 fed = ball.support.admit(fed, self.loss, clip=ball.clip)
                 ball = replace(ball, clip=False)
@@ -131,7 +171,27 @@ class Problem:
         clients = self.over_clients.at(fed.sizes, fed.clients)
         if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
             _check_weights(clients, np.asarray(clients.rank_weights(fed.n_clients), float), fed.n_clients)
-        return replace(self, predictor=predictor, over_samples=ball, over_clients=clients), fed
+        concrete = replace(
+            self,
+            predictor=predictor,
+            over_samples=ball,
+            over_clients=clients,
+            constraint=glob,
+            local_constraint=local,
+        )
+        return concrete, fed
+
+    def _of_server(self, fed: Federation) -> Federation | None:
+        """The server's own data with targets coded as the clients' are."""
+        if fed.server is None or isinstance(self.constraint, Global):
+            return None
+        held = fed.server
+        if self.loss.targets == "sign":
+            classes = _classes(fed)
+            if not np.isin(held.rows(0)[1], classes).all():
+                raise ValueError(f"the server's data have labels outside the clients' classes {classes[:6]}.")
+            held = held.with_targets([held.rows(0)[1]], classes)
+        return with_columns(held.with_targets(self._targets(held)), (self.constraint,))
 
     def _predictor(self, fed: Federation) -> Any:
         """The predictor, with the number of classes where it needs it."""
@@ -147,6 +207,9 @@ class Problem:
 
     def _targets(self, fed: Federation) -> list[Array]:
         ys = [fed.rows(i)[1] for i in range(fed.n_clients)]
+        if self.loss.targets == "quadratic":
+            _check_quadratic(fed, self.predictor)
+            return ys
         if self.loss.targets == "real":
             if any(y.dtype.kind not in "fiub" for y in ys):
                 raise ValueError(f"{type(self.loss).__name__} needs numeric targets, got {_classes(fed)[:5]}.")
@@ -188,7 +251,7 @@ class Problem:
     def row_weights(self, losses: Array, block: Block) -> Array:
         """The weight of every row in its client's risk, (n, m): its share, or its weight by rank; 0 on padding."""
         if not by_rank(self.over_samples):
-            return block.share
+            return row_shares(self, block)
         weights = np.zeros_like(losses)
         for i, rows in enumerate(block.share > 0):
             weights[i, rows] = self.over_samples.weights(losses[i, rows])
@@ -206,12 +269,48 @@ class Problem:
         expected = problem.predictor.dimension(fed.n_features)
         if w.shape != (expected,) or not np.isfinite(w).all():
             raise ValueError(f"w must be {expected} finite numbers, got shape {w.shape}.")
-        risks = np.concatenate([problem.client_risks(w, fed.block(i)) for i in range(fed.n_clients)])
+        blocks = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
+        if isinstance(self.loss, Quadratic):
+            risks = np.concatenate([client_values(at) for at in blocks])
+        else:
+            risks = np.concatenate([problem.client_risks(w, at.block) for at in blocks])
         return float(problem.over_clients.value(risks)) + problem.penalty(w)
+
+    def violation(self, w: Array, fed: Federation) -> float:
+        """max over all constraints of c(w), |c(w)| for equalities, and 0: how far the promise is broken, exactly."""
+        problem, fed = self.at(fed)
+        w = np.asarray(w, float)
+        points = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
+        found = [excess(problem.local_constraint, problem.local_constraint.values(at)) for at in points]
+        glob = problem.constraint
+        found.append(excess(glob.held, glob.held.values(glob.at(problem, w))))
+        found.append(excess(glob.coupled, sum(glob.coupled.values(at) for at in points)))
+        return max(found)
 
     def penalty(self, w: Array) -> float:
         """h(w); an intercept is free."""
         return float(self.regulariser.value(self.predictor.split(w)[0]))
+
+
+def _check_quadratic(fed: Federation, predictor: Any) -> None:
+    if predictor.intercept or any(x.shape[0] != x.shape[1] for x in fed.X if fed.clients != ("server",)):
+        raise ValueError(
+            "Quadratic() needs clients with square A and the predictor Linear(): make them by "
+            "Federation.from_quadratics(A, b, C, d)."
+        )
+
+
+def with_columns(fed: Federation, slots: Any) -> Federation:
+    """The federation with a column for every feature that a constraint names as one."""
+    parts = [part for slot in slots if not isinstance(slot, Stack | Global) for part in several(slot, "a constraint")]
+    names = {getattr(getattr(part, "constraint", part), "column", None) for part in parts}
+    missing = [n for n in names if n in fed.feature_names and n not in (fed.columns or {})]
+    own = {n: tuple(np.asarray(_dense(x[:, [fed.feature_names.index(n)]]))[:, 0] for x in fed.X) for n in missing}
+    return fed._with(columns=dict(fed.columns or {}) | own) if own else fed
+
+
+def _dense(x: Any) -> Any:
+    return x if isinstance(x, np.ndarray) else x.toarray()
 
 
 def _check_ranks(risk: Any) -> None:
@@ -284,21 +383,3 @@ def _classes(fed: Federation) -> list[Any]:
     if fed.classes is not None:
         return list(fed.classes)
     return list(np.unique(np.concatenate([fed.rows(i)[1] for i in range(fed.n_clients)])))
-
-
-def _by_client(value: Any, clients: tuple[str, ...], name: str) -> Array:
-    """A number, array or mapping as one number per client, in the federation's order."""
-    if isinstance(value, Mapping):
-        unknown = [k for k in value if k not in clients]
-        missing = [c for c in clients if c not in value]
-        if unknown or missing:
-            near = difflib.get_close_matches(str(unknown[0]), clients, 1) if unknown else []
-            raise ValueError(
-                f"{name} must have one entry per client; missing {missing[:5]}, unknown {unknown[:5]}"
-                + (f" (did you mean {near[0]!r}?)." if near else f". Clients: {', '.join(clients[:10])}.")
-            )
-        return np.array([float(value[c]) for c in clients])
-    array = np.asarray(value, float)
-    if array.ndim and array.shape != (len(clients),):
-        raise ValueError(f"{name} must be a number or {len(clients)} numbers, one per client, got shape {array.shape}.")
-    return np.broadcast_to(array, (len(clients),)).copy()

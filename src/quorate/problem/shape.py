@@ -71,7 +71,7 @@ def check_unranked(problem: Problem, method: str) -> None:
     """Raise ``ValueError`` unless the samples' risk is the mean or a Wasserstein ball, of one prediction a row."""
     if problem.loss.targets == "class":
         raise ValueError(f"{method} takes losses of one prediction a row, got Multinomial(): use Bundle().")
-    if not isinstance(problem.over_samples, Mean | WassersteinBall):
+    if not isinstance(problem.over_samples, Mean | WassersteinBall) or getattr(problem.over_samples, "label", None):
         raise ValueError(
             f"{method} needs over_samples = Mean() or a WassersteinBall, got {problem.over_samples!r}. For weights by "
             "rank use Bundle(), or on one client, fed.pooled(), RankADMM."

@@ -25,13 +25,13 @@ from quorate.algorithms.federated.epigraph_client import (
     Begin,
     Begun,
     Copies,
-    Refine,
-    Refined,
+    Project,
+    Projected,
     begin,
     check_settings,
     checked_problem,
     outcome,
-    refine,
+    project,
     relative,
     residuals,
     shared_model,
@@ -106,7 +106,7 @@ class ADLPMM:
 
     @property
     def on_client(self) -> dict:
-        return {Begin: self.take_part, Refine: self.refine}
+        return {Begin: self.take_part, Project: self.project}
 
     def client_start(self, data: Block) -> None:
         return None
@@ -114,14 +114,14 @@ class ADLPMM:
     def take_part(self, memory: Copies | None, ask: Begin, data: Block, rng: Streams) -> tuple[Copies, Begun]:
         return begin(self._problem, ask, data)
 
-    def refine(self, memory: Copies, ask: Refine, data: Block, rng: Streams) -> tuple[Copies, Refined]:
-        return refine(self._problem, ask, data, rng, self.sample)
+    def project(self, memory: Copies, ask: Project, data: Block, rng: Streams) -> tuple[Copies, Projected]:
+        return project(self._problem, ask, data, rng, self.sample)
 
     # -- server ---------------------------------------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
-        return {Begun: self.begin, Refined: self.improve}
+        return {Begun: self.begin, Projected: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[LPMMState, Round]:
         nobody, none = np.zeros(n_clients), np.zeros((n_clients, 0))
@@ -137,7 +137,7 @@ class ADLPMM:
         state = replace(state, w=up.w[0], t=up.pi, z=up.pi, copies=up.w, pi=up.pi, psi=np.zeros_like(up.w))
         return self._primal(state)
 
-    def improve(self, state: LPMMState, ids: Sequence[int], up: Refined) -> tuple[LPMMState, Round | Done]:
+    def improve(self, state: LPMMState, ids: Sequence[int], up: Projected) -> tuple[LPMMState, Round | Done]:
         state = self._dual(state, up)
         stop = outcome(
             "ADLPMM", state.rounds, state.primal, state.dual, self.tol, self.max_rounds, self.sample is not None
@@ -168,9 +168,9 @@ class ADLPMM:
         new_gamma = gamma + c / c2 * (1 / c + float(y.sum()))  # (10)
         moved = c1 * relative(np.concatenate([new_t - t, new_z - z]), float(np.linalg.norm(sigma)))
         state = replace(state, w=w, z=new_z, t=new_t, eta=new_eta, gamma=new_gamma, moved=moved)
-        return state, Round(Refine(w + psi / c, new_z - zeta / c, 1.0))
+        return state, Round(Project(w + psi / c, new_z - zeta / c, 1.0))
 
-    def _dual(self, state: LPMMState, up: Refined) -> LPMMState:
+    def _dual(self, state: LPMMState, up: Projected) -> LPMMState:
         """The dual update with the clients' new points, and the residuals of the round."""
         c, _, _ = self._constants(len(up.pi))
         short = state.t - state.z - state.gamma - state.eta

@@ -20,13 +20,13 @@ from quorate.algorithms.federated.epigraph_client import (
     Begin,
     Begun,
     Copies,
-    Refine,
-    Refined,
+    Project,
+    Projected,
     begin,
     check_settings,
     checked_problem,
     outcome,
-    refine,
+    project,
     residuals,
     shared_model,
     stacked,
@@ -102,7 +102,7 @@ class EpigraphADMM:
 
     @property
     def on_client(self) -> dict:
-        return {Begin: self.take_part, Refine: self.refine}
+        return {Begin: self.take_part, Project: self.project}
 
     def client_start(self, data: Block) -> None:
         return None
@@ -110,14 +110,14 @@ class EpigraphADMM:
     def take_part(self, memory: Copies | None, ask: Begin, data: Block, rng: Streams) -> tuple[Copies, Begun]:
         return begin(self._problem, ask, data)
 
-    def refine(self, memory: Copies, ask: Refine, data: Block, rng: Streams) -> tuple[Copies, Refined]:
-        return refine(self._problem, ask, data, rng, self.sample)
+    def project(self, memory: Copies, ask: Project, data: Block, rng: Streams) -> tuple[Copies, Projected]:
+        return project(self._problem, ask, data, rng, self.sample)
 
     # -- server ---------------------------------------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
-        return {Begun: self.begin, Refined: self.improve}
+        return {Begun: self.begin, Projected: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[EpigraphState, Round]:
         nobody, none, far = np.zeros(n_clients), np.zeros((n_clients, 0)), (math.inf, math.inf)
@@ -135,7 +135,7 @@ class EpigraphADMM:
         state = replace(state, w=up.w[0], z=up.pi, copies=up.w, pi=up.pi, psi=np.zeros_like(up.w), c_w=c_w, c_z=c_z)
         return self._primal(state)
 
-    def improve(self, state: EpigraphState, ids: Sequence[int], up: Refined) -> tuple[EpigraphState, Round | Done]:
+    def improve(self, state: EpigraphState, ids: Sequence[int], up: Projected) -> tuple[EpigraphState, Round | Done]:
         state = self._dual(state, up)
         primal, dual = (max(pair) for pair in zip(state.model, state.height, strict=True))
         stop = outcome("EpigraphADMM", state.rounds, primal, dual, self.tol, self.max_rounds, self.sample is not None)
@@ -151,13 +151,13 @@ class EpigraphADMM:
         weights = self._problem.over_clients.project(c_z * x)
         state = replace(state, w=w, z=x - weights / c_z, weights=weights)  # prox of phi_Q
         relaxed_w, relaxed_z = self._relaxed(state)
-        return state, Round(Refine(relaxed_w + state.psi / c_w, relaxed_z - state.zeta / c_z, c_z / c_w))
+        return state, Round(Project(relaxed_w + state.psi / c_w, relaxed_z - state.zeta / c_z, c_z / c_w))
 
     def _relaxed(self, state: EpigraphState) -> tuple[Array, Array]:
         a = self.relaxation
         return a * state.w + (1 - a) * state.copies, a * state.z + (1 - a) * state.pi
 
-    def _dual(self, state: EpigraphState, up: Refined) -> EpigraphState:
+    def _dual(self, state: EpigraphState, up: Projected) -> EpigraphState:
         """The dual update with the clients' new points, and the residuals of the round."""
         relaxed_w, relaxed_z = self._relaxed(state)
         psi = state.psi + state.c_w * (relaxed_w - up.w)

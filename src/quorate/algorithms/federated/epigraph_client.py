@@ -41,7 +41,7 @@ class Begun:
 
 
 @record
-class Refine:
+class Project:
     """Ask every client for the projection of its own (point, height)."""
 
     point: Each  # (N, D)
@@ -50,7 +50,7 @@ class Refine:
 
 
 @record
-class Refined:
+class Projected:
     """A client's point of its epigraph: pi_s >= R_s(w_s)."""
 
     w: Each  # (n, D)
@@ -72,13 +72,13 @@ def begin(problem: Problem, ask: Begin, data: Block) -> tuple[Copies, Begun]:
     return Copies(w), Begun(w, problem.client_risks(w, data))
 
 
-def refine(problem: Problem, ask: Refine, data: Block, rng: Streams, sample: float | None) -> tuple[Copies, Refined]:
+def project(problem: Problem, ask: Project, data: Block, rng: Streams, sample: float | None) -> tuple[Copies, Projected]:
     """The projections of the block's clients, each on a fresh share ``sample`` of its rows unless None."""
     w, pi, fallbacks = np.array(ask.point, float), np.array(ask.height, float), np.zeros(len(ask.height))
     for i in range(len(w)):
         own = own_rows(data, i, None if sample is None else (rng(i), sample))
         w[i], pi[i], fallbacks[i] = _project(problem, own, ask.point[i], float(ask.height[i]), ask.ratio)
-    return Copies(w), Refined(w, pi, fallbacks)
+    return Copies(w), Projected(w, pi, fallbacks)
 
 
 def own_rows(data: Block, i: int, draw: tuple[np.random.Generator, float] | None = None) -> Block:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +20,13 @@ class Mean:
     Parameters
     ----------
     prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or a mapping by name
+    label : over samples, the class whose rows alone are averaged, as in Neyman-Pearson classification; a client
+        without such rows has the mean 0. None: all rows
     """
 
     prior: Prior = "uniform"
+    label: Any = None
+    code: float | None = None  # of the label, once ``problem.at(fed)`` has seen the classes
 
     def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> Mean:
         return replace(self, prior=resolve_prior(self.prior, sizes, names))

@@ -1,0 +1,185 @@
+"""What a constraint offers: c(w) <= 0 or c(w) = 0 on one owner's rows, with Jacobian and curvature.
+
+A constraint as a user states it, such as ``NeymanPearson(label=1, level=0.2)``, has ``at(problem, fed)``, which checks it
+against the data and returns it made concrete: numbers only, the same for every client of the federation. Several are
+one ``Stack``. Everything here is for a block of n clients; p is the number of constraints, D that of the model.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Array, Block
+
+T = TypeVar("T")
+VOID = -1.0  # the value of a constraint that a client does not have: met, and flat
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A model, or one per client, on a block's rows; the predictions are computed once, when first needed.
+
+    Attributes
+    ----------
+    problem : concrete, of which loss and predictor are used
+    w : (D,) or (n, D)
+    block : n clients' rows
+    """
+
+    problem: Any
+    w: Array
+    block: Block
+
+    @cached_property
+    def prediction(self) -> Array:
+        """(n, m)."""
+        return self.problem.predictor.forward(self.w, self.block)
+
+    @property
+    def models(self) -> Array:
+        """(n, D)."""
+        return np.broadcast_to(self.w, (len(self.block.names), self.w.shape[-1]))
+
+
+@runtime_checkable
+class Stated(Protocol):
+    """A constraint as stated."""
+
+    def at(self, problem: Any, fed: Any) -> Concrete:
+        """The same with levels, labels and columns as arrays; raises ``ValueError`` where they do not fit the data."""
+        ...
+
+
+@runtime_checkable
+class Concrete(Protocol):
+    """p constraints c(w) <= 0, or c(w) = 0 where ``equality``."""
+
+    equality: NDArray[np.bool_]  # (p,)
+    words: tuple[str, ...]  # what each of them bounds
+    convex: bool  # every inequality convex, every equality affine
+    affine: bool
+    modulus: float  # |c'''| <= modulus |x_j'v| c'' row by row along any v; inf: unknown
+
+    def values(self, at: Point) -> Array:
+        """c (n, p); ``VOID`` where a client does not have the constraint."""
+        ...
+
+    def jacobian(self, at: Point) -> Array:
+        """(n, p, D)."""
+        ...
+
+    def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+        """sum_k multipliers_k c_k'' as weights (n, m) of the rows' x x', and as matrices (n, D, D); None: zero."""
+        ...
+
+    def limits(self, block: Block) -> Array:
+        """(n, p) the level asked, so that ``values + limits`` is what is measured; NaN where the client has none."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """Several concrete constraints, one after the other; none is a Stack of p = 0."""
+
+    parts: tuple[Concrete, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """p."""
+        return sum(len(part.equality) for part in self.parts)
+
+    @cached_property
+    def equality(self) -> NDArray[np.bool_]:
+        """(p,)."""
+        return np.concatenate([np.zeros(0, bool), *[part.equality for part in self.parts]])
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """(p,) what each bounds."""
+        return tuple(word for part in self.parts for word in part.words)
+
+    @property
+    def convex(self) -> bool:
+        """Whether every part is."""
+        return all(part.convex for part in self.parts)
+
+    @property
+    def affine(self) -> bool:
+        """Whether every part is."""
+        return all(part.affine for part in self.parts)
+
+    @property
+    def modulus(self) -> float:
+        """The largest of the parts."""
+        return max((part.modulus for part in self.parts), default=0.0)
+
+    def values(self, at: Point) -> Array:
+        """c (n, p)."""
+        n = len(at.block.names)
+        return np.concatenate([np.zeros((n, 0)), *[part.values(at) for part in self.parts]], 1)
+
+    def jacobian(self, at: Point) -> Array:
+        """(n, p, D)."""
+        n, D = at.models.shape
+        return np.concatenate([np.zeros((n, 0, D)), *[part.jacobian(at) for part in self.parts]], 1)
+
+    def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+        """As of a single constraint, for multipliers (n, p)."""
+        rows = matrices = None
+        start = 0
+        for part in self.parts:
+            stop = start + len(part.equality)
+            row, matrix = part.curvature(at, multipliers[:, start:stop])
+            rows, matrices, start = added(rows, row), added(matrices, matrix), stop
+        return rows, matrices
+
+    def limits(self, block: Block) -> Array:
+        """(n, p)."""
+        return np.concatenate(
+            [np.zeros((len(block.names), 0)), *[part.limits(block) for part in self.parts]], 1
+        )
+
+
+def excess(constraints: Any, values: Array) -> float:
+    """The largest of c, |c| for equalities, and 0."""
+    return float(np.where(constraints.equality, np.abs(values), values).max(initial=0.0))
+
+
+def added(total: Array | None, more: Array | None) -> Array | None:
+    """The sum, where None is zero."""
+    return more if total is None else total if more is None else total + more
+
+
+def stack(stated: Any, problem: Any, fed: Any, slot: str) -> Stack:
+    """The concrete stack of what a slot of the problem holds: None, a constraint, or several in a sequence."""
+    return stated if isinstance(stated, Stack) else Stack(tuple(one.at(problem, fed) for one in several(stated, slot)))
+
+
+def several(stated: Any, slot: str) -> tuple[Any, ...]:
+    """What a slot holds, as a sequence of constraints."""
+    parts = () if stated is None else tuple(stated) if isinstance(stated, tuple | list) else (stated,)
+    for part in parts:
+        if isinstance(part, type) or not hasattr(part, "at"):
+            raise TypeError(
+                f"{slot} must be a constraint or a sequence of them, such as NeymanPearson(label=1, level=0.2), "
+                f"LossGap('sex', 0.1) or LinearInequality(C, d), got {part!r}."
+            )
+    return parts
+
+
+_KNOWN: weakref.WeakKeyDictionary[Block, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+def once(block: Block, key: Any, make: Callable[[], T]) -> T:
+    """``make()``, kept as long as the block: for what depends on an owner's rows alone and costs more than a step."""
+    known = _KNOWN.setdefault(block, {})
+    if key not in known:
+        known[key] = make()
+    return known[key]

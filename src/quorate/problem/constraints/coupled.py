@@ -1,0 +1,93 @@
+"""Constraints that couple the clients:  sum_i c_i(w) <= 0,  (3) of He, Peng, Sun, *Federated learning with convex global
+and local constraints*; algorithms that work client by client split them by slack variables, (4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Array, Block
+from quorate.problem.constraints.constraint import Concrete, Point
+from quorate.problem.constraints.rows import OnRows
+from quorate.problem.risks.risk import resolve_prior
+
+
+@dataclass(frozen=True)
+class Coupled:
+    """One constraint over all clients together, for the slot ``constraint``.
+
+    Parameters
+    ----------
+    constraint : on rows, such as ``NeymanPearson(1, 0.2)``
+    prior : "rows": the constraint on all rows as if one client had them (every group's mean is over all its rows).
+        "uniform", "size", weights (N,) or a mapping by client name: the weighted mean of the clients' own constraints
+    """
+
+    constraint: Any
+    prior: Any = "rows"
+
+    def at(self, problem: Any, fed: Any) -> Shared:
+        one = self.constraint.at(problem, fed)
+        if isinstance(self.prior, str) and self.prior == "rows":
+            return Shared(_over_all_rows(one, fed), np.ones(fed.n_clients))
+        return Shared(one, resolve_prior(self.prior, fed.sizes, fed.clients))
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """The concrete form: client i adds scale_i c_i(w) to each of the p sums."""
+
+    one: Concrete
+    scale: Array  # (N,)
+
+    @property
+    def equality(self) -> NDArray[np.bool_]:
+        return self.one.equality
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(f"{word}, all clients together" for word in self.one.words)
+
+    @property
+    def convex(self) -> bool:
+        return self.one.convex
+
+    @property
+    def affine(self) -> bool:
+        return self.one.affine
+
+    @property
+    def modulus(self) -> float:
+        return self.one.modulus
+
+    def _scale(self, block: Block) -> Array:
+        """(n, p); 0 for what a client does not have."""
+        return self.scale[block.index][:, None] * ~np.isnan(self.one.limits(block))
+
+    def values(self, at: Point) -> Array:
+        return self.one.values(at) * self._scale(at.block)
+
+    def jacobian(self, at: Point) -> Array:
+        return self.one.jacobian(at) * self._scale(at.block)[:, :, None]
+
+    def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+        return self.one.curvature(at, multipliers * self._scale(at.block))
+
+    def limits(self, block: Block) -> Array:
+        return np.nan_to_num(self.one.limits(block)) * self._scale(block)
+
+
+def _over_all_rows(one: Any, fed: Any) -> OnRows:
+    if not isinstance(one, OnRows):
+        raise ValueError("Coupled(..., prior='rows') is for constraints on rows: for others give prior='uniform'.")
+    if np.ptp(one.level, 0).any():
+        raise ValueError("Coupled(..., prior='rows') has one level for all clients: give one number.")
+    mass = [[float(group.inside(b)[0] @ b.share[0]) for group in one.groups] for b in map(fed.block, range(len(fed)))]
+    total = fed.sizes @ np.array(mass)
+    if (total <= 0).any():
+        raise ValueError("Coupled: a group has no rows at any client, so its mean is undefined. Check label and column.")
+    return replace(one, total=total, sizes=fed.sizes.astype(float))

@@ -1,0 +1,183 @@
+"""Constraints on the model alone: C w + d = 0 and C w + d <= 0, signs, order and budgets of coefficients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Array, Block
+from quorate.problem.constraints.constraint import VOID, Point, once
+
+
+@dataclass(frozen=True, eq=False)
+class OnModel:
+    """C w + d <= 0 or = 0, with C (p, D), d (p,), or each client's own ``block.linear`` where C is None."""
+
+    C: Array | None
+    d: Array | None
+    equality: NDArray[np.bool_]
+    words: tuple[str, ...]
+    convex: ClassVar[bool] = True
+    affine: ClassVar[bool] = True
+    modulus: ClassVar[float] = 0.0
+
+    def _own(self, block: Block) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """(n, p, D), (n, p), and (n, p) whether the client has the row: one of zeros fills up."""
+        return once(block, self, lambda: self._padded(block))
+
+    def _padded(self, block: Block) -> tuple[Array, Array, NDArray[np.bool_]]:
+        n, p = len(block.names), len(self.equality)
+        if self.C is not None and self.d is not None:
+            C, d = np.broadcast_to(self.C, (n, *self.C.shape)), np.broadcast_to(self.d, (n, p))
+            return C, d, np.ones((n, p), bool)
+        assert block.linear is not None
+        own, offset = block.linear
+        C, d = np.zeros((n, p, own.shape[2])), np.zeros((n, p))
+        C[:, : own.shape[1]], d[:, : own.shape[1]] = own, offset
+        return C, d, C.any(2) | (d != 0)
+
+    def values(self, at: Point) -> Array:
+        C, d, has = self._own(at.block)
+        value = np.matmul(C, at.models[:, :, None])[:, :, 0] + d
+        return np.where(has, value, np.where(self.equality, 0.0, VOID))
+
+    def jacobian(self, at: Point) -> Array:
+        return np.broadcast_to(self._own(at.block)[0], (len(at.block.names), len(self.equality), at.w.shape[-1]))
+
+    def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+        return None, None
+
+    def limits(self, block: Block) -> Array:
+        _, d, has = self._own(block)
+        return np.where(has, -d, math.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearEquality:
+    """C w + d = 0.
+
+    Parameters
+    ----------
+    C, d : (k, D) and (k,) that all know, the same for every client; None: every client's own, ``Federation(linear=...)``
+    """
+
+    C: Any = None
+    d: Any = None
+    of_model: ClassVar[bool] = True
+
+    def at(self, problem: Any, fed: Any) -> OnModel:
+        return _stated(self.C, self.d, problem, fed, True)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearInequality:
+    """C w + d <= 0.
+
+    Parameters
+    ----------
+    C, d : (k, D) and (k,) that all know, the same for every client; None: every client's own, ``Federation(linear=...)``
+    """
+
+    C: Any = None
+    d: Any = None
+    of_model: ClassVar[bool] = True
+
+    def at(self, problem: Any, fed: Any) -> OnModel:
+        return _stated(self.C, self.d, problem, fed, False)
+
+
+def _stated(C: Any, d: Any, problem: Any, fed: Any, equality: bool) -> OnModel:
+    name, sign = ("LinearEquality", "=") if equality else ("LinearInequality", "<=")
+    if C is None:
+        if fed.linear is None:
+            raise ValueError(
+                f"{name}() reads every client's own C and d, and the federation has none: give Federation(linear=...), "
+                f"Federation.from_quadratics(A, b, C, d), or {name}(C, d)."
+            )
+        k = max(len(offset) for _, offset in fed.linear)
+        return OnModel(None, None, np.full(k, equality), tuple(f"own row {i + 1} of C w + d {sign} 0" for i in range(k)))
+    C, d = np.atleast_2d(np.asarray(C, float)), np.atleast_1d(np.asarray(0.0 if d is None else d, float))
+    D = problem.predictor.dimension(fed.n_features)
+    d = np.broadcast_to(d, (len(C),)) if d.shape == (1,) else d
+    if C.shape != (len(C), D) or d.shape != (len(C),) or not (np.isfinite(C).all() and np.isfinite(d).all()):
+        raise ValueError(f"{name} needs finite C and d of shapes (k, {D}) and (k,), got {C.shape} and {d.shape}.")
+    return OnModel(C, d, np.full(len(C), equality), tuple(f"row {i + 1} of C w + d {sign} 0" for i in range(len(C))))
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Coefficients of given sign: a linear model that is monotone in these features.
+
+    Parameters
+    ----------
+    of : mapping from feature name to +1 (never falls with it) or -1 (never rises)
+    """
+
+    of: Mapping[str, int]
+    of_model: ClassVar[bool] = True
+
+    def at(self, problem: Any, fed: Any) -> OnModel:
+        if any(sign not in (-1, 1) for sign in self.of.values()) or not self.of:
+            raise ValueError(f"Sign needs +1 or -1 for each named feature, got {dict(self.of)}.")
+        C = _rows([{name: -float(sign)} for name, sign in self.of.items()], problem, fed, "Sign")
+        words = tuple(f"coefficient of {name} {'>=' if sign > 0 else '<='} 0" for name, sign in self.of.items())
+        return OnModel(C, np.zeros(len(C)), np.zeros(len(C), bool), words)
+
+
+@dataclass(frozen=True)
+class Monotone:
+    """Coefficients in ascending order: w_first <= w_second <= ..., such as of the levels of an ordered category.
+
+    Parameters
+    ----------
+    features : names, two or more, smallest coefficient first
+    """
+
+    features: Sequence[str]
+    of_model: ClassVar[bool] = True
+
+    def at(self, problem: Any, fed: Any) -> OnModel:
+        if isinstance(self.features, str) or len(self.features) < 2 or len(set(self.features)) < len(self.features):
+            raise ValueError(f"Monotone needs two or more distinct feature names, got {self.features!r}.")
+        pairs = list(zip(self.features, self.features[1:], strict=False))
+        C = _rows([{a: 1.0, b: -1.0} for a, b in pairs], problem, fed, "Monotone")
+        return OnModel(C, np.zeros(len(C)), np.zeros(len(C), bool), tuple(f"{a} <= {b}" for a, b in pairs))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """sum_j cost_j w_j <= limit.
+
+    Parameters
+    ----------
+    costs : mapping from feature name to a cost per unit of its coefficient
+    limit : in the same unit
+    """
+
+    costs: Mapping[str, float]
+    limit: float
+    of_model: ClassVar[bool] = True
+
+    def at(self, problem: Any, fed: Any) -> OnModel:
+        if not self.costs or not math.isfinite(self.limit) or not np.isfinite(list(self.costs.values())).all():
+            raise ValueError(f"Budget needs finite costs by feature name and a finite limit, got {self!r}.")
+        C = _rows([{name: float(cost) for name, cost in self.costs.items()}], problem, fed, "Budget")
+        return OnModel(C, np.array([-float(self.limit)]), np.zeros(1, bool), ("cost of the coefficients",))
+
+
+def _rows(entries: Sequence[Mapping[str, float]], problem: Any, fed: Any, name: str) -> Array:
+    """Rows of C from coefficients by feature name; one prediction a row only."""
+    if problem.loss.targets == "class":
+        raise ValueError(f"{name} is for models of one prediction a row, and Multinomial has several.")
+    C = np.zeros((len(entries), problem.predictor.dimension(fed.n_features)))
+    for row, entry in zip(C, entries, strict=True):
+        for feature, coefficient in entry.items():
+            if feature not in fed.feature_names:
+                raise ValueError(f"{name}: no feature {feature!r}. Features: {', '.join(fed.feature_names[:20])}.")
+            row[fed.feature_names.index(feature)] = coefficient
+    return C
