@@ -93,6 +93,12 @@ class Certificate:
     residuals : (3,) for a rank risk that is not convex: how far w, the multipliers of its rows and their rank
         coordinates z are from the three conditions of optimality (``certificates.kkt``); stationarity is the larger of
         the first two, feasibility the third
+    constraint_values, server_values, shared_values : with constraints c_i(w) (N, p), NaN where a client has none, c_0(w)
+        (p_0,) and the sums over the clients (p_c,). Then feasibility is the largest violation, stationarity the Chebyshev
+        distance of 0 from the Lagrangian's subdifferential, complementarity the largest |multiplier times value|
+    gradient_scale : Chebyshev norm of the objective's gradient at w = 0: stationarity over it has no unit
+    infeasible : where the multipliers prove that no model meets all constraints: a positive lower bound on their
+        combination of the constraints, over all models
     """
 
     value: float
@@ -110,6 +116,11 @@ class Certificate:
     complementarity: float | None
     consensus: float | None = None
     residuals: Array | None = None
+    constraint_values: Array | None = None
+    server_values: Array | None = None
+    shared_values: Array | None = None
+    gradient_scale: float | None = None
+    infeasible: float | None = None
 
     def numbers(self) -> dict[str, Any]:
         """All entries as plain Python values, for storage and comparison."""

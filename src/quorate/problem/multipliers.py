@@ -1,0 +1,45 @@
+"""Multipliers of the constraints, and the Lagrangian they stand in.
+
+    L(w) = R(f_1(w), ..., f_N(w)) + h(w) + <mu_0, c_0(w)> + <mu_c, sum_i c~_i(w)> + sum_i <mu_i, c_i(w)>
+
+in the scale of the objective as stated, mu >= 0 for inequalities: mu is minus the change of the optimal value for a
+change of the limit, a price.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.problem.problem import Problem
+from quorate.rounds import record
+
+
+@record
+class Multipliers:
+    """One number for every constraint."""
+
+    server: Array  # (p_0,) of c_0
+    shared: Array  # (p_c,) of the sums over the clients
+    local: Array  # (N, p), 0 where a client does not have the constraint
+
+
+def no_multipliers(problem: Problem, n_clients: int) -> Multipliers:
+    """Zeros of the right shapes, for a concrete problem."""
+    glob = problem.constraint
+    return Multipliers(
+        np.zeros(glob.held.size), np.zeros(glob.coupled.size), np.zeros((n_clients, problem.local_constraint.size))
+    )
+
+
+def signed(problem: Problem, mu: Multipliers) -> Multipliers:
+    """The multipliers with negative ones of inequalities set to 0."""
+    glob = problem.constraint
+    return replace(
+        mu,
+        server=np.where(glob.held.equality, mu.server, np.maximum(mu.server, 0.0)),
+        shared=np.where(glob.coupled.equality, mu.shared, np.maximum(mu.shared, 0.0)),
+        local=np.where(problem.local_constraint.equality, mu.local, np.maximum(mu.local, 0.0)),
+    )
