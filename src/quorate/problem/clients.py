@@ -44,20 +44,20 @@ def client_slopes(at: Point) -> Array:
     )
 
 
-def hessians(at: Point, weights: Array, terms: Sequence[tuple[Stack, Array]], together: bool) -> Array:
+def hessians(at: Point, weights: Array | None, terms: Sequence[tuple[Stack, Array]], together: bool) -> Array:
     """weights_i f_i'' + sum of the stacks' multipliers_ik c_ik'', (n, D, D), or added up over the block (1, D, D).
 
     Parameters
     ----------
-    weights : (n,)
+    weights : (n,), or None: without the objective
     terms : stacks of constraints with their multipliers (n, p)
     """
     problem, block = at.problem, at.block
     rows: Array | None = None
     matrices: Array | None = None
-    if isinstance(problem.loss, Quadratic):
+    if weights is not None and isinstance(problem.loss, Quadratic):
         matrices = weights[:, None, None] * block.X
-    else:
+    elif weights is not None:
         rows = weights[:, None] * row_shares(problem, block) * problem.loss.curvature(at.prediction, block.y)
     for constraints, multipliers in terms:
         row, matrix = constraints.curvature(at, multipliers)

@@ -43,3 +43,12 @@ def signed(problem: Problem, mu: Multipliers) -> Multipliers:
         shared=np.where(glob.coupled.equality, mu.shared, np.maximum(mu.shared, 0.0)),
         local=np.where(problem.local_constraint.equality, mu.local, np.maximum(mu.local, 0.0)),
     )
+
+
+def owners(problem: Problem, mu: Multipliers, names: tuple[str, ...]) -> list[str]:
+    """Who has a constraint with a multiplier that counts (over 1e-6 of the largest), the largest first."""
+    size = {name: float(np.abs(row).max(initial=0.0)) for name, row in zip(names, mu.local, strict=True)}
+    size["all clients together"] = float(np.abs(mu.shared).max(initial=0.0))
+    size["the server"] = float(np.abs(mu.server).max(initial=0.0))
+    largest = max(size.values())
+    return [name for name, v in sorted(size.items(), key=lambda item: -item[1]) if v > 1e-6 * largest]

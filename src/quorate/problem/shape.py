@@ -7,10 +7,11 @@ import math
 import numpy as np
 
 from quorate.arrays import DUAL, Array
+from quorate.problem.predictors import Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, Bounds, ElasticNet, Zero
 from quorate.problem.risks.lp_ball import LpBall
-from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.mean import Mean, Sum
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.risks.simplex import Simplex
 from quorate.problem.risks.superquantile import Superquantile
@@ -65,6 +66,21 @@ def check_convex(problem: Problem) -> None:
             "ExponentialSpectral, Maximum, TopK, or Spectral with weights "
             "that ascend."
         )
+
+
+def check_smooth(problem: Problem, method: str) -> None:
+    """Raise ``ValueError`` unless the objective is a weighted mean of smooth losses plus a convex regulariser."""
+    if not isinstance(problem.over_clients, Mean | Sum) or not isinstance(problem.over_samples, Mean):
+        raise ValueError(
+            f"{method} needs over_clients = Mean(...) or Sum() and over_samples = Mean(...), got "
+            f"{problem.over_clients!r} and {problem.over_samples!r}: without constraints use Bundle()."
+        )
+    if not problem.loss.smooth or isinstance(problem.predictor, Softmax):
+        raise ValueError(
+            f"{method} needs a smooth loss of one prediction a row: Logistic, SmoothHinge, Exponential, Squared, Huber "
+            f"or Quadratic, got {problem.loss!r}."
+        )
+    regulariser_parts(problem)
 
 
 def check_unranked(problem: Problem, method: str) -> None:

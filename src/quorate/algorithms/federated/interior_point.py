@@ -1,0 +1,363 @@
+"""Federated interior point method: every round sums gradients, Hessians and constraint Jacobians over the clients.
+
+    minimise  sum_i q_i f_i(w) + h(w)    subject to    c_0(w) <= 0,   sum_i c~_i(w) <= 0,   c_i(w) <= 0 for every client i
+
+(5) of He, Peng, Sun, *Federated learning with convex global and local constraints*, solved by primal-dual Newton steps at
+the server (``solvers/primal_dual.py``) for models of up to some hundred coefficients: tens of rounds where their ADMM
+needs thousands. A step that is refused costs a round like any other. h is smooth (L2), or an L1 or a box, which become
+linear inequalities that the server adds.
+
+What the server learns in a round: the *sums* over all clients of the values, gradients and Hessians, but every single
+client's constraint values c_i(w) and their gradients. ``ProximalAL`` reveals of every client a point u~_i and a number.
+Without local constraints only sums are revealed. The server keeps all multipliers.
+
+Where Newton's method fails (a long row of refused steps, or diverging multipliers) the same rounds minimise the largest
+violation t instead. Its optimum t > 0, with multipliers y >= 0, sum y = 1, is the proof that nothing is feasible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from quorate.algorithms.federated import interior_program as of
+from quorate.algorithms.federated.interior_program import Expanded, Scale
+from quorate.arrays import Array, Block, Streams
+from quorate.problem.clients import client_slopes, client_values, hessians
+from quorate.problem.constraints.constraint import Point
+from quorate.problem.multipliers import Multipliers, no_multipliers
+from quorate.problem.problem import Problem
+from quorate.problem.shape import check_smooth
+from quorate.rounds import Done, Each, Outcome, Round, Stop, record
+from quorate.solvers import primal_dual as newton
+
+HALVINGS = 8  # refused steps in a row before the Hessian is regularised further
+PATIENCE = 12  # rounds without a better residual before the method is called stuck
+
+
+@record
+class Expand:
+    """Ask for values, slopes and curvature at ``w`` of weight * f + <multipliers, c>."""
+
+    w: Array  # (D,)
+    weight: float  # 1, or 0 where a feasible point is sought
+    prior: Each  # (N,) q_i
+    local: Each  # (N, p)
+    shared: Array  # (p_c,)
+
+
+@record
+class InteriorState:
+    """The server's memory between rounds."""
+
+    w: Array  # (D,) the last accepted model, or the first
+    n_clients: int
+    program: newton.Program | None  # there
+    at: newton.Iterate | None
+    trial: newton.Iterate | None  # what the clients are asked about
+    by: newton.Iterate | None  # the step that leads there
+    length: tuple[float, float]  # primal, dual part of it
+    mu: float  # that the step aims at
+    nu: float  # penalty of the merit function
+    delta: float  # regularisation of the Hessian
+    refused: int
+    scale: Scale | None
+    best: float  # smallest residual so far
+    since: int  # rounds since
+    phase: int  # 2: the problem; 1: the smallest violation
+    value: float  # objective at w
+    violation: float
+    residual: float
+    duals: Multipliers | None
+    rounds: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class InteriorPoint:
+    """Second-order method for smooth problems with constraints and small models; the reference for the others.
+
+    Parameters
+    ----------
+    tol : stop when all scaled residuals are below it, and the complementarity gap below it relative to the objective
+    atol : or the gap below it absolutely
+    max_rounds : a cap; a run that meets it is never called optimal
+    start : first model, zeros by default; it need not be feasible
+
+    Raises
+    ------
+    ValueError
+        for losses that are not smooth, regularisers other than Zero, L2, L1, ElasticNet, Bounds, constraints without
+        second derivatives
+
+    Notes
+    -----
+    A round sends D numbers down and D (D + 1) up per client (the Hessian is not packed), and p (D + 1) for p constraints.
+    """
+
+    tol: float = 1e-9
+    atol: float = 0.0
+    max_rounds: int = 100
+    start: Array | None = None
+    problem: Problem | None = None
+    constraints: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not self.tol >= 0 or not self.atol >= 0 or self.max_rounds < 1:
+            raise ValueError(f"tol, atol must be >= 0 and max_rounds >= 1, got {self.tol}, {self.atol}, {self.max_rounds}.")
+
+    def admit(self, problem: Problem, fed: object) -> None:
+        """Refuse problems without second derivatives, before anything runs."""
+        check_smooth(problem, "InteriorPoint")
+
+    # -- clients --------------------------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {Expand: self.expand}
+
+    def client_start(self, data: Block) -> None:
+        return None
+
+    def expand(self, memory: None, ask: Expand, data: Block, rng: Streams) -> tuple[None, Expanded]:
+        problem = self._problem
+        w = ask.w if len(ask.w) else of.inside(problem, np.zeros(problem.predictor.dimension(data.n_features)))
+        at = Point(problem, w, data)
+        local, coupled = problem.local_constraint, problem.constraint.coupled
+        n, weight = len(data.names), ask.weight * ask.prior
+        curvature = hessians(at, weight, [(local, ask.local), (coupled, np.tile(ask.shared, (n, 1)))], together=True)
+        return memory, Expanded(
+            value=ask.prior * client_values(at),
+            slope=ask.prior[:, None] * client_slopes(at),
+            hessian=curvature,
+            local=local.values(at),
+            local_jacobian=local.jacobian(at),
+            shared=coupled.values(at),
+            shared_jacobian=coupled.jacobian(at),
+        )
+
+    # -- server ---------------------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Expanded: self.improve}
+
+    def server_start(self, n_clients: int) -> tuple[InteriorState, Round]:
+        none = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        state = InteriorState(
+            w=none, n_clients=n_clients, program=None, at=None, trial=None, by=None, length=(1.0, 1.0), mu=1.0, nu=1.0,
+            delta=0.0, refused=0, scale=None, best=math.inf, since=0, phase=2, value=math.nan, violation=math.inf,
+            residual=math.inf, duals=None, rounds=0, steps=0,
+        )  # fmt: skip
+        return state, self._ask(state, none, no_multipliers(self._problem, n_clients))
+
+    def _ask(self, state: InteriorState, w: Array, mu: Multipliers) -> Round:
+        prior = self._problem.over_clients.project(np.zeros(state.n_clients))
+        return Round(Expand(w, float(state.phase == 2), prior, mu.local, mu.shared))
+
+    def improve(self, state: InteriorState, ids: Sequence[int], up: Expanded) -> tuple[InteriorState, Round | Done]:
+        state = replace(state, rounds=state.rounds + 1)
+        asked = state.w if state.trial is None else state.trial.x[: len(up.slope)]
+        w = asked if len(asked) else of.inside(self._problem, np.zeros_like(up.slope))
+        found = of.pieces(self._problem, w, up)
+        if state.trial is None:
+            return self._begin(state, w, up, found)
+        p = self._program(state, state.trial, up, found)
+        if self._refused(state, p):
+            return self._shorter(state)
+        return self._advance(state, p, state.trial, up, found)
+
+    def _program(self, state: InteriorState, at: newton.Iterate, up: Expanded, found: of.Pieces) -> newton.Program:
+        assert state.scale is not None
+        mu = of.multipliers(self._problem, at, found, state.scale, state.phase, state.n_clients)
+        return of.program(self._problem, at.x, up, found, state.scale, state.phase, mu)
+
+    def _begin(
+        self, state: InteriorState, w: Array, up: Expanded, found: of.Pieces
+    ) -> tuple[InteriorState, Round | Done]:
+        """Slacks and multipliers at a first model of this phase."""
+        box = of.inside(self._problem, w)
+        if (box != w).any():
+            state = replace(state, w=box)
+            return self._or_capped(state, self._ask(state, box, no_multipliers(self._problem, state.n_clients)))
+        scale = state.scale or of.scale_of(self._problem, up, found)
+        state = replace(state, scale=scale, best=math.inf, since=0, delta=0.0, refused=0, nu=1.0)
+        x = of.start_of(self._problem, w, state.phase, found, scale)
+        none = no_multipliers(self._problem, state.n_clients)
+        p = of.program(self._problem, x, up, found, scale, state.phase, none)
+        if not _finite(p):
+            raise ArithmeticError("values at the first model are not finite: rescale the features, or give start=.")
+        return self._advance(state, p, newton.first(p, x), up, found)
+
+    def _refused(self, state: InteriorState, p: newton.Program) -> bool:
+        """Whether the trial neither lowers the merit function nor the residuals."""
+        old, at, by, trial = state.program, state.at, state.by, state.trial
+        assert old is not None and at is not None and by is not None and trial is not None
+        if not _finite(p):
+            return True
+        before = newton.merit(old, at.s, state.mu, state.nu)
+        slope = newton.merit_slope(old, at, by, state.mu, state.nu)
+        after = newton.merit(p, trial.s, state.mu, state.nu)
+        if slope < 0 and after <= before + 1e-4 * state.length[0] * slope + 1e-13 * abs(before):
+            return False
+        return newton.residuals(p, trial).worst > 0.9 * newton.residuals(old, at).worst
+
+    def _shorter(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
+        """Half the step; after many of them a step with a regularised Hessian."""
+        assert state.at is not None and state.by is not None and state.program is not None
+        state = replace(state, refused=state.refused + 1, since=state.since + 1)
+        if state.refused % HALVINGS == 0:
+            size = float(np.abs(np.diag(state.program.hessian)).max(initial=1e-8))
+            return self._step(replace(state, delta=max(100 * state.delta, 1e-4 * size)))
+        length = state.length[0] / 2, state.length[1] / 2
+        return self._try(replace(state, length=length, trial=newton.moved(state.at, state.by, *length)))
+
+    def _advance(
+        self, state: InteriorState, p: newton.Program, at: newton.Iterate, up: Expanded, found: of.Pieces
+    ) -> tuple[InteriorState, Round | Done]:
+        """Accept a point, and stop or step on."""
+        problem, D = self._problem, found.J.shape[1]
+        left = newton.residuals(p, at)
+        better = left.worst < 0.9 * state.best
+        state = replace(
+            state,
+            w=at.x[:D],
+            program=p,
+            at=at,
+            refused=0,
+            delta=state.delta / 10 if state.delta > 1e-10 else 0.0,
+            best=min(state.best, left.worst),
+            since=0 if better else state.since + 1,
+            value=float(up.value) + problem.penalty(at.x[:D]),
+            violation=of.violation(found),
+            residual=left.worst,
+            steps=state.steps + 1,
+        )
+        assert state.scale is not None
+        state = replace(
+            state,
+            duals=of.multipliers(problem, of.cleared(at), found, state.scale, state.phase, state.n_clients),
+        )
+        return self._phase_one(state, at, left) if state.phase == 1 else self._step(state)
+
+    def _phase_one(
+        self, state: InteriorState, at: newton.Iterate, left: newton.Residuals
+    ) -> tuple[InteriorState, Round | Done]:
+        """Back to the problem at a strictly feasible model; or the proof that there is none."""
+        t = float(at.x[-1])
+        if t < -1e-6 and state.violation == 0.0:
+            return self._again(replace(state, phase=2))
+        if left.worst > 1e-10:
+            return self._step(state)
+        return state, Done(self._infeasible(state, t))
+
+    def _infeasible(self, state: InteriorState, t: float) -> Outcome:
+        if t <= 1e-8:
+            return Outcome(
+                Stop.STALLED,
+                "the constraints can be met, but only on their boundary, where this method stops: relax a limit, or "
+                "use ProximalAL().",
+            )
+        return Outcome(Stop.INFEASIBLE, f"no model meets all constraints; the best one breaks them by {state.violation:.3g}.")
+
+    def _again(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
+        """A phase from the present model on."""
+        state = replace(state, trial=None, at=None, program=None)
+        return self._or_capped(state, self._ask(state, state.w, no_multipliers(self._problem, state.n_clients)))
+
+    def _step(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
+        """The next direction, unless the residuals are small enough or do not fall any more."""
+        p, at = state.program, state.at
+        assert p is not None and at is not None
+        way = newton.direction(p, at, state.delta)
+        left = newton.residuals(p, at)
+        if state.phase == 2 and self._reached(p, at, way, left):
+            return state, Done(Outcome(Stop.OPTIMAL, f"residuals <= {self.tol:.0e} after {state.rounds} rounds."))
+        largest = float(np.abs(np.concatenate([at.z, at.lam])).max(initial=0.0))
+        if state.since > PATIENCE or largest > 1e13:
+            return self._stuck(state, left)
+        nu = max(state.nu, 1.5 * float(np.abs(np.concatenate([at.z + way.step.z, at.lam + way.step.lam])).max(initial=0)))
+        length = newton.steps(at, way.step)
+        trial = newton.moved(at, way.step, *length)
+        return self._try(
+            replace(state, by=way.step, mu=way.mu, nu=nu, delta=max(state.delta, 0.0), length=length, trial=trial)
+        )
+
+    def _reached(
+        self, p: newton.Program, at: newton.Iterate, way: newton.Direction, left: newton.Residuals
+    ) -> bool:
+        """Whether what duality leaves open, to second order, is within the tolerance."""
+        dual = p.slope + p.J.T @ at.z + p.E.T @ at.lam
+        gap = float(at.s @ at.z) + abs(float(dual @ way.step.x))
+        assert self.problem is not None
+        allowed = max(self.tol * abs(p.value), 1e-14)
+        return gap <= allowed and left.primal <= self.tol and left.dual <= 10 * self.tol
+
+    def _stuck(self, state: InteriorState, left: newton.Residuals) -> tuple[InteriorState, Round | Done]:
+        tol = 1e-6
+        if state.phase == 1 or left.primal <= tol:
+            return state, Done(
+                Outcome(
+                    Stop.STALLED,
+                    f"no progress in {PATIENCE} rounds: residuals {left.dual:.1e} (stationarity), {left.primal:.1e} "
+                    f"(constraints), {left.mu:.1e} (complementarity), scaled. Rescale the features, add L2(1e-6), or "
+                    "raise tol.",
+                )
+            )
+        return self._again(replace(state, phase=1))
+
+    def _try(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
+        assert state.trial is not None and state.scale is not None and state.program is not None
+        D = len(state.w)
+        shape = _shape(self._problem, state.n_clients, D)
+        mu = of.multipliers(self._problem, state.trial, shape, state.scale, state.phase, state.n_clients)
+        return self._or_capped(state, self._ask(state, state.trial.x[:D], mu))
+
+    def _or_capped(self, state: InteriorState, ask: Round) -> tuple[InteriorState, Round | Done]:
+        if state.rounds < self.max_rounds:
+            return state, ask
+        return state, Done(
+            Outcome(
+                Stop.MAX_ROUNDS,
+                f"stopped at max_rounds = {self.max_rounds}; scaled residual {state.residual:.1e} > {self.tol:.0e}, "
+                f"violation {state.violation:.1e}: raise max_rounds or tol.",
+            )
+        )
+
+    def report(self, state: InteriorState) -> dict:
+        """``objective`` and ``violation`` of the last accepted model; ``residual`` is scaled."""
+        return {
+            "objective": state.value,
+            "violation": state.violation,
+            "residual": state.residual,
+            "phase": state.phase,
+            "steps": state.steps,
+        }
+
+    def answer(self, state: InteriorState) -> tuple[Array, Multipliers | None]:
+        """The model and the multipliers."""
+        return state.w, state.duals
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError("InteriorPoint needs problem=; use solve(problem, federation, algorithm=InteriorPoint()).")
+        return self.problem
+
+
+def _finite(p: newton.Program) -> bool:
+    parts = (p.slope, p.hessian, p.c, p.J, p.e)
+    return math.isfinite(p.value) and all(np.isfinite(part).all() for part in parts)
+
+
+def _shape(problem: Problem, n_clients: int, D: int) -> of.Pieces:
+    """Which rows are equalities, before the clients have answered."""
+    glob = problem.constraint
+    equality = np.concatenate(
+        [np.tile(problem.local_constraint.equality, n_clients), glob.coupled.equality, glob.held.equality]
+    )
+    return of.Pieces(np.zeros(len(equality)), np.zeros((len(equality), D)), equality)

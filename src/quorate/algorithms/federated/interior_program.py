@@ -1,0 +1,180 @@
+"""What the clients' answers make of the server's program: one vector of variables, scaled constraints in one row.
+
+    x = (w, r where h has an l1 part: |w| <= r, t where the smallest violation is sought)
+
+Inequalities, in this order: every client's, the sums over clients, the server's own, and those of h; equalities too,
+without h. Each is divided by the size of its gradient at the first model, the objective by the size of its own, so that
+no tolerance has a unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.problem.clients import hessians
+from quorate.problem.multipliers import Multipliers
+from quorate.problem.problem import Problem
+from quorate.problem.shape import regulariser_parts
+from quorate.rounds import Each, Sum, record
+from quorate.solvers.primal_dual import Iterate, Program
+
+
+@record
+class Expanded:
+    """A client's values and derivatives at w."""
+
+    value: Sum  # (n,) q_i f_i(w)
+    slope: Sum  # (n, D)
+    hessian: Sum  # (1, D, D) of weight q_i f_i + <multipliers, c>, added up over the block
+    local: Each  # (n, p) c_i(w)
+    local_jacobian: Each  # (n, p, D)
+    shared: Sum  # (n, p_c) its part of the sums
+    shared_jacobian: Sum  # (n, p_c, D)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """All constraints at w, unscaled, rows in the order of the module."""
+
+    c: Array  # (M,)
+    J: Array  # (M, D)
+    equality: Array  # (M,)
+
+
+@record
+class Scale:
+    """Divisors of the objective and of every row of ``Pieces``."""
+
+    objective: float
+    rows: Array  # (M,)
+
+
+def pieces(problem: Problem, w: Array, up: Expanded) -> Pieces:
+    """The clients' constraints, the sums, the server's own."""
+    glob, D = problem.constraint, len(w)
+    here = glob.at(problem, w)
+    local = problem.local_constraint.equality
+    return Pieces(
+        np.concatenate([up.local.ravel(), up.shared, glob.held.values(here)[0]]),
+        np.concatenate([up.local_jacobian.reshape(-1, D), up.shared_jacobian, glob.held.jacobian(here)[0]]),
+        np.concatenate([np.tile(local, len(up.local)), glob.coupled.equality, glob.held.equality]),
+    )
+
+
+def scale_of(problem: Problem, up: Expanded, found: Pieces) -> Scale:
+    """Sizes of gradients at the first model; of values where a gradient vanishes there."""
+    rows = np.abs(found.J).max(1, initial=0.0)
+    rows = np.where(rows > 1e-8 * np.abs(found.c), rows, np.abs(found.c))
+    size = float(np.abs(up.slope).max(initial=0.0))
+    return Scale(size if size > 0 else 1.0, np.where(rows > 0, rows, 1.0))
+
+
+def program(problem: Problem, x: Array, up: Expanded, found: Pieces, scale: Scale, phase: int, mu: Multipliers) -> Program:
+    """The scaled program at x."""
+    D, nx = found.J.shape[1], len(x)
+    w = x[:D]
+    objective = 1.0 if phase == 1 else scale.objective
+    c, J = found.c / scale.rows, np.zeros((len(found.c), nx))
+    J[:, :D] = found.J / scale.rows[:, None]
+    slope, hessian = np.zeros(nx), np.zeros((nx, nx))
+    hessian[:D, :D] = up.hessian
+    glob = problem.constraint
+    if not glob.held.affine:
+        here = glob.at(problem, w)
+        hessian[:D, :D] += hessians(here, None, [(glob.held, mu.server[None])], together=True)[0]
+    hessian /= objective
+    own_c, own_J = regulariser_rows(problem, x, D, phase)
+    equality = found.equality
+    if phase == 1:
+        t, last = x[-1], nx - 1
+        slope[last] = 1.0
+        J = np.concatenate([J, -J[equality]])
+        c = np.concatenate([c, -c[equality]]) - t
+        J[:, last] = -1.0
+        floor = np.zeros((1, nx))
+        floor[0, last] = -1.0
+        inequalities = np.concatenate([c, own_c, [-t - 1.0]]), np.concatenate([J, own_J, floor])
+        return Program(float(t), slope, hessian, *inequalities, np.zeros(0), np.zeros((0, nx)))
+    l1, l2, _, _ = regulariser_parts(problem)
+    free = problem.predictor.split(np.ones(D))[0]
+    slope[:D] = up.slope / objective
+    slope[: len(free)] += l2 * w[: len(free)] / objective
+    hessian[range(len(free)), range(len(free))] += l2 / objective
+    slope[D : D + len(free)] += l1 / objective if l1 > 0 else 0.0
+    value = (float(up.value) + l2 / 2 * float(w[: len(free)] @ w[: len(free)])) / objective
+    value += l1 * float(x[D : D + len(free)].sum()) / objective if l1 > 0 else 0.0
+    return Program(
+        value,
+        slope,
+        hessian,
+        np.concatenate([c[~equality], own_c]),
+        np.concatenate([J[~equality], own_J]),
+        c[equality],
+        J[equality],
+    )
+
+
+def regulariser_rows(problem: Problem, x: Array, D: int, phase: int) -> tuple[Array, Array]:
+    """h as linear inequalities (k,), (k, nx): a box, or |w| <= r."""
+    l1, _, lower, upper = regulariser_parts(problem)
+    d, nx = len(problem.predictor.split(np.ones(D))[0]), len(x)
+    eye = np.eye(d, nx)
+    if l1 > 0:
+        r = np.eye(d, nx, D)
+        J = np.concatenate([eye - r, -eye - r]) if phase == 2 else np.zeros((0, nx))
+        return J @ x, J
+    lower, upper = np.broadcast_to(lower, d), np.broadcast_to(upper, d)
+    low, high = np.isfinite(lower), np.isfinite(upper)
+    J = np.concatenate([-eye[low], eye[high]])
+    return J @ x - np.concatenate([-lower[low], upper[high]]), J
+
+
+def inside(problem: Problem, w: Array) -> Array:
+    """The nearest model in the box of h."""
+    _, _, lower, upper = regulariser_parts(problem)
+    d, w = len(problem.predictor.split(w)[0]), w.copy()
+    w[:d] = np.clip(w[:d], lower, upper)
+    return w
+
+
+def start_of(problem: Problem, w: Array, phase: int, found: Pieces, scale: Scale) -> Array:
+    """The first x at w: r above |w|, t above every violation."""
+    d = len(problem.predictor.split(w)[0])
+    parts = [w]
+    if phase == 1:
+        c = found.c / scale.rows
+        parts.append(np.array([float(np.where(found.equality, np.abs(c), c).max(initial=0.0)) + 0.1]))
+    elif regulariser_parts(problem)[0] > 0:
+        parts.append(np.abs(w[:d]) + max(1e-2, float(np.abs(w).max(initial=0.0))))
+    return np.concatenate(parts)
+
+
+def multipliers(problem: Problem, at: Iterate, found: Pieces, scale: Scale, phase: int, n_clients: int) -> Multipliers:
+    """The multipliers of the constraints as stated, from those of the scaled program."""
+    objective = 1.0 if phase == 1 else scale.objective
+    M, equality = len(found.c), found.equality
+    scaled = np.zeros(M)
+    if phase == 1:
+        scaled += at.z[:M]
+        scaled[equality] -= at.z[M : M + int(equality.sum())]
+    else:
+        scaled[~equality] = at.z[: int((~equality).sum())]
+        scaled[equality] = at.lam
+    mu = scaled * objective / scale.rows
+    p, shared = n_clients * problem.local_constraint.size, problem.constraint.coupled.size
+    return Multipliers(mu[p + shared :], mu[p : p + shared], mu[:p].reshape(n_clients, problem.local_constraint.size))
+
+
+def cleared(at: Iterate) -> Iterate:
+    """Multipliers that vanish beside their slacks set to 0: complementarity then holds exactly."""
+    return replace(at, z=np.where(at.z < 1e-6 * np.maximum(at.s, 0.0) * max(float(at.z.max(initial=0.0)), 0.0), 0.0, at.z))
+
+
+def violation(found: Pieces) -> float:
+    """The largest violation as stated."""
+    return float(np.where(found.equality, np.abs(found.c), found.c).max(initial=0.0))
+
+

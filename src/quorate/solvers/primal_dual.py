@@ -1,0 +1,217 @@
+"""One iteration of a primal-dual interior point method for smooth programs, from values and derivatives at a point.
+
+    minimise f(x)    subject to    c(x) + s = 0, s >= 0   (z >= 0),      e(x) = 0   (lam)
+
+Newton's method on the perturbed optimality conditions
+
+    f'(x) + J'z + E'lam = 0,    c(x) + s = 0,    e(x) = 0,    s z = mu
+
+with the barrier parameter and the second-order correction of Mehrotra, *On the implementation of a primal-dual interior
+point method*, a common step to the boundary for the primal and one for the dual variables, and acceptance by the l1 merit
+function of the barrier problem or by a fall of the residuals. Where the reduced Hessian is not positive definite (rank
+deficient data, no convexity) a multiple of the identity is added. Source: Nocedal and Wright, *Numerical optimization*,
+chapter 19.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from quorate.arrays import Array
+from quorate.codec import record
+
+BOUNDARY = 0.995  # a step goes at most this far to the boundary
+LEAST_SLACK = 1e-2  # first slack of a constraint that is violated or nearly so, in scaled units
+
+
+@record
+class Program:
+    """Value and derivatives at a point x (nx,)."""
+
+    value: float  # f
+    slope: Array  # (nx,)
+    hessian: Array  # (nx, nx) of the Lagrangian
+    c: Array  # (m,) inequalities c <= 0
+    J: Array  # (m, nx)
+    e: Array  # (k,) equalities
+    E: Array  # (k, nx)
+
+
+@record
+class Iterate:
+    """Primal and dual variables."""
+
+    x: Array  # (nx,)
+    s: Array  # (m,) > 0
+    z: Array  # (m,) > 0
+    lam: Array  # (k,)
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A step of all variables, the regularisation it took, and the barrier parameter it aims at."""
+
+    step: Iterate
+    delta: float
+    mu: float
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Chebyshev norms of the optimality conditions, and the mean complementarity product."""
+
+    dual: float
+    primal: float
+    mu: float
+
+    @property
+    def worst(self) -> float:
+        """The largest."""
+        return max(self.dual, self.primal, self.mu)
+
+
+def first(p: Program, x: Array, multiplier: float = 1.0) -> Iterate:
+    """Slacks at least ``LEAST_SLACK``, multipliers of equal products, least-squares multipliers of the equalities."""
+    s = np.maximum(-p.c, LEAST_SLACK)
+    mu = multiplier * LEAST_SLACK
+    z = mu / s
+    lam = np.linalg.lstsq(p.E.T, -(p.slope + p.J.T @ z), rcond=None)[0] if len(p.e) else np.zeros(0)
+    return Iterate(x, s, z, lam)
+
+
+def residuals(p: Program, at: Iterate) -> Residuals:
+    """How far the iterate is from the unperturbed conditions."""
+    dual = np.abs(p.slope + p.J.T @ at.z + p.E.T @ at.lam).max(initial=0.0)
+    primal = max(np.abs(p.c + at.s).max(initial=0.0), np.abs(p.e).max(initial=0.0))
+    return Residuals(float(dual), float(primal), float(at.s @ at.z) / max(len(at.s), 1))
+
+
+def direction(p: Program, at: Iterate, delta: float) -> Direction:
+    """The predictor-corrector step with at least ``delta`` times the identity added to the Hessian."""
+    system = _factored(p, at, delta)
+    mu = float(at.s @ at.z) / max(len(at.s), 1)
+    affine = _solved(p, at, system, at.z * at.s)
+    if not len(at.s):
+        return Direction(affine, system.delta, 0.0)
+    reach = (at.s + longest(at.s, affine.s) * affine.s) @ (at.z + longest(at.z, affine.z) * affine.z) / len(at.s)
+    target = mu * min(1.0, max(float(reach) / mu, 0.0)) ** 3
+    left = residuals(p, at)
+    target = max(target, 1e-3 * mu, min(mu, 1e-2 * max(left.dual, left.primal)))  # complementarity must not run ahead
+    correction = np.clip(affine.s * affine.z, -mu, 10 * mu)  # guarded: a long affine step says little of a curved c
+    return Direction(_solved(p, at, system, at.z * at.s + correction - target), system.delta, target)
+
+
+@dataclass(frozen=True)
+class _System:
+    """The Newton system with strongly active rows A kept, all others eliminated.
+
+    J' diag(z / s) J grows without bound at active constraints and would drown the Hessian. With v = dy - g (A dx - b),
+    the system  [H A'; A -W] (dx, dy) = (r, b),  W = s / z (0 for equalities), is the same as
+
+        (H + A' g A) dx + A'v = r + A' g b,        A dx - W / (1 - g W) v = b
+
+    for any g < 1 / W; rows with 1 / W below ``gamma`` are eliminated altogether, g = 1 / W.
+    """
+
+    matrix: Array
+    factor: tuple
+    rows: Array  # A (k, nx)
+    weak: Array  # W / (1 - g W) (k,)
+    gamma: Array  # g (k,)
+    solved: Array  # matrix^{-1} A'
+    schur: tuple | None
+    active: Array  # (m,) inequalities among the rows
+    delta: float
+
+
+def _factored(p: Program, at: Iterate, delta: float) -> _System:
+    """Cholesky of the matrix plus delta I, with delta raised until it exists."""
+    size = max(float(np.abs(np.diag(p.hessian)).max(initial=0.0)), 1e-8)
+    rows = np.concatenate([p.J, p.E])
+    width = np.concatenate([at.s / at.z, np.zeros(len(p.e))])
+    gamma = size / np.maximum((rows**2).sum(1), 1e-300)
+    kept = gamma * width < 0.5
+    eliminated = rows[~kept]
+    A, W, gamma = rows[kept], width[kept], gamma[kept]
+    base = p.hessian + eliminated.T @ (eliminated / width[~kept, None]) + A.T @ (gamma[:, None] * A)
+    delta = max(delta, 1e-13 * size)
+    while True:
+        matrix = base + delta * np.eye(len(base))
+        try:
+            factor = cho_factor(matrix, lower=True)
+            break
+        except LinAlgError:
+            delta = max(10 * delta, 1e-11 * size)
+            if not delta < 1e20 * size:
+                raise ArithmeticError("the Newton system is not finite: the constraints or the loss overflow") from None
+    weak, solved = W / (1 - gamma * W), cho_solve(factor, A.T)
+    schur = None
+    if len(A):
+        complement = A @ solved
+        redundant = 1e-13 * float(np.abs(np.diag(complement)).max(initial=0.0)) + 1e-300
+        schur = cho_factor(complement + np.diag(weak + redundant), lower=True)
+    return _System(matrix, factor, A, weak, gamma, solved, schur, kept[: len(p.c)], delta)
+
+
+def _solved(p: Program, at: Iterate, system: _System, products: Array) -> Iterate:
+    """The Newton step towards s z = s z - products."""
+    dual = p.slope + p.J.T @ at.z + p.E.T @ at.lam
+    primal = p.c + at.s
+    b = products / at.z - primal  # J dx - (s / z) dz = b
+    rest = ~system.active
+    right = -dual + p.J[rest].T @ (at.z[rest] / at.s[rest] * b[rest])
+    below = np.concatenate([b[system.active], -p.e])
+    dx, v = _saddle(system, right + system.rows.T @ (system.gamma * below), below)
+    dy = v + system.gamma * (system.rows @ dx - below)
+    dz = np.where(system.active, 0.0, at.z / at.s * (p.J @ dx - b))
+    dz[system.active] = dy[: int(system.active.sum())]
+    return Iterate(dx, -primal - p.J @ dx, dz, dy[int(system.active.sum()) :])
+
+
+def _saddle(system: _System, right: Array, below: Array) -> tuple[Array, Array]:
+    """[matrix A'; A -weak] (dx, v) = (right, below), refined twice."""
+    dx, v = np.zeros_like(right), np.zeros_like(below)
+    for _ in range(3):
+        top = right - system.matrix @ dx - system.rows.T @ v
+        low = below - system.rows @ dx + system.weak * v
+        step = cho_solve(system.factor, top)
+        if system.schur is not None:
+            more = cho_solve(system.schur, system.rows @ step - low)
+            step = step - system.solved @ more
+            v = v + more
+        dx = dx + step
+    return dx, v
+
+
+def longest(value: Array, step: Array) -> float:
+    """The largest step in [0, 1] that keeps value + step >= 0."""
+    falling = step < 0
+    return min(1.0, float((-value[falling] / step[falling]).min(initial=np.inf))) if falling.any() else 1.0
+
+
+def steps(at: Iterate, by: Iterate) -> tuple[float, float]:
+    """(primal, dual): ``BOUNDARY`` of the way to the boundary, or 1."""
+    return tuple(1.0 if (full := longest(v, d)) >= 1 else BOUNDARY * full for v, d in ((at.s, by.s), (at.z, by.z)))  # type: ignore[return-value]
+
+
+def moved(at: Iterate, by: Iterate, primal: float, dual: float) -> Iterate:
+    """The iterate after a step."""
+    return Iterate(at.x + primal * by.x, at.s + primal * by.s, at.z + dual * by.z, at.lam + dual * by.lam)
+
+
+def merit(p: Program, s: Array, mu: float, nu: float) -> float:
+    """f - mu sum log s + nu (||c + s||_1 + ||e||_1)."""
+    return p.value - mu * float(np.log(s).sum()) + nu * _broken(p, s)
+
+
+def merit_slope(p: Program, at: Iterate, by: Iterate, mu: float, nu: float) -> float:
+    """Its derivative along the step."""
+    return float(p.slope @ by.x) - mu * float((by.s / at.s).sum()) - nu * _broken(p, at.s)
+
+
+def _broken(p: Program, s: Array) -> float:
+    return float(np.abs(p.c + s).sum() + np.abs(p.e).sum())
