@@ -160,7 +160,7 @@ class Problem:
         local = stack(self.local_constraint, self, coded, "local_constraint")
         glob = shared(self.constraint, self, coded, server)
         if isinstance(ball, Mean) and ball.label is not None and ball.code is None:
-            ball = replace(ball, code=label_code(ball.label, coded))
+            ball = replace(ball, code=label_code(ball.label, coded, self.loss))
         if isinstance(ball, WassersteinBall):
             ball = replace(ball, radius=by_client(ball.radius, fed.clients, "radius"))
             if ball.support is not None and ball.radius.any():
@@ -222,6 +222,8 @@ class Problem:
                 f"{type(self.loss).__name__} needs labels of exactly two classes, got {len(classes)}: {classes[:6]}. "
                 "Check the target column; a federation whose clients all hold one class must declare classes=(a, b)."
             )
+        if _coded(ys, classes):  # of a problem that is concrete already
+            return ys
         return [np.where(y == classes[1], 1.0, -1.0) for y in ys]
 
     def radii(self, block: Block) -> Array:
@@ -265,10 +267,7 @@ class Problem:
     def objective(self, w: Array, fed: Federation) -> float:
         """R(F_1(w), ..., F_N(w)) + h(w), exactly."""
         problem, fed = self.at(fed)
-        w = np.asarray(w, float)
-        expected = problem.predictor.dimension(fed.n_features)
-        if w.shape != (expected,) or not np.isfinite(w).all():
-            raise ValueError(f"w must be {expected} finite numbers, got shape {w.shape}.")
+        w = _model(w, problem.predictor.dimension(fed.n_features))
         blocks = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
         if isinstance(self.loss, Quadratic):
             risks = np.concatenate([client_values(at) for at in blocks])
@@ -279,25 +278,46 @@ class Problem:
     def violation(self, w: Array, fed: Federation) -> float:
         """max over all constraints of c(w), |c(w)| for equalities, and 0: how far the promise is broken, exactly."""
         problem, fed = self.at(fed)
-        w = np.asarray(w, float)
+        w = _model(w, problem.predictor.dimension(fed.n_features))
         points = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
         found = [excess(problem.local_constraint, problem.local_constraint.values(at)) for at in points]
         glob = problem.constraint
         found.append(excess(glob.held, glob.held.values(glob.at(problem, w))))
         found.append(excess(glob.coupled, sum(glob.coupled.values(at) for at in points)))
-        return max(found)
+        return float(np.max(found))
 
     def penalty(self, w: Array) -> float:
         """h(w); an intercept is free."""
         return float(self.regulariser.value(self.predictor.split(w)[0]))
 
 
+def _model(w: Any, size: int) -> Array:
+    """w (size,), finite."""
+    w = np.asarray(w, float)
+    if w.shape != (size,) or not np.isfinite(w).all():
+        raise ValueError(f"w must be {size} finite numbers, got shape {w.shape}.")
+    return w
+
+
+def _coded(ys: list[Any], classes: list[Any]) -> bool:
+    """Whether targets are -1 and +1 already rather than two labels, which may be others."""
+    outside = [y for y in ys if not np.isin(y, np.asarray(classes)).all()]
+    if any(y.dtype.kind != "f" or not np.isin(y, (-1.0, 1.0)).all() for y in outside):
+        raise ValueError(f"targets outside the classes {classes[:6]}: give the federation with its labels.")
+    return bool(outside)
+
+
 def _check_quadratic(fed: Federation, predictor: Any) -> None:
-    if predictor.intercept or any(x.shape[0] != x.shape[1] for x in fed.X if fed.clients != ("server",)):
+    held = fed.clients == ("server",)
+    if predictor.intercept or not (held or all(isinstance(x, np.ndarray) and _symmetric(x) for x in fed.X)):
         raise ValueError(
-            "Quadratic() needs clients with square A and the predictor Linear(): make them by "
+            "Quadratic() needs clients with symmetric A and the predictor Linear(): make them by "
             "Federation.from_quadratics(A, b, C, d)."
         )
+
+
+def _symmetric(A: Array) -> bool:
+    return A.shape[0] == A.shape[1] and bool(np.abs(A - A.T).max() <= 1e-12 * np.abs(A).max())
 
 
 def with_columns(fed: Federation, slots: Any) -> Federation:

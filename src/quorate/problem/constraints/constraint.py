@@ -8,7 +8,7 @@ one ``Stack``. Everything here is for a block of n clients; p is the number of c
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -65,7 +65,6 @@ class Concrete(Protocol):
     words: tuple[str, ...]  # what each of them bounds
     convex: bool  # every inequality convex, every equality affine
     affine: bool
-    modulus: float  # |c'''| <= modulus |x_j'v| c'' row by row along any v; inf: unknown
 
     def values(self, at: Point) -> Array:
         """c (n, p); ``VOID`` where a client does not have the constraint."""
@@ -77,6 +76,12 @@ class Concrete(Protocol):
 
     def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         """sum_k multipliers_k c_k'' as weights (n, m) of the rows' x x', and as matrices (n, D, D); None: zero."""
+        ...
+
+    def split(self, at: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        """A minorant of sum_k multipliers_k c_k, where these are convex, with equality at ``at``: weights (n, m) of the
+        rows' losses (None: none), slopes (n, D) and constants (n,) of an affine rest.
+        """
         ...
 
     def limits(self, block: Block) -> Array:
@@ -115,11 +120,6 @@ class Stack:
         """Whether every part is."""
         return all(part.affine for part in self.parts)
 
-    @property
-    def modulus(self) -> float:
-        """The largest of the parts."""
-        return max((part.modulus for part in self.parts), default=0.0)
-
     def values(self, at: Point) -> Array:
         """c (n, p)."""
         n = len(at.block.names)
@@ -133,12 +133,26 @@ class Stack:
     def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         """As of a single constraint, for multipliers (n, p)."""
         rows = matrices = None
+        for part, own in self._by_part(multipliers):
+            row, matrix = part.curvature(at, own)
+            rows, matrices = added(rows, row), added(matrices, matrix)
+        return rows, matrices
+
+    def split(self, at: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        """As of a single constraint, for multipliers (n, p)."""
+        n, D = at.models.shape
+        rows: Array | None = None
+        slopes, constants = np.zeros((n, D)), np.zeros(n)
+        for part, own in self._by_part(multipliers):
+            row, slope, constant = part.split(at, own)
+            rows, slopes, constants = added(rows, row), slopes + slope, constants + constant
+        return rows, slopes, constants
+
+    def _by_part(self, multipliers: Array) -> Iterator[tuple[Concrete, Array]]:
         start = 0
         for part in self.parts:
-            stop = start + len(part.equality)
-            row, matrix = part.curvature(at, multipliers[:, start:stop])
-            rows, matrices, start = added(rows, row), added(matrices, matrix), stop
-        return rows, matrices
+            yield part, multipliers[:, start : start + len(part.equality)]
+            start += len(part.equality)
 
     def limits(self, block: Block) -> Array:
         """(n, p)."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block
-from quorate.problem.constraints.constraint import Concrete, Point
+from quorate.problem.constraints.constraint import Concrete, Point, several
 from quorate.problem.constraints.rows import OnRows
 from quorate.problem.risks.risk import resolve_prior
 
@@ -31,7 +31,10 @@ class Coupled:
     prior: Any = "rows"
 
     def at(self, problem: Any, fed: Any) -> Shared:
-        one = self.constraint.at(problem, fed)
+        inner = several(self.constraint, "Coupled")
+        if len(inner) != 1 or isinstance(inner[0], Coupled):
+            raise TypeError(f"Coupled takes one constraint, such as NeymanPearson(1, 0.2), got {self.constraint!r}.")
+        one = inner[0].at(problem, fed)
         if isinstance(self.prior, str) and self.prior == "rows":
             return Shared(_over_all_rows(one, fed), np.ones(fed.n_clients))
         return Shared(one, resolve_prior(self.prior, fed.sizes, fed.clients))
@@ -60,10 +63,6 @@ class Shared:
     def affine(self) -> bool:
         return self.one.affine
 
-    @property
-    def modulus(self) -> float:
-        return self.one.modulus
-
     def _scale(self, block: Block) -> Array:
         """(n, p); 0 for what a client does not have."""
         return self.scale[block.index][:, None] * ~np.isnan(self.one.limits(block))
@@ -77,6 +76,9 @@ class Shared:
     def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         return self.one.curvature(at, multipliers * self._scale(at.block))
 
+    def split(self, at: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        return self.one.split(at, multipliers * self._scale(at.block))
+
     def limits(self, block: Block) -> Array:
         return np.nan_to_num(self.one.limits(block)) * self._scale(block)
 
@@ -87,7 +89,9 @@ def _over_all_rows(one: Any, fed: Any) -> OnRows:
     if np.ptp(one.level, 0).any():
         raise ValueError("Coupled(..., prior='rows') has one level for all clients: give one number.")
     mass = [[float(group.inside(b)[0] @ b.share[0]) for group in one.groups] for b in map(fed.block, range(len(fed)))]
-    total = fed.sizes @ np.array(mass)
+    weights = fed.sample_weight
+    sizes = fed.sizes.astype(float) if weights is None else np.array([own.sum() for own in weights])
+    total = sizes @ np.array(mass)
     if (total <= 0).any():
         raise ValueError("Coupled: a group has no rows at any client, so its mean is undefined. Check label and column.")
-    return replace(one, total=total, sizes=fed.sizes.astype(float))
+    return replace(one, total=total, sizes=sizes)

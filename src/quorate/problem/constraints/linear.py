@@ -22,9 +22,9 @@ class OnModel:
     d: Array | None
     equality: NDArray[np.bool_]
     words: tuple[str, ...]
+    free: int = 0  # last entries of w that a client's own C has no columns for: an intercept
     convex: ClassVar[bool] = True
     affine: ClassVar[bool] = True
-    modulus: ClassVar[float] = 0.0
 
     def _own(self, block: Block) -> tuple[Array, Array, NDArray[np.bool_]]:
         """(n, p, D), (n, p), and (n, p) whether the client has the row: one of zeros fills up."""
@@ -37,8 +37,8 @@ class OnModel:
             return C, d, np.ones((n, p), bool)
         assert block.linear is not None
         own, offset = block.linear
-        C, d = np.zeros((n, p, own.shape[2])), np.zeros((n, p))
-        C[:, : own.shape[1]], d[:, : own.shape[1]] = own, offset
+        C, d = np.zeros((n, p, own.shape[2] + self.free)), np.zeros((n, p))
+        C[:, : own.shape[1], : own.shape[2]], d[:, : own.shape[1]] = own, offset
         return C, d, C.any(2) | (d != 0)
 
     def values(self, at: Point) -> Array:
@@ -52,6 +52,11 @@ class OnModel:
     def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         return None, None
 
+    def split(self, at: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        C, d, has = self._own(at.block)
+        constants = (multipliers * np.where(has, d, np.where(self.equality, 0.0, VOID))).sum(1)
+        return None, np.einsum("np,npd->nd", multipliers, C), constants
+
     def limits(self, block: Block) -> Array:
         _, d, has = self._own(block)
         return np.where(has, -d, math.nan)
@@ -63,7 +68,8 @@ class LinearEquality:
 
     Parameters
     ----------
-    C, d : (k, D) and (k,) that all know, the same for every client; None: every client's own, ``Federation(linear=...)``
+    C, d : (k, D) and (k,) that all know, the same for every client; None: every client's own, ``Federation(linear=...)``,
+        which say nothing of an intercept
     """
 
     C: Any = None
@@ -80,7 +86,8 @@ class LinearInequality:
 
     Parameters
     ----------
-    C, d : (k, D) and (k,) that all know, the same for every client; None: every client's own, ``Federation(linear=...)``
+    C, d : (k, D) and (k,) that all know, the same for every client; None: every client's own, ``Federation(linear=...)``,
+        which say nothing of an intercept
     """
 
     C: Any = None
@@ -94,13 +101,16 @@ class LinearInequality:
 def _stated(C: Any, d: Any, problem: Any, fed: Any, equality: bool) -> OnModel:
     name, sign = ("LinearEquality", "=") if equality else ("LinearInequality", "<=")
     if C is None:
+        if d is not None:
+            raise ValueError(f"{name} got d without C: give both, or neither to read every client's own.")
         if fed.linear is None:
             raise ValueError(
                 f"{name}() reads every client's own C and d, and the federation has none: give Federation(linear=...), "
                 f"Federation.from_quadratics(A, b, C, d), or {name}(C, d)."
             )
         k = max(len(offset) for _, offset in fed.linear)
-        return OnModel(None, None, np.full(k, equality), tuple(f"own row {i + 1} of C w + d {sign} 0" for i in range(k)))
+        words = tuple(f"own row {i + 1} of C w + d {sign} 0" for i in range(k))
+        return OnModel(None, None, np.full(k, equality), words, int(problem.predictor.dimension(0)))
     C, d = np.atleast_2d(np.asarray(C, float)), np.atleast_1d(np.asarray(0.0 if d is None else d, float))
     D = problem.predictor.dimension(fed.n_features)
     d = np.broadcast_to(d, (len(C),)) if d.shape == (1,) else d

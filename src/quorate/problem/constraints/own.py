@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -67,7 +66,6 @@ class OwnFunction:
     convex: bool
     words: tuple[str, ...]
     affine: ClassVar[bool] = False
-    modulus: ClassVar[float] = math.inf
     at_last: dict[int, Any] = field(default_factory=dict, repr=False)  # the last point of each block: both verbs ask
 
     def _all(self, at: Point) -> tuple[Array, Array]:
@@ -104,17 +102,30 @@ class OwnFunction:
                 "a Constraint without `hessian` has no second derivatives: use ProximalAL(), or give hessian=..."
             )
         pairs = zip(at.models, multipliers, strict=True)
-        return None, np.stack(
-            [np.asarray(self.hessian(w.copy(), *own_rows(at.block, i), m), float) for i, (w, m) in enumerate(pairs)]
-        )
+        return None, np.stack([self._bend(w, m, *own_rows(at.block, i)) for i, (w, m) in enumerate(pairs)])
+
+    def _bend(self, w: Array, multipliers: Array, X: Any, y: Array) -> Array:
+        assert self.hessian is not None
+        found = np.asarray(self.hessian(w.copy(), X, y, multipliers.copy()), float)
+        if found.shape != (len(w), len(w)) or not np.isfinite(found).all():
+            raise ValueError(
+                f"the constraint's hessian must return finite numbers ({len(w)}, {len(w)}), got shape {found.shape}: "
+                "sum_k multipliers_k c_k'' is one matrix for all p constraints together."
+            )
+        return (found + found.T) / 2
+
+    def split(self, at: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        value, jacobian = self._all(at)
+        slopes = np.einsum("np,npd->nd", multipliers, jacobian)
+        return None, slopes, (multipliers * value).sum(1) - (slopes * at.models).sum(1)
 
     def limits(self, block: Block) -> Array:
         return np.zeros((len(block.names), len(self.equality)))
 
 
 def own_rows(block: Block, i: int) -> tuple[Any, Array]:
-    """(X_i, y_i) without padding."""
-    if not isinstance(block.X, np.ndarray):
-        return block.X, block.y[0]
+    """(X_i, y_i) without padding and rows of weight 0, as copies."""
     rows = block.share[i] > 0
+    if not isinstance(block.X, np.ndarray):
+        return (block.X.copy(), block.y[0].copy()) if rows.all() else (block.X[rows], block.y[0][rows])
     return block.X[i][rows], block.y[i][rows]

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from quorate.arrays import Array, Block
 from quorate.problem.clients import by_client
 from quorate.problem.constraints.constraint import VOID, Point, once
-from quorate.problem.losses import Exponential, Logistic, Quadratic, Squared
 
 # ---------------------------------------------------------------------------------------- measures
 
@@ -34,7 +33,6 @@ class Score:
 
     affine: ClassVar[bool] = True
     convex: ClassVar[bool] = True
-    modulus: ClassVar[float] = 0.0
     word: ClassVar[str] = "score"
 
     def value(self, prediction: Array, y: Array) -> Array:
@@ -53,7 +51,6 @@ class Probability:
 
     affine: ClassVar[bool] = False
     convex: ClassVar[bool] = False
-    modulus: ClassVar[float] = math.inf
     word: ClassVar[str] = "probability"
 
     def value(self, prediction: Array, y: Array) -> Array:
@@ -78,11 +75,6 @@ class OfLoss:
     convex: ClassVar[bool] = True
     word: ClassVar[str] = "loss"
 
-    @property
-    def modulus(self) -> float:
-        """1 for losses with |phi'''| <= phi'', 0 for quadratics."""
-        return modulus_of(self.loss)
-
     def value(self, prediction: Array, y: Array) -> Array:
         return self.loss.value(prediction, y)
 
@@ -91,11 +83,6 @@ class OfLoss:
 
     def curvature(self, prediction: Array, y: Array) -> Array:
         return self.loss.curvature(prediction, y)
-
-
-def modulus_of(loss: Any) -> float:
-    """R with |phi'''| <= R phi'' in the prediction: 1 for the logistic and exponential losses, 0 for quadratics."""
-    return 1.0 if isinstance(loss, Logistic | Exponential) else 0.0 if isinstance(loss, Squared | Quadratic) else math.inf
 
 
 # ---------------------------------------------------------------------------------------- groups
@@ -140,7 +127,7 @@ class OnRows:
     level: Array
     words: tuple[str, ...]
     total: Array | None = None
-    sizes: Array | None = None  # (N,) rows of every client, with ``total``
+    sizes: Array | None = None  # (N,) rows of every client, or their weight, with ``total``
 
     @property
     def equality(self) -> NDArray[np.bool_]:
@@ -153,10 +140,6 @@ class OnRows:
     @property
     def convex(self) -> bool:
         return self.affine or (self.measure.convex and bool((self.mix >= 0).all()))
-
-    @property
-    def modulus(self) -> float:
-        return self.measure.modulus if self.convex else math.inf
 
     def weights(self, block: Block) -> tuple[Array, NDArray[np.bool_]]:
         """(n, p, m) weights of the rows in each constraint, and (n, p) whether the client has it."""
@@ -193,6 +176,16 @@ class OnRows:
         rows = np.matmul(multipliers[:, None, :], self.weights(at.block)[0])[:, 0]
         return rows * self.measure.curvature(at.prediction, at.block.y), None
 
+    def split(self, at: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        weights, has = self.weights(at.block)
+        constants = (multipliers * np.where(has, -self._levels(at.block), VOID)).sum(1)
+        rows = np.matmul(multipliers[:, None, :], weights)[:, 0]
+        if isinstance(self.measure, OfLoss) and self.measure.loss == at.problem.loss:
+            return rows, np.zeros(at.models.shape), constants
+        slopes = at.problem.predictor.backward(at.w, rows * self.measure.slope(at.prediction, at.block.y), at.block)
+        value = (rows * self.measure.value(at.prediction, at.block.y)).sum(1)
+        return None, slopes, constants + value - (slopes * at.models).sum(1)
+
     def limits(self, block: Block) -> Array:
         return np.where(self.weights(block)[1], self._levels(block), math.nan)
 
@@ -216,7 +209,7 @@ class NeymanPearson:
 
     def at(self, problem: Any, fed: Any) -> OnRows:
         level = levels(self.level, fed, "NeymanPearson")
-        code = label_code(self.label, fed)
+        code = label_code(self.label, fed, problem.loss)
         return OnRows(
             OfLoss(problem.loss), (Group(code),), np.ones((1, 1)), level[:, None], (f"mean loss of class {self.label}",)
         )
@@ -229,7 +222,7 @@ class LossGap:
     Parameters
     ----------
     column : a column of the federation, or a feature, with two values
-    level : in units of the loss, > 0: a number, one per client, or a mapping by client name
+    level : in units of the loss, >= 0: a number, one per client, or a mapping by client name
     """
 
     column: str
@@ -308,7 +301,8 @@ class EqualisedOdds:
         mix = np.zeros((2 * len(pairs[0].mix), 2 * len(found)))
         mix[: len(mix) // 2, : len(found)] = mix[len(mix) // 2 :, len(found) :] = pairs[0].mix
         groups = pairs[0].groups + pairs[1].groups
-        words = tuple(f"{w} in class {c}" for c, p in zip(("-1", "+1"), pairs, strict=True) for w in p.words)
+        classes = ("-1", "+1") if fed.classes is None else fed.classes
+        words = tuple(f"{w} in class {c}" for c, p in zip(classes, pairs, strict=True) for w in p.words)
         return OnRows(pairs[0].measure, groups, mix, np.tile(pairs[0].level, 2), words)
 
 
@@ -329,8 +323,13 @@ def _predicting(measure: Any) -> Any:
     return measure
 
 
-def label_code(label: Any, fed: Any) -> float:
+def label_code(label: Any, fed: Any, loss: Any) -> float:
     """-1 or +1 of a label of the data; the larger class is +1."""
+    if loss.targets != "sign":
+        raise ValueError(
+            f"label {label!r} needs a loss of two classes, such as Logistic(), and {type(loss).__name__} is none. For "
+            "groups of rows give a column: BoundedGroupLoss(column, level)."
+        )
     classes = [] if fed.classes is None else list(fed.classes)
     if len(classes) != 2 or label not in classes:
         raise ValueError(f"label {label!r} is not one of the two classes of the data: {classes[:6]}.")
@@ -344,7 +343,13 @@ def groups_of(column: str, fed: Any, name: str, most: int = 20) -> list[Any]:
             f"{name}: the federation has no column {column!r}; it has {sorted(fed.columns or {})}. Give "
             "Federation(..., columns={...}), or name a feature."
         )
-    values = sorted({v for part in fed.columns[column] for v in np.unique(part).tolist()})
+    found = {v for part in fed.columns[column] for v in np.unique(part).tolist()}
+    if len({isinstance(v, str) for v in found}) > 1 or any(v is None or v != v for v in found):
+        raise ValueError(
+            f"{name}: column {column!r} has missing values, or text beside numbers: every row needs a group. Give the "
+            "rows without one a value of their own."
+        )
+    values = sorted(found)
     if not 2 <= len(values) <= most:
         shown = ", ".join(map(repr, values[:6]))
         raise ValueError(
