@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import constrained_oracles as oracle
 import numpy as np
+from constrained_oracles import Constrained
 from toy import Toy, federation
 
 from quorate.algorithms.federated.ad_lpmm import ADLPMM
@@ -22,7 +24,18 @@ from quorate.algorithms.pooled.rank_starts import Start
 from quorate.algorithms.pooled.sgd import SGD
 from quorate.algorithms.pooled.smoothed_rank_admm import SmoothedRankADMM
 from quorate.data.federation import Federation
-from quorate.problem.losses import Hinge, Logistic
+from quorate.problem.constraints.coupled import Coupled
+from quorate.problem.constraints.linear import Budget, LinearEquality, LinearInequality, Monotone, Sign
+from quorate.problem.constraints.own import Constraint
+from quorate.problem.constraints.rows import (
+    BoundedGroupLoss,
+    DemographicParity,
+    EqualisedOdds,
+    LossGap,
+    NeymanPearson,
+    Probability,
+)
+from quorate.problem.losses import Exponential, Hinge, Logistic, Squared
 from quorate.problem.predictors import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
@@ -154,3 +167,82 @@ REGULARISERS = [
     SCAD(0.8, 2.5),
     SCAD(0.8, 3.7),
 ]
+
+# constraints with what they measure, computed from the raw rows: every law of constraints runs over them
+ROWS, REAL = oracle.federation(), oracle.federation(real=True)
+WEIGHED = oracle.federation(text=False, weights=True)
+LEVELS = np.array([0.3, 0.5, 0.4, 0.6, 0.2])
+C, SUM_TO = np.array([[1.0, -2.0, 0.0, 0.5], [0.0, 1.0, 1.0, 0.0]]), np.array([0.3, -0.2])
+OWN, OWN_LIMIT = oracle.own_rows_of(ROWS, 2)
+CONSTRAINTS: dict[str, Constrained] = {
+    "Neyman-Pearson": Constrained(NeymanPearson("yes", 0.4), oracle.of_class(oracle.logistic, 1.0), 0.4),
+    "Neyman-Pearson, level by client": Constrained(
+        NeymanPearson("no", LEVELS), oracle.of_class(oracle.logistic, -1.0), LEVELS[:, None]
+    ),
+    "Neyman-Pearson, levels by name, weights": Constrained(
+        NeymanPearson(0, dict(zip(oracle.NAMES, LEVELS, strict=True))),
+        oracle.of_class(oracle.exponential, -1.0),
+        LEVELS[:, None],
+        Problem(Exponential()),
+        WEIGHED,
+    ),
+    "loss gap": Constrained(LossGap("sex", 0.1), oracle.gaps(oracle.logistic, "sex", "fm"), 0.1),
+    "loss gap of a feature": Constrained(
+        LossGap("smoker", LEVELS),
+        oracle.gaps(oracle.squared, "smoker", (0.0, 1.0)),
+        LEVELS[:, None],
+        Problem(Squared()),
+        REAL,
+    ),
+    "bounded group loss": Constrained(
+        BoundedGroupLoss("age", 0.7), oracle.of_groups(oracle.logistic, "age", (30, 50, 70)), 0.7
+    ),
+    "bounded group loss, numbers": Constrained(
+        BoundedGroupLoss("sex", LEVELS),
+        oracle.of_groups(oracle.squared, "sex", "fm"),
+        LEVELS[:, None],
+        Problem(Squared()),
+        REAL,
+    ),
+    "parity of scores": Constrained(DemographicParity("age", 0.1), oracle.gaps(oracle.score, "age", (30, 50, 70)), 0.1),
+    "parity of probabilities": Constrained(
+        DemographicParity("sex", LEVELS, Probability()),
+        oracle.gaps(oracle.probability, "sex", "fm"),
+        LEVELS[:, None],
+        fed=WEIGHED,
+    ),
+    "equalised odds": Constrained(EqualisedOdds("sex", 0.2), oracle.gaps(oracle.score, "sex", "fm", (-1.0, 1.0)), 0.2),
+    "equalised odds of probabilities": Constrained(
+        EqualisedOdds("sex", 0.2, Probability()), oracle.gaps(oracle.probability, "sex", "fm", (-1.0, 1.0)), 0.2
+    ),
+    "linear equality": Constrained(LinearEquality(C, SUM_TO), oracle.affine(C), -SUM_TO),
+    "linear inequality": Constrained(LinearInequality(C, SUM_TO), oracle.affine(C), -SUM_TO, Problem(Squared()), REAL),
+    "own linear equality": Constrained(LinearEquality(), OWN, OWN_LIMIT),
+    "own linear inequality": Constrained(LinearInequality(), OWN, OWN_LIMIT),
+    "sign": Constrained(Sign({"bmi": 1, "dose": -1}), oracle.affine([[0, -1, 0, 0], [1, 0, 0, 0]]), 0.0),
+    "monotone": Constrained(Monotone(["stay", "dose", "bmi"]), oracle.affine([[-1, 0, 0, 1], [1, -1, 0, 0]]), 0.0),
+    "budget": Constrained(Budget({"dose": 2.0, "stay": 0.5}, 1.5), oracle.affine([[2.0, 0, 0, 0.5]]), 1.5),
+    "own function": Constrained(
+        Constraint(oracle.ball, 2, convex=True, hessian=oracle.ball_hessian), oracle.ball_measure, 0.0
+    ),
+    "own function without curvature": Constrained(Constraint(oracle.ball, 2), oracle.ball_measure, 0.0, hessian=False),
+    "coupled, all rows": Constrained(
+        Coupled(NeymanPearson("yes", 0.4)), oracle.of_class(oracle.logistic, 1.0), 0.4, prior="rows"
+    ),
+    "coupled gap, all rows, weights": Constrained(
+        Coupled(LossGap("sex", 0.1)), oracle.gaps(oracle.logistic, "sex", "fm"), 0.1, fed=WEIGHED, prior="rows"
+    ),
+    "coupled, uniform": Constrained(
+        Coupled(BoundedGroupLoss("sex", 0.4), "uniform"),
+        oracle.of_groups(oracle.logistic, "sex", "fm"),
+        0.4,
+        prior=np.full(5, 0.2),
+    ),
+    "coupled, by size": Constrained(
+        Coupled(NeymanPearson("no", LEVELS), "size"),
+        oracle.of_class(oracle.logistic, -1.0),
+        LEVELS[:, None],
+        prior=np.array(oracle.SIZES) / 31,
+    ),
+    "coupled own equalities": Constrained(Coupled(LinearEquality(), "uniform"), OWN, OWN_LIMIT, prior=np.full(5, 0.2)),
+}

@@ -56,7 +56,7 @@ def hessians(at: Point, weights: Array | None, terms: Sequence[tuple[Stack, Arra
     rows: Array | None = None
     matrices: Array | None = None
     if weights is not None and isinstance(problem.loss, Quadratic):
-        matrices = weights[:, None, None] * block.X
+        matrices = weights[:, None, None] * np.asarray(block.X)
     elif weights is not None:
         rows = weights[:, None] * row_shares(problem, block) * problem.loss.curvature(at.prediction, block.y)
     for constraints, multipliers in terms:

@@ -168,8 +168,8 @@ class Squared:
 class Quadratic:
     """w'A w / 2 + b'w of a client whose rows are A (D, D) and whose targets are b, ``Federation.from_quadratics``.
 
-    Row r adds w_r (p_r / 2 + b_r), p = A w: not a function of its prediction alone, so only methods for constraints take
-    it. It can be negative; ``value`` and ``slope`` are of no use by themselves.
+    Row r adds w_r (p_r / 2 + b_r), p = A w: not a function of its prediction alone, so only methods for constraints
+    take it. It can be negative; ``value`` and ``slope`` are of no use by themselves.
     """
 
     targets: ClassVar[str] = "quadratic"

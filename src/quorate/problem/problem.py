@@ -111,13 +111,17 @@ class Problem:
                 f"{self.over_clients!r} and {self.over_samples!r}: no method here keeps both promises."
             )
         if self.constrained and isinstance(self.predictor, Softmax):
-            raise ValueError("constraints are for models of one prediction a row: use Linear() and a loss of two classes.")
+            raise ValueError(
+                "constraints are for models of one prediction a row: use Linear() and a loss of two classes."
+            )
 
     @property
     def constrained(self) -> bool:
         """Whether anything is asked of the model beside a small objective."""
         local, glob = self.local_constraint, self.constraint
-        held = bool(glob.held.size + glob.coupled.size) if isinstance(glob, Global) else bool(several(glob, "constraint"))
+        held = (
+            bool(glob.held.size + glob.coupled.size) if isinstance(glob, Global) else bool(several(glob, "constraint"))
+        )
         own = bool(local.size) if isinstance(local, Stack) else bool(several(local, "local_constraint"))
         return held or own
 
@@ -153,9 +157,10 @@ class Problem:
             rank a client with fewer rows than it counts, or with rows of different weights
         """
         fed = with_columns(fed, (self.constraint, self.local_constraint))
+        targets = self._targets(fed)
         server, predictor, ball = self._of_server(fed), self._predictor(fed), self.over_samples
         known = {"classes": np.asarray(_classes(fed))} if self.loss.targets == "sign" else {}
-        fed = fed.with_targets(self._targets(fed))
+        fed = fed.with_targets(targets)
         coded = fed._with(**known)
         local = stack(self.local_constraint, self, coded, "local_constraint")
         glob = shared(self.constraint, self, coded, server)
@@ -283,7 +288,7 @@ class Problem:
         found = [excess(problem.local_constraint, problem.local_constraint.values(at)) for at in points]
         glob = problem.constraint
         found.append(excess(glob.held, glob.held.values(glob.at(problem, w))))
-        found.append(excess(glob.coupled, sum(glob.coupled.values(at) for at in points)))
+        found.append(excess(glob.coupled, np.sum([glob.coupled.values(at) for at in points], 0)))
         return float(np.max(found))
 
     def penalty(self, w: Array) -> float:

@@ -1,7 +1,7 @@
 """What a constraint offers: c(w) <= 0 or c(w) = 0 on one owner's rows, with Jacobian and curvature.
 
-A constraint as a user states it, such as ``NeymanPearson(label=1, level=0.2)``, has ``at(problem, fed)``, which checks it
-against the data and returns it made concrete: numbers only, the same for every client of the federation. Several are
+A constraint as a user states it, such as ``NeymanPearson(label=1, level=0.2)``, has ``at(problem, fed)``, which checks
+it against the data and returns it made concrete: numbers only, the same for every client of the federation. Several are
 one ``Stack``. Everything here is for a block of n clients; p is the number of constraints, D that of the model.
 """
 
@@ -61,10 +61,25 @@ class Stated(Protocol):
 class Concrete(Protocol):
     """p constraints c(w) <= 0, or c(w) = 0 where ``equality``."""
 
-    equality: NDArray[np.bool_]  # (p,)
-    words: tuple[str, ...]  # what each of them bounds
-    convex: bool  # every inequality convex, every equality affine
-    affine: bool
+    @property
+    def equality(self) -> NDArray[np.bool_]:
+        """(p,)."""
+        ...
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What each of them bounds."""
+        ...
+
+    @property
+    def convex(self) -> bool:
+        """Every inequality convex, every equality affine."""
+        ...
+
+    @property
+    def affine(self) -> bool:
+        """Every one of them."""
+        ...
 
     def values(self, at: Point) -> Array:
         """c (n, p); ``VOID`` where a client does not have the constraint."""
@@ -156,9 +171,7 @@ class Stack:
 
     def limits(self, block: Block) -> Array:
         """(n, p)."""
-        return np.concatenate(
-            [np.zeros((len(block.names), 0)), *[part.limits(block) for part in self.parts]], 1
-        )
+        return np.concatenate([np.zeros((len(block.names), 0)), *[part.limits(block) for part in self.parts]], 1)
 
 
 def excess(constraints: Any, values: Array) -> float:

@@ -1,5 +1,5 @@
-"""Constraints that couple the clients:  sum_i c_i(w) <= 0,  (3) of He, Peng, Sun, *Federated learning with convex global
-and local constraints*; algorithms that work client by client split them by slack variables, (4).
+"""Constraints that couple the clients:  sum_i c_i(w) <= 0,  (3) of He, Peng, Sun, *Federated learning with convex
+global and local constraints*; algorithms that work client by client split them by slack variables, (4).
 """
 
 from __future__ import annotations
@@ -93,5 +93,7 @@ def _over_all_rows(one: Any, fed: Any) -> OnRows:
     sizes = fed.sizes.astype(float) if weights is None else np.array([own.sum() for own in weights])
     total = sizes @ np.array(mass)
     if (total <= 0).any():
-        raise ValueError("Coupled: a group has no rows at any client, so its mean is undefined. Check label and column.")
+        raise ValueError(
+            "Coupled: a group has no rows at any client, so its mean is undefined. Check label and column."
+        )
     return replace(one, total=total, sizes=sizes)

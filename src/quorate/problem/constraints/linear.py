@@ -68,8 +68,8 @@ class LinearEquality:
 
     Parameters
     ----------
-    C, d : (k, D) and (k,) that all know, the same for every client; None: every client's own, ``Federation(linear=...)``,
-        which say nothing of an intercept
+    C, d : (k, D) and (k,) that all know, the same for every client; None: every client's own, of
+        ``Federation(linear=...)``, which say nothing of an intercept
     """
 
     C: Any = None
@@ -86,8 +86,8 @@ class LinearInequality:
 
     Parameters
     ----------
-    C, d : (k, D) and (k,) that all know, the same for every client; None: every client's own, ``Federation(linear=...)``,
-        which say nothing of an intercept
+    C, d : (k, D) and (k,) that all know, the same for every client; None: every client's own, of
+        ``Federation(linear=...)``, which say nothing of an intercept
     """
 
     C: Any = None

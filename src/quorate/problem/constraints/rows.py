@@ -5,8 +5,8 @@
 A group is all rows, those of one label, those with one value in a column, or both. phi, the *measure*, is the problem's
 loss, the score x'w, or the probability 1 / (1 + exp(-x'w)). The level bounds this mean, not an error rate: error rates
 are not convex, nor continuous. Sources: He, Peng, Sun, *Federated learning with convex global and local constraints*,
-(1), (2), (30); Agarwal and others, *A reductions approach to fair classification* (bounded group loss); Zafar and others,
-*Fairness constraints* (parity of scores).
+(1), (2), (30); Agarwal and others, *A reductions approach to fair classification* (bounded group loss); Zafar and
+others, *Fairness constraints* (parity of scores).
 """
 
 from __future__ import annotations
@@ -231,7 +231,9 @@ class LossGap:
     def at(self, problem: Any, fed: Any) -> OnRows:
         one, other = groups_of(self.column, fed, "LossGap", most=2)
         level = levels(self.level, fed, "LossGap")
-        return differences(OfLoss(problem.loss), (Group(None, self.column, one), Group(None, self.column, other)), level)
+        return differences(
+            OfLoss(problem.loss), (Group(None, self.column, one), Group(None, self.column, other)), level
+        )
 
 
 @dataclass(frozen=True)
@@ -353,8 +355,8 @@ def groups_of(column: str, fed: Any, name: str, most: int = 20) -> list[Any]:
     if not 2 <= len(values) <= most:
         shown = ", ".join(map(repr, values[:6]))
         raise ValueError(
-            f"{name} needs a column with {'two' if most == 2 else f'2 to {most}'} values, {column!r} has {len(values)}: "
-            f"{shown}. Give groups, such as intervals of a number."
+            f"{name} needs a column with {'two' if most == 2 else f'2 to {most}'} values, {column!r} has {len(values)}"
+            f": {shown}. Give groups, such as intervals of a number."
         )
     return values
 
@@ -363,5 +365,7 @@ def levels(level: Any, fed: Any, name: str) -> Array:
     """(N,) finite levels >= 0."""
     found = by_client(level, fed.clients, f"the level of {name}")
     if not np.isfinite(found).all() or (found < 0).any():
-        raise ValueError(f"the level of {name} must be finite and >= 0, got {level!r}: it bounds a mean or a difference.")
+        raise ValueError(
+            f"the level of {name} must be finite and >= 0, got {level!r}: it bounds a mean or a difference."
+        )
     return found

@@ -47,13 +47,15 @@ def shared(stated: Any, problem: Any, fed: Any, server: Any) -> Global:
     own = tuple(one for one in parts if not isinstance(one, Coupled))
     if server is None and any(not getattr(one, "of_model", False) for one in own):
         raise ValueError(
-            "constraint is for the server's own data, and the federation has none: give Federation(..., server=(X0, y0)),"
-            " put the constraint into local_constraint (every client's own rows), or into Coupled (all clients' rows)."
+            "constraint is for the server's own data, and the federation has none: give Federation(..., "
+            "server=(X0, y0)), put the constraint into local_constraint (every client's own rows), or into Coupled (all "
+            "clients' rows)."
         )
     if server is None and any(getattr(one, "C", 0) is None for one in own):
         raise ValueError(
-            "constraint=LinearEquality() or LinearInequality() reads the server's own C and d, and there are none: give "
-            "Federation.from_quadratics(A, b, C, d) or (C, d) here, or put it into local_constraint for the clients'."
+            "constraint=LinearEquality() or LinearInequality() reads the server's own C and d, and there are none: "
+            "give Federation.from_quadratics(A, b, C, d) or (C, d) here, or put it into local_constraint for the "
+            "clients'."
         )
     held = stack(own, problem, server if server is not None else fed, "constraint")
     block = server.block(0) if server is not None else _empty(fed.n_features)
