@@ -10,6 +10,7 @@ import numpy as np
 from quorate.arrays import Array
 from quorate.certificates.duality import Certificate
 from quorate.data.federation import Federation
+from quorate.prices import tightest
 from quorate.problem.bounds import region
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
@@ -18,8 +19,12 @@ from quorate.problem.transport import worst_case
 from quorate.problem.wasserstein import WassersteinBall
 
 
-def client_table(problem: Problem, fed: Federation, certificate: Certificate) -> list[dict[str, Any]]:
-    """One row a client: rows, mean loss, worst-case loss, weight q*, and what the adversary spends its radius on."""
+def client_table(
+    problem: Problem, fed: Federation, certificate: Certificate, constraints: list[dict[str, Any]] | None = None
+) -> list[dict[str, Any]]:
+    """One row a client: rows, mean loss, worst-case loss, weight q*, and what the adversary spends its radius on; with
+    ``constraints`` (of ``prices.constraint_table``) also its tightest one.
+    """
     radius = sample_radii(problem, fed.n_clients)
     spent = certificate.client_labels + certificate.client_features
     return [
@@ -34,6 +39,7 @@ def client_table(problem: Problem, fed: Federation, certificate: Certificate) ->
             "shift": float(certificate.client_features[i] / spent[i]) if spent[i] > 0 else None,
             "active": _active(certificate.client_labels[i], certificate.client_features[i]),
         }
+        | (tightest(constraints, name) if constraints else {})
         for i, name in enumerate(fed.clients)
     ]
 
@@ -90,8 +96,22 @@ def notes(problem: Problem, given: Federation, fed: Federation, w: Array, certif
     ``given`` is the user's federation, ``fed`` what ``problem.at`` made of it.
     """
     found = [*_one_class(problem, fed), *_trivial(problem, fed), *_inactive(problem, fed, w, certificate)]
-    found += [*_clipped(given, fed), *_flat(problem, w)]
+    found += [*_clipped(given, fed), *_flat(problem, w), *_void(problem, fed, certificate)]
     return (*found, *_unproven(problem, fed, certificate))
+
+
+def _void(problem: Problem, fed: Federation, certificate: Certificate) -> list[str]:
+    """Clients whose rows say nothing about a constraint, or about the class in the objective."""
+    values = certificate.constraint_values
+    without = [] if values is None else [
+        f"Client{'s' * (len(names) > 1)} {_some(names)} ha{'ve' if len(names) > 1 else 's'} no rows for the constraint on "
+        f"{word}: it asks nothing of {'them' if len(names) > 1 else 'it'}."
+        for word, column in zip(problem.local_constraint.words, np.isnan(values).T, strict=True)
+        if (names := [fed.clients[i] for i in np.flatnonzero(column)])
+    ]  # fmt: skip
+    code, label = getattr(problem.over_samples, "code", None), getattr(problem.over_samples, "label", None)
+    empty = [] if code is None else [n for i, n in enumerate(fed.clients) if not (fed.rows(i)[1] == code).any()]
+    return without + [f"No rows of class {label} at {_some(empty)}: 0 in the objective."] * bool(empty)
 
 
 def _flat(problem: Problem, w: Array) -> list[str]:
@@ -106,7 +126,7 @@ def _flat(problem: Problem, w: Array) -> list[str]:
 
 
 def _unproven(problem: Problem, fed: Federation, certificate: Certificate) -> list[str]:
-    if certificate.bound is not None:
+    if certificate.bound is not None or certificate.constraint_values is not None:
         return []
     if not getattr(problem.over_samples, "convex", True):
         return [f"No lower bound is stated: {type(problem.over_samples).__name__} over samples is not convex."]

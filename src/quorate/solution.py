@@ -10,13 +10,18 @@ from typing import Any
 import numpy as np
 
 from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.federated.interior_point import InteriorPoint
 from quorate.algorithms.pooled.rank_admm import RankADMM
 from quorate.arrays import Array
+from quorate.certificates.constrained import certify_constrained
 from quorate.certificates.duality import Certificate, certify_run
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
 from quorate.notes import client_table, notes
 from quorate.problem.bounds import Duals, row_duals
+from quorate.prices import broken, constraint_table, in_conflict
+from quorate.problem.losses import Quadratic
+from quorate.problem.multipliers import Multipliers, no_multipliers, signed
 from quorate.problem.predictors import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import has_rank_coordinate
@@ -25,6 +30,7 @@ from quorate.problem.risks.ranks import by_rank
 from quorate.problem.shape import public_shape
 from quorate.rounds import Outcome, Stop
 
+SMALL = 500  # coefficients up to which second-order steps are the default
 PROVING_ROUNDS = 100  # at most, for the bound of a model whose algorithm proves none
 
 Watch = Callable[[dict[str, Any], Any], None]
@@ -50,11 +56,12 @@ class Solution:
     copies : (N, D) clients' copies of the model, where the algorithm keeps them
     state : the server's last state
     tries : for methods with several starts, one row a start
+    constraints : one row for every constraint and owner: limit, measured, slack, price, met
     """
 
     problem: Problem
     w: Array
-    duals: Duals | None
+    duals: Duals | Multipliers | None
     outcome: Outcome
     rounds: int
     history: list[dict[str, Any]]
@@ -67,6 +74,7 @@ class Solution:
     copies: Array | None = None
     state: Any = None
     tries: list[dict[str, Any]] = field(default_factory=list)
+    constraints: list[dict[str, Any]] = field(default_factory=list)
 
 
 def solve(
@@ -87,8 +95,8 @@ def solve(
 
     Parameters
     ----------
-    algorithm : such as ``Bundle()`` (the default for several clients), ``RankADMM()`` (for the rows of one) or
-        ``ADLPMM(steps="tight")``
+    algorithm : such as ``Bundle()`` (the default for several clients), ``RankADMM()`` (for the rows of one),
+        ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()`` (with more)
     engine : such as ``InProcess(checkpoint="run.qrt")``; by default in this process
     tol, atol, max_rounds, start : override the algorithm's own
     seed : of every random stream
@@ -118,44 +126,93 @@ def solve(
     w, duals = algorithm.answer(run.state)
     if run.rounds == 0 and not len(w):  # interrupted before there was a model
         raise KeyboardInterrupt
-    if hasattr(algorithm, "row_duals"):
-        rows, split = algorithm.row_duals(run.memories)
-        duals = row_duals(rows, split, len(w))
-    copies = algorithm.copies(run.memories) if hasattr(algorithm, "copies") else None
-    side, runs = _without_files(engine), [run]
-    if duals is None and run.outcome.stop is not Stop.INTERRUPTED and _provable(algorithm, concrete, fed.n_clients):
-        runs.append(side.run(configure(Bundle(), concrete, data, tol, None, PROVING_ROUNDS, w), data, seed=seed))
-        if runs[-1].outcome.stop is Stop.INTERRUPTED:
-            raise KeyboardInterrupt
-        duals = runs[-1].state.duals
-    certificate, proof = certify_run(problem, fed, w, duals, side, copies)
-    runs.append(proof)
+    runs, copies = [run], algorithm.copies(run.memories) if hasattr(algorithm, "copies") else None
+    proved = _proved_constrained if hasattr(algorithm, "constraints") else _proved
+    certificate, duals, side = proved(problem, fed, algorithm, run, w, duals, _without_files(engine), copies, seed)
+    outcome, table = run.outcome, []
+    if isinstance(duals, Multipliers):
+        table = constraint_table(concrete, data, certificate, duals)
+        outcome = confirmed_constrained(concrete, fed.clients, outcome, certificate, duals, table, algorithm)
+    else:
+        outcome = _confirmed(outcome, certificate, algorithm)
+    runs += side
     return Solution(
         problem=problem,
         w=w,
         duals=duals,
-        outcome=_confirmed(run.outcome, certificate, algorithm),
+        outcome=outcome,
         rounds=run.rounds,
         history=[_named_row(row, fed.clients) for row in run.history],
         certificate=certificate,
-        clients=_with_bytes(client_table(concrete, data, certificate), runs),
+        clients=_with_bytes(client_table(concrete, data, certificate, table), runs),
         messages=_merged(*(each.messages for each in runs)),
         notes=notes(concrete, fed, data, w, certificate),
         seconds=time.perf_counter() - began,
         copies=copies,
         state=run.state,
         tries=algorithm.tries(run.memories) if hasattr(algorithm, "tries") else [],
+        constraints=table,
     )
 
 
+def _proved(
+    problem: Problem, fed: Federation, algorithm: Any, run: Any, w: Array, duals: Any, side: Any, copies: Any, seed: int
+) -> tuple[Certificate, Duals | None, list[Any]]:
+    """The certificate, the duals it stands on, and the runs that made them."""
+    concrete, data = problem.at(fed)
+    runs = []
+    if hasattr(algorithm, "row_duals"):
+        rows, split = algorithm.row_duals(run.memories)
+        duals = row_duals(rows, split, len(w))
+    if duals is None and run.outcome.stop is not Stop.INTERRUPTED and _provable(algorithm, concrete, fed.n_clients):
+        runs.append(side.run(configure(Bundle(), concrete, data, None, None, PROVING_ROUNDS, w), data, seed=seed))
+        if runs[-1].outcome.stop is Stop.INTERRUPTED:
+            raise KeyboardInterrupt
+        duals = runs[-1].state.duals
+    certificate, proof = certify_run(problem, fed, w, duals, side, copies)
+    return certificate, duals, [*runs, proof]
+
+
+def _proved_constrained(
+    problem: Problem, fed: Federation, algorithm: Any, run: Any, w: Array, duals: Any, side: Any, copies: Any, seed: int
+) -> tuple[Certificate, Multipliers, list[Any]]:
+    concrete, _ = problem.at(fed)
+    if hasattr(algorithm, "multipliers"):
+        duals = algorithm.multipliers(run.state, run.memories)
+    duals = no_multipliers(concrete, fed.n_clients) if duals is None else signed(concrete, duals)
+    infeasible = run.outcome.stop is Stop.INFEASIBLE
+    certificate, runs = certify_constrained(problem, fed, w, duals, side, infeasible)
+    consensus = None if copies is None else float(np.abs(copies - w).max())
+    return replace(certificate, consensus=consensus), duals, runs
+
+
 def default_algorithm(problem: Problem, fed: Federation) -> Any:
-    """``RankADMM`` for the rows of one client under a mean or a risk by rank, else ``Bundle``."""
+    """With constraints ``InteriorPoint`` where it can be used, else ``ProximalAL``; ``RankADMM`` for the rows of one
+    client under a mean or a risk by rank; else ``Bundle``."""
+    if only_constrained(problem):
+        from quorate.algorithms.federated.proximal_al import ProximalAL
+
+        second = second_order(problem) and problem.predictor.dimension(fed.n_features) <= SMALL
+        return InteriorPoint() if second else ProximalAL()
     if fed.n_clients == 1 and (isinstance(problem.over_samples, Mean) or by_rank(problem.over_samples)):
         alike = float(np.ptp(fed.share(0))) <= 1e-12 and isinstance(problem.predictor, Linear)
         same = all(problem.over_clients.value(np.array([v])) == v for v in (1.0, 2.0))
         if alike and same and has_rank_coordinate(problem.loss):
             return RankADMM()
     return Bundle()
+
+
+def only_constrained(problem: Problem) -> bool:
+    """Whether only methods for constraints take the problem."""
+    one_class = getattr(problem.over_samples, "label", None) is not None
+    return problem.constrained or one_class or isinstance(problem.loss, Quadratic)
+
+
+def second_order(problem: Problem) -> bool:
+    """Whether all of a concrete problem has second derivatives."""
+    stacks = (problem.local_constraint, problem.constraint.coupled, problem.constraint.held)
+    known = all(getattr(part, "hessian", 1) is not None for stack in stacks for part in stack.parts)
+    return known and problem.loss.smooth and problem.regulariser.weak_convexity == 0
 
 
 def configure(
@@ -191,6 +248,11 @@ def configure(
     unknown = [name for name in given if not hasattr(algorithm, name)]
     if unknown:
         raise TypeError(f"{type(algorithm).__name__} takes no {', '.join(unknown)}: leave it out.")
+    if only_constrained(problem) and not hasattr(algorithm, "constraints"):
+        raise ValueError(
+            f"{type(algorithm).__name__} takes no constraints, no Mean(label=...) and no Quadratic(): use InteriorPoint() "
+            "(small smooth problems) or ProximalAL()."
+        )
     if hasattr(algorithm, "admit"):
         algorithm.admit(problem, fed)
     return replace(algorithm, problem=problem, **given)
@@ -215,6 +277,44 @@ def _confirmed(outcome: Outcome, proof: Certificate, algorithm: Any) -> Outcome:
         f"the {type(algorithm).__name__} run promised an optimum, but recomputed from the data it proves {told}: were "
         "known cuts made on other data, or with another loss, label cost, norm or support? Solve without them.",
     )
+
+
+def confirmed_constrained(
+    problem: Problem,
+    clients: tuple[str, ...],
+    outcome: Outcome,
+    proof: Certificate,
+    mu: Multipliers,
+    table: list[dict[str, Any]],
+    algorithm: Any,
+) -> Outcome:
+    """The outcome as far as the certificate, recomputed from the data, bears it out."""
+    told = f"{outcome.text} Recomputed: violation {proof.feasibility:.1e}, stationarity {proof.stationarity:.1e}"
+    told += f" (objective's gradient at 0: {proof.gradient_scale:.1e}), complementarity {proof.complementarity:.1e}."
+    if outcome.stop is Stop.INFEASIBLE:
+        if proof.infeasible is None:
+            return Outcome(Stop.STALLED, f"{told} That nothing is feasible could not be proved. Not met: {broken(table)}.")
+        text = f"no model meets all constraints: proved, every model breaks one of them by {proof.infeasible:.3g} or more. "
+        text += f"In conflict: {in_conflict(problem, mu, clients)}. Relax one of these limits."
+        return Outcome(Stop.INFEASIBLE, text)
+    unmet = broken(table)
+    if unmet:
+        told += f" Not met: {unmet}."
+    if outcome.stop is not Stop.OPTIMAL:
+        return Outcome(outcome.stop, told)
+    if unmet:
+        return Outcome(Stop.UNPROVEN, told)
+    if proof.gap is None:
+        why = "constraints that are not convex" if not _convex(problem) else "this loss or these functions"
+        return Outcome(Stop.UNPROVEN, f"{told} A point that meets the conditions of optimality; for {why} no bound exists.")
+    scale = max(abs(proof.value), 1e-12)
+    if -1e-6 * scale <= proof.gap <= max(algorithm.atol, algorithm.tol * scale) + 1e-8 * scale:
+        return Outcome(Stop.OPTIMAL, f"{told} Proved to within a relative gap of {max(proof.relative_gap or 0, 0):.1e}.")
+    return Outcome(Stop.UNPROVEN, f"{told} The multipliers prove a relative gap of {proof.relative_gap:.1e} only.")
+
+
+def _convex(problem: Problem) -> bool:
+    return problem.local_constraint.convex and problem.constraint.convex
 
 
 def _provable(algorithm: Any, problem: Problem, n_clients: int) -> bool:

@@ -255,7 +255,7 @@ def conclude(
     value = worst.value + problem.penalty(w)
     weights = worst.weights if duals is None else duals.weights
     bound, stationarity = (0.0 if value <= NOTHING else None), None  # losses are nonnegative
-    feasibility = _distance(problem, weights) + _outside(problem, coefficients)
+    feasibility = _distance(problem, weights) + outside(problem, coefficients)
     if duals is not None and up.residuals is None and math.isfinite(value):
         minorant = Minorant(float(up.constant), up.slope, up.slope_level, weights)
         proven, stationarity = lower_bound(problem, minorant, region(problem, value, len(coefficients), seen))
@@ -289,7 +289,7 @@ def _distance(problem: Problem, weights: Array) -> float:
     return float(np.abs(problem.over_clients.project(weights) - weights).max())
 
 
-def _outside(problem: Problem, coefficients: Array) -> float:
+def outside(problem: Problem, coefficients: Array) -> float:
     """How far the coefficients are outside the regulariser's domain."""
     inside = (
         problem.regulariser.prox(coefficients, 1e-300)

@@ -93,11 +93,15 @@ def _group(kernel: Kernel, z: float, push: Array, sigma: Array) -> float:
 
 
 def _to_regulariser(problem: Problem, w: Array, push: Array) -> float:
-    """dist(push, dg(w)); the slope of a free intercept is 0."""
+    """dist(push, dg(w)), Euclidean."""
+    return float(np.linalg.norm(off_regulariser(problem, w, push)))
+
+
+def off_regulariser(problem: Problem, w: Array, push: Array) -> Array:
+    """What is left of push (D,) beside the nearest slope of g at w, entry by entry; the slope of a free intercept is 0."""
     coefficients = problem.predictor.split(w)[0]
     own, rest = push[: len(coefficients)], push[len(coefficients) :]
-    off = _off(problem.regulariser, coefficients, own)
-    return float(np.sqrt((off**2).sum() + (rest**2).sum()))
+    return np.concatenate([_off(problem.regulariser, coefficients, own), rest])
 
 
 def _off(g: Any, w: Array, push: Array) -> Array:

@@ -82,8 +82,11 @@ def by_client(value: Any, clients: tuple[str, ...], name: str) -> Array:
                 f"{name} must have one entry per client; missing {missing[:5]}, unknown {unknown[:5]}"
                 + (f" (did you mean {near[0]!r}?)." if near else f". Clients: {', '.join(clients[:10])}.")
             )
-        return np.array([float(value[c]) for c in clients])
-    array = np.asarray(value, float)
+        value = [value[c] for c in clients]
+    try:
+        array = np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number, one per client, or a mapping by name, got {value!r}.") from None
     if array.ndim and array.shape != (len(clients),):
         raise ValueError(f"{name} must be a number or {len(clients)} numbers, one per client, got shape {array.shape}.")
     return np.broadcast_to(array, (len(clients),)).copy()

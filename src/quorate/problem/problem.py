@@ -328,8 +328,10 @@ def _symmetric(A: Array) -> bool:
 def with_columns(fed: Federation, slots: Any) -> Federation:
     """The federation with a column for every feature that a constraint names as one."""
     parts = [part for slot in slots if not isinstance(slot, Stack | Global) for part in several(slot, "a constraint")]
-    names = {getattr(getattr(part, "constraint", part), "column", None) for part in parts}
-    missing = [n for n in names if n in fed.feature_names and n not in (fed.columns or {})]
+    named = [getattr(getattr(part, "constraint", part), "column", None) for part in parts]
+    missing = [
+        n for n in {n for n in named if isinstance(n, str)} if n in fed.feature_names and n not in (fed.columns or {})
+    ]
     own = {n: tuple(np.asarray(_dense(x[:, [fed.feature_names.index(n)]]))[:, 0] for x in fed.X) for n in missing}
     return fed._with(columns=dict(fed.columns or {}) | own) if own else fed
 
@@ -406,5 +408,5 @@ def _class_numbers(ys: list[Any], classes: list[Any], declared: bool) -> list[Ar
 
 def _classes(fed: Federation) -> list[Any]:
     if fed.classes is not None:
-        return list(fed.classes)
-    return list(np.unique(np.concatenate([fed.rows(i)[1] for i in range(fed.n_clients)])))
+        return fed.classes.tolist()
+    return np.unique(np.concatenate([fed.rows(i)[1] for i in range(fed.n_clients)])).tolist()

@@ -296,3 +296,16 @@ def _slopes(t, kind, knot, width, even):
 def slopes_of(t: Array, kernel: Kernel) -> Array:
     """A slope of l (of l(|t|) for even losses) at every entry, (n,)."""
     return _slopes(t, kernel.kind, kernel.knot, kernel.width, kernel.even)
+
+
+@njit(cache=True, error_model="numpy")
+def _conjugates(s, kind, knot, width):
+    out = np.empty_like(s)
+    for i in range(len(s)):
+        out[i] = conjugate_at(kind, knot, width, s[i])
+    return out
+
+
+def conjugates_of(s: Array, kernel: Kernel) -> Array:
+    """l*(s) of every entry of s >= 0, any shape; inf beyond the largest slope."""
+    return _conjugates(s.ravel(), *kernel.curve).reshape(s.shape)

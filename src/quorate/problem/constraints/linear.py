@@ -111,7 +111,10 @@ def _stated(C: Any, d: Any, problem: Any, fed: Any, equality: bool) -> OnModel:
         k = max(len(offset) for _, offset in fed.linear)
         words = tuple(f"own row {i + 1} of C w + d {sign} 0" for i in range(k))
         return OnModel(None, None, np.full(k, equality), words, int(problem.predictor.dimension(0)))
-    C, d = np.atleast_2d(np.asarray(C, float)), np.atleast_1d(np.asarray(0.0 if d is None else d, float))
+    try:
+        C, d = np.atleast_2d(np.asarray(C, float)), np.atleast_1d(np.asarray(0.0 if d is None else d, float))
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} needs C and d of numbers, C one row for each constraint, got {C!r}, {d!r}.") from None
     D = problem.predictor.dimension(fed.n_features)
     d = np.broadcast_to(d, (len(C),)) if d.shape == (1,) else d
     if C.shape != (len(C), D) or d.shape != (len(C),) or not (np.isfinite(C).all() and np.isfinite(d).all()):
@@ -132,8 +135,8 @@ class Sign:
     of_model: ClassVar[bool] = True
 
     def at(self, problem: Any, fed: Any) -> OnModel:
-        if any(sign not in (-1, 1) for sign in self.of.values()) or not self.of:
-            raise ValueError(f"Sign needs +1 or -1 for each named feature, got {dict(self.of)}.")
+        if not isinstance(self.of, Mapping) or not self.of or any(s not in (-1, 1) for s in self.of.values()):
+            raise ValueError(f"Sign needs a mapping of feature names to +1 or -1, got {self.of!r}.")
         C = _rows([{name: -float(sign)} for name, sign in self.of.items()], problem, fed, "Sign")
         words = tuple(f"coefficient of {name} {'>=' if sign > 0 else '<='} 0" for name, sign in self.of.items())
         return OnModel(C, np.zeros(len(C)), np.zeros(len(C), bool), words)
@@ -174,7 +177,8 @@ class Budget:
     of_model: ClassVar[bool] = True
 
     def at(self, problem: Any, fed: Any) -> OnModel:
-        if not self.costs or not math.isfinite(self.limit) or not np.isfinite(list(self.costs.values())).all():
+        finite = isinstance(self.costs, Mapping) and self.costs and np.isfinite(list(self.costs.values())).all()
+        if not finite or not math.isfinite(self.limit):
             raise ValueError(f"Budget needs finite costs by feature name and a finite limit, got {self!r}.")
         C = _rows([{name: float(cost) for name, cost in self.costs.items()}], problem, fed, "Budget")
         return OnModel(C, np.array([-float(self.limit)]), np.zeros(1, bool), ("cost of the coefficients",))

@@ -42,9 +42,9 @@ class Constraint:
     words: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not callable(self.value_and_jacobian) or self.size < 1:
+        if not callable(self.value_and_jacobian) or not isinstance(self.size, int) or self.size < 1:
             raise ValueError(
-                f"Constraint needs a function and a size >= 1, got {self.value_and_jacobian!r}, {self.size}."
+                f"Constraint needs a function and a whole size >= 1, got {self.value_and_jacobian!r}, {self.size}."
             )
         if self.words and len(self.words) != self.size:
             raise ValueError(f"words must be {self.size} texts, got {len(self.words)}.")
@@ -78,7 +78,10 @@ class OwnFunction:
         return known[1], known[2]
 
     def _one(self, w: Array, X: Any, y: Array) -> tuple[Array, Array]:
-        value, jacobian = self.function(w.copy(), X, y)
+        found = self.function(w.copy(), X, y)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise ValueError(f"the constraint's function must return (values, jacobian), got {type(found).__name__}.")
+        value, jacobian = found
         value, jacobian = np.atleast_1d(np.asarray(value, float)), np.atleast_2d(np.asarray(jacobian, float))
         p = len(self.equality)
         if value.shape != (p,) or jacobian.shape != (p, len(w)):

@@ -75,6 +75,13 @@ class OfLoss:
     convex: ClassVar[bool] = True
     word: ClassVar[str] = "loss"
 
+    def __post_init__(self) -> None:
+        if self.loss.targets == "quadratic":
+            raise ValueError(
+                "Quadratic clients have no losses of rows to average: bound the model by LinearInequality(C, d), or give "
+                "Constraint(value_and_jacobian)."
+            )
+
     def value(self, prediction: Array, y: Array) -> Array:
         return self.loss.value(prediction, y)
 
@@ -332,7 +339,7 @@ def label_code(label: Any, fed: Any, loss: Any) -> float:
             f"label {label!r} needs a loss of two classes, such as Logistic(), and {type(loss).__name__} is none. For "
             "groups of rows give a column: BoundedGroupLoss(column, level)."
         )
-    classes = [] if fed.classes is None else list(fed.classes)
+    classes = [] if fed.classes is None else fed.classes.tolist()
     if len(classes) != 2 or label not in classes:
         raise ValueError(f"label {label!r} is not one of the two classes of the data: {classes[:6]}.")
     return 1.0 if label == classes[1] else -1.0
@@ -340,7 +347,7 @@ def label_code(label: Any, fed: Any, loss: Any) -> float:
 
 def groups_of(column: str, fed: Any, name: str, most: int = 20) -> list[Any]:
     """The values of a column over all clients, sorted; 2 to ``most`` of them."""
-    if column not in (fed.columns or {}):
+    if not isinstance(column, str) or column not in (fed.columns or {}):
         raise ValueError(
             f"{name}: the federation has no column {column!r}; it has {sorted(fed.columns or {})}. Give "
             "Federation(..., columns={...}), or name a feature."

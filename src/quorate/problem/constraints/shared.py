@@ -48,8 +48,8 @@ def shared(stated: Any, problem: Any, fed: Any, server: Any) -> Global:
     if server is None and any(not getattr(one, "of_model", False) for one in own):
         raise ValueError(
             "constraint is for the server's own data, and the federation has none: give Federation(..., "
-            "server=(X0, y0)), put the constraint into local_constraint (every client's own rows), or into Coupled (all "
-            "clients' rows)."
+            "server=(X0, y0)), put the constraint into local_constraint (every client's own rows), or into Coupled ("
+            "all clients' rows)."
         )
     if server is None and any(getattr(one, "C", 0) is None for one in own):
         raise ValueError(

@@ -1,0 +1,344 @@
+"""What holds for a model under constraints, recomputed from (problem, data, w, multipliers) alone.
+
+Always: the exact objective, every constraint's value, and the residuals of (8) of He, Peng, Sun, *Federated learning with
+convex global and local constraints*: stationarity in the Chebyshev norm, violation, complementarity. Where objective and
+constraints are convex also a lower bound. For mu >= 0, with a_j the weight of row j's loss in f + <mu, c>, any slopes s_j
+
+    f(w) + h(w) + <mu, c(w)>  >=  constant - sum_j a_j l*(s_j) + <b + sum_j a_j s_j x_j, w> + h(w)      for every w
+
+by Fenchel's inequality, and the right side is minimised in closed form: it is finite where the slope lies in minus the
+domain of h*. The slopes of the loss at w leave a remainder r; with the Hessian of the Lagrangian, v = -H^+ r, the slopes
+s_j = l'_j + l''_j x_j'v balance it to second order, and a few such rounds balance it to rounding. So no bound on an
+optimal model is needed, nor that one exists. What is left is compared with the size of the terms that cancel: below
+1e-12 of it counts as rounding.
+
+With weight 0 on the objective the same minimum, if positive, proves that no model meets all constraints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array, Block, Streams
+from quorate.certificates.duality import Certificate, outside
+from quorate.certificates.kkt import off_regulariser
+from quorate.problem.bounds import region
+from quorate.problem.clients import client_slopes, client_values, hessians, row_shares
+from quorate.problem.conjugates import clipped_slopes, loss_conjugate
+from quorate.problem.constraints.constraint import Point, added, excess
+from quorate.problem.losses import Quadratic
+from quorate.problem.multipliers import Multipliers, no_multipliers, signed
+from quorate.problem.problem import Problem
+from quorate.problem.ranked import has_rank_coordinate
+from quorate.problem.regularisers import Bounds, Zero
+from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
+
+ROUNDING = 1e-12  # of the terms that cancel
+BALANCING = 8  # rounds at most
+
+
+@record
+class Weigh:
+    """Ask for values and slopes at ``w``, and for a minorant of weight * f + <multipliers, c> with slopes shifted by v."""
+
+    w: Array  # (D,)
+    shift: Array  # (D,) v
+    prior: Each  # (N,) q_i, or 0
+    local: Each  # (N, p)
+    shared: Array  # (p_c,)
+    first: bool  # also what does not depend on v
+
+
+@record
+class Weighed:
+    """A client's part."""
+
+    constant: Sum  # (n,) of the minorant
+    balance: Sum  # (n, D) its slope
+    size: Sum  # (n, D) the sum of the sizes of what adds up to it
+    risk: Each | None  # (n,) f_i(w)
+    loss: Each | None  # (n,) mean loss over all rows
+    local: Each | None  # (n, p) c_i(w); -1 where it has none
+    has: Each | None  # (n, p)
+    shared: Sum | None  # (n, p_c)
+    slope: Sum | None  # (n, D) of the Lagrangian without h and the server's part
+    start: Sum | None  # (n, D) of f at w = 0
+    hessian: Sum | None  # (1, D, D) of the Lagrangian
+
+
+@record
+class WeighingState:
+    """The server's memory."""
+
+    first: Weighed | None
+    shift: Array
+    left: float  # what is not balanced, over what cancels
+    bound: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """Rounds with every client that evaluate a model and its multipliers, and prove a lower bound."""
+
+    w: Array
+    mu: Multipliers
+    objective: bool = True  # False: of the constraints alone
+    problem: Problem | None = None
+
+    @property
+    def on_client(self) -> dict:
+        return {Weigh: self.weigh}
+
+    @property
+    def on_server(self) -> dict:
+        return {Weighed: self.balance}
+
+    def client_start(self, data: Block) -> None:
+        return None
+
+    def server_start(self, n_clients: int) -> tuple[WeighingState, Round]:
+        state = WeighingState(None, np.zeros_like(self.w), math.inf, -math.inf, 0)
+        return state, self._ask(state, n_clients)
+
+    def _ask(self, state: WeighingState, n_clients: int) -> Round:
+        prior = self._problem.over_clients.project(np.zeros(n_clients)) * self.objective
+        return Round(Weigh(self.w, state.shift, prior, self.mu.local, self.mu.shared, state.first is None))
+
+    # -- clients --------------------------------------------------------------------------------------------------
+
+    def weigh(self, memory: None, ask: Weigh, data: Block, rng: Streams) -> tuple[None, Weighed]:
+        problem, at = self._problem, Point(self._problem, ask.w, data)
+        shared = np.tile(ask.shared, (len(data.names), 1))
+        terms = [(problem.local_constraint, ask.local), (problem.constraint.coupled, shared)]
+        constant, balance, size = minorant(at, ask.prior, terms, ask.shift)
+        if not ask.first:
+            return memory, Weighed(constant, balance, size, *[None] * 8)
+        zero = Point(problem, np.zeros_like(ask.w), data)
+        pushed = [np.einsum("np,npd->nd", mu, stack.jacobian(at)) for stack, mu in terms]
+        return memory, Weighed(
+            constant,
+            balance,
+            size,
+            risk=client_values(at),
+            loss=self._mean_loss(at),
+            local=problem.local_constraint.values(at),
+            has=~np.isnan(problem.local_constraint.limits(data)),
+            shared=problem.constraint.coupled.values(at),
+            slope=ask.prior[:, None] * client_slopes(at) + sum(pushed),
+            start=ask.prior[:, None] * client_slopes(zero),
+            hessian=hessians(at, ask.prior, terms, together=True) if self.provable else None,
+        )
+
+    def _mean_loss(self, at: Point) -> Array:
+        if isinstance(at.problem.loss, Quadratic):
+            return client_values(at)
+        return at.block.mean(at.problem.loss.value(at.prediction, at.block.y))
+
+    # -- server ---------------------------------------------------------------------------------------------------
+
+    @property
+    def provable(self) -> bool:
+        """Whether a lower bound can be proved: all convex, with conjugates."""
+        problem, loss = self._problem, self._problem.loss
+        known = isinstance(loss, Quadratic) or (loss.smooth and has_rank_coordinate(loss))
+        convex = problem.local_constraint.convex and problem.constraint.convex
+        return known and convex and hasattr(problem.regulariser, "conjugate")
+
+    def balance(self, state: WeighingState, ids: Sequence[int], up: Weighed) -> tuple[WeighingState, Round | Done]:
+        first = state.first or up
+        state = replace(state, first=first, rounds=state.rounds + 1)
+        done = Done(Outcome(Stop.OPTIMAL, "certified."))
+        if not self.provable:
+            return state, done
+        held = self._problem.constraint.held
+        here = self._problem.constraint.at(self._problem, self.w)
+        constant, slope, size = minorant(here, None, [(held, self.mu.server[None])], state.shift)
+        g, scale = up.balance + slope[0], up.size + size[0]
+        value, unbalanced, length = self._least(g, first)
+        left = np.abs(unbalanced) / np.maximum(scale, 1e-300)
+        rest = float(left.max(initial=0.0))
+        if rest <= ROUNDING:
+            bound = float(up.constant) + float(constant[0]) + value
+        else:
+            away = float(np.linalg.norm(unbalanced))
+            bound = float(up.constant) + float(constant[0]) + value - away * length if math.isfinite(length) else -math.inf
+        state = replace(state, bound=max(state.bound, bound), left=min(rest, state.left))
+        if rest <= ROUNDING or state.rounds >= BALANCING:
+            return state, done
+        assert first.hessian is not None
+        curved = hessians(here, None, [(held, self.mu.server[None])], together=True)[0] + first.hessian
+        state = replace(state, shift=state.shift - _inverse(curved, unbalanced))
+        return state, self._ask(state, len(ids))
+
+    def _least(self, g: Array, first: Weighed) -> tuple[float, Array, float]:
+        """min of <s + g_rest, w> + h(w): its value, the slope that h does not balance, and a bound on the model's length."""
+        problem, h = self._problem, self._problem.regulariser
+        if not self.objective and not isinstance(h, Bounds):
+            h = Zero()
+        own, free = problem.predictor.split(g)
+        s = in_domain(h, -own)
+        unbalanced = np.append(own + s, free) if problem.predictor.intercept else own + s
+        length = math.inf
+        if self.objective and first.risk is not None and not isinstance(problem.loss, Quadratic):
+            value = problem.over_clients.value(first.risk) + problem.penalty(self.w)
+            length = region(problem, value, len(own), None).length if not problem.predictor.intercept else math.inf
+        return -float(h.conjugate(s)), unbalanced, length
+
+    def report(self, state: WeighingState) -> dict:
+        return {}
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError("Weighing needs problem=; use certify(problem, federation, w, multipliers).")
+        return self.problem
+
+
+def minorant(at: Point, prior: Array | None, terms: Sequence[Any], shift: Array) -> tuple[Array, Array, Array]:
+    """Of sum_i prior_i f_i + <multipliers, c>: constants (n,), slopes (n, D), and the size of what they are sums of.
+
+    The slopes of the row losses are those at w, shifted along the linear map of ``shift`` and kept in their domain.
+    """
+    problem, block = at.problem, at.block
+    n, D = at.models.shape
+    rows: Array | None = None
+    slopes, constants = np.zeros((n, D)), np.zeros(n)
+    for constraints, multipliers in terms:
+        row, slope, constant = constraints.split(at, multipliers)
+        rows, slopes, constants = added(rows, row), slopes + slope, constants + constant
+    size = np.abs(slopes)
+    if isinstance(problem.loss, Quadratic):
+        if prior is not None:  # the tangent at the shifted model
+            moved = Point(problem, at.w + shift, block)
+            slope = prior[:, None] * client_slopes(moved)
+            constants = constants - prior * (moved.models * moved.prediction).sum(1) / 2
+            return constants, slopes + slope, size + prior[:, None] * (np.abs(moved.prediction) + np.abs(block.y))
+        return constants, slopes, size
+    if prior is not None:
+        rows = added(rows, prior[:, None] * row_shares(problem, block))
+    if rows is None or not (problem.loss.smooth and has_rank_coordinate(problem.loss)):
+        return constants, slopes, size
+    loss, y = problem.loss, block.y
+    slope = loss.slope(at.prediction, y) + loss.curvature(at.prediction, y) * problem.predictor.forward(shift, block)
+    slope = clipped_slopes(loss, slope, y)
+    conjugate = np.where(rows > 0, loss_conjugate(loss, slope, y), 0.0)
+    back = problem.predictor.backward
+    absolute = back(at.w, np.abs(rows * slope), replace(block, X=abs(block.X)))
+    return constants - (rows * conjugate).sum(1), slopes + back(at.w, rows * slope, block), size + absolute
+
+
+def in_domain(h: Any, s: Array) -> Array:
+    """The point of the domain of h* that is nearest to s, entry by entry."""
+    if math.isfinite(h.conjugate(s)):
+        return s
+    if isinstance(h, Bounds):
+        return np.clip(s, np.where(np.isfinite(h.lower), -np.inf, 0.0), np.where(np.isfinite(h.upper), np.inf, 0.0))
+    edge = getattr(h, "strength", getattr(h, "l1", 0.0)) if not isinstance(h, Zero) else 0.0
+    return np.clip(s, -edge, edge)
+
+
+def _inverse(matrix: Array, right: Array) -> Array:
+    """The pseudoinverse of a symmetric positive semidefinite matrix times a vector."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    keep = values > 1e-14 * max(float(values[-1]), 1e-300)
+    return vectors[:, keep] @ ((vectors[:, keep].T @ right) / values[keep])
+
+
+def _normed(mu: Multipliers) -> Multipliers:
+    """Multipliers whose sizes sum to one: then their combination of the constraints is at most the largest violation."""
+    total = sum(float(np.abs(part).sum()) for part in (mu.server, mu.shared, mu.local))
+    return mu if total == 0 else Multipliers(mu.server / total, mu.shared / total, mu.local / total)
+
+
+def _check(problem: Problem, fed: Any, w: Array, mu: Multipliers, like: Multipliers) -> None:
+    D = problem.predictor.dimension(fed.n_features)
+    if w.shape != (D,) or not np.isfinite(w).all():
+        raise ValueError(f"w must be {D} finite numbers for this problem and these data, got shape {w.shape}.")
+    for name in ("server", "shared", "local"):
+        given, needed = getattr(mu, name), getattr(like, name)
+        if given.shape != needed.shape or not np.isfinite(given).all():
+            raise ValueError(f"multipliers.{name} must be finite with shape {needed.shape}, got {given.shape}.")
+
+
+def certify_constrained(
+    problem: Problem, fed: Any, w: Array, mu: Multipliers | None, engine: Any = None, infeasible: bool = False
+) -> tuple[Certificate, list[Any]]:
+    """The certificate of a model under constraints, and the engine's runs.
+
+    Parameters
+    ----------
+    problem, fed : as stated by the user
+    w : (D,) the model
+    mu : multipliers, or None: zeros
+    infeasible : also try to prove by mu that no model meets all constraints
+
+    Raises
+    ------
+    ValueError
+        w or multipliers that are not finite or do not fit the problem
+    """
+    concrete, data = problem.at(fed)
+    w = np.asarray(w, float)
+    none = no_multipliers(concrete, fed.n_clients)
+    mu = none if mu is None else mu
+    _check(concrete, data, w, mu, none)
+    mu = signed(concrete, mu)
+    if engine is None:
+        from quorate.engines.inprocess import InProcess
+
+        engine = InProcess()
+    runs = [engine.run(Weighing(w, none if infeasible else mu, True, concrete), data)]
+    proof = None
+    if infeasible:
+        runs.append(engine.run(Weighing(w, _normed(mu), False, concrete), data))
+        proof = runs[1].state.bound
+    if any(run.outcome.stop is Stop.INTERRUPTED for run in runs):  # half a proof is none
+        raise KeyboardInterrupt
+    return conclude_constrained(concrete, w, none if infeasible else mu, runs[0].state, proof), runs
+
+
+def conclude_constrained(
+    problem: Problem, w: Array, mu: Multipliers, state: WeighingState, proof: float | None
+) -> Certificate:
+    """The certificate from what the clients answered; pure arithmetic."""
+    up, glob = state.first, problem.constraint
+    assert up is not None and up.risk is not None and up.local is not None
+    weights = problem.over_clients.project(up.risk)
+    value = float(weights @ up.risk) + problem.penalty(w)
+    here = glob.at(problem, w)
+    held = glob.held.values(here)[0]
+    slope = up.slope + mu.server @ glob.held.jacobian(here)[0]
+    bound = state.bound if math.isfinite(state.bound) and proof is None else None
+    if bound is not None and not isinstance(problem.loss, Quadratic):
+        bound = max(bound, 0.0)  # losses, and so the objective, are nonnegative
+    gap = None if bound is None else value - bound
+    nothing = np.zeros(len(weights))
+    local = np.where(up.has, up.local, np.nan)
+    products = [mu.local * np.nan_to_num(local), mu.shared * up.shared, mu.server * held]
+    values = ((problem.local_constraint, up.local), (glob.coupled, up.shared), (glob.held, held))
+    return Certificate(
+        value=value,
+        bound=bound,
+        gap=gap,
+        relative_gap=None if gap is None or bound is None else gap / max(abs(value), abs(bound), 1e-12),
+        weights=weights,
+        client_risks=up.risk,
+        client_losses=up.loss,
+        client_levels=nothing,
+        client_labels=nothing,
+        client_features=nothing,
+        feasibility=max(excess(stack, value) for stack, value in values) + outside(problem, problem.predictor.split(w)[0]),
+        stationarity=float(np.abs(off_regulariser(problem, w, -slope)).max(initial=0.0)),
+        complementarity=max(float(np.abs(part).max(initial=0.0)) for part in products),
+        constraint_values=local,
+        server_values=held,
+        shared_values=up.shared,
+        gradient_scale=float(np.abs(up.start).max(initial=0.0)),
+        infeasible=proof if proof is not None and proof > 0 else None,
+    )
