@@ -73,7 +73,9 @@ def tightest(table: list[dict[str, Any]], owner: str) -> dict[str, Any]:
 def broken(table: list[dict[str, Any]], most: int = 5) -> str:
     """The constraints that are not met, the worst first, in words."""
     worst = sorted((row for row in table if not row["met"]), key=lambda row: row["slack"])
-    said = [f"{row['owner']} ({row['constraint']}: {row['measured']:.4g}, limit {row['limit']:.4g})" for row in worst[:most]]
+    said = [
+        f"{row['owner']} ({row['constraint']}: {row['measured']:.4g}, limit {row['limit']:.4g})" for row in worst[:most]
+    ]
     return ", ".join(said) + (f" and {len(worst) - most} more" if len(worst) > most else "")
 
 

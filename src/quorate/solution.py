@@ -293,7 +293,9 @@ def confirmed_constrained(
     told += f" (objective's gradient at 0: {proof.gradient_scale:.1e}), complementarity {proof.complementarity:.1e}."
     if outcome.stop is Stop.INFEASIBLE:
         if proof.infeasible is None:
-            return Outcome(Stop.STALLED, f"{told} That nothing is feasible could not be proved. Not met: {broken(table)}.")
+            return Outcome(
+                Stop.STALLED, f"{told} That nothing is feasible could not be proved. Not met: {broken(table)}."
+            )
         text = f"no model meets all constraints: proved, every model breaks one of them by {proof.infeasible:.3g} or more. "
         text += f"In conflict: {in_conflict(problem, mu, clients)}. Relax one of these limits."
         return Outcome(Stop.INFEASIBLE, text)
@@ -306,10 +308,14 @@ def confirmed_constrained(
         return Outcome(Stop.UNPROVEN, told)
     if proof.gap is None:
         why = "constraints that are not convex" if not _convex(problem) else "this loss or these functions"
-        return Outcome(Stop.UNPROVEN, f"{told} A point that meets the conditions of optimality; for {why} no bound exists.")
+        return Outcome(
+            Stop.UNPROVEN, f"{told} A point that meets the conditions of optimality; for {why} no bound exists."
+        )
     scale = max(abs(proof.value), 1e-12)
     if -1e-6 * scale <= proof.gap <= max(algorithm.atol, algorithm.tol * scale) + 1e-8 * scale:
-        return Outcome(Stop.OPTIMAL, f"{told} Proved to within a relative gap of {max(proof.relative_gap or 0, 0):.1e}.")
+        return Outcome(
+            Stop.OPTIMAL, f"{told} Proved to within a relative gap of {max(proof.relative_gap or 0, 0):.1e}."
+        )
     return Outcome(Stop.UNPROVEN, f"{told} The multipliers prove a relative gap of {proof.relative_gap:.1e} only.")
 
 

@@ -167,7 +167,9 @@ class Weighing:
             bound = float(up.constant) + float(constant[0]) + value
         else:
             away = float(np.linalg.norm(unbalanced))
-            bound = float(up.constant) + float(constant[0]) + value - away * length if math.isfinite(length) else -math.inf
+            bound = (
+                float(up.constant) + float(constant[0]) + value - away * length if math.isfinite(length) else -math.inf
+            )
         state = replace(state, bound=max(state.bound, bound), left=min(rest, state.left))
         if rest <= ROUNDING or state.rounds >= BALANCING:
             return state, done
@@ -333,7 +335,8 @@ def conclude_constrained(
         client_levels=nothing,
         client_labels=nothing,
         client_features=nothing,
-        feasibility=max(excess(stack, value) for stack, value in values) + outside(problem, problem.predictor.split(w)[0]),
+        feasibility=max(excess(stack, value) for stack, value in values)
+        + outside(problem, problem.predictor.split(w)[0]),
         stationarity=float(np.abs(off_regulariser(problem, w, -slope)).max(initial=0.0)),
         complementarity=max(float(np.abs(part).max(initial=0.0)) for part in products),
         constraint_values=local,

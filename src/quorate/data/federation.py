@@ -85,15 +85,23 @@ class Federation:
         if held is None:
             return None
         if not isinstance(held, Federation):
+            if not isinstance(held, tuple | list) or len(held) not in (2, 3):
+                raise ValueError(f"server must be (X0, y0) or (X0, y0, columns), got {type(held).__name__}.")
             X0, y0, *columns = held
             own = {key: (column,) for key, column in columns[0].items()} if columns else None
-            held = Federation(("server",), (X0,), (y0,), feature_names=names, columns=own)
+            held = Federation(("server",), (X0,), (y0,), columns=own)
+            held = held._with(feature_names=names) if held.n_features == d else held
         if held.n_clients != 1 or held.n_features != d:
             raise ValueError(
                 f"server must be one table with the clients' {d} features, got {held.n_clients} clients of "
                 f"{held.n_features} features: give (X0, y0), or (X0, y0, columns)."
             )
-        return held
+        if held.feature_names != names:
+            raise ValueError(
+                f"server has the features {held.feature_names[:6]}, the clients {names[:6]}: give the same ones in the "
+                "same order."
+            )
+        return held._with(clients=("server",))
 
     def _with(self, **changes: Any) -> Federation:
         """A copy with fields that are known to be right."""
@@ -206,6 +214,8 @@ class Federation:
         names = tuple(f"client {i + 1}" for i in range(len(A))) if clients is None else tuple(map(str, clients))
         server = linear = None
         check.quadratics(A, b, names)
+        if (C is None) != (d is None):
+            raise ValueError("from_quadratics got one of C and d: give both, or neither for no constraints.")
         if C is not None:
             first, *linear = check.linear(list(zip(C, d, strict=True)), ("server", *names), len(b[0]))
             zero = np.zeros((1, len(b[0])))

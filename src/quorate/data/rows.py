@@ -319,7 +319,8 @@ def quadratics(A: Sequence[Array], b: Sequence[Array], clients: Sequence[str]) -
     for name, matrix, vector in zip(clients, A, b, strict=True):
         if matrix.shape != (d, d) or vector.shape != (d,):
             raise ValueError(
-                f"client {name!r}: A and b must have shapes ({d}, {d}) and ({d},), got {matrix.shape} and {vector.shape}."
+                f"client {name!r}: A and b must have shapes ({d}, {d}) and ({d},), got {matrix.shape} and "
+                f"{vector.shape}."
             )
         size = np.abs(matrix).max(initial=0.0)
         if not np.isfinite(matrix).all() or np.abs(matrix - matrix.T).max(initial=0.0) > 1e-12 * size:

@@ -26,6 +26,7 @@ from quorate.problem.predictors import Linear, Softmax
 from quorate.problem.regularisers import Zero
 from quorate.problem.risks.mean import Mean, Sum
 from quorate.problem.risks.ranks import by_rank
+from quorate.problem.targets import check_quadratic, class_numbers, classes_of, coded
 from quorate.problem.wasserstein import Cut, WassersteinBall, free_space
 
 if TYPE_CHECKING:
@@ -159,13 +160,13 @@ class Problem:
         fed = with_columns(fed, (self.constraint, self.local_constraint))
         targets = self._targets(fed)
         server, predictor, ball = self._of_server(fed), self._predictor(fed), self.over_samples
-        known = {"classes": np.asarray(_classes(fed))} if self.loss.targets == "sign" else {}
+        known = {"classes": np.asarray(classes_of(fed))} if self.loss.targets == "sign" else {}
         fed = fed.with_targets(targets)
-        coded = fed._with(**known)
-        local = stack(self.local_constraint, self, coded, "local_constraint")
-        glob = shared(self.constraint, self, coded, server)
+        labelled = fed._with(**known)
+        local = stack(self.local_constraint, self, labelled, "local_constraint")
+        glob = shared(self.constraint, self, labelled, server)
         if isinstance(ball, Mean) and ball.label is not None and ball.code is None:
-            ball = replace(ball, code=label_code(ball.label, coded, self.loss))
+            ball = replace(ball, code=label_code(ball.label, labelled, self.loss))
         if isinstance(ball, WassersteinBall):
             ball = replace(ball, radius=by_client(ball.radius, fed.clients, "radius"))
             if ball.support is not None and ball.radius.any():
@@ -192,7 +193,7 @@ class Problem:
             return None
         held = fed.server
         if self.loss.targets == "sign":
-            classes = _classes(fed)
+            classes = classes_of(fed)
             if not np.isin(held.rows(0)[1], classes).all():
                 raise ValueError(f"the server's data have labels outside the clients' classes {classes[:6]}.")
             held = held.with_targets([held.rows(0)[1]], classes)
@@ -202,7 +203,7 @@ class Problem:
         """The predictor, with the number of classes where it needs it."""
         if self.loss.targets != "class":
             return self.predictor
-        found = len(_classes(fed))
+        found = len(classes_of(fed))
         if self.predictor.classes not in (None, found):
             raise ValueError(
                 f"the data have {found} classes and Softmax has {self.predictor.classes}: leave classes out, or "
@@ -213,21 +214,21 @@ class Problem:
     def _targets(self, fed: Federation) -> list[Array]:
         ys = [fed.rows(i)[1] for i in range(fed.n_clients)]
         if self.loss.targets == "quadratic":
-            _check_quadratic(fed, self.predictor)
+            check_quadratic(fed, self.predictor)
             return ys
         if self.loss.targets == "real":
             if any(y.dtype.kind not in "fiub" for y in ys):
-                raise ValueError(f"{type(self.loss).__name__} needs numeric targets, got {_classes(fed)[:5]}.")
+                raise ValueError(f"{type(self.loss).__name__} needs numeric targets, got {classes_of(fed)[:5]}.")
             return [np.asarray(y, float) for y in ys]
-        classes = _classes(fed)
+        classes = classes_of(fed)
         if self.loss.targets == "class":
-            return _class_numbers(ys, classes, declared=fed.classes is not None)
+            return class_numbers(ys, classes, declared=fed.classes is not None)
         if len(classes) != 2:
             raise ValueError(
                 f"{type(self.loss).__name__} needs labels of exactly two classes, got {len(classes)}: {classes[:6]}. "
                 "Check the target column; a federation whose clients all hold one class must declare classes=(a, b)."
             )
-        if _coded(ys, classes):  # of a problem that is concrete already
+        if coded(ys, classes):  # of a problem that is concrete already
             return ys
         return [np.where(y == classes[1], 1.0, -1.0) for y in ys]
 
@@ -304,27 +305,6 @@ def _model(w: Any, size: int) -> Array:
     return w
 
 
-def _coded(ys: list[Any], classes: list[Any]) -> bool:
-    """Whether targets are -1 and +1 already rather than two labels, which may be others."""
-    outside = [y for y in ys if not np.isin(y, np.asarray(classes)).all()]
-    if any(y.dtype.kind != "f" or not np.isin(y, (-1.0, 1.0)).all() for y in outside):
-        raise ValueError(f"targets outside the classes {classes[:6]}: give the federation with its labels.")
-    return bool(outside)
-
-
-def _check_quadratic(fed: Federation, predictor: Any) -> None:
-    held = fed.clients == ("server",)
-    if predictor.intercept or not (held or all(isinstance(x, np.ndarray) and _symmetric(x) for x in fed.X)):
-        raise ValueError(
-            "Quadratic() needs clients with symmetric A and the predictor Linear(): make them by "
-            "Federation.from_quadratics(A, b, C, d)."
-        )
-
-
-def _symmetric(A: Array) -> bool:
-    return A.shape[0] == A.shape[1] and bool(np.abs(A - A.T).max() <= 1e-12 * np.abs(A).max())
-
-
 def with_columns(fed: Federation, slots: Any) -> Federation:
     """The federation with a column for every feature that a constraint names as one."""
     parts = [part for slot in slots if not isinstance(slot, Stack | Global) for part in several(slot, "a constraint")]
@@ -389,24 +369,3 @@ def _check_weights(risk: Any, sigma: Array, n: int) -> None:
             f"the rank weights of {risk!r} for {n} rows {bad}: needed are {n} numbers >= 0 that sum to one, from the "
             "smallest loss to the largest, ascending where `convex` is True."
         )
-
-
-def _class_numbers(ys: list[Any], classes: list[Any], declared: bool) -> list[Array]:
-    """The classes' numbers, in ascending order of their labels."""
-    if len(classes) < 2:
-        raise ValueError(f"Multinomial needs labels of two classes or more, got {classes}. Check the target column.")
-    if not declared and any((np.asarray(c) != np.floor(c)).any() for c in classes):
-        raise ValueError(
-            f"Multinomial needs class labels, got real targets such as {classes[:4]}: for numbers use Squared() or "
-            "Huber(); labels are whole numbers, text or booleans."
-        )
-    labels = np.asarray(classes)
-    if any((y.dtype.kind == "U") != (labels.dtype.kind == "U") or not np.isin(y, labels).all() for y in ys):
-        raise ValueError(f"targets outside the classes {classes[:6]}: give the federation with its labels.")
-    return [np.searchsorted(labels, y).astype(float) for y in ys]
-
-
-def _classes(fed: Federation) -> list[Any]:
-    if fed.classes is not None:
-        return fed.classes.tolist()
-    return np.unique(np.concatenate([fed.rows(i)[1] for i in range(fed.n_clients)])).tolist()

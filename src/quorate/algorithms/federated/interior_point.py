@@ -36,6 +36,7 @@ from quorate.rounds import Done, Each, Outcome, Round, Stop, record
 from quorate.solvers import primal_dual as newton
 
 HALVINGS = 8  # refused steps in a row before the Hessian is regularised further
+FLAT = 1e-6  # curvature added where only violations are minimised: most directions do not matter to them
 PATIENCE = 12  # rounds without a better residual before the method is called stuck
 
 
@@ -55,6 +56,8 @@ class InteriorState:
     """The server's memory between rounds."""
 
     w: Array  # (D,) the last accepted model, or the first
+    nearest: Array  # (D,) the accepted model with the smallest violation
+    least: float  # which is
     n_clients: int
     program: newton.Program | None  # there
     at: newton.Iterate | None
@@ -108,7 +111,9 @@ class InteriorPoint:
 
     def __post_init__(self) -> None:
         if not self.tol >= 0 or not self.atol >= 0 or self.max_rounds < 1:
-            raise ValueError(f"tol, atol must be >= 0 and max_rounds >= 1, got {self.tol}, {self.atol}, {self.max_rounds}.")
+            raise ValueError(
+                f"tol, atol must be >= 0 and max_rounds >= 1, got {self.tol}, {self.atol}, {self.max_rounds}."
+            )
 
     def admit(self, problem: Problem, fed: object) -> None:
         """Refuse problems without second derivatives, before anything runs."""
@@ -149,7 +154,7 @@ class InteriorPoint:
     def server_start(self, n_clients: int) -> tuple[InteriorState, Round]:
         none = np.zeros(0) if self.start is None else np.asarray(self.start, float)
         state = InteriorState(
-            w=none, n_clients=n_clients, program=None, at=None, trial=None, by=None, length=(1.0, 1.0), mu=1.0, nu=1.0,
+            w=none, nearest=none, least=math.inf, n_clients=n_clients, program=None, at=None, trial=None, by=None, length=(1.0, 1.0), mu=1.0, nu=1.0,
             delta=0.0, refused=0, scale=None, best=math.inf, since=0, phase=2, value=math.nan, violation=math.inf,
             residual=math.inf, duals=None, rounds=0, steps=0,
         )  # fmt: skip
@@ -183,15 +188,25 @@ class InteriorPoint:
         box = of.inside(self._problem, w)
         if (box != w).any():
             state = replace(state, w=box)
-            return self._or_capped(state, self._ask(state, box, no_multipliers(self._problem, state.n_clients)))
+            return self._or_capped(state, self._ask(state, box, self._first(state, len(box))))
         scale = state.scale or of.scale_of(self._problem, up, found)
         state = replace(state, scale=scale, best=math.inf, since=0, delta=0.0, refused=0, nu=1.0)
         x = of.start_of(self._problem, w, state.phase, found, scale)
-        none = no_multipliers(self._problem, state.n_clients)
-        p = of.program(self._problem, x, up, found, scale, state.phase, none)
+        p = of.program(self._problem, x, up, found, scale, state.phase, self._first(state, len(w)))
         if not _finite(p):
             raise ArithmeticError("values at the first model are not finite: rescale the features, or give start=.")
-        return self._advance(state, p, newton.first(p, x), up, found)
+        at = newton.first(p, x)
+        if state.phase == 1:
+            at = replace(at, z=np.full(len(at.z), 1 / len(found.c)))
+        return self._advance(state, p, at, up, found)
+
+    def _first(self, state: InteriorState, D: int) -> Multipliers:
+        """The multipliers of the first request of a phase: none, or equal ones that add up to one."""
+        if state.phase == 2 or state.scale is None:
+            return no_multipliers(self._problem, state.n_clients)
+        shape, none = _shape(self._problem, state.n_clients, D), np.zeros(0)
+        equal = newton.Iterate(none, none, np.full(2 * len(shape.c), 1 / len(shape.c)), none)
+        return of.multipliers(self._problem, equal, shape, state.scale, 1, state.n_clients)
 
     def _refused(self, state: InteriorState, p: newton.Program) -> bool:
         """Whether the trial neither lowers the merit function nor the residuals."""
@@ -222,10 +237,13 @@ class InteriorPoint:
         """Accept a point, and stop or step on."""
         problem, D = self._problem, found.J.shape[1]
         left = newton.residuals(p, at)
-        better = left.worst < 0.9 * state.best
+        better, broken = left.worst < 0.9 * state.best, of.violation(found)
+        nearer = not broken > 0.99 * state.least
         state = replace(
             state,
             w=at.x[:D],
+            nearest=at.x[:D] if nearer else state.nearest,
+            least=min(broken, state.least),
             program=p,
             at=at,
             refused=0,
@@ -233,7 +251,7 @@ class InteriorPoint:
             best=min(state.best, left.worst),
             since=0 if better else state.since + 1,
             value=float(up.value) + problem.penalty(at.x[:D]),
-            violation=of.violation(found),
+            violation=broken,
             residual=left.worst,
             steps=state.steps + 1,
         )
@@ -262,34 +280,36 @@ class InteriorPoint:
                 "the constraints can be met, but only on their boundary, where this method stops: relax a limit, or "
                 "use ProximalAL().",
             )
-        return Outcome(Stop.INFEASIBLE, f"no model meets all constraints; the best one breaks them by {state.violation:.3g}.")
+        return Outcome(
+            Stop.INFEASIBLE, f"no model meets all constraints; the best one breaks them by {state.violation:.3g}."
+        )
 
     def _again(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
-        """A phase from the present model on."""
-        state = replace(state, trial=None, at=None, program=None)
-        return self._or_capped(state, self._ask(state, state.w, no_multipliers(self._problem, state.n_clients)))
+        """A phase from the model that violates least."""
+        state = replace(state, w=state.nearest, trial=None, at=None, program=None)
+        return self._or_capped(state, self._ask(state, state.w, self._first(state, len(state.w))))
 
     def _step(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
         """The next direction, unless the residuals are small enough or do not fall any more."""
         p, at = state.program, state.at
         assert p is not None and at is not None
-        way = newton.direction(p, at, state.delta)
+        way = newton.direction(p, at, max(state.delta, FLAT if state.phase == 1 else 0.0))
         left = newton.residuals(p, at)
         if state.phase == 2 and self._reached(p, at, way, left):
             return state, Done(Outcome(Stop.OPTIMAL, f"residuals <= {self.tol:.0e} after {state.rounds} rounds."))
         largest = float(np.abs(np.concatenate([at.z, at.lam])).max(initial=0.0))
         if state.since > PATIENCE or largest > 1e13:
             return self._stuck(state, left)
-        nu = max(state.nu, 1.5 * float(np.abs(np.concatenate([at.z + way.step.z, at.lam + way.step.lam])).max(initial=0)))
+        nu = max(
+            state.nu, 1.5 * float(np.abs(np.concatenate([at.z + way.step.z, at.lam + way.step.lam])).max(initial=0))
+        )
         length = newton.steps(at, way.step)
         trial = newton.moved(at, way.step, *length)
         return self._try(
             replace(state, by=way.step, mu=way.mu, nu=nu, delta=max(state.delta, 0.0), length=length, trial=trial)
         )
 
-    def _reached(
-        self, p: newton.Program, at: newton.Iterate, way: newton.Direction, left: newton.Residuals
-    ) -> bool:
+    def _reached(self, p: newton.Program, at: newton.Iterate, way: newton.Direction, left: newton.Residuals) -> bool:
         """Whether what duality leaves open, to second order, is within the tolerance."""
         dual = p.slope + p.J.T @ at.z + p.E.T @ at.lam
         gap = float(at.s @ at.z) + abs(float(dual @ way.step.x))
@@ -340,7 +360,9 @@ class InteriorPoint:
 
     def answer(self, state: InteriorState) -> tuple[Array, Multipliers | None]:
         """The model and the multipliers."""
-        return state.w, state.duals
+        return (
+            state.w if state.at is None else of.rounded(self._problem, state.at, len(state.w), state.phase)
+        ), state.duals
 
     @property
     def _problem(self) -> Problem:

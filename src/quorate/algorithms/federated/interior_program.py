@@ -72,7 +72,9 @@ def scale_of(problem: Problem, up: Expanded, found: Pieces) -> Scale:
     return Scale(size if size > 0 else 1.0, np.where(rows > 0, rows, 1.0))
 
 
-def program(problem: Problem, x: Array, up: Expanded, found: Pieces, scale: Scale, phase: int, mu: Multipliers) -> Program:
+def program(
+    problem: Problem, x: Array, up: Expanded, found: Pieces, scale: Scale, phase: int, mu: Multipliers
+) -> Program:
     """The scaled program at x."""
     D, nx = found.J.shape[1], len(x)
     w = x[:D]
@@ -170,11 +172,34 @@ def multipliers(problem: Problem, at: Iterate, found: Pieces, scale: Scale, phas
 
 def cleared(at: Iterate) -> Iterate:
     """Multipliers that vanish beside their slacks set to 0: complementarity then holds exactly."""
-    return replace(at, z=np.where(at.z < 1e-6 * np.maximum(at.s, 0.0) * max(float(at.z.max(initial=0.0)), 0.0), 0.0, at.z))
+    return replace(
+        at, z=np.where(at.z < 1e-6 * np.maximum(at.s, 0.0) * max(float(at.z.max(initial=0.0)), 0.0), 0.0, at.z)
+    )
+
+
+def rounded(problem: Problem, at: Iterate, D: int, phase: int) -> Array:
+    """The model with coefficients that tend to 0, or to a bound of their box, put there.
+
+    Which do is what the multipliers of the rows of h say: an active row's multiplier is larger than its slack.
+    """
+    l1, _, lower, upper = regulariser_parts(problem)
+    w = at.x[:D].copy()
+    d = len(problem.predictor.split(w)[0])
+    if phase == 1 or not len(at.s):
+        return w
+    if l1 > 0:
+        active = (at.z > at.s)[-2 * d :]
+        w[:d][active[:d] & active[d:]] = 0.0
+        return w
+    low, high = (np.flatnonzero(np.isfinite(np.broadcast_to(bound, d))) for bound in (lower, upper))
+    if len(low) + len(high):
+        active = (at.z > at.s)[-(len(low) + len(high)) :]
+        for index, on, bound in ((low, active[: len(low)], lower), (high, active[len(low) :], upper)):
+            w[index[on]] = np.broadcast_to(bound, d)[index[on]]
+        w[:d] = np.clip(w[:d], lower, upper)
+    return w
 
 
 def violation(found: Pieces) -> float:
     """The largest violation as stated."""
     return float(np.where(found.equality, np.abs(found.c), found.c).max(initial=0.0))
-
-

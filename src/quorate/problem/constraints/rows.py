@@ -78,8 +78,8 @@ class OfLoss:
     def __post_init__(self) -> None:
         if self.loss.targets == "quadratic":
             raise ValueError(
-                "Quadratic clients have no losses of rows to average: bound the model by LinearInequality(C, d), or give "
-                "Constraint(value_and_jacobian)."
+                "Quadratic clients have no losses of rows to average: bound the model by LinearInequality(C, d), or "
+                "give Constraint(value_and_jacobian)."
             )
 
     def value(self, prediction: Array, y: Array) -> Array:
