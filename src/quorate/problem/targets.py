@@ -1,0 +1,56 @@
+"""Targets as losses need them: two classes as -1 and +1, several as their numbers, quadratic clients' b."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from quorate.arrays import Array
+
+if TYPE_CHECKING:
+    from quorate.data.federation import Federation
+
+
+def coded(ys: list[Any], classes: list[Any]) -> bool:
+    """Whether targets are -1 and +1 already rather than two labels, which may be others."""
+    outside = [y for y in ys if not np.isin(y, np.asarray(classes)).all()]
+    if any(y.dtype.kind != "f" or not np.isin(y, (-1.0, 1.0)).all() for y in outside):
+        raise ValueError(f"targets outside the classes {classes[:6]}: give the federation with its labels.")
+    return bool(outside)
+
+
+def check_quadratic(fed: Federation, predictor: Any) -> None:
+    """Raise unless every client holds a symmetric matrix, or the table is the server's."""
+    held = fed.clients == ("server",)
+    if predictor.intercept or not (held or all(isinstance(x, np.ndarray) and _symmetric(x) for x in fed.X)):
+        raise ValueError(
+            "Quadratic() needs clients with symmetric A and the predictor Linear(): make them by "
+            "Federation.from_quadratics(A, b, C, d)."
+        )
+
+
+def _symmetric(A: Array) -> bool:
+    return A.shape[0] == A.shape[1] and bool(np.abs(A - A.T).max() <= 1e-12 * np.abs(A).max())
+
+
+def class_numbers(ys: list[Any], classes: list[Any], declared: bool) -> list[Array]:
+    """The classes' numbers, in ascending order of their labels."""
+    if len(classes) < 2:
+        raise ValueError(f"Multinomial needs labels of two classes or more, got {classes}. Check the target column.")
+    if not declared and any((np.asarray(c) != np.floor(c)).any() for c in classes):
+        raise ValueError(
+            f"Multinomial needs class labels, got real targets such as {classes[:4]}: for numbers use Squared() or "
+            "Huber(); labels are whole numbers, text or booleans."
+        )
+    labels = np.asarray(classes)
+    if any((y.dtype.kind == "U") != (labels.dtype.kind == "U") or not np.isin(y, labels).all() for y in ys):
+        raise ValueError(f"targets outside the classes {classes[:6]}: give the federation with its labels.")
+    return [np.searchsorted(labels, y).astype(float) for y in ys]
+
+
+def classes_of(fed: Federation) -> list[Any]:
+    """The declared classes, or the distinct targets."""
+    if fed.classes is not None:
+        return fed.classes.tolist()
+    return np.unique(np.concatenate([fed.rows(i)[1] for i in range(fed.n_clients)])).tolist()
