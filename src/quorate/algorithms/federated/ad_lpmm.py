@@ -30,8 +30,8 @@ from quorate.algorithms.federated.epigraph_client import (
     begin,
     check_settings,
     checked_problem,
+    onto_epigraph,
     outcome,
-    project,
     relative,
     residuals,
     shared_model,
@@ -115,7 +115,7 @@ class ADLPMM:
         return begin(self._problem, ask, data)
 
     def project(self, memory: Copies, ask: Project, data: Block, rng: Streams) -> tuple[Copies, Projected]:
-        return project(self._problem, ask, data, rng, self.sample)
+        return onto_epigraph(self._problem, ask, data, rng, self.sample)
 
     # -- server ---------------------------------------------------------------------------------------------------
 

@@ -25,8 +25,8 @@ from quorate.algorithms.federated.epigraph_client import (
     begin,
     check_settings,
     checked_problem,
+    onto_epigraph,
     outcome,
-    project,
     residuals,
     shared_model,
     stacked,
@@ -111,7 +111,7 @@ class EpigraphADMM:
         return begin(self._problem, ask, data)
 
     def project(self, memory: Copies, ask: Project, data: Block, rng: Streams) -> tuple[Copies, Projected]:
-        return project(self._problem, ask, data, rng, self.sample)
+        return onto_epigraph(self._problem, ask, data, rng, self.sample)
 
     # -- server ---------------------------------------------------------------------------------------------------
 

@@ -72,7 +72,9 @@ def begin(problem: Problem, ask: Begin, data: Block) -> tuple[Copies, Begun]:
     return Copies(w), Begun(w, problem.client_risks(w, data))
 
 
-def project(problem: Problem, ask: Project, data: Block, rng: Streams, sample: float | None) -> tuple[Copies, Projected]:
+def onto_epigraph(
+    problem: Problem, ask: Project, data: Block, rng: Streams, sample: float | None
+) -> tuple[Copies, Projected]:
     """The projections of the block's clients, each on a fresh share ``sample`` of its rows unless None."""
     w, pi, fallbacks = np.array(ask.point, float), np.array(ask.height, float), np.zeros(len(ask.height))
     for i in range(len(w)):
