@@ -24,11 +24,15 @@ FORBIDDEN = {  # part -> parts it must not import (types under TYPE_CHECKING inc
     "data": {"rounds", "problem", "solvers", "algorithms", "certificates", "engines", "solution", "estimators", "cli"},
     "solution": {"estimators", "report", "cli", "config"},
     "estimators": {"report", "cli", "config"},
+    "experiments": {"report", "cli"},
     "report": {"cli"},
 }
+for early in ("arrays", "rounds", "solvers", "problem", "algorithms", "certificates", "engines", "data", "solution"):
+    FORBIDDEN[early].add("experiments")
 ALONE = {  # heavy or optional package -> the only files that may import it
     "matplotlib": {"report/figures.py"},
     "clarabel": {"solvers/conic.py"},
+    "torch": {"problem/constraints/torch_function.py"},
 }
 LAZY = ("numpy", "scipy", "numba", "sklearn", "matplotlib", "pandas", "polars", "pyarrow", "clarabel", "torch")
 

@@ -1,0 +1,1 @@
+"""The experiments of the papers, one folder each: generators of their instances, tables and figures."""
