@@ -22,7 +22,7 @@ from quorate.problem.wasserstein import WassersteinBall
 def client_table(
     problem: Problem, fed: Federation, certificate: Certificate, constraints: list[dict[str, Any]] | None = None
 ) -> list[dict[str, Any]]:
-    """One row a client: rows, mean loss, worst-case loss, weight q*, and what the adversary spends its radius on; with
+    """One row a client: rows, mean loss, worst-case loss, weight q*, what the adversary spends its radius on; with
     ``constraints`` (of ``prices.constraint_table``) also its tightest one.
     """
     radius = sample_radii(problem, fed.n_clients)
@@ -103,12 +103,15 @@ def notes(problem: Problem, given: Federation, fed: Federation, w: Array, certif
 def _void(problem: Problem, fed: Federation, certificate: Certificate) -> list[str]:
     """Clients whose rows say nothing about a constraint, or about the class in the objective."""
     values = certificate.constraint_values
-    without = [] if values is None else [
-        f"Client{'s' * (len(names) > 1)} {_some(names)} ha{'ve' if len(names) > 1 else 's'} no rows for the constraint on "
-        f"{word}: it asks nothing of {'them' if len(names) > 1 else 'it'}."
-        for word, column in zip(problem.local_constraint.words, np.isnan(values).T, strict=True)
-        if (names := [fed.clients[i] for i in np.flatnonzero(column)])
-    ]  # fmt: skip
+    without = (
+        [
+            f"No rows for the constraint on {word} at {_some(names)}: it asks nothing there."
+            for word, column in zip(problem.local_constraint.words, np.isnan(values).T, strict=True)
+            if (names := [fed.clients[i] for i in np.flatnonzero(column)])
+        ]
+        if values is not None
+        else []
+    )
     code, label = getattr(problem.over_samples, "code", None), getattr(problem.over_samples, "label", None)
     empty = [] if code is None else [n for i, n in enumerate(fed.clients) if not (fed.rows(i)[1] == code).any()]
     return without + [f"No rows of class {label} at {_some(empty)}: 0 in the objective."] * bool(empty)

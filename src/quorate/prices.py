@@ -24,8 +24,8 @@ def constraint_table(
 ) -> list[dict[str, Any]]:
     """One row for every constraint and owner: owner, constraint, limit, measured, slack, price, met.
 
-    ``problem``, ``fed`` are concrete. ``slack`` = limit - measured, for equalities - |measured - limit|; ``met`` where it
-    is at least - tol. Constraints that a client does not have are left out.
+    ``problem``, ``fed`` are concrete. ``slack`` = limit - measured, for equalities - |measured - limit|; ``met``
+    where it is at least - tol. Constraints that a client does not have are left out.
     """
     glob, local = problem.constraint, problem.local_constraint
     assert certificate.constraint_values is not None

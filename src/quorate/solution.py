@@ -18,8 +18,8 @@ from quorate.certificates.duality import Certificate, certify_run
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
 from quorate.notes import client_table, notes
-from quorate.problem.bounds import Duals, row_duals
 from quorate.prices import broken, constraint_table, in_conflict
+from quorate.problem.bounds import Duals, row_duals
 from quorate.problem.losses import Quadratic
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed
 from quorate.problem.predictors import Linear
@@ -187,8 +187,10 @@ def _proved_constrained(
 
 
 def default_algorithm(problem: Problem, fed: Federation) -> Any:
-    """With constraints ``InteriorPoint`` where it can be used, else ``ProximalAL``; ``RankADMM`` for the rows of one
-    client under a mean or a risk by rank; else ``Bundle``."""
+    """``InteriorPoint`` or, where it cannot be used, ``ProximalAL`` with constraints; else ``RankADMM`` or ``Bundle``.
+
+    ``RankADMM`` is for the rows of one client under a mean or a risk by rank.
+    """
     if only_constrained(problem):
         from quorate.algorithms.federated.proximal_al import ProximalAL
 
@@ -250,8 +252,8 @@ def configure(
         raise TypeError(f"{type(algorithm).__name__} takes no {', '.join(unknown)}: leave it out.")
     if only_constrained(problem) and not hasattr(algorithm, "constraints"):
         raise ValueError(
-            f"{type(algorithm).__name__} takes no constraints, no Mean(label=...) and no Quadratic(): use InteriorPoint() "
-            "(small smooth problems) or ProximalAL()."
+            f"{type(algorithm).__name__} takes no constraints, no Mean(label=...) and no Quadratic(): use "
+            "InteriorPoint() (small smooth problems) or ProximalAL()."
         )
     if hasattr(algorithm, "admit"):
         algorithm.admit(problem, fed)
@@ -296,7 +298,7 @@ def confirmed_constrained(
             return Outcome(
                 Stop.STALLED, f"{told} That nothing is feasible could not be proved. Not met: {broken(table)}."
             )
-        text = f"no model meets all constraints: proved, every model breaks one of them by {proof.infeasible:.3g} or more. "
+        text = f"no model meets all constraints: every model breaks one by {proof.infeasible:.3g} or more (proved). "
         text += f"In conflict: {in_conflict(problem, mu, clients)}. Relax one of these limits."
         return Outcome(Stop.INFEASIBLE, text)
     unmet = broken(table)

@@ -1,16 +1,17 @@
 """What holds for a model under constraints, recomputed from (problem, data, w, multipliers) alone.
 
-Always: the exact objective, every constraint's value, and the residuals of (8) of He, Peng, Sun, *Federated learning with
-convex global and local constraints*: stationarity in the Chebyshev norm, violation, complementarity. Where objective and
-constraints are convex also a lower bound. For mu >= 0, with a_j the weight of row j's loss in f + <mu, c>, any slopes s_j
+Always: the exact objective, every constraint's value, and the residuals of (8) of He, Peng, Sun, *Federated learning
+with convex global and local constraints*: stationarity in the Chebyshev norm, violation, complementarity. Where
+objective and constraints are convex also a lower bound. For mu >= 0, a_j the weight of row j's loss in f + <mu, c>,
+any slopes s_j
 
     f(w) + h(w) + <mu, c(w)>  >=  constant - sum_j a_j l*(s_j) + <b + sum_j a_j s_j x_j, w> + h(w)      for every w
 
-by Fenchel's inequality, and the right side is minimised in closed form: it is finite where the slope lies in minus the
-domain of h*. The slopes of the loss at w leave a remainder r; with the Hessian of the Lagrangian, v = -H^+ r, the slopes
-s_j = l'_j + l''_j x_j'v balance it to second order, and a few such rounds balance it to rounding. So no bound on an
-optimal model is needed, nor that one exists. What is left is compared with the size of the terms that cancel: below
-1e-12 of it counts as rounding.
+by Fenchel's inequality; the right side is minimised in closed form and finite where its slope lies in minus the
+domain of h*. The slopes of the loss at w leave a remainder r; with the Hessian of the Lagrangian, v = -H^+ r, the
+slopes s_j = l'_j + l''_j x_j'v balance it to second order, and a few such rounds balance it to rounding. So no bound
+on an optimal model is needed, nor that one exists. What is left is compared with the size of the terms that cancel:
+below 1e-12 of it counts as rounding.
 
 With weight 0 on the objective the same minimum, if positive, proves that no model meets all constraints.
 """
@@ -44,7 +45,7 @@ BALANCING = 8  # rounds at most
 
 @record
 class Weigh:
-    """Ask for values and slopes at ``w``, and for a minorant of weight * f + <multipliers, c> with slopes shifted by v."""
+    """Ask for values and slopes at ``w`` and a minorant of weight * f + <multipliers, c> with slopes shifted by v."""
 
     w: Array  # (D,)
     shift: Array  # (D,) v
@@ -179,7 +180,7 @@ class Weighing:
         return state, self._ask(state, len(ids))
 
     def _least(self, g: Array, first: Weighed) -> tuple[float, Array, float]:
-        """min of <s + g_rest, w> + h(w): its value, the slope that h does not balance, and a bound on the model's length."""
+        """min of <g, w> + h(w): its value, the part of g that h does not balance, and a bound on the model's length."""
         problem, h = self._problem, self._problem.regulariser
         if not self.objective and not isinstance(h, Bounds):
             h = Zero()
@@ -253,7 +254,7 @@ def _inverse(matrix: Array, right: Array) -> Array:
 
 
 def _normed(mu: Multipliers) -> Multipliers:
-    """Multipliers whose sizes sum to one: then their combination of the constraints is at most the largest violation."""
+    """Multipliers whose sizes sum to one: then their combination of constraints is at most the largest violation."""
     total = sum(float(np.abs(part).sum()) for part in (mu.server, mu.shared, mu.local))
     return mu if total == 0 else Multipliers(mu.server / total, mu.shared / total, mu.local / total)
 
@@ -310,7 +311,11 @@ def conclude_constrained(
 ) -> Certificate:
     """The certificate from what the clients answered; pure arithmetic."""
     up, glob = state.first, problem.constraint
-    assert up is not None and up.risk is not None and up.local is not None
+    assert up is not None
+    assert up.risk is not None
+    assert up.loss is not None
+    assert up.local is not None
+    assert up.shared is not None
     weights = problem.over_clients.project(up.risk)
     value = float(weights @ up.risk) + problem.penalty(w)
     here = glob.at(problem, w)

@@ -93,9 +93,9 @@ class Certificate:
     residuals : (3,) for a rank risk that is not convex: how far w, the multipliers of its rows and their rank
         coordinates z are from the three conditions of optimality (``certificates.kkt``); stationarity is the larger of
         the first two, feasibility the third
-    constraint_values, server_values, shared_values : with constraints c_i(w) (N, p), NaN where a client has none, c_0(w)
-        (p_0,) and the sums over the clients (p_c,). Then feasibility is the largest violation, stationarity the Chebyshev
-        distance of 0 from the Lagrangian's subdifferential, complementarity the largest |multiplier times value|
+    constraint_values, server_values, shared_values : with constraints c_i(w) (N, p), NaN where a client has none,
+        c_0(w) (p_0,) and the sums over the clients (p_c,). Then feasibility is the largest violation, stationarity the
+        Chebyshev distance of 0 from the Lagrangian's subdifferential, complementarity the largest |multiplier * value|
     gradient_scale : Chebyshev norm of the objective's gradient at w = 0: stationarity over it has no unit
     infeasible : where the multipliers prove that no model meets all constraints: a positive lower bound on their
         combination of the constraints, over all models

@@ -98,7 +98,7 @@ def _to_regulariser(problem: Problem, w: Array, push: Array) -> float:
 
 
 def off_regulariser(problem: Problem, w: Array, push: Array) -> Array:
-    """What is left of push (D,) beside the nearest slope of g at w, entry by entry; the slope of a free intercept is 0."""
+    """What is left of push (D,) beside the nearest slope of g at w, entry by entry; a free intercept has slope 0."""
     coefficients = problem.predictor.split(w)[0]
     own, rest = push[: len(coefficients)], push[len(coefficients) :]
     return np.concatenate([_off(problem.regulariser, coefficients, own), rest])

@@ -6,11 +6,11 @@ Newton's method on the perturbed optimality conditions
 
     f'(x) + J'z + E'lam = 0,    c(x) + s = 0,    e(x) = 0,    s z = mu
 
-with the barrier parameter and the second-order correction of Mehrotra, *On the implementation of a primal-dual interior
-point method*, a common step to the boundary for the primal and one for the dual variables, and acceptance by the l1 merit
-function of the barrier problem or by a fall of the residuals. Where the reduced Hessian is not positive definite (rank
-deficient data, no convexity) a multiple of the identity is added. Source: Nocedal and Wright, *Numerical optimization*,
-chapter 19.
+with the barrier parameter and the second-order correction of Mehrotra, *On the implementation of a primal-dual
+interior point method*, a common step to the boundary for the primal and one for the dual variables, and acceptance by
+the l1 merit function of the barrier problem or by a fall of the residuals. Where the reduced Hessian is not positive
+definite (rank deficient data, no convexity) a multiple of the identity is added. Source: Nocedal and Wright,
+*Numerical optimization*, chapter 19.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from quorate.arrays import Array
@@ -123,7 +124,7 @@ class _System:
     gamma: Array  # g (k,)
     solved: Array  # matrix^{-1} A'
     schur: tuple | None
-    active: Array  # (m,) inequalities among the rows
+    active: NDArray[np.bool_]  # (m,) inequalities among the rows
     delta: float
 
 

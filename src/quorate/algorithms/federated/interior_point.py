@@ -1,11 +1,11 @@
 """Federated interior point method: every round sums gradients, Hessians and constraint Jacobians over the clients.
 
-    minimise  sum_i q_i f_i(w) + h(w)    subject to    c_0(w) <= 0,   sum_i c~_i(w) <= 0,   c_i(w) <= 0 for every client i
+    minimise  sum_i q_i f_i(w) + h(w)    subject to    c_0(w) <= 0,   sum_i c~_i(w) <= 0,   c_i(w) <= 0 for every i
 
-(5) of He, Peng, Sun, *Federated learning with convex global and local constraints*, solved by primal-dual Newton steps at
-the server (``solvers/primal_dual.py``) for models of up to some hundred coefficients: tens of rounds where their ADMM
-needs thousands. A step that is refused costs a round like any other. h is smooth (L2), or an L1 or a box, which become
-linear inequalities that the server adds.
+(5) of He, Peng, Sun, *Federated learning with convex global and local constraints*, solved by primal-dual Newton
+steps at the server (``solvers/primal_dual.py``) for models of up to some hundred coefficients: tens of rounds where
+their ADMM needs thousands. A step that is refused costs a round like any other. h is smooth (L2), or an L1 or a box,
+which become linear inequalities that the server adds.
 
 What the server learns in a round: the *sums* over all clients of the values, gradients and Hessians, but every single
 client's constraint values c_i(w) and their gradients. ``ProximalAL`` reveals of every client a point u~_i and a number.
@@ -99,7 +99,7 @@ class InteriorPoint:
 
     Notes
     -----
-    A round sends D numbers down and D (D + 1) up per client (the Hessian is not packed), and p (D + 1) for p constraints.
+    A round sends D numbers down and D (D + 1) up per client (the Hessian is not packed), p (D + 1) for p constraints.
     """
 
     tol: float = 1e-9
@@ -154,7 +154,8 @@ class InteriorPoint:
     def server_start(self, n_clients: int) -> tuple[InteriorState, Round]:
         none = np.zeros(0) if self.start is None else np.asarray(self.start, float)
         state = InteriorState(
-            w=none, nearest=none, least=math.inf, n_clients=n_clients, program=None, at=None, trial=None, by=None, length=(1.0, 1.0), mu=1.0, nu=1.0,
+            w=none, nearest=none, least=math.inf,
+            n_clients=n_clients, program=None, at=None, trial=None, by=None, length=(1.0, 1.0), mu=1.0, nu=1.0,
             delta=0.0, refused=0, scale=None, best=math.inf, since=0, phase=2, value=math.nan, violation=math.inf,
             residual=math.inf, duals=None, rounds=0, steps=0,
         )  # fmt: skip
@@ -211,7 +212,10 @@ class InteriorPoint:
     def _refused(self, state: InteriorState, p: newton.Program) -> bool:
         """Whether the trial neither lowers the merit function nor the residuals."""
         old, at, by, trial = state.program, state.at, state.by, state.trial
-        assert old is not None and at is not None and by is not None and trial is not None
+        assert old is not None
+        assert at is not None
+        assert by is not None
+        assert trial is not None
         if not _finite(p):
             return True
         before = newton.merit(old, at.s, state.mu, state.nu)
@@ -223,7 +227,9 @@ class InteriorPoint:
 
     def _shorter(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
         """Half the step; after many of them a step with a regularised Hessian."""
-        assert state.at is not None and state.by is not None and state.program is not None
+        assert state.at is not None
+        assert state.by is not None
+        assert state.program is not None
         state = replace(state, refused=state.refused + 1, since=state.since + 1)
         if state.refused % HALVINGS == 0:
             size = float(np.abs(np.diag(state.program.hessian)).max(initial=1e-8))
@@ -292,7 +298,8 @@ class InteriorPoint:
     def _step(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
         """The next direction, unless the residuals are small enough or do not fall any more."""
         p, at = state.program, state.at
-        assert p is not None and at is not None
+        assert p is not None
+        assert at is not None
         way = newton.direction(p, at, max(state.delta, FLAT if state.phase == 1 else 0.0))
         left = newton.residuals(p, at)
         if state.phase == 2 and self._reached(p, at, way, left):
@@ -331,7 +338,8 @@ class InteriorPoint:
         return self._again(replace(state, phase=1))
 
     def _try(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
-        assert state.trial is not None and state.scale is not None and state.program is not None
+        assert state.trial is not None
+        assert state.scale is not None
         D = len(state.w)
         shape = _shape(self._problem, state.n_clients, D)
         mu = of.multipliers(self._problem, state.trial, shape, state.scale, state.phase, state.n_clients)
