@@ -74,11 +74,13 @@ class Residuals:
         return max(self.dual, self.primal, self.mu)
 
 
-def first(p: Program, x: Array, multiplier: float = 1.0) -> Iterate:
-    """Slacks at least ``LEAST_SLACK``, multipliers of equal products, least-squares multipliers of the equalities."""
+def first(p: Program, x: Array) -> Iterate:
+    """Slacks at least ``LEAST_SLACK``, multipliers of equal products, least-squares multipliers of the equalities.
+
+    The products add up to at most 1/10, in units of the objective's slope, however many constraints there are.
+    """
     s = np.maximum(-p.c, LEAST_SLACK)
-    mu = multiplier * LEAST_SLACK
-    z = mu / s
+    z = min(LEAST_SLACK, 0.1 / max(len(s), 1)) / s
     lam = np.linalg.lstsq(p.E.T, -(p.slope + p.J.T @ z), rcond=None)[0] if len(p.e) else np.zeros(0)
     return Iterate(x, s, z, lam)
 

@@ -36,6 +36,7 @@ from quorate.rounds import Done, Each, Outcome, Round, Stop, record
 from quorate.solvers import primal_dual as newton
 
 HALVINGS = 8  # refused steps in a row before the Hessian is regularised further
+MEMORY = 4  # accepted points whose largest residual a new one has to beat
 FLAT = 1e-6  # curvature added where only violations are minimised: most directions do not matter to them
 PATIENCE = 12  # rounds without a better residual before the method is called stuck
 
@@ -69,6 +70,7 @@ class InteriorState:
     delta: float  # regularisation of the Hessian
     refused: int
     scale: Scale | None
+    recent: tuple[float, ...]  # residuals of the last accepted points: they need not fall at every step
     best: float  # smallest residual so far
     since: int  # rounds since
     phase: int  # 2: the problem; 1: the smallest violation
@@ -156,7 +158,7 @@ class InteriorPoint:
         state = InteriorState(
             w=none, nearest=none, least=math.inf,
             n_clients=n_clients, program=None, at=None, trial=None, by=None, length=(1.0, 1.0), mu=1.0, nu=1.0,
-            delta=0.0, refused=0, scale=None, best=math.inf, since=0, phase=2, value=math.nan, violation=math.inf,
+            delta=0.0, refused=0, scale=None, recent=(), best=math.inf, since=0, phase=2, value=math.nan, violation=math.inf,
             residual=math.inf, duals=None, rounds=0, steps=0,
         )  # fmt: skip
         return state, self._ask(state, none, no_multipliers(self._problem, n_clients))
@@ -191,7 +193,7 @@ class InteriorPoint:
             state = replace(state, w=box)
             return self._or_capped(state, self._ask(state, box, self._first(state, len(box))))
         scale = state.scale or of.scale_of(self._problem, up, found)
-        state = replace(state, scale=scale, best=math.inf, since=0, delta=0.0, refused=0, nu=1.0)
+        state = replace(state, scale=scale, recent=(), best=math.inf, since=0, delta=0.0, refused=0, nu=1.0)
         x = of.start_of(self._problem, w, state.phase, found, scale)
         p = of.program(self._problem, x, up, found, scale, state.phase, self._first(state, len(w)))
         if not _finite(p):
@@ -223,7 +225,7 @@ class InteriorPoint:
         after = newton.merit(p, trial.s, state.mu, state.nu)
         if slope < 0 and after <= before + 1e-4 * state.length[0] * slope + 1e-13 * abs(before):
             return False
-        return newton.residuals(p, trial).worst > 0.9 * newton.residuals(old, at).worst
+        return newton.residuals(p, trial).worst > 0.95 * max(state.recent)
 
     def _shorter(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
         """Half the step; after many of them a step with a regularised Hessian."""
@@ -254,6 +256,7 @@ class InteriorPoint:
             at=at,
             refused=0,
             delta=state.delta / 10 if state.delta > 1e-10 else 0.0,
+            recent=(*state.recent[1 - MEMORY :], left.worst),
             best=min(state.best, left.worst),
             since=0 if better else state.since + 1,
             value=float(up.value) + problem.penalty(at.x[:D]),
