@@ -39,7 +39,7 @@ class Loss(Protocol):
         ...
 
     def curvature(self, prediction: Array, y: Array) -> Array:
-        """The second derivative of L in the prediction where it exists, else 0."""
+        """The second derivative of L in the prediction; at a kink of the slope one of its two sides."""
         ...
 
     @property
@@ -97,7 +97,7 @@ class SmoothHinge:
 
     def curvature(self, prediction: Array, y: Array) -> Array:
         m = y * prediction
-        return np.where((m > 0.0) & (m < 1.0), 1.0, 0.0)
+        return np.where((m >= 0.0) & (m <= 1.0), 1.0, 0.0)  # at a kink the larger one, for Newton steps
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class Huber:
         return np.clip(prediction - y, -self.threshold, self.threshold)
 
     def curvature(self, prediction: Array, y: Array) -> Array:
-        return np.where(np.abs(prediction - y) < self.threshold, 1.0, 0.0)
+        return np.where(np.abs(prediction - y) <= self.threshold, 1.0, 0.0)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from quorate.problem.shape import check_smooth
 from quorate.rounds import Done, Each, Outcome, Round, Stop, record
 from quorate.solvers import primal_dual as newton
 
-HALVINGS = 8  # refused steps in a row before the Hessian is regularised further
+HALVINGS = 3  # refused steps in a row before the Hessian is regularised further
 MEMORY = 4  # accepted points whose largest residual a new one has to beat
 FLAT = 1e-6  # curvature added where only violations are minimised: most directions do not matter to them
 PATIENCE = 12  # rounds without a better residual before the method is called stuck
@@ -234,8 +234,9 @@ class InteriorPoint:
         assert state.program is not None
         state = replace(state, refused=state.refused + 1, since=state.since + 1)
         if state.refused % HALVINGS == 0:
-            size = float(np.abs(np.diag(state.program.hessian)).max(initial=1e-8))
-            return self._step(replace(state, delta=max(100 * state.delta, 1e-4 * size)))
+            p = state.program
+            size = max(float(np.abs(np.diag(p.hessian)).max(initial=0.0)), float(np.abs(p.slope).max(initial=0.0)))
+            return self._step(replace(state, delta=max(100 * state.delta, 1e-3 * size)))
         length = state.length[0] / 2, state.length[1] / 2
         return self._try(replace(state, length=length, trial=newton.moved(state.at, state.by, *length)))
 
