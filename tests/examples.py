@@ -38,7 +38,7 @@ from quorate.problem.constraints.rows import (
 from quorate.problem.losses import Exponential, Hinge, Logistic, Squared
 from quorate.problem.predictors import Linear
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
+from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.risks import (
     ExponentialSpectral,
     Extremile,
@@ -162,6 +162,7 @@ REGULARISERS = [
     ElasticNet(0.3, 0.5),
     Bounds(-1.0, 2.0),
     Bounds(np.array([-1.0, -np.inf, 0.0, 0.5]), np.array([1.0, 3.0, np.inf, 0.5])),
+    GroupL2(0.5, (0, 1, 0, 2)),
     MCP(0.8, 1.5),
     MCP(0.8, 3.0),
     SCAD(0.8, 2.5),

@@ -211,10 +211,12 @@ def only_constrained(problem: Problem) -> bool:
 
 
 def second_order(problem: Problem) -> bool:
-    """Whether all of a concrete problem has second derivatives."""
-    stacks = (problem.local_constraint, problem.constraint.coupled, problem.constraint.held)
-    known = all(getattr(part, "hessian", 1) is not None for stack in stacks for part in stack.parts)
-    return known and problem.loss.smooth and problem.regulariser.weak_convexity == 0
+    """Whether ``InteriorPoint`` takes a concrete problem: all of it has second derivatives, h is linear or quadratic."""
+    try:
+        InteriorPoint().admit(problem, None)
+    except ValueError:
+        return False
+    return True
 
 
 def configure(

@@ -237,13 +237,12 @@ def minorant(at: Point, prior: Array | None, terms: Sequence[Any], shift: Array)
 
 
 def in_domain(h: Any, s: Array) -> Array:
-    """The point of the domain of h* that is nearest to s, entry by entry."""
+    """A point of the domain of h* near s."""
     if math.isfinite(h.conjugate(s)):
         return s
     if isinstance(h, Bounds):
         return np.clip(s, np.where(np.isfinite(h.lower), -np.inf, 0.0), np.where(np.isfinite(h.upper), np.inf, 0.0))
-    edge = getattr(h, "strength", getattr(h, "l1", 0.0)) if not isinstance(h, Zero) else 0.0
-    return np.clip(s, -edge, edge)
+    return s - h.prox(s, 1.0)  # by Moreau's identity the prox of h*, and where h* is an indicator the projection
 
 
 def _inverse(matrix: Array, right: Array) -> Array:

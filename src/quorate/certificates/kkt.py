@@ -19,7 +19,7 @@ import numpy as np
 from quorate.arrays import Array, Block
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import kernel_of, knot_of, rank_rows, rank_weights
-from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
+from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, GroupL2, Zero
 from quorate.solvers.monotone import PLUS, Kernel, slopes_of
 
 
@@ -121,6 +121,12 @@ def _off(g: Any, w: Array, push: Array) -> Array:
         case SCAD(strength, a):
             slope = np.where(size <= strength, strength, np.maximum(a * strength - size, 0.0) / (a - 1))
             edge = strength
+        case GroupL2():
+            group, weight, length = g.sizes(w)
+            total = np.sqrt(np.bincount(group, push * push))
+            inside = push * np.maximum(1 - weight / np.maximum(total, 1e-300), 0.0)[group]
+            slope = w * (weight / np.maximum(length, 1e-300))[group]
+            return np.where(length[group] > 0, push - slope, inside)
         case Bounds(lower, upper):
             inside = np.where((w > lower) & (w < upper), push, 0.0)
             low, high = w <= np.asarray(lower), w >= np.asarray(upper)

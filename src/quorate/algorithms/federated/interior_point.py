@@ -120,6 +120,12 @@ class InteriorPoint:
     def admit(self, problem: Problem, fed: object) -> None:
         """Refuse problems without second derivatives, before anything runs."""
         check_smooth(problem, "InteriorPoint")
+        stacks = (problem.local_constraint, problem.constraint.coupled, problem.constraint.held)
+        if any(getattr(part, "hessian", part) is None for stack in stacks for part in stack.parts):
+            raise ValueError(
+                "InteriorPoint needs second derivatives of the constraints: give Constraint(..., hessian=...), or use "
+                "ProximalAL()."
+            )
 
     # -- clients --------------------------------------------------------------------------------------------------
 
