@@ -1,0 +1,180 @@
+"""The optimum by other means: all rows in one place, SciPy's SLSQP or trust-constr, and Newton steps on the active set.
+
+    minimise a'l(w)    subject to    B l(w) <= level,      l_j(w) = log(1 + exp(-y_j x_j'w)),  y_j = -1 or +1
+
+covers (30) and (32): a and B hold the rows' shares in the means. Nothing of quorate's problems, algorithms or
+certificates is used here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.optimize import BFGS, NonlinearConstraint, minimize
+
+from quorate.arrays import Array
+from quorate.data.federation import Federation
+
+ACTIVE = 1e-5  # slack below which a constraint is tried as active
+STEPS = 30  # of the polish
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedLosses:
+    """The program above."""
+
+    X: Array  # (m, d)
+    y: Array  # (m,) -1, +1
+    a: Array  # (m,)
+    B: Array  # (M, m)
+    level: Array  # (M,)
+
+    @cached_property
+    def kept(self) -> dict[str, Any]:
+        """The last point: SciPy asks for values and slopes in turn."""
+        return {}
+
+    def _losses(self, w: Array) -> tuple[Array, Array]:
+        if self.kept.get("w") is None or not np.array_equal(self.kept["w"], w):
+            t = self.y * (self.X @ w)
+            self.kept.update(w=w.copy(), l=np.logaddexp(0.0, -t), p=1 / (1 + np.exp(np.minimum(t, 700))))
+        return self.kept["l"], self.kept["p"]
+
+    def value(self, w: Array) -> float:
+        return float(self.a @ self._losses(w)[0])
+
+    def slope(self, w: Array) -> Array:
+        return self.X.T @ (-self.a * self.y * self._losses(w)[1])
+
+    def slack(self, w: Array) -> Array:
+        """(M,) level - B l(w)."""
+        return self.level - self.B @ self._losses(w)[0]
+
+    def slack_jacobian(self, w: Array) -> Array:
+        return (self.B * (self.y * self._losses(w)[1])) @ self.X
+
+    def hessian(self, w: Array, mu: Array) -> Array:
+        """Of the Lagrangian."""
+        p = self._losses(w)[1]
+        return (self.X.T * ((self.a + mu @ self.B) * p * (1 - p))) @ self.X
+
+    def residual(self, w: Array, mu: Array) -> float:
+        """The largest of stationarity, violation, complementarity and wrong signs."""
+        slack = self.slack(w)
+        stationarity = np.abs(self.slope(w) - mu @ self.slack_jacobian(w)).max()
+        return float(max(stationarity, -slack.min(), np.abs(mu * slack).max(), -mu.min()))
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A point that meets the conditions of optimality up to ``residual``; where all is convex, the optimum."""
+
+    w: Array
+    mu: Array
+    value: float
+    violation: float
+    residual: float
+    seconds: float  # CPU, the polish not counted
+    evaluations: int
+
+
+def neyman_pearson(fed: Federation, level: float, priority: Any = 1) -> WeightedLosses:
+    """(30): class ``priority`` in the constraints, the other in the objective."""
+    X, y, owner = _pooled(fed)
+    first = y == priority
+    shares = _shares(owner, fed.n_clients)
+    objective = shares * ~first
+    objective = objective / objective.sum(1, keepdims=True) / fed.n_clients
+    bounded = shares * first
+    has = bounded.sum(1) > 0
+    B = bounded[has] / bounded[has].sum(1, keepdims=True)
+    return WeightedLosses(X, np.where(first, 1.0, -1.0), objective.sum(0), B, np.full(len(B), level))
+
+
+def loss_gaps(fed: Federation, level: float, positive: Any = 1) -> WeightedLosses:
+    """(32): the groups' mean losses differ by at most the level, at every client and on the server's rows."""
+    X, y, owner = _pooled(fed)
+    group = np.concatenate((fed.columns or {})["group"])
+    a = (_shares(owner, fed.n_clients) / fed.sizes[:, None]).sum(0) / fed.n_clients
+    owners = fed.n_clients
+    if fed.server is not None:
+        (X0, y0), held = fed.server.rows(0), fed.server.columns["group"][0]
+        X, y, group = np.concatenate([X, X0]), np.concatenate([y, y0]), np.concatenate([group, held])
+        a, owner = np.append(a, np.zeros(len(y0))), np.append(owner, np.full(len(y0), owners))
+        owners += 1
+    shares = _shares(owner, owners)
+    means = [shares * (group == g) / (shares * (group == g)).sum(1, keepdims=True) for g in np.unique(group)]
+    gap = means[0] - means[1]
+    B = np.concatenate([gap, -gap])
+    return WeightedLosses(X, np.where(y == positive, 1.0, -1.0), a, B, np.full(len(B), level))
+
+
+def solve(program: WeightedLosses, start: Array | None = None, method: str = "SLSQP", polish: bool = True) -> Reference:
+    """From one start, zeros by default; ``method`` "SLSQP" or "trust-constr", exact gradients."""
+    x0 = np.zeros(program.X.shape[1]) if start is None else np.asarray(start, float)
+    began = time.process_time()
+    if method == "SLSQP":
+        bound: Any = {"type": "ineq", "fun": program.slack, "jac": program.slack_jacobian}
+        options = {"maxiter": 2000, "ftol": 1e-15}
+    else:
+        bound = NonlinearConstraint(program.slack, 0.0, np.inf, jac=program.slack_jacobian, hess=BFGS())  # type: ignore
+        options = {"maxiter": 3000, "gtol": 1e-9, "xtol": 1e-12, "barrier_tol": 1e-10}
+    found = minimize(program.value, x0, jac=program.slope, constraints=[bound], method=method, options=options)
+    seconds = time.process_time() - began
+    w, mu = found.x, multipliers(program, found.x)
+    if polish:
+        w, mu = polished(program, w, mu)
+    broken = -float(program.slack(w).min(initial=0.0))
+    return Reference(w, mu, program.value(w), broken, program.residual(w, mu), seconds, int(found.nfev))
+
+
+def best(program: WeightedLosses, starts: Sequence[Array | None]) -> Reference:
+    """The least objective of several starts that ends feasible to 1e-9."""
+    found = [solve(program, start) for start in starts]
+    feasible = [one for one in found if one.violation <= 1e-9]
+    return min(feasible or found, key=lambda one: one.value)
+
+
+def multipliers(program: WeightedLosses, w: Array) -> Array:
+    """Nonnegative least squares of stationarity over the nearly active constraints."""
+    from scipy.optimize import nnls
+
+    slack = program.slack(w)
+    active = np.flatnonzero(slack <= max(ACTIVE, 10 * -float(slack.min())))
+    mu = np.zeros(len(slack))
+    if len(active):
+        mu[active] = nnls(program.slack_jacobian(w)[active].T, program.slope(w))[0]
+    return mu
+
+
+def polished(program: WeightedLosses, w: Array, mu: Array) -> tuple[Array, Array]:
+    """Newton's method on stationarity and the active constraints as equations, the best point of its path kept."""
+    kept = w, mu, program.residual(w, mu)
+    active = mu > 1e-9 * mu.max(initial=0.0)
+    for _ in range(STEPS):
+        if kept[2] < 1e-14:
+            break
+        J, k = program.slack_jacobian(w)[active], int(active.sum())
+        matrix = np.block([[program.hessian(w, mu), -J.T], [J, np.zeros((k, k))]])
+        right = np.concatenate([-program.slope(w), -program.slack(w)[active]])
+        step = np.linalg.lstsq(matrix, right, rcond=1e-13)[0]
+        w, mu = w + step[: len(w)], mu.copy()
+        mu[active] = step[len(w) :]
+        worst = program.residual(w, mu)
+        if worst < kept[2]:
+            kept = w, mu, worst
+    return kept[0], kept[1]
+
+
+def _pooled(fed: Federation) -> tuple[Array, Any, Any]:
+    owner = np.repeat(np.arange(fed.n_clients), fed.sizes)
+    return np.concatenate(fed.X), np.concatenate(fed.y), owner
+
+
+def _shares(owner: Any, n: int) -> Array:
+    return (owner == np.arange(n)[:, None]).astype(float)

@@ -1,0 +1,132 @@
+"""What an experiment looks at: models round by round, the clients' own losses and constraints there, rounds to a gap.
+
+A gap of g is reached where |objective - f*| <= g f*, no constraint is broken by more than g times its limit, and both
+stay so until the run ends: a run that only passes the optimum's value on its way has not reached it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.data.federation import Federation
+from quorate.engines.inprocess import InProcess
+from quorate.problem.clients import client_values
+from quorate.problem.constraints.constraint import Point
+from quorate.problem.problem import Problem
+from quorate.solution import configure
+
+
+@dataclass(frozen=True)
+class At:
+    """Objective, clients' own losses and measured constraints at one model; NaN where a client has none."""
+
+    objective: float
+    violation: float
+    risks: Array  # (N,)
+    measured: Array  # (N, p)
+    server: Array  # (p_0,)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run's models, and what they cost."""
+
+    models: Array  # (rounds, D)
+    history: list[dict[str, Any]]
+    stop: str
+    text: str
+    rounds: int
+    outer: int | None  # outer iterations, where the method has them
+    floats: int  # numbers of 8 bytes that all clients sent and received, headers included
+    up: int  # of these, sent by clients
+    seconds: float  # CPU of the run, certificate excluded
+    w: Array
+
+
+def follow(algorithm: Any, problem: Problem, fed: Federation, start: Array | None = None) -> Trace:
+    """Run an algorithm alone, and keep its model after every round."""
+    concrete, data = problem.at(fed)
+    algorithm = configure(algorithm, concrete, data, None, None, None, start)
+    models: list[Array] = []
+    began = time.process_time()
+    run = InProcess().run(algorithm, data, watch=[lambda row, state: models.append(algorithm.answer(state)[0])])
+    seconds = time.process_time() - began
+    words = {way: sum(m["bytes"] for m in run.messages if m["direction"] == way) // 8 for way in ("up", "down")}
+    outer = run.history[-1].get("outer") if run.history else None
+    return Trace(
+        models=np.array(models),
+        history=run.history,
+        stop=run.outcome.stop.value,
+        text=run.outcome.text,
+        rounds=run.rounds,
+        outer=outer,
+        floats=words["up"] + words["down"],
+        up=words["up"],
+        seconds=seconds,
+        w=algorithm.answer(run.state)[0],
+    )
+
+
+def evaluate(problem: Problem, fed: Federation, models: Iterable[Array]) -> list[At]:
+    """Exactly, at every model."""
+    concrete, data = problem.at(fed)
+    block, found = data.blocks(data.n_clients)[0], []
+    order = np.argsort(block.index)
+    limits, held = concrete.local_constraint.limits(block), concrete.constraint
+    for w in models:
+        at = Point(concrete, w, block)
+        risks, values = client_values(at), concrete.local_constraint.values(at)
+        here = held.held.values(held.at(concrete, w))[0]
+        server = here + held.held.limits(held.block)[0] if held.held.size else here
+        excess = [*np.where(concrete.local_constraint.equality, np.abs(values), values).ravel()]
+        excess += [*np.where(held.held.equality, np.abs(here), here)]
+        found.append(
+            At(
+                objective=concrete.over_clients.value(risks[order]) + concrete.penalty(w),
+                violation=float(max([0.0, *excess])),
+                risks=risks[order],
+                measured=(values + limits)[order],
+                server=server,
+            )
+        )
+    return found
+
+
+def rounds_to(points: Sequence[At], optimum: float, limit: float, gaps: Sequence[float]) -> list[int | None]:
+    """The first round from which on each gap holds; None where it does not at the end."""
+    off = np.array([max(abs(p.objective / optimum - 1), p.violation / limit) for p in points])
+    beyond = [np.flatnonzero(~(off <= gap)) for gap in gaps]
+    return [None if len(b) and b[-1] == len(off) - 1 else (int(b[-1]) + 2 if len(b) else 1) for b in beyond]
+
+
+def bands(points: Sequence[At], equal_is_gap: bool = False) -> list[dict[str, float]]:
+    """Figures 1 and 2: over the clients the mean, least and largest of local loss and local constraint, by round.
+
+    ``equal_is_gap``: a client's constraint is its largest measured value, as of the two sides of a difference.
+    """
+    rows = []
+    for k, p in enumerate(points):
+        own = p.measured.max(1) if equal_is_gap else p.measured[:, 0]
+        row = {"round": k + 1, "loss": p.risks.mean(), "loss_least": p.risks.min(), "loss_most": p.risks.max()}
+        row |= {"constraint": np.nanmean(own), "constraint_least": np.nanmin(own), "constraint_most": np.nanmax(own)}
+        row |= {"server": float(p.server.max()) if len(p.server) else float("nan")}
+        rows.append({key: float(value) for key, value in row.items()})
+    return rows
+
+
+def mean_and_sd(values: Iterable[float]) -> tuple[float, float]:
+    """Mean and standard deviation over trials; of one trial the deviation is 0."""
+    found = np.array(list(values), float)
+    return float(found.mean()), float(found.std(ddof=1)) if len(found) > 1 else 0.0
+
+
+def on_sphere(d: int, rng: np.random.Generator) -> Array:
+    """Uniform on the unit sphere: the paper's starts."""
+    v = rng.standard_normal(d)
+    return v / np.linalg.norm(v)
