@@ -48,6 +48,7 @@ _HOME = {
     "quorate.algorithms.federated.double_loop": ("DoubleLoop",),
     "quorate.algorithms.federated.interior_point": ("InteriorPoint",),
     "quorate.algorithms.pooled.central_conic": ("CentralConic",),
+    "quorate.algorithms.pooled.centralised_al": ("CentralisedAL",),
     "quorate.algorithms.pooled.rank_admm": ("RankADMM",),
     "quorate.algorithms.pooled.rank_starts": ("Start",),
     "quorate.algorithms.pooled.smoothed_rank_admm": ("SmoothedRankADMM", "Smoothing"),

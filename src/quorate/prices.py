@@ -79,11 +79,12 @@ def broken(table: list[dict[str, Any]], most: int = 5) -> str:
     return ", ".join(said) + (f" and {len(worst) - most} more" if len(worst) > most else "")
 
 
-def prices(table: list[dict[str, Any]], change: float = 0.01, most: int = 5) -> list[str]:
-    """What relaxing the dearest limits would gain, in words."""
+def prices(table: list[dict[str, Any]], change: float = 0.01, most: int = 5, convex: bool = True) -> list[str]:
+    """What relaxing the dearest limits would gain, in words; without convexity to first order only."""
+    gain = "by at most" if convex else "by about"
     dear = sorted((row for row in table if abs(row["price"]) * change > 1e-12), key=lambda row: -abs(row["price"]))
     return [
-        f"Relaxing the limit of {row['owner']} on {row['constraint']} by {change:g} lowers the objective by at most "
+        f"Relaxing the limit of {row['owner']} on {row['constraint']} by {change:g} lowers the objective {gain} "
         f"{abs(row['price']) * change:.3g}."
         for row in dear[:most]
     ]

@@ -1,11 +1,13 @@
 """scikit-learn estimators and scorers; importing this imports scikit-learn."""
 
+from quorate.estimators.constrained import ConstrainedClassifier, InfeasibleProblemError
 from quorate.estimators.fitting import MissingGroupsWarning, TrivialModelWarning
 from quorate.estimators.ranked import RiskClassifier, RiskRegressor
 from quorate.estimators.robust import RobustClassifier, RobustRegressor
 from quorate.estimators.scorers import (
     MinusLoss,
     MinusRisk,
+    WorstClassError,
     WorstClient,
     tail_loss,
     worst_client_accuracy,
@@ -13,6 +15,8 @@ from quorate.estimators.scorers import (
 )
 
 __all__ = [
+    "ConstrainedClassifier",
+    "InfeasibleProblemError",
     "MinusLoss",
     "MinusRisk",
     "MissingGroupsWarning",
@@ -21,6 +25,7 @@ __all__ = [
     "RobustClassifier",
     "RobustRegressor",
     "TrivialModelWarning",
+    "WorstClassError",
     "WorstClient",
     "tail_loss",
     "worst_client_accuracy",

@@ -9,7 +9,7 @@ with R_s the worst loss in a Wasserstein ball of ``radius`` round the rows of cl
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,14 +49,27 @@ class Rows:
     y: NDArray[Any]  # (n,)
     groups: list[Any]
     sample_weight: Array | None  # (n,), > 0
+    kept: Any = slice(None)  # which of the rows given these are
 
 
-def check_rows(estimator: Any, X: Any, y: Any, groups: Any, sample_weight: Any, **options: Any) -> Rows:
-    """Validate as scikit-learn does; rows of weight 0 are left out, so that they equal absent rows."""
+def check_rows(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    groups: Any,
+    sample_weight: Any,
+    *,
+    alone: str = "the model is robust within the pooled rows only",
+    **options: Any,
+) -> Rows:
+    """Validate as scikit-learn does; rows of weight 0 are left out, so that they equal absent rows.
+
+    ``alone`` says what a fit without groups is, ``options`` are of ``validate_data``.
+    """
     X, y = arrays(estimator, X, y, **options)
     if groups is None:
         warnings.warn(
-            "fit got no groups, so all rows are one client: the model is robust within the pooled rows only. Pass "
+            f"fit got no groups, so all rows are one client: {alone}. Pass "
             "groups=<client of each row>. Inside a Pipeline, GridSearchCV or cross_validate groups arrive only after "
             "sklearn.set_config(enable_metadata_routing=True); quorate.model_selection.cross_validate does it for you.",
             MissingGroupsWarning,
@@ -74,7 +87,7 @@ def check_rows(estimator: Any, X: Any, y: Any, groups: Any, sample_weight: Any, 
     kept = np.flatnonzero(weight > 0)
     if len(kept) == 0:
         raise ValueError("sample_weight is zero for every row: give at least one row a positive weight.")
-    return Rows(X[kept], y[kept], [groups[i] for i in kept], weight[kept])
+    return Rows(X[kept], y[kept], [groups[i] for i in kept], weight[kept], kept)
 
 
 def arrays(estimator: Any, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray[Any]]:
@@ -92,23 +105,44 @@ def merged(fed: Federation) -> Federation:
     """Equal rows of a client as one row of their total weight, in an order that depends on the rows alone.
 
     So a row of weight 2 and a row given twice lead to the same numbers bit for bit, and so do rows in another order.
+    Equal are rows with the same features, target and further columns.
     """
-    parts = [_merge(x, y, np.ones(len(y)) if weight is None else weight) for x, y, weight in _each(fed)]
-    X, y, weight = zip(*parts, strict=True)
-    return Federation(fed.clients, X, y, sample_weight=weight, classes=fed.classes)
+    picks = [_distinct(fed, i) for i in range(fed.n_clients)]
+    return Federation(
+        fed.clients,
+        tuple(x[rows] for x, (rows, _) in zip(fed.X, picks, strict=True)),
+        tuple(y[rows] for y, (rows, _) in zip(fed.y, picks, strict=True)),
+        sample_weight=tuple(weight for _, weight in picks),
+        classes=fed.classes,
+        feature_names=fed.feature_names,
+        columns={
+            name: tuple(part[rows] for part, (rows, _) in zip(parts, picks, strict=True))
+            for name, parts in (fed.columns or {}).items()
+        },
+        server=fed.server,
+    )
 
 
-def _each(fed: Federation) -> Iterator[tuple[Any, NDArray[Any], Array | None]]:
-    return zip(fed.X, fed.y, fed.sample_weight or [None] * fed.n_clients, strict=True)
-
-
-def _merge(X: Any, y: NDArray[Any], weight: Array) -> tuple[Any, NDArray[Any], Array]:
-    order, key = by_value(X, y)
-    near = np.flatnonzero((np.diff(key[order]) == 0) & (np.diff(y[order]) == 0))  # neighbours that may be equal rows
+def _distinct(fed: Federation, i: int) -> tuple[NDArray[np.intp], Array]:
+    """One row of client i for all that equal it, and their total weight."""
+    X, y = fed.rows(i)
+    weight = np.ones(len(y)) if fed.sample_weight is None else fed.sample_weight[i]
+    kind = _kinds([y, *[parts[i] for parts in (fed.columns or {}).values()]])
+    order, key = by_value(X, kind)
+    near = np.flatnonzero((np.diff(key[order]) == 0) & (np.diff(kind[order]) == 0))  # neighbours that may be equal rows
     gap = X[order[near]] - X[order[near + 1]]
     equal = near[np.asarray(abs(gap).sum(1)).ravel() == 0]
     first = np.setdiff1d(np.arange(len(y)), equal + 1)
-    return X[order[first]], y[order[first]], np.add.reduceat(weight[order], first)
+    return order[first], np.add.reduceat(weight[order], first)
+
+
+def _kinds(parts: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
+    """(n,) numbers that are equal where rows agree in all parts, ascending with the values."""
+    code = np.zeros(len(parts[0]), np.intp)
+    for part in parts:
+        values, own = np.unique(part, return_inverse=True)
+        code = np.unique(code * len(values) + own, return_inverse=True)[1]
+    return code
 
 
 def by_value(X: Any, y: NDArray[Any]) -> tuple[NDArray[np.intp], Array]:
@@ -130,14 +164,14 @@ def problem_of(estimator: Any, loss: Loss, fed: Federation, label_cost: float) -
     given = estimator.over_clients
     clients = LpBall(estimator.client_radius, estimator.client_p, estimator.prior) if given is None else given
     if getattr(clients, "prior", None) is not None:
-        clients = replace(clients, prior=_prior(clients.prior, fed))
+        clients = replace(clients, prior=prior_of(clients.prior, fed))
     ball = WassersteinBall(0.0, label_cost, estimator.norm, estimator.support, estimator.clip)
     ball = replace(ball, radius=_radius(estimator.radius, ball, loss, fed))
     h = L2(DEFAULT_L2) if estimator.regulariser is None else estimator.regulariser
     return Problem(loss, Linear(bool(estimator.fit_intercept)), ball, clients, h)
 
 
-def _prior(prior: Any, fed: Federation) -> Array:
+def prior_of(prior: Any, fed: Federation) -> Array:
     """Weights of the clients present. "size" counts sample weights, so that weighing a row equals repeating it."""
     if isinstance(prior, Mapping):
         names = {str(name): float(weight) for name, weight in prior.items()}
@@ -180,15 +214,18 @@ def fit_linear(estimator: Any, fed: Federation, loss: Loss, label_cost: float) -
     return w
 
 
-def solved(estimator: Any, problem: Problem, fed: Federation) -> Array:
-    """Solve by the estimator's parameters, store what every estimator stores; w with the intercept last (0 without)."""
+def solved(estimator: Any, problem: Problem, fed: Federation, default: Any = None) -> Array:
+    """Solve by the estimator's parameters, store what every estimator stores; w with the intercept last (0 without).
+
+    ``default`` is the algorithm where the estimator names none; None: that of ``solve``.
+    """
     from quorate.solution import solve
 
     seed = estimator.random_state
     solution = solve(
         problem,
         fed,
-        algorithm=estimator.algorithm,
+        algorithm=default if estimator.algorithm is None else estimator.algorithm,
         engine=estimator.engine,
         tol=estimator.tol,
         max_rounds=estimator.max_rounds,

@@ -50,6 +50,29 @@ class WorstClient:
         return request
 
 
+@dataclass(frozen=True)
+class WorstClassError:
+    """Minus the largest, over the clients, of the share of rows of one class that are predicted to be of another.
+
+    With the positive class as ``label`` it is minus the largest false negative rate of a client: the error rate that
+    stands behind the level of ``NeymanPearson(label, level)``. Clients without rows of the class are left out.
+    """
+
+    label: Any
+
+    def __call__(self, estimator: Any, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> float:
+        """As `WorstClient`; raises ``ValueError`` where no row has the class."""
+        own = (np.asarray(y) == self.label).astype(float)
+        weight = own if sample_weight is None else own * np.asarray(sample_weight, float)
+        if not weight.any():
+            raise ValueError(f"WorstClassError: no row has the class {self.label!r}, so it has no error rate here.")
+        return WorstClient(_right, "WorstClassError")(estimator, X, y, groups=groups, sample_weight=weight) - 1.0
+
+    def get_metadata_routing(self) -> MetadataRequest:
+        """Request ``groups``; scikit-learn asks for it."""
+        return WorstClient(_right, "WorstClassError").get_metadata_routing()
+
+
 def _right(estimator: Any, X: Any, y: Any) -> Array:
     return (np.asarray(estimator.predict(X)) == np.asarray(y)).astype(float)
 

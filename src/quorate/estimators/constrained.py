@@ -1,0 +1,362 @@
+"""Linear classifier of two classes under constraints on every client's rows, as a scikit-learn estimator.
+
+    minimise over w, b:  sum_i q_i f_i(w, b) + h(w)    subject to    c_0(w, b) <= 0,   c_i(w, b) <= 0 for every client i
+
+f_i is the mean loss of client i's rows, or of its rows of one class. He, Peng, Sun, *Federated learning with convex
+global and local constraints*, (5); with one class in f_i and the other in c_i it is Neyman-Pearson classification,
+(30). The intercept b is free of h.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+
+from quorate.algorithms.federated.interior_point import InteriorPoint
+from quorate.arrays import Array
+from quorate.data.federation import Federation
+from quorate.estimators.columns import columns_of, named
+from quorate.estimators.fitting import DEFAULT_L2, Rows, check_rows, merged, prior_of, solved
+from quorate.estimators.linear import TwoClasses
+from quorate.prices import prices
+from quorate.problem.constraints.constraint import several
+from quorate.problem.constraints.coupled import Coupled, Shared
+from quorate.problem.constraints.linear import OnModel
+from quorate.problem.constraints.own import OwnFunction
+from quorate.problem.constraints.rows import OnRows
+from quorate.problem.losses import Logistic, Loss
+from quorate.problem.multipliers import Multipliers, no_multipliers, owners
+from quorate.problem.predictors import Linear
+from quorate.problem.problem import Problem
+from quorate.problem.regularisers import L2
+from quorate.problem.risks.mean import Mean, Sum
+from quorate.rounds import Outcome, Stop
+from quorate.solution import SMALL, Solution, second_order
+
+
+class InfeasibleProblemError(ValueError):
+    """No model meets all constraints, which is proved. The text names the owners whose limits are in conflict.
+
+    Attributes
+    ----------
+    owners : names of the clients in conflict, beside them "all clients together" and "the server" where they are
+    model : a fitted copy of the estimator: the model found that breaks its constraints least. Its ``constraints_`` say
+        which and by how much
+    """
+
+    def __init__(self, text: str, owners: tuple[str, ...] = (), model: Any = None) -> None:
+        super().__init__(text)
+        self.owners = owners
+        self.model = model
+
+
+class ConstrainedClassifier(TwoClasses):
+    """Linear classifier of two classes that keeps bounds on every client's rows, or says that no model can.
+
+    Parameters
+    ----------
+    loss : a loss of the margin: ``Logistic()`` (None), ``SmoothHinge()``, ``Exponential()``
+    constraint : None, one or a tuple: on all clients together (``Coupled(...)``), on the model alone (``Sign``,
+        ``Monotone``, ``Budget``, ``LinearInequality``), or on the rows of ``fit(server=...)``
+    local_constraint : None, one or a tuple, on every client's own rows: ``NeymanPearson(label, level)``,
+        ``LossGap(column, level)``, ``BoundedGroupLoss``, ``DemographicParity``, ``EqualisedOdds``, ``Constraint``. A
+        level by client name may name more clients than are present
+    objective_label : the class whose rows alone are in the objective, as in Neyman-Pearson classification; None: all
+        rows. ``prior`` weighs clients all the same; one without such rows adds 0
+    prior : weights of the clients in the objective: "size", "uniform", weights that sum to one, or a mapping by name
+    over_clients : ``Mean(prior)`` or ``Sum()``, instead of ``prior``
+    regulariser : h of the coefficients; None is ``L2(1e-4)``: small, and enough for a proven lower bound
+    fit_intercept : add an intercept, unpenalised. With it a model has one coefficient more: C of ``LinearInequality``
+        and a ``Constraint``'s w end with it
+    algorithm, engine : as in `quorate.solve`; None is `InteriorPoint` up to 500 coefficients where all has second
+        derivatives, else the default of `quorate.solve`
+    tol, max_rounds : of the algorithm; None: its own
+    warm_start : start from the coefficients of the last fit
+    random_state : seed of algorithms that draw random numbers
+
+    Attributes
+    ----------
+    classes_ : the two labels, sorted; the second is the positive one
+    coef_, intercept_ : (1, d) and (1,)
+    clients_ : (N,) names of the clients, in the order of first appearance
+    client_weights_ : (N,) their weights in the objective
+    constraints_ : one dict for every constraint and owner: owner, constraint, limit, measured, slack, price, met
+    multipliers_ : ``server``, ``shared``, ``local`` (N, p), in the scale of the objective
+    prices_ : in words, what relaxing the dearest limits would gain
+    outcome_ : why the run ended, ``outcome_.text`` in words
+    certificate_ : value, proven lower bound, gap (None where not convex), violation, KKT residuals
+    history_, n_iter_ : one row a round; the number of rounds
+    solution_ : the solution of the problem
+    loss_ : the loss used
+
+    Notes
+    -----
+    A level bounds a mean of the loss (or of scores), not an error rate: `client_report` has both side by side. For
+    other rows ``quorate.group_rates(y, model.predict(X), groups, model.classes_[1])`` has every client's ``fnr`` and
+    ``fpr``, and `WorstClassError` is a scorer.
+
+    ``fit`` never returns a model that breaks its constraints silently. Where no model meets them, and this is proved,
+    it raises `InfeasibleProblemError`; a ``ConvergenceWarning`` says that the run stopped before it was done, or that
+    the result is not proved where it could be. For constraints that are not convex (``LossGap``) the model meets the
+    conditions of optimality, ``certificate_.bound`` is None, and there is no warning.
+
+    ``fit`` requests ``groups`` and ``sensitive_features``, so with metadata routing enabled a Pipeline or GridSearchCV
+    passes them on. A ``sample_weight`` equals repeating rows; a ``Constraint`` of one's own does not see it, and it is
+    refused beside one. Features that constraints name are those of the table ``fit`` gets, after a Pipeline's steps.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> rng = np.random.default_rng(0)
+    >>> X, clinic = rng.standard_normal((200, 3)), np.where(rng.random(200) < 0.3, "small", "large")
+    >>> y = np.where(X[:, 0] + 0.5 * rng.standard_normal(200) > 0, "ill", "fine")
+    >>> model = qr.ConstrainedClassifier(objective_label="fine", local_constraint=qr.NeymanPearson("ill", 0.2))
+    >>> [row["met"] for row in model.fit(X, y, groups=clinic).constraints_]
+    [True, True]
+    >>> bool(max(row["measured"] for row in model.constraints_) <= 0.2 + 1e-6)
+    True
+    >>> bool(model.certificate_.relative_gap <= 1e-6)
+    True
+    """
+
+    default_loss: ClassVar[Any] = Logistic()
+    losses_to_use: ClassVar[str] = "Logistic(), SmoothHinge() or Exponential()"
+    __metadata_request__fit = {"sensitive_features": True}  # noqa: RUF012  # scikit-learn's protocol
+    solution_: Solution
+    outcome_: Outcome
+    certificate_: Any
+    multipliers_: Multipliers
+    constraints_: list[dict[str, Any]]
+    prices_: list[str]
+    client_scores_: dict[str, dict[str, float]]
+
+    def __init__(
+        self,
+        loss: Loss | None = None,
+        *,
+        constraint: Any = None,
+        local_constraint: Any = None,
+        objective_label: Any = None,
+        prior: Any = "size",
+        over_clients: Any = None,
+        regulariser: Any = None,
+        fit_intercept: bool = True,
+        algorithm: Any = None,
+        engine: Any = None,
+        tol: float | None = None,
+        max_rounds: int | None = None,
+        warm_start: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.loss = loss
+        self.constraint = constraint
+        self.local_constraint = local_constraint
+        self.objective_label = objective_label
+        self.prior = prior
+        self.over_clients = over_clients
+        self.regulariser = regulariser
+        self.fit_intercept = fit_intercept
+        self.algorithm = algorithm
+        self.engine = engine
+        self.tol = tol
+        self.max_rounds = max_rounds
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        groups: Any = None,
+        sensitive_features: Any = None,
+        sample_weight: Any = None,
+        server: Any = None,
+    ) -> Self:
+        """Fit to rows, labels and the client of each row.
+
+        Parameters
+        ----------
+        X : (n, d) array, table or sparse matrix
+        y : (n,) labels of two classes
+        groups : (n,) client of each row; without it all rows are one client, and `MissingGroupsWarning` is issued
+        sensitive_features : the columns that constraints name: a table, a mapping of (n,) arrays by name, a named
+            Series, or one (n,) array where they name one column. In cross-validation give a table or an array: a
+            mapping is not split
+        sample_weight : (n,) weights >= 0; a row of weight 0 is as good as absent
+        server : ``(X0, y0)`` or ``(X0, y0, columns)``, rows that the server holds, for ``constraint``; features as in X
+
+        Raises
+        ------
+        InfeasibleProblemError
+            no model meets all constraints; the estimator is then not fitted
+        ValueError
+            other than two classes, a loss of residuals, values that are not finite, constraints or priors that do not
+            fit the data
+        TypeError
+            constraints that are none
+        """
+        self._loss()
+        rows = check_rows(self, X, y, groups, sample_weight, alone="local constraints hold for the pooled rows only")
+        self._code(rows.y)
+        stated = [*several(self.constraint, "constraint"), *several(self.local_constraint, "local_constraint")]
+        columns = columns_of(sensitive_features, named(stated), _num_samples(X))
+        return self._solve(self._federation(rows, columns, server, named(stated)))
+
+    def _solve(self, fed: Federation) -> Self:
+        problem = self._problem(fed)
+        concrete, _ = problem.at(fed)
+        second = second_order(concrete) and concrete.predictor.dimension(fed.n_features) <= SMALL
+        w = solved(self, problem, _compact(concrete, fed), InteriorPoint() if second else None)
+        self._store(concrete, fed, w)
+        return self
+
+    def _federation(self, rows: Rows, columns: Mapping[str, Any], server: Any, names: list[str]) -> Federation:
+        """One client per group; labels as given, which constraints name."""
+        features = getattr(self, "feature_names_in_", None)
+        return Federation.from_arrays(
+            rows.X,
+            rows.y,
+            rows.groups,
+            sample_weight=rows.sample_weight,
+            classes=np.asarray(self.classes_.tolist()),
+            feature_names=features,
+            columns={name: column[rows.kept] for name, column in columns.items()},
+        )._with(server=self._server(server, features, names))
+
+    def _server(self, server: Any, features: Any, names: list[str]) -> Federation | None:
+        if server is None:
+            return None
+        if not isinstance(server, tuple | list) or len(server) not in (2, 3):
+            raise ValueError(f"server must be (X0, y0) or (X0, y0, columns), got {type(server).__name__}.")
+        checked: Any = validate_data(
+            self, server[0], server[1], reset=False, accept_sparse="csr", dtype=np.float64, order="C"
+        )
+        columns = columns_of(server[2] if len(server) == 3 else None, names, len(checked[1]))
+        own = {name: (column,) for name, column in columns.items()}
+        return Federation(("server",), checked[:1], checked[1:], columns=own, feature_names=features)
+
+    def _problem(self, fed: Federation) -> Problem:
+        clients = Mean(self.prior) if self.over_clients is None else self.over_clients
+        if not isinstance(clients, Mean | Sum):
+            raise ValueError(
+                f"over_clients must be Mean(prior) or Sum(), got {clients!r}: no method here keeps constraints beside "
+                "a worst case over the clients. For one without constraints use RobustClassifier(over_clients=...)."
+            )
+        if isinstance(clients, Mean):
+            clients = replace(clients, prior=prior_of(clients.prior, fed))
+        return Problem(
+            self._loss(),
+            Linear(bool(self.fit_intercept)),
+            Mean(label=self.objective_label),
+            clients,
+            L2(DEFAULT_L2) if self.regulariser is None else self.regulariser,
+            constraint=tuple(_present(part, fed) for part in several(self.constraint, "constraint")),
+            local_constraint=tuple(_present(part, fed) for part in several(self.local_constraint, "local_constraint")),
+        )
+
+    def _store(self, concrete: Problem, fed: Federation, w: Array) -> None:
+        """Set the fitted attributes; raise or warn where the run did not end well."""
+        solution = self.solution_
+        duals = solution.duals
+        table = [{**row, "n": int(n)} for row, n in zip(solution.clients, fed.sizes, strict=True)]
+        self._set(w)
+        self.solution_ = replace(solution, clients=table)
+        self.outcome_, self.constraints_ = solution.outcome, solution.constraints
+        self.multipliers_ = duals if isinstance(duals, Multipliers) else no_multipliers(concrete, fed.n_clients)
+        convex = concrete.local_constraint.convex and concrete.constraint.convex
+        proof = solution.outcome.stop is Stop.INFEASIBLE  # then the multipliers are no prices
+        self.prices_ = [] if proof else prices(solution.constraints, convex=convex)
+        self.clients_ = np.array(fed.clients)
+        self.client_weights_ = np.asarray(solution.certificate.weights)
+        self.client_scores_ = {name: _rates(fed, i, w, self.classes_[1]) for i, name in enumerate(fed.clients)}
+        if solution.outcome.stop is Stop.INFEASIBLE:
+            raise self._unfitted(owners(concrete, self.multipliers_, fed.clients))
+        if not _settled(solution) and solution.outcome.stop not in (Stop.MAX_ROUNDS, Stop.STALLED):  # these have warned
+            warnings.warn(solution.outcome.text, ConvergenceWarning, stacklevel=4)
+
+    def _unfitted(self, who: list[str]) -> InfeasibleProblemError:
+        """The error with the model, which is taken off the estimator."""
+        model = copy.copy(self)
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+        return InfeasibleProblemError(model.outcome_.text, tuple(who), model)
+
+    def client_report(self) -> list[dict[str, Any]]:
+        """One row per client, on its training rows.
+
+        client, n, loss, weight · limit, measured, slack, price : of its tightest local constraint · accuracy, selected,
+        fnr, fpr : as in `quorate.group_rates`, the second of ``classes_`` being positive; NaN over no row
+        """
+        check_is_fitted(self)
+        kept = ("client", "n", "loss", "weight", "limit", "measured", "slack", "price")
+        return [
+            {key: row[key] for key in kept if key in row} | self.client_scores_[row["client"]]
+            for row in self.solution_.clients
+        ]
+
+
+def _present(part: Any, fed: Federation) -> Any:
+    """A constraint for the clients present (folds by client); "size" of a weighted row is its weight."""
+    if isinstance(part, Coupled):
+        rows = isinstance(part.prior, str) and part.prior == "rows"
+        inner = tuple(_present(own, fed) for own in several(part.constraint, "Coupled"))
+        return replace(part, constraint=inner, prior=part.prior if rows else prior_of(part.prior, fed))
+    if not isinstance(getattr(part, "level", None), Mapping):
+        return part
+    level = {str(name): value for name, value in part.level.items()}
+    return replace(part, level={name: level[name] for name in fed.clients if name in level})
+
+
+def _compact(concrete: Problem, fed: Federation) -> Federation:
+    """Equal rows merged, where every constraint reads a row's weight."""
+    parts = [*_parts(concrete.local_constraint), *_parts(concrete.constraint.coupled)]
+    if all(isinstance(part, OnRows | OnModel) for part in parts):
+        return merged(fed)
+    uneven = any(np.ptp(fed.share(i)) > 1e-12 * fed.share(i).max() for i in range(fed.n_clients))
+    if uneven and any(isinstance(part, OwnFunction) for part in parts):
+        raise ValueError(
+            "sample_weight is not for a Constraint by a function of one's own, which sees rows without weights: repeat "
+            "rows, or leave sample_weight out."
+        )
+    return fed
+
+
+def _parts(stack: Any) -> Iterator[Any]:
+    for part in stack.parts:
+        yield part.one if isinstance(part, Shared) else part
+
+
+def _settled(solution: Solution) -> bool:
+    """Proved, or where nothing can be proved a point that meets all constraints and conditions of optimality."""
+    if solution.outcome.stop is Stop.UNPROVEN:
+        return solution.certificate.gap is None and all(row["met"] for row in solution.constraints)
+    return solution.outcome.stop is Stop.OPTIMAL
+
+
+def _rates(fed: Federation, i: int, w: Array, positive: Any) -> dict[str, float]:
+    """accuracy, selected, fnr, fpr of client i's rows, by their weights."""
+    X, y = fed.rows(i)
+    truth, chosen = y == positive, X @ w[:-1] + w[-1] > 0
+    weight = np.ones(len(y)) if fed.sample_weight is None else fed.sample_weight[i]
+
+    def mean(hit: NDArray[np.bool_], inside: NDArray[np.bool_]) -> float:
+        return float(np.average(hit[inside], weights=weight[inside])) if inside.any() else math.nan
+
+    everyone = np.ones(len(y), bool)
+    return {
+        "accuracy": mean(chosen == truth, everyone),
+        "selected": mean(chosen, everyone),
+        "fnr": mean(~chosen, truth),
+        "fpr": mean(chosen, ~truth),
+    }
