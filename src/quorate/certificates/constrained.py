@@ -10,8 +10,9 @@ any slopes s_j
 by Fenchel's inequality; the right side is minimised in closed form and finite where its slope lies in minus the
 domain of h*. The slopes of the loss at w leave a remainder r; with the Hessian of the Lagrangian, v = -H^+ r, the
 slopes s_j = l'_j + l''_j x_j'v balance it to second order, and a few such rounds balance it to rounding. So no bound
-on an optimal model is needed, nor that one exists. What is left is compared with the size of the terms that cancel:
-below 1e-12 of it counts as rounding.
+on an optimal model is needed, nor that one exists. What rounding leaves, at most 1e-12 of the size of the terms that
+cancel, is charged for all models w with sum_j size_j |w_j| up to ``REACH`` times what it is at this one, or what the
+constants add up to; and the constants' own rounding with it. Multipliers that cancel each other only weaken the bound.
 
 With weight 0 on the objective the same minimum, if positive, proves that no model meets all constraints.
 """
@@ -40,7 +41,9 @@ from quorate.problem.regularisers import Bounds, Zero
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 
 ROUNDING = 1e-12  # of the terms that cancel
+FLOOR = 1e-15  # of them: below this nothing is gained by balancing further
 BALANCING = 8  # rounds at most
+REACH, FAR = 1e2, 1e6  # what is left is charged up to here: for a bound, and for a proof of infeasibility
 
 
 @record
@@ -62,6 +65,7 @@ class Weighed:
     constant: Sum  # (n,) of the minorant
     balance: Sum  # (n, D) its slope
     size: Sum  # (n, D) the sum of the sizes of what adds up to it
+    spread: Sum  # (n,) and to the constant
     risk: Each | None  # (n,) f_i(w)
     loss: Each | None  # (n,) mean loss over all rows
     local: Each | None  # (n, p) c_i(w); -1 where it has none
@@ -117,15 +121,16 @@ class Weighing:
         problem, at = self._problem, Point(self._problem, ask.w, data)
         shared = np.tile(ask.shared, (len(data.names), 1))
         terms = [(problem.local_constraint, ask.local), (problem.constraint.coupled, shared)]
-        constant, balance, size = minorant(at, ask.prior, terms, ask.shift)
+        constant, balance, size, spread = minorant(at, ask.prior, terms, ask.shift)
         if not ask.first:
-            return memory, Weighed(constant, balance, size, *[None] * 8)
+            return memory, Weighed(constant, balance, size, spread, *[None] * 8)
         zero = Point(problem, np.zeros_like(ask.w), data)
         pushed = [np.einsum("np,npd->nd", mu, stack.jacobian(at)) for stack, mu in terms]
         return memory, Weighed(
             constant,
             balance,
             size,
+            spread,
             risk=client_values(at),
             loss=self._mean_loss(at),
             local=problem.local_constraint.values(at),
@@ -159,20 +164,20 @@ class Weighing:
             return state, done
         held = self._problem.constraint.held
         here = self._problem.constraint.at(self._problem, self.w)
-        constant, slope, size = minorant(here, None, [(held, self.mu.server[None])], state.shift)
+        constant, slope, size, spread = minorant(here, None, [(held, self.mu.server[None])], state.shift)
         g, scale = up.balance + slope[0], up.size + size[0]
         value, unbalanced, length = self._least(g, first)
-        left = np.abs(unbalanced) / np.maximum(scale, 1e-300)
-        rest = float(left.max(initial=0.0))
-        if rest <= ROUNDING:
-            bound = float(up.constant) + float(constant[0]) + value
+        left = float((np.abs(unbalanced) / np.maximum(scale, 1e-300)).max(initial=0.0))
+        constant = float(up.constant) + float(constant[0]) + value
+        spread = float(up.spread) + float(spread[0]) + abs(value)
+        if left <= ROUNDING:
+            far = max(float(scale @ np.abs(self.w)), spread) * (REACH if self.objective else FAR)
+            bound = constant - left * far - FLOOR * spread
         else:
-            away = float(np.linalg.norm(unbalanced))
-            bound = (
-                float(up.constant) + float(constant[0]) + value - away * length if math.isfinite(length) else -math.inf
-            )
-        state = replace(state, bound=max(state.bound, bound), left=min(rest, state.left))
-        if rest <= ROUNDING or state.rounds >= BALANCING:
+            bound = min(constant - float(np.linalg.norm(unbalanced)) * length, self._value(first))
+        stuck = left > state.left / 2 if state.left <= ROUNDING else False
+        state = replace(state, bound=max(state.bound, bound, self._known()), left=min(left, state.left))
+        if left <= FLOOR or stuck or state.rounds >= BALANCING:
             return state, done
         assert first.hessian is not None
         curved = hessians(here, None, [(held, self.mu.server[None])], together=True)[0] + first.hessian
@@ -188,10 +193,17 @@ class Weighing:
         s = in_domain(h, -own)
         unbalanced = np.append(own + s, free) if problem.predictor.intercept else own + s
         length = math.inf
-        if self.objective and first.risk is not None and not isinstance(problem.loss, Quadratic):
-            value = problem.over_clients.value(first.risk) + problem.penalty(self.w)
-            length = region(problem, value, len(own), None).length if not problem.predictor.intercept else math.inf
+        if self.objective and not isinstance(problem.loss, Quadratic) and not problem.predictor.intercept:
+            length = region(problem, self._value(first), len(own), None).length
         return -float(h.conjugate(s)), unbalanced, length
+
+    def _value(self, first: Weighed) -> float:
+        """The objective at w. A bound on the models of at most this value says nothing of the others: they are above."""
+        return float(self._problem.over_clients.value(first.risk)) + self._problem.penalty(self.w)
+
+    def _known(self) -> float:
+        """Losses, and so the objective, are nonnegative."""
+        return 0.0 if self.objective and not isinstance(self._problem.loss, Quadratic) else -math.inf
 
     def report(self, state: WeighingState) -> dict:
         return {}
@@ -203,8 +215,8 @@ class Weighing:
         return self.problem
 
 
-def minorant(at: Point, prior: Array | None, terms: Sequence[Any], shift: Array) -> tuple[Array, Array, Array]:
-    """Of sum_i prior_i f_i + <multipliers, c>: constants (n,), slopes (n, D), and the size of what they are sums of.
+def minorant(at: Point, prior: Array | None, terms: Sequence[Any], shift: Array) -> tuple[Array, Array, Array, Array]:
+    """Of sum_i prior_i f_i + <multipliers, c>: constants (n,), slopes (n, D), and the sizes of what each is a sum of.
 
     The slopes of the row losses are those at w, shifted along the linear map of ``shift`` and kept in their domain.
     """
@@ -212,28 +224,34 @@ def minorant(at: Point, prior: Array | None, terms: Sequence[Any], shift: Array)
     n, D = at.models.shape
     rows: Array | None = None
     slopes, constants = np.zeros((n, D)), np.zeros(n)
+    size, spread = np.zeros((n, D)), np.zeros(n)
     for constraints, multipliers in terms:
         row, slope, constant = constraints.split(at, multipliers)
         rows, slopes, constants = added(rows, row), slopes + slope, constants + constant
-    size = np.abs(slopes)
+        each, weight = constraints.values(at), np.abs(multipliers)
+        size = size + np.einsum("np,npd->nd", weight, np.abs(constraints.jacobian(at)))
+        spread = spread + (weight * (np.abs(each) + np.abs(np.nan_to_num(constraints.limits(block))))).sum(1)
+    spread = spread + (size * np.abs(at.models)).sum(1)
     if isinstance(problem.loss, Quadratic):
         if prior is not None:  # the tangent at the shifted model
             moved = Point(problem, at.w + shift, block)
             slope = prior[:, None] * client_slopes(moved)
-            constants = constants - prior * (moved.models * moved.prediction).sum(1) / 2
-            return constants, slopes + slope, size + prior[:, None] * (np.abs(moved.prediction) + np.abs(block.y))
-        return constants, slopes, size
+            square = prior * (moved.models * moved.prediction).sum(1) / 2
+            size = size + prior[:, None] * (np.abs(moved.prediction) + np.abs(block.y))
+            return constants - square, slopes + slope, size, spread + np.abs(square)
+        return constants, slopes, size, spread
     if prior is not None:
         rows = added(rows, prior[:, None] * row_shares(problem, block))
     if rows is None or not (problem.loss.smooth and has_rank_coordinate(problem.loss)):
-        return constants, slopes, size
+        return constants, slopes, size, spread
     loss, y = problem.loss, block.y
     slope = loss.slope(at.prediction, y) + loss.curvature(at.prediction, y) * problem.predictor.forward(shift, block)
     slope = clipped_slopes(loss, slope, y)
-    conjugate = np.where(rows > 0, loss_conjugate(loss, slope, y), 0.0)
+    conjugate = np.where(rows > 0, rows * loss_conjugate(loss, slope, y), 0.0)
     back = problem.predictor.backward
     absolute = back(at.w, np.abs(rows * slope), replace(block, X=abs(block.X)))
-    return constants - (rows * conjugate).sum(1), slopes + back(at.w, rows * slope, block), size + absolute
+    constants, spread = constants - conjugate.sum(1), spread + np.abs(conjugate).sum(1)
+    return constants, slopes + back(at.w, rows * slope, block), size + absolute, spread
 
 
 def in_domain(h: Any, s: Array) -> Array:
@@ -242,7 +260,9 @@ def in_domain(h: Any, s: Array) -> Array:
         return s
     if isinstance(h, Bounds):
         return np.clip(s, np.where(np.isfinite(h.lower), -np.inf, 0.0), np.where(np.isfinite(h.upper), np.inf, 0.0))
-    return s - h.prox(s, 1.0)  # by Moreau's identity the prox of h*, and where h* is an indicator the projection
+    s = s - h.prox(s, 1.0)  # by Moreau's identity the prox of h*, and where h* is an indicator the projection
+    inner = ((1 - shrink) * s for shrink in (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 1e-10))  # rounding leaves it outside
+    return next((near for near in inner if math.isfinite(h.conjugate(near))), s)
 
 
 def _inverse(matrix: Array, right: Array) -> Array:
@@ -321,8 +341,6 @@ def conclude_constrained(
     held = glob.held.values(here)[0]
     slope = up.slope + mu.server @ glob.held.jacobian(here)[0]
     bound = state.bound if math.isfinite(state.bound) and proof is None else None
-    if bound is not None and not isinstance(problem.loss, Quadratic):
-        bound = max(bound, 0.0)  # losses, and so the objective, are nonnegative
     gap = None if bound is None else value - bound
     nothing = np.zeros(len(weights))
     local = np.where(up.has, up.local, np.nan)
