@@ -198,7 +198,7 @@ class Weighing:
         return -float(h.conjugate(s)), unbalanced, length
 
     def _value(self, first: Weighed) -> float:
-        """The objective at w. A bound on the models of at most this value says nothing of the others: they are above."""
+        """The objective at w. A bound on models of at most this value says nothing of the others: they are above."""
         return float(self._problem.over_clients.value(first.risk)) + self._problem.penalty(self.w)
 
     def _known(self) -> float:
