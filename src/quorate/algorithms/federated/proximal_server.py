@@ -1,0 +1,194 @@
+"""The server's part of the proximal augmented Lagrangian method: its own function P_0, step (18), and acceleration.
+
+    minimise  P_0(w) + h(w) + sum_i rho ||u~_i - w||^2 / 2                                                        (18)
+
+P_0 holds the server's own constraints c_0 and, where constraints couple the clients, sum_i s_i <= 0 of (4). Equation
+numbers are those of He, Peng, Sun, *Federated learning with convex global and local constraints*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.problem.clients import hessians
+from quorate.problem.problem import Problem
+from quorate.problem.shape import regulariser_parts
+from quorate.rounds import record
+from quorate.solvers.anderson import mixing
+from quorate.solvers.local_newton import newton, proximal_gradient
+
+GUARD = 2.0  # growth of the fixed point residual at which the acceleration forgets
+
+
+@dataclass(frozen=True, eq=False)
+class Server:
+    """P_0 + h, and the clients' pull towards w, in one subproblem."""
+
+    problem: Problem
+    n: int
+    beta: float
+    rho: float
+    anchor: Array  # (D,) w^k
+    multiplier: Array  # (p_0,) mu_0
+    tol: float
+
+    @property
+    def sigma(self) -> float:
+        return 1 / ((self.n + 1) * self.beta)
+
+    @property
+    def weight(self) -> float:
+        """The curvature of all that is quadratic."""
+        return self.n * self.rho + self.sigma
+
+    def step(self, shifted: Array, start: Array) -> tuple[Array, float]:
+        """The minimiser of (18) and the distance of 0 from its subdifferential; ``shifted`` is sum_i u~_i."""
+        centre = (self.rho * shifted + self.sigma * self.anchor) / self.weight
+        if not self.problem.constraint.held.size:
+            return self.prox(centre, 1 / self.weight), 0.0
+        l1, l2, lower, upper = regulariser_parts(self.problem)
+        if l1 == 0 and np.isneginf(lower).all() and np.isposinf(upper).all():
+            return self._newton(centre, start, l2)
+
+        def smooth(w: Array) -> tuple[float, Array]:
+            value, slope = self._held(w)
+            away = w - centre
+            return value + self.weight / 2 * float(away @ away), slope + self.weight * away
+
+        return proximal_gradient(smooth, self.prox, start, self.weight, self.tol)
+
+    def prox(self, w: Array, step: float) -> Array:
+        """prox of step h; an intercept is free."""
+        coefficients = self.problem.predictor.split(w)[0]
+        return np.concatenate([self.problem.regulariser.prox(coefficients, step), w[len(coefficients) :]])
+
+    def raised(self, c: Array) -> Array:
+        """[mu_0 + beta c_0]_+, without [.]_+ for equalities."""
+        return _raised(self.multiplier + self.beta * c, self.problem.constraint.held.equality)
+
+    def _held(self, w: Array) -> tuple[float, Array]:
+        held, at = self.problem.constraint.held, self.problem.constraint.at(self.problem, w)
+        y = self.raised(held.values(at)[0])
+        return float(y @ y) / (2 * self.beta), y @ held.jacobian(at)[0]
+
+    def _newton(self, centre: Array, start: Array, l2: float) -> tuple[Array, float]:
+        D = len(centre)
+        own = l2 * (np.arange(D) < len(self.problem.predictor.split(centre)[0])) + self.weight  # diagonal
+
+        def smooth(w: Array) -> tuple[Array, Array]:
+            value, slope = self._held(w[0])
+            flat = own - self.weight
+            away = w[0] - centre
+            total = value + float(flat @ w[0] ** 2 + self.weight * away @ away) / 2
+            return np.array([total]), (slope + flat * w[0] + self.weight * away)[None]
+
+        if self.problem.constraint.held.affine:
+            w = start
+            for _ in range(50):  # a few pieces, each quadratic
+                _, slope = smooth(w[None])
+                step = self._low_rank(w, own, slope[0])
+                if np.abs(slope).max(initial=0.0) <= self.tol:
+                    break
+                w = w - step
+            else:
+                return self._dense(smooth, own, start)
+            return w, float(np.abs(smooth(w[None])[1]).max(initial=0.0))
+        return self._dense(smooth, own, start)
+
+    def _dense(self, smooth: object, own: Array, start: Array) -> tuple[Array, float]:
+        problem, glob = self.problem, self.problem.constraint
+
+        def hessian(w: Array) -> Array:
+            at = glob.at(problem, w[0])
+            y, J = self.raised(glob.held.values(at)[0]), glob.held.jacobian(at)[0]
+            active = J * np.where(glob.held.equality | (y > 0), self.beta, 0.0)[:, None]
+            H = hessians(at, np.zeros(1), [(glob.held, y[None])], together=False)
+            return H + (J.T @ active + np.diag(own))[None]
+
+        found = newton(smooth, hessian, start[None], self.tol, glob.held.convex)  # type: ignore[arg-type]
+        return found.v[0], float(found.residual[0])
+
+    def _low_rank(self, w: Array, own: Array, slope: Array) -> Array:
+        """(diag(own) + beta J'J over the active rows)^-1 slope."""
+        held, at = self.problem.constraint.held, self.problem.constraint.at(self.problem, w)
+        y, J = self.raised(held.values(at)[0]), held.jacobian(at)[0]
+        J = J[held.equality | (y > 0)]
+        small = np.eye(len(J)) / self.beta + (J / own) @ J.T
+        return slope / own - J.T @ np.linalg.solve(small, J @ (slope / own)) / own
+
+    def slacks(self, shifted: Array, anchor: Array, unit: Array, multiplier: Array) -> Array:
+        """(18) for s (N, p_c): sum_i unit s_i <= 0 in closed form."""
+        rho, sigma, equality = self.rho, self.sigma, self.problem.constraint.coupled.equality
+        free = (rho * shifted + sigma * anchor) / (rho + sigma)
+        per = unit / (rho + sigma)  # how far one unit of the multiplier moves every s_i
+        total = (unit * free).sum(0)
+        y = _raised(multiplier + self.beta * total, equality) / (1 + self.beta * self.n * unit * per)
+        return free - per * y
+
+
+def _raised(y: Array, equality: Array) -> Array:
+    return np.where(equality, y, np.maximum(y, 0.0))
+
+
+@record
+class Past:
+    """The last h residuals r_i = w^{t+1} - z_i^t of the iteration, as the server knows them; the newest last."""
+
+    step: Array  # (h, D) w^{t+1} - w^t
+    slack_step: Array  # (h, N, p_c)
+    drift: Array  # (h, D) sum_i (u_i^t - w^t)
+    slack_drift: Array  # (h, N, p_c)
+    inner: Array  # (h, h) sum_i <u_i - w, u_i - w> of rounds t and t'
+    size: float  # ||r|| of the newest
+
+
+def no_past(D: int, slack: Sequence[int]) -> Past:
+    """Nothing known."""
+    none, nobody = np.zeros((0, D)), np.zeros((0, *slack))
+    return Past(none, nobody, none, nobody, np.zeros((0, 0)), math.inf)
+
+
+def remembered(past: Past, drift: Array, slack_drift: Array, inner: Array) -> Past:
+    """With one more drift; ``inner`` ends with its products with those of the past, and with itself."""
+    h = len(past.drift)
+    border = inner[len(inner) - h - 1 :]
+    matrix = np.zeros((h + 1, h + 1))
+    matrix[:h, :h], matrix[h], matrix[:, h] = past.inner, border, border
+    return Past(
+        past.step,
+        past.slack_step,
+        np.concatenate([past.drift, drift[None]]),
+        np.concatenate([past.slack_drift, slack_drift[None]]),
+        matrix,
+        past.size,
+    )
+
+
+def mixed(past: Past, step: Array, slack_step: Array, n: int, memory: int) -> tuple[Past, Array]:
+    """The weights of the points from which the clients set out, and the past they are made of; ``step`` is the newest."""
+    steps, slacks = np.concatenate([past.step, step[None]]), np.concatenate([past.slack_step, slack_step[None]])
+    past = replace(past, step=steps, slack_step=slacks)
+    gram = _gram(past, n)
+    size = math.sqrt(max(float(gram[-1, -1]), 0.0))
+    keep = 1 if not size <= GUARD * past.size else min(len(gram), memory + 1)
+    past = replace(newest(past, keep), size=size)
+    return past, mixing(gram[-keep:, -keep:])
+
+
+def newest(past: Past, keep: int) -> Past:
+    """Only the last ones."""
+    at = slice(len(past.drift) - keep, None)
+    parts = (past.step[at], past.slack_step[at], past.drift[at], past.slack_drift[at], past.inner[at, at])
+    return Past(*parts, past.size)
+
+
+def _gram(past: Past, n: int) -> Array:
+    """sum_i <r_i, r_i'>, without any single r_i but for the slacks."""
+    cross = past.step @ past.drift.T
+    slack = (past.slack_step - past.slack_drift).reshape(len(cross), -1)
+    return n * past.step @ past.step.T - cross - cross.T + past.inner + slack @ slack.T

@@ -1,0 +1,222 @@
+"""Minimisers of n smooth functions at once: Newton, L-BFGS, and an accelerated proximal gradient method for one.
+
+    minimise  phi_i(v_i)  over v_i in R^D,   i = 1..n,   until  max_j |d phi_i / d v_ij| <= tol
+
+Each function keeps its own step length and stops by itself, so that it ends where it would end alone. Functions may have
+kinks in the second derivative (squares of positive parts); where phi is not convex the Hessian's eigenvalues are taken
+by size, and the end is a stationary point. Nothing here differentiates numerically.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from quorate.arrays import Array
+
+Smooth = Callable[[Array], tuple[Array, Array]]  # v (n, D) -> values (n,), gradients (n, D)
+HALVINGS = 50
+ROUNDING = 1e-13
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where the searches ended.
+
+    Attributes
+    ----------
+    v : (n, D)
+    residual : (n,) Chebyshev norms of the gradients there; above ``tol`` only where rounding or the cap stopped it
+    iterations : (n,) steps of each
+    """
+
+    v: Array
+    residual: Array
+    iterations: Array
+
+
+def newton(
+    function: Smooth,
+    hessian: Callable[[Array], Array],
+    start: Array,
+    tol: float,
+    convex: bool = True,
+    cap: int = 100,
+) -> Found:
+    """Newton's method with Armijo's rule.
+
+    Parameters
+    ----------
+    function : v (n, D) -> (phi (n,), phi' (n, D))
+    hessian : v (n, D) -> (n, D, D); positive definite where ``convex``
+    start : (n, D)
+    tol : of the Chebyshev norm of the gradient
+    convex : False: negative curvature is turned into positive of the same size
+    cap : steps of a search
+    """
+
+    def direction(v: Array, slope: Array, on: Array) -> Array:
+        return -_solved(hessian(v), slope, convex)
+
+    return _descend(function, direction, start, tol, cap)
+
+
+def lbfgs(function: Smooth, start: Array, tol: float, memory: int = 20, cap: int = 1000) -> Found:
+    """Limited-memory BFGS with Armijo's rule, for models too long for Newton's method.
+
+    Parameters
+    ----------
+    function, start, tol, cap : as of ``newton``
+    memory : pairs of steps and changes of the gradient kept
+    """
+    pairs = _Pairs(memory, *start.shape)
+    last: list[tuple[Array, Array]] = []
+
+    def direction(v: Array, slope: Array, on: Array) -> Array:
+        if last:
+            pairs.add(v - last[0][0], slope - last[0][1], on)
+        last[:] = [(v, slope)]
+        return -pairs.times(slope)
+
+    return _descend(function, direction, start, tol, cap)
+
+
+def proximal_gradient(
+    function: Callable[[Array], tuple[float, Array]],
+    prox: Callable[[Array, float], Array],
+    start: Array,
+    modulus: float,
+    tol: float,
+    cap: int = 20000,
+) -> tuple[Array, float]:
+    """Minimise g(v) + h(v), g smooth with known strong convexity, h by its prox: accelerated, with restarts.
+
+    Parameters
+    ----------
+    function : v (D,) -> (g, g' (D,))
+    prox : (v, t) -> argmin t h(x) + ||x - v||^2 / 2
+    start : (D,)
+    modulus : of strong convexity of g, > 0
+    tol : of the distance of 0 from g' + dh, in the Chebyshev norm
+
+    Returns
+    -------
+    the minimiser and that distance
+    """
+    v = prox(start, 1 / modulus)
+    ahead, length, momentum, residual = v, 1 / modulus, 1.0, np.inf
+    for _ in range(cap):
+        value, slope = function(ahead)
+        while True:
+            new = prox(ahead - length * slope, length)
+            step = new - ahead
+            after, there = function(new)
+            if after <= value + slope @ step + step @ step / (2 * length) + ROUNDING * abs(value):
+                break
+            length /= 2
+        residual = float(np.abs(there - slope - step / length).max(initial=0.0))
+        if residual <= tol:
+            return new, residual
+        following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        if step @ (new - v) < 0:  # the momentum points uphill
+            ahead, following = new, 1.0
+        else:
+            ahead = new + (momentum - 1) / following * (new - v)
+        v, momentum = new, following
+    return v, residual
+
+
+# ---- the search that Newton and L-BFGS share
+
+
+def _descend(
+    function: Smooth, direction: Callable[[Array, Array, Array], Array], start: Array, tol: float, cap: int
+) -> Found:
+    v = np.array(start, float)
+    value, slope = function(v)
+    residual = np.abs(slope).max(1, initial=0.0)
+    if not np.isfinite(residual).all():
+        raise ArithmeticError("a function is not finite where its search starts: rescale the features, or start elsewhere.")
+    iterations, stuck = np.zeros(len(v), np.intp), np.zeros(len(v), bool)
+    for _ in range(cap):
+        on = (residual > tol) & ~stuck
+        if not on.any():
+            break
+        step = np.where(on[:, None], direction(v, slope, on), 0.0)
+        downhill = (slope * step).sum(1)
+        wrong = on & ~(downhill < 0)  # rounding, or a direction that is none
+        step[wrong], downhill[wrong] = -slope[wrong], -(slope[wrong] ** 2).sum(1)
+        new, after, there, taken = _shortened(function, v, value, slope, step, downhill, on)
+        v, value = np.where(taken[:, None], new, v), np.where(taken, after, value)
+        slope = np.where(taken[:, None], there, slope)
+        residual, stuck = np.abs(slope).max(1, initial=0.0), stuck | (on & ~taken)
+        iterations = iterations + taken
+    return Found(v, residual, iterations)
+
+
+def _shortened(
+    function: Smooth, v: Array, value: Array, slope: Array, step: Array, downhill: Array, on: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Steps halved until the functions fall enough, or, within rounding, their gradients do."""
+    length, taken = np.ones(len(v)), np.zeros(len(v), bool)
+    best, after, there = v, value.copy(), slope.copy()
+    size, rounding = (slope**2).sum(1), ROUNDING * (1 + np.abs(value))
+    for _ in range(HALVINGS):
+        new = v + length[:, None] * step
+        f, g = function(new)
+        with np.errstate(invalid="ignore", over="ignore"):
+            falls = f <= value + 1e-4 * length * downhill
+            falls |= (f <= value + rounding) & ((g**2).sum(1) < size)
+        good = on & ~taken & falls & np.isfinite(g).all(1)
+        best = np.where(good[:, None], new, best)
+        after, there, taken = np.where(good, f, after), np.where(good[:, None], g, there), taken | good
+        if not (on & ~taken).any():
+            break
+        length = np.where(taken, length, length / 2)
+    return best, after, there, taken
+
+
+def _solved(hessian: Array, slope: Array, convex: bool) -> Array:
+    if convex:
+        try:
+            return np.linalg.solve(hessian, slope[:, :, None])[:, :, 0]
+        except np.linalg.LinAlgError:
+            pass  # singular to rounding
+    values, vectors = np.linalg.eigh(hessian)
+    size = np.abs(values)
+    size = np.maximum(size, 1e-12 * size.max(1, keepdims=True) + 1e-300)
+    inside = np.matmul(vectors.transpose(0, 2, 1), slope[:, :, None])[:, :, 0] / size
+    return np.matmul(vectors, inside[:, :, None])[:, :, 0]
+
+
+class _Pairs:
+    """Steps s and changes y of the gradient of n searches, newest last; those without curvature are left out (0)."""
+
+    def __init__(self, memory: int, n: int, D: int) -> None:
+        self.memory, self.s, self.y = memory, np.zeros((0, n, D)), np.zeros((0, n, D))
+        self.inverse = np.zeros((0, n))  # 1 / s'y, 0 where left out
+        self.scale = np.ones(n)  # s'y / y'y of the newest
+        self.first = True
+
+    def add(self, s: Array, y: Array, on: Array) -> None:
+        sy, yy = (s * y).sum(1), (y * y).sum(1)
+        kept = on & (sy > 1e-14 * np.sqrt((s * s).sum(1) * yy))
+        inverse = np.divide(1.0, sy, out=np.zeros_like(sy), where=kept)
+        self.scale = np.where(kept, np.divide(sy, yy, out=np.ones_like(sy), where=yy > 0), self.scale)
+        self.s, self.y = np.concatenate([self.s, s[None]])[-self.memory :], np.concatenate([self.y, y[None]])[-self.memory :]
+        self.inverse, self.first = np.concatenate([self.inverse, inverse[None]])[-self.memory :], False
+
+    def times(self, slope: Array) -> Array:
+        """The approximate inverse Hessian times the gradients; the first step has length 1 at most."""
+        if self.first:
+            return slope / np.maximum(np.sqrt((slope**2).sum(1, keepdims=True)), 1.0)
+        q, part = slope.copy(), []
+        for s, y, inverse in zip(self.s[::-1], self.y[::-1], self.inverse[::-1], strict=True):
+            part.append(inverse * (s * q).sum(1))
+            q -= part[-1][:, None] * y
+        q *= self.scale[:, None]
+        for s, y, inverse in zip(self.s, self.y, self.inverse, strict=True):
+            q += (part.pop() - inverse * (y * q).sum(1))[:, None] * s
+        return q
