@@ -211,7 +211,7 @@ def only_constrained(problem: Problem) -> bool:
 
 
 def second_order(problem: Problem) -> bool:
-    """Whether ``InteriorPoint`` takes a concrete problem: all of it has second derivatives, h is linear or quadratic."""
+    """Whether ``InteriorPoint`` takes a concrete problem: it has second derivatives, h is linear or quadratic."""
     try:
         InteriorPoint().admit(problem, None)
     except ValueError:
@@ -311,10 +311,12 @@ def confirmed_constrained(
     if unmet:
         return Outcome(Stop.UNPROVEN, told)
     if proof.gap is None:
-        why = "constraints that are not convex" if not _convex(problem) else "this loss or these functions"
-        return Outcome(
-            Stop.UNPROVEN, f"{told} A point that meets the conditions of optimality; for {why} no bound exists."
+        why = (
+            "with constraints that are not convex no bound exists."
+            if not _convex(problem)
+            else "no bound could be proved: its multipliers do not balance to rounding, or the optimum is not attained."
         )
+        return Outcome(Stop.UNPROVEN, f"{told} A point that meets the conditions of optimality; {why}")
     scale = max(abs(proof.value), 1e-12)
     if -1e-6 * scale <= proof.gap <= max(algorithm.atol, algorithm.tol * scale) + 1e-8 * scale:
         return Outcome(

@@ -37,6 +37,7 @@ from quorate.solvers import primal_dual as newton
 
 HALVINGS = 3  # refused steps in a row before the Hessian is regularised further
 MEMORY = 4  # accepted points whose largest residual a new one has to beat
+FALLEN = 1e10  # an objective this far below 0, in units of its slope at the start, is called unbounded
 FLAT = 1e-6  # curvature added where only violations are minimised: most directions do not matter to them
 PATIENCE = 12  # rounds without a better residual before the method is called stuck
 
@@ -162,10 +163,9 @@ class InteriorPoint:
     def server_start(self, n_clients: int) -> tuple[InteriorState, Round]:
         none = np.zeros(0) if self.start is None else np.asarray(self.start, float)
         state = InteriorState(
-            w=none, nearest=none, least=math.inf,
-            n_clients=n_clients, program=None, at=None, trial=None, by=None, length=(1.0, 1.0), mu=1.0, nu=1.0,
-            delta=0.0, refused=0, scale=None, recent=(), best=math.inf, since=0, phase=2, value=math.nan, violation=math.inf,
-            residual=math.inf, duals=None, rounds=0, steps=0,
+            w=none, nearest=none, least=math.inf, n_clients=n_clients, program=None, at=None, trial=None, by=None,
+            length=(1.0, 1.0), mu=1.0, nu=1.0, delta=0.0, refused=0, scale=None, recent=(), best=math.inf, since=0,
+            phase=2, value=math.nan, violation=math.inf, residual=math.inf, duals=None, rounds=0, steps=0,
         )  # fmt: skip
         return state, self._ask(state, none, no_multipliers(self._problem, n_clients))
 
@@ -175,7 +175,7 @@ class InteriorPoint:
 
     def improve(self, state: InteriorState, ids: Sequence[int], up: Expanded) -> tuple[InteriorState, Round | Done]:
         state = replace(state, rounds=state.rounds + 1)
-        asked = state.w if state.trial is None else state.trial.x[: len(up.slope)]
+        asked = state.w if state.trial is None else _model(state, state.trial)
         w = asked if len(asked) else of.inside(self._problem, np.zeros_like(up.slope))
         found = of.pieces(self._problem, w, up)
         if state.trial is None:
@@ -250,14 +250,14 @@ class InteriorPoint:
         self, state: InteriorState, p: newton.Program, at: newton.Iterate, up: Expanded, found: of.Pieces
     ) -> tuple[InteriorState, Round | Done]:
         """Accept a point, and stop or step on."""
-        problem, D = self._problem, found.J.shape[1]
+        problem, w = self._problem, _model(state, at)
         left = newton.residuals(p, at)
         better, broken = left.worst < 0.9 * state.best, of.violation(found)
         nearer = not broken > 0.99 * state.least
         state = replace(
             state,
-            w=at.x[:D],
-            nearest=at.x[:D] if nearer else state.nearest,
+            w=w,
+            nearest=w if nearer else state.nearest,
             least=min(broken, state.least),
             program=p,
             at=at,
@@ -266,7 +266,7 @@ class InteriorPoint:
             recent=(*state.recent[1 - MEMORY :], left.worst),
             best=min(state.best, left.worst),
             since=0 if better else state.since + 1,
-            value=float(up.value) + problem.penalty(at.x[:D]),
+            value=float(up.value) + problem.penalty(w),
             violation=broken,
             residual=left.worst,
             steps=state.steps + 1,
@@ -314,6 +314,14 @@ class InteriorPoint:
         left = newton.residuals(p, at)
         if state.phase == 2 and self._reached(p, at, way, left):
             return state, Done(Outcome(Stop.OPTIMAL, f"residuals <= {self.tol:.0e} after {state.rounds} rounds."))
+        if state.phase == 2 and p.value < -FALLEN and left.primal <= 1e-6:
+            return state, Done(
+                Outcome(
+                    Stop.UNBOUNDED,
+                    f"the objective falls below {state.value:.1e} at models that meet all constraints, and nothing ends it: "
+                    "add a regulariser such as L2(1e-3), or a constraint.",
+                )
+            )
         largest = float(np.abs(np.concatenate([at.z, at.lam])).max(initial=0.0))
         if state.since > PATIENCE or largest > 1e13:
             return self._stuck(state, left)
@@ -353,7 +361,7 @@ class InteriorPoint:
         D = len(state.w)
         shape = _shape(self._problem, state.n_clients, D)
         mu = of.multipliers(self._problem, state.trial, shape, state.scale, state.phase, state.n_clients)
-        return self._or_capped(state, self._ask(state, state.trial.x[:D], mu))
+        return self._or_capped(state, self._ask(state, _model(state, state.trial), mu))
 
     def _or_capped(self, state: InteriorState, ask: Round) -> tuple[InteriorState, Round | Done]:
         if state.rounds < self.max_rounds:
@@ -379,7 +387,7 @@ class InteriorPoint:
     def answer(self, state: InteriorState) -> tuple[Array, Multipliers | None]:
         """The model and the multipliers."""
         return (
-            state.w if state.at is None else of.rounded(self._problem, state.at, len(state.w), state.phase)
+            state.w if state.at is None else of.rounded(self._problem, state.at, state.scale.units, state.phase)
         ), state.duals
 
     @property
@@ -387,6 +395,11 @@ class InteriorPoint:
         if self.problem is None:
             raise ValueError("InteriorPoint needs problem=; use solve(problem, federation, algorithm=InteriorPoint()).")
         return self.problem
+
+
+def _model(state: InteriorState, at: newton.Iterate) -> Array:
+    assert state.scale is not None
+    return at.x[: len(state.scale.units)] * state.scale.units
 
 
 def _finite(p: newton.Program) -> bool:

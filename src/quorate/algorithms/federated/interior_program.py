@@ -3,8 +3,8 @@
     x = (w, r where h has an l1 part: |w| <= r, t where the smallest violation is sought)
 
 Inequalities, in this order: every client's, the sums over clients, the server's own, and those of h; equalities too,
-without h. Each is divided by the size of its gradient at the first model, the objective by the size of its own, so that
-no tolerance has a unit.
+without h. Every coefficient is counted in units of 1 / sqrt(its curvature at the first model), every row divided by the
+size of its gradient there, the objective by the size of its own: so that no tolerance has a unit.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ class Pieces:
 
 @record
 class Scale:
-    """Divisors of the objective and of every row of ``Pieces``."""
+    """Divisors of the objective and of every row of ``Pieces``, and the unit of every coefficient."""
 
     objective: float
     rows: Array  # (M,)
+    units: Array  # (D,)
 
 
 def pieces(problem: Problem, w: Array, up: Expanded) -> Pieces:
@@ -65,11 +66,14 @@ def pieces(problem: Problem, w: Array, up: Expanded) -> Pieces:
 
 
 def scale_of(problem: Problem, up: Expanded, found: Pieces) -> Scale:
-    """Sizes of gradients at the first model; of values where a gradient vanishes there."""
-    rows = np.abs(found.J).max(1, initial=0.0)
+    """Units by curvature (by constraints where there is none), sizes of gradients; of values where these vanish."""
+    curvature = np.maximum(np.diag(up.hessian), 0.0)
+    units = np.where(curvature > 0, curvature, (found.J**2).sum(0))
+    units = 1 / np.sqrt(np.where(units > 0, units, 1.0))
+    rows = np.abs(found.J * units).max(1, initial=0.0)
     rows = np.where(rows > 1e-8 * np.abs(found.c), rows, np.abs(found.c))
-    size = float(np.abs(up.slope).max(initial=0.0))
-    return Scale(size if size > 0 else 1.0, np.where(rows > 0, rows, 1.0))
+    size = float(np.abs(up.slope * units).max(initial=0.0))
+    return Scale(size if size > 0 else 1.0, np.where(rows > 0, rows, 1.0), units)
 
 
 def program(
@@ -77,18 +81,19 @@ def program(
 ) -> Program:
     """The scaled program at x."""
     D, nx = found.J.shape[1], len(x)
-    w = x[:D]
+    units = scale.units
+    w = x[:D] * units
     objective = 1.0 if phase == 1 else scale.objective
     c, J = found.c / scale.rows, np.zeros((len(found.c), nx))
-    J[:, :D] = found.J / scale.rows[:, None]
+    J[:, :D] = found.J * units / scale.rows[:, None]
     slope, hessian = np.zeros(nx), np.zeros((nx, nx))
     hessian[:D, :D] = up.hessian
     glob = problem.constraint
     if not glob.held.affine:
         here = glob.at(problem, w)
         hessian[:D, :D] += hessians(here, None, [(glob.held, mu.server[None])], together=True)[0]
-    hessian /= objective
-    own_c, own_J = regulariser_rows(problem, x, D, phase)
+    hessian[:D, :D] *= np.outer(units, units) / objective
+    own_c, own_J = regulariser_rows(problem, x, units, phase)
     equality = found.equality
     if phase == 1:
         t, last = x[-1], nx - 1
@@ -100,17 +105,18 @@ def program(
         floor[0, last] = -1.0
         inequalities = np.concatenate([c, own_c, [-t - 1.0]]), np.concatenate([J, own_J, floor])
         return Program(float(t), slope, hessian, *inequalities, np.zeros(0), np.zeros((0, nx)))
-    l1, l2, _, _ = regulariser_parts(problem)
-    free = problem.predictor.split(np.ones(D))[0]
-    slope[:D] = up.slope / objective
-    slope[: len(free)] += l2 * w[: len(free)] / objective
-    hessian[range(len(free)), range(len(free))] += l2 / objective
-    slope[D : D + len(free)] += l1 / objective if l1 > 0 else 0.0
-    value = (float(up.value) + l2 / 2 * float(w[: len(free)] @ w[: len(free)])) / objective
-    value += l1 * float(x[D : D + len(free)].sum()) / objective if l1 > 0 else 0.0
+    l1, l2, _, _ = parts_of(problem, units)
+    d, v, value = len(l1), x[: len(l1)], float(up.value)
+    slope[:D] = up.slope * units
+    slope[:d] += l2 * v
+    hessian[range(d), range(d)] += l2 / objective
+    value += float(l2 @ (v * v)) / 2
+    if l1.any():
+        slope[D : D + d] = l1
+        value += float(l1 @ x[D : D + d])
     return Program(
-        value,
-        slope,
+        value / objective,
+        slope / objective,
         hessian,
         np.concatenate([c[~equality], own_c]),
         np.concatenate([J[~equality], own_J]),
@@ -119,16 +125,22 @@ def program(
     )
 
 
-def regulariser_rows(problem: Problem, x: Array, D: int, phase: int) -> tuple[Array, Array]:
+def parts_of(problem: Problem, units: Array) -> tuple[Array, Array, Array, Array]:
+    """l1, l2, lower, upper (d,) of h in these units."""
+    l1, l2, lower, upper = regulariser_parts(problem)
+    own = problem.predictor.split(units)[0]
+    return l1 * own, l2 * own**2, lower / own, upper / own
+
+
+def regulariser_rows(problem: Problem, x: Array, units: Array, phase: int) -> tuple[Array, Array]:
     """h as linear inequalities (k,), (k, nx): a box, or |w| <= r."""
-    l1, _, lower, upper = regulariser_parts(problem)
-    d, nx = len(problem.predictor.split(np.ones(D))[0]), len(x)
+    l1, _, lower, upper = parts_of(problem, units)
+    d, nx = len(l1), len(x)
     eye = np.eye(d, nx)
-    if l1 > 0:
-        r = np.eye(d, nx, D)
+    if l1.any():
+        r = np.eye(d, nx, len(units))
         J = np.concatenate([eye - r, -eye - r]) if phase == 2 else np.zeros((0, nx))
         return J @ x, J
-    lower, upper = np.broadcast_to(lower, d), np.broadcast_to(upper, d)
     low, high = np.isfinite(lower), np.isfinite(upper)
     J = np.concatenate([-eye[low], eye[high]])
     return J @ x - np.concatenate([-lower[low], upper[high]]), J
@@ -144,6 +156,7 @@ def inside(problem: Problem, w: Array) -> Array:
 
 def start_of(problem: Problem, w: Array, phase: int, found: Pieces, scale: Scale) -> Array:
     """The first x at w: r above |w|, t above every violation."""
+    w = w / scale.units
     d = len(problem.predictor.split(w)[0])
     parts = [w]
     if phase == 1:
@@ -177,13 +190,13 @@ def cleared(at: Iterate) -> Iterate:
     )
 
 
-def rounded(problem: Problem, at: Iterate, D: int, phase: int) -> Array:
+def rounded(problem: Problem, at: Iterate, units: Array, phase: int) -> Array:
     """The model with coefficients that tend to 0, or to a bound of their box, put there.
 
     Which do is what the multipliers of the rows of h say: an active row's multiplier is larger than its slack.
     """
     l1, _, lower, upper = regulariser_parts(problem)
-    w = at.x[:D].copy()
+    w = at.x[: len(units)] * units
     d = len(problem.predictor.split(w)[0])
     if phase == 1 or not len(at.s):
         return w
