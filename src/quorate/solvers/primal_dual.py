@@ -99,7 +99,8 @@ def direction(p: Program, at: Iterate, delta: float) -> Direction:
     affine = _solved(p, at, system, at.z * at.s)
     if not len(at.s):
         return Direction(affine, system.delta, 0.0)
-    reach = (at.s + longest(at.s, affine.s) * affine.s) @ (at.z + longest(at.z, affine.z) * affine.z) / len(at.s)
+    primal, dual = (min(1.0, longest(v, d)) for v, d in ((at.s, affine.s), (at.z, affine.z)))
+    reach = (at.s + primal * affine.s) @ (at.z + dual * affine.z) / len(at.s)
     target = mu * min(1.0, max(float(reach) / mu, 0.0)) ** 3
     left = residuals(p, at)
     target = max(target, 1e-3 * mu, min(mu, 1e-2 * max(left.dual, left.primal)))  # complementarity must not run ahead
@@ -190,14 +191,14 @@ def _saddle(system: _System, right: Array, below: Array) -> tuple[Array, Array]:
 
 
 def longest(value: Array, step: Array) -> float:
-    """The largest step in [0, 1] that keeps value + step >= 0."""
+    """The largest step that keeps value + step >= 0; inf where every one does."""
     falling = step < 0
-    return min(1.0, float((-value[falling] / step[falling]).min(initial=np.inf))) if falling.any() else 1.0
+    return float((-value[falling] / step[falling]).min(initial=np.inf))
 
 
 def steps(at: Iterate, by: Iterate) -> tuple[float, float]:
-    """(primal, dual): ``BOUNDARY`` of the way to the boundary, or 1."""
-    return tuple(1.0 if (full := longest(v, d)) >= 1 else BOUNDARY * full for v, d in ((at.s, by.s), (at.z, by.z)))  # type: ignore[return-value]
+    """(primal, dual): ``BOUNDARY`` of the way to the boundary, at most 1: slacks and multipliers stay positive."""
+    return min(1.0, BOUNDARY * longest(at.s, by.s)), min(1.0, BOUNDARY * longest(at.z, by.z))
 
 
 def moved(at: Iterate, by: Iterate, primal: float, dual: float) -> Iterate:
