@@ -24,6 +24,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from quorate.algorithms.federated import interior_outcomes as why
 from quorate.algorithms.federated import interior_program as of
 from quorate.algorithms.federated.interior_program import Expanded, Scale
 from quorate.arrays import Array, Block, Streams
@@ -32,7 +33,7 @@ from quorate.problem.constraints.constraint import Point
 from quorate.problem.multipliers import Multipliers, no_multipliers
 from quorate.problem.problem import Problem
 from quorate.problem.shape import check_smooth
-from quorate.rounds import Done, Each, Outcome, Round, Stop, record
+from quorate.rounds import Done, Each, Round, record
 from quorate.solvers import primal_dual as newton
 
 HALVINGS = 3  # refused steps in a row before the Hessian is regularised further
@@ -287,18 +288,7 @@ class InteriorPoint:
             return self._again(replace(state, phase=2))
         if left.worst > 1e-10:
             return self._step(state)
-        return state, Done(self._infeasible(state, t))
-
-    def _infeasible(self, state: InteriorState, t: float) -> Outcome:
-        if t <= 1e-8:
-            return Outcome(
-                Stop.STALLED,
-                "the constraints can be met, but only on their boundary, where this method stops: relax a limit, or "
-                "use ProximalAL().",
-            )
-        return Outcome(
-            Stop.INFEASIBLE, f"no model meets all constraints; the best one breaks them by {state.violation:.3g}."
-        )
+        return state, Done(why.nothing_inside(t, state.violation))
 
     def _again(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
         """A phase from the model that violates least."""
@@ -313,15 +303,9 @@ class InteriorPoint:
         way = newton.direction(p, at, max(state.delta, FLAT if state.phase == 1 else 0.0))
         left = newton.residuals(p, at)
         if state.phase == 2 and self._reached(p, at, way, left):
-            return state, Done(Outcome(Stop.OPTIMAL, f"residuals <= {self.tol:.0e} after {state.rounds} rounds."))
+            return state, Done(why.reached(self.tol, state.rounds))
         if state.phase == 2 and p.value < -FALLEN and left.primal <= 1e-6:
-            return state, Done(
-                Outcome(
-                    Stop.UNBOUNDED,
-                    f"the objective falls below {state.value:.1e} at models that meet all constraints, and nothing ends it: "
-                    "add a regulariser such as L2(1e-3), or a constraint.",
-                )
-            )
+            return state, Done(why.fallen(state.value))
         largest = float(np.abs(np.concatenate([at.z, at.lam])).max(initial=0.0))
         if state.since > PATIENCE or largest > 1e13:
             return self._stuck(state, left)
@@ -345,14 +329,7 @@ class InteriorPoint:
     def _stuck(self, state: InteriorState, left: newton.Residuals) -> tuple[InteriorState, Round | Done]:
         tol = 1e-6
         if state.phase == 1 or left.primal <= tol:
-            return state, Done(
-                Outcome(
-                    Stop.STALLED,
-                    f"no progress in {PATIENCE} rounds: residuals {left.dual:.1e} (stationarity), {left.primal:.1e} "
-                    f"(constraints), {left.mu:.1e} (complementarity), scaled. Rescale the features, add L2(1e-6), or "
-                    "raise tol.",
-                )
-            )
+            return state, Done(why.stuck(left, PATIENCE))
         return self._again(replace(state, phase=1))
 
     def _try(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
@@ -366,13 +343,7 @@ class InteriorPoint:
     def _or_capped(self, state: InteriorState, ask: Round) -> tuple[InteriorState, Round | Done]:
         if state.rounds < self.max_rounds:
             return state, ask
-        return state, Done(
-            Outcome(
-                Stop.MAX_ROUNDS,
-                f"stopped at max_rounds = {self.max_rounds}; scaled residual {state.residual:.1e} > {self.tol:.0e}, "
-                f"violation {state.violation:.1e}: raise max_rounds or tol.",
-            )
-        )
+        return state, Done(why.capped(self.max_rounds, state.residual, self.tol, state.violation))
 
     def report(self, state: InteriorState) -> dict:
         """``objective`` and ``violation`` of the last accepted model; ``residual`` is scaled."""
