@@ -9,9 +9,11 @@ size of its gradient there, the objective by the size of its own: so that no tol
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.arrays import Array
 from quorate.problem.clients import hessians
@@ -41,7 +43,7 @@ class Pieces:
 
     c: Array  # (M,)
     J: Array  # (M, D)
-    equality: Array  # (M,)
+    equality: NDArray[np.bool_]  # (M,)
 
 
 @record
@@ -73,6 +75,7 @@ def scale_of(problem: Problem, up: Expanded, found: Pieces) -> Scale:
     rows = np.abs(found.J * units).max(1, initial=0.0)
     rows = np.where(rows > 1e-8 * np.abs(found.c), rows, np.abs(found.c))
     size = float(np.abs(up.slope * units).max(initial=0.0))
+    size = max(size, 1e-2 * math.sqrt(abs(float(up.value))))  # at a stationary first model a slope is rounding alone
     return Scale(size if size > 0 else 1.0, np.where(rows > 0, rows, 1.0), units)
 
 
