@@ -266,10 +266,12 @@ def in_domain(h: Any, s: Array) -> Array:
 
 
 def _inverse(matrix: Array, right: Array) -> Array:
-    """The pseudoinverse of a symmetric positive semidefinite matrix times a vector."""
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    """The pseudoinverse, in units of the diagonal's root, of a positive semidefinite matrix times a vector."""
+    root = np.sqrt(np.maximum(np.diag(matrix), 0.0))
+    units = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2 * np.outer(units, units))
     keep = values > 1e-14 * max(float(values[-1]), 1e-300)
-    return vectors[:, keep] @ ((vectors[:, keep].T @ right) / values[keep])
+    return units * (vectors[:, keep] @ ((vectors[:, keep].T @ (units * right)) / values[keep]))
 
 
 def _normed(mu: Multipliers) -> Multipliers:

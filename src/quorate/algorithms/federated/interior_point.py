@@ -236,16 +236,16 @@ class InteriorPoint:
 
     def _shorter(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
         """Half the step; after many of them a step with a regularised Hessian."""
-        assert state.at is not None
-        assert state.by is not None
-        assert state.program is not None
+        at, by, p = state.at, state.by, state.program
+        assert at is not None
+        assert by is not None
+        assert p is not None
         state = replace(state, refused=state.refused + 1, since=state.since + 1)
         if state.refused % HALVINGS == 0:
-            p = state.program
             size = max(float(np.abs(np.diag(p.hessian)).max(initial=0.0)), float(np.abs(p.slope).max(initial=0.0)))
             return self._step(replace(state, delta=max(100 * state.delta, 1e-3 * size)))
         length = state.length[0] / 2, state.length[1] / 2
-        return self._try(replace(state, length=length, trial=newton.moved(state.at, state.by, *length)))
+        return self._try(replace(state, length=length, trial=newton.moved(at, by, *length)))
 
     def _advance(
         self, state: InteriorState, p: newton.Program, at: newton.Iterate, up: Expanded, found: of.Pieces
@@ -357,9 +357,9 @@ class InteriorPoint:
 
     def answer(self, state: InteriorState) -> tuple[Array, Multipliers | None]:
         """The model and the multipliers."""
-        return (
-            state.w if state.at is None else of.rounded(self._problem, state.at, state.scale.units, state.phase)
-        ), state.duals
+        if state.at is None or state.scale is None:
+            return state.w, state.duals
+        return of.rounded(self._problem, state.at, state.scale.units, state.phase), state.duals
 
     @property
     def _problem(self) -> Problem:
