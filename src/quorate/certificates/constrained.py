@@ -37,7 +37,7 @@ from quorate.problem.losses import Quadratic
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import has_rank_coordinate
-from quorate.problem.regularisers import Bounds, Zero
+from quorate.problem.regularisers import L2, Bounds, ElasticNet, Zero
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 
 ROUNDING = 1e-12  # of the terms that cancel
@@ -181,6 +181,8 @@ class Weighing:
             return state, done
         assert first.hessian is not None
         curved = hessians(here, None, [(held, self.mu.server[None])], together=True)[0] + first.hessian
+        own = np.arange(len(self._problem.predictor.split(self.w)[0]))
+        curved[own, own] += self.objective * _l2(self._problem.regulariser)  # it takes up what moves its coefficients
         state = replace(state, shift=state.shift - _inverse(curved, unbalanced))
         return state, self._ask(state, len(ids))
 
@@ -263,6 +265,11 @@ def in_domain(h: Any, s: Array) -> Array:
     s = s - h.prox(s, 1.0)  # by Moreau's identity the prox of h*, and where h* is an indicator the projection
     inner = ((1 - shrink) * s for shrink in (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 1e-10))  # rounding leaves it outside
     return next((near for near in inner if math.isfinite(h.conjugate(near))), s)
+
+
+def _l2(h: Any) -> float:
+    """The curvature of a regulariser, the same in all coefficients."""
+    return h.strength if isinstance(h, L2) else h.l2 if isinstance(h, ElasticNet) else 0.0
 
 
 def _inverse(matrix: Array, right: Array) -> Array:

@@ -136,10 +136,10 @@ def _factored(p: Program, at: Iterate, delta: float) -> _System:
     size = max(float(np.abs(np.diag(p.hessian)).max(initial=0.0)), 1e-8)
     rows = np.concatenate([p.J, p.E])
     width = np.concatenate([at.s / at.z, np.zeros(len(p.e))])
-    gamma = size / np.maximum((rows**2).sum(1), 1e-300)
-    kept = gamma * width < 0.5
+    length = np.maximum((rows**2).sum(1), 1e-300)
+    kept = size * width < 0.5 * length  # a row of zeros that binds nothing is eliminated, without an overflow
     eliminated = rows[~kept]
-    A, W, gamma = rows[kept], width[kept], gamma[kept]
+    A, W, gamma = rows[kept], width[kept], size / length[kept]
     base = p.hessian + eliminated.T @ (eliminated / width[~kept, None]) + A.T @ (gamma[:, None] * A)
     delta = max(delta, 1e-13 * size)
     while True:
