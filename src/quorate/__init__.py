@@ -40,6 +40,7 @@ _HOME = {
     ),
     "quorate.problem.constraints.linear": ("LinearEquality", "LinearInequality", "Sign", "Monotone", "Budget"),
     "quorate.problem.constraints.own": ("Constraint",),
+    "quorate.problem.constraints.torch_function": ("TorchConstraint",),
     "quorate.problem.constraints.coupled": ("Coupled",),
     "quorate.problem.regularisers": ("Zero", "L1", "L2", "ElasticNet", "GroupL2", "Bounds", "MCP", "SCAD"),
     "quorate.algorithms.federated.bundle": ("Bundle",),
