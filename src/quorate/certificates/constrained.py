@@ -43,6 +43,7 @@ from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 ROUNDING = 1e-12  # of the terms that cancel
 FLOOR = 1e-15  # of them: below this nothing is gained by balancing further
 BALANCING = 8  # rounds at most
+FAINT = 1e-6  # rows count at least this much in the size of what cancels, also where their slopes all but vanish
 REACH, FAR = 1e2, 1e6  # what is left is charged up to here: for a bound, and for a proof of infeasibility
 
 
@@ -251,7 +252,7 @@ def minorant(at: Point, prior: Array | None, terms: Sequence[Any], shift: Array)
     slope = clipped_slopes(loss, slope, y)
     conjugate = np.where(rows > 0, rows * loss_conjugate(loss, slope, y), 0.0)
     back = problem.predictor.backward
-    absolute = back(at.w, np.abs(rows * slope), replace(block, X=abs(block.X)))
+    absolute = back(at.w, rows * (np.abs(slope) + FAINT), replace(block, X=abs(block.X)))
     constants, spread = constants - conjugate.sum(1), spread + np.abs(conjugate).sum(1)
     return constants, slopes + back(at.w, rows * slope, block), size + absolute, spread
 
