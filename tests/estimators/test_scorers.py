@@ -9,6 +9,7 @@ from quorate.estimators import (
     MinusRisk,
     RobustClassifier,
     RobustRegressor,
+    WorstClassError,
     WorstClient,
     tail_loss,
     worst_client_accuracy,
@@ -83,3 +84,15 @@ def test_the_tail_of_losses():
     assert tail_loss(Fixed(), X, Y) == -4.0
     assert MinusRisk(Superquantile(0.3))(Fixed(), X, Y) == pytest.approx(-(4.0 + 0.5 * 2.0) / 1.5)
     assert MinusRisk(Superquantile(1.0), Hinge())(LogisticRegression().fit(X, Y), X, Y) <= 0
+
+
+def test_the_error_rate_of_one_class():
+    # predicted 1, 0 | 1, 0 | 1 of the classes 1, 1 | 1, 0 | 0
+    assert WorstClassError(1)(Fixed(), X, Y, groups=GROUPS) == -0.5
+    assert WorstClassError(0)(Fixed(), X, Y, groups=GROUPS) == -1.0  # a has no row of class 0, b none wrong, c all
+    assert WorstClassError(0)(Fixed(), X[:4], Y[:4], groups=GROUPS[:4]) == 0.0
+    assert WorstClassError(1)(Fixed(), X, Y, groups=GROUPS, sample_weight=[3, 1, 1, 1, 1]) == -0.25
+    with pytest.raises(ValueError, match="no row has the class 2"):
+        WorstClassError(2)(Fixed(), X, Y, groups=GROUPS)
+    with pytest.raises(ValueError, match="WorstClassError got no groups"):
+        WorstClassError(1)(Fixed(), X, Y)

@@ -1,0 +1,573 @@
+"""ConstrainedClassifier: its optimum against other solvers, levels measured on raw rows, columns, scikit-learn."""
+
+import doctest
+import itertools
+import pickle
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy.sparse import csr_array
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, FitFailedWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import quorate as qr
+from quorate import ConstrainedClassifier, InfeasibleProblemError
+from quorate.estimators import MissingGroupsWarning, WorstClassError, constrained
+from quorate.model_selection import cross_validate
+
+ILL, FINE = qr.NeymanPearson("ill", 0.2), qr.NeymanPearson("fine", 0.2)
+NORTH_FIRST = ["north", "south", "east"]
+
+
+@pytest.fixture
+def sex():
+    """A column of two values for the rows of `clinics`, 'f' mostly where it is hard to tell who is ill."""
+    return np.where(np.random.default_rng(3).random(120) < 0.4, "f", "m")
+
+
+def logistic(model, X, y):
+    """The losses, from the coefficients."""
+    margin = np.where(y == "ill", 1, -1) * (X @ model.coef_[0] + model.intercept_[0])
+    return np.logaddexp(0, -margin)
+
+
+@pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")  # the checks give no groups
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([ConstrainedClassifier(), ConstrainedClassifier(qr.SmoothHinge(), fit_intercept=False)])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_examples():
+    assert doctest.testmod(constrained).attempted > 8
+    assert doctest.testmod(constrained).failed == 0
+
+
+# ---- the model against independent solvers
+
+
+def test_without_constraints_it_is_logistic_regression(clinics):
+    X, y, groups = clinics
+    model = ConstrainedClassifier(regulariser=qr.L2(0.05)).fit(X, y, groups=groups)
+    other = LogisticRegression(C=1 / (120 * 0.05), tol=1e-10, max_iter=1000).fit(X, y)
+    assert model.coef_ == pytest.approx(other.coef_, abs=1e-5)
+    assert model.intercept_ == pytest.approx(other.intercept_, abs=1e-5)
+    assert model.predict_proba(X) == pytest.approx(other.predict_proba(X), abs=1e-5)
+    assert model.outcome_.stop is qr.Stop.OPTIMAL
+    assert (model.constraints_, model.prices_) == ([], [])
+    assert model.client_weights_ == pytest.approx([(groups == c).mean() for c in model.clients_])
+
+
+def test_the_model_is_the_solution_of_the_stated_problem(clinics):
+    X, y, groups = clinics
+    level = {"north": 0.2, "south": 0.1, "east": 0.3, "west": 0.4}  # west has no rows here
+    model = ConstrainedClassifier(
+        local_constraint=qr.NeymanPearson("ill", level), objective_label="fine", prior="uniform"
+    )
+    model.fit(X, y, groups=groups)
+    own = qr.NeymanPearson("ill", {name: level[name] for name in NORTH_FIRST})
+    problem = qr.Problem(
+        qr.Logistic(),
+        qr.Linear(True),
+        qr.Mean(label="fine"),
+        qr.Mean("uniform"),
+        qr.L2(1e-4),
+        local_constraint=own,
+    )
+    fed = qr.Federation.from_arrays(X, y, groups)
+    found = qr.solve(problem, fed)
+    w = np.append(model.coef_, model.intercept_)
+    assert w == pytest.approx(found.w, abs=1e-6)
+    assert model.multipliers_.local == pytest.approx(found.duals.local, abs=1e-6)
+    assert model.certificate_.value == pytest.approx(problem.objective(w, fed), rel=1e-12)
+    assert problem.violation(w, fed) <= 1e-8
+    assert [row["owner"] for row in model.constraints_] == model.clients_.tolist() == list(dict.fromkeys(groups))
+    assert [row["limit"] for row in model.constraints_] == [level[c] for c in model.clients_]
+    assert model.client_weights_ == pytest.approx(1 / 3)
+
+
+def test_neyman_pearson_against_a_conic_solver(clinics):
+    """(30) with an intercept, as a program in exponential cones, with its multipliers."""
+    X, y, groups = clinics
+    sizes = {name: (groups == name).sum() for name in NORTH_FIRST}
+    w, b, level = cp.Variable(4), cp.Variable(), 0.2
+
+    def mean(name, label):
+        rows = (groups == name) & (y == label)
+        return cp.sum(cp.logistic((-1 if label == "ill" else 1) * (X[rows] @ w + b))) / rows.sum()
+
+    bounds = {name: mean(name, "ill") <= level for name in NORTH_FIRST}
+    objective = sum(sizes[name] / 120 * mean(name, "fine") for name in NORTH_FIRST) + 0.005 * cp.sum_squares(w)
+    program = cp.Problem(cp.Minimize(objective), list(bounds.values()))
+    optimum = program.solve(solver="CLARABEL")
+    model = ConstrainedClassifier(objective_label="fine", local_constraint=ILL, regulariser=qr.L2(0.01))
+    model.fit(X, y, groups=groups)
+    assert model.certificate_.value == pytest.approx(optimum, rel=1e-6)
+    assert model.certificate_.bound <= optimum * (1 + 1e-6)
+    assert model.coef_[0] == pytest.approx(w.value, abs=1e-4)
+    assert model.intercept_[0] == pytest.approx(float(b.value), abs=1e-4)
+    prices = [float(bounds[name].dual_value) for name in model.clients_]
+    assert model.multipliers_.local[:, 0] == pytest.approx(prices, abs=1e-4)
+    assert max(prices) > 0.1
+
+
+def test_a_price_is_what_relaxing_gains(clinics):
+    X, y, groups = clinics
+
+    def fit(level):
+        model = ConstrainedClassifier(objective_label="fine", local_constraint=qr.NeymanPearson("ill", level))
+        return model.fit(X, y, groups=groups)
+
+    level = dict.fromkeys(NORTH_FIRST, 0.2)
+    tight = fit(level)
+    dear = max(tight.constraints_, key=lambda row: row["price"])
+    for change in (0.01, 0.001):
+        gain = tight.certificate_.value - fit(level | {dear["owner"]: 0.2 + change}).certificate_.value
+        assert 0.9 * dear["price"] * change < gain <= dear["price"] * change + 1e-8
+    promised = f"{dear['price'] * 0.01:.3g}"
+    assert tight.prices_[0].startswith(f"Relaxing the limit of {dear['owner']} on mean loss of class ill by 0.01")
+    assert tight.prices_[0].endswith(f"at most {promised}.")
+
+
+# ---- the bound asked is what is measured, on raw rows
+
+
+def means(value, *masks):
+    return [value[mask].mean() for mask in masks]
+
+
+def of_class(loss, score, y, sex):
+    return means(loss, y == "ill")
+
+
+def of_sexes(loss, score, y, sex):
+    return means(loss, sex == "f", sex == "m")
+
+
+def gap(loss, score, y, sex):
+    return [abs(np.subtract(*means(loss, sex == "f", sex == "m")))]
+
+
+def score_gap(loss, score, y, sex):
+    return [abs(np.subtract(*means(score, sex == "f", sex == "m")))]
+
+
+def odds_gap(loss, score, y, sex):
+    return [abs(np.subtract(*means(score, (sex == "f") & (y == c), (sex == "m") & (y == c)))) for c in ("ill", "fine")]
+
+
+@pytest.mark.parametrize(
+    ("state", "measure", "level", "level_together"),
+    [
+        (lambda level: qr.NeymanPearson("ill", level), of_class, 0.2, 0.2),
+        (lambda level: qr.BoundedGroupLoss("sex", level), of_sexes, 0.49, 0.417),
+        (lambda level: qr.LossGap("sex", level), gap, 0.05, 0.05),
+        (lambda level: qr.DemographicParity("sex", level), score_gap, 0.1, 0.1),
+        (lambda level: qr.EqualisedOdds("sex", level), odds_gap, 0.3, 0.3),
+    ],
+    ids=["class", "groups", "gap", "parity", "odds"],
+)
+@pytest.mark.parametrize("together", [False, True])
+def test_the_bound_asked_is_the_quantity_measured(clinics, sex, state, measure, level, level_together, together):
+    X, y, groups = clinics
+    level = level_together if together else level
+    slot = {"constraint": qr.Coupled(state(level))} if together else {"local_constraint": state(level)}
+    parts = [np.ones(120, bool)] if together else [groups == name for name in NORTH_FIRST]
+
+    def measured(model):
+        loss, score = logistic(model, X, y), X @ model.coef_[0] + model.intercept_[0]
+        return max(max(measure(loss[own], score[own], y[own], sex[own])) for own in parts)
+
+    assert measured(ConstrainedClassifier().fit(X, y, groups=groups)) > level + 0.003  # it asks something
+    model = ConstrainedClassifier(**slot).fit(X, y, groups=groups, sensitive_features=sex)
+    assert measured(model) <= level + 1e-6
+    assert all(row["met"] and row["limit"] == pytest.approx(level) for row in model.constraints_)
+    assert max(row["measured"] for row in model.constraints_) == pytest.approx(measured(model), abs=1e-9)
+
+
+def test_rows_of_the_server(clinics, sex):
+    X, y, groups = clinics
+    own = groups == "east"
+    X0, y0, sex0 = X[own], y[own], sex[own]
+    bound = (qr.NeymanPearson("ill", 0.05), qr.LossGap("sex", 0.05))
+    model = ConstrainedClassifier(constraint=bound)
+    model.fit(X[~own], y[~own], groups=groups[~own], server=(X0, y0, {"sex": sex0}))
+    loss = logistic(model, X0, y0)
+    assert loss[y0 == "ill"].mean() <= 0.05 + 1e-6
+    assert gap(loss, None, y0, sex0)[0] <= 0.05 + 1e-6
+    assert [row["owner"] for row in model.constraints_] == ["server"] * 3
+    assert sorted(model.clients_) == ["north", "south"]
+    free = ConstrainedClassifier().fit(X[~own], y[~own], groups=groups[~own])
+    assert logistic(free, X0, y0)[y0 == "ill"].mean() > 0.06
+    one_column = ConstrainedClassifier(constraint=bound)
+    one_column.fit(X[~own], y[~own], groups=groups[~own], server=(X0, y0, sex0))
+    np.testing.assert_array_equal(one_column.coef_, model.coef_)
+    with pytest.raises(ValueError, match="the federation has none"):
+        ConstrainedClassifier(constraint=ILL).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="server must be"):
+        ConstrainedClassifier(constraint=ILL).fit(X, y, groups=groups, server=X0)
+    with pytest.raises(ValueError, match="3 features"):
+        ConstrainedClassifier(constraint=ILL).fit(X, y, groups=groups, server=(X0[:, :3], y0))
+    with pytest.raises(ValueError, match="outside the clients' classes"):
+        ConstrainedClassifier(constraint=ILL).fit(X, y, groups=groups, server=(X0, np.full(20, "?")))
+
+
+# ---- clients, labels, rows
+
+
+def test_clients_in_another_order(clinics):
+    X, y, groups = clinics
+    model = ConstrainedClassifier(local_constraint=ILL).fit(X, y, groups=groups)
+    for names in itertools.permutations(NORTH_FIRST):
+        order = np.concatenate([np.flatnonzero(groups == name) for name in names])
+        other = ConstrainedClassifier(local_constraint=ILL).fit(X[order], y[order], groups=groups[order])
+        assert other.coef_ == pytest.approx(model.coef_, abs=1e-7)
+        assert other.clients_.tolist() == list(names)
+        at = [other.clients_.tolist().index(name) for name in model.clients_]
+        assert other.multipliers_.local[at] == pytest.approx(model.multipliers_.local, abs=1e-7)
+        assert [other.client_report()[i]["fnr"] for i in at] == [row["fnr"] for row in model.client_report()]
+
+
+@pytest.mark.parametrize(
+    ("code", "label"),
+    [
+        (lambda ill: np.where(ill, 1, 0), 1),
+        (lambda ill: np.where(ill, 2.0, -3.0), 2.0),
+        (lambda ill: ill, True),
+        (lambda ill: np.where(ill, "yes", "no").astype(object), "yes"),
+        (lambda ill: pd.Series(np.where(ill, "yes", "no")), "yes"),
+    ],
+)
+def test_labels_of_any_kind(clinics, code, label):
+    X, y, groups = clinics
+    model = ConstrainedClassifier(local_constraint=ILL).fit(X, y, groups=groups)
+    stated = qr.NeymanPearson(label, 0.2)
+    other = ConstrainedClassifier(local_constraint=stated).fit(X, code(y == "ill"), groups=groups)
+    larger = other.classes_[1] == label  # "ill" is the larger of its two
+    assert larger
+    np.testing.assert_array_equal(other.coef_, model.coef_)
+    assert (other.predict(X) == label).tolist() == (model.predict(X) == "ill").tolist()
+
+
+@pytest.mark.parametrize("make", [lambda x: x, csr_array], ids=["dense", "sparse"])
+def test_weights_equal_repeats_bit_for_bit(clinics, sex, make):
+    X, y, groups = clinics
+    rng = np.random.default_rng(0)
+    first = np.sort(np.unique(groups, return_index=True)[1])  # fixes the order of the clients
+    weight = rng.integers(0, 4, 120)
+    weight[first] = 1
+    rows = np.repeat(np.arange(120), weight)
+    rows = np.concatenate([first, rng.permutation(rows[~np.isin(rows, first)])])
+    model = ConstrainedClassifier(
+        constraint=(qr.Coupled(ILL), qr.Coupled(qr.DemographicParity("sex", 0.2), "size")),
+        local_constraint=qr.EqualisedOdds("sex", 0.8),
+    )
+    one = clone(model).fit(make(X), y, groups=groups, sample_weight=weight, sensitive_features=sex)
+    two = clone(model).fit(make(X[rows]), y[rows], groups=groups[rows], sensitive_features=sex[rows])
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+    np.testing.assert_array_equal(one.intercept_, two.intercept_)
+    for a, b in zip(one.client_report(), two.client_report(), strict=True):
+        assert a | {"n": 0} == pytest.approx(b | {"n": 0}, abs=1e-12)
+    other = clone(model).fit(make(X), y, groups=groups, sensitive_features=sex)
+    assert np.abs(other.coef_ - one.coef_).max() > 1e-3  # the weights matter
+
+
+def test_a_function_of_ones_own_sees_every_row_as_given(clinics):
+    """Rows given twice are two rows to it; weights it cannot see."""
+    X, y, groups = clinics
+    rows = np.concatenate([np.arange(120), np.flatnonzero(y == "ill")])
+
+    def mean(w, X, y):
+        score = X @ w[:-1] + w[-1]
+        return score.mean() - 0.1, np.append(X.mean(0), 1.0)
+
+    own = qr.Constraint(mean, convex=True, hessian=lambda w, X, y, mu: np.zeros((len(w), len(w))))
+    model = ConstrainedClassifier(local_constraint=own).fit(X[rows], y[rows], groups=groups[rows])
+    score = model.decision_function(X[rows])
+    assert max(score[groups[rows] == c].mean() for c in NORTH_FIRST) == pytest.approx(0.1, abs=1e-6)
+    with pytest.raises(ValueError, match="sees rows without weights"):
+        ConstrainedClassifier(local_constraint=own).fit(X, y, groups=groups, sample_weight=np.arange(1.0, 121.0))
+
+
+def test_a_client_without_the_class_is_asked_nothing_and_it_is_said(clinics):
+    X, y, groups = clinics
+    y = np.where(groups == "east", "fine", y)
+    model = ConstrainedClassifier(local_constraint=ILL).fit(X, y, groups=groups)
+    assert sorted(row["owner"] for row in model.constraints_) == ["north", "south"]
+    assert any("mean loss of class ill at east" in note for note in model.solution_.notes)
+    east = next(row for row in model.client_report() if row["client"] == "east")
+    assert np.isnan(east["fnr"])
+
+
+def test_the_report_has_levels_and_error_rates(clinics):
+    X, y, groups = clinics
+    model = ConstrainedClassifier(local_constraint=ILL).fit(X, y, groups=groups)
+    rates = qr.group_rates(y, model.predict(X), groups, positive="ill")
+    loss = logistic(model, X, y)
+    for row in model.client_report():
+        own = groups == row["client"]
+        assert row["n"] == own.sum()
+        assert row["loss"] == pytest.approx(loss[own].mean())
+        assert row["measured"] == pytest.approx(loss[own & (y == "ill")].mean())
+        assert row["slack"] == pytest.approx(0.2 - row["measured"])
+        for name in ("accuracy", "selected", "fnr", "fpr"):
+            assert row[name] == pytest.approx(getattr(rates[row["client"]], name))
+    worst = max(row["fnr"] for row in model.client_report())
+    assert WorstClassError("ill")(model, X, y, groups=groups) == pytest.approx(-worst)
+
+
+# ---- columns
+
+
+def test_sensitive_features_in_any_form(clinics, sex):
+    X, y, groups = clinics
+    stated = qr.LossGap("sex", 0.05)
+    forms = [
+        list(sex),
+        {"sex": sex, "other": np.arange(120)},
+        pd.Series(sex, name="sex"),
+        pd.Series(sex),
+        pd.Series(sex).astype("category"),
+        pd.DataFrame({"sex": sex, "age": 1.0}),
+        pl.Series(sex),
+        pl.DataFrame({"sex": sex}),
+        (sex == "m").astype(int),
+        sex == "m",
+    ]
+    first = ConstrainedClassifier(local_constraint=stated).fit(X, y, groups=groups, sensitive_features=sex)
+    for form in forms:
+        model = ConstrainedClassifier(local_constraint=stated).fit(X, y, groups=groups, sensitive_features=form)
+        np.testing.assert_array_equal(model.coef_, first.coef_)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, r"no column 'sex'; it has \[\]"),
+        (pd.Series(["f", "m"] * 60, name="gender"), "no column 'sex'; it has .'gender'."),
+        (["f", "m"], r"'sex'. must have one entry for each of 120 rows, got shape \(2,\)"),
+        (["f", None] * 60, "missing in rows 1, 3, 5, 7, 9, ... .60 in all"),
+        (np.array([0.0, np.nan] * 60), "missing in rows 1, 3"),
+        (np.zeros((120, 2)), r"shape \(120, 2\) have no names"),
+        (["f"] * 120, "two values, 'sex' has 1"),
+    ],
+)
+def test_columns_that_do_not_fit(clinics, given, said):
+    X, y, groups = clinics
+    with pytest.raises(ValueError, match=said):
+        ConstrainedClassifier(local_constraint=qr.LossGap("sex", 0.05)).fit(
+            X, y, groups=groups, sensitive_features=given
+        )
+
+
+def test_one_column_for_two_names_is_refused(clinics, sex):
+    X, y, groups = clinics
+    two = (qr.LossGap("sex", 0.05), qr.LossGap("age", 0.05))
+    with pytest.raises(ValueError, match="without a name, and the constraints name sex, age"):
+        ConstrainedClassifier(local_constraint=two).fit(X, y, groups=groups, sensitive_features=sex)
+
+
+def test_features_by_name(clinics, sex):
+    X, y, groups = clinics
+    table = pd.DataFrame(X, columns=["a", "b", "c", "d"]).assign(sex=(sex == "m").astype(float))
+    stated = qr.LossGap("sex", 0.05)
+    named = ConstrainedClassifier(local_constraint=stated).fit(table, y, groups=groups)
+    given = ConstrainedClassifier(local_constraint=stated)
+    given.fit(table.rename(columns={"sex": "e"}), y, groups=groups, sensitive_features=sex)
+    np.testing.assert_array_equal(named.coef_, given.coef_)
+    assert named.feature_names_in_.tolist() == ["a", "b", "c", "d", "sex"]
+    free = ConstrainedClassifier().fit(table, y, groups=groups)
+    signed = ConstrainedClassifier(constraint=qr.Sign({"a": -1})).fit(table, y, groups=groups)
+    assert free.coef_[0, 0] > 0.5
+    assert signed.coef_[0, 0] <= 1e-9
+    plain = ConstrainedClassifier(constraint=qr.Sign({"x0": -1})).fit(X, y, groups=groups)
+    assert plain.coef_[0, 0] <= 1e-9
+
+
+# ---- what is said
+
+
+def test_an_infeasible_problem_raises_and_names_who_is_in_conflict(clinics):
+    X, y, groups = clinics
+    limits = {"north": 5.0, "south": 0.05, "east": 5.0}
+    both = (qr.NeymanPearson("ill", limits), qr.NeymanPearson("fine", limits))
+    model = ConstrainedClassifier(local_constraint=both)
+    with pytest.raises(
+        InfeasibleProblemError, match=r"every model breaks one by .*In conflict: south\. Relax"
+    ) as caught:
+        model.fit(X, y, groups=groups)
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert error.owners == ("south",)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    south = groups == "south"
+    w, b, t = cp.Variable(4), cp.Variable(), cp.Variable()
+    rows = {label: south & (y == label) for label in ("ill", "fine")}
+    losses = [
+        cp.sum(cp.logistic((-1 if label == "ill" else 1) * (X[own] @ w + b))) / own.sum() for label, own in rows.items()
+    ]
+    least = cp.Problem(cp.Minimize(t), [loss <= 0.05 + t for loss in losses]).solve(solver="CLARABEL")
+    nearest = error.model
+    assert nearest.certificate_.feasibility == pytest.approx(least, abs=1e-4)
+    assert nearest.certificate_.infeasible <= least + 1e-6
+    assert {row["owner"] for row in nearest.constraints_ if not row["met"]} == {"south"}
+    assert nearest.prices_ == []
+    assert nearest.predict(X).shape == (120,)
+
+
+def test_an_infeasible_fit_leaves_nothing_of_the_last_one(clinics):
+    X, y, groups = clinics
+    model = ConstrainedClassifier().fit(X, y, groups=groups)
+    model.set_params(local_constraint=(ILL, FINE))
+    with pytest.raises(InfeasibleProblemError):
+        model.fit(X, y, groups=groups)
+    assert not [name for name in vars(model) if name.endswith("_")]
+    model.set_params(local_constraint=ILL).fit(X, y, groups=groups)
+    assert model.outcome_.stop is qr.Stop.OPTIMAL
+
+
+def test_the_server_and_all_clients_are_named_in_conflicts(clinics):
+    X, y, groups = clinics
+    both = (qr.Coupled(qr.NeymanPearson("ill", 0.05)), qr.Coupled(qr.NeymanPearson("fine", 0.05)))
+    with pytest.raises(InfeasibleProblemError) as caught:
+        ConstrainedClassifier(constraint=both).fit(X, y, groups=groups)
+    assert caught.value.owners == ("all clients together",)
+    with pytest.raises(InfeasibleProblemError) as caught:
+        ConstrainedClassifier(constraint=(ILL, FINE)).fit(X, y, groups=groups, server=(X[:60], y[:60]))
+    assert caught.value.owners == ("the server",)
+
+
+def test_a_cap_is_a_convergence_warning(clinics):
+    X, y, groups = clinics
+    with pytest.warns(ConvergenceWarning, match="Not met") as caught:
+        model = ConstrainedClassifier(local_constraint=qr.NeymanPearson("ill", 0.05), max_rounds=2).fit(
+            X, y, groups=groups
+        )
+    assert caught[0].filename == __file__
+    assert model.outcome_.stop is qr.Stop.MAX_ROUNDS
+
+
+def test_what_is_not_convex_meets_its_constraints_without_a_bound_or_a_warning(clinics, sex):
+    X, y, groups = clinics
+    model = ConstrainedClassifier(local_constraint=qr.LossGap("sex", 0.05))
+    model.fit(X, y, groups=groups, sensitive_features=sex)
+    assert model.outcome_.stop is qr.Stop.UNPROVEN
+    assert model.certificate_.bound is None
+    assert model.certificate_.feasibility <= 1e-6
+    assert model.certificate_.stationarity <= 1e-6
+    assert "by about" in model.prices_[0]
+
+
+def test_no_groups_is_one_client_and_warns(clinics):
+    X, y, _ = clinics
+    with pytest.warns(MissingGroupsWarning, match="hold for the pooled rows only"):
+        model = ConstrainedClassifier(local_constraint=ILL).fit(X, y)
+    together = ConstrainedClassifier(constraint=qr.Coupled(ILL)).fit(X, y, groups=["all"] * 120)
+    assert model.coef_ == pytest.approx(together.coef_, abs=1e-6)
+    assert model.clients_.tolist() == ["all"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "said"),
+    [
+        ({"loss": qr.Squared()}, ValueError, "ConstrainedClassifier needs a loss of the margin"),
+        ({"local_constraint": "np"}, TypeError, "local_constraint must be a constraint"),
+        ({"local_constraint": qr.NeymanPearson}, TypeError, "local_constraint must be a constraint"),
+        ({"local_constraint": qr.NeymanPearson(1, 0.2)}, ValueError, "label 1 is not one of the two classes"),
+        ({"local_constraint": qr.NeymanPearson("ill", -1)}, ValueError, "finite and >= 0"),
+        ({"local_constraint": qr.NeymanPearson("ill", {"north": 0.1})}, ValueError, "missing .*south"),
+        ({"local_constraint": qr.Coupled(ILL)}, ValueError, "give it as constraint=Coupled"),
+        ({"objective_label": "sick"}, ValueError, "label 'sick' is not one of"),
+        ({"over_clients": qr.LpBall(0.1)}, ValueError, r"over_clients must be Mean\(prior\) or Sum"),
+        ({"prior": [0.5, 0.2, 0.2]}, ValueError, "sum to one"),
+        ({"prior": {"north": 1.0}}, ValueError, "south"),
+        ({"tol": -1.0}, ValueError, "tol"),
+        ({"local_constraint": ILL, "algorithm": qr.Bundle()}, ValueError, "Bundle takes no constraints"),
+    ],
+)
+def test_errors(clinics, parameters, error, said):
+    X, y, groups = clinics
+    with pytest.raises(error, match=said):
+        ConstrainedClassifier(**parameters).fit(X, y, groups=groups)
+
+
+def test_errors_of_input(clinics):
+    X, y, groups = clinics
+    with pytest.raises(ValueError, match="Only binary"):
+        ConstrainedClassifier().fit(X, groups, groups=groups)
+    with pytest.raises(ValueError, match="one class"):
+        ConstrainedClassifier().fit(X, np.full(120, "ill"), groups=groups)
+    with pytest.raises(ValueError, match="120 rows of X, got 3"):
+        ConstrainedClassifier().fit(X, y, groups=groups[:3])
+    with pytest.raises(NotFittedError):
+        ConstrainedClassifier().client_report()
+    assert not ConstrainedClassifier().__sklearn_tags__().classifier_tags.multi_class
+
+
+# ---- as part of scikit-learn
+
+
+def test_clone_parameters_and_pickle(clinics):
+    X, y, groups = clinics
+    model = ConstrainedClassifier(local_constraint=(ILL, qr.NeymanPearson("fine", 5.0)), over_clients=qr.Sum())
+    assert clone(model).get_params() == model.get_params()
+    again = pickle.loads(pickle.dumps(model.fit(X, y, groups=groups)))
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    assert again.constraints_ == model.constraints_
+    mean = clone(model).set_params(over_clients=None, prior="uniform", regulariser=qr.L2(1e-4 / 3))
+    assert mean.fit(X, y, groups=groups).coef_ == pytest.approx(model.coef_, abs=1e-6)  # a third of the sum
+    assert 3 * mean.multipliers_.local == pytest.approx(model.multipliers_.local, abs=1e-5)
+
+
+def test_warm_start(clinics):
+    X, y, groups = clinics
+    model = ConstrainedClassifier(local_constraint=ILL, warm_start=True).fit(X, y, groups=groups)
+    value = model.certificate_.value
+    model.fit(X, y, groups=groups)
+    assert model.history_[0]["objective"] == pytest.approx(value, rel=1e-6)
+    assert model.certificate_.value == pytest.approx(value, rel=1e-8)
+    assert model.fit(X[:, :3], y, groups=groups).coef_.shape == (1, 3)  # another number of features: from zero
+
+
+def test_a_search_over_levels_in_a_pipeline(clinics, sex):
+    """Groups and columns reach every fit; a level that no model meets is a failed fit, not a score."""
+    X, y, groups = clinics
+    levels = [None, qr.BoundedGroupLoss("sex", 0.45), qr.BoundedGroupLoss("sex", 0.01)]
+    with config_context(enable_metadata_routing=True):
+        pipe = make_pipeline(StandardScaler(), ConstrainedClassifier())
+        grid = {"constrainedclassifier__constraint": [c and qr.Coupled(c) for c in levels]}
+        search = GridSearchCV(pipe, grid, scoring=WorstClassError("ill"), cv=3)
+        failed = pytest.warns(FitFailedWarning, match="InfeasibleProblemError")
+        with failed, pytest.warns(UserWarning, match="non-finite"):
+            search.fit(X, y, groups=groups, sensitive_features=sex)
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isnan(scores).tolist() == [False, False, True]
+    best = search.best_estimator_[-1]
+    assert set(best.clients_) == set(NORTH_FIRST)
+    alone = clone(best).fit(StandardScaler().fit_transform(X), y, groups=groups, sensitive_features=sex)
+    assert alone.coef_ == pytest.approx(best.coef_, abs=1e-9)
+
+
+def test_levels_by_name_where_whole_clients_are_held_out(clinics):
+    X, y, groups = clinics
+    level = {"north": 0.2, "south": 0.25, "east": 0.3}
+    stated = qr.NeymanPearson("ill", level)
+    model = ConstrainedClassifier(
+        local_constraint=stated, constraint=qr.Coupled(stated, dict.fromkeys(NORTH_FIRST, 1 / 3))
+    )
+    found = cross_validate(model, X, y, groups=groups, cv=GroupKFold(3), return_estimator=True, scoring="accuracy")
+    assert sorted(len(one.clients_) for one in found["estimator"]) == [2, 2, 2]
+    for one in found["estimator"]:
+        own = [row for row in one.constraints_ if row["owner"] != "all clients"]
+        assert {row["owner"]: row["limit"] for row in own} == {name: level[name] for name in one.clients_}
+        shared = next(row for row in one.constraints_ if row["owner"] == "all clients")
+        assert shared["limit"] == pytest.approx(np.mean([level[name] for name in one.clients_]))
