@@ -78,6 +78,7 @@ class InteriorState:
     phase: int  # 2: the problem; 1: the smallest violation
     value: float  # objective at w
     violation: float
+    client_violation: Array  # (N,) the largest of every client's own constraints
     residual: float
     duals: Multipliers | None
     rounds: int
@@ -166,7 +167,8 @@ class InteriorPoint:
         state = InteriorState(
             w=none, nearest=none, least=math.inf, n_clients=n_clients, program=None, at=None, trial=None, by=None,
             length=(1.0, 1.0), mu=1.0, nu=1.0, delta=0.0, refused=0, scale=None, recent=(), best=math.inf, since=0,
-            phase=2, value=math.nan, violation=math.inf, residual=math.inf, duals=None, rounds=0, steps=0,
+            phase=2, value=math.nan, violation=math.inf, client_violation=np.full(n_clients, math.nan),
+            residual=math.inf, duals=None, rounds=0, steps=0,
         )  # fmt: skip
         return state, self._ask(state, none, no_multipliers(self._problem, n_clients))
 
@@ -269,6 +271,7 @@ class InteriorPoint:
             since=0 if better else state.since + 1,
             value=float(up.value) + problem.penalty(w),
             violation=broken,
+            client_violation=of.by_client(problem, up),
             residual=left.worst,
             steps=state.steps + 1,
         )
@@ -350,6 +353,8 @@ class InteriorPoint:
         return {
             "objective": state.value,
             "violation": state.violation,
+            "worst_violation": float(state.client_violation.max()),
+            "mean_violation": float(state.client_violation.mean()),
             "residual": state.residual,
             "phase": state.phase,
             "steps": state.steps,
