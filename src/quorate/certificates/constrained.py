@@ -228,16 +228,16 @@ def minorant(at: Point, prior: Array | None, terms: Sequence[Any], shift: Array)
     rows: Array | None = None
     slopes, constants = np.zeros((n, D)), np.zeros(n)
     size, spread = np.zeros((n, D)), np.zeros(n)
+    moved = Point(problem, at.w + shift, block) if shift.any() else at  # where what is not of rows is tangent
     for constraints, multipliers in terms:
-        row, slope, constant = constraints.split(at, multipliers)
+        row, slope, constant = constraints.split(moved, multipliers)
         rows, slopes, constants = added(rows, row), slopes + slope, constants + constant
         each, weight = constraints.values(at), np.abs(multipliers)
         size = size + np.einsum("np,npd->nd", weight, np.abs(constraints.jacobian(at)))
         spread = spread + (weight * (np.abs(each) + np.abs(np.nan_to_num(constraints.limits(block))))).sum(1)
     spread = spread + (size * np.abs(at.models)).sum(1)
     if isinstance(problem.loss, Quadratic):
-        if prior is not None:  # the tangent at the shifted model
-            moved = Point(problem, at.w + shift, block)
+        if prior is not None:
             slope = prior[:, None] * client_slopes(moved)
             square = prior * (moved.models * moved.prediction).sum(1) / 2
             size = size + prior[:, None] * (np.abs(moved.prediction) + np.abs(block.y))

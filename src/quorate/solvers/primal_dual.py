@@ -196,6 +196,16 @@ def longest(value: Array, step: Array) -> float:
     return float((-value[falling] / step[falling]).min(initial=np.inf))
 
 
+def recedes(p: Program, x: Array) -> bool:
+    """Whether f falls for ever along x, within c <= 0 and e = 0: for quadratic f and affine constraints, x far out."""
+    length = max(float(np.linalg.norm(x)), 1e-300)
+    along = x / length
+    fall, bend = -float(p.slope @ along), float(along @ p.hessian @ along) * length
+    up = (p.J @ along) / np.maximum(np.linalg.norm(p.J, axis=1), 1e-300)
+    off = np.abs(p.E @ along) / np.maximum(np.linalg.norm(p.E, axis=1), 1e-300)
+    return bool(fall > 0 and bend <= 1e-3 * fall and max(up.max(initial=0.0), off.max(initial=0.0)) <= 1e-6)
+
+
 def steps(at: Iterate, by: Iterate) -> tuple[float, float]:
     """(primal, dual): ``BOUNDARY`` of the way to the boundary, at most 1: slacks and multipliers stay positive."""
     return min(1.0, BOUNDARY * longest(at.s, by.s)), min(1.0, BOUNDARY * longest(at.z, by.z))

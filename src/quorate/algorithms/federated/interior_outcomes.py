@@ -34,8 +34,8 @@ def nothing_inside(t: float, violation: float) -> Outcome:
     if t <= 1e-8:
         return Outcome(
             Stop.STALLED,
-            "the constraints can be met, but only on their boundary, where this method stops: relax a limit, or use "
-            "ProximalAL().",
+            "no model was found inside all limits: as far as the smallest violation tells they can be met on their "
+            "boundary only, where this method stops. Relax a limit, give another start, or use ProximalAL().",
         )
     return Outcome(Stop.INFEASIBLE, f"no model meets all constraints; the best one breaks them by {violation:.3g}.")
 
