@@ -89,10 +89,20 @@ def test_parity_needs_a_measure():
             local(qr.DemographicParity("sex", 0.2, measure))
 
 
-def test_columns_with_missing_values_are_refused():
-    column = tuple(np.where(np.arange(m) == 1, np.nan, 1.0) for m in SIZES)
-    with pytest.raises(ValueError, match="'drug' has missing values"):
+@pytest.mark.parametrize("values", [(np.nan, 1.0), (None, "a"), (1, "a")])
+def test_columns_with_missing_values_are_refused(values):
+    column = tuple(np.array([values[row == 1] for row in range(m)], object) for m in SIZES)
+    with pytest.raises(ValueError, match="'drug' has missing values, or text beside numbers"):
         local(qr.BoundedGroupLoss("drug", 0.2), given(columns={"drug": column}))
+
+
+def test_columns_of_objects_are_read_as_their_values():
+    column = tuple(part.astype(object) for part in FED.columns["sex"])
+    problem, fed = qr.Problem(LOSS, local_constraint=qr.LossGap("sex", 0.1)).at(given(columns={"sex": column}))
+    expected, data = qr.Problem(LOSS, local_constraint=qr.LossGap("sex", 0.1)).at(FED)
+    for i in range(2):
+        found = problem.local_constraint.values(Point(problem, W, fed.blocks(3)[i]))
+        assert_array_equal(found, expected.local_constraint.values(Point(expected, W, data.blocks(3)[i])))
 
 
 def test_own_functions_state_what_they_are():

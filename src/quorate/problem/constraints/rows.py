@@ -352,7 +352,7 @@ def groups_of(column: str, fed: Any, name: str, most: int = 20) -> list[Any]:
             f"{name}: the federation has no column {column!r}; it has {sorted(fed.columns or {})}. Give "
             "Federation(..., columns={...}), or name a feature."
         )
-    found = {v for part in fed.columns[column] for v in np.unique(part).tolist()}
+    found = {v for part in fed.columns[column] for v in part.tolist()}
     if len({isinstance(v, str) for v in found}) > 1 or any(v is None or v != v for v in found):
         raise ValueError(
             f"{name}: column {column!r} has missing values, or text beside numbers: every row needs a group. Give the "
