@@ -1,0 +1,397 @@
+"""Federated interior point method: every round sums gradients, Hessians and constraint Jacobians over the clients.
+
+    minimise  sum_i q_i f_i(w) + h(w)    subject to    c_0(w) <= 0,   sum_i c~_i(w) <= 0,   c_i(w) <= 0 for every i
+
+(5) of He, Peng, Sun, *Federated learning with convex global and local constraints*, solved by primal-dual Newton
+steps at the server (``solvers/primal_dual.py``) for models of up to some hundred coefficients: tens of rounds where
+their ADMM needs thousands. A step that is refused costs a round like any other. h is smooth (L2), or an L1 or a box,
+which become linear inequalities that the server adds.
+
+What the server learns in a round: the *sums* over all clients of the values, gradients and Hessians, but every single
+client's constraint values c_i(w) and their gradients. ``ProximalAL`` reveals of every client a point u~_i and a number.
+Without local constraints only sums are revealed. The server keeps all multipliers.
+
+Where Newton's method fails (a long row of refused steps, or diverging multipliers) the same rounds minimise the largest
+violation t instead. Its optimum t > 0, with multipliers y >= 0, sum y = 1, is the proof that nothing is feasible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from quorate.algorithms.federated import interior_outcomes as why
+from quorate.algorithms.federated import interior_program as of
+from quorate.algorithms.federated.interior_program import Expanded, Scale
+from quorate.arrays import Array, Block, Streams
+from quorate.problem.clients import client_slopes, client_values, hessians
+from quorate.problem.constraints.constraint import Point
+from quorate.problem.multipliers import Multipliers, no_multipliers
+from quorate.problem.problem import Problem
+from quorate.problem.shape import check_smooth
+from quorate.rounds import Done, Each, Round, record
+from quorate.solvers import primal_dual as newton
+
+HALVINGS = 3  # refused steps in a row before the Hessian is regularised further
+MEMORY = 4  # accepted points whose largest residual a new one has to beat
+FALLEN = 1e10  # an objective this far below 0, in units of its slope at the start, is called unbounded
+FLAT = 1e-6  # curvature added where only violations are minimised: most directions do not matter to them
+PATIENCE = 12  # rounds without a better residual before the method is called stuck
+
+
+@record
+class Expand:
+    """Ask for values, slopes and curvature at ``w`` of weight * f + <multipliers, c>."""
+
+    w: Array  # (D,)
+    weight: float  # 1, or 0 where a feasible point is sought
+    prior: Each  # (N,) q_i
+    local: Each  # (N, p)
+    shared: Array  # (p_c,)
+
+
+@record
+class InteriorState:
+    """The server's memory between rounds."""
+
+    w: Array  # (D,) the last accepted model, or the first
+    nearest: Array  # (D,) the accepted model with the smallest violation
+    least: float  # which is
+    n_clients: int
+    program: newton.Program | None  # there
+    at: newton.Iterate | None
+    trial: newton.Iterate | None  # what the clients are asked about
+    by: newton.Iterate | None  # the step that leads there
+    length: tuple[float, float]  # primal, dual part of it
+    mu: float  # that the step aims at
+    nu: float  # penalty of the merit function
+    delta: float  # regularisation of the Hessian
+    refused: int
+    scale: Scale | None
+    recent: tuple[float, ...]  # residuals of the last accepted points: they need not fall at every step
+    best: float  # smallest residual so far
+    since: int  # rounds since
+    phase: int  # 2: the problem; 1: the smallest violation
+    value: float  # objective at w
+    violation: float
+    client_violation: Array  # (N,) the largest of every client's own constraints
+    residual: float
+    duals: Multipliers | None
+    rounds: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class InteriorPoint:
+    """Second-order method for smooth problems with constraints and small models; the reference for the others.
+
+    Parameters
+    ----------
+    tol : stop when all scaled residuals are below it, and the complementarity gap below it relative to the objective
+    atol : or the gap below it absolutely
+    max_rounds : a cap; a run that meets it is never called optimal
+    start : first model, zeros by default; it need not be feasible
+
+    Raises
+    ------
+    ValueError
+        for losses that are not smooth, regularisers other than Zero, L2, L1, ElasticNet, Bounds, constraints without
+        second derivatives
+
+    Notes
+    -----
+    A round sends D numbers down and D (D + 1) up per client (the Hessian is not packed), p (D + 1) for p constraints.
+    """
+
+    tol: float = 1e-9
+    atol: float = 0.0
+    max_rounds: int = 100
+    start: Array | None = None
+    problem: Problem | None = None
+    constraints: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not self.tol >= 0 or not self.atol >= 0 or self.max_rounds < 1:
+            raise ValueError(
+                f"tol, atol must be >= 0 and max_rounds >= 1, got {self.tol}, {self.atol}, {self.max_rounds}."
+            )
+
+    def admit(self, problem: Problem, fed: object) -> None:
+        """Refuse problems without second derivatives, before anything runs."""
+        check_smooth(problem, "InteriorPoint")
+        stacks = (problem.local_constraint, problem.constraint.coupled, problem.constraint.held)
+        parts = [getattr(part, "one", part) for stack in stacks for part in stack.parts]  # what a sum is made of
+        if any(getattr(part, "hessian", part) is None for part in parts):
+            raise ValueError(
+                "InteriorPoint needs second derivatives of the constraints: give Constraint(..., hessian=...), or use "
+                "ProximalAL()."
+            )
+
+    # -- clients --------------------------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {Expand: self.expand}
+
+    def client_start(self, data: Block) -> None:
+        return None
+
+    def expand(self, memory: None, ask: Expand, data: Block, rng: Streams) -> tuple[None, Expanded]:
+        problem = self._problem
+        w = ask.w if len(ask.w) else of.inside(problem, np.zeros(problem.predictor.dimension(data.n_features)))
+        at = Point(problem, w, data)
+        local, coupled = problem.local_constraint, problem.constraint.coupled
+        n, weight = len(data.names), ask.weight * ask.prior
+        terms = [(local, ask.local), (coupled, np.tile(ask.shared, (n, 1)))]
+        with np.errstate(over="ignore", invalid="ignore"):  # a step too long is refused for it
+            return memory, Expanded(
+                value=ask.prior * client_values(at),
+                slope=ask.prior[:, None] * client_slopes(at),
+                hessian=hessians(at, weight, terms, together=True),
+                local=local.values(at),
+                local_jacobian=local.jacobian(at),
+                shared=coupled.values(at),
+                shared_jacobian=coupled.jacobian(at),
+            )
+
+    # -- server ---------------------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Expanded: self.improve}
+
+    def server_start(self, n_clients: int) -> tuple[InteriorState, Round]:
+        none = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        state = InteriorState(
+            w=none, nearest=none, least=math.inf, n_clients=n_clients, program=None, at=None, trial=None, by=None,
+            length=(1.0, 1.0), mu=1.0, nu=1.0, delta=0.0, refused=0, scale=None, recent=(), best=math.inf, since=0,
+            phase=2, value=math.nan, violation=math.inf, client_violation=np.full(n_clients, math.nan),
+            residual=math.inf, duals=None, rounds=0, steps=0,
+        )  # fmt: skip
+        return state, self._ask(state, none, no_multipliers(self._problem, n_clients))
+
+    def _ask(self, state: InteriorState, w: Array, mu: Multipliers) -> Round:
+        prior = self._problem.over_clients.project(np.zeros(state.n_clients))
+        return Round(Expand(w, float(state.phase == 2), prior, mu.local, mu.shared))
+
+    def improve(self, state: InteriorState, ids: Sequence[int], up: Expanded) -> tuple[InteriorState, Round | Done]:
+        state = replace(state, rounds=state.rounds + 1)
+        asked = state.w if state.trial is None else _model(state, state.trial)
+        w = asked if len(asked) else of.inside(self._problem, np.zeros_like(up.slope))
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = of.pieces(self._problem, w, up)
+            if state.trial is None:
+                return self._begin(state, w, up, found)
+            p = self._program(state, state.trial, up, found)
+        if self._refused(state, p):
+            return self._shorter(state)
+        return self._advance(state, p, state.trial, up, found)
+
+    def _program(self, state: InteriorState, at: newton.Iterate, up: Expanded, found: of.Pieces) -> newton.Program:
+        assert state.scale is not None
+        mu = of.multipliers(self._problem, at, found, state.scale, state.phase, state.n_clients)
+        return of.program(self._problem, at.x, up, found, state.scale, state.phase, mu)
+
+    def _begin(
+        self, state: InteriorState, w: Array, up: Expanded, found: of.Pieces
+    ) -> tuple[InteriorState, Round | Done]:
+        """Slacks and multipliers at a first model of this phase."""
+        box = of.inside(self._problem, w)
+        if (box != w).any():
+            state = replace(state, w=box)
+            return self._or_capped(state, self._ask(state, box, self._first(state, len(box))))
+        scale = state.scale or of.scale_of(self._problem, up, found)
+        state = replace(state, scale=scale, recent=(), best=math.inf, since=0, delta=0.0, refused=0, nu=1.0)
+        x = of.start_of(self._problem, w, state.phase, found, scale)
+        p = of.program(self._problem, x, up, found, scale, state.phase, self._first(state, len(w)))
+        if not _finite(p):
+            raise ArithmeticError("values at the first model are not finite: rescale the features, or give start=.")
+        at = newton.first(p, x)
+        if state.phase == 1:
+            at = replace(at, z=np.full(len(at.z), 1 / len(found.c)))
+        return self._advance(state, p, at, up, found)
+
+    def _first(self, state: InteriorState, D: int) -> Multipliers:
+        """The multipliers of the first request of a phase: none, or equal ones that add up to one."""
+        if state.phase == 2 or state.scale is None:
+            return no_multipliers(self._problem, state.n_clients)
+        shape, none = _shape(self._problem, state.n_clients, D), np.zeros(0)
+        equal = newton.Iterate(none, none, np.full(2 * len(shape.c), 1 / len(shape.c)), none)
+        return of.multipliers(self._problem, equal, shape, state.scale, 1, state.n_clients)
+
+    def _refused(self, state: InteriorState, p: newton.Program) -> bool:
+        """Whether the trial neither lowers the merit function nor the residuals."""
+        old, at, by, trial = state.program, state.at, state.by, state.trial
+        assert old is not None
+        assert at is not None
+        assert by is not None
+        assert trial is not None
+        if not _finite(p):
+            return True
+        before = newton.merit(old, at.s, state.mu, state.nu)
+        slope = newton.merit_slope(old, at, by, state.mu, state.nu)
+        after = newton.merit(p, trial.s, state.mu, state.nu)
+        if slope < 0 and after <= before + 1e-4 * state.length[0] * slope + 1e-13 * abs(before):
+            return False
+        return newton.residuals(p, trial).worst > 0.95 * max(state.recent)
+
+    def _shorter(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
+        """Half the step; after many of them a step with a regularised Hessian."""
+        at, by, p = state.at, state.by, state.program
+        assert at is not None
+        assert by is not None
+        assert p is not None
+        state = replace(state, refused=state.refused + 1, since=state.since + 1)
+        if state.refused % HALVINGS == 0:
+            size = max(float(np.abs(np.diag(p.hessian)).max(initial=0.0)), float(np.abs(p.slope).max(initial=0.0)))
+            return self._step(replace(state, delta=max(100 * state.delta, 1e-3 * size)))
+        length = state.length[0] / 2, state.length[1] / 2
+        return self._try(replace(state, length=length, trial=newton.moved(at, by, *length)))
+
+    def _advance(
+        self, state: InteriorState, p: newton.Program, at: newton.Iterate, up: Expanded, found: of.Pieces
+    ) -> tuple[InteriorState, Round | Done]:
+        """Accept a point, and stop or step on."""
+        problem, w = self._problem, _model(state, at)
+        left = newton.residuals(p, at)
+        better, broken = left.worst < 0.9 * state.best, of.violation(found)
+        nearer = not broken > 0.99 * state.least
+        state = replace(
+            state,
+            w=w,
+            nearest=w if nearer else state.nearest,
+            least=min(broken, state.least),
+            program=p,
+            at=at,
+            refused=0,
+            delta=state.delta / 10 if state.delta > 1e-10 else 0.0,
+            recent=(*state.recent[1 - MEMORY :], left.worst),
+            best=min(state.best, left.worst),
+            since=0 if better else state.since + 1,
+            value=float(up.value) + problem.penalty(w),
+            violation=broken,
+            client_violation=of.by_client(problem, up),
+            residual=left.worst,
+            steps=state.steps + 1,
+        )
+        assert state.scale is not None
+        state = replace(
+            state,
+            duals=of.multipliers(problem, of.cleared(at), found, state.scale, state.phase, state.n_clients),
+        )
+        return self._phase_one(state, at, left) if state.phase == 1 else self._step(state)
+
+    def _phase_one(
+        self, state: InteriorState, at: newton.Iterate, left: newton.Residuals
+    ) -> tuple[InteriorState, Round | Done]:
+        """Back to the problem at a strictly feasible model; or the proof that there is none."""
+        t = float(at.x[-1])
+        if t < -1e-6 and state.violation == 0.0:
+            return self._again(replace(state, phase=2))
+        if left.worst > 1e-10:
+            return self._step(state)
+        return state, Done(why.nothing_inside(t, state.violation))
+
+    def _again(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
+        """A phase from the model that violates least."""
+        state = replace(state, w=state.nearest, trial=None, at=None, program=None)
+        return self._or_capped(state, self._ask(state, state.w, self._first(state, len(state.w))))
+
+    def _step(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
+        """The next direction, unless the residuals are small enough or do not fall any more."""
+        p, at = state.program, state.at
+        assert p is not None
+        assert at is not None
+        way = newton.direction(p, at, max(state.delta, FLAT if state.phase == 1 else 0.0))
+        left = newton.residuals(p, at)
+        if state.phase == 2 and self._reached(p, at, way, left, state.scale):
+            return state, Done(why.reached(self.tol, state.rounds))
+        if state.phase == 2 and p.value < -FALLEN and left.primal <= 1e-6 and newton.recedes(p, at.x):
+            return state, Done(why.fallen(state.value))
+        largest = float(np.abs(np.concatenate([at.z, at.lam])).max(initial=0.0))
+        if state.since > PATIENCE or largest > 1e13:
+            return self._stuck(state, left)
+        nu = max(
+            state.nu, 1.5 * float(np.abs(np.concatenate([at.z + way.step.z, at.lam + way.step.lam])).max(initial=0))
+        )
+        length = newton.steps(at, way.step)
+        trial = newton.moved(at, way.step, *length)
+        return self._try(
+            replace(state, by=way.step, mu=way.mu, nu=nu, delta=max(state.delta, 0.0), length=length, trial=trial)
+        )
+
+    def _reached(
+        self, p: newton.Program, at: newton.Iterate, way: newton.Direction, left: newton.Residuals, scale: Scale | None
+    ) -> bool:
+        """Whether what duality leaves open, to second order, is within the tolerance."""
+        dual = p.slope + p.J.T @ at.z + p.E.T @ at.lam
+        gap = float(at.s @ at.z) + abs(float(dual @ way.step.x))
+        assert scale is not None
+        allowed = max(self.tol * abs(p.value), self.atol / scale.objective, 1e-14)
+        return gap <= allowed and left.primal <= self.tol and left.dual <= 10 * self.tol
+
+    def _stuck(self, state: InteriorState, left: newton.Residuals) -> tuple[InteriorState, Round | Done]:
+        tol = 1e-6
+        if state.phase == 1 or left.primal <= tol:
+            return state, Done(why.stuck(left, PATIENCE))
+        return self._again(replace(state, phase=1))
+
+    def _try(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
+        assert state.trial is not None
+        assert state.scale is not None
+        D = len(state.w)
+        shape = _shape(self._problem, state.n_clients, D)
+        mu = of.multipliers(self._problem, state.trial, shape, state.scale, state.phase, state.n_clients)
+        return self._or_capped(state, self._ask(state, _model(state, state.trial), mu))
+
+    def _or_capped(self, state: InteriorState, ask: Round) -> tuple[InteriorState, Round | Done]:
+        if state.rounds < self.max_rounds:
+            return state, ask
+        return state, Done(why.capped(self.max_rounds, state.residual, self.tol, state.violation))
+
+    def report(self, state: InteriorState) -> dict:
+        """``objective`` and ``violation`` of the last accepted model; ``residual`` is scaled."""
+        return {
+            "objective": state.value,
+            "violation": state.violation,
+            "worst_violation": float(state.client_violation.max()),
+            "mean_violation": float(state.client_violation.mean()),
+            "residual": state.residual,
+            "phase": state.phase,
+            "steps": state.steps,
+        }
+
+    def answer(self, state: InteriorState) -> tuple[Array, Multipliers | None]:
+        """The model and the multipliers."""
+        if state.at is None or state.scale is None:
+            return state.w, state.duals
+        return of.rounded(self._problem, state.at, state.scale.units, state.phase), state.duals
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError("InteriorPoint needs problem=; use solve(problem, federation, algorithm=InteriorPoint()).")
+        return self.problem
+
+
+def _model(state: InteriorState, at: newton.Iterate) -> Array:
+    assert state.scale is not None
+    return at.x[: len(state.scale.units)] * state.scale.units
+
+
+def _finite(p: newton.Program) -> bool:
+    parts = (p.slope, p.hessian, p.c, p.J, p.e)
+    return math.isfinite(p.value) and all(np.isfinite(part).all() for part in parts)
+
+
+def _shape(problem: Problem, n_clients: int, D: int) -> of.Pieces:
+    """Which rows are equalities, before the clients have answered."""
+    glob = problem.constraint
+    equality = np.concatenate(
+        [np.tile(problem.local_constraint.equality, n_clients), glob.coupled.equality, glob.held.equality]
+    )
+    return of.Pieces(np.zeros(len(equality)), np.zeros((len(equality), D)), equality)
