@@ -20,14 +20,13 @@ from quorate.engines.inprocess import InProcess
 from quorate.notes import client_table, notes
 from quorate.prices import broken, constraint_table, in_conflict
 from quorate.problem.bounds import Duals, row_duals
-from quorate.problem.losses import Quadratic
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed
 from quorate.problem.predictors import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import has_rank_coordinate
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
-from quorate.problem.shape import public_shape
+from quorate.problem.shape import only_constrained, public_shape
 from quorate.rounds import Outcome, Stop
 
 SMALL = 500  # coefficients up to which second-order steps are the default
@@ -202,12 +201,6 @@ def default_algorithm(problem: Problem, fed: Federation) -> Any:
         if alike and same and has_rank_coordinate(problem.loss):
             return RankADMM()
     return Bundle()
-
-
-def only_constrained(problem: Problem) -> bool:
-    """Whether only methods for constraints take the problem."""
-    one_class = getattr(problem.over_samples, "label", None) is not None
-    return problem.constrained or one_class or isinstance(problem.loss, Quadratic)
 
 
 def second_order(problem: Problem) -> bool:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from quorate.arrays import DUAL, Array
+from quorate.problem.losses import Quadratic
 from quorate.problem.predictors import Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, Bounds, ElasticNet, Zero
@@ -83,11 +84,22 @@ def check_smooth(problem: Problem, method: str) -> None:
     regulariser_parts(problem)
 
 
+def only_constrained(problem: Problem) -> bool:
+    """Whether only methods for constraints take the problem."""
+    one_class = getattr(problem.over_samples, "label", None) is not None
+    return problem.constrained or one_class or isinstance(problem.loss, Quadratic)
+
+
 def check_unranked(problem: Problem, method: str) -> None:
     """Raise ``ValueError`` unless the samples' risk is the mean or a Wasserstein ball, of one prediction a row."""
     if problem.loss.targets == "class":
         raise ValueError(f"{method} takes losses of one prediction a row, got Multinomial(): use Bundle().")
-    if not isinstance(problem.over_samples, Mean | WassersteinBall) or getattr(problem.over_samples, "label", None):
+    if only_constrained(problem):
+        raise ValueError(
+            f"{method} takes no constraints, no Mean(label=...) and no Quadratic(): use InteriorPoint() (small smooth "
+            "problems) or ProximalAL()."
+        )
+    if not isinstance(problem.over_samples, Mean | WassersteinBall):
         raise ValueError(
             f"{method} needs over_samples = Mean() or a WassersteinBall, got {problem.over_samples!r}. For weights by "
             "rank use Bundle(), or on one client, fed.pooled(), RankADMM."
