@@ -216,6 +216,12 @@ def rounded(problem: Problem, at: Iterate, units: Array, phase: int) -> Array:
     return w
 
 
+def by_client(problem: Problem, up: Expanded) -> Array:
+    """(N,) the largest violation of every client's own constraints, as stated."""
+    equality = problem.local_constraint.equality
+    return np.where(equality, np.abs(up.local), up.local).max(1, initial=0.0)
+
+
 def violation(found: Pieces) -> float:
     """The largest violation as stated."""
     return float(np.where(found.equality, np.abs(found.c), found.c).max(initial=0.0))
