@@ -211,6 +211,9 @@ def test_rows_of_the_server(clinics, sex):
     one_column = ConstrainedClassifier(constraint=bound)
     one_column.fit(X[~own], y[~own], groups=groups[~own], server=(X0, y0, sex0))
     np.testing.assert_array_equal(one_column.coef_, model.coef_)
+    by_name = ConstrainedClassifier(constraint=(qr.NeymanPearson("ill", {"server": 0.05}), bound[1]))
+    by_name.fit(X[~own], y[~own], groups=groups[~own], server=(X0, y0, {"sex": sex0}))
+    np.testing.assert_array_equal(by_name.coef_, model.coef_)
     with pytest.raises(ValueError, match="the federation has none"):
         ConstrainedClassifier(constraint=ILL).fit(X, y, groups=groups)
     with pytest.raises(ValueError, match="server must be"):
@@ -337,7 +340,7 @@ def test_sensitive_features_in_any_form(clinics, sex):
         pd.Series(sex, name="sex"),
         pd.Series(sex),
         pd.Series(sex).astype("category"),
-        pd.DataFrame({"sex": sex, "age": 1.0}),
+        pd.DataFrame({"sex": sex, "age": 1.0, "note": [None, "late"] * 60}),
         pl.Series(sex),
         pl.DataFrame({"sex": sex}),
         (sex == "m").astype(int),
@@ -352,8 +355,8 @@ def test_sensitive_features_in_any_form(clinics, sex):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (None, r"no column 'sex'; it has \[\]"),
-        (pd.Series(["f", "m"] * 60, name="gender"), "no column 'sex'; it has .'gender'."),
+        (None, "column 'sex', which is neither a feature nor among the sensitive features, of which there are none"),
+        (pd.Series(["f", "m"] * 60, name="gender"), "column 'sex', which is neither.*, .'gender'.: give fit"),
         (["f", "m"], r"'sex'. must have one entry for each of 120 rows, got shape \(2,\)"),
         (["f", None] * 60, "missing in rows 1, 3, 5, 7, 9, ... .60 in all"),
         (np.array([0.0, np.nan] * 60), "missing in rows 1, 3"),
@@ -384,6 +387,11 @@ def test_features_by_name(clinics, sex):
     given = ConstrainedClassifier(local_constraint=stated)
     given.fit(table.rename(columns={"sex": "e"}), y, groups=groups, sensitive_features=sex)
     np.testing.assert_array_equal(named.coef_, given.coef_)
+    both = ConstrainedClassifier(constraint=qr.Coupled(stated))
+    np.testing.assert_array_equal(
+        clone(both).fit(table, y, groups=groups).coef_,
+        both.fit(table.rename(columns={"sex": "e"}), y, groups=groups, sensitive_features=sex).coef_,
+    )
     assert named.feature_names_in_.tolist() == ["a", "b", "c", "d", "sex"]
     free = ConstrainedClassifier().fit(table, y, groups=groups)
     signed = ConstrainedClassifier(constraint=qr.Sign({"a": -1})).fit(table, y, groups=groups)

@@ -132,6 +132,7 @@ class ConstrainedClassifier(TwoClasses):
     default_loss: ClassVar[Any] = Logistic()
     losses_to_use: ClassVar[str] = "Logistic(), SmoothHinge() or Exponential()"
     __metadata_request__fit = {"sensitive_features": True}  # noqa: RUF012  # scikit-learn's protocol
+    n_features_in_: int
     solution_: Solution
     outcome_: Outcome
     certificate_: Any
@@ -209,9 +210,20 @@ class ConstrainedClassifier(TwoClasses):
         self._loss()
         rows = check_rows(self, X, y, groups, sample_weight, alone="local constraints hold for the pooled rows only")
         self._code(rows.y)
-        stated = [*several(self.constraint, "constraint"), *several(self.local_constraint, "local_constraint")]
-        columns = columns_of(sensitive_features, named(stated), _num_samples(X))
-        return self._solve(self._federation(rows, columns, server, named(stated)))
+        together, held = self._slot()
+        names = named([*together, *several(self.local_constraint, "local_constraint")])
+        columns = columns_of(sensitive_features, names, _num_samples(X), self._features())
+        return self._solve(self._federation(rows, columns)._with(server=self._server(server, named(held))))
+
+    def _slot(self) -> tuple[list[Any], list[Any]]:
+        """What ``constraint`` holds: of all clients together; of the server's rows or the model alone."""
+        parts = several(self.constraint, "constraint")
+        together = [part for part in parts if isinstance(part, Coupled)]
+        return together, [part for part in parts if not isinstance(part, Coupled)]
+
+    def _features(self) -> list[str]:
+        given = getattr(self, "feature_names_in_", None)
+        return [f"x{j}" for j in range(self.n_features_in_)] if given is None else given.tolist()
 
     def _solve(self, fed: Federation) -> Self:
         problem = self._problem(fed)
@@ -221,20 +233,19 @@ class ConstrainedClassifier(TwoClasses):
         self._store(concrete, fed, w)
         return self
 
-    def _federation(self, rows: Rows, columns: Mapping[str, Any], server: Any, names: list[str]) -> Federation:
+    def _federation(self, rows: Rows, columns: Mapping[str, Any]) -> Federation:
         """One client per group; labels as given, which constraints name."""
-        features = getattr(self, "feature_names_in_", None)
         return Federation.from_arrays(
             rows.X,
             rows.y,
             rows.groups,
             sample_weight=rows.sample_weight,
             classes=np.asarray(self.classes_.tolist()),
-            feature_names=features,
+            feature_names=self._features(),
             columns={name: column[rows.kept] for name, column in columns.items()},
-        )._with(server=self._server(server, features, names))
+        )
 
-    def _server(self, server: Any, features: Any, names: list[str]) -> Federation | None:
+    def _server(self, server: Any, names: list[str]) -> Federation | None:
         if server is None:
             return None
         if not isinstance(server, tuple | list) or len(server) not in (2, 3):
@@ -242,9 +253,9 @@ class ConstrainedClassifier(TwoClasses):
         checked: Any = validate_data(
             self, server[0], server[1], reset=False, accept_sparse="csr", dtype=np.float64, order="C"
         )
-        columns = columns_of(server[2] if len(server) == 3 else None, names, len(checked[1]))
+        columns = columns_of(server[2] if len(server) == 3 else None, names, len(checked[1]), self._features())
         own = {name: (column,) for name, column in columns.items()}
-        return Federation(("server",), checked[:1], checked[1:], columns=own, feature_names=features)
+        return Federation(("server",), checked[:1], checked[1:], columns=own, feature_names=tuple(self._features()))
 
     def _problem(self, fed: Federation) -> Problem:
         clients = Mean(self.prior) if self.over_clients is None else self.over_clients
@@ -255,13 +266,14 @@ class ConstrainedClassifier(TwoClasses):
             )
         if isinstance(clients, Mean):
             clients = replace(clients, prior=prior_of(clients.prior, fed))
+        together, held = self._slot()
         return Problem(
             self._loss(),
             Linear(bool(self.fit_intercept)),
             Mean(label=self.objective_label),
             clients,
             L2(DEFAULT_L2) if self.regulariser is None else self.regulariser,
-            constraint=tuple(_present(part, fed) for part in several(self.constraint, "constraint")),
+            constraint=tuple(_present(part, fed) for part in together) + tuple(held),
             local_constraint=tuple(_present(part, fed) for part in several(self.local_constraint, "local_constraint")),
         )
 
@@ -310,8 +322,8 @@ def _present(part: Any, fed: Federation) -> Any:
     """A constraint for the clients present (folds by client); "size" of a weighted row is its weight."""
     if isinstance(part, Coupled):
         rows = isinstance(part.prior, str) and part.prior == "rows"
-        inner = tuple(_present(own, fed) for own in several(part.constraint, "Coupled"))
-        return replace(part, constraint=inner, prior=part.prior if rows else prior_of(part.prior, fed))
+        prior = part.prior if rows else prior_of(part.prior, fed)
+        return replace(part, constraint=_present(part.constraint, fed), prior=prior)
     if not isinstance(getattr(part, "level", None), Mapping):
         return part
     level = {str(name): value for name, value in part.level.items()}
