@@ -31,9 +31,10 @@ from quorate.problem.bounds import (
     region,
     survey,
 )
+from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import is_provable, row_minorant
-from quorate.problem.shape import member
+from quorate.problem.shape import member, only_constrained
 from quorate.problem.transport import worst_case
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 
@@ -201,15 +202,21 @@ class Certification:
 
 
 def certify(
-    problem: Problem, fed: Any, w: Array, duals: Duals | None, engine: Any = None, copies: Array | None = None
+    problem: Problem, fed: Any, w: Array, duals: Any = None, engine: Any = None, copies: Array | None = None
 ) -> Certificate:
     """Recompute every guarantee of the model w; see ``certify_run`` for the parameters.
+
+    With constraints ``duals`` are ``Multipliers``, see ``certificates.constrained.certify_constrained``.
 
     Raises
     ------
     ValueError
         w, points or multipliers that are not finite or do not fit the problem
     """
+    if only_constrained(problem) or isinstance(duals, Multipliers):
+        from quorate.certificates.constrained import certify_constrained
+
+        return certify_constrained(problem, fed, w, duals, engine)[0]
     return certify_run(problem, fed, w, duals, engine, copies)[0]
 
 
