@@ -13,3 +13,9 @@ def clinics():
     margin = X[:, 0] - X[:, 1] + 0.7 * rng.standard_normal(120)
     order = rng.permutation(120)
     return X[order], np.where(margin > 0, "ill", "fine")[order], groups[order]
+
+
+@pytest.fixture
+def sex():
+    """A column of two values for the rows of `clinics`."""
+    return np.where(np.random.default_rng(3).random(120) < 0.4, "f", "m")
