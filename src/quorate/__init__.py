@@ -48,6 +48,7 @@ _HOME = {
     "quorate.algorithms.federated.epigraph_admm": ("EpigraphADMM",),
     "quorate.algorithms.federated.double_loop": ("DoubleLoop",),
     "quorate.algorithms.federated.interior_point": ("InteriorPoint",),
+    "quorate.algorithms.federated.proximal_al": ("ProximalAL",),
     "quorate.algorithms.pooled.central_conic": ("CentralConic",),
     "quorate.algorithms.pooled.centralised_al": ("CentralisedAL",),
     "quorate.algorithms.pooled.rank_admm": ("RankADMM",),

@@ -35,7 +35,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.shape import check_smooth
 from quorate.rounds import Done, Outcome, Round, record
 
-STIFF = 3000.0  # beta ||c'||^2 over the objective's curvature
+STIFF = 1e5  # beta ||c'||^2 over the objective's curvature
 EVERY = 5  # rounds between two changes of rho
 BALANCED = 60  # rounds in which rho may change after beta did
 FALL = 0.2  # tau_{k+1} / tau_k

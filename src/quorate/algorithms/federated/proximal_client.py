@@ -154,11 +154,21 @@ class Merit:
     def __call__(self, z: Array) -> tuple[Array, Array]:
         """P_i and its gradient."""
         at = self.point(z)
-        y, away = self.raised(self.constraints(z, at)), z - self.anchor
+        c = self.constraints(z, at)
+        y, away = self.raised(c), z - self.anchor
         value = self.weight * client_values(at) + ((y**2 - self.multiplier**2).sum(1)) / (2 * self.beta)
-        slope = np.matmul(y[:, None, :], self.jacobian(at))[:, 0] + self.sigma * away
+        return value + self.sigma / 2 * (away**2).sum(1), self._slope(z, at, c)
+
+    def all(self, z: Array) -> tuple[Array, Array, Array]:
+        """q_i f_i (n,), P_i' (n, D + p_c) and the constraints (n, p + p_c)."""
+        at = self.point(z)
+        c = self.constraints(z, at)
+        return self.weight * client_values(at), self._slope(z, at, c), c
+
+    def _slope(self, z: Array, at: Point, c: Array) -> Array:
+        slope = np.matmul(self.raised(c)[:, None, :], self.jacobian(at))[:, 0] + self.sigma * (z - self.anchor)
         slope[:, : at.w.shape[-1]] += self.weight[:, None] * client_slopes(at)
-        return value + self.sigma / 2 * (away**2).sum(1), slope
+        return slope
 
     def hessian(self, z: Array) -> Array:
         """(n, D + p_c, D + p_c); at a kink that of one side."""
@@ -177,7 +187,7 @@ def refine(problem: Problem, memory: ProximalMemory, ask: Refine, data: Block) -
     merit = _merit(problem, memory, ask.beta, ask, data)
     w = np.concatenate([np.tile(ask.w, (len(data.names), 1)), ask.slack], 1)
     exact = Factored.of(merit, ask.rho) if _affine(problem) else None
-    slope = merit(w)[1] if exact is None else exact.slope(w)
+    value, slope, both = merit.all(w) if exact is None else exact.at(w)
     residual = np.abs(slope + memory.dual - ask.rho * (w - memory.z)).max(1)  # (22): OLD u, OLD lambda
     kept = len(ask.mix)
     points = np.concatenate([memory.points, (w - memory.dual / ask.rho)[:, None]], 1)[:, -kept:]
@@ -190,16 +200,15 @@ def refine(problem: Problem, memory: ProximalMemory, ask: Refine, data: Block) -
     shifted = new + dual / ask.rho  # (21)
     away, D = new - w, len(ask.w)
     drift = np.concatenate([memory.drift, away[:, None]], 1)[:, -kept - 1 :]
-    at, local = merit.point(w), problem.local_constraint
-    both = merit.constraints(w, at)
+    local = problem.local_constraint
     c = both[:, : local.size]
     upload = Refined(
         shifted=shifted[:, :D],
         slack=shifted[:, D:],
         residual=residual,
-        value=memory.weight * (client_values(at) if exact is None else exact.value(w, slope, c)),
+        value=value,
         violation=np.where(local.equality, np.abs(c), c).max(1, initial=0.0),
-        shared=problem.constraint.coupled.values(at),
+        shared=both[:, local.size :] + ask.slack * ask.unit,
         primal=(away**2).sum(1),
         moved=((new - memory.z) ** 2).sum(1),
         pull=(dual**2).sum(1),
@@ -316,51 +325,58 @@ def _affine(problem: Problem) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Factored:
-    """P_i(u) = u'K u / 2 + k'u + constant, with the inverse of K + rho I."""
+    """q_i (u'A u / 2 + b'u) + ||mu + beta (C u + d)||^2 / (2 beta) + sigma ||u - z^k||^2 / 2, with the inverse of
+    M = q_i A + (sigma + rho) I.
+
+    beta stays outside the inverse: y = mu + beta (C u + d) is solved for, so that a large beta costs no digits.
+    """
 
     merit: Merit
-    quadratic: list[Array]  # n of (D, D), K
+    rho: float
+    quadratic: list[Array]  # n of (D, D), A
     inverse: list[Array]  # n of (D, D), one triangle
-    linear: Array  # (n, D) k
+    C: Array  # (n, p, D)
+    offset: Array  # (n, p) d
+    reach: Array  # (n, p, D) C M^-1
+    small: Array  # (n, p, p) I / beta + C M^-1 C'
 
     @classmethod
     def of(cls, merit: Merit, rho: float) -> Factored:
-        """Kept for the block until beta or rho change: making it costs more than hundreds of rounds."""
+        """Kept for the block until beta or rho change: making it costs as much as hundreds of rounds."""
         kept = once(merit.block, "quadratic clients of ProximalAL", dict)
-        key = (id(merit.problem), merit.beta, rho, merit.weight.tobytes())
+        key = (id(merit.problem), merit.beta, merit.sigma, rho, merit.weight.tobytes())
         if kept.get("key") != key:
+            parts = _factors(merit, rho)
             kept.clear()
-            kept |= {"key": key, "problem": merit.problem} | _factors(merit, rho)
-        y = merit.multiplier + merit.beta * kept["offset"]
-        push = np.matmul(y[:, None, :], kept["C"])[:, 0]
-        linear = merit.weight[:, None] * merit.block.y + push - merit.sigma * merit.anchor
-        return cls(merit, kept["quadratic"], kept["inverse"], linear)
+            kept |= {"key": key, "problem": merit.problem, "parts": parts}  # the problem lives on, so its id is its own
+        return cls(merit, rho, *kept["parts"])
 
-    def slope(self, w: Array) -> Array:
-        """P_i'."""
-        return _times(self.quadratic, w) + self.linear
+    def at(self, w: Array) -> tuple[Array, Array, Array]:
+        """q_i f_i (n,), P_i' (n, D) and C w + d at w."""
+        merit, q = self.merit, self.merit.weight[:, None]
+        image, c = _times(self.quadratic, w), np.einsum("npd,nd->np", self.C, w) + self.offset
+        y = merit.multiplier + merit.beta * c
+        slope = q * (image + merit.block.y) + np.einsum("np,npd->nd", y, self.C) + merit.sigma * (w - merit.anchor)
+        return merit.weight * (w * (image / 2 + merit.block.y)).sum(1), slope, c
 
     def minimiser(self, v: Array) -> Array:
         """argmin P_i(u) + rho ||u||^2 / 2 - v'u."""
-        return _times(self.inverse, v - self.linear)
-
-    def value(self, w: Array, slope: Array, c: Array) -> Array:
-        """f_i(w), from P_i'(w)."""
         merit = self.merit
-        y = merit.multiplier + merit.beta * c
-        push = np.matmul(y[:, None, :], merit.jacobian(merit.point(w)))[:, 0]
-        own = slope - push - merit.sigma * (w - merit.anchor)  # q_i (A_i w + b_i)
-        q = np.where(merit.weight > 0, merit.weight, 1.0)[:, None]
-        return (w * (own / q + merit.block.y)).sum(1) / 2
+        free = _times(self.inverse, v - merit.weight[:, None] * merit.block.y + merit.sigma * merit.anchor)
+        there = np.einsum("npd,nd->np", self.C, free) + self.offset + merit.multiplier / merit.beta
+        y = np.linalg.solve(self.small, there[:, :, None])[:, :, 0]
+        return free - np.einsum("np,npd->nd", y, self.reach)
 
 
-def _factors(merit: Merit, rho: float) -> dict[str, Any]:
+def _factors(merit: Merit, rho: float) -> tuple[Any, ...]:
     zero = np.zeros_like(merit.anchor)
     C, d = merit.jacobian(merit.point(zero)), merit.constraints(zero)
-    K = merit.weight[:, None, None] * np.asarray(merit.block.X) + merit.beta * np.matmul(C.transpose(0, 2, 1), C)
-    K = K + merit.sigma * np.eye(K.shape[1])
-    inverse = [_inverse(one + rho * np.eye(len(one))) for one in K]
-    return {"quadratic": [np.asfortranarray(one) for one in K], "inverse": inverse, "C": C, "offset": d}
+    A = [np.asfortranarray(one) for one in np.asarray(merit.block.X)]
+    shift = (merit.sigma + rho) * np.eye(len(A[0]))
+    inverse = [_inverse(q * one + shift) for q, one in zip(merit.weight, A, strict=True)]
+    reach = np.stack([_times([one] * len(rows), rows) for one, rows in zip(inverse, C, strict=True)])
+    small = np.matmul(reach, C.transpose(0, 2, 1)) + np.eye(C.shape[1]) / merit.beta
+    return A, inverse, C, d, reach, small
 
 
 def _inverse(matrix: Array) -> Array:
@@ -374,4 +390,5 @@ def _inverse(matrix: Array) -> Array:
 
 def _times(matrices: list[Array], v: Array) -> Array:
     """Symmetric matrices, of which half is read, times a vector each."""
-    return np.stack([dsymv(1.0, matrix, one) for matrix, one in zip(matrices, v, strict=True)])
+    out = [dsymv(1.0, matrix, one) for matrix, one in zip(matrices, v, strict=True)]
+    return np.array(out).reshape(len(out), v.shape[1])

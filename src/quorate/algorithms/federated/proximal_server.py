@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -87,20 +88,30 @@ class Server:
             total = value + float(flat @ w[0] ** 2 + self.weight * away @ away) / 2
             return np.array([total]), (slope + flat * w[0] + self.weight * away)[None]
 
-        if self.problem.constraint.held.affine:
-            w = start
-            for _ in range(50):  # a few pieces, each quadratic
-                _, slope = smooth(w[None])
-                step = self._low_rank(w, own, slope[0])
-                if np.abs(slope).max(initial=0.0) <= self.tol:
-                    break
-                w = w - step
-            else:
-                return self._dense(smooth, own, start)
-            return w, float(np.abs(smooth(w[None])[1]).max(initial=0.0))
-        return self._dense(smooth, own, start)
+        found = self._pieces(centre, own, start) if self.problem.constraint.held.affine else None
+        return found or self._dense(smooth, own, start)
 
-    def _dense(self, smooth: object, own: Array, start: Array) -> tuple[Array, float]:
+    def _pieces(self, centre: Array, own: Array, start: Array) -> tuple[Array, float] | None:
+        """Affine constraints: the quadratic of one set of active rows after the other; None where this does not end.
+
+        y = mu_0 + beta c_0(w) is solved for, so that a large beta costs no digits.
+        """
+        held, at = self.problem.constraint.held, self.problem.constraint.at(self.problem, start)
+        J, c = held.jacobian(at)[0], held.values(at)[0]
+        free = self.weight * centre / own
+        reached = J @ free + (c - J @ start) + self.multiplier / self.beta
+        active = held.equality | (self.multiplier + self.beta * c > 0)
+        for _ in range(30):
+            rows = J[active]
+            small = np.eye(len(rows)) / self.beta + (rows / own) @ rows.T
+            y = np.linalg.solve(small, reached[active])
+            w = free - rows.T @ y / own
+            before, active = active, held.equality | (self.multiplier + self.beta * (c + J @ (w - start)) > 0)
+            if (active == before).all():
+                return w, float(np.abs(own * w - self.weight * centre + rows.T @ y).max(initial=0.0))
+        return None
+
+    def _dense(self, smooth: Any, own: Array, start: Array) -> tuple[Array, float]:
         problem, glob = self.problem, self.problem.constraint
 
         def hessian(w: Array) -> Array:
@@ -110,16 +121,8 @@ class Server:
             H = hessians(at, np.zeros(1), [(glob.held, y[None])], together=False)
             return H + (J.T @ active + np.diag(own))[None]
 
-        found = newton(smooth, hessian, start[None], self.tol, glob.held.convex)  # type: ignore[arg-type]
+        found = newton(smooth, hessian, start[None], self.tol, glob.held.convex)
         return found.v[0], float(found.residual[0])
-
-    def _low_rank(self, w: Array, own: Array, slope: Array) -> Array:
-        """(diag(own) + beta J'J over the active rows)^-1 slope."""
-        held, at = self.problem.constraint.held, self.problem.constraint.at(self.problem, w)
-        y, J = self.raised(held.values(at)[0]), held.jacobian(at)[0]
-        J = J[held.equality | (y > 0)]
-        small = np.eye(len(J)) / self.beta + (J / own) @ J.T
-        return slope / own - J.T @ np.linalg.solve(small, J @ (slope / own)) / own
 
     def slacks(self, shifted: Array, anchor: Array, unit: Array, multiplier: Array) -> Array:
         """(18) for s (N, p_c): sum_i unit s_i <= 0 in closed form."""
