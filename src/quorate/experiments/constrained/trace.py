@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from quorate.arrays import Array
+from quorate.certificates.duality import Certificate
 from quorate.data.federation import Federation
-from quorate.engines.inprocess import InProcess
 from quorate.problem.clients import client_values
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.problem import Problem
-from quorate.solution import configure
+from quorate.solution import configure, solve
 
 
 @dataclass(frozen=True)
@@ -35,41 +35,48 @@ class At:
 
 @dataclass(frozen=True)
 class Trace:
-    """A run's models, and what they cost."""
+    """A run's models, what they cost, and what is said of the last one."""
 
     models: Array  # (rounds, D)
     history: list[dict[str, Any]]
-    stop: str
+    stop: str  # as the certificate confirms it
     text: str
     rounds: int
     outer: int | None  # outer iterations, where the method has them
-    floats: int  # numbers of 8 bytes that all clients sent and received, headers included
+    floats: int  # numbers of 8 bytes that all clients sent and received, headers included, certificate excluded
     up: int  # of these, sent by clients
-    seconds: float  # CPU of the run, certificate excluded
+    seconds: float  # CPU, certificate included
     w: Array
+    certificate: Certificate
 
 
 def follow(algorithm: Any, problem: Problem, fed: Federation, start: Array | None = None) -> Trace:
-    """Run an algorithm alone, and keep its model after every round."""
-    concrete, data = problem.at(fed)
-    algorithm = configure(algorithm, concrete, data, None, None, None, start)
+    """Solve, and keep the model after every round."""
+    method = configure(algorithm, *problem.at(fed), None, None, None, start)
     models: list[Array] = []
     began = time.process_time()
-    run = InProcess().run(algorithm, data, watch=[lambda row, state: models.append(algorithm.answer(state)[0])])
+    found = solve(
+        problem,
+        fed,
+        algorithm=algorithm,
+        start=start,
+        watch=[lambda row, state: models.append(method.answer(state)[0])],
+    )
     seconds = time.process_time() - began
-    words = {way: sum(m["bytes"] for m in run.messages if m["direction"] == way) // 8 for way in ("up", "down")}
-    outer = run.history[-1].get("outer") if run.history else None
+    sent = [m for m in found.messages if not m["message"].startswith("Weigh")]
+    words = {way: sum(m["bytes"] for m in sent if m["direction"] == way) // 8 for way in ("up", "down")}
     return Trace(
         models=np.array(models),
-        history=run.history,
-        stop=run.outcome.stop.value,
-        text=run.outcome.text,
-        rounds=run.rounds,
-        outer=outer,
+        history=found.history,
+        stop=found.outcome.stop.value,
+        text=found.outcome.text,
+        rounds=found.rounds,
+        outer=found.history[-1].get("outer") if found.history else None,
         floats=words["up"] + words["down"],
         up=words["up"],
         seconds=seconds,
-        w=algorithm.answer(run.state)[0],
+        w=found.w,
+        certificate=found.certificate,
     )
 
 
