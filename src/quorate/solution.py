@@ -193,7 +193,7 @@ def default_algorithm(problem: Problem, fed: Federation) -> Any:
     if only_constrained(problem):
         from quorate.algorithms.federated.proximal_al import ProximalAL
 
-        second = second_order(problem) and problem.predictor.dimension(fed.n_features) <= SMALL
+        second = second_order(problem, fed) and problem.predictor.dimension(fed.n_features) <= SMALL
         return InteriorPoint() if second else ProximalAL()
     if fed.n_clients == 1 and (isinstance(problem.over_samples, Mean) or by_rank(problem.over_samples)):
         alike = float(np.ptp(fed.share(0))) <= 1e-12 and isinstance(problem.predictor, Linear)
@@ -203,10 +203,10 @@ def default_algorithm(problem: Problem, fed: Federation) -> Any:
     return Bundle()
 
 
-def second_order(problem: Problem) -> bool:
+def second_order(problem: Problem, fed: Federation) -> bool:
     """Whether ``InteriorPoint`` takes a concrete problem: it has second derivatives, h is linear or quadratic."""
     try:
-        InteriorPoint().admit(problem, None)
+        InteriorPoint().admit(problem, fed)
     except ValueError:
         return False
     return True

@@ -34,7 +34,7 @@ from quorate.problem.clients import client_slopes, client_values, hessians, row_
 from quorate.problem.conjugates import clipped_slopes, loss_conjugate
 from quorate.problem.constraints.constraint import Point, added, excess
 from quorate.problem.losses import Quadratic
-from quorate.problem.multipliers import Multipliers, no_multipliers, signed
+from quorate.problem.multipliers import Multipliers, no_multipliers, signed, weighting
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import has_rank_coordinate
 from quorate.problem.regularisers import L2, Bounds, ElasticNet, Zero
@@ -113,7 +113,7 @@ class Weighing:
         return state, self._ask(state, n_clients)
 
     def _ask(self, state: WeighingState, n_clients: int) -> Round:
-        prior = self._problem.over_clients.project(np.zeros(n_clients)) * self.objective
+        prior = weighting(self._problem, self.mu, n_clients) * self.objective
         return Round(Weigh(self.w, state.shift, prior, self.mu.local, self.mu.shared, state.first is None))
 
     # -- clients --------------------------------------------------------------------------------------------------
@@ -296,6 +296,8 @@ def _check(problem: Problem, fed: Any, w: Array, mu: Multipliers, like: Multipli
         given, needed = getattr(mu, name), getattr(like, name)
         if given.shape != needed.shape or not np.isfinite(given).all():
             raise ValueError(f"multipliers.{name} must be finite with shape {needed.shape}, got {given.shape}.")
+    if mu.weights is not None and (mu.weights.shape != (fed.n_clients,) or not np.isfinite(mu.weights).all()):
+        raise ValueError(f"multipliers.weights must be {fed.n_clients} finite numbers, got shape {mu.weights.shape}.")
 
 
 def certify_constrained(
@@ -345,8 +347,8 @@ def conclude_constrained(
     assert up.loss is not None
     assert up.local is not None
     assert up.shared is not None
-    weights = problem.over_clients.project(up.risk)
-    value = float(weights @ up.risk) + problem.penalty(w)
+    weights = weighting(problem, mu, len(up.risk))
+    value = problem.over_clients.value(up.risk) + problem.penalty(w)
     here = glob.at(problem, w)
     held = glob.held.values(here)[0]
     slope = up.slope + mu.server @ glob.held.jacobian(here)[0]
@@ -354,7 +356,8 @@ def conclude_constrained(
     gap = None if bound is None else value - bound
     nothing = np.zeros(len(weights))
     local = np.where(up.has, up.local, np.nan)
-    products = [mu.local * np.nan_to_num(local), mu.shared * up.shared, mu.server * held]
+    short = np.atleast_1d(problem.over_clients.value(up.risk) - weights @ up.risk)  # of the worst weighting
+    products = [short, mu.local * np.nan_to_num(local), mu.shared * up.shared, mu.server * held]
     values = ((problem.local_constraint, up.local), (glob.coupled, up.shared), (glob.held, held))
     return Certificate(
         value=value,

@@ -1,9 +1,9 @@
 """Multipliers of the constraints, and the Lagrangian they stand in.
 
-    L(w) = R(f_1(w), ..., f_N(w)) + h(w) + <mu_0, c_0(w)> + <mu_c, sum_i c~_i(w)> + sum_i <mu_i, c_i(w)>
+    L(w) = <q, (f_1(w), ..., f_N(w))> + h(w) + <mu_0, c_0(w)> + <mu_c, sum_i c~_i(w)> + sum_i <mu_i, c_i(w)>
 
 in the scale of the objective as stated, mu >= 0 for inequalities: mu is minus the change of the optimal value for a
-change of the limit, a price.
+change of the limit, a price. q is a weighting of the clients that the risk over them allows, the prior of a mean.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Multipliers:
     server: Array  # (p_0,) of c_0
     shared: Array  # (p_c,) of the sums over the clients
     local: Array  # (N, p), 0 where a client does not have the constraint
+    weights: Array | None = None  # (N,) worst weights of the clients, where the risk over them is no mean
 
 
 def no_multipliers(problem: Problem, n_clients: int) -> Multipliers:
@@ -43,6 +44,11 @@ def signed(problem: Problem, mu: Multipliers) -> Multipliers:
         shared=np.where(glob.coupled.equality, mu.shared, np.maximum(mu.shared, 0.0)),
         local=np.where(problem.local_constraint.equality, mu.local, np.maximum(mu.local, 0.0)),
     )
+
+
+def weighting(problem: Problem, mu: Multipliers, n_clients: int) -> Array:
+    """(N,) q: the weights, made to lie in the set of the risk over clients."""
+    return problem.over_clients.project(np.zeros(n_clients) if mu.weights is None else mu.weights)
 
 
 def owners(problem: Problem, mu: Multipliers, names: tuple[str, ...]) -> list[str]:

@@ -24,7 +24,7 @@ from quorate.problem.constraints.shared import Global, shared
 from quorate.problem.losses import Loss, Quadratic
 from quorate.problem.predictors import Linear, Softmax
 from quorate.problem.regularisers import Zero
-from quorate.problem.risks.mean import Mean, Sum
+from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.targets import check_quadratic, class_numbers, classes_of, coded
 from quorate.problem.wasserstein import Cut, WassersteinBall, free_space
@@ -106,10 +106,10 @@ class Problem:
                 parts = several(getattr(self, slot), slot)
                 if slot == "local_constraint" and any(isinstance(part, Coupled) for part in parts):
                     raise ValueError("Coupled is over all clients together: give it as constraint=Coupled(...).")
-        if self.constrained and not (isinstance(self.over_clients, Mean | Sum) and isinstance(self.over_samples, Mean)):
+        if self.constrained and not isinstance(self.over_samples, Mean):
             raise ValueError(
-                f"with constraints over_clients must be Mean(...) or Sum() and over_samples Mean(...), got "
-                f"{self.over_clients!r} and {self.over_samples!r}: no method here keeps both promises."
+                f"with constraints over_samples must be Mean(...), got {self.over_samples!r}: no method here keeps "
+                "both promises."
             )
         if self.constrained and isinstance(self.predictor, Softmax):
             raise ValueError(

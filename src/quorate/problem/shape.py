@@ -69,9 +69,12 @@ def check_convex(problem: Problem) -> None:
         )
 
 
-def check_smooth(problem: Problem, method: str) -> None:
-    """Raise ``ValueError`` unless the objective is a weighted mean of smooth losses plus a convex regulariser."""
-    if not isinstance(problem.over_clients, Mean | Sum) or not isinstance(problem.over_samples, Mean):
+def check_smooth(problem: Problem, method: str, mean: bool = True) -> None:
+    """Raise ``ValueError`` unless losses are smooth and samples averaged, with a convex regulariser.
+
+    ``mean``: clients must be averaged (or added up) too.
+    """
+    if (mean and not isinstance(problem.over_clients, Mean | Sum)) or not isinstance(problem.over_samples, Mean):
         raise ValueError(
             f"{method} needs over_clients = Mean(...) or Sum() and over_samples = Mean(...), got "
             f"{problem.over_clients!r} and {problem.over_samples!r}: without constraints use Bundle()."

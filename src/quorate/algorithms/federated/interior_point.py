@@ -1,15 +1,16 @@
 """Federated interior point method: every round sums gradients, Hessians and constraint Jacobians over the clients.
 
-    minimise  sum_i q_i f_i(w) + h(w)    subject to    c_0(w) <= 0,   sum_i c~_i(w) <= 0,   c_i(w) <= 0 for every i
+    minimise  R(f_1(w), ..., f_N(w)) + h(w)   subject to   c_0(w) <= 0,  sum_i c~_i(w) <= 0,  c_i(w) <= 0 for every i
 
 (5) of He, Peng, Sun, *Federated learning with convex global and local constraints*, solved by primal-dual Newton
 steps at the server (``solvers/primal_dual.py``) for models of up to some hundred coefficients: tens of rounds where
 their ADMM needs thousands. A step that is refused costs a round like any other. h is smooth (L2), or an L1 or a box,
-which become linear inequalities that the server adds.
+which become linear inequalities that the server adds, as does R (``interior_risk.py``).
 
 What the server learns in a round: the *sums* over all clients of the values, gradients and Hessians, but every single
 client's constraint values c_i(w) and their gradients. ``ProximalAL`` reveals of every client a point u~_i and a number.
-Without local constraints only sums are revealed. The server keeps all multipliers.
+Without local constraints only sums are revealed; where R is no mean, every client's f_i and gradient. The server
+keeps all multipliers.
 
 Where Newton's method fails (a long row of refused steps, or diverging multipliers) the same rounds minimise the largest
 violation t instead. Its optimum t > 0, with multipliers y >= 0, sum y = 1, is the proof that nothing is feasible.
@@ -20,17 +21,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from quorate.algorithms.federated import interior_outcomes as why
 from quorate.algorithms.federated import interior_program as of
 from quorate.algorithms.federated.interior_program import Expanded, Scale
+from quorate.algorithms.federated.interior_risk import averaged, risk_rows
 from quorate.arrays import Array, Block, Streams
 from quorate.problem.clients import client_slopes, client_values, hessians
 from quorate.problem.constraints.constraint import Point
-from quorate.problem.multipliers import Multipliers, no_multipliers
+from quorate.problem.multipliers import Multipliers, no_multipliers, weighting
 from quorate.problem.problem import Problem
 from quorate.problem.shape import check_smooth
 from quorate.rounds import Done, Each, Round, record
@@ -120,9 +122,10 @@ class InteriorPoint:
                 f"tol, atol must be >= 0 and max_rounds >= 1, got {self.tol}, {self.atol}, {self.max_rounds}."
             )
 
-    def admit(self, problem: Problem, fed: object) -> None:
+    def admit(self, problem: Problem, fed: Any) -> None:
         """Refuse problems without second derivatives, before anything runs."""
-        check_smooth(problem, "InteriorPoint")
+        check_smooth(problem, "InteriorPoint", mean=False)
+        risk_rows(problem.over_clients, fed.n_clients)
         stacks = (problem.local_constraint, problem.constraint.coupled, problem.constraint.held)
         parts = [getattr(part, "one", part) for stack in stacks for part in stack.parts]  # what a sum is made of
         if any(getattr(part, "hessian", part) is None for part in parts):
@@ -147,11 +150,14 @@ class InteriorPoint:
         local, coupled = problem.local_constraint, problem.constraint.coupled
         n, weight = len(data.names), ask.weight * ask.prior
         terms = [(local, ask.local), (coupled, np.tile(ask.shared, (n, 1)))]
+        mean = averaged(problem.over_clients)
         with np.errstate(over="ignore", invalid="ignore"):  # a step too long is refused for it
             return memory, Expanded(
                 value=ask.prior * client_values(at),
                 slope=ask.prior[:, None] * client_slopes(at),
                 hessian=hessians(at, weight, terms, together=True),
+                risk=None if mean else client_values(at),
+                risk_slope=None if mean else client_slopes(at),
                 local=local.values(at),
                 local_jacobian=local.jacobian(at),
                 shared=coupled.values(at),
@@ -175,8 +181,8 @@ class InteriorPoint:
         return state, self._ask(state, none, no_multipliers(self._problem, n_clients))
 
     def _ask(self, state: InteriorState, w: Array, mu: Multipliers) -> Round:
-        prior = self._problem.over_clients.project(np.zeros(state.n_clients))
-        return Round(Expand(w, float(state.phase == 2), prior, mu.local, mu.shared))
+        q = mu.weights if mu.weights is not None else weighting(self._problem, mu, state.n_clients)
+        return Round(Expand(w, float(state.phase == 2), q, mu.local, mu.shared))
 
     def improve(self, state: InteriorState, ids: Sequence[int], up: Expanded) -> tuple[InteriorState, Round | Done]:
         state = replace(state, rounds=state.rounds + 1)
@@ -194,7 +200,8 @@ class InteriorPoint:
     def _program(self, state: InteriorState, at: newton.Iterate, up: Expanded, found: of.Pieces) -> newton.Program:
         assert state.scale is not None
         mu = of.multipliers(self._problem, at, found, state.scale, state.phase, state.n_clients)
-        return of.program(self._problem, at.x, up, found, state.scale, state.phase, mu)
+        cone = float(at.z[-1]) if len(at.z) else 0.0
+        return of.program(self._problem, at.x, up, found, state.scale, state.phase, mu, cone)
 
     def _begin(
         self, state: InteriorState, w: Array, up: Expanded, found: of.Pieces
@@ -206,9 +213,9 @@ class InteriorPoint:
             return self._or_capped(state, self._ask(state, box, self._first(state, len(box))))
         scale = state.scale or of.scale_of(self._problem, up, found)
         state = replace(state, scale=scale, recent=(), best=math.inf, since=0, delta=0.0, refused=0, nu=1.0)
-        x = of.start_of(self._problem, w, state.phase, found, scale)
+        x = of.start_of(self._problem, w, state.phase, found, scale, up.risk)
         p = of.program(self._problem, x, up, found, scale, state.phase, self._first(state, len(w)))
-        if not _finite(p):
+        if not of.finite(p):
             raise ArithmeticError("values at the first model are not finite: rescale the features, or give start=.")
         at = newton.first(p, x)
         if state.phase == 1:
@@ -219,7 +226,7 @@ class InteriorPoint:
         """The multipliers of the first request of a phase: none, or equal ones that add up to one."""
         if state.phase == 2 or state.scale is None:
             return no_multipliers(self._problem, state.n_clients)
-        shape, none = _shape(self._problem, state.n_clients, D), np.zeros(0)
+        shape, none = of.layout(self._problem, state.n_clients, D), np.zeros(0)
         equal = newton.Iterate(none, none, np.full(2 * len(shape.c), 1 / len(shape.c)), none)
         return of.multipliers(self._problem, equal, shape, state.scale, 1, state.n_clients)
 
@@ -230,7 +237,7 @@ class InteriorPoint:
         assert at is not None
         assert by is not None
         assert trial is not None
-        if not _finite(p):
+        if not of.finite(p):
             return True
         before = newton.merit(old, at.s, state.mu, state.nu)
         slope = newton.merit_slope(old, at, by, state.mu, state.nu)
@@ -272,7 +279,7 @@ class InteriorPoint:
             recent=(*state.recent[1 - MEMORY :], left.worst),
             best=min(state.best, left.worst),
             since=0 if better else state.since + 1,
-            value=float(up.value) + problem.penalty(w),
+            value=(float(up.value) if up.risk is None else problem.over_clients.value(up.risk)) + problem.penalty(w),
             violation=broken,
             client_violation=of.by_client(problem, up),
             residual=left.worst,
@@ -344,7 +351,7 @@ class InteriorPoint:
         assert state.trial is not None
         assert state.scale is not None
         D = len(state.w)
-        shape = _shape(self._problem, state.n_clients, D)
+        shape = of.layout(self._problem, state.n_clients, D)
         mu = of.multipliers(self._problem, state.trial, shape, state.scale, state.phase, state.n_clients)
         return self._or_capped(state, self._ask(state, _model(state, state.trial), mu))
 
@@ -369,7 +376,7 @@ class InteriorPoint:
         """The model and the multipliers."""
         if state.at is None or state.scale is None:
             return state.w, state.duals
-        return of.rounded(self._problem, state.at, state.scale.units, state.phase), state.duals
+        return of.rounded(self._problem, state.at, state.scale.units, state.phase, state.n_clients), state.duals
 
     @property
     def _problem(self) -> Problem:
@@ -381,17 +388,3 @@ class InteriorPoint:
 def _model(state: InteriorState, at: newton.Iterate) -> Array:
     assert state.scale is not None
     return at.x[: len(state.scale.units)] * state.scale.units
-
-
-def _finite(p: newton.Program) -> bool:
-    parts = (p.slope, p.hessian, p.c, p.J, p.e)
-    return math.isfinite(p.value) and all(np.isfinite(part).all() for part in parts)
-
-
-def _shape(problem: Problem, n_clients: int, D: int) -> of.Pieces:
-    """Which rows are equalities, before the clients have answered."""
-    glob = problem.constraint
-    equality = np.concatenate(
-        [np.tile(problem.local_constraint.equality, n_clients), glob.coupled.equality, glob.held.equality]
-    )
-    return of.Pieces(np.zeros(len(equality)), np.zeros((len(equality), D)), equality)

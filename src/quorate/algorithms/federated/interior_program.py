@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate.algorithms.federated.interior_risk import risk_rows
 from quorate.arrays import Array
 from quorate.problem.clients import hessians
 from quorate.problem.multipliers import Multipliers
@@ -31,6 +32,8 @@ class Expanded:
     value: Sum  # (n,) q_i f_i(w)
     slope: Sum  # (n, D)
     hessian: Sum  # (1, D, D) of weight q_i f_i + <multipliers, c>, added up over the block
+    risk: Each | None  # (n,) f_i(w), and
+    risk_slope: Each | None  # (n, D), where the risk over clients is no mean
     local: Each  # (n, p) c_i(w)
     local_jacobian: Each  # (n, p, D)
     shared: Sum  # (n, p_c) its part of the sums
@@ -80,9 +83,16 @@ def scale_of(problem: Problem, up: Expanded, found: Pieces) -> Scale:
 
 
 def program(
-    problem: Problem, x: Array, up: Expanded, found: Pieces, scale: Scale, phase: int, mu: Multipliers
+    problem: Problem,
+    x: Array,
+    up: Expanded,
+    found: Pieces,
+    scale: Scale,
+    phase: int,
+    mu: Multipliers,
+    cone: float = 0.0,
 ) -> Program:
-    """The scaled program at x."""
+    """The scaled program at x; ``cone`` is the multiplier of the last row, if it is that of an l2 ball of weights."""
     D, nx = found.J.shape[1], len(x)
     units = scale.units
     w = x[:D] * units
@@ -109,8 +119,20 @@ def program(
         inequalities = np.concatenate([c, own_c, [-t - 1.0]]), np.concatenate([J, own_J, floor])
         return Program(float(t), slope, hessian, *inequalities, np.zeros(0), np.zeros((0, nx)))
     l1, l2, _, _ = parts_of(problem, units)
-    d, v, value = len(l1), x[: len(l1)], float(up.value)
+    d, v, value, more = len(l1), x[: len(l1)], float(up.value), None
     slope[:D] = up.slope * units
+    if (
+        up.risk is not None
+        and up.risk_slope is not None
+        and (risk := risk_rows(problem.over_clients, len(up.risk))) is not None
+    ):
+        k, value = len(risk.cost), float(risk.cost @ x[-len(risk.cost) :]) * objective
+        slope[:D], slope[-k:] = 0.0, risk.cost * objective
+        hessian[-k:, -k:] += risk.curvature(x[-k:], cone)
+        z, link = up.risk / objective + risk.link @ x[-k:], np.zeros((len(up.risk), nx))
+        link[:, :D], link[:, -k:] = up.risk_slope * units / objective, risk.link
+        own, rows = risk.evaluated(x[-k:])
+        more = np.concatenate([z, own]), np.concatenate([link, np.pad(rows, ((0, 0), (nx - k, 0)))])
     slope[:d] += l2 * v
     hessian[range(d), range(d)] += l2 / objective
     value += float(l2 @ (v * v)) / 2
@@ -121,8 +143,8 @@ def program(
         value / objective,
         slope / objective,
         hessian,
-        np.concatenate([c[~equality], own_c]),
-        np.concatenate([J[~equality], own_J]),
+        np.concatenate([c[~equality], own_c] + ([] if more is None else [more[0]])),
+        np.concatenate([J[~equality], own_J] + ([] if more is None else [more[1]])),
         c[equality],
         J[equality],
     )
@@ -157,8 +179,8 @@ def inside(problem: Problem, w: Array) -> Array:
     return w
 
 
-def start_of(problem: Problem, w: Array, phase: int, found: Pieces, scale: Scale) -> Array:
-    """The first x at w: r above |w|, t above every violation."""
+def start_of(problem: Problem, w: Array, phase: int, found: Pieces, scale: Scale, risks: Array | None) -> Array:
+    """The first x at w: r above |w|, the variables of the risk above it, t above every violation."""
     w = w / scale.units
     d = len(problem.predictor.split(w)[0])
     parts = [w]
@@ -167,6 +189,8 @@ def start_of(problem: Problem, w: Array, phase: int, found: Pieces, scale: Scale
         parts.append(np.array([float(np.where(found.equality, np.abs(c), c).max(initial=0.0)) + 0.1]))
     elif regulariser_parts(problem)[0] > 0:
         parts.append(np.abs(w[:d]) + max(1e-2, float(np.abs(w).max(initial=0.0))))
+    if phase == 2 and risks is not None and (risk := risk_rows(problem.over_clients, len(risks))) is not None:
+        parts.append(risk.start(risks / scale.objective))
     return np.concatenate(parts)
 
 
@@ -181,9 +205,12 @@ def multipliers(problem: Problem, at: Iterate, found: Pieces, scale: Scale, phas
     else:
         scaled[~equality] = at.z[: int((~equality).sum())]
         scaled[equality] = at.lam
-    mu = scaled * objective / scale.rows
+    mu, risk, weights = scaled * objective / scale.rows, risk_rows(problem.over_clients, n_clients), None
+    if risk is not None and phase == 2:
+        weights = at.z[len(at.z) - risk.size :][:n_clients]
     p, shared = n_clients * problem.local_constraint.size, problem.constraint.coupled.size
-    return Multipliers(mu[p + shared :], mu[p : p + shared], mu[:p].reshape(n_clients, problem.local_constraint.size))
+    local = mu[:p].reshape(n_clients, problem.local_constraint.size)
+    return Multipliers(mu[p + shared :], mu[p : p + shared], local, weights)
 
 
 def cleared(at: Iterate) -> Iterate:
@@ -193,7 +220,7 @@ def cleared(at: Iterate) -> Iterate:
     )
 
 
-def rounded(problem: Problem, at: Iterate, units: Array, phase: int) -> Array:
+def rounded(problem: Problem, at: Iterate, units: Array, phase: int, n_clients: int) -> Array:
     """The model with coefficients that tend to 0, or to a bound of their box, put there.
 
     Which do is what the multipliers of the rows of h say: an active row's multiplier is larger than its slack.
@@ -201,15 +228,17 @@ def rounded(problem: Problem, at: Iterate, units: Array, phase: int) -> Array:
     l1, _, lower, upper = regulariser_parts(problem)
     w = at.x[: len(units)] * units
     d = len(problem.predictor.split(w)[0])
-    if phase == 1 or not len(at.s):
+    risk = risk_rows(problem.over_clients, n_clients)
+    settled = (at.z > at.s)[: len(at.s) - (0 if risk is None else risk.size)]
+    if phase == 1 or not len(settled):
         return w
     if l1 > 0:
-        active = (at.z > at.s)[-2 * d :]
+        active = settled[-2 * d :]
         w[:d][active[:d] & active[d:]] = 0.0
         return w
     low, high = (np.flatnonzero(np.isfinite(np.broadcast_to(bound, d))) for bound in (lower, upper))
     if len(low) + len(high):
-        active = (at.z > at.s)[-(len(low) + len(high)) :]
+        active = settled[-(len(low) + len(high)) :]
         for index, on, bound in ((low, active[: len(low)], lower), (high, active[len(low) :], upper)):
             w[index[on]] = np.broadcast_to(bound, d)[index[on]]
         w[:d] = np.clip(w[:d], lower, upper)
@@ -225,3 +254,18 @@ def by_client(problem: Problem, up: Expanded) -> Array:
 def violation(found: Pieces) -> float:
     """The largest violation as stated."""
     return float(np.where(found.equality, np.abs(found.c), found.c).max(initial=0.0))
+
+
+def finite(p: Program) -> bool:
+    """Whether all of a program is."""
+    parts = (p.slope, p.hessian, p.c, p.J, p.e)
+    return math.isfinite(p.value) and all(np.isfinite(part).all() for part in parts)
+
+
+def layout(problem: Problem, n_clients: int, D: int) -> Pieces:
+    """Which rows are equalities, before the clients have answered."""
+    glob = problem.constraint
+    equality = np.concatenate(
+        [np.tile(problem.local_constraint.equality, n_clients), glob.coupled.equality, glob.held.equality]
+    )
+    return Pieces(np.zeros(len(equality)), np.zeros((len(equality), D)), equality)
