@@ -11,6 +11,7 @@ from quorate.parts import prepare
 from quorate.radii import tried
 from quorate.report.html import render
 from quorate.runs import Run, read_run, result_of, write_run
+from quorate.trade_off import traded
 from quorate.trial import evaluate, train
 
 CLINICS = ("North", "East", "South")
@@ -42,6 +43,43 @@ TAIL = (  # a risk by rank over pooled rows
 RANKS = (  # the same risk inside every client
     TAIL.replace("pooled = true", "")
 )
+KEPT = """
+title = "clinics"
+[data]
+path = "clinics.csv"
+client = "clinic"
+target = "sick"
+groups = ["ward"]
+test = 0.4
+shifted = ["South"]
+[problem]
+loss = "logistic"
+label = "no"
+strength = 1e-2
+[algorithm]
+name = "interior_point"
+[[constraint]]  # at every client
+kind = "neyman_pearson"
+label = "yes"
+level = { North = 0.4, East = 0.5 }
+[[constraint]]  # over all clients together
+kind = "demographic_parity"
+column = "ward"
+level = 0.5
+on = "together"
+[trade_off]
+constraint = 2
+levels = [0.3, 0.5]
+[report]
+compare_with = ["unconstrained"]
+"""
+
+
+def wards(text: str, seed: int = 1) -> str:
+    """The table with one more column, "ward", of two values."""
+    rng = np.random.default_rng(seed)
+    head, *lines = text.splitlines()
+    return "\n".join([f"{head},ward", *(f"{line},{'ab'[rng.random() < 0.5]}" for line in lines)]) + "\n"
 
 
 def table(seed: int = 0, rows: int = 24, clinics: tuple[str, ...] = CLINICS) -> str:
@@ -73,8 +111,10 @@ def finish(config: Config, out: Path, draw: bool = False) -> Run:
     result = result_of(stated, models[main], {n.lower(): models[n] for n in others}, parts, evaluation)
     weights = {n.lower(): models[n].w for n in others}
     points = None if config.path is None else tried(config, parts.train)
+    levels = None if config.trade_off is None else traded(config, parts)
     draws = render if draw else None
-    path = write_run(out, stated, result, models[main], weights, parts, tried=points, render=draws)
+    more = {"tried": points, "traded": levels, "render": draws}
+    path = write_run(out, stated, result, models[main], weights, parts, **more)
     return read_run(path)
 
 

@@ -1,7 +1,7 @@
 """The command line: init, run, predict, report, verify, compare, data.
 
-Exit status: 0 well; 1 a verification that fails; 2 bad input, said in one line; 130 after Ctrl-C, with the command that
-goes on. Nothing heavy is imported until a command needs it.
+Exit status: 0 well; 1 a verification that fails; 2 bad input, said in one line; 3 a run whose constraints no model
+meets; 130 after Ctrl-C, with the command that goes on. Nothing heavy is imported until a command needs it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError)  # bad input, as the library says it
+NO_MODEL = 3  # status of a run that proves that no model meets its constraints
 RunPath = Annotated[Path, typer.Argument(help="Folder of a run.")]
 
 
@@ -143,6 +144,8 @@ def run(
         raise typer.Exit(130)
     _discard(work)
     show(finished, console)
+    if finished.result["outcome"]["stop"] == "infeasible":
+        raise typer.Exit(NO_MODEL)
 
 
 def _settings(
@@ -183,6 +186,7 @@ def _trained(config: Config, work: Path, resume: bool, console: Console) -> Run 
     from quorate.report.terminal import say
     from quorate.rounds import Stop
     from quorate.runs import read_run, result_of, write_run
+    from quorate.trade_off import traded
     from quorate.trial import evaluate, train
 
     parts = prepare(config)
@@ -196,6 +200,7 @@ def _trained(config: Config, work: Path, resume: bool, console: Console) -> Run 
         if any(s.outcome.stop is Stop.INTERRUPTED for s in models.values()):
             return None
         points = None if config.path is None else tried(settled, parts.train, show.say)
+        levels = None if config.trade_off is None else traded(settled, parts, show.say)
     main, *others = models
     evaluation = evaluate(settled.problem(), {name: s.w for name, s in models.items()}, parts.tests, parts.ranked)
     result = result_of(config, models[main], {n.lower(): models[n] for n in others}, parts, evaluation)
@@ -203,7 +208,7 @@ def _trained(config: Config, work: Path, resume: bool, console: Console) -> Run 
     render = None
     if config.report.html:
         from quorate.report.html import render
-    options = {"tried": points, "render": render}
+    options = {"tried": points, "traded": levels, "render": render}
     return read_run(write_run(work.parent, config, result, models[main], weights, parts, **options))
 
 
@@ -226,8 +231,10 @@ def predict(
     """Predict every row of a table."""
     import csv
 
-    from quorate.predict import predict_table
+    from quorate.predict import caution, predict_table
 
+    if said := caution(model):
+        print(f"quorate: warning: {said}", file=sys.stderr)
     columns = predict_table(model, table, unknown)
     file = sys.stdout if out is None else out.open("w", newline="", encoding="utf-8")
     try:
@@ -306,10 +313,11 @@ def _exported(run: Run, format: str) -> str:
     if format == "md":
         from quorate.report.words import markdown
 
-        return markdown(run.result, run.tried and run.tried.table)
+        return markdown(run.result, run.tried and run.tried.table, run.traded and run.traded.table)
     import json
 
     more = {"config": run.config.model_dump(mode="json", by_alias=True), "path": run.tried and run.tried.table}
+    more["trade_off"] = run.traded and run.traded.table
     return json.dumps({**run.result, **more}, indent=1) + "\n"
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
+from quorate.config_constraints import ConstraintSection, TradeOffSection, slots
 from quorate.config_errors import said
 from quorate.config_risks import RiskSection
 from quorate.config_rules import broken_rule
@@ -49,6 +50,8 @@ ALGORITHMS = {
     "sgd": "SGD",
     "lsvrg": "LSVRG",
     "dca": "DCA",
+    "interior_point": "InteriorPoint",
+    "proximal_al": "ProximalAL",
 }
 
 
@@ -75,11 +78,23 @@ class Config(Section):
     risk: RiskSection = RiskSection()
     robust: RobustSection = RobustSection()
     clients: ClientsSection = ClientsSection()
+    constraint: Annotated[list[ConstraintSection], Field(default_factory=list)]
+    trade_off: TradeOffSection | None = None
     path: PathSection | None = None
     algorithm: AlgorithmSection = AlgorithmSection()
     engine: EngineSection = EngineSection()
     report: ReportSection = ReportSection()
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mean_under_constraints(cls, raw: Any) -> Any:
+        """With constraints the clients are averaged unless the file says otherwise."""
+        plain = isinstance(raw, dict) and isinstance(raw.get("problem", {}), dict)
+        if not plain or not (raw.get("constraint") or "label" in raw.get("problem", {})):
+            return raw
+        clients = raw.get("clients", {})
+        return raw | {"clients": {"risk": "mean", **clients}} if isinstance(clients, dict) else raw
 
     @model_validator(mode="after")
     def _tables_go_together(self) -> Config:
@@ -143,9 +158,16 @@ class Config(Section):
                 over_samples=over_samples(),
                 over_clients=self._over_clients(),
                 regulariser=self._regulariser(),
+                **slots(self.constraint),
             )
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"[problem] with [risk], [robust] and [clients]: {error}") from error
+            more = ", [[constraint]]" if self.constrained else ""
+            raise ConfigError(f"[problem] with [risk], [robust]{more} and [clients]: {error}") from error
+
+    @property
+    def constrained(self) -> bool:
+        """Whether it is for the methods for constraints: there are some, or one class alone is in the objective."""
+        return bool(self.constraint) or self.problem_.label is not None
 
     def loss(self) -> Any:
         """The loss of one row."""
@@ -175,6 +197,10 @@ class Config(Section):
         }[self.problem_.regulariser]()
 
     def _over_samples(self) -> Any:
+        if self.problem_.label is not None:
+            from quorate.problem.risks import Mean
+
+            return Mean(label=self.problem_.label)
         return self.risk.build() if self.robust.radius == 0.0 else self._ball(self.robust.radius)
 
     def _ball(self, radius: Any) -> Any:
@@ -249,7 +275,9 @@ class Config(Section):
     def at(self, folder: Path) -> Config:
         """The same run with its relative paths rewritten to start at ``folder``."""
         moved = self.data.path and [_moved(path, self._folder, folder) for path in self.data.path]
-        other = self._with(data=self.data.model_copy(update={"path": moved}))
+        held = self.data.server
+        held = _moved(held, self._folder, folder) if isinstance(held, str) else held
+        other = self._with(data=self.data.model_copy(update={"path": moved, "server": held}))
         other._folder = folder
         return other
 

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 def said(error: dict[str, Any], raw: Any, text: str, root: type[BaseModel]) -> str:
     """One problem in words: line, key, value given, allowed values."""
-    path = tuple(_walk(error["loc"], raw))
-    line = line_of(text, path)
+    steps = tuple(_walk(error["loc"], raw))
+    line, path = line_of(text, steps), tuple(part for part in steps if isinstance(part, str))
     where = f"{'' if line is None else f'line {line}, '}{'.'.join(path) or 'the file'}"
     kind, given = error["type"], error.get("input")
     if kind == "extra_forbidden":
@@ -30,11 +30,14 @@ def said(error: dict[str, Any], raw: Any, text: str, root: type[BaseModel]) -> s
     return f"{where}: got {given!r}; {text.replace('Input should be', 'allowed:')}"
 
 
-def _walk(loc: Iterable[Any], raw: Any) -> Iterator[str]:
-    """The location as keys of the file: without pydantic's names of union members and positions in lists."""
+def _walk(loc: Iterable[Any], raw: Any) -> Iterator[str | int]:
+    """The location as keys of the file and positions in lists of tables: without pydantic's names of union members."""
     for part in loc:
         if isinstance(raw, Mapping) and part in raw:
             yield str(part)
+            raw = raw[part]
+        elif isinstance(raw, list) and isinstance(part, int) and isinstance(raw[part], Mapping):
+            yield part
             raw = raw[part]
 
 
@@ -54,13 +57,17 @@ def near(given: Any, allowed: Sequence[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def line_of(text: str, path: Sequence[str]) -> int | None:
-    """The line of the key at ``path``, or of the nearest table round it."""
+def line_of(text: str, path: Sequence[str | int]) -> int | None:
+    """The line of the key at ``path``, or of the nearest table round it; a number says which of [[several]] tables."""
     header, best, depth = (), None, 0
+    seen: dict[tuple[str, ...], int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if stripped.startswith("["):
             header = here = _dotted(stripped.strip("[]").split("#")[0].rstrip(" ]"))
+            if stripped.startswith("[["):
+                seen[here] = seen.get(here, -1) + 1
+                header = here = (*here, seen[here])
         elif "=" in stripped and not stripped.startswith("#"):
             here = (*header, *_dotted(stripped.split("=")[0]))
         else:

@@ -10,13 +10,17 @@ if TYPE_CHECKING:
     from quorate.config import Config
 
 POOLED = ("rank_admm", "smoothed_rank_admm", "sgd", "lsvrg", "dca")  # algorithms of one client
+CONSTRAINED = ("interior_point", "proximal_al")  # algorithms for constraints, and the only ones
 NO_RANKS = ("ad_lpmm", "epigraph_admm", "double_loop")
 WEAKLY_CONVEX = ("mcp", "scad")
 
 
+CLASSES = ("hinge", "smooth_hinge", "logistic", "exponential")  # losses of two classes
+
+
 def broken_rule(config: Config) -> str | None:
     """The first rule that the configuration breaks, in words."""
-    return next(filter(None, (rule(config) for rule in (_path, _ranks, _one_place, _not_convex, _algorithm))), None)
+    return next(filter(None, (rule(config) for rule in RULES)), None)
 
 
 def _path(config: Config) -> str | None:
@@ -81,6 +85,61 @@ def _algorithm(config: Config) -> str | None:
     return None
 
 
+def _constrained(config: Config) -> str | None:
+    """What constraints, and an objective of one class, do not go together with."""
+    if not config.constrained:
+        return _unconstrained(config)
+    what = "[[constraint]]" if config.constraint else "problem.label"
+    label, loss = config.problem_.label, config.problem_.loss
+    labelled = label is not None or any(c.label is not None for c in config.constraint)
+    if labelled and config.problem_.loss not in CLASSES:
+        return f"`label` needs two classes, and problem.loss = {loss!r} has none: use one of {', '.join(CLASSES)}"
+    if robust(config.robust.radius):
+        return f"{what} and robust.radius > 0 exclude each other: no method keeps both promises. Set robust.radius = 0"
+    if config.risk.by_rank:
+        return f"{what} and risk.name = {config.risk.name!r} exclude each other: use risk.name = 'mean'"
+    if config.problem_.pooled:
+        return f"{what} is about clients, and problem.pooled = true makes them one: use on = 'together' instead"
+    if config.algorithm.name not in ("auto", *CONSTRAINED):
+        known = " or ".join(map(repr, CONSTRAINED))
+        return f"algorithm.name = {config.algorithm.name!r} takes no constraints: use {known}"
+    if config.path is not None:
+        return f"{what} and [path] exclude each other: for other levels of a constraint use [trade_off]"
+    return _server(config) or _trade_off(config)
+
+
+def _unconstrained(config: Config) -> str | None:
+    if config.trade_off is not None:
+        return "[trade_off] tries levels of a constraint, and there is none: add [[constraint]]"
+    if config.data.server is not None:
+        return "data.server are rows for a constraint of on = 'server', and there is none: add one, or leave it out"
+    if config.algorithm.name in CONSTRAINED:
+        return f"algorithm.name = {config.algorithm.name!r} is for problems with constraints: use 'bundle', or 'auto'"
+    if "unconstrained" in config.report.compare_with:
+        return "report.compare_with has 'unconstrained', and there are no constraints to leave out: use 'erm'"
+    return None
+
+
+def _server(config: Config) -> str | None:
+    asked = any(c.place == "server" for c in config.constraint)
+    if asked and config.data.server is None:
+        return "constraint.on = 'server' needs the server's own rows: give data.server, a table or a share"
+    if not asked and config.data.server is not None:
+        return "data.server are rows for a constraint of on = 'server', and there is none: add one, or leave it out"
+    return None
+
+
+def _trade_off(config: Config) -> str | None:
+    if config.trade_off is None:
+        return None
+    k, n = config.trade_off.constraint, len(config.constraint)
+    if k > n:
+        return f"trade_off.constraint = {k}, and there {'is' if n == 1 else 'are'} {n}: count from 1"
+    if config.constraint[k - 1].adjustable is None:
+        return f"trade_off.constraint = {k} has no one `level` or `limit` to change: name another, or give a number"
+    return None
+
+
 def not_convex(config: Config) -> str | None:
     """The key that makes the problem not convex."""
     if not config.risk.convex:
@@ -92,3 +151,6 @@ def not_convex(config: Config) -> str | None:
 def robust(radius: Any) -> bool:
     """Whether any client has a Wasserstein ball."""
     return any(map(robust, radius.values())) if isinstance(radius, dict) else radius != 0
+
+
+RULES = (_path, _ranks, _one_place, _not_convex, _algorithm, _constrained)

@@ -30,7 +30,7 @@ LossName = Literal[
     "epsilon_insensitive",
     "quantile",
 ]
-Baseline = Literal["erm", "afl", "drfa", "wafl"]
+Baseline = Literal["unconstrained", "erm", "afl", "drfa", "wafl"]
 Regulariser = Literal["none", "l1", "l2", "elastic_net", "mcp", "scad"]
 AlgorithmName = Literal[
     "auto",
@@ -43,6 +43,8 @@ AlgorithmName = Literal[
     "sgd",
     "lsvrg",
     "dca",
+    "interior_point",
+    "proximal_al",
 ]
 SUPPORTS = ({"lower", "upper"}, {"C", "d"}, {"C", "d", "c_label"})
 
@@ -91,6 +93,19 @@ def _radii(value: Any) -> list[float]:
     if len({*radii}) < len(radii):
         raise ValueError("allowed: every radius once")
     return radii
+
+
+def _label(value: Any) -> Any:
+    if value is not None and not isinstance(value, str | int | float):
+        raise ValueError("allowed: a class of the target, as text or as a number")
+    return value
+
+
+def _server(value: Any) -> str | float | None:
+    share = isinstance(value, float) and 0 < value < 1
+    if value is None or share or (isinstance(value, str) and value):
+        return value
+    raise ValueError("allowed: the path of a table, or a share of the training rows between 0 and 1")
 
 
 def _prior(value: Any) -> str | list[float] | dict[str, float]:
@@ -156,6 +171,8 @@ class DataSection(Section):
     target: str | None = None
     features: list[str] | None = None
     categorical: list[str] = []
+    groups: list[str] = []  # read for constraints on groups, and no features
+    server: Annotated[Any, PlainValidator(_server)] = None  # the server's own rows
     scale: Literal["standard", "minmax", "none"] = "standard"
     indicators: bool = False
     test: Share = 0.3
@@ -189,6 +206,7 @@ class ProblemSection(Section):
     threshold: Positive | None = None
     tolerance: NonNegative | None = None
     level: Annotated[float, Field(gt=0, lt=1)] | None = None
+    label: Annotated[Any, PlainValidator(_label)] = None  # only rows of this class count in the objective
     regulariser: Regulariser = "l2"
     strength: NonNegative = 1e-3
     l1_share: Probability = 0.5

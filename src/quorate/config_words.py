@@ -14,7 +14,8 @@ def sentence(config: Config) -> str:
     more = "" if h.regulariser == "none" else f", plus {h.regulariser} regularisation of strength {h.strength:g}"
     losses = _over_rows(config)
     over = losses if h.pooled else f"{_over_clients(config)} of {losses}"
-    return f"Minimised over linear models: {over}{more}."
+    kept = f", subject to: {'; '.join(c.words() for c in config.constraint)}" if config.constraint else ""
+    return f"Minimised over linear models: {over}{more}{kept}."
 
 
 def _over_clients(config: Config) -> str:
@@ -36,7 +37,8 @@ def _over_rows(config: Config) -> str:
         return f"each client's {risk.words()} of its {loss} losses"
     whose = "the" if pooled else "each client's"
     if size(r.radius) == "0":
-        return f"{whose} mean {loss} loss" + " of all rows, pooled" * pooled
+        of = "" if config.problem_.label is None else f" of its rows of class {config.problem_.label}"
+        return f"{whose} mean {loss} loss{of}" + " of all rows, pooled" * pooled
     target = "targets never move" if r.label_cost == float("inf") else f"a target costs {r.label_cost:g}"
     near = f"within Wasserstein distance {size(r.radius)} of its rows"
     near = 'near its rows, the Wasserstein distance read off them ("auto")' if r.radius == "auto" else near

@@ -62,13 +62,17 @@ def prepare(config: Config) -> Parts:
     own = {name: table for name, table in tables.items() if name not in data.shifted}
     if not own:
         raise ConfigError("data.shifted names every client: leave some to train on")
+    columns = _columns(config, tables, target)
     train, held = split(own, target, data.test, config.seed, classes is not None) if data.test else (own, {})
+    train, server = _server(config, train, target, classes)
     categorical = (*found.recipe.categorical, *data.categorical)
     recipe = Recipe(data.scale, categorical, data.indicators or found.recipe.indicators)
-    schema = Schema.fit(train, recipe, features=data.features, target=target, classes=classes)
+    features = [name for name in next(iter(own.values())) if name not in (target, *data.groups)]
+    schema = Schema.fit(train, recipe, features=data.features or features, target=target, classes=classes)
 
     def made(part: Any, unknown: str = "ignore") -> Federation:  # rows to judge on may hold a category never trained on
-        return Federation.from_tables(part, target, schema=schema, classes=classes, unknown=unknown)
+        own = {"schema": schema, "classes": classes, "unknown": unknown, "columns": columns}
+        return Federation.from_tables(part, target, **own)
 
     tests = {HELD_OUT: made(held)} if held else {}
     if data.shifted:
@@ -76,6 +80,7 @@ def prepare(config: Config) -> Parts:
     if data.drift is not None:
         tests[DRIFTED] = drifted(tests[SHIFTED], data.drift, config.seed)
     fed = made(train, unknown="error")
+    fed = fed if server is None else replace(fed, server=made({"server": server}, unknown="error"))
     return Parts(fed.pooled(), tests, fed) if config.problem_.pooled else Parts(fed, tests)
 
 
@@ -147,6 +152,43 @@ def _dealt(found: Owned, config: Config) -> Owned:
     }[how.by]()
     names = [f"client {c}" if not str(c).strip() or str(c).isdigit() else str(c) for c in clients]
     return replace(found, tables=tables.by_client({**table, "": np.array(names, dtype=object)}, ""), owned=True)
+
+
+def _columns(config: Config, tables: Mapping[str, Table], target: str) -> tuple[str, ...]:
+    """The columns that constraints are about, beside those that are groups and nothing else."""
+    from quorate.data.rows import listed, missing
+    from quorate.data.tables import has_column
+
+    groups, features = config.data.groups, config.data.features or ()
+    if both := [name for name in groups if name in (*features, target)]:
+        raise ConfigError(f"data.groups: {both[0]!r} is the target or in data.features: leave it out of one of them")
+    named = dict.fromkeys((*groups, *(c.column for c in config.constraint if c.column is not None)))
+    for name in named:
+        for client, table in tables.items():
+            has_column(table, name, "data.groups" if name in groups else "constraint.column")
+            if absent := [r for r, value in enumerate(table[name].tolist()) if missing(value)]:
+                raise ConfigError(
+                    f"client {client!r}: column {name!r} is missing in {listed(absent, 'row')} (from 0), and every row "
+                    "needs a group: give these rows a value of their own, such as 'unknown'"
+                )
+    return tuple(named)
+
+
+def _server(
+    config: Config, train: dict[str, Table], target: str, classes: Any
+) -> tuple[dict[str, Table], Table | None]:
+    """The clients' rows, and the server's own: a table, or a share of the rows of every client."""
+    from quorate.data import tables
+
+    given = config.data.server
+    if given is None:
+        return train, None
+    if isinstance(given, str):
+        held = {name: v for name, v in tables.read(config.folder / given).items() if name != config.data.client}
+        tables.same_columns({"the clients' rows": next(iter(train.values())), "data.server": held})
+        return train, held
+    train, parts = tables.split(train, target, given, config.seed + 1, classes is not None)
+    return train, {name: np.concatenate([part[name] for part in parts.values()]) for name in next(iter(parts.values()))}
 
 
 def _two_classes(tables: Mapping[str, Any], target: str) -> Any:

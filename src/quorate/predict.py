@@ -32,4 +32,13 @@ def predict_table(
     return {"prediction": [said["classes"][1 if s > 0 else 0] for s in score], "score": score.tolist()}
 
 
+def caution(model: str | os.PathLike[str]) -> str:
+    """What a person should know before predictions of a saved model are used; empty for nothing."""
+    from quorate.runs import read_model
+
+    _, said, _ = read_model(model)
+    broken = said.get("infeasible", False)
+    return "no model meets all constraints of this run; this one breaks them least and is not recommended" * broken
+
+
 MARGIN = ("hinge", "smooth_hinge", "logistic", "exponential")  # losses whose targets are two classes

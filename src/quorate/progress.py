@@ -47,6 +47,7 @@ def cells(model: str, row: dict[str, Any], sent: int, seconds: float) -> tuple[s
         gap = f"residual {max(row['primal'], row['dual']):.1e}"
     elif gap == "–" and row.get("residual", 0.0) > 0:
         gap = f"residual {number('residual', '.1e')}"
+        gap += f", violation {number('violation', '.1e')}" if "violation" in row else ""
     worst = printable(str(row.get("worst_client", "–")))
     return model, str(row["round"]), number("objective", ".6f"), gap, worst, size(sent), f"{seconds:.1f}"
 

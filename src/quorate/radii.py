@@ -32,6 +32,11 @@ class Tried:
     table: dict[str, Any]
     w: Array
 
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """As in path.safetensors."""
+        return {"w": self.w}
+
 
 def tried(config: Config, train: Federation, say: Callable[[str], None] = lambda line: None) -> Tried:
     """Solve and judge every point of [path]; Ctrl-C raises KeyboardInterrupt.

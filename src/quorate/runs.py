@@ -5,6 +5,7 @@
     duals.safetensors    what the lower bound is proved from      report.html, figures/*.svg
     baselines.safetensors  the models it is compared with
     path.json, path.safetensors  with [path]: the radii tried, held-out numbers, models
+    trade_off.json, trade_off.safetensors  with [trade_off]: the levels tried, models, multipliers
 
 A folder is written beside its final name and renamed when complete; an existing run is never overwritten.
 `quorate.verify` checks one.
@@ -29,6 +30,8 @@ import numpy as np
 from quorate.arrays import Array
 from quorate.config import Config, read_config
 from quorate.radii import FILE, MODELS, Tried
+from quorate.rounds import Stop
+from quorate.trade_off import LEVELS, PARTS, PROOFS, Traded
 
 if TYPE_CHECKING:
     from quorate.data.schema import Schema
@@ -60,6 +63,7 @@ class Run:
     baselines : model by name
     history : one row a round
     tried : the radii tried and their models, None without [path]
+    traded : the levels tried, their models and multipliers, None without [trade_off]
     """
 
     path: Path
@@ -72,6 +76,7 @@ class Run:
     baselines: dict[str, Array]
     history: list[dict[str, Any]]
     tried: Tried | None = None
+    traded: Traded | None = None
 
 
 # ---------------------------------------------------------------------------------------- writing
@@ -81,11 +86,11 @@ def result_of(
     config: Config, solution: Solution, others: Mapping[str, Solution], parts: Parts, evaluation: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What result.json holds, digests of the files excepted."""
+    from quorate.constrained_trial import of_constraints
     from quorate.rank_trial import of_ranks
-    from quorate.trial import label
+    from quorate.trial import called, label
 
-    models = {label(solution.problem): solution.w, **{name.upper(): s.w for name, s in others.items()}}
-
+    models = {label(solution.problem): solution.w, **{called(name): s.w for name, s in others.items()}}
     return plain(
         {
             "format": FORMAT,
@@ -112,6 +117,7 @@ def result_of(
             },
             "evaluation": evaluation,
             **of_ranks(config, models, parts.train, parts.owners),
+            **of_constraints(solution.problem, models, parts, solution.constraints, solution.certificate),
             "versions": versions(),
             "data": data_digests(parts),
         }
@@ -119,8 +125,9 @@ def result_of(
 
 
 def data_digests(parts: Parts) -> dict[str, dict[str, str]]:
-    """One digest for each client of the training rows and of every test set."""
-    sets = {"train": parts.owners, **parts.tests}
+    """One digest for each client of the training rows and of every test set, and of the server's own data."""
+    held = parts.owners.server
+    sets = {"train": parts.owners.without_server(), **parts.tests} | ({} if held is None else {"server": held})
     return {name: dict(zip(fed.clients, fed.digests(), strict=True)) for name, fed in sets.items()}
 
 
@@ -147,6 +154,7 @@ def write_run(
     parts: Parts,
     *,
     tried: Tried | None = None,
+    traded: Traded | None = None,
     render: Callable[[Run], Mapping[str, str]] | None = None,
     today: date | None = None,
 ) -> Path:
@@ -158,9 +166,10 @@ def write_run(
     work = Path(tempfile.mkdtemp(prefix=".writing-", dir=out))
     try:
         _write_files(work, config.at(work), result, solution, others, parts)
-        if tried is not None:
-            _write(work / FILE, _json(tried.table, indent=1).encode())
-            _save(work / MODELS, {"w": tried.w})
+        for points, file, models in ((tried, FILE, MODELS), (traded, LEVELS, PROOFS)):
+            if points is not None:
+                _write(work / file, _json(points.table, indent=1).encode())
+                _save(work / models, points.arrays)
         _seal(work, result)
         if render is not None:
             for name, text in render(read_run(work)).items():
@@ -172,12 +181,7 @@ def write_run(
 
 
 def _write_files(
-    work: Path,
-    config: Config,
-    result: dict[str, Any],
-    solution: Solution,
-    others: Mapping[str, Array],
-    parts: Parts,
+    work: Path, config: Config, result: dict[str, Any], solution: Solution, others: Mapping[str, Array], parts: Parts
 ) -> None:
     _write(work / "config.toml", config.text().encode())
     fed = parts.train
@@ -188,6 +192,7 @@ def _write_files(
         "classes": None if fed.classes is None else plain(fed.classes),
         "feature_names": list(fed.feature_names),
         "schema": None if fed.schema is None else fed.schema.to_dict(),
+        **({"infeasible": True} if solution.outcome.stop is Stop.INFEASIBLE else {}),
     }
     _save(work / "model.safetensors", {"w": solution.w}, {"quorate": json.dumps(plain(model))})
     duals = {} if solution.duals is None else {k: v for k, v in vars(solution.duals).items() if v is not None}
@@ -315,17 +320,26 @@ def read_run(path: str | os.PathLike[str]) -> Run:
         load_tensors(baselines)[0] if baselines.is_file() else {},
         [_parsed(path / "history.jsonl", row) for row in (path / "history.jsonl").read_text("utf-8").splitlines()],
         _read_tried(path) if config.path is not None else None,
+        Traded(*_points(path, LEVELS, PROOFS, PARTS)) if config.trade_off is not None else None,
     )
 
 
 def _read_tried(path: Path) -> Tried:
-    if missing := [name for name in (FILE, MODELS) if not (path / name).is_file()]:
-        raise RunError(f"{path} is no complete run: {', '.join(missing)} missing")
-    table, w = _parsed(path / FILE, (path / FILE).read_text("utf-8")), load_tensors(path / MODELS)[0].get("w")
-    points, best = table.get("points"), table.get("best")
-    if w is None or w.ndim != 2 or not isinstance(points, list) or len(points) != len(w) or best not in range(len(w)):
+    table, models = _points(path, FILE, MODELS, ("w",))
+    if models["w"].ndim != 2 or table.get("best") not in range(len(models["w"])):
         raise RunError(f"{path / FILE} is damaged: it does not fit its models")
-    return Tried(table, w)
+    return Tried(table, models["w"])
+
+
+def _points(path: Path, file: str, models: str, names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The table of the points that were tried, and their arrays by name, one row a point."""
+    if missing := [name for name in (file, models) if not (path / name).is_file()]:
+        raise RunError(f"{path} is no complete run: {', '.join(missing)} missing")
+    table, arrays = _parsed(path / file, (path / file).read_text("utf-8")), load_tensors(path / models)[0]
+    points = table.get("points")
+    if not isinstance(points, list) or any(name not in arrays or len(arrays[name]) != len(points) for name in names):
+        raise RunError(f"{path / file} is damaged: it does not fit its models")
+    return table, arrays
 
 
 def _parsed(path: Path, text: str) -> Any:

@@ -2,6 +2,7 @@
 
     ERM   mean over clients of mean losses           AFL   worst weighting near the prior of mean losses
     DRFA  largest of the clients' mean losses        WAFL  one Wasserstein ball round the mixture of all clients
+    unconstrained  the mean loss without constraints, all rows in the objective
 
 are special cases of the same problem. Models are compared on rows that none was trained on: held-out rows of the
 training clients, and clients that took no part, as they are and drifted. Rows are paired: an exact sign test says what
@@ -20,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorate.arrays import Array, Block
+from quorate.bands import Bands
 from quorate.config import Config
+from quorate.constrained_trial import asked, free, summary
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.problem.risks import Mean, Simplex
@@ -39,24 +42,25 @@ if TYPE_CHECKING:
 def erm(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
     """The mean loss of every client, averaged by the prior."""
     prior = getattr(problem.over_clients, "prior", "uniform")
-    return replace(problem, over_samples=Mean(), over_clients=Mean(prior)), fed
+    return replace(free(problem), over_samples=Mean(), over_clients=Mean(prior)), fed
 
 
 def afl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
     """Robust to the mix of clients, not to noise within them."""
     over = Simplex() if isinstance(problem.over_clients, Mean) else problem.over_clients
-    return replace(problem, over_samples=Mean(), over_clients=over), fed
+    return replace(free(problem), over_samples=Mean(), over_clients=over), fed
 
 
 def drfa(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
     """The largest mean loss of a client."""
-    return replace(problem, over_samples=Mean(), over_clients=Simplex()), fed
+    return replace(free(problem), over_samples=Mean(), over_clients=Simplex()), fed
 
 
 def wafl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
     """One ball round the mixture; its radius is the mean of the clients' by the prior. Ranks are those of all rows."""
     from quorate.problem.risks import resolve_prior
 
+    problem = free(problem)
     if by_rank(problem.over_samples):  # rows of different weights have no ranks
         return replace(problem, over_clients=Mean()), fed.pooled()
     prior = resolve_prior(getattr(problem.over_clients, "prior", "uniform"), fed.sizes.astype(float), fed.clients)
@@ -66,18 +70,31 @@ def wafl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
     return replace(problem, over_samples=ball, over_clients=Mean()), fed.pooled(prior)
 
 
+def unconstrained(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
+    """The same problem without constraints; where one class was in the objective, the mean over all rows."""
+    return free(problem), fed
+
+
 BASELINES: dict[str, Callable[[Problem, Federation], tuple[Problem, Federation]]] = {
     "erm": erm,
     "afl": afl,
     "drfa": drfa,
     "wafl": wafl,
+    "unconstrained": unconstrained,
 }
 
 
+def called(name: str) -> str:
+    """What a baseline is called in tables."""
+    return name if name == "unconstrained" else name.upper()
+
+
 def label(problem: Problem) -> str:
-    """What the main model is called beside the baselines: a risk by rank by its name in a configuration."""
+    """What the main model is called beside the baselines: "constrained", or a risk by rank as in a configuration."""
     from quorate.config_risks import RISKS
 
+    if asked(problem):
+        return "constrained"
     kind = type(problem.over_samples).__name__
     named = next((name for name, (known, *_) in RISKS.items() if known == kind), "model")
     return "DRFL" if isinstance(problem.over_samples, WassersteinBall) else "model" if named == "mean" else named
@@ -102,15 +119,16 @@ def train(
 
     problem, models = config.problem(), {}
     tasks = {label(problem): (problem, parts.train)}
-    tasks |= {name.upper(): BASELINES[name](problem, parts.train) for name in dict.fromkeys(config.report.compare_with)}
+    tasks |= {called(name): BASELINES[name](problem, parts.train) for name in dict.fromkeys(config.report.compare_with)}
     for k, (name, (stated, fed)) in enumerate(tasks.items()):
         path = None if folder is None else folder / f"{name.lower()}.checkpoint"
         arguments = config.solve_arguments(path)
         if k:  # baselines are solved to the same tolerance by the default algorithm
             arguments |= {"algorithm": None}
-        see = () if watch is None else (watch(name),)
         again = resume and path is not None and path.is_file()
-        models[name] = solve(stated, fed, **arguments, watch=see, resume=again)
+        bands = Bands(path and path.with_suffix(".bands"), again)
+        see = (bands,) if watch is None else (watch(name), bands)
+        models[name] = bands.beside(solve(stated, fed, **arguments, watch=see, resume=again))
         if models[name].outcome.stop is Stop.INTERRUPTED:
             break
         if done is not None:
@@ -175,7 +193,7 @@ def measure(problem: Problem, w: Array, fed: Federation, trained: int | None = N
         f"worst_{name}_client": least["client"],
         "clients": clients,
     }
-    return found | _by_rank(problem, rows, fed, clients, trained)
+    return found | _by_rank(problem, rows, fed, clients, trained) | summary(problem, w, fed)
 
 
 def _by_rank(

@@ -1,7 +1,8 @@
 """Whether the main model helped, in words, from the numbers of its evaluation alone.
 
 A robust model helped where it is right more often, or its mean loss is lower, than chance would show. A model of a risk
-by rank helped where that risk of the held-out losses is lower; what it does to the mean loss is what it costs.
+by rank helped where that risk of the held-out losses is lower; what it does to the mean loss is what it costs. A model
+under constraints is asked whether it keeps them on rows that it was not trained on, and what they cost.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ LOSS = (NONE, "lower", "higher")
 def verdict(measures: list[dict[str, Any]], pairs: list[dict[str, Any]]) -> list[str]:
     """The answer in short, then one sentence for each set and other model."""
     by = {(row["set"], row["model"]): row for row in measures}
+    if any("asked" in row for row in measures):
+        return [_headline_of_constraints(measures), *(_sentence_of_constraints(pair, by) for pair in pairs)]
     ranked = any("risk_less" in pair for pair in pairs)
     headline, sentence = (_headline_of_rank, _sentence_of_rank) if ranked else (_headline, _sentence)
     return [headline(pairs) for _ in pairs[:1]] + [
@@ -122,3 +125,34 @@ def _price(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str,
 
 def _name(pair: Mapping[str, Any]) -> str:
     return pair["model"].replace("_", " ")
+
+
+# ---------------------------------------------------------------------------------------- constraints
+
+
+def _headline_of_constraints(measures: list[dict[str, Any]]) -> str:
+    """How many constraints the first model meets on each set."""
+    main = [row for row in measures if row["model"] == measures[0]["model"] and "asked" in row]
+    all_met = all(row["met"] == row["asked"] for row in main)
+    none = not any(row["met"] for row in main)
+    said = "; ".join(f"{_met(row)} on {row['set']}" for row in main)
+    answer = "Yes" if all_met else "No" if none else "In part"
+    return (
+        f"{answer}. Of the constraints that can be asked there, {_name(main[0])} meets {said}. They are promised for "
+        "the training rows; on others chance alone breaks some whose limit is reached."
+    )
+
+
+def _met(row: Mapping[str, Any]) -> str:
+    excess = f" (largest excess {row['excess']:.3g}, {row['excess_owner']})" if row["met"] < row["asked"] else ""
+    return f"{row['met']} of {row['asked']}{excess}"
+
+
+def _sentence_of_constraints(pair: Mapping[str, Any], by: Mapping[tuple[str, str], Mapping[str, Any]]) -> str:
+    main, other = by[pair["set"], pair["model"]], by[pair["set"], pair["other"]]
+    both = "asked" in main and "asked" in other
+    kept = f"{_name(pair)} meets {_met(main)} constraints, {pair['other']} {_met(other)}. " if both else ""
+    return (
+        f"On {pair['set']} ({main['n']} rows), against {pair['other']}: {kept}{_price(pair, main, other)}. Of the "
+        f"rows, {_rows(pair, main, other)}"
+    )

@@ -19,6 +19,8 @@ import numpy as np
 from quorate.config import ConfigError
 from quorate.radii import FILE, MODELS, recomputed
 from quorate.runs import Run, data_digests, digest, plain, read_run, seal
+from quorate.trade_off import LEVELS, PROOFS
+from quorate.trade_off import recomputed as recomputed_levels
 
 if TYPE_CHECKING:
     from quorate.parts import Parts
@@ -74,13 +76,15 @@ def _check_files(run: Run) -> Iterator[Check]:
         elif digest(file.read_bytes()) != expected:
             yield Check(name, False, "was changed after the run: its digest differs")
     needed = {"config.toml", "model.safetensors", "duals.safetensors", "history.jsonl"}
-    lacking = (needed if run.tried is None else needed | {FILE, MODELS}) - set(said)
+    needed |= set() if run.tried is None else {FILE, MODELS}
+    lacking = (needed if run.traded is None else needed | {LEVELS, PROOFS}) - set(said)
     sealed = run.result.get("seal") == seal(run.result) and not lacking
     yield Check("result.json", sealed, f"{len(said)} files as written" if sealed else "was changed: its seal differs")
 
 
 def _check_finite(run: Run) -> Check:
     arrays = {"w": run.w, **run.duals, **run.baselines, "path": np.empty(0) if run.tried is None else run.tried.w}
+    arrays |= {} if run.traded is None else {f"trade-off: {name}": array for name, array in run.traded.arrays.items()}
     odd = [name for name, array in arrays.items() if not np.isfinite(array).all()]
     return Check("finite", not odd, f"not finite: {', '.join(odd)}" if odd else "model and duals are finite")
 
@@ -95,23 +99,23 @@ def _check_data(run: Run, parts: Parts) -> Iterator[Check]:
 
 
 def _check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
-    from quorate.certificates.duality import certify
+    from quorate.constrained_trial import TOLD as OF_CONSTRAINTS
+    from quorate.constrained_trial import of_constraints
     from quorate.notes import client_table, notes
-    from quorate.problem.bounds import Duals
     from quorate.rank_trial import TOLD, of_ranks
-    from quorate.trial import BASELINES, evaluate, label
+    from quorate.trial import BASELINES, called, evaluate, label
 
     problem, fed, stated = run.config.settled(parts.train).problem(), parts.train, run.result
-    certificate = certify(problem, fed, run.w, Duals(**run.duals) if run.duals else None)
+    certificate, rows = _proved(run, problem, fed)
     again, told = plain(certificate.numbers()), dict(stated["certificate"])
     again["consensus"] = told["consensus"]  # of the clients' copies, which stay with them
     same = partial(compared, floor=abs(certificate.value))
     yield same("certificate", told, again)
     yield Check("guarantee", *_guarantee(told, again))
-    if run.duals:
+    if run.duals and not run.config.constrained:
         yield same("duals", plain(run.duals["weights"]), again["weights"])
     concrete, data = problem.at(fed)
-    table = plain(client_table(concrete, data, certificate))
+    table = plain(client_table(concrete, data, certificate, rows))
     kept = [{k: row.get(k) for k in table[0]} for row in stated["clients"]]
     yield same("clients", kept, table)
     sizes = [
@@ -124,14 +128,57 @@ def _check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
     values = {k: p.objective(w, f) for k, w in run.baselines.items() for p, f in [BASELINES[k](problem, fed)]}
     yield same("baselines", {k: v["value"] for k, v in stated["baselines"].items()}, plain(values))
     order = [k for k in run.config.report.compare_with if k in run.baselines]
-    models = {label(problem): run.w, **{k.upper(): run.baselines[k] for k in order}}
+    models = {label(problem): run.w, **{called(k): run.baselines[k] for k in order}}
     yield same("evaluation", stated["evaluation"], plain(evaluate(problem, models, parts.tests, parts.ranked)))
     yield same(
         "ranks", {k: stated[k] for k in TOLD if k in stated}, plain(of_ranks(run.config, models, fed, parts.owners))
     )
+    held = plain(of_constraints(problem, models, parts, rows, certificate))
+    yield same("constraints", {k: stated[k] for k in OF_CONSTRAINTS if k in stated}, held)
+    if run.config.constrained:
+        yield Check("outcome", *_ended(run, concrete, fed, certificate, rows))
+    if run.traded is not None:
+        yield same("trade-off", run.traded.table, plain(recomputed_levels(run.config, parts, run.traded)))
     if run.tried is not None:
         yield compared("path", run.tried.table, plain(recomputed(run.config, fed, run.tried.table, run.tried.w)))
     yield Check("rounds", stated["rounds"] == len(run.history), f"{len(run.history)} rounds in history.jsonl")
+
+
+def _proved(run: Run, problem: Any, fed: Any) -> tuple[Any, list[dict[str, Any]]]:
+    """The certificate, and the table of constraints where there are some."""
+    from quorate.certificates.constrained import certify_constrained
+    from quorate.certificates.duality import certify
+    from quorate.prices import constraint_table
+    from quorate.problem.bounds import Duals
+    from quorate.problem.multipliers import Multipliers, signed
+
+    if not run.config.constrained:
+        return certify(problem, fed, run.w, Duals(**run.duals) if run.duals else None), []
+    infeasible = run.result["outcome"]["stop"] == "infeasible"
+    mu = Multipliers(**run.duals)
+    certificate, _ = certify_constrained(problem, fed, run.w, mu, infeasible=infeasible)
+    concrete, data = problem.at(fed)
+    return certificate, constraint_table(concrete, data, certificate, signed(concrete, mu))
+
+
+def _ended(run: Run, problem: Any, fed: Any, certificate: Any, rows: list[dict[str, Any]]) -> tuple[bool, str]:
+    """Whether the claim of a run with constraints is borne out, as `quorate.solve` would word it."""
+    from quorate.problem.multipliers import Multipliers
+    from quorate.rounds import Outcome, Stop
+    from quorate.solution import configure, confirmed_constrained, default_algorithm
+
+    asked, stated = run.config.solve_arguments(), run.result["outcome"]
+    given = [asked["tol"], None, asked["max_rounds"], None]
+    algorithm = configure(asked["algorithm"] or default_algorithm(problem, fed), problem, fed, *given)
+    claim = Outcome(Stop(stated["stop"]), "")
+    found = confirmed_constrained(problem, fed.clients, claim, certificate, Multipliers(**run.duals), rows, algorithm)
+    same = found.stop is claim.stop and (claim.stop is not Stop.INFEASIBLE or _conflict(found.text) in stated["text"])
+    return same, f"{stated['stop']}, as the certificate bears out" if same else f"is not {stated['stop']}: {found.text}"
+
+
+def _conflict(text: str) -> str:
+    """Who is in conflict, of the words of an outcome."""
+    return text[text.index("In conflict") :]
 
 
 def _guarantee(stated: Mapping[str, Any], again: Mapping[str, Any]) -> tuple[bool, str]:

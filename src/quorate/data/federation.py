@@ -268,8 +268,9 @@ class Federation:
         return self.sample_weight[i] / self.sample_weight[i].sum()
 
     def digests(self) -> tuple[str, ...]:
-        """One hexadecimal digest per client, of its rows, targets and row weights: equal data, equal digest."""
-        return tuple(check.digest(x, t, self.share(i)) for i, (x, t) in enumerate(zip(self.X, self.y, strict=True)))
+        """One hexadecimal digest per client, of all that it and the server hold: equal data, equal digest."""
+        rows, more = zip(self.X, self.y, strict=True), check.further(self)
+        return tuple(check.digest(x, t, self.share(i), *more[i]) for i, (x, t) in enumerate(rows))
 
     # ---------------------------------------------------------------- layout for batched steps
 
@@ -333,6 +334,10 @@ class Federation:
         for name, x, t in zip(self.clients, rows, self.y, strict=True):
             check.rows(name, x, t, self.feature_names)
         return self._with(X=rows)
+
+    def without_server(self) -> Federation:
+        """The clients alone."""
+        return self._with(server=None)
 
     def restrict(self, names: Iterable[str]) -> Federation:
         """The named clients only, in the order they have here."""

@@ -211,19 +211,27 @@ def prior(given: Any, clients: Sequence[str], sizes: NDArray[Any]) -> Array:
     return q
 
 
-def digest(x: Rows, y: NDArray[Any], share: Array) -> str:
+def digest(x: Rows, y: NDArray[Any], share: Array, *more: NDArray[Any]) -> str:
     """blake2b of shapes, types and bytes; text by its characters, CSR by its rows' starts, indices and values."""
     parts = [x] if isinstance(x, np.ndarray) else [x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data]
     total = hashlib.blake2b(json.dumps([list(x.shape), "dense" if len(parts) == 1 else "csr"]).encode(), digest_size=16)
-    for part in (*parts, share, y):
+    for part in (*parts, share, y, *more):
         little = part.astype(part.dtype.newbyteorder("<"), copy=False)
-        if little.dtype.kind == "U":
-            content = json.dumps(little.tolist()).encode()
+        if little.dtype.kind in "UO":
+            content = json.dumps(little.tolist(), default=str).encode()
         else:
             content = np.ascontiguousarray(little).data
         total.update(f"{little.dtype.kind}{part.shape}".encode())
         total.update(content)
     return total.hexdigest()
+
+
+def further(fed: Any) -> list[list[NDArray[Any]]]:
+    """What each client holds beside rows, targets and weights: columns, linear rows, and what the server holds."""
+    held = [] if fed.server is None else [np.array(fed.server.digests())]
+    columns = sorted((fed.columns or {}).items())
+    own = [[array for key, parts in columns for array in (np.array([key]), parts[i])] for i in range(fed.n_clients)]
+    return [[*more, *(() if fed.linear is None else fed.linear[i]), *held] for i, more in enumerate(own)]
 
 
 def grouped(groups: Any, n: int) -> tuple[tuple[str, ...], list[Any]]:

@@ -187,11 +187,11 @@ def _logarithmic(axes: Any, x: Array, y: Array, name: str) -> None:
     axes.plot(x, shown, color=GREEN, marker="o", markersize=2.5)
     if np.isfinite(shown).any():
         axes.set_yscale("log")
-        _plain_decades(axes.yaxis)
+        plain_decades(axes.yaxis)
     axes.set_ylabel(name)
 
 
-def _plain_decades(axis: Any) -> None:
+def plain_decades(axis: Any) -> None:
     """Ticks such as 1e-3: letters that are no formulas."""
     from matplotlib.ticker import NullLocator
 
@@ -227,7 +227,7 @@ def _curves(figure: Any, losses: Mapping[str, Mapping[str, Sequence[float]]]) ->
     most = max(max(curve["loss"]) for curve in losses.values())
     if most > 0:  # three decades, and the rest near zero
         top.set_yscale("symlog", linthresh=10.0 ** np.floor(np.log10(most) - 2), linscale=0.5)
-        _plain_decades(top.yaxis)
+        plain_decades(top.yaxis)
     below.axhline(1.0, color=GREY, linewidth=0.8)
     below.set_ylim(bottom=0)
     top.set_xlim(0, 100)
@@ -247,11 +247,11 @@ def _bars(figure: Any, rows: Sequence[Mapping[str, Any]]) -> tuple[Any, Array]:
     return axes, at
 
 
-def _legend(axes: Any, columns: int = 2) -> None:
+def legend(axes: Any, columns: int = 2) -> None:
+    """Above the axes, bars first."""
     handles, names = axes.get_legend_handles_labels()
-    order = sorted(
-        range(len(names)), key=lambda k: names[k] in ("prior", "share of rows", "worst client")
-    )  # bars first
+    last = ("prior", "share of rows", "worst client")
+    order = sorted(range(len(names)), key=lambda k: names[k] in last)
     handles, names = [handles[k] for k in order], [names[k] for k in order]
     axes.legend(
         handles, names, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2, handlelength=1.2
@@ -269,7 +269,7 @@ def _losses(figure: Any, rows: Sequence[Mapping[str, Any]], risk: Mapping[str, A
         label="worst case" if risk is None else risk["name"],
     )
     axes.set_xlabel("loss")
-    _legend(axes)
+    legend(axes)
 
 
 def _weights(
@@ -281,7 +281,7 @@ def _weights(
         centre = [100 * prior[row["client"]] for row in rows]
         axes.scatter(centre, at, marker="|", s=160, color=INK, linewidths=1.6, label=names[1], zorder=3)
     axes.set_xlabel("share in %" if names[1] != "prior" else "weight in %")
-    _legend(axes)
+    legend(axes)
 
 
 def _adversary(figure: Any, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -292,7 +292,7 @@ def _adversary(figure: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     axes.barh(at, shift, 0.5, left=flips, color=GREEN, label="features")
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of its budget in %")
-    _legend(axes)
+    legend(axes)
 
 
 def _judged(rows: Sequence[Mapping[str, Any]], risk: Mapping[str, Any] | None) -> tuple[str, tuple[str, str, str, str]]:
@@ -328,7 +328,7 @@ def _measures(figure: Any, rows: Sequence[Mapping[str, Any]], what: str, other: 
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(axis)
-    _legend(axes, len(models) + 1)
+    legend(axes, len(models) + 1)
 
 
 # ---------------------------------------------------------------------------------------- radii tried
@@ -368,7 +368,7 @@ def _path(figure: Any, tried: Mapping[str, Any], own: Sequence[float], said: str
     axes.axvline(max(own), color=GREY, linewidth=1)
     _radius_axis(axes, [*own, *(point["radius"] for point in points)])
     axes.set_ylabel(f"{said.lower()} in %" if scale == 100 else said.lower())
-    _legend(axes)
+    legend(axes)
 
 
 def _shades(n: int) -> list[Any]:

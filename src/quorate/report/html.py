@@ -10,14 +10,19 @@ from typing import Any
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.report import tables, words
+from quorate.report import constrained, tables, words
 from quorate.report.figures import figures
+from quorate.report.figures_constrained import INSTEAD, constrained_figures
 from quorate.runs import Run
 
 
 def render(run: Run) -> dict[str, str]:
     """The files of the report by name: report.html and figures/*.svg."""
     drawn = figures(run.result, run.history, prior_of(run), run.tried and run.tried.table)
+    if constrained.asked(run.result):
+        plain = ("weights",) if run.config.clients.risk == "mean" else ()
+        drawn = {name: svg for name, svg in drawn.items() if name not in (*INSTEAD, *plain)}
+        drawn |= constrained_figures(run.result, run.history, run.traded and run.traded.table)
     return {"report.html": page(run, drawn), **{f"figures/{name}.svg": svg + "\n" for name, svg in drawn.items()}}
 
 
@@ -38,7 +43,8 @@ def page(run: Run, drawn: dict[str, str]) -> str:
         result=run.result,
         summary=words.summary(run.result),
         question=words.question(run.result) if run.result["evaluation"]["verdict"] else "On rows it was not trained on",
-        answer=run.result["evaluation"]["verdict"],
+        answer=words.answer(run.result),
+        constrained=_constrained(run) if constrained.asked(run.result) else None,
         tables=_tables(run.result) | ({} if run.tried is None else {"path": tables.path(run.tried.table)}),
         choice=[] if run.tried is None else words.choice(run.tried.table, run.result),
         measures=tables.measures(run.result),
@@ -53,7 +59,25 @@ def page(run: Run, drawn: dict[str, str]) -> str:
 
 def _tables(result: dict[str, Any]) -> dict[str, tables.Table]:
     makers = (tables.certificate, tables.clients, tables.messages, tables.baselines, tables.versions)
-    return {make.__name__: make(result) for make in makers}
+    found = {make.__name__: make(result) for make in makers}
+    return found | ({"clients": tables.clients(result, constrained.HEADS)} if constrained.asked(result) else {})
+
+
+def _constrained(run: Run) -> dict[str, Any]:
+    """What the page says of constraints."""
+    rows, traded = run.result["constraints"], run.traded and run.traded.table
+    return {
+        "impossible": constrained.impossible(run.result),
+        "met": sum(row["met"] for row in rows),
+        "asked": len(rows),
+        "shown": min(len(rows), constrained.MOST),
+        "prices": constrained.priced(run.result),
+        "table": constrained.constraints(run.result),
+        "kept": constrained.kept(run.result),
+        "groups": constrained.groups(run.result),
+        "levels": traded and constrained.levels(traded),
+        "traded": constrained.traded_words(traded) if traded else [],
+    }
 
 
 def prior_of(run: Run) -> Array | None:

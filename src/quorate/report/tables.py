@@ -14,6 +14,10 @@ HEADS = {
     "worst_loss": "Worst case",
     "weight": "Weight q*",
     "radius": "Radius",
+    "limit": "Limit",
+    "measured": "Measured",
+    "slack": "Slack",
+    "price": "Price",
     "flips": "Label flips",
     "shift": "Feature shift",
     "active": "Adversary",
@@ -97,6 +101,7 @@ def size(value: float | None) -> str:
 
 def shown(key: str, value: Any) -> str:
     """A cell by the name of its column."""
+    value = 0.0 if key in ("slack", "price") and value is not None and abs(value) < 1e-9 else value
     return percent(value) if key in SHARES else size(value) if key in SIZES else number(value)
 
 
@@ -122,7 +127,7 @@ def clients(result: Mapping[str, Any], heads: Sequence[str] = tuple(HEADS), most
     keys = [key for key in heads if any(row.get(key) not in (None, "") for row in rows)]
     cells = [[shown(key, row.get(key)) for key in keys] for row in rows]
     text = [k for k, key in enumerate(keys) if key in ("client", "active", "note")]
-    named = HEADS | _heads_by_rank(result)
+    named = HEADS | _heads_by_rank(result) | ({"worst_loss": "Objective's loss"} if "constraints" in result else {})
     return table("Clients", [named[key] for key in keys], cells, text)
 
 
@@ -143,6 +148,15 @@ KKT = (  # the conditions of optimality of a problem that is not convex
 )
 
 
+UNDER_CONSTRAINTS = {
+    "feasibility": "largest violation of a constraint",
+    "stationarity": "largest entry of the Lagrangian's slope",
+    "gradient_scale": "largest entry of the objective's slope at 0, to compare it with",
+    "complementarity": "largest product of a price and its slack",
+    "infeasible": "proven: every model breaks some constraint by at least this much",
+}
+
+
 def certificate(result: Mapping[str, Any]) -> Table:
     """What is guaranteed, number by number."""
     meaning = {
@@ -161,6 +175,8 @@ def certificate(result: Mapping[str, Any]) -> Table:
         meaning["feasibility"] = "distance of the model from its set"
     if found["bound"] is None:
         meaning["stationarity"] = "slope left unbalanced"
+    if "constraints" in result:
+        meaning |= UNDER_CONSTRAINTS
     rows = [
         (key.replace("_", " "), precise(found[key]), text)
         for key, text in meaning.items()
@@ -238,7 +254,14 @@ def fairness(result: Mapping[str, Any]) -> list[Table]:
 def baselines(result: Mapping[str, Any]) -> Table:
     """The models it is compared with, each with the gap of its own problem."""
     rows = [
-        (name.upper(), number(b["value"]), number(b["bound"]), number(b["gap"]), str(b["rounds"]), b["stop"])
+        (
+            name if name == "unconstrained" else name.upper(),
+            number(b["value"]),
+            number(b["bound"]),
+            number(b["gap"]),
+            str(b["rounds"]),
+            b["stop"],
+        )
         for name, b in result["baselines"].items()
     ]
     return table("Baselines", ("Model", "Own objective", "Bound", "Gap", "Rounds", "Ended"), rows, (0, 5))

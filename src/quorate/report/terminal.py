@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quorate.report import tables, words
+from quorate.report import constrained, tables, words
 from quorate.report.tables import Table, printable
 
 if TYPE_CHECKING:
@@ -38,8 +38,14 @@ def drawn(table: Table) -> Any:
 def show(run: Run, console: Console) -> None:
     """Whether it helped, the clients, the certificate, where the report is."""
     result = run.result
-    heads = tables.BRIEF if console.width < WIDE else (*tables.BRIEF, "bytes_up", "bytes_down")
-    found = [*tables.measures(result), *tables.fairness(result), tables.clients(result, heads, MOST)]
+    asked = constrained.asked(result)
+    brief = constrained.BRIEF if asked else tables.BRIEF
+    heads = brief if console.width < WIDE else (*brief, "bytes_up", "bytes_down")
+    found = [*tables.measures(result), *tables.fairness(result)]
+    if asked:
+        judged = [table for table in constrained.groups(result) if table.title.endswith("held-out rows")]
+        found += [constrained.constraints(result, MOST), *constrained.kept(result, MOST)[:1], *judged]
+    found += [tables.clients(result, heads, MOST)]
     for each in (*found, tables.certificate(result)):
         console.print()
         console.print(drawn(each))
@@ -48,11 +54,18 @@ def show(run: Run, console: Console) -> None:
         say(f"(of {n} clients, the {MOST} with the largest worst case; the report has all)", console)
     for said in words.summary(result):
         say(said, console)
+    if asked:
+        console.print("\nPrices", style="bold")
+        for said in constrained.priced(result):
+            say(said, console)
+    if run.traded is not None:
+        console.print()
+        console.print(drawn(constrained.levels(run.traded.table)))
     if run.tried is not None:
         console.print("\nRadii tried", style="bold")
         for said in words.choice(run.tried.table, result):
             say(said, console)
-    if verdict := result["evaluation"]["verdict"]:
+    if verdict := words.answer(result):
         console.print(f"\n{words.question(result)}", style="bold")
         for said in _first_of_each_set(verdict, result["evaluation"]["pairs"]):
             say(said, console)

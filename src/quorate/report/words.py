@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from quorate.radii import equal
+from quorate.report import constrained
 from quorate.report.tables import (
     baselines,
     certificate,
@@ -26,6 +27,8 @@ from quorate.report.tables import (
 def question(result: Mapping[str, Any]) -> str:
     """What the comparison with baselines answers."""
     risk = result.get("risk")
+    if constrained.asked(result):
+        return "Are the constraints kept on new rows?"
     if risk is None or risk["name"] == "mean":
         return "Did robustness help?"
     return f"Is the {risk['name']} of new losses lower?"
@@ -38,7 +41,10 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     took = f"{n} client{'s' * (n > 1)} with {rows:,} rows took part in {result['rounds']} rounds."
     if "owners" in result:
         took = f"{rows:,} rows of {n} client{'s' * (n > 1)}, pooled, were fitted in {result['rounds']} rounds."
-    said = [f"{took} {_ended(result)}", result["problem"], _protects(result)]
+    said = [f"{took} {_ended(result)}", result["problem"]]
+    said += constrained.summary(result) if constrained.asked(result) else [_protects(result)]
+    if constrained.asked(result) and constrained.impossible(result):
+        return said
     if found["bound"] is None:
         said.append(f"The objective of the model is {number(found['value'])}; {_unproven(result)}")
     else:
@@ -46,8 +52,9 @@ def summary(result: Mapping[str, Any]) -> list[str]:
             f"The objective of the model is {precise(found['value'])}. It is proven that no model of this kind has one "
             f"below {precise(found['bound'])}: this one is within {found['relative_gap']:.2g} (relative) of the best."
         )
+    duals = "multipliers" if constrained.asked(result) else "dual weights"
     said.append(
-        "These numbers were computed after the run from data, model and dual weights alone, without the algorithm; "
+        f"These numbers were computed after the run from data, model and {duals} alone, without the algorithm; "
         "quorate verify computes them again from this folder."
     )
     return said
@@ -56,6 +63,11 @@ def summary(result: Mapping[str, Any]) -> list[str]:
 def _unproven(result: Mapping[str, Any]) -> str:
     """Why there is no bound, and what there is."""
     residuals = result["certificate"].get("residuals")
+    if constrained.asked(result):
+        return (
+            "no lower bound is proven, and a better model may exist. The certificate says how far this one is from the "
+            "conditions of optimality."
+        )
     if not residuals:
         return "no lower bound is proven, see the warnings."
     return (
@@ -120,18 +132,41 @@ def choice(tried: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def markdown(result: Mapping[str, Any], tried: Mapping[str, Any] | None = None) -> str:
+def answer(result: Mapping[str, Any]) -> list[str]:
+    """The verdict; of a run that nothing can satisfy that it is about a model nobody should use."""
+    verdict = list(result["evaluation"]["verdict"])
+    if verdict and constrained.asked(result) and constrained.impossible(result):
+        verdict[0] = (
+            f"No model is recommended; what follows is about the one that breaks the constraints least. {verdict[0]}"
+        )
+    return verdict
+
+
+def markdown(
+    result: Mapping[str, Any], tried: Mapping[str, Any] | None = None, traded: Mapping[str, Any] | None = None
+) -> str:
     """The whole report as Markdown."""
     notes = [f"- {escaped(note)}" for note in result["notes"]] or ["None."]
-    verdict = [escaped(v) for v in result["evaluation"]["verdict"]]
+    verdict = [escaped(v) for v in answer(result)]
     parts = [f"# {escaped(result['title'])}", *summary(result)]
     parts += [f"## {question(result)}", *verdict] * bool(verdict)
     parts += ["## Warnings", "\n".join(notes)]
-    tables = [certificate(result), clients(result), *measures(result), *fairness(result), messages(result)]
+    asked = constrained.asked(result)
+    own = clients(result, constrained.HEADS) if asked else clients(result)
+    tables = [certificate(result), own, *measures(result), *fairness(result), messages(result)]
     tables += [versions(result)]
     tables[3:3] = [baselines(result)] * bool(result["baselines"])
+    if asked:
+        parts += ["## Prices", *map(escaped, constrained.priced(result))]
+        tables[1:1] = [constrained.constraints(result), *constrained.kept(result), *constrained.groups(result)]
     for each in tables:
         parts += [f"## {escaped(each.title)}", each.markdown()]
     if tried is not None:
         parts += ["## Radii tried", *map(escaped, choice(tried, result)), path(tried).markdown()]
+    if traded is not None:
+        parts += [
+            "## Other levels",
+            *map(escaped, constrained.traded_words(traded)),
+            constrained.levels(traded).markdown(),
+        ]
     return "\n\n".join(parts) + "\n"

@@ -1,0 +1,165 @@
+"""One constraint of a run at other levels: what a tighter or looser limit costs, and where nothing is feasible.
+
+    for every level t of [trade_off]:   w(t) = argmin of the problem with level t,    p(t) its multipliers, summed
+
+Where everything is convex the optimal value v(t) is convex and falls in t, and -p(t) is its slope: raising the limit by
+s lowers v by at most p(t) s, and by that to first order. The multipliers of every point are kept, so that its bound can
+be proved again. Test rows judge each point; the model of the run is not changed by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.config import Config
+
+if TYPE_CHECKING:
+    from quorate.certificates.duality import Certificate
+    from quorate.parts import Parts
+    from quorate.problem.multipliers import Multipliers
+
+LEVELS, PROOFS = "trade_off.json", "trade_off.safetensors"
+PARTS = ("w", "server", "shared", "local")
+
+
+@dataclass(frozen=True)
+class Traded:
+    """The table as in trade_off.json, and of its P points the models w (P, D) and the multipliers: server (P, p_0),
+    shared (P, p_c), local (P, N, p).
+    """
+
+    table: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+def traded(config: Config, parts: Parts, say: Callable[[str], None] = lambda line: None) -> Traded:
+    """Solve and judge the problem at every level of [trade_off]; Ctrl-C raises KeyboardInterrupt.
+
+    ``say`` is called with one line for each point as it is found.
+    """
+    from quorate.problem.multipliers import Multipliers
+    from quorate.rounds import Stop
+    from quorate.solution import solve
+
+    assert config.trade_off is not None
+    points, arrays = [], {}
+    for level in config.trade_off.levels:
+        there = at(config, level)
+        found = solve(there.problem(), parts.train, **there.solve_arguments())
+        if found.outcome.stop is Stop.INTERRUPTED:
+            raise KeyboardInterrupt
+        assert isinstance(found.duals, Multipliers)
+        ended = {"level": level, "outcome": found.outcome.stop.value, "rounds": found.rounds}
+        points.append(ended | _point(there, parts, found.w, found.duals, found.certificate))
+        for name, array in ({"w": found.w} | vars(found.duals)).items():
+            arrays.setdefault(name, []).extend([array] * (array is not None))
+        say(line(points[-1]))
+    return Traded(_table(config, points), {name: np.stack(each) for name, each in arrays.items() if each})
+
+
+def recomputed(config: Config, parts: Parts, found: Traded) -> dict[str, Any]:
+    """The table computed again from the models and multipliers; how the runs ended is as stated."""
+    from quorate.certificates.constrained import certify_constrained
+    from quorate.problem.multipliers import Multipliers
+
+    assert config.trade_off is not None
+    points = []
+    for k, (level, stated) in enumerate(zip(config.trade_off.levels, found.table["points"], strict=True)):
+        there, own = at(config, level), {name: array[k] for name, array in found.arrays.items()}
+        w, mu = own.pop("w"), Multipliers(**own)
+        infeasible = stated["outcome"] == "infeasible"
+        proof, _ = certify_constrained(there.problem(), parts.train, w, mu, infeasible=infeasible)
+        ended = {"level": level, "outcome": stated["outcome"], "rounds": stated["rounds"]}
+        points.append(ended | _point(there, parts, w, mu, proof))
+    return _table(config, points)
+
+
+def at(config: Config, level: float) -> Config:
+    """The run with another level of the constraint that [trade_off] names."""
+    assert config.trade_off is not None
+    k = config.trade_off.constraint - 1
+    one = config.constraint[k]
+    key = one.adjustable
+    assert key is not None
+    changed = [*config.constraint]
+    changed[k] = one.model_copy(update={key: level})
+    return config._with(constraint=changed)
+
+
+def _table(config: Config, points: list[dict[str, Any]]) -> dict[str, Any]:
+    assert config.trade_off is not None
+    one = config.constraint[config.trade_off.constraint - 1]
+    return {"constraint": one.words(), "level": getattr(one, one.adjustable or "level"), "points": points}
+
+
+def _point(config: Config, parts: Parts, w: Array, mu: Multipliers, proof: Certificate) -> dict[str, Any]:
+    """The numbers of one level; without a price where it is infeasible."""
+    from quorate.constrained_trial import TRAINING, kept
+    from quorate.parts import HELD_OUT
+    from quorate.trial import measure
+
+    problem, fed = config.problem(), parts.train
+    impossible = proof.infeasible is not None
+    rows = {TRAINING: kept(_alone(config), w, fed, other=False)}
+    found = {
+        "value": None if impossible else proof.value,
+        "bound": proof.bound,
+        "relative_gap": proof.relative_gap,
+        "violation": proof.feasibility,
+        "infeasible": proof.infeasible,
+        "price": None if impossible else _price(config, fed, mu),
+        "rate": _worst(rows[TRAINING], "rate"),
+    }
+    if (held := parts.tests.get(HELD_OUT)) is not None:
+        judged = measure(problem, w, held)
+        rows[HELD_OUT] = kept(_alone(config), w, held)
+        found |= {key: judged[key] for key in ("loss", "accuracy", "error") if key in judged}
+        found |= {"held_measured": _worst(rows[HELD_OUT], "measured"), "held_rate": _worst(rows[HELD_OUT], "rate")}
+    return found
+
+
+def _worst(rows: list[dict[str, Any]], key: str) -> float | None:
+    """The largest of a column."""
+    return max((row[key] for row in rows if row[key] is not None), default=None)
+
+
+def _alone(config: Config) -> Any:
+    """The problem with only the constraint whose level is changed."""
+    assert config.trade_off is not None
+    return config._with(constraint=[config.constraint[config.trade_off.constraint - 1]]).problem()
+
+
+def _price(config: Config, fed: Any, mu: Multipliers) -> float:
+    """Minus the slope of the optimal value in the level: the sum of the multipliers of the constraint.
+
+    A constraint has rows of its own in the multipliers of every client, of the sums, or of the server: those after the
+    constraints before it in the same place.
+    """
+    assert config.trade_off is not None
+    k = config.trade_off.constraint - 1
+    concrete, _ = config.problem().at(fed)
+    glob, local = concrete.constraint, concrete.local_constraint
+    place = _place(config.constraint[k])
+    stacks = {"local": (local, mu.local), "shared": (glob.coupled, mu.shared), "held": (glob.held, mu.server)}
+    stack, prices = stacks[place]
+    before = sum(_place(one) == place for one in config.constraint[:k])
+    sizes = [len(part.equality) for part in stack.parts]
+    start = sum(sizes[:before])
+    return float(prices[..., start : start + sizes[before]].sum())
+
+
+def _place(one: Any) -> str:
+    return {"clients": "local", "together": "shared"}.get(one.place, "held")
+
+
+def line(point: Mapping[str, Any]) -> str:
+    """A point in one line."""
+    said = f"trade-off: level {point['level']:g}: "
+    if point["value"] is None:
+        return said + "no model meets all constraints"
+    return said + f"objective {point['value']:.6f}, price {point['price']:.4g}, {point['outcome'].replace('_', ' ')}"
