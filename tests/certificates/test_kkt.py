@@ -218,7 +218,22 @@ class Own:
         return level / self.strength
 
 
-@pytest.mark.parametrize("g", [*REGULARISERS, Own()], ids=repr)
+def test_distance_from_the_group_lasso():
+    """A group of zeros takes any push of length strength sqrt(size); another only along its own direction."""
+    g, rng = qr.GroupL2(0.5, (0, 1, 0, 2)), np.random.default_rng(6)
+    problem, w = qr.Problem(qr.Logistic(), regulariser=g), np.array([0.3, 0.0, -0.4, 0.0])
+    X, y, alpha = rng.normal(size=(6, 4)), np.array([1.0, -1, 1, -1, 1, 1]), rng.random(6)
+    push = X.T @ (y * alpha)
+    active = np.hypot(*(push[[0, 2]] - 0.5 * np.sqrt(2) * np.array([0.6, -0.8])))
+    rest = np.maximum(np.abs(push[[1, 3]]) - 0.5, 0.0)
+    found = residuals(problem, X, y, w, alpha, np.zeros(6))[1]
+    assert found == pytest.approx(np.sqrt(active**2 + (rest**2).sum()), rel=1e-12)
+    nothing = residuals(problem, X, y, np.zeros(4), alpha, np.zeros(6))[1]
+    short = max(np.hypot(*push[[0, 2]]) - 0.5 * np.sqrt(2), 0.0)
+    assert nothing == pytest.approx(np.sqrt(short**2 + (rest**2).sum()), rel=1e-12)
+
+
+@pytest.mark.parametrize("g", [*(g for g in REGULARISERS if not isinstance(g, qr.GroupL2)), Own()], ids=repr)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_distance_from_the_regulariser_by_differences(g, intercept):
     problem = qr.Problem(qr.Logistic(), qr.Linear(intercept), regulariser=g)
