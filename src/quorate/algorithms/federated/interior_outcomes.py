@@ -37,7 +37,7 @@ def nothing_inside(t: float, violation: float) -> Outcome:
             "no model was found inside all limits: as far as the smallest violation tells they can be met on their "
             "boundary only, where this method stops. Relax a limit, give another start, or use ProximalAL().",
         )
-    return Outcome(Stop.INFEASIBLE, f"no model meets all constraints; the best one breaks them by {violation:.3g}.")
+    return Outcome(Stop.INFEASIBLE, f"the smallest violation that was found is {violation:.3g}.")
 
 
 def capped(max_rounds: int, residual: float, tol: float, violation: float) -> Outcome:

@@ -288,7 +288,9 @@ class InteriorPoint:
         assert state.scale is not None
         state = replace(
             state,
-            duals=of.multipliers(problem, of.cleared(at), found, state.scale, state.phase, state.n_clients),
+            duals=of.multipliers(
+                problem, of.settled(p, at, state.phase), found, state.scale, state.phase, state.n_clients
+            ),
         )
         return self._phase_one(state, at, left) if state.phase == 1 else self._step(state)
 
@@ -343,6 +345,8 @@ class InteriorPoint:
 
     def _stuck(self, state: InteriorState, left: newton.Residuals) -> tuple[InteriorState, Round | Done]:
         tol = 1e-6
+        if state.phase == 1 and state.at is not None and state.at.x[-1] > tol:  # whether it proves that, others check
+            return state, Done(why.nothing_inside(float(state.at.x[-1]), state.violation))
         if state.phase == 1 or left.primal <= tol:
             return state, Done(why.stuck(left, PATIENCE))
         return self._again(replace(state, phase=1))

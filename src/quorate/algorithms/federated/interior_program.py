@@ -220,6 +220,21 @@ def cleared(at: Iterate) -> Iterate:
     )
 
 
+def settled(p: Program, at: Iterate, phase: int) -> Iterate:
+    """The multipliers to show: ``cleared``, and as a proof of infeasibility with slopes that cancel to rounding.
+
+    Affine constraints have no curvature by which a certificate could balance them.
+    """
+    at = cleared(at)
+    if phase == 2:
+        return at
+    z = at.z
+    for _ in range(2):
+        left = p.slope + p.J.T @ z
+        z = z * np.maximum(1 - np.linalg.lstsq(p.J.T * z, left, rcond=1e-10)[0], 0.0)
+    return replace(at, z=z)
+
+
 def rounded(problem: Problem, at: Iterate, units: Array, phase: int, n_clients: int) -> Array:
     """The model with coefficients that tend to 0, or to a bound of their box, put there.
 
