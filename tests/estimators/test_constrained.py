@@ -107,6 +107,27 @@ def test_neyman_pearson_against_a_conic_solver(clinics):
     assert max(prices) > 0.1
 
 
+def test_the_worst_client_under_constraints_against_a_conic_solver(clinics):
+    X, y, groups = clinics
+    sign = np.where(y == "ill", 1.0, -1.0)
+    w, b, t = cp.Variable(4), cp.Variable(), cp.Variable()
+    losses = cp.logistic(-cp.multiply(sign, X @ w + b))
+    masks = [groups == name for name in NORTH_FIRST]
+    bounds = [cp.sum(losses[own]) / own.sum() <= t for own in masks]
+    asked = [cp.sum(losses[own & (y == "ill")]) / (own & (y == "ill")).sum() <= 0.2 for own in masks]
+    program = cp.Problem(cp.Minimize(t + 0.005 * cp.sum_squares(w)), bounds + asked)
+    optimum = program.solve(solver="CLARABEL")
+    model = ConstrainedClassifier(local_constraint=ILL, over_clients=qr.Simplex(), regulariser=qr.L2(0.01))
+    model.fit(X, y, groups=groups)
+    assert model.outcome_.stop is qr.Stop.OPTIMAL
+    assert model.certificate_.value == pytest.approx(optimum, rel=1e-6)
+    assert model.coef_[0] == pytest.approx(w.value, abs=1e-3)
+    assert max(row["loss"] for row in model.client_report()) == pytest.approx(t.value, abs=1e-5)
+    ball = clone(model).set_params(over_clients=qr.LpBall(0.1)).fit(X, y, groups=groups)
+    assert np.linalg.norm(ball.client_weights_ - 1 / 3) <= 0.1 + 1e-6
+    assert ball.certificate_.value < optimum
+
+
 def test_a_price_is_what_relaxing_gains(clinics):
     X, y, groups = clinics
 

@@ -217,7 +217,6 @@ def test_no_groups_is_one_client_and_warns(clinics):
         ({"local_constraint": qr.NeymanPearson("ill", {"north": 0.1})}, ValueError, "missing .*south"),
         ({"local_constraint": qr.Coupled(ILL)}, ValueError, "give it as constraint=Coupled"),
         ({"objective_label": "sick"}, ValueError, "label 'sick' is not one of"),
-        ({"over_clients": qr.LpBall(0.1)}, ValueError, r"over_clients must be Mean\(prior\) or Sum"),
         ({"prior": [0.5, 0.2, 0.2]}, ValueError, "sum to one"),
         ({"prior": {"north": 1.0}}, ValueError, "south"),
         ({"tol": -1.0}, ValueError, "tol"),

@@ -1,10 +1,10 @@
 """Linear classifier of two classes under constraints on every client's rows, as a scikit-learn estimator.
 
-    minimise over w, b:  sum_i q_i f_i(w, b) + h(w)    subject to    c_0(w, b) <= 0,   c_i(w, b) <= 0 for every client i
+    minimise over w, b:  R(f_1(w, b), ..., f_N(w, b)) + h(w)    subject to    c_0(w, b) <= 0,  c_i(w, b) <= 0 for all i
 
-f_i is the mean loss of client i's rows, or of its rows of one class. He, Peng, Sun, *Federated learning with convex
-global and local constraints*, (5); with one class in f_i and the other in c_i it is Neyman-Pearson classification,
-(30). The intercept b is free of h.
+f_i is the mean loss of client i's rows, or of its rows of one class; R their weighted mean, or a risk. He, Peng, Sun,
+*Federated learning with convex global and local constraints*, (5) with a mean or sum as R; with one class in f_i and
+the other in c_i it is Neyman-Pearson classification, (30). The intercept b is free of h.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from quorate.problem.multipliers import Multipliers, no_multipliers, owners
 from quorate.problem.predictors import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2
-from quorate.problem.risks.mean import Mean, Sum
+from quorate.problem.risks.mean import Mean
 from quorate.rounds import Outcome, Stop
 from quorate.solution import SMALL, Solution, second_order
 
@@ -73,7 +73,8 @@ class ConstrainedClassifier(TwoClasses):
     objective_label : the class whose rows alone are in the objective, as in Neyman-Pearson classification; None: all
         rows. ``prior`` weighs clients all the same; one without such rows adds 0
     prior : weights of the clients in the objective: "size", "uniform", weights that sum to one, or a mapping by name
-    over_clients : ``Mean(prior)`` or ``Sum()``, instead of ``prior``
+    over_clients : a risk over the clients' losses, such as ``Simplex()`` (the worst client's), ``LpBall(radius)``,
+        ``Superquantile(tail)`` or ``Sum()``, instead of their mean by ``prior``
     regulariser : h of the coefficients; None is ``L2(1e-4)``: small, and enough for a proven lower bound
     fit_intercept : add an intercept, unpenalised. With it a model has one coefficient more: C of ``LinearInequality``
         and a ``Constraint``'s w end with it
@@ -88,7 +89,7 @@ class ConstrainedClassifier(TwoClasses):
     classes_ : the two labels, sorted; the second is the positive one
     coef_, intercept_ : (1, d) and (1,)
     clients_ : (N,) names of the clients, in the order of first appearance
-    client_weights_ : (N,) their weights in the objective
+    client_weights_ : (N,) their weights in the objective; under a risk the worst ones, at the model
     constraints_ : one dict for every constraint and owner: owner, constraint, limit, measured, slack, price, met
     multipliers_ : ``server``, ``shared``, ``local`` (N, p), in the scale of the objective
     prices_ : in words, what relaxing the dearest limits would gain
@@ -228,7 +229,7 @@ class ConstrainedClassifier(TwoClasses):
     def _solve(self, fed: Federation) -> Self:
         problem = self._problem(fed)
         concrete, _ = problem.at(fed)
-        second = second_order(concrete) and concrete.predictor.dimension(fed.n_features) <= SMALL
+        second = second_order(concrete, fed) and concrete.predictor.dimension(fed.n_features) <= SMALL
         w = solved(self, problem, _compact(concrete, fed), InteriorPoint() if second else None)
         self._store(concrete, fed, w)
         return self
@@ -259,12 +260,7 @@ class ConstrainedClassifier(TwoClasses):
 
     def _problem(self, fed: Federation) -> Problem:
         clients = Mean(self.prior) if self.over_clients is None else self.over_clients
-        if not isinstance(clients, Mean | Sum):
-            raise ValueError(
-                f"over_clients must be Mean(prior) or Sum(), got {clients!r}: no method here keeps constraints beside "
-                "a worst case over the clients. For one without constraints use RobustClassifier(over_clients=...)."
-            )
-        if isinstance(clients, Mean):
+        if getattr(clients, "prior", None) is not None:
             clients = replace(clients, prior=prior_of(clients.prior, fed))
         together, held = self._slot()
         return Problem(
