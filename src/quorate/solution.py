@@ -20,11 +20,11 @@ from quorate.engines.inprocess import InProcess
 from quorate.notes import client_table, notes
 from quorate.prices import broken, constraint_table, in_conflict
 from quorate.problem.bounds import Duals, row_duals
-from quorate.problem.multipliers import Multipliers, no_multipliers, signed
+from quorate.problem.multipliers import Multipliers, no_multipliers, signed, weighting
 from quorate.problem.predictors import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import has_rank_coordinate
-from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.mean import Mean, Sum
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.shape import only_constrained, public_shape
 from quorate.rounds import Outcome, Stop
@@ -179,6 +179,8 @@ def _proved_constrained(
     if hasattr(algorithm, "multipliers"):
         duals = algorithm.multipliers(run.state, run.memories)
     duals = no_multipliers(concrete, fed.n_clients) if duals is None else signed(concrete, duals)
+    if not isinstance(concrete.over_clients, Mean | Sum):
+        duals = replace(duals, weights=weighting(concrete, duals, fed.n_clients))
     infeasible = run.outcome.stop is Stop.INFEASIBLE
     certificate, runs = certify_constrained(problem, fed, w, duals, side, infeasible)
     consensus = None if copies is None else float(np.abs(copies - w).max())
