@@ -127,3 +127,39 @@ def solve(program):
         if program.status == "optimal":
             return
     raise AssertionError(program.status)
+
+
+def stated(fed, loss=None, level=0.45, h=None, intercept=False, **more):
+    """(30): the mean loss of the first class, with that of the second at most ``level`` at every client."""
+    first, second = np.unique(np.concatenate(fed.y)).tolist()
+    return qr.Problem(
+        qr.Logistic() if loss is None else loss,
+        qr.Linear(intercept),
+        over_samples=qr.Mean(label=first),
+        regulariser=qr.Zero() if h is None else h,
+        local_constraint=qr.NeymanPearson(second, level),
+        **more,
+    )
+
+
+def quadratic(seed=0, d=20, n=4, m=2, rank=None, redundant=False, apart=0.0, size=1.0):
+    """Clients with (A_i, b_i, C_i, d_i) of known sum; equalities of the server and of every client."""
+    rng = np.random.default_rng(seed)
+    half = rng.standard_normal((n, d, rank or d))
+    A = [size * h @ h.T for h in half]
+    b = [a @ rng.standard_normal(d) for a in A]
+    C = [rng.standard_normal((m, d)) for _ in range(n + 1)]
+    offset = [rng.standard_normal(m) for _ in range(n + 1)]
+    if redundant or apart:
+        C[2], offset[2] = C[1], offset[1] + apart
+    problem = qr.Problem(
+        qr.Quadratic(),
+        over_clients=qr.Sum(),
+        constraint=qr.LinearEquality(),
+        local_constraint=qr.LinearEquality(),
+    )
+    return (
+        problem,
+        qr.Federation.from_quadratics(A, b, C, offset),
+        (sum(A), sum(b), np.vstack(C), np.concatenate(offset)),
+    )
