@@ -46,6 +46,12 @@ radius = 0.1                   # how far the mix may be from the prior, in the p
 p = 2.0                        # >= 1 or inf
 prior = "uniform"              # or "size" (by rows), or a table with one weight per client
 
+# [[constraint]]               # what the model must keep; needs [robust] and [clients] left out, and a smooth loss
+# kind = "neyman_pearson"      # mean loss of one class; or "demographic_parity", "bounded_group_loss", "sign", ...
+# label = {label}
+# level = 0.3                  # at every client: a number, or a table with one for each
+# on = "clients"               # or "together" (all rows), "server" (rows of data.server)
+
 # [path]                       # other radii to try on a part of the training rows, shown in the report
 # radii = {{ from = 0.001, to = 1.0, count = 10 }}  # geometric; or a list, such as [0.0, 0.01, 0.1]
 # client_radii = [0.0, 0.1, 0.3]  # left out: the radius of [clients]
@@ -87,13 +93,15 @@ def starter(
         from quorate.parts import dataset as load
 
         found = load(dataset)
-        source, binary, title = _line("name", dataset), found.two_classes, dataset
+        source, title = _line("name", dataset), dataset
+        classes = found.classes.tolist() if found.two_classes else []
         if not found.owned:
             source += "\n" + PARTITION
     else:
         assert path is not None
-        source, binary = _inspected(path, out, client, target, said)
+        source, classes = _inspected(path, out, client, target, said)
         title = Path(path).name.split(".")[0].strip("*") or Path(path).absolute().parent.name or "run"
+    binary = bool(classes)
     text = TEMPLATE.format(
         file=out.name,
         title=_value(title),
@@ -102,6 +110,7 @@ def starter(
         loss='"hinge"                 # or "smooth_hinge", "logistic"'
         if binary
         else '"huber"                 # or "absolute", "epsilon_insensitive", "quantile"',
+        label=_value(classes[-1] if binary else "a class"),
         radius=0.05,
         label_cost=1.0 if binary else "inf",
         label_cost_means="of flipping a label" if binary else "of moving the target by one unit",
@@ -109,8 +118,8 @@ def starter(
     return text, said
 
 
-def _inspected(path: str, out: Path, client: str | None, target: str | None, said: list[str]) -> tuple[str, bool]:
-    """The keys of [data] for tables, and whether the target has two classes."""
+def _inspected(path: str, out: Path, client: str | None, target: str | None, said: list[str]) -> tuple[str, list[Any]]:
+    """The keys of [data] for tables, and the classes of the target if there are two."""
     from quorate.data import tables
 
     files = tables._paths(path)
@@ -129,7 +138,7 @@ def _inspected(path: str, out: Path, client: str | None, target: str | None, sai
     kept = path if os.path.isabs(path) else os.path.relpath(path, out.parent).replace(os.sep, "/")
     lines = [_line("path", kept)]
     lines += [_line("client", client)] if client is not None else ["# one file per client, named by the file"]
-    return "\n".join([*lines, _line("target", target)]), len(values) == 2
+    return "\n".join([*lines, _line("target", target)]), values.tolist() if len(values) == 2 else []
 
 
 def _guess_target(table: Mapping[str, Any], client: str | None, said: list[str]) -> str:

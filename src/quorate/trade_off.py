@@ -150,7 +150,21 @@ def _price(config: Config, fed: Any, mu: Multipliers) -> float:
     before = sum(_place(one) == place for one in config.constraint[:k])
     sizes = [len(part.equality) for part in stack.parts]
     start = sum(sizes[:before])
-    return float(prices[..., start : start + sizes[before]].sum())
+    return float(_netted(stack.parts[before], prices[..., start : start + sizes[before]]).sum())
+
+
+def _netted(part: Any, prices: Array) -> Array:
+    """The prices (..., p) without what two constraints that bound the same from either side have in common.
+
+    At level 0 these are one equality, of which only the difference of the two multipliers is determined.
+    """
+    mix, prices = getattr(getattr(part, "one", part), "mix", np.zeros((0, 0))), prices.copy()
+    for a in range(len(mix)):
+        for b in range(a):
+            if (mix[a] == -mix[b]).all():
+                common = np.minimum(prices[..., a], prices[..., b])
+                prices[..., a], prices[..., b] = prices[..., a] - common, prices[..., b] - common
+    return prices
 
 
 def _place(one: Any) -> str:

@@ -30,10 +30,13 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     """How far the constraints are met, in sentences."""
     rows = result["constraints"]
     if impossible(result):
+        largest = max(abs(row["price"]) for row in rows)
+        clash = [f"{row['owner']}: {row['constraint']}" for row in rows if abs(row["price"]) > 1e-6 * largest]
         return [
+            f"The proof combines {'; '.join(clash[:12])}{f' and {len(clash) - 12} more' * (len(clash) > 12)}.",
             f"No model is recommended. The one that is kept in this folder breaks the constraints by "
             f"{number(result['certificate']['feasibility'])} at its worst: look at it to see which limits pull against "
-            "each other, and do not use it."
+            "each other, and do not use it.",
         ]
     if not rows:
         return ["There are no constraints; one class alone is in the objective."]
@@ -69,10 +72,10 @@ def priced(result: Mapping[str, Any]) -> list[str]:
 # ---------------------------------------------------------------------------------------- tables
 
 
-def constraints(result: Mapping[str, Any], most: int = MOST) -> Table:
-    """Every constraint on the training rows, the smallest slack first, beside the model without constraints."""
+def constraints(result: Mapping[str, Any], most: int = MOST, brief: bool = False) -> Table:
+    """Every constraint on the training rows, beside the model without constraints unless ``brief``."""
     rows = tight(result["constraints"], most)
-    other = _other(result, "training rows")
+    other = None if brief else _other(result, "training rows")
     beside = {(row["owner"], row["constraint"]): row for row in other["rows"]} if other else {}
     rated = any(row["rate"] is not None for row in rows)
     price = "Weight in the proof" if impossible(result) else "Price"
@@ -89,13 +92,13 @@ def constraints(result: Mapping[str, Any], most: int = MOST) -> Table:
     return table("Constraints on the training rows", heads, cells, (0, 1, 6))
 
 
-def kept(result: Mapping[str, Any], most: int = MOST) -> list[Table]:
-    """The constraints on every other set of rows."""
+def kept(result: Mapping[str, Any], most: int = MOST, brief: bool = False) -> list[Table]:
+    """The constraints on every other set of rows, beside the model without constraints unless ``brief``."""
     found = []
     for part in result["kept"]:
         if part["set"] == "training rows" or part["model"] != result["model"] or not part["rows"]:
             continue
-        rows, other = tight(part["rows"], most), _other(result, part["set"])
+        rows, other = tight(part["rows"], most), None if brief else _other(result, part["set"])
         beside = {(row["owner"], row["constraint"]): row for row in other["rows"]} if other else {}
         rated = any(row["rate"] is not None for row in rows)
         heads = ["Owner", "Constraint", "Limit", "Measured", "Met", *["Rate"] * rated]
@@ -144,8 +147,8 @@ def groups(result: Mapping[str, Any]) -> list[Table]:
     return found
 
 
-def levels(traded: Mapping[str, Any]) -> Table:
-    """The levels that were tried, one row a point."""
+def levels(traded: Mapping[str, Any], brief: bool = False) -> Table:
+    """The levels that were tried, one row a point; ``brief``: what fits a terminal."""
     heads = {
         "level": "Level",
         "value": "Objective",
@@ -162,7 +165,8 @@ def levels(traded: Mapping[str, Any]) -> Table:
         "outcome": "Ended",
     }
     points = traded["points"]
-    keys = [key for key in heads if any(point.get(key) is not None for point in points)]
+    few = ("level", "value", "price", "rate", "held_rate", "accuracy", "outcome")
+    keys = [key for key in (few if brief else heads) if any(point.get(key) is not None for point in points)]
     ways: dict[str, Any] = dict.fromkeys(("rate", "held_rate", "accuracy"), percent)
     ways["relative_gap"] = ways["violation"] = lambda value: "–" if value is None else f"{value:.0e}"
     ways["outcome"] = lambda said: said.replace("_", " ")

@@ -16,7 +16,7 @@ from quorate.report.figures import legend as legend_above
 INSTEAD = ("convergence", "traffic", "clients", "adversary")  # of other runs, and not drawn of these
 BROKEN = (
     (1e-6, "met", GREEN),
-    (1e-3, "broken by ≤ 0.001", "#e0b252"),
+    (1e-3, "by ≤ 0.001", "#e0b252"),
     (1e-1, "≤ 0.1", ORANGE),
     (np.inf, "more", "#b0413e"),
 )
@@ -33,11 +33,11 @@ def constrained_figures(
     names, broken = bands(result, history)
     if len(names) and broken.shape[0] > 1:
         said = "By how much every client's own constraints are broken after each round"
-        found["bands"] = (said, 1.3 + 0.26 * len(names), lambda f: _bands(f, names, broken))
-    rows = tight(result["constraints"], MOST)
-    if rows:
-        said = "How far every constraint is from its limit, by model"
-        found["kept"] = (said, 1.3 + 0.26 * len(rows), lambda f: _kept(f, result, rows))
+        found["bands"] = (said, 1.5 + 0.26 * len(names), lambda f: _bands(f, names, broken))
+    owners = [*dict.fromkeys(row["owner"] for row in tight(result["constraints"], MOST))]
+    if owners:
+        said = "How far every owner's tightest constraint is from its limit, by model"
+        found["kept"] = (said, 1.5 + 0.26 * len(owners), lambda f: _kept(f, result, owners))
     if traded is not None and sum(point["value"] is not None for point in traded["points"]) > 1:
         said = "Objective and rates by the level of the constraint"
         tall = 4.4 if _rated(traded) else 2.8
@@ -103,38 +103,33 @@ def _bands(figure: Any, names: Sequence[str], broken: Array) -> None:
     axes.set_xlim(0.5, len(broken) + 0.5)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("round")
-    legend_above(axes, 4)
+    legend_above(axes, 2)
 
 
 # ---------------------------------------------------------------------------------------- what is kept
 
 
-def _kept(figure: Any, result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Measured minus limit: dots right of the line are broken."""
+def _kept(figure: Any, result: Mapping[str, Any], owners: Sequence[str]) -> None:
+    """Measured minus limit of every owner's tightest constraint: dots right of the line are broken."""
     axes = figure.subplots()
-    at = np.arange(len(rows))[::-1].astype(float)
-    keys = [(row["owner"], row["constraint"]) for row in rows]
+    at = np.arange(len(owners))[::-1].astype(float)
     marks = {
-        (result["model"], "training rows"): ("training rows", BLUE, "o"),
-        (result["model"], "held-out rows"): ("held-out rows", ORANGE, "D"),
+        (result["model"], "training rows"): ("training rows", BLUE, "o", 4),
+        (result["model"], "held-out rows"): ("held-out rows", ORANGE, "D", 3),
     }
     first = next((part["model"] for part in result["kept"] if part["model"] != result["model"]), None)
-    if first is not None:
-        marks[first, "training rows"] = (f"{first}, training rows", GREY, "s")
+    marks |= {} if first is None else {(first, "training rows"): (first, GREY, "s", 2)}
     for part in result["kept"]:
-        if (mark := marks.get((part["model"], part["set"]))) is None:
-            continue
-        over = {(row["owner"], row["constraint"]): -row["slack"] for row in part["rows"]}
-        there = [(over[key], y) for key, y in zip(keys, at, strict=True) if key in over]
-        if there:
-            x, y = np.array(there).T
-            axes.scatter(x, y, s=26, color=mark[1], marker=mark[2], label=mark[0], zorder=4 if mark[2] == "o" else 3)
+        over = {owner: [-row["slack"] for row in part["rows"] if row["owner"] == owner] for owner in owners}
+        there = [(max(over[owner]), y) for owner, y in zip(owners, at, strict=True) if over[owner]]
+        if (mark := marks.get((part["model"], part["set"]))) is not None and there:
+            name, colour, marker, above = mark
+            axes.scatter(*np.array(there).T, s=26, color=colour, marker=marker, label=name, zorder=above)
     axes.axvline(0.0, color=INK, linewidth=1)
-    several = len({row["constraint"] for row in rows}) > 1
-    axes.set_yticks(at, [label(f"{row['owner']}: {row['constraint']}" if several else row["owner"]) for row in rows])
+    axes.set_yticks(at, [label(owner) for owner in owners])
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
-    axes.set_ylim(-0.6, len(rows) - 0.4)
+    axes.set_ylim(-0.6, len(owners) - 0.4)
     axes.set_xlabel("measured − limit (right of the line: broken)")
     legend_above(axes, 2)
 
@@ -155,12 +150,13 @@ def _trade_off(figure: Any, traded: Mapping[str, Any]) -> None:
     y = np.array([np.nan if point["value"] is None else point["value"] for point in points])
     top = panels[0]
     top.plot(x, y, color=BLUE, marker="o", markersize=4, label="objective")
-    width = 0.06 * float(np.ptp(x))
+    near = 0.4 * np.diff(x, prepend=-np.inf, append=np.inf)  # as far as the neighbours allow
     for k, (point, level, value) in enumerate(zip(points, x, y, strict=True)):
         if np.isfinite(value):
+            width = min(near[k], near[k + 1], 0.06 * float(np.ptp(x)))
             way = np.array([-width, width])
-            name = "slope by the price" if k == len(points) - 1 else None
-            top.plot(level + way, value - point["price"] * way, color=ORANGE, linewidth=1.2, label=name, zorder=3)
+            name = "slope by the price" if k == int(np.flatnonzero(np.isfinite(y))[-1]) else None
+            top.plot(level + way, value - point["price"] * way, color=ORANGE, linewidth=1.4, label=name, zorder=3)
     lost = x[~np.isfinite(y)]
     if len(lost):
         top.scatter(lost, np.full(len(lost), np.nanmin(y)), marker="x", color="#b0413e", s=36, label="nothing feasible")
@@ -176,4 +172,4 @@ def _trade_off(figure: Any, traded: Mapping[str, Any]) -> None:
     for axes in panels:
         axes.axvline(traded["level"], color=GREY, linewidth=1)
     panels[-1].set_xlabel("level (grey line: this run)")
-    legend_above(top, 3)
+    legend_above(top, 2)

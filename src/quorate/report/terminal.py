@@ -44,7 +44,7 @@ def show(run: Run, console: Console) -> None:
     found = [*tables.measures(result), *tables.fairness(result)]
     if asked:
         judged = [table for table in constrained.groups(result) if table.title.endswith("held-out rows")]
-        found += [constrained.constraints(result, MOST), *constrained.kept(result, MOST)[:1], *judged]
+        found += [constrained.constraints(result, MOST, True), *constrained.kept(result, MOST, True)[:1], *judged]
     found += [tables.clients(result, heads, MOST)]
     for each in (*found, tables.certificate(result)):
         console.print()
@@ -60,7 +60,7 @@ def show(run: Run, console: Console) -> None:
             say(said, console)
     if run.traded is not None:
         console.print()
-        console.print(drawn(constrained.levels(run.traded.table)))
+        console.print(drawn(constrained.levels(run.traded.table, True)))
     if run.tried is not None:
         console.print("\nRadii tried", style="bold")
         for said in words.choice(run.tried.table, result):
