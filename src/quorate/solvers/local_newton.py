@@ -1,4 +1,4 @@
-"""Minimisers of n smooth functions at once: Newton, L-BFGS, and an accelerated proximal gradient method for one.
+"""Minimisers of n smooth functions at once: Newton and L-BFGS; and of one smooth plus one separable function.
 
     minimise  phi_i(v_i)  over v_i in R^D,   i = 1..n,   until  max_j |d phi_i / d v_ij| <= tol
 
@@ -83,49 +83,82 @@ def lbfgs(function: Smooth, start: Array, tol: float, memory: int = 20, cap: int
     return _descend(function, direction, start, tol, cap)
 
 
-def proximal_gradient(
+def proximal_newton(
     function: Callable[[Array], tuple[float, Array]],
+    hessian: Callable[[Array], Array],
+    penalty: Callable[[Array], float],
     prox: Callable[[Array, float], Array],
+    slopes: Callable[[Array], tuple[Array, Array]],
+    curve: Array,
     start: Array,
-    modulus: float,
     tol: float,
-    cap: int = 20000,
+    cap: int = 500,
 ) -> tuple[Array, float]:
-    """Minimise g(v) + h(v), g smooth with known strong convexity, h by its prox: accelerated, with restarts.
+    """Minimise g(v) + h(v), g smooth and strongly convex, h separable and given by its prox.
+
+    A proximal gradient step finds the entries that sit at kinks and bounds of h, Newton's method moves the others.
 
     Parameters
     ----------
     function : v (D,) -> (g, g' (D,))
+    hessian : v (D,) -> (D, D), g''
+    penalty : v (D,) -> h
     prox : (v, t) -> argmin t h(x) + ||x - v||^2 / 2
+    slopes : v (D,) -> the least and the largest element of dh, entry by entry
+    curve : (D,) h'' where they are equal
     start : (D,)
-    modulus : of strong convexity of g, > 0
     tol : of the distance of 0 from g' + dh, in the Chebyshev norm
 
     Returns
     -------
     the minimiser and that distance
     """
-    v = prox(start, 1 / modulus)
-    ahead, length, momentum, residual = v, 1 / modulus, 1.0, np.inf
-    for _ in range(cap):
-        value, slope = function(ahead)
+
+    def off(v: Array, slope: Array) -> float:
+        low, high = slopes(v)
+        return float(np.maximum(np.maximum(slope + low, 0.0), -(slope + high)).max(initial=0.0))
+
+    def forward(v: Array) -> tuple[Array, Array, float]:
+        """A proximal gradient step from v: its end, g' there, and the distance of 0."""
+        t = 1.0 / float(np.trace(hessian(v)))
+        value, slope = function(v)
         while True:
-            new = prox(ahead - length * slope, length)
-            step = new - ahead
+            new = prox(v - t * slope, t)
             after, there = function(new)
-            if after <= value + slope @ step + step @ step / (2 * length) + ROUNDING * abs(value):
-                break
-            length /= 2
-        residual = float(np.abs(there - slope - step / length).max(initial=0.0))
+            step = new - v
+            if after <= value + slope @ step + step @ step / (2 * t) + ROUNDING * (1 + abs(value)):
+                return new, there, off(new, there)
+            t /= 2
+
+    v, slope, residual = forward(start)
+    for _ in range(cap):
         if residual <= tol:
-            return new, residual
-        following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-        if step @ (new - v) < 0:  # the momentum points uphill
-            ahead, following = new, 1.0
-        else:
-            ahead = new + (momentum - 1) / following * (new - v)
-        v, momentum = new, following
+            break
+        low, high = slopes(v)
+        free = low == high
+        H = (hessian(v) + np.diag(curve))[np.ix_(free, free)]
+        step = np.zeros_like(v)
+        step[free] = np.linalg.solve(H, -(slope + low)[free])
+        new = _along(lambda x: function(x)[0] + penalty(x), v, step, float((slope + low)[free] @ step[free]))
+        there = function(new)[1]
+        if off(new, there) < 0.5 * residual:
+            v, slope, residual = new, there, off(new, there)
+            continue
+        before = residual
+        v, slope, residual = forward(new)
+        if before <= 1e-9 * (1 + float(np.abs(slope).max())) and residual > 0.5 * before:
+            break  # as far as rounding allows
     return v, residual
+
+
+def _along(value: Callable[[Array], float], v: Array, step: Array, downhill: float) -> Array:
+    """Steps halved until the value falls enough; v itself where it does not."""
+    here, length = value(v), 1.0
+    for _ in range(30):
+        if value(v + length * step) <= here + 1e-4 * length * downhill:
+            return v + length * step
+        length /= 2
+    return v
 
 
 # ---- the search that Newton and L-BFGS share

@@ -248,7 +248,7 @@ class ProximalAL:
         if not (size > 0 and math.isfinite(state.value)):
             return self.tol * state.scale
         allowed = max(self.atol, self.tol * abs(state.value)) / size
-        return min(max(allowed / 4, 1e-4 * self.tol * state.scale), self.tol * state.scale)
+        return min(max(2 * allowed, 1e-4 * self.tol * state.scale), self.tol * state.scale)
 
     def _tested(self, state: ProximalState, up: Settled) -> ProximalState:
         """Whether the changes of the multipliers prove that nothing is feasible, to first order near w."""

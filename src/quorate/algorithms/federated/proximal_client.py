@@ -371,7 +371,7 @@ class Factored:
 def _factors(merit: Merit, rho: float) -> tuple[Any, ...]:
     zero = np.zeros_like(merit.anchor)
     C, d = merit.jacobian(merit.point(zero)), merit.constraints(zero)
-    A = [np.asfortranarray(one) for one in np.asarray(merit.block.X)]
+    A = [one.T for one in np.asarray(merit.block.X)]  # symmetric; in the order that BLAS reads without a copy
     shift = (merit.sigma + rho) * np.eye(len(A[0]))
     inverse = [_inverse(q * one + shift) for q, one in zip(merit.weight, A, strict=True)]
     reach = np.stack([_times([one] * len(rows), rows) for one, rows in zip(inverse, C, strict=True)])

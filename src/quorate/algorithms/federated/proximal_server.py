@@ -21,7 +21,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.shape import regulariser_parts
 from quorate.rounds import record
 from quorate.solvers.anderson import mixing
-from quorate.solvers.local_newton import newton, proximal_gradient
+from quorate.solvers.local_newton import newton, proximal_newton
 
 GUARD = 2.0  # growth of the fixed point residual at which the acceleration forgets
 
@@ -56,12 +56,7 @@ class Server:
         if l1 == 0 and np.isneginf(lower).all() and np.isposinf(upper).all():
             return self._newton(centre, start, l2)
 
-        def smooth(w: Array) -> tuple[float, Array]:
-            value, slope = self._held(w)
-            away = w - centre
-            return value + self.weight / 2 * float(away @ away), slope + self.weight * away
-
-        return proximal_gradient(smooth, self.prox, start, self.weight, self.tol)
+        return self._composite(centre, start)
 
     def prox(self, w: Array, step: float) -> Array:
         """prox of step h; an intercept is free."""
@@ -111,17 +106,38 @@ class Server:
                 return w, float(np.abs(own * w - self.weight * centre + rows.T @ y).max(initial=0.0))
         return None
 
-    def _dense(self, smooth: Any, own: Array, start: Array) -> tuple[Array, float]:
-        problem, glob = self.problem, self.problem.constraint
+    def _composite(self, centre: Array, start: Array) -> tuple[Array, float]:
+        l1, l2, lower, upper = regulariser_parts(self.problem)
+        penalised = np.arange(len(centre)) < len(self.problem.predictor.split(centre)[0])
+
+        def smooth(w: Array) -> tuple[float, Array]:
+            value, slope = self._held(w)
+            away = w - centre
+            return value + self.weight / 2 * float(away @ away), slope + self.weight * away
+
+        def slopes(w: Array) -> tuple[Array, Array]:
+            own, none = w[penalised], np.zeros(int((~penalised).sum()))
+            sign = np.sign(own)
+            low = l2 * own + l1 * np.where(sign == 0, -1.0, sign)
+            high = l2 * own + l1 * np.where(sign == 0, 1.0, sign)
+            low, high = np.where(own <= lower, -np.inf, low), np.where(own >= upper, np.inf, high)
+            return np.concatenate([low, none]), np.concatenate([high, none])
 
         def hessian(w: Array) -> Array:
-            at = glob.at(problem, w[0])
-            y, J = self.raised(glob.held.values(at)[0]), glob.held.jacobian(at)[0]
-            active = J * np.where(glob.held.equality | (y > 0), self.beta, 0.0)[:, None]
-            H = hessians(at, np.zeros(1), [(glob.held, y[None])], together=False)
-            return H + (J.T @ active + np.diag(own))[None]
+            return self._hessian(w, np.full(len(w), self.weight))
 
-        found = newton(smooth, hessian, start[None], self.tol, glob.held.convex)
+        h = self.problem.penalty
+        return proximal_newton(smooth, hessian, h, self.prox, slopes, l2 * penalised, start, self.tol)
+
+    def _hessian(self, w: Array, own: Array) -> Array:
+        held, at = self.problem.constraint.held, self.problem.constraint.at(self.problem, w)
+        y, J = self.raised(held.values(at)[0]), held.jacobian(at)[0]
+        active = J * np.where(held.equality | (y > 0), self.beta, 0.0)[:, None]
+        return hessians(at, np.zeros(1), [(held, y[None])], together=False)[0] + J.T @ active + np.diag(own)
+
+    def _dense(self, smooth: Any, own: Array, start: Array) -> tuple[Array, float]:
+        convex = self.problem.constraint.held.convex
+        found = newton(smooth, lambda w: self._hessian(w[0], own)[None], start[None], self.tol, convex)
         return found.v[0], float(found.residual[0])
 
     def slacks(self, shifted: Array, anchor: Array, unit: Array, multiplier: Array) -> Array:
