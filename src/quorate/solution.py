@@ -55,7 +55,7 @@ class Solution:
     copies : (N, D) clients' copies of the model, where the algorithm keeps them
     state : the server's last state
     tries : for methods with several starts, one row a start
-    constraints : one row for every constraint and owner: limit, measured, slack, price, met
+    constraints : one row for every constraint and owner: limit, measured, slack, price (0 if infeasible), met
     """
 
     problem: Problem
@@ -130,7 +130,9 @@ def solve(
     certificate, duals, side = proved(problem, fed, algorithm, run, w, duals, _without_files(engine), copies, seed)
     outcome, table = run.outcome, []
     if isinstance(duals, Multipliers):
-        table = constraint_table(concrete, data, certificate, duals)
+        proof = outcome.stop is Stop.INFEASIBLE  # its multipliers are no prices
+        shown = no_multipliers(concrete, fed.n_clients) if proof else duals
+        table = constraint_table(concrete, data, certificate, shown)
         outcome = confirmed_constrained(concrete, fed.clients, outcome, certificate, duals, table, algorithm)
     else:
         outcome = _confirmed(outcome, certificate, algorithm)
@@ -298,7 +300,7 @@ def confirmed_constrained(
         text = f"no model meets all constraints: every model breaks one by {proof.infeasible:.3g} or more (proved). "
         text += f"In conflict: {in_conflict(problem, mu, clients)}. Relax one of these limits."
         return Outcome(Stop.INFEASIBLE, text)
-    unmet = broken(table)
+    unmet = broken(table) or ("the bounds of the regulariser" if proof.feasibility > 1e-6 else "")
     if unmet:
         told += f" Not met: {unmet}."
     if outcome.stop is not Stop.OPTIMAL:
