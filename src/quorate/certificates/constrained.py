@@ -283,9 +283,14 @@ def _inverse(matrix: Array, right: Array) -> Array:
 
 
 def _normed(mu: Multipliers) -> Multipliers:
-    """Multipliers whose sizes sum to one: then their combination of constraints is at most the largest violation."""
-    total = sum(float(np.abs(part).sum()) for part in (mu.server, mu.shared, mu.local))
-    return mu if total == 0 else Multipliers(mu.server / total, mu.shared / total, mu.local / total)
+    """Multipliers whose sizes sum to one: then their combination of constraints is at most the largest violation.
+
+    Those below 1e-9 of the largest are left out: nothing balances their slopes where the large ones have none.
+    """
+    largest = max(float(np.abs(part).max(initial=0.0)) for part in (mu.server, mu.shared, mu.local))
+    parts = [np.where(np.abs(part) > 1e-9 * largest, part, 0.0) for part in (mu.server, mu.shared, mu.local)]
+    total = sum(float(np.abs(part).sum()) for part in parts)
+    return mu if total == 0 else Multipliers(*(part / total for part in parts))
 
 
 def _check(problem: Problem, fed: Any, w: Array, mu: Multipliers, like: Multipliers) -> None:
