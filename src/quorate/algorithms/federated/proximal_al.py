@@ -35,7 +35,8 @@ from quorate.problem.problem import Problem
 from quorate.problem.shape import check_smooth
 from quorate.rounds import Done, Outcome, Round, record
 
-STIFF = 1e5  # beta ||c'||^2 over the objective's curvature
+STIFF, FIRM = 1e5, 300.0  # beta ||c'||^2 over the objective's curvature; where constraints are not convex
+TIGHT = 16.0  # rho over the curvature of one client where constraints are not convex: no balancing there
 EVERY = 5  # rounds between two changes of rho
 BALANCED = 60  # rounds in which rho may change after beta did
 FALL = 0.2  # tau_{k+1} / tau_k
@@ -226,10 +227,11 @@ class ProximalAL:
         count = up.steep[1] + (squares > 0).sum() + len(up.steep[2:])
         steep = (up.steep[0] + squares.sum() + up.steep[2:].sum()) / max(count, 1.0)
         unit = np.sqrt(up.steep[2:] / n) if self.s_bar is None else state.unit
+        convex = client.convex_of(self._problem)
         return replace(
             state,
-            beta=self.beta or STIFF * curvature / (steep or 1.0),
-            rho=self.rho or curvature / n,
+            beta=self.beta or (STIFF if convex else FIRM) * curvature / (steep or 1.0),
+            rho=self.rho or (1.0 if convex else TIGHT) * curvature / n,
             unit=np.where(unit > 0, unit, 1.0),
             scale=float(up.slope) or 1.0,
         )
@@ -349,13 +351,14 @@ class ProximalAL:
 
     def _balanced(self, state: ProximalState, up: Refined) -> ProximalState:
         """rho by the root of primal over dual residual, where they differ, in the first rounds."""
-        if self.rho is not None or state.settled > BALANCED or state.since < EVERY:
+        fixed = self.rho is not None or not client.convex_of(self._problem)
+        if fixed or state.settled > BALANCED or state.since < EVERY:
             return state
         primal, dual = state.pair
         if not (primal > 0 and dual > 0):
             return state
         factor = min(max(math.sqrt(primal / dual), 0.2), 5.0)
-        if max(factor, 1 / factor) < 2 or (factor < 1 and not client.convex_of(self._problem)):
+        if max(factor, 1 / factor) < 2:
             return state
         copies, slacks = len(state.violation) * state.w + up.drift, state.slack + up.slack_drift
         return replace(
