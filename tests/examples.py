@@ -16,6 +16,8 @@ from quorate.algorithms.federated.ad_lpmm import ADLPMM
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.double_loop import DoubleLoop
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
+from quorate.algorithms.federated.interior_point import InteriorPoint
+from quorate.algorithms.federated.proximal_al import ProximalAL
 from quorate.algorithms.pooled.dca import DCA
 from quorate.algorithms.pooled.lsvrg import LSVRG
 from quorate.algorithms.pooled.penalties import Growing
@@ -97,6 +99,11 @@ HINGE, LOGISTIC = (
     Problem(loss=loss, over_samples=WassersteinBall(0.05, 0.5, "l2"), over_clients=LpBall(0.2, 2), regulariser=L2(1e-2))
     for loss in (Hinge(), Logistic())
 )
+NEYMAN_PEARSON = Problem(
+    Logistic(), over_samples=Mean(label=-1.0), regulariser=L1(1e-2), local_constraint=NeymanPearson(1.0, 0.6)
+)
+TIGHT = NeymanPearson(-1.0, 0.1), NeymanPearson(1.0, 0.1)
+TOGETHER = (Coupled(NeymanPearson(1.0, 0.4)), LinearInequality(np.ones((1, 5)), -0.2))
 ALGORITHMS: dict[str, Example] = {
     "toy": Example(Toy(), federation(), lambda state: state.w, 1e-12),  # six rounds: only rounding
     "bundle": solving(Bundle(), HINGE, 1e-6),
@@ -106,6 +113,13 @@ ALGORITHMS: dict[str, Example] = {
     "AD-LPMM, half of the rows": short(ADLPMM(sample=0.5), LOGISTIC),
     "epigraph ADMM": short(EpigraphADMM(), HINGE),
     "double loop": short(DoubleLoop(), LOGISTIC),
+    "interior point": solving(InteriorPoint(), NEYMAN_PEARSON, 1e-9),
+    "interior point, infeasible": solving(InteriorPoint(), replace(NEYMAN_PEARSON, local_constraint=TIGHT), 1e-6),
+    "interior point, all together": solving(
+        InteriorPoint(), Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5), constraint=TOGETHER), 1e-9
+    ),
+    "proximal AL": short(ProximalAL(), NEYMAN_PEARSON),
+    "proximal AL, as printed": short(ProximalAL.paper(), NEYMAN_PEARSON),
     "SGD": pooling(SGD(trial_epochs=2), Problem(loss=Hinge(), over_samples=Superquantile(0.3), regulariser=L1(1e-2))),
     "LSVRG": pooling(LSVRG(trial_epochs=2), Problem(loss=Logistic(), over_samples=Superquantile(0.3))),
     "LSVRG, not uniform": pooling(LSVRG(0.01, False), Problem(loss=Hinge(), over_samples=RankedRange(80, 10))),

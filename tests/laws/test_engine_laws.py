@@ -12,7 +12,7 @@ import pytest
 
 from examples import ALGORITHMS
 from quorate.engines import ClientError, InProcess
-from quorate.engines.inprocess import MODES, Run, _part
+from quorate.engines.inprocess import MODES, Run
 from quorate.rounds import Round, Stop, combine, encode, join, rows
 
 MODE = pytest.mark.parametrize("mode", MODES)
@@ -124,7 +124,7 @@ def test_one_client_step_on_the_same_message_agrees_in_blocks(example):
             chosen = [p for p, i in enumerate(block.index.tolist()) if i in steps]
             if not chosen:
                 continue
-            part = _part(block, np.array(chosen))
+            part = block.part(np.array(chosen))
             alone = [steps[i] for i in part.index.tolist()]
             memory = join([before for before, *_ in alone])
             step = example.algorithm.on_client[type(ask.message)]
