@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.prices import SERVER, TOGETHER, prices
+from quorate.prices import SERVER, TOGETHER, constraint_table, prices
 from quorate.problem.constraints.constraint import Point, Stack, several
 from quorate.problem.constraints.coupled import Coupled, Shared
 from quorate.problem.constraints.rows import OfLoss, OnRows
@@ -206,11 +206,17 @@ def stated(proof: Certificate, table: list[dict[str, Any]]) -> list[str]:
 
 
 def of_constraints(
-    problem: Problem, models: Mapping[str, Array], parts: Parts, table: list[dict[str, Any]], proof: Certificate
+    problem: Problem,
+    models: Mapping[str, Array],
+    parts: Parts,
+    table: list[dict[str, Any]],
+    proof: Certificate,
+    mu: Any,
 ) -> dict[str, Any]:
     """What result.json says of constraints: their table with rates, prices, what is kept where, rates by group.
 
-    ``table`` is that of `quorate.prices.constraint_table` for the first model, ``proof`` its certificate.
+    ``table`` is that of `quorate.prices.constraint_table` for the first model, ``proof`` its certificate, ``mu`` its
+    multipliers; where nothing is feasible these are the weights of the constraints in the proof.
     """
     if not asked(problem):
         return {}
@@ -228,4 +234,8 @@ def of_constraints(
         for row in groups(problem, w, fed)
     ]
     told = [{**row, "rate": rate.get((row["owner"], row["constraint"]))} for row in table]
+    if proof.infeasible is not None:
+        concrete, data = problem.at(parts.train)
+        weights = [abs(row["price"]) for row in constraint_table(concrete, data, proof, mu)]
+        told = [{**row, "weight": w / (sum(weights) or 1.0)} for row, w in zip(told, weights, strict=True)]
     return {"constraints": told, "prices": stated(proof, table), "kept": judged, "groups": by_group}

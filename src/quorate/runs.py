@@ -91,6 +91,7 @@ def result_of(
     from quorate.trial import called, label
 
     models = {label(solution.problem): solution.w, **{called(name): s.w for name, s in others.items()}}
+    proved = (solution.constraints, solution.certificate, solution.duals)
     return plain(
         {
             "format": FORMAT,
@@ -117,7 +118,7 @@ def result_of(
             },
             "evaluation": evaluation,
             **of_ranks(config, models, parts.train, parts.owners),
-            **of_constraints(solution.problem, models, parts, solution.constraints, solution.certificate),
+            **of_constraints(solution.problem, models, parts, *proved),
             "versions": versions(),
             "data": data_digests(parts),
         }

@@ -127,7 +127,7 @@ def train(
             arguments |= {"algorithm": None}
         again = resume and path is not None and path.is_file()
         bands = Bands(path and path.with_suffix(".bands"), again)
-        see = (bands,) if watch is None else (watch(name), bands)
+        see = (bands,) if watch is None else (bands, watch(name))
         models[name] = bands.beside(solve(stated, fed, **arguments, watch=see, resume=again))
         if models[name].outcome.stop is Stop.INTERRUPTED:
             break

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from quorate.parts import Parts
 
 CLOSE = 1e-9  # relative: values computed again on another machine agree to rounding, not bit for bit
+UNPROVED = "nothing is feasible could not be proved"  # in an outcome of a run that tried to
 ROUNDING = 1e-12  # relative to the objective: of a gap
 
 
@@ -62,9 +63,11 @@ def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list
     except (ConfigError, ValueError, OSError) as error:
         return [*checks, Check("data", None, f"the data cannot be read, so the certificate is not checked: {error}")]
     try:
-        return [*checks, *_check_data(run, parts), *_check_numbers(run, parts)]
+        for found in (_check_data(run, parts), _check_numbers(run, parts)):
+            checks.extend(found)  # those before an error stay
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        return [*checks, Check("numbers", False, f"cannot be computed again: {error}")]
+        checks.append(Check("numbers", False, f"cannot be computed again: {error}"))
+    return checks
 
 
 def _check_files(run: Run) -> Iterator[Check]:
@@ -106,7 +109,7 @@ def _check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
     from quorate.trial import BASELINES, called, evaluate, label
 
     problem, fed, stated = run.config.settled(parts.train).problem(), parts.train, run.result
-    certificate, rows = _proved(run, problem, fed)
+    certificate, rows, mu = _proved(run, problem, fed)
     again, told = plain(certificate.numbers()), dict(stated["certificate"])
     again["consensus"] = told["consensus"]  # of the clients' copies, which stay with them
     same = partial(compared, floor=abs(certificate.value))
@@ -133,7 +136,7 @@ def _check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
     yield same(
         "ranks", {k: stated[k] for k in TOLD if k in stated}, plain(of_ranks(run.config, models, fed, parts.owners))
     )
-    held = plain(of_constraints(problem, models, parts, rows, certificate))
+    held = plain(of_constraints(problem, models, parts, rows, certificate, mu))
     yield same("constraints", {k: stated[k] for k in OF_CONSTRAINTS if k in stated}, held)
     if run.config.constrained:
         yield Check("outcome", *_ended(run, concrete, fed, certificate, rows))
@@ -144,21 +147,24 @@ def _check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
     yield Check("rounds", stated["rounds"] == len(run.history), f"{len(run.history)} rounds in history.jsonl")
 
 
-def _proved(run: Run, problem: Any, fed: Any) -> tuple[Any, list[dict[str, Any]]]:
-    """The certificate, and the table of constraints where there are some."""
+def _proved(run: Run, problem: Any, fed: Any) -> tuple[Any, list[dict[str, Any]], Any]:
+    """The certificate, and with constraints their table and the multipliers."""
     from quorate.certificates.constrained import certify_constrained
     from quorate.certificates.duality import certify
     from quorate.prices import constraint_table
     from quorate.problem.bounds import Duals
-    from quorate.problem.multipliers import Multipliers, signed
+    from quorate.problem.multipliers import Multipliers, no_multipliers, signed
 
     if not run.config.constrained:
-        return certify(problem, fed, run.w, Duals(**run.duals) if run.duals else None), []
-    infeasible = run.result["outcome"]["stop"] == "infeasible"
+        return certify(problem, fed, run.w, Duals(**run.duals) if run.duals else None), [], None
+    ended = run.result["outcome"]
+    infeasible = ended["stop"] == "infeasible" or UNPROVED in ended["text"]  # then multipliers are weights of a proof
     mu = Multipliers(**run.duals)
     certificate, _ = certify_constrained(problem, fed, run.w, mu, infeasible=infeasible)
     concrete, data = problem.at(fed)
-    return certificate, constraint_table(concrete, data, certificate, signed(concrete, mu))
+    mu = signed(concrete, mu)
+    prices = no_multipliers(concrete, fed.n_clients) if infeasible else mu
+    return certificate, constraint_table(concrete, data, certificate, prices), mu
 
 
 def _ended(run: Run, problem: Any, fed: Any, certificate: Any, rows: list[dict[str, Any]]) -> tuple[bool, str]:

@@ -30,8 +30,7 @@ def summary(result: Mapping[str, Any]) -> list[str]:
     """How far the constraints are met, in sentences."""
     rows = result["constraints"]
     if impossible(result):
-        largest = max(abs(row["price"]) for row in rows)
-        clash = [f"{row['owner']}: {row['constraint']}" for row in rows if abs(row["price"]) > 1e-6 * largest]
+        clash = [f"{row['owner']}: {row['constraint']}" for row in rows if row["weight"] > 1e-6]
         return [
             f"The proof combines {'; '.join(clash[:12])}{f' and {len(clash) - 12} more' * (len(clash) > 12)}.",
             f"No model is recommended. The one that is kept in this folder breaks the constraints by "
@@ -84,7 +83,8 @@ def constraints(result: Mapping[str, Any], most: int = MOST, brief: bool = False
     cells = []
     for row in rows:
         line = [row["owner"], row["constraint"], *(number(row[k]) for k in ("limit", "measured"))]
-        line += [_small(row["slack"]), _small(row["price"]), _met(row), *[percent(row["rate"])] * rated]
+        price = percent(row["weight"]) if impossible(result) else _small(row["price"])
+        line += [_small(row["slack"]), price, _met(row), *[percent(row["rate"])] * rated]
         if other:
             there = beside.get((row["owner"], row["constraint"]), {})
             line += [number(there.get("measured")), *[percent(there.get("rate"))] * rated]
