@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import small_run
 
-from quorate.report import tables, words
+from quorate.report import constrained, tables, words
 from quorate.report.figures import column, figures, label
 from quorate.report.html import page, render
 from quorate.runs import Run
@@ -238,6 +238,95 @@ def test_a_risk_inside_every_client_keeps_the_mix_of_clients(tmp_path: Path) -> 
     assert {"losses", "traffic"} <= {path.stem for path in (run.path / "figures").iterdir()}
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Constraints asked of clients, and about groups, whose names want to be tags."""
+    data = small_run.wards(small_run.table(clinics=(*HOSTILE, "Sud"))).replace(",a\n", ",<i>a$</i>\n")
+    text = small_run.KEPT.replace('"South"', '"Sud"').replace("{ North = 0.4, East = 0.5 }", "0.6")
+    text = text.replace("levels = [0.3, 0.5]", "levels = [0.0, 0.3, 0.5]")
+    return small_run.small_run(tmp_path_factory.mktemp("kept"), draw=True, data=data, text=text)
+
+
+def test_constraints_show_limits_rates_prices_bands_and_levels(kept: Run) -> None:
+    found = read(kept)
+    text = " ".join(" ".join(found.texts).split())
+    met = [row["met"] for row in kept.result["constraints"]]
+    assert all(met)
+    assert f"{len(met)} of {len(met)}" in text
+    assert "A model under constraints over data that stayed with 3 clients" in text
+    assert "Are the constraints kept on new rows?" in text
+    for said in (*kept.result["prices"], *kept.result["evaluation"]["verdict"], *words.summary(kept.result)):
+        assert " ".join(tables.printable(said).split()) in text
+    for row in kept.result["constraints"]:
+        assert {f"{row['limit']:.4g}", f"{row['measured']:.4g}"} <= {*text.split()}
+    heads = {"Owner", "Limit", "Measured", "Slack", "Price", "Met", "Rate", "unconstrained: measured"}
+    assert heads <= {*found.texts}
+    assert not FETCHING & {tag for tag, _ in found.tags}
+    assert "<i>a$</i>" in text
+    assert "<i>" not in (kept.path / "report.html").read_text("utf-8")
+    names = {path.stem for path in (kept.path / "figures").iterdir()}
+    assert names == {"rounds", "bands", "kept", "trade_off", "evaluation"}
+    drawn = {n: ET.parse(kept.path / "figures" / f"{n}.svg").getroot() for n in names}
+    assert all(root[0].tag == SVG + "title" for root in drawn.values())
+    letters = {name: {t.text for t in root.iter(SVG + "text")} for name, root in drawn.items()}
+    assert {"met", "more", "round", *map(label, HOSTILE[:2])} <= letters["bands"]
+    assert {"training rows", "held-out rows", "unconstrained", "all clients"} <= letters["kept"]
+    assert {"objective", "slope by the price", "largest rate in %"} <= letters["trade_off"]
+    for name, made in render(kept).items():
+        assert (kept.path / name).read_text("utf-8") == made
+
+
+def test_markdown_of_constraints_keeps_names_inside_their_cells(kept: Run) -> None:
+    text = words.markdown(kept.result, None, kept.traded and kept.traded.table)
+    for title in ("Constraints on the training rows", "Constraints on held-out rows", "Prices", "Other levels"):
+        assert f"## {title}" in text
+    for block in text.split("\n\n"):
+        lines = [line for line in block.splitlines() if line.startswith("| ")]
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) <= 1
+    assert "<i>a" not in text.replace("\\<", "")
+
+
+def test_many_constraints_are_shown_from_the_tightest(kept: Run) -> None:
+    row = kept.result["constraints"][-1]
+    many = [{**row, "owner": f"c{k}", "slack": float(k)} for k in range(100)]
+    html = page(Run(**{**vars(kept), "result": {**kept.result, "constraints": many}}), {})
+    text = " ".join(" ".join(Page(html).texts).split())
+    assert "The 60 of 100 with the smallest slack" in text
+    assert "c59" in text
+    assert "c60 " not in text
+
+
+def test_where_nothing_is_feasible_no_model_is_recommended(kept: Run) -> None:
+    rows = [{**row, "met": False, "slack": -0.1, "price": 0.0, "weight": 0.25} for row in kept.result["constraints"]]
+    certificate = {**kept.result["certificate"], "bound": None, "gap": None, "relative_gap": None, "infeasible": 0.1}
+    outcome = {"stop": "infeasible", "text": "no model meets all constraints."}
+    changed = {"constraints": rows, "certificate": certificate, "outcome": outcome, "prices": []}
+    html = page(Run(**{**vars(kept), "result": {**kept.result, **changed}}), {})
+    text = " ".join(" ".join(Page(html).texts).split())
+    for said in (
+        "No model is recommended",
+        "Weight in the proof",
+        "combine the constraints into one",
+        "every model breaks",
+    ):
+        assert said in text
+    assert "The proof combines" in text
+    assert "within" not in text.split("Certificate")[0].split("In plain words")[1].split("new rows?")[0]
+
+
+def test_levels_where_nothing_is_feasible_are_marked(kept: Run) -> None:
+    from quorate.report.figures_constrained import constrained_figures
+
+    assert kept.traded is not None
+    first, *rest = kept.traded.table["points"]
+    lost = {**kept.traded.table, "points": [{**first, "value": None, "price": None, "outcome": "infeasible"}, *rest]}
+    drawn = constrained_figures(kept.result, kept.history, lost)["trade_off"]
+    assert "nothing feasible" in {t.text for t in ET.fromstring(drawn).iter(SVG + "text")}
+    assert "At 0 no model meets all constraints" in " ".join(constrained.traded_words(lost))
+    plain = constrained_figures(kept.result, [{"round": 1}, {"round": 2}], None)
+    assert {"bands", "trade_off"}.isdisjoint(plain)
+
+
 def test_many_clients_are_drawn_up_to_a_limit(plain: Run) -> None:
     row = plain.result["clients"][0]
     clients = [{**row, "client": f"c{k}", "worst_loss": float(k)} for k in range(100)]
@@ -282,7 +371,7 @@ def browse(folder: Path, *arguments: str) -> str:
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium installed")
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)])
-@pytest.mark.parametrize("kind", ["hostile", "ranked"])
+@pytest.mark.parametrize("kind", ["hostile", "ranked", "kept"])
 def test_a_browser_shows_it_without_sideways_scrolling(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, width: int, height: int
 ) -> None:
