@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import quorate as qr
 from quorate.config import ALGORITHMS, Config, ConfigError, parse_config, read_config
 from quorate.config_errors import line_of
-from quorate.config_rules import POOLED
+from quorate.config_rules import CONSTRAINED, POOLED
 from quorate.config_sections import LOSSES, LossName
 from quorate.starter import starter
 from quorate.verify import passed, verify_run
@@ -175,9 +175,12 @@ def test_quick_only_coarsens() -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_that_can_be_named_solves_and_verifies(tmp_path: Path, name: str) -> None:
-    text = small_run.TAIL if name in POOLED else small_run.CONFIG
+    text = small_run.TAIL if name in POOLED else small_run.KEPT if name in CONSTRAINED else small_run.CONFIG
     text = text.replace("tol = 1e-6", f'name = "{name}"\ntol = 1e-2').replace('"afl", "erm"', "")
-    run = small_run.small_run(tmp_path, draw=name == "double_loop", text=text)  # one that proves nothing on its way
+    text = text.replace('name = "interior_point"', f'name = "{name}"\ntol = 1e-3')
+    data = small_run.wards(small_run.table()) if name in CONSTRAINED else None
+    drawn = name in ("double_loop", "proximal_al")  # that prove nothing on their way
+    run = small_run.small_run(tmp_path, draw=drawn, text=text, data=data)
     assert run.result["certificate"]["relative_gap"] < 0.1
     assert passed(verify_run(run.path))
 
