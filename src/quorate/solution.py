@@ -105,9 +105,9 @@ def solve(
     Returns
     -------
     Solution
-        never called optimal at a cap; see ``solution.outcome``. The certificate costs two more rounds, and where the
-        algorithm leaves no duals (the ADMMs) rounds of cuts started at its model prove the bound; these are counted in
-        ``messages`` and in the clients' bytes, not in ``rounds``
+        never called optimal at a cap; see ``solution.outcome``. The certificate costs two more rounds (with constraints
+        up to eight), and where the algorithm leaves no duals (the ADMMs) rounds of cuts started at its model prove the
+        bound; these are counted in ``messages`` and in the clients' bytes, not in ``rounds``
 
     Raises
     ------

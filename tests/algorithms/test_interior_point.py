@@ -158,6 +158,18 @@ def test_tolerances():
     assert none.certificate.relative_gap <= 1e-9
 
 
+@pytest.mark.parametrize("tol", [0.1, 1e-2, 1e-3, 1e-6])
+@pytest.mark.parametrize("name", ["rank deficient", "text labels, weights", "scales 1e-4 to 1e4"])
+def test_a_loose_tolerance_is_of_the_objective_not_of_the_limits(name, tol):
+    fed, options = CASES[name]
+    solution = solve(stated(fed, **options), fed, tol=tol)
+    assert solution.certificate.feasibility <= 1e-6
+    assert solution.outcome.stop in (qr.Stop.OPTIMAL, qr.Stop.UNPROVEN)
+    if tol <= 1e-3:
+        assert solution.outcome.stop is qr.Stop.OPTIMAL
+        assert solution.certificate.relative_gap <= tol + 1e-8
+
+
 def test_permuting_clients_permutes_results():
     fed = clients(weights=True)
     problem = stated(fed, level=[0.5, 0.45, 0.9])

@@ -42,6 +42,7 @@ HALVINGS = 3  # refused steps in a row before the Hessian is regularised further
 MEMORY = 4  # accepted points whose largest residual a new one has to beat
 FALLEN = 1e10  # an objective this far below 0, in units of its slope at the start, is called unbounded
 FLAT = 1e-6  # curvature added where only violations are minimised: most directions do not matter to them
+MET = 1e-7  # largest violation, as stated, of a model that is called optimal whatever the tolerance
 PATIENCE = 12  # rounds without a better residual before the method is called stuck
 
 
@@ -317,7 +318,7 @@ class InteriorPoint:
         assert at is not None
         way = newton.direction(p, at, max(state.delta, FLAT if state.phase == 1 else 0.0))
         left = newton.residuals(p, at)
-        if state.phase == 2 and self._reached(p, at, way, left, state.scale):
+        if state.phase == 2 and self._reached(state, way, left):
             return state, Done(why.reached(self.tol, state.rounds))
         if state.phase == 2 and p.value < -FALLEN and left.primal <= 1e-6 and newton.recedes(p, at.x):
             return state, Done(why.fallen(state.value))
@@ -333,15 +334,17 @@ class InteriorPoint:
             replace(state, by=way.step, mu=way.mu, nu=nu, delta=max(state.delta, 0.0), length=length, trial=trial)
         )
 
-    def _reached(
-        self, p: newton.Program, at: newton.Iterate, way: newton.Direction, left: newton.Residuals, scale: Scale | None
-    ) -> bool:
-        """Whether what duality leaves open, to second order, is within the tolerance."""
+    def _reached(self, state: InteriorState, way: newton.Direction, left: newton.Residuals) -> bool:
+        """Whether what duality leaves open, to second order, is within the tolerance, and the limits are met."""
+        p, at, scale = state.program, state.at, state.scale
+        assert p is not None
+        assert at is not None
+        assert scale is not None
         dual = p.slope + p.J.T @ at.z + p.E.T @ at.lam
         gap = float(at.s @ at.z) + abs(float(dual @ way.step.x))
-        assert scale is not None
         allowed = max(self.tol * abs(p.value), self.atol / scale.objective, 1e-14)
-        return gap <= allowed and left.primal <= self.tol and left.dual <= 10 * self.tol
+        met = left.primal <= self.tol and state.violation <= max(MET, 1e-14 * float(scale.rows.max(initial=0.0)))
+        return met and gap <= allowed and left.dual <= 10 * self.tol
 
     def _stuck(self, state: InteriorState, left: newton.Residuals) -> tuple[InteriorState, Round | Done]:
         tol = 1e-6
