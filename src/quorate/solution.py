@@ -297,12 +297,14 @@ def confirmed_constrained(
             return Outcome(
                 Stop.STALLED, f"{told} That nothing is feasible could not be proved. Not met: {broken(table)}."
             )
-        text = f"no model meets all constraints: every model breaks one by {proof.infeasible:.3g} or more (proved). "
-        text += f"In conflict: {in_conflict(problem, mu, clients)}. Relax one of these limits."
+        text = f"no model meets all constraints: every model breaks one by {proof.infeasible:.3g} or more (proved), the "
+        text += f"one returned by {proof.feasibility:.3g}. In conflict: {in_conflict(problem, mu, clients)}. Relax one of these limits."
         return Outcome(Stop.INFEASIBLE, text)
     unmet = broken(table) or ("the bounds of the regulariser" if proof.feasibility > 1e-6 else "")
     if unmet:
         told += f" Not met: {unmet}."
+    if outcome.stop is not Stop.OPTIMAL and proof.gap is not None:
+        told += f" Its multipliers prove a relative gap of {proof.relative_gap:.1e}."
     if outcome.stop is not Stop.OPTIMAL:
         return Outcome(outcome.stop, told)
     if unmet:
