@@ -52,6 +52,7 @@ WRONG = {
         '[data]\nname = "x"\n[problem]\nloss = "huber"\nlabel = 1\n',
         ["`label`", "'huber'", "logistic"],
     ),
+    "kinks": (HEAD.replace("logistic", "hinge") + NP, ["problem.loss = 'hinge'", "not smooth", "smooth_hinge"]),
     "a worst case, too": (HEAD + NP + "[robust]\nradius = 0.1\n", ["[[constraint]]", "Set robust.radius = 0"]),
     "ranks, too": (HEAD + 'label = "benign"\n[risk]\nname = "maximum"\n', ["problem.label", "'maximum'", "'mean'"]),
     "pooled": (HEAD + "pooled = true\n" + NP, ["problem.pooled", "on = 'together'"]),

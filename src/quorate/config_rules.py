@@ -16,6 +16,7 @@ WEAKLY_CONVEX = ("mcp", "scad")
 
 
 CLASSES = ("hinge", "smooth_hinge", "logistic", "exponential")  # losses of two classes
+SMOOTH = ("logistic", "smooth_hinge", "exponential", "squared", "huber")
 
 
 def broken_rule(config: Config) -> str | None:
@@ -92,8 +93,10 @@ def _constrained(config: Config) -> str | None:
     what = "[[constraint]]" if config.constraint else "problem.label"
     label, loss = config.problem_.label, config.problem_.loss
     labelled = label is not None or any(c.label is not None for c in config.constraint)
-    if labelled and config.problem_.loss not in CLASSES:
+    if labelled and loss not in CLASSES:
         return f"`label` needs two classes, and problem.loss = {loss!r} has none: use one of {', '.join(CLASSES)}"
+    if loss not in SMOOTH:
+        return f"problem.loss = {loss!r} is not smooth, as methods for constraints need: use one of {', '.join(SMOOTH)}"
     if robust(config.robust.radius):
         return f"{what} and robust.radius > 0 exclude each other: no method keeps both promises. Set robust.radius = 0"
     if config.risk.by_rank:

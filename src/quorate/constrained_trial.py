@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 TOLD = ("constraints", "prices", "kept", "groups")  # the keys of result.json that `of_constraints` fills
 TRAINING = "training rows"
+ROUNDING = 1e-8  # a price below it is none
 NEAR = 1e-3  # of an optimum, relative: what prices are stated for
 MET = 1e-6  # what a constraint may be exceeded by
 
@@ -199,6 +200,7 @@ def stated(proof: Certificate, table: list[dict[str, Any]]) -> list[str]:
     """Prices in words, as far as the certificate bears them out: none of a model that is not near an optimum."""
     if proof.infeasible is not None or proof.stationarity is None or not all(row["met"] for row in table):
         return []
+    table = [row for row in table if abs(row["price"]) > ROUNDING]
     if proof.bound is not None:
         return prices(table) if (proof.relative_gap or 0.0) <= NEAR else []
     still = proof.stationarity <= NEAR * max(proof.gradient_scale or 0.0, 1e-12)

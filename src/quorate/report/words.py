@@ -28,7 +28,7 @@ def question(result: Mapping[str, Any]) -> str:
     """What the comparison with baselines answers."""
     risk = result.get("risk")
     if constrained.asked(result):
-        return "Are the constraints kept on new rows?"
+        return "Are the constraints kept on new rows?" if result["constraints"] else "Is it better on new rows?"
     if risk is None or risk["name"] == "mean":
         return "Did robustness help?"
     return f"Is the {risk['name']} of new losses lower?"
