@@ -71,7 +71,9 @@ def test_each_ends_where_it_ends_alone(solver):
 
 def test_newton_solves_a_quadratic_in_one_step_and_starts_at_the_solution_without_one():
     A, b = np.diag([1.0, 1e6, 3.0])[None], np.array([[1.0, -2.0, 4.0]])
-    found = newton(lambda v: ((v @ A[0] * v).sum(1) / 2 - (b * v).sum(1), v @ A[0] - b), lambda v: A, np.zeros((1, 3)), 1e-9)
+    found = newton(
+        lambda v: ((v @ A[0] * v).sum(1) / 2 - (b * v).sum(1), v @ A[0] - b), lambda v: A, np.zeros((1, 3)), 1e-9
+    )
     np.testing.assert_allclose(found.v, b / np.diag(A[0]), rtol=1e-12)
     assert found.iterations.tolist() == [1]
     again = newton(lambda v: ((v @ A[0] * v).sum(1) / 2 - (b * v).sum(1), v @ A[0] - b), lambda v: A, found.v, 1e-9)

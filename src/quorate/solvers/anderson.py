@@ -2,8 +2,8 @@
 
     next point = sum_j mix_j g_j,   mix = argmin { ||sum_j mix_j r_j||^2 : sum mix = 1 },   r_j = g_j - v_j
 
-g_j is the image of the point v_j. Fu, Zhang, Boyd, *Anderson accelerated Douglas-Rachford splitting* (type II). Owners of
-parts of v need to reveal only their sums of <r_j, r_k>.
+g_j is the image of the point v_j. Fu, Zhang, Boyd, *Anderson accelerated Douglas-Rachford splitting* (type II). Owners
+of parts of v need to reveal only their sums of <r_j, r_k>.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     minimise  phi_i(v_i)  over v_i in R^D,   i = 1..n,   until  max_j |d phi_i / d v_ij| <= tol
 
-Each function keeps its own step length and stops by itself, so that it ends where it would end alone. Functions may have
-kinks in the second derivative (squares of positive parts); where phi is not convex the Hessian's eigenvalues are taken
-by size, and the end is a stationary point. Nothing here differentiates numerically.
+Each function keeps its own step length and stops by itself, so that it ends where it would end alone. Functions may
+have kinks in the second derivative (squares of positive parts); where phi is not convex the Hessian's eigenvalues are
+taken by size, and the end is a stationary point. Nothing here differentiates numerically.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.arrays import Array
 
+Flags = NDArray[np.bool_]
 Smooth = Callable[[Array], tuple[Array, Array]]  # v (n, D) -> values (n,), gradients (n, D)
 HALVINGS = 50
 ROUNDING = 1e-13
@@ -34,7 +36,7 @@ class Found:
 
     v: Array
     residual: Array
-    iterations: Array
+    iterations: NDArray[np.intp]
 
 
 def newton(
@@ -57,7 +59,7 @@ def newton(
     cap : steps of a search
     """
 
-    def direction(v: Array, slope: Array, on: Array) -> Array:
+    def direction(v: Array, slope: Array, on: Flags) -> Array:
         return -_solved(hessian(v), slope, convex)
 
     return _descend(function, direction, start, tol, cap)
@@ -74,7 +76,7 @@ def lbfgs(function: Smooth, start: Array, tol: float, memory: int = 20, cap: int
     pairs = _Pairs(memory, *start.shape)
     last: list[tuple[Array, Array]] = []
 
-    def direction(v: Array, slope: Array, on: Array) -> Array:
+    def direction(v: Array, slope: Array, on: Flags) -> Array:
         if last:
             pairs.add(v - last[0][0], slope - last[0][1], on)
         last[:] = [(v, slope)]
@@ -165,13 +167,15 @@ def _along(value: Callable[[Array], float], v: Array, step: Array, downhill: flo
 
 
 def _descend(
-    function: Smooth, direction: Callable[[Array, Array, Array], Array], start: Array, tol: float, cap: int
+    function: Smooth, direction: Callable[[Array, Array, Flags], Array], start: Array, tol: float, cap: int
 ) -> Found:
     v = np.array(start, float)
     value, slope = function(v)
     residual = np.abs(slope).max(1, initial=0.0)
     if not np.isfinite(residual).all():
-        raise ArithmeticError("a function is not finite where its search starts: rescale the features, or start elsewhere.")
+        raise ArithmeticError(
+            "a function is not finite where its search starts: rescale the features, or start elsewhere."
+        )
     iterations, stuck = np.zeros(len(v), np.intp), np.zeros(len(v), bool)
     for _ in range(cap):
         on = (residual > tol) & ~stuck
@@ -190,8 +194,8 @@ def _descend(
 
 
 def _shortened(
-    function: Smooth, v: Array, value: Array, slope: Array, step: Array, downhill: Array, on: Array
-) -> tuple[Array, Array, Array, Array]:
+    function: Smooth, v: Array, value: Array, slope: Array, step: Array, downhill: Array, on: Flags
+) -> tuple[Array, Array, Array, Flags]:
     """Steps halved until the functions fall enough, or, within rounding, their gradients do."""
     length, taken = np.ones(len(v)), np.zeros(len(v), bool)
     best, after, there = v, value.copy(), slope.copy()
@@ -233,12 +237,15 @@ class _Pairs:
         self.scale = np.ones(n)  # s'y / y'y of the newest
         self.first = True
 
-    def add(self, s: Array, y: Array, on: Array) -> None:
+    def add(self, s: Array, y: Array, on: Flags) -> None:
         sy, yy = (s * y).sum(1), (y * y).sum(1)
         kept = on & (sy > 1e-14 * np.sqrt((s * s).sum(1) * yy))
         inverse = np.divide(1.0, sy, out=np.zeros_like(sy), where=kept)
         self.scale = np.where(kept, np.divide(sy, yy, out=np.ones_like(sy), where=yy > 0), self.scale)
-        self.s, self.y = np.concatenate([self.s, s[None]])[-self.memory :], np.concatenate([self.y, y[None]])[-self.memory :]
+        self.s, self.y = (
+            np.concatenate([self.s, s[None]])[-self.memory :],
+            np.concatenate([self.y, y[None]])[-self.memory :],
+        )
         self.inverse, self.first = np.concatenate([self.inverse, inverse[None]])[-self.memory :], False
 
     def times(self, slope: Array) -> Array:

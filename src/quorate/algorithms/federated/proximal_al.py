@@ -1,10 +1,10 @@
 """Proximal augmented Lagrangian method: constraints and data stay with their owners.
 
-    minimise  sum_i q_i f_i(w) + h(w)    subject to    c_0(w) <= 0,   sum_i c~_i(w) <= 0,   c_i(w) <= 0 for every client i
+    minimise  sum_i q_i f_i(w) + h(w)   subject to   c_0(w) <= 0,   sum_i c~_i(w) <= 0,   c_i(w) <= 0 for every client i
 
-Algorithm 1 (outer: multipliers) with Algorithm 2 (inner: inexact ADMM) of He, Peng, Sun, *Federated learning with convex
-global and local constraints*; equation numbers are theirs. A round is one exchange with all clients: ``Refine`` is one
-iteration of Algorithm 2, ``Settle`` lines 6-8 of Algorithm 1, and line 1 of Algorithm 2, of whose result the server
+Algorithm 1 (outer: multipliers) with Algorithm 2 (inner: inexact ADMM) of He, Peng, Sun, *Federated learning with
+convex global and local constraints*; equation numbers are theirs. A round is one exchange with all clients: ``Refine`` is
+one iteration of Algorithm 2, ``Settle`` lines 6-8 of Algorithm 1, and line 1 of Algorithm 2, of whose result the server
 needs u~_i before its first step. ``ProximalAL.paper()`` is the method as printed. The defaults differ in four points:
 
 * copies and multipliers of consensus go on from one subproblem to the next, and start at u_i = w^0, lambda_i = 0;
@@ -27,13 +27,14 @@ import numpy as np
 from quorate.algorithms.federated import proximal_client as client
 from quorate.algorithms.federated import proximal_words as words
 from quorate.algorithms.federated.proximal_client import ProximalMemory, Refine, Refined, Settle, Settled
-from quorate.algorithms.federated.proximal_server import Past, Server, mixed, no_past, remembered
+from quorate.algorithms.federated.proximal_server import Server, mixed, no_past, remembered
+from quorate.algorithms.federated.proximal_state import ProximalState, relative_pair, started
 from quorate.arrays import Array, Block, Streams
 from quorate.problem.constraints.constraint import excess
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
 from quorate.problem.shape import check_smooth
-from quorate.rounds import Done, Outcome, Round, record
+from quorate.rounds import Done, Outcome, Round
 
 STIFF, FIRM = 1e5, 300.0  # beta ||c'||^2 over the objective's curvature; where constraints are not convex
 TIGHT = 16.0  # rho over the curvature of one client where constraints are not convex: no balancing there
@@ -42,44 +43,6 @@ BALANCED = 60  # rounds in which rho may change after beta did
 FALL = 0.2  # tau_{k+1} / tau_k
 SLOW = 0.3  # violation of an outer iteration over that before it, above which beta grows
 GROWTH = 5.0
-
-
-@record
-class ProximalState:
-    """The server's memory between rounds."""
-
-    w: Array  # (D,)
-    slack: Array  # (N, p_c)
-    anchor: Array  # (D,) w^k
-    slack_anchor: Array  # (N, p_c)
-    multiplier: Array  # (p_0,) mu_0
-    total: Array  # (p_c,) multiplier of sum_i s_i <= 0
-    change: Array  # (p_0,) the last change of mu_0
-    total_change: Array  # (p_c,)
-    shifted: Array  # (D,) sum_i u~_i
-    slack_shifted: Array  # (N, p_c) s~_i
-    past: Past
-    beta: float
-    rho: float
-    unit: Array  # (p_c,) of s
-    scale: float  # sum_i max |q_i f_i'| at the first model
-    tau: float
-    fresh: int  # rounds until the past counts
-    since: int  # rounds since rho changed
-    settled: int  # rounds since beta changed
-    outer: int
-    inner: int  # of this subproblem
-    exact: float  # distance of 0 from the subdifferential of (18) at w
-    residual: float  # (23)
-    pair: tuple[float, float]  # relative primal and dual residuals of consensus
-    value: float
-    violation: Array  # (N,)
-    global_violation: float
-    before: float  # violation at the end of the last subproblem
-    product: float  # sum |mu c| there
-    stuck: int  # subproblems in a row at whose ends the violation did not fall
-    infeasible: bool
-    rounds: int
 
 
 @dataclass(frozen=True)
@@ -93,7 +56,8 @@ class ProximalAL:
     rho : penalty of consensus; default from the curvature, and balanced at first
     s_bar, q : tau_k = s_bar / (k + 1)^2 and eps_{t+1} = q^t; default: relative tolerances
     memory : points mixed by the acceleration; 0 is Algorithm 2. Not used where constraints are not convex
-    restart : every subproblem starts at u_i = w^k, lambda_i = -P_i'(w^k) (Algorithm 2, line 1), else where the last ended
+    restart : every subproblem starts at u_i = w^k, lambda_i = -P_i'(w^k) (Algorithm 2, line 1); else where the last
+        ended
     tol : of the violation, and of the gap relative to the objective; with ``s_bar`` eps_1 = eps_2 of (11)
     atol : or of the gap absolutely
     max_rounds : a cap on all rounds; a run that meets it is never called optimal
@@ -128,7 +92,13 @@ class ProximalAL:
 
     @classmethod
     def paper(
-        cls, beta: float = 300.0, rho: float = 0.01, s_bar: float = 1e-3, q: float = 0.9, tol: float = 1e-3, **more: object
+        cls,
+        beta: float = 300.0,
+        rho: float = 0.01,
+        s_bar: float = 1e-3,
+        q: float = 0.9,
+        tol: float = 1e-3,
+        **more: object,
     ) -> ProximalAL:
         """As printed, with the settings of its section 5.1 (q is not stated there; 0.9 is in the authors' code)."""
         return cls(beta=beta, rho=rho, s_bar=s_bar, q=q, tol=tol, **{"memory": 0, "restart": True} | more)  # type: ignore[arg-type]
@@ -165,40 +135,7 @@ class ProximalAL:
         glob, D = problem.constraint, problem.predictor.dimension(problem.constraint.block.n_features)
         w = np.zeros(D) if self.start is None else np.asarray(self.start, float)
         slack, held, coupled = np.zeros((n_clients, glob.coupled.size)), np.zeros(glob.held.size), glob.coupled.size
-        state = ProximalState(
-            w=w,
-            slack=slack,
-            anchor=w,
-            slack_anchor=slack,
-            multiplier=held,
-            total=np.zeros(coupled),
-            change=held,
-            total_change=np.zeros(coupled),
-            shifted=n_clients * w,
-            slack_shifted=slack,
-            past=no_past(D, slack.shape),
-            beta=self.beta or 1.0,
-            rho=self.rho or 1.0,
-            unit=np.ones(coupled),
-            scale=1.0,
-            tau=math.inf,
-            fresh=1,
-            since=0,
-            settled=0,
-            outer=0,
-            inner=0,
-            exact=0.0,
-            residual=math.inf,
-            pair=(math.inf, math.inf),
-            value=math.nan,
-            violation=np.full(n_clients, math.nan),
-            global_violation=math.nan,
-            before=math.inf,
-            product=math.inf,
-            stuck=0,
-            infeasible=False,
-            rounds=0,
-        )
+        state = started(w, slack, held, np.zeros(coupled), self.beta or 1.0, self.rho or 1.0)
         prior = problem.over_clients.project(np.zeros(n_clients))
         sigma = self._server(state).sigma
         return state, Round(Settle(w, slack, state.unit, prior, state.beta, state.beta, sigma, state.rho, self.restart))
@@ -220,7 +157,7 @@ class ProximalAL:
 
     def _scaled(self, state: ProximalState, up: Settled) -> ProximalState:
         """beta, rho and the unit of s from the sizes of the functions at the first model."""
-        assert up.steep is not None
+        assert up.steep is not None and up.curvature is not None and up.slope is not None
         n, curvature = len(state.violation), max(float(up.curvature), 0.0) or 1.0
         glob, at = self._problem.constraint, self._problem.constraint.at(self._problem, state.w)
         squares = (glob.held.jacobian(at)[0] ** 2).sum(1)
@@ -300,13 +237,13 @@ class ProximalAL:
     def improve(self, state: ProximalState, ids: Sequence[int], up: Refined) -> tuple[ProximalState, Round | Done]:
         """Line 10: the next iteration of Algorithm 2, or its end."""
         n = len(state.violation)
-        first = self.q ** state.inner if self.q is not None else state.exact
+        first = self.q**state.inner if self.q is not None else state.exact
         state = replace(
             state,
             shifted=up.shifted,
             slack_shifted=up.slack,
             residual=first + float(up.residual),
-            pair=_pair(up, state, n),
+            pair=relative_pair(up, state, n),
             value=float(up.value) + self._problem.penalty(state.w),
             violation=up.violation,
             global_violation=self._global_violation(state, up.shared),
@@ -345,9 +282,7 @@ class ProximalAL:
             inner=0,
         )
         sigma = self._server(state).sigma
-        return state, Round(
-            Settle(state.w, state.slack, state.unit, None, old, beta, sigma, state.rho, self.restart)
-        )
+        return state, Round(Settle(state.w, state.slack, state.unit, None, old, beta, sigma, state.rho, self.restart))
 
     def _balanced(self, state: ProximalState, up: Refined) -> ProximalState:
         """rho by the root of primal over dual residual, where they differ, in the first rounds."""
@@ -393,7 +328,7 @@ class ProximalAL:
         return max(held, excess(glob.coupled, shared))
 
     def report(self, state: ProximalState) -> dict:
-        """``violation`` is the largest of all constraints, 0 where all are met; ``mean_violation`` that of the clients."""
+        """``violation`` is the largest of all constraints, 0 where all are met; ``mean_violation`` over the clients."""
         own = np.maximum(state.violation, 0.0)
         return {
             "objective": state.value,
@@ -443,11 +378,3 @@ class ProximalAL:
         if self.problem is None:
             raise ValueError("ProximalAL has no problem yet: run it through quorate.solve(problem, federation, ...).")
         return self.problem
-
-
-def _pair(up: Refined, state: ProximalState, n: int) -> tuple[float, float]:
-    """Primal and dual residuals of u_i = w, relative to the sizes of w and of lambda."""
-    size = math.sqrt(n * float(state.w @ state.w) + float((state.slack**2).sum()))
-    pull = math.sqrt(float(up.pull))
-    primal, dual = math.sqrt(float(up.primal)), state.rho * math.sqrt(float(up.moved))
-    return primal / size if size else primal, dual / pull if pull else dual

@@ -1,10 +1,11 @@
 """The client half of the proximal augmented Lagrangian method: what a client is asked, answers, and keeps.
 
-    P_i(z) = q_i f_i(u) + (||[mu_i + beta c_i(z)]_+||^2 - ||mu_i||^2) / (2 beta) + ||z - z^k||^2 / (2 (n + 1) beta)   (14)
+    P_i(z) = q_i f_i(u) + (||[mu_i + beta c_i(z)]_+||^2 - ||mu_i||^2) / (2 beta) + ||z - z^k||^2 / (2 (n + 1) beta) (14)
 
-He, Peng, Sun, *Federated learning with convex global and local constraints*; equation numbers are theirs. For c_i(w) = 0
-the square is that of mu_i + beta c_i without [.]_+. z = (u, s): a copy u of the model and, where constraints couple the
-clients, s for sum_i c~_i(w) <= 0 in the form (4): c~_i(u) - unit s <= 0 at client i, sum_i s_i <= 0 at the server.
+He, Peng, Sun, *Federated learning with convex global and local constraints*; equation numbers are theirs. Where
+c_i(w) = 0 is asked the square is that of mu_i + beta c_i without [.]_+. z = (u, s): a copy u of the model and, where
+constraints couple the clients, s for sum_i c~_i(w) <= 0 in the form (4): c~_i(u) - unit s <= 0 at client i,
+sum_i s_i <= 0 at the server.
 
 What leaves a client: sums over all clients, from which no single copy can be read where n > 1, and per client its
 violation, the largest change of its multipliers, and s.
@@ -17,8 +18,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg.blas import dsymv
-from scipy.linalg.lapack import dpotrf, dpotri
+from numpy.typing import NDArray
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from quorate.arrays import Array, Block
 from quorate.problem.clients import client_slopes, client_values, hessians, row_shares
@@ -28,6 +29,8 @@ from quorate.problem.problem import Problem
 from quorate.rounds import Each, Max, Sum, record
 from quorate.solvers.local_newton import lbfgs, newton
 
+symv: Any = get_blas_funcs("symv", dtype=np.float64)
+potrf, potri = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 NEWTON = 50  # coefficients up to which local problems are solved by Newton's method
 
 
@@ -123,7 +126,7 @@ class Merit:
     multiplier: Array  # (n, p + p_c)
 
     @cached_property
-    def equality(self) -> Array:
+    def equality(self) -> NDArray[np.bool_]:
         return np.concatenate([self.problem.local_constraint.equality, self.problem.constraint.coupled.equality])
 
     def point(self, z: Array) -> Point:
@@ -238,9 +241,7 @@ def _minimised(merit: Merit, start: Array, w: Array, dual: Array, ask: Refine) -
     return found.v, found.residual / ask.tol
 
 
-def settle(
-    problem: Problem, memory: ProximalMemory | None, ask: Settle, data: Block
-) -> tuple[ProximalMemory, Settled]:
+def settle(problem: Problem, memory: ProximalMemory | None, ask: Settle, data: Block) -> tuple[ProximalMemory, Settled]:
     """Algorithm 1, lines 6-8, and Algorithm 2, line 1, at the clients of a block."""
     first = memory is None
     w = np.concatenate([np.tile(ask.w, (len(data.names), 1)), ask.slack], 1)
@@ -277,14 +278,14 @@ def _start(problem: Problem, w: Array, ask: Settle) -> ProximalMemory:
     return ProximalMemory(w, np.zeros_like(w), w, none, none, none, ask.prior, history, history)
 
 
-def _scales(merit: Merit, at: Point, J: Array) -> dict[str, Array]:
+def _scales(merit: Merit, at: Point, J: Array) -> dict[str, Any]:
     """Sizes of the client's functions at the first model."""
     D, pc = at.w.shape[-1], len(merit.unit)
     squares = (J[:, :, :D] ** 2).sum(2)
     p = squares.shape[1] - pc
     steep = np.column_stack([squares[:, :p].sum(1), (squares[:, :p] > 0).sum(1), squares[:, p:]])
     if isinstance(merit.problem.loss, Quadratic):
-        trace = np.einsum("ndd->n", merit.block.X)
+        trace = np.einsum("ndd->n", np.asarray(merit.block.X))
     else:
         trace = _trace(at)
     slope = np.abs(merit.weight[:, None] * client_slopes(at)).max(1)
@@ -381,8 +382,8 @@ def _factors(merit: Merit, rho: float) -> tuple[Any, ...]:
 
 def _inverse(matrix: Array) -> Array:
     """The upper triangle of the inverse of a positive definite matrix."""
-    factor, failed = dpotrf(np.asfortranarray(matrix))
-    inverse, failed = dpotri(factor) if not failed else (factor, failed)
+    factor, failed = potrf(np.asfortranarray(matrix))
+    inverse, failed = potri(factor) if not failed else (factor, failed)
     if failed:
         raise np.linalg.LinAlgError("a client's quadratic is not convex: A_i must be positive semidefinite.")
     return inverse
@@ -390,5 +391,5 @@ def _inverse(matrix: Array) -> Array:
 
 def _times(matrices: list[Array], v: Array) -> Array:
     """Symmetric matrices, of which half is read, times a vector each."""
-    out = [dsymv(1.0, matrix, one) for matrix, one in zip(matrices, v, strict=True)]
+    out = [symv(1.0, matrix, one) for matrix, one in zip(matrices, v, strict=True)]
     return np.array(out).reshape(len(out), v.shape[1])

@@ -74,7 +74,9 @@ class Server:
 
     def _newton(self, centre: Array, start: Array, l2: float) -> tuple[Array, float]:
         D = len(centre)
-        own = l2 * (np.arange(D) < len(self.problem.predictor.split(centre)[0])) + self.weight  # diagonal
+        own: Array = (
+            l2 * (np.arange(D) < len(self.problem.predictor.split(centre)[0])).astype(float) + self.weight
+        )  # diagonal
 
         def smooth(w: Array) -> tuple[Array, Array]:
             value, slope = self._held(w[0])
@@ -109,6 +111,7 @@ class Server:
     def _composite(self, centre: Array, start: Array) -> tuple[Array, float]:
         l1, l2, lower, upper = regulariser_parts(self.problem)
         penalised = np.arange(len(centre)) < len(self.problem.predictor.split(centre)[0])
+        curve: Array = l2 * penalised.astype(float)
 
         def smooth(w: Array) -> tuple[float, Array]:
             value, slope = self._held(w)
@@ -127,7 +130,7 @@ class Server:
             return self._hessian(w, np.full(len(w), self.weight))
 
         h = self.problem.penalty
-        return proximal_newton(smooth, hessian, h, self.prox, slopes, l2 * penalised, start, self.tol)
+        return proximal_newton(smooth, hessian, h, self.prox, slopes, curve, start, self.tol)
 
     def _hessian(self, w: Array, own: Array) -> Array:
         held, at = self.problem.constraint.held, self.problem.constraint.at(self.problem, w)
@@ -189,7 +192,7 @@ def remembered(past: Past, drift: Array, slack_drift: Array, inner: Array) -> Pa
 
 
 def mixed(past: Past, step: Array, slack_step: Array, n: int, memory: int) -> tuple[Past, Array]:
-    """The weights of the points from which the clients set out, and the past they are made of; ``step`` is the newest."""
+    """The weights of the points from which the clients set out, and the past they are made of; ``step`` is new."""
     steps, slacks = np.concatenate([past.step, step[None]]), np.concatenate([past.slack_step, slack_step[None]])
     past = replace(past, step=steps, slack_step=slacks)
     gram = _gram(past, n)

@@ -17,15 +17,19 @@ def check_settings(it: Any) -> None:
     for name, role in (("beta", "penalty of the constraints"), ("rho", "penalty of consensus"), ("s_bar", "first tau")):
         value = getattr(it, name)
         if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"{name} must be a number > 0, got {value}: it is the {role}. Leave it out for the default.")
+            raise ValueError(
+                f"{name} must be a number > 0, got {value}: it is the {role}. Leave it out for the default."
+            )
     if it.q is not None and not 0 < it.q < 1:
-        raise ValueError(f"q must be in (0, 1), got {it.q}: local problems are solved to q^t. Leave it out for the default.")
-    if isinstance(it.memory, bool) or int(it.memory) != it.memory or it.memory < 0:
-        raise ValueError(f"memory must be a whole number >= 0, got {it.memory!r}: 0 is the iteration without acceleration.")
-    if not (0 <= it.tol < math.inf and 0 <= it.atol < math.inf) or it.max_rounds < 1:
         raise ValueError(
-            f"tol, atol must be >= 0 and max_rounds >= 1, got {it.tol}, {it.atol}, {it.max_rounds}."
+            f"q must be in (0, 1), got {it.q}: local problems are solved to q^t. Leave it out for the default."
         )
+    if isinstance(it.memory, bool) or int(it.memory) != it.memory or it.memory < 0:
+        raise ValueError(
+            f"memory must be a whole number >= 0, got {it.memory!r}: 0 is the iteration without acceleration."
+        )
+    if not (0 <= it.tol < math.inf and 0 <= it.atol < math.inf) or it.max_rounds < 1:
+        raise ValueError(f"tol, atol must be >= 0 and max_rounds >= 1, got {it.tol}, {it.atol}, {it.max_rounds}.")
     if it.start is not None and not np.isfinite(np.asarray(it.start, float)).all():
         raise ValueError("start must be finite numbers, one for each coefficient.")
 
