@@ -58,7 +58,7 @@ def test_equals_clarabel_in_value_model_and_prices(name):
     assert solution.rounds <= 25
     assert proof.value == pytest.approx(known.value, rel=1e-6 if name in SEVERAL else 1e-7)
     assert proof.feasibility <= 1e-8
-    assert proof.gap >= -1e-12
+    assert proof.gap >= -1e-8 * known.value  # below 0 by what is left of a violation
     assert proof.relative_gap <= 1e-8
     if name not in SEVERAL:
         assert_allclose(solution.w, known.w, rtol=0, atol=1e-5 * np.abs(known.w).max())

@@ -25,25 +25,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block, Streams
 from quorate.certificates.duality import Certificate, outside
 from quorate.certificates.kkt import off_regulariser
+from quorate.certificates.minorants import in_domain, minorant, pseudosolve, ridge
 from quorate.problem.bounds import region
-from quorate.problem.clients import client_slopes, client_values, hessians, row_shares
-from quorate.problem.conjugates import clipped_slopes, loss_conjugate
-from quorate.problem.constraints.constraint import Point, added, excess
+from quorate.problem.clients import client_slopes, client_values, hessians
+from quorate.problem.constraints.constraint import Point, excess
 from quorate.problem.losses import Quadratic
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed, weighting
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import has_rank_coordinate
-from quorate.problem.regularisers import L2, Bounds, ElasticNet, Zero
+from quorate.problem.regularisers import L1, Bounds, ElasticNet, Zero
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 
 ROUNDING = 1e-12  # of the terms that cancel
 FLOOR = 1e-15  # of them: below this nothing is gained by balancing further
 BALANCING = 8  # rounds at most
-FAINT = 1e-6  # rows count at least this much in the size of what cancels, also where their slopes all but vanish
 REACH, FAR = 1e2, 1e6  # what is left is charged up to here: for a bound, and for a proof of infeasibility
 
 
@@ -83,7 +83,7 @@ class WeighingState:
 
     first: Weighed | None
     shift: Array
-    left: float  # what is not balanced, over what cancels
+    left: float  # what the slopes should balance still, over what cancels
     bound: float
     rounds: int
 
@@ -176,16 +176,37 @@ class Weighing:
             bound = constant - left * far - FLOOR * spread
         else:
             bound = min(constant - float(np.linalg.norm(unbalanced)) * length, self._value(first))
-        stuck = left > state.left / 2 if state.left <= ROUNDING else False
-        state = replace(state, bound=max(state.bound, bound, self._known()), left=min(left, state.left))
-        if left <= FLOOR or stuck or state.rounds >= BALANCING:
+        aim, free = self._aim(g, unbalanced)
+        rest = float((np.abs(aim) / np.maximum(scale, 1e-300)).max(initial=0.0))
+        stuck = rest > state.left / 2 if state.left <= ROUNDING else False
+        state = replace(state, bound=max(state.bound, bound, self._known()), left=min(rest, state.left))
+        if rest <= FLOOR or stuck or state.rounds >= BALANCING:
             return state, done
         assert first.hessian is not None
         curved = hessians(here, None, [(held, self.mu.server[None])], together=True)[0] + first.hessian
         own = np.arange(len(self._problem.predictor.split(self.w)[0]))
-        curved[own, own] += self.objective * _l2(self._problem.regulariser)  # it takes up what moves its coefficients
-        state = replace(state, shift=state.shift - _inverse(curved, unbalanced))
+        curved[own, own] += self.objective * ridge(self._problem.regulariser)  # it takes up what moves its coefficients
+        shift = state.shift.copy()
+        shift[free] -= pseudosolve(curved[np.ix_(free, free)], aim[free])
+        state = replace(state, shift=shift)
         return state, self._ask(state, len(ids))
+
+    def _aim(self, g: Array, unbalanced: Array) -> tuple[Array, NDArray[np.intp]]:
+        """What the slopes should balance still, and the coefficients that can move for it.
+
+        Beside what is unbalanced what h takes up at a price of first order: where w is at no kink and no bound.
+        """
+        h, own = self._problem.regulariser, self._problem.predictor.split(self.w)[0]
+        free = np.ones(len(g), bool)
+        if isinstance(h, Bounds):
+            free[: len(own)] = (own > h.lower) & (own < h.upper)
+        elif self.objective and isinstance(h, L1 | ElasticNet):
+            free[: len(own)] = own != 0
+        else:
+            return unbalanced, np.arange(len(g))
+        off = -off_regulariser(self._problem, self.w, -g)
+        aim = np.where(unbalanced != 0, unbalanced, np.where(free, off, 0.0))
+        return aim, np.flatnonzero(free | (aim != 0))
 
     def _least(self, g: Array, first: Weighed) -> tuple[float, Array, float]:
         """min of <g, w> + h(w): its value, the part of g that h does not balance, and a bound on the model's length."""
@@ -216,70 +237,6 @@ class Weighing:
         if self.problem is None:
             raise ValueError("Weighing needs problem=; use certify(problem, federation, w, multipliers).")
         return self.problem
-
-
-def minorant(at: Point, prior: Array | None, terms: Sequence[Any], shift: Array) -> tuple[Array, Array, Array, Array]:
-    """Of sum_i prior_i f_i + <multipliers, c>: constants (n,), slopes (n, D), and the sizes of what each is a sum of.
-
-    The slopes of the row losses are those at w, shifted along the linear map of ``shift`` and kept in their domain.
-    """
-    problem, block = at.problem, at.block
-    n, D = at.models.shape
-    rows: Array | None = None
-    slopes, constants = np.zeros((n, D)), np.zeros(n)
-    size, spread = np.zeros((n, D)), np.zeros(n)
-    moved = Point(problem, at.w + shift, block) if shift.any() else at  # where what is not of rows is tangent
-    for constraints, multipliers in terms:
-        row, slope, constant = constraints.split(moved, multipliers)
-        rows, slopes, constants = added(rows, row), slopes + slope, constants + constant
-        each, weight = constraints.values(at), np.abs(multipliers)
-        size = size + np.einsum("np,npd->nd", weight, np.abs(constraints.jacobian(at)))
-        spread = spread + (weight * (np.abs(each) + np.abs(np.nan_to_num(constraints.limits(block))))).sum(1)
-    spread = spread + (size * np.abs(at.models)).sum(1)
-    if isinstance(problem.loss, Quadratic):
-        if prior is not None:
-            slope = prior[:, None] * client_slopes(moved)
-            square = prior * (moved.models * moved.prediction).sum(1) / 2
-            size = size + prior[:, None] * (np.abs(moved.prediction) + np.abs(block.y))
-            return constants - square, slopes + slope, size, spread + np.abs(square)
-        return constants, slopes, size, spread
-    if prior is not None:
-        rows = added(rows, prior[:, None] * row_shares(problem, block))
-    if rows is None or not (problem.loss.smooth and has_rank_coordinate(problem.loss)):
-        return constants, slopes, size, spread
-    loss, y = problem.loss, block.y
-    slope = loss.slope(at.prediction, y) + loss.curvature(at.prediction, y) * problem.predictor.forward(shift, block)
-    slope = clipped_slopes(loss, slope, y)
-    conjugate = np.where(rows > 0, rows * loss_conjugate(loss, slope, y), 0.0)
-    back = problem.predictor.backward
-    absolute = back(at.w, rows * (np.abs(slope) + FAINT), replace(block, X=abs(block.X)))
-    constants, spread = constants - conjugate.sum(1), spread + np.abs(conjugate).sum(1)
-    return constants, slopes + back(at.w, rows * slope, block), size + absolute, spread
-
-
-def in_domain(h: Any, s: Array) -> Array:
-    """A point of the domain of h* near s."""
-    if math.isfinite(h.conjugate(s)):
-        return s
-    if isinstance(h, Bounds):
-        return np.clip(s, np.where(np.isfinite(h.lower), -np.inf, 0.0), np.where(np.isfinite(h.upper), np.inf, 0.0))
-    s = s - h.prox(s, 1.0)  # by Moreau's identity the prox of h*, and where h* is an indicator the projection
-    inner = ((1 - shrink) * s for shrink in (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 1e-10))  # rounding leaves it outside
-    return next((near for near in inner if math.isfinite(h.conjugate(near))), s)
-
-
-def _l2(h: Any) -> float:
-    """The curvature of a regulariser, the same in all coefficients."""
-    return h.strength if isinstance(h, L2) else h.l2 if isinstance(h, ElasticNet) else 0.0
-
-
-def _inverse(matrix: Array, right: Array) -> Array:
-    """The pseudoinverse, in units of the diagonal's root, of a positive semidefinite matrix times a vector."""
-    root = np.sqrt(np.maximum(np.diag(matrix), 0.0))
-    units = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2 * np.outer(units, units))
-    keep = values > 1e-14 * max(float(values[-1]), 1e-300)
-    return units * (vectors[:, keep] @ ((vectors[:, keep].T @ (units * right)) / values[keep]))
 
 
 def _normed(mu: Multipliers) -> Multipliers:
