@@ -38,7 +38,9 @@ def one_client(loss, ball, intercept=False, seed=0, rows=25, d=4):
 
 def projected(problem, block, b, a, tau):
     """(v, pi, fallbacks) of the client's step."""
-    up = onto_epigraph(problem, Project(b[None], np.array([a]), tau), block, lambda i: np.random.default_rng(0), None)[1]
+    up = onto_epigraph(problem, Project(b[None], np.array([a]), tau), block, lambda i: np.random.default_rng(0), None)[
+        1
+    ]
     return up.w[0], float(up.pi[0]), int(up.fallbacks[0])
 
 
@@ -173,7 +175,8 @@ def test_sampled_steps_draw_from_the_clients_own_stream():
     problem, block = one_client(Hinge(), WassersteinBall(0.1, 1.0))
     ask = Project(np.ones((1, 4)), np.zeros(1), 1.0)
     first, again, other = (
-        onto_epigraph(problem, ask, block, lambda i, seed=seed: np.random.default_rng(seed), 0.5)[1].w for seed in (1, 1, 2)
+        onto_epigraph(problem, ask, block, lambda i, seed=seed: np.random.default_rng(seed), 0.5)[1].w
+        for seed in (1, 1, 2)
     )
     assert_allclose(first, again, rtol=0, atol=0)
     assert np.abs(first - other).max() > 1e-6
