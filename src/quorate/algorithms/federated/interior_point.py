@@ -350,7 +350,7 @@ class InteriorPoint:
         tol = 1e-6
         if state.phase == 1 and state.at is not None and state.at.x[-1] > tol:  # whether it proves that, others check
             return state, Done(why.nothing_inside(float(state.at.x[-1]), state.violation))
-        if state.phase == 1 or left.primal <= tol:
+        if state.phase == 1 or left.primal <= tol or not self._problem.constrained:
             return state, Done(why.stuck(left, PATIENCE))
         return self._again(replace(state, phase=1))
 

@@ -22,7 +22,9 @@ from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
 from quorate.problem.shape import regulariser_parts
 from quorate.rounds import Each, Sum, record
-from quorate.solvers.primal_dual import Iterate, Program
+from quorate.solvers.primal_dual import Iterate, Program, residuals
+
+SMALL = 1e-4  # relative change of multipliers that still counts as polish
 
 
 @record
@@ -221,18 +223,33 @@ def cleared(at: Iterate) -> Iterate:
 
 
 def settled(p: Program, at: Iterate, phase: int) -> Iterate:
-    """The multipliers to show: ``cleared``, and as a proof of infeasibility with slopes that cancel to rounding.
+    """The multipliers to show: ``cleared``, with slopes that cancel to rounding if a small relative change does it.
 
-    Affine constraints have no curvature by which a certificate could balance them.
+    Up to a step of the model: a certificate balances what curvature can, and the rest by nothing else.
     """
+    far = phase == 2 and residuals(p, at).worst > SMALL
     at = cleared(at)
-    if phase == 2:
+    if far or (phase == 2 and _definite(p.hessian)):
         return at
-    z = at.z
+    z, lam = at.z, at.lam
+    size = max(float(np.abs(lam).max(initial=0.0)), float(z.max(initial=0.0)))
+    columns, k = np.hstack([p.J.T * z, p.E.T * size, p.hessian]), len(z)
     for _ in range(2):
-        left = p.slope + p.J.T @ z
-        z = z * np.maximum(1 - np.linalg.lstsq(p.J.T * z, left, rcond=1e-10)[0], 0.0)
-    return replace(at, z=z)
+        left = p.slope + p.J.T @ z + p.E.T @ lam
+        change = np.linalg.lstsq(columns, -left, rcond=1e-10)[0][: k + len(lam)]
+        if phase == 2 and np.abs(change).max(initial=0.0) > SMALL:
+            return at
+        z, lam = z * np.maximum(1 + change[:k], 0.0), lam + size * change[k:]
+    return replace(at, z=z, lam=lam)
+
+
+def _definite(hessian: Array) -> bool:
+    """Whether curvature balances every slope."""
+    try:
+        np.linalg.cholesky(hessian - 1e-8 * np.diag(np.diag(hessian)))
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def rounded(problem: Problem, at: Iterate, units: Array, phase: int, n_clients: int) -> Array:
