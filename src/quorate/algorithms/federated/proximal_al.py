@@ -3,9 +3,9 @@
     minimise  sum_i q_i f_i(w) + h(w)   subject to   c_0(w) <= 0,   sum_i c~_i(w) <= 0,   c_i(w) <= 0 for every client i
 
 Algorithm 1 (outer: multipliers) with Algorithm 2 (inner: inexact ADMM) of He, Peng, Sun, *Federated learning with
-convex global and local constraints*; equation numbers are theirs. A round is one exchange with all clients: ``Refine`` is
-one iteration of Algorithm 2, ``Settle`` lines 6-8 of Algorithm 1, and line 1 of Algorithm 2, of whose result the server
-needs u~_i before its first step. ``ProximalAL.paper()`` is the method as printed. The defaults differ in four points:
+convex global and local constraints*; equation numbers are theirs. A round is one exchange with all clients: ``Refine``
+is one iteration of Algorithm 2, ``Settle`` lines 6-8 of Algorithm 1, and line 1 of Algorithm 2, of whose result the
+server needs u~_i before its first step. ``ProximalAL.paper()`` is the method as printed. The defaults differ in this:
 
 * copies and multipliers of consensus go on from one subproblem to the next, and start at u_i = w^0, lambda_i = 0;
 * rho follows the residuals of consensus at first, beta and rho have the units of the problem's curvature;
@@ -157,7 +157,9 @@ class ProximalAL:
 
     def _scaled(self, state: ProximalState, up: Settled) -> ProximalState:
         """beta, rho and the unit of s from the sizes of the functions at the first model."""
-        assert up.steep is not None and up.curvature is not None and up.slope is not None
+        assert up.steep is not None
+        assert up.curvature is not None
+        assert up.slope is not None
         n, curvature = len(state.violation), max(float(up.curvature), 0.0) or 1.0
         glob, at = self._problem.constraint, self._problem.constraint.at(self._problem, state.w)
         squares = (glob.held.jacobian(at)[0] ** 2).sum(1)

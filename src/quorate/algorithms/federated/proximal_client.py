@@ -31,7 +31,7 @@ from quorate.solvers.local_newton import lbfgs, newton
 
 symv: Any = get_blas_funcs("symv", dtype=np.float64)
 potrf, potri = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
-NEWTON = 50  # coefficients up to which local problems are solved by Newton's method
+NEWTON = 200  # coefficients up to which local problems are solved by Newton's method: L-BFGS suffers from a large beta
 
 
 @record
