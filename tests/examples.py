@@ -120,6 +120,9 @@ ALGORITHMS: dict[str, Example] = {
     ),
     "proximal AL": short(ProximalAL(), NEYMAN_PEARSON),
     "proximal AL, as printed": short(ProximalAL.paper(), NEYMAN_PEARSON),
+    "proximal AL, all together": short(
+        ProximalAL(), Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5), constraint=TOGETHER)
+    ),
     "SGD": pooling(SGD(trial_epochs=2), Problem(loss=Hinge(), over_samples=Superquantile(0.3), regulariser=L1(1e-2))),
     "LSVRG": pooling(LSVRG(trial_epochs=2), Problem(loss=Logistic(), over_samples=Superquantile(0.3))),
     "LSVRG, not uniform": pooling(LSVRG(0.01, False), Problem(loss=Hinge(), over_samples=RankedRange(80, 10))),
