@@ -23,7 +23,7 @@ from quorate.rounds import record
 from quorate.solvers.anderson import mixing
 from quorate.solvers.local_newton import newton, proximal_newton
 
-GUARD = 2.0  # growth of the fixed point residual at which the acceleration forgets
+GUARD = 1.3  # growth of the fixed point residual at which the acceleration forgets
 
 
 @dataclass(frozen=True, eq=False)
