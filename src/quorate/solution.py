@@ -297,9 +297,9 @@ def confirmed_constrained(
             return Outcome(
                 Stop.STALLED, f"{told} That nothing is feasible could not be proved. Not met: {broken(table)}."
             )
-        text = f"no model meets all constraints: every one breaks a limit by {proof.infeasible:.3g} or more (proved), "
-        text += f"the one returned by {proof.feasibility:.3g}. In conflict: {in_conflict(problem, mu, clients)}. "
-        text += "Relax one of these limits."
+        text = "no model meets all constraints: every one, up to a million times as large as this, breaks a limit by "
+        text += f"{proof.infeasible:.3g} or more (proved), this one by {proof.feasibility:.3g}. "
+        text += f"In conflict: {in_conflict(problem, mu, clients)}. Relax one of these limits."
         return Outcome(Stop.INFEASIBLE, text)
     unmet = broken(table) or ("the bounds of the regulariser" if proof.feasibility > 1e-6 else "")
     if unmet:

@@ -14,7 +14,8 @@ on an optimal model is needed, nor that one exists. What rounding leaves, at mos
 cancel, is charged for all models w with sum_j size_j |w_j| up to ``REACH`` times what it is at this one, or what the
 constants add up to; and the constants' own rounding with it. Multipliers that cancel each other only weaken the bound.
 
-With weight 0 on the objective the same minimum, if positive, proves that no model meets all constraints.
+With weight 0 on the objective the same minimum, if positive, proves that no model meets all constraints: none that is
+up to ``FAR`` times as large, since there whatever is left unbalanced is charged so far.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ class Weighing:
         left = float((np.abs(unbalanced) / np.maximum(scale, 1e-300)).max(initial=0.0))
         constant = float(up.constant) + float(constant[0]) + value
         spread = float(up.spread) + float(spread[0]) + abs(value)
-        if left <= ROUNDING:
+        if left <= ROUNDING or not self.objective:
             far = max(float(scale @ np.abs(self.w)), spread) * (REACH if self.objective else FAR)
             bound = constant - left * far - FLOOR * spread
         else:
