@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from quorate.arrays import Array, Block, Streams
 from quorate.certificates.duality import Certificate, outside
 from quorate.certificates.kkt import off_regulariser
-from quorate.certificates.minorants import in_domain, minorant, pseudosolve, ridge
+from quorate.certificates.minorants import in_domain, locked, minorant, pseudosolve, ridge
 from quorate.problem.bounds import region
 from quorate.problem.clients import client_slopes, client_values, hessians
 from quorate.problem.constraints.constraint import Point, excess
@@ -68,6 +68,7 @@ class Weighed:
     balance: Sum  # (n, D) its slope
     size: Sum  # (n, D) the sum of the sizes of what adds up to it
     spread: Sum  # (n,) and to the constant
+    locked: Sum  # (1, D, D) the Hessian of rows whose slopes cannot move any further
     risk: Each | None  # (n,) f_i(w)
     loss: Each | None  # (n,) mean loss over all rows
     local: Each | None  # (n, p) c_i(w); -1 where it has none
@@ -124,8 +125,9 @@ class Weighing:
         shared = np.tile(ask.shared, (len(data.names), 1))
         terms = [(problem.local_constraint, ask.local), (problem.constraint.coupled, shared)]
         constant, balance, size, spread = minorant(at, ask.prior, terms, ask.shift)
+        ended = locked(at, ask.prior, terms, ask.shift)
         if not ask.first:
-            return memory, Weighed(constant, balance, size, spread, *[None] * 8)
+            return memory, Weighed(constant, balance, size, spread, ended, *[None] * 8)
         zero = Point(problem, np.zeros_like(ask.w), data)
         pushed = [np.einsum("np,npd->nd", mu, stack.jacobian(at)) for stack, mu in terms]
         return memory, Weighed(
@@ -133,6 +135,7 @@ class Weighing:
             balance,
             size,
             spread,
+            ended,
             risk=client_values(at),
             loss=self._mean_loss(at),
             local=problem.local_constraint.values(at),
@@ -184,7 +187,7 @@ class Weighing:
         if rest <= FLOOR or stuck or state.rounds >= BALANCING:
             return state, done
         assert first.hessian is not None
-        curved = hessians(here, None, [(held, self.mu.server[None])], together=True)[0] + first.hessian
+        curved = hessians(here, None, [(held, self.mu.server[None])], together=True)[0] + first.hessian - up.locked
         own = np.arange(len(self._problem.predictor.split(self.w)[0]))
         curved[own, own] += self.objective * ridge(self._problem.regulariser)  # it takes up what moves its coefficients
         shift = state.shift.copy()

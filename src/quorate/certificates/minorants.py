@@ -59,6 +59,22 @@ def minorant(at: Point, prior: Array | None, terms: Sequence[Any], shift: Array)
     return constants, slopes + back(at.w, rows * slope, block), size + absolute, spread
 
 
+def locked(at: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Array:
+    """The Hessian of rows whose slopes the shift has led to the end of their domain, in the Lagrangian, (1, D, D)."""
+    problem, block = at.problem, at.block
+    if isinstance(problem.loss, Quadratic) or not shift.any() or not has_rank_coordinate(problem.loss):
+        return np.zeros((1, at.w.shape[-1], at.w.shape[-1]))
+    loss, y = problem.loss, block.y
+    rows: Array | None = prior[:, None] * row_shares(problem, block)
+    for constraints, multipliers in terms:
+        rows = added(rows, constraints.split(at, multipliers)[0])
+    assert rows is not None
+    curvature = loss.curvature(at.prediction, y)
+    slope = loss.slope(at.prediction, y) + curvature * problem.predictor.forward(shift, block)
+    ended = clipped_slopes(loss, slope, y) != slope
+    return problem.predictor.gram(rows * curvature * ended, block)[None]
+
+
 def in_domain(h: Any, s: Array) -> Array:
     """A point of the domain of h* near s."""
     if math.isfinite(h.conjugate(s)):
