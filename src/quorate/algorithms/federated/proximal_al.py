@@ -38,6 +38,7 @@ from quorate.rounds import Done, Outcome, Round
 
 STIFF, FIRM = 1e5, 300.0  # beta ||c'||^2 over the objective's curvature; where constraints are not convex
 TIGHT = 16.0  # rho over the curvature of one client where constraints are not convex: no balancing there
+NEAR = 0.1  # by the end the model is taken to be this near the optimum, relative to its size; the certificate decides
 EVERY = 5  # rounds between two changes of rho
 BALANCED = 60  # rounds in which rho may change after beta did
 FALL = 0.2  # tau_{k+1} / tau_k
@@ -80,7 +81,7 @@ class ProximalAL:
     q: float | None = None
     memory: int = 10
     restart: bool = False
-    tol: float = 1e-5
+    tol: float = 1e-4
     atol: float = 0.0
     max_rounds: int = 3000
     start: Array | None = None
@@ -185,7 +186,7 @@ class ProximalAL:
         """eps_1 of (11): as given, or so that it moves the objective by no more than ``tol`` of it."""
         if self.s_bar is not None:
             return self.tol
-        size = float(np.abs(state.w).sum())
+        size = NEAR * float(np.abs(state.w).sum())
         if not (size > 0 and math.isfinite(state.value)):
             return self.tol * state.scale
         allowed = max(self.atol, self.tol * abs(state.value)) / size
