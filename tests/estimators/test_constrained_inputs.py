@@ -106,7 +106,7 @@ def test_an_infeasible_problem_raises_and_names_who_is_in_conflict(clinics):
     both = (qr.NeymanPearson("ill", limits), qr.NeymanPearson("fine", limits))
     model = ConstrainedClassifier(local_constraint=both)
     with pytest.raises(
-        InfeasibleProblemError, match=r"every model breaks one by .*In conflict: south\. Relax"
+        InfeasibleProblemError, match=r"breaks a limit by .*In conflict: south\. Relax"
     ) as caught:
         model.fit(X, y, groups=groups)
     error = pickle.loads(pickle.dumps(caught.value))

@@ -43,6 +43,7 @@ from quorate.problem.regularisers import L1, Bounds, ElasticNet, Zero
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 
 ROUNDING = 1e-12  # of the terms that cancel
+NEGLIGIBLE = (1e-9, 1e-5, 1e-2)  # multipliers left out of a proof of infeasibility, relative to the largest
 FLOOR = 1e-15  # of them: below this nothing is gained by balancing further
 BALANCING = 8  # rounds at most
 REACH, FAR = 1e2, 1e6  # what is left is charged up to here: for a bound, and for a proof of infeasibility
@@ -243,13 +244,13 @@ class Weighing:
         return self.problem
 
 
-def _normed(mu: Multipliers) -> Multipliers:
+def _normed(mu: Multipliers, least: float) -> Multipliers:
     """Multipliers whose sizes sum to one: then their combination of constraints is at most the largest violation.
 
-    Those below 1e-9 of the largest are left out: nothing balances their slopes where the large ones have none.
+    Those below ``least`` of the largest are left out: where the large ones have no curvature nothing balances them.
     """
     largest = max(float(np.abs(part).max(initial=0.0)) for part in (mu.server, mu.shared, mu.local))
-    parts = [np.where(np.abs(part) > 1e-9 * largest, part, 0.0) for part in (mu.server, mu.shared, mu.local)]
+    parts = [np.where(np.abs(part) > least * largest, part, 0.0) for part in (mu.server, mu.shared, mu.local)]
     total = sum(float(np.abs(part).sum()) for part in parts)
     return mu if total == 0 else Multipliers(*(part / total for part in parts))
 
@@ -296,8 +297,11 @@ def certify_constrained(
     runs = [engine.run(Weighing(w, none if infeasible else mu, True, concrete), data)]
     proof = None
     if infeasible:
-        runs.append(engine.run(Weighing(w, _normed(mu), False, concrete), data))
-        proof = runs[1].state.bound
+        for least in NEGLIGIBLE:
+            runs.append(engine.run(Weighing(w, _normed(mu, least), False, concrete), data))
+            proof = max(proof or -math.inf, runs[-1].state.bound)
+            if proof > 0:
+                break
     if any(run.outcome.stop is Stop.INTERRUPTED for run in runs):  # half a proof is none
         raise KeyboardInterrupt
     return conclude_constrained(concrete, w, none if infeasible else mu, runs[0].state, proof), runs

@@ -20,6 +20,7 @@ from quorate.arrays import Array
 Flags = NDArray[np.bool_]
 Smooth = Callable[[Array], tuple[Array, Array]]  # v (n, D) -> values (n,), gradients (n, D)
 HALVINGS = 50
+FLAT = 4  # steps in a row that change the value by rounding only and do not halve the slope, after which a search ends
 ROUNDING = 1e-13
 
 
@@ -176,7 +177,7 @@ def _descend(
         raise ArithmeticError(
             "a function is not finite where its search starts: rescale the features, or start elsewhere."
         )
-    iterations, stuck = np.zeros(len(v), np.intp), np.zeros(len(v), bool)
+    iterations, flat, stuck = np.zeros(len(v), np.intp), np.zeros(len(v), np.intp), np.zeros(len(v), bool)
     for _ in range(cap):
         on = (residual > tol) & ~stuck
         if not on.any():
@@ -186,9 +187,12 @@ def _descend(
         wrong = on & ~(downhill < 0)  # rounding, or a direction that is none
         step[wrong], downhill[wrong] = -slope[wrong], -(slope[wrong] ** 2).sum(1)
         new, after, there, taken = _shortened(function, v, value, slope, step, downhill, on)
+        level = value - after <= ROUNDING * (1 + np.abs(value))
         v, value = np.where(taken[:, None], new, v), np.where(taken, after, value)
-        slope = np.where(taken[:, None], there, slope)
-        residual, stuck = np.abs(slope).max(1, initial=0.0), stuck | (on & ~taken)
+        slope, before = np.where(taken[:, None], there, slope), residual
+        residual = np.abs(slope).max(1, initial=0.0)
+        flat = np.where(level & (residual > before / 2), flat + 1, 0)
+        stuck |= on & (~taken | (flat > FLAT))  # as far as rounding allows
         iterations = iterations + taken
     return Found(v, residual, iterations)
 
