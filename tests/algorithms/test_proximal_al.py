@@ -406,3 +406,31 @@ def test_losses_that_are_not_smooth_are_refused():
 def test_without_a_problem_it_says_how_to_run():
     with pytest.raises(ValueError, match=r"quorate.solve\(problem"):
         proximal_al.ProximalAL().server_start(3)
+
+
+def test_a_group_lasso_is_that_of_a_conic_solver():
+    """Any convex regulariser with a prox will do where the server has no constraint of its own."""
+    rng = np.random.default_rng(11)
+    X = rng.normal(size=(120, 4))
+    y = (X[:, 0] - X[:, 1] + rng.normal(size=120) > 0).astype(int)
+    fed = qr.Federation.from_arrays(X, y, np.repeat([0, 1, 2], 40))
+    problem = qr.Problem(
+        qr.Logistic(),
+        over_samples=qr.Mean(label=0),
+        regulariser=qr.GroupL2(0.02, (0, 0, 1, 1)),
+        local_constraint=qr.NeymanPearson(1, 0.6),
+    )
+    w = cp.Variable(4)
+    rows = [(x[t == 0], x[t == 1]) for x, t in map(fed.rows, range(3))]
+    losses = sum(cp.sum(cp.logistic(zero @ w)) / len(zero) for zero, _ in rows) / 3
+    penalty = 0.02 * np.sqrt(2) * (cp.norm(w[:2]) + cp.norm(w[2:]))
+    limits = [cp.sum(cp.logistic(-(one @ w))) / len(one) <= 0.6 for _, one in rows]
+    program = cp.Problem(cp.Minimize(losses + penalty), limits)
+    program.solve(solver="CLARABEL")
+    solution = qr.solve(problem, fed, tol=1e-6)
+    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    np.testing.assert_allclose(solution.certificate.value, program.value, rtol=1e-5)
+    np.testing.assert_allclose(solution.w, w.value, atol=1e-3)
+    assert -1e-7 <= solution.certificate.relative_gap <= 1e-5
+    with pytest.raises(ValueError, match="Zero, L1, L2, ElasticNet, Bounds"):
+        qr.solve(replace(problem, constraint=qr.Sign({"x0": 1})), fed)

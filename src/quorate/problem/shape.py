@@ -69,10 +69,11 @@ def check_convex(problem: Problem) -> None:
         )
 
 
-def check_smooth(problem: Problem, method: str, mean: bool = True) -> None:
+def check_smooth(problem: Problem, method: str, mean: bool = True, parts: bool = True) -> None:
     """Raise ``ValueError`` unless losses are smooth and samples averaged, with a convex regulariser.
 
-    ``mean``: clients must be averaged (or added up) too.
+    ``mean``: clients must be averaged (or added up) too. ``parts``: the regulariser must have ``regulariser_parts``,
+    else any convex one with a prox will do.
     """
     if (mean and not isinstance(problem.over_clients, Mean | Sum)) or not isinstance(problem.over_samples, Mean):
         raise ValueError(
@@ -84,7 +85,8 @@ def check_smooth(problem: Problem, method: str, mean: bool = True) -> None:
             f"{method} needs a smooth loss of one prediction a row: Logistic, SmoothHinge, Exponential, Squared, Huber "
             f"or Quadratic, got {problem.loss!r}."
         )
-    regulariser_parts(problem)
+    if parts or problem.regulariser.weak_convexity > 0:
+        regulariser_parts(problem)
 
 
 def only_constrained(problem: Problem) -> bool:

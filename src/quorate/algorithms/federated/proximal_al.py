@@ -67,7 +67,8 @@ class ProximalAL:
     Raises
     ------
     ValueError
-        for settings out of range; losses that are not smooth, regularisers other than Zero, L1, L2, ElasticNet, Bounds
+        for settings out of range; losses that are not smooth, regularisers that are not convex; with constraints at the
+        server regularisers other than Zero, L1, L2, ElasticNet, Bounds
 
     Notes
     -----
@@ -106,7 +107,7 @@ class ProximalAL:
 
     def admit(self, problem: Problem, fed: object) -> None:
         """Refuse problems that are not smooth, before anything runs."""
-        check_smooth(problem, "ProximalAL")
+        check_smooth(problem, "ProximalAL", parts=bool(problem.constraint.held.size))
 
     # -- clients --------------------------------------------------------------------------------------------------
 
