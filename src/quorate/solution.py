@@ -241,6 +241,8 @@ def configure(
     for name in ("tol", "atol", "max_rounds"):
         if name in given and not given[name] >= (1 if name == "max_rounds" else 0):
             raise ValueError(f"{name} must be >= {1 if name == 'max_rounds' else 0}, got {given[name]}.")
+        if name == "max_rounds" and name in given and given[name] != int(given[name]):
+            raise ValueError(f"max_rounds must be a whole number, got {given[name]}.")
     if start is not None:
         D = problem.predictor.dimension(fed.n_features)
         given["start"] = np.asarray(start, float)
@@ -304,8 +306,10 @@ def confirmed_constrained(
     unmet = broken(table) or ("the bounds of the regulariser" if proof.feasibility > 1e-6 else "")
     if unmet:
         told += f" Not met: {unmet}."
-    if outcome.stop is not Stop.OPTIMAL and proof.gap is not None:
+    if outcome.stop is not Stop.OPTIMAL and proof.gap is not None and not unmet:
         told += f" Its multipliers prove a relative gap of {proof.relative_gap:.1e}."
+        if proof.gap <= max(algorithm.atol, algorithm.tol * abs(proof.value)):
+            told += " So the model is optimal within tol, though the method's own test was not met."
     if outcome.stop is not Stop.OPTIMAL:
         return Outcome(outcome.stop, told)
     if unmet:

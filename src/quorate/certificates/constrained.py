@@ -159,7 +159,10 @@ class Weighing:
         """Whether a lower bound can be proved: all convex, with conjugates."""
         problem, loss = self._problem, self._problem.loss
         known = isinstance(loss, Quadratic) or (loss.smooth and has_rank_coordinate(loss))
-        convex = problem.local_constraint.convex and problem.constraint.convex
+        glob, local = problem.constraint, problem.local_constraint
+        parts = [part for stack in (local, glob.held, glob.coupled) for part in stack.parts]
+        curved = all(getattr(part, "hessian", part) is not None for part in parts)
+        convex = local.convex and glob.convex and curved
         return known and convex and hasattr(problem.regulariser, "conjugate")
 
     def balance(self, state: WeighingState, ids: Sequence[int], up: Weighed) -> tuple[WeighingState, Round | Done]:
@@ -177,7 +180,8 @@ class Weighing:
         constant = float(up.constant) + float(constant[0]) + value
         spread = float(up.spread) + float(spread[0]) + abs(value)
         if left <= ROUNDING or not self.objective:
-            far = max(float(scale @ np.abs(self.w)), spread) * (REACH if self.objective else FAR)
+            size = np.maximum(np.abs(self.w), np.abs(self.w + state.shift))
+            far = max(float(scale @ size), spread) * (REACH if self.objective else FAR)
             bound = constant - left * far - FLOOR * spread
         else:
             bound = min(constant - float(np.linalg.norm(unbalanced)) * length, self._value(first))

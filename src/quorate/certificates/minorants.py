@@ -37,7 +37,7 @@ def minorant(at: Point, prior: Array | None, terms: Sequence[Any], shift: Array)
         each, weight = constraints.values(at), np.abs(multipliers)
         size = size + np.einsum("np,npd->nd", weight, np.abs(constraints.jacobian(at)))
         spread = spread + (weight * (np.abs(each) + np.abs(np.nan_to_num(constraints.limits(block))))).sum(1)
-    spread = spread + (size * np.abs(at.models)).sum(1)
+    spread = spread + (size * np.maximum(np.abs(at.models), np.abs(moved.models))).sum(1)
     if isinstance(problem.loss, Quadratic):
         if prior is not None:
             slope = prior[:, None] * client_slopes(moved)
@@ -93,6 +93,8 @@ def ridge(h: Any) -> float:
 
 def pseudosolve(matrix: Array, right: Array) -> Array:
     """The pseudoinverse, in units of the diagonal's root, of a positive semidefinite matrix times a vector."""
+    if not (np.isfinite(matrix).all() and np.isfinite(right).all()):
+        return np.zeros_like(right)
     root = np.sqrt(np.maximum(np.diag(matrix), 0.0))
     units = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2 * np.outer(units, units))

@@ -78,7 +78,8 @@ def check_smooth(problem: Problem, method: str, mean: bool = True, parts: bool =
     if (mean and not isinstance(problem.over_clients, Mean | Sum)) or not isinstance(problem.over_samples, Mean):
         raise ValueError(
             f"{method} needs over_clients = Mean(...) or Sum() and over_samples = Mean(...), got "
-            f"{problem.over_clients!r} and {problem.over_samples!r}: without constraints use Bundle()."
+            f"{problem.over_clients!r} and {problem.over_samples!r}. InteriorPoint() also takes Simplex, Superquantile "
+            "and LpBall with p = 1, 2 or inf over clients; without constraints use Bundle()."
         )
     if not problem.loss.smooth or isinstance(problem.predictor, Softmax):
         raise ValueError(

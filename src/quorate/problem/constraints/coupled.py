@@ -24,7 +24,8 @@ class Coupled:
     ----------
     constraint : on rows, such as ``NeymanPearson(1, 0.2)``
     prior : "rows": the constraint on all rows as if one client had them (every group's mean is over all its rows).
-        "uniform", "size", weights (N,) or a mapping by client name: the weighted mean of the clients' own constraints
+        "uniform", "size", weights (N,) or a mapping by client name: the weighted mean of the constraints of those
+        clients that have rows for them
     """
 
     constraint: Any
@@ -36,8 +37,12 @@ class Coupled:
             raise TypeError(f"Coupled takes one constraint, such as NeymanPearson(1, 0.2), got {self.constraint!r}.")
         one = inner[0].at(problem, fed)
         if isinstance(self.prior, str) and self.prior == "rows":
-            return Shared(_over_all_rows(one, fed), np.ones(fed.n_clients))
-        return Shared(one, resolve_prior(self.prior, fed.sizes, fed.clients))
+            return Shared(_over_all_rows(one, fed), np.ones((fed.n_clients, len(one.equality))))
+        has = np.concatenate([~np.isnan(one.limits(block)) for block in map(fed.block, range(fed.n_clients))])
+        weight = has * resolve_prior(self.prior, fed.sizes, fed.clients)[:, None]
+        if not weight.any(0).all():
+            raise ValueError("Coupled: no client with a weight has rows for it. Check label, column and prior.")
+        return Shared(one, weight / weight.sum(0))  # the mean over the clients that have it
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +50,7 @@ class Shared:
     """The concrete form: client i adds scale_i c_i(w) to each of the p sums."""
 
     one: Concrete
-    scale: Array  # (N,)
+    scale: Array  # (N, p)
 
     @property
     def equality(self) -> NDArray[np.bool_]:
@@ -63,9 +68,14 @@ class Shared:
     def affine(self) -> bool:
         return self.one.affine
 
+    @property
+    def hessian(self) -> Any:
+        """None where the constraint has no second derivatives."""
+        return getattr(self.one, "hessian", self.one)
+
     def _scale(self, block: Block) -> Array:
         """(n, p); 0 for what a client does not have."""
-        return self.scale[block.index][:, None] * ~np.isnan(self.one.limits(block))
+        return self.scale[block.index] * ~np.isnan(self.one.limits(block))
 
     def values(self, at: Point) -> Array:
         return self.one.values(at) * self._scale(at.block)

@@ -66,7 +66,7 @@ class OwnFunction:
     convex: bool
     words: tuple[str, ...]
     affine: ClassVar[bool] = False
-    at_last: dict[int, Any] = field(default_factory=dict, repr=False)  # the last point of each block: both verbs ask
+    at_last: dict[int, Any] = field(default_factory=dict, repr=False, init=False)  # the last point: several verbs ask
 
     def _all(self, at: Point) -> tuple[Array, Array]:
         known = self.at_last.get(id(at))

@@ -190,6 +190,8 @@ class OnRows:
         if isinstance(self.measure, OfLoss) and self.measure.loss == at.problem.loss:
             return rows, np.zeros(at.models.shape), constants
         slopes = at.problem.predictor.backward(at.w, rows * self.measure.slope(at.prediction, at.block.y), at.block)
+        if self.affine:  # exactly, however far the model is
+            return None, slopes, constants
         value = (rows * self.measure.value(at.prediction, at.block.y)).sum(1)
         return None, slopes, constants + value - (slopes * at.models).sum(1)
 

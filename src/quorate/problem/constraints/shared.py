@@ -59,6 +59,9 @@ def shared(stated: Any, problem: Any, fed: Any, server: Any) -> Global:
         )
     held = stack(own, problem, server if server is not None else fed, "constraint")
     block = server.block(0) if server is not None else _empty(fed.n_features)
+    for word, limit in zip(held.words, held.limits(block)[0], strict=True):
+        if np.isnan(limit):
+            raise ValueError(f"constraint: the server has no rows for the {word}: leave it out, or give such rows.")
     return Global(held, block, Stack(together))
 
 

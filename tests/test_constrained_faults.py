@@ -1,0 +1,95 @@
+"""What a hostile first user found: each fault once, so that it stays mended."""
+
+import numpy as np
+import pytest
+
+import quorate as qr
+
+RNG = np.random.default_rng(1)
+X = RNG.normal(size=(120, 3))
+Y = (X @ [1, -1, 0.5] + RNG.normal(size=120) > 0).astype(int)
+GROUP = RNG.choice(["a", "b", "c"], 120)
+SEX = RNG.choice(["f", "m"], 120)
+
+
+def federation(y=Y, **more):
+    return qr.Federation.from_arrays(X, y, GROUP, columns={"sex": SEX}, **more)
+
+
+def problem(**more):
+    return qr.Problem(**{"loss": qr.Logistic(), "predictor": qr.Linear(intercept=True)} | more)
+
+
+@pytest.mark.parametrize(
+    "slots",
+    [
+        {"local_constraint": qr.DemographicParity("sex", 0.1)},
+        {"constraint": qr.Coupled(qr.DemographicParity("sex", 0.05)), "regulariser": qr.Bounds(-3, 3)},
+    ],
+    ids=str,
+)
+def test_far_models_prove_no_more_than_the_optimum(slots):
+    """Saturated rows make the steps that balance slopes as long as the model is far."""
+    stated, fed = problem(**slots), federation()
+    solution = qr.solve(stated, fed)
+    for b in (-300, -40, 20, 32, 35, 50, 290):
+        bound = qr.certify(stated, fed, np.array([0.0, 0, 0, b]), solution.duals).bound
+        assert bound is None or bound <= solution.certificate.value * (1 + 1e-9)
+
+
+def test_a_coupled_mean_is_over_the_clients_that_have_it():
+    y = np.where(GROUP == "c", 0, Y)
+    stated = problem(regulariser=qr.L2(0.1), constraint=qr.Coupled(qr.NeymanPearson(1, 0.5), prior="uniform"))
+    solution = qr.solve(stated, federation(y))
+    (row,) = solution.constraints
+    assert row["limit"] == pytest.approx(0.5)
+    losses = np.log1p(np.exp(-(X @ solution.w[:3] + solution.w[3])))
+    own = [losses[(name == GROUP) & (y == 1)].mean() for name in "ab"]
+    assert row["measured"] == pytest.approx(np.mean(own), rel=1e-9)
+    with pytest.raises(ValueError, match="no client with a weight has rows"):
+        problem(constraint=qr.Coupled(qr.NeymanPearson(1, 0.5), prior=[0.0, 0.0, 1.0])).at(
+            federation(np.where(federation().clients[2] == GROUP, 0, Y))
+        )
+
+
+def test_a_constraint_on_rows_the_server_does_not_have_is_refused():
+    held = federation()
+    fed = qr.Federation(
+        held.clients, held.X, held.y, classes=held.classes, columns=held.columns, server=(X[Y == 0], Y[Y == 0])
+    )
+    with pytest.raises(ValueError, match="the server has no rows for the mean loss of class 1"):
+        qr.solve(problem(constraint=qr.NeymanPearson(1, 0.5)), fed)
+
+
+def unit_ball(w, rows, y):
+    return np.array([w @ w - 1.0]), 2 * w[None]
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+def test_own_convex_functions_without_hessian_end_without_a_bound(coupled):
+    own = qr.Constraint(unit_ball, convex=True)
+    slots = {"constraint": qr.Coupled(own, prior="uniform")} if coupled else {"local_constraint": own}
+    solution = qr.solve(problem(**slots), federation(), max_rounds=400)
+    assert solution.certificate.bound is None
+    assert solution.certificate.feasibility <= 1e-5
+    assert solution.w @ solution.w == pytest.approx(1.0, abs=1e-3)
+
+
+def test_own_functions_can_be_checkpointed(tmp_path):
+    file = tmp_path / "run.qrt"
+    stated, fed = problem(local_constraint=qr.Constraint(unit_ball, convex=True)), federation()
+    first = qr.solve(stated, fed, engine=qr.InProcess(checkpoint=file), max_rounds=20)
+    again = qr.solve(stated, fed, engine=qr.InProcess(checkpoint=file), max_rounds=20, resume=True)
+    np.testing.assert_array_equal(first.w, again.w)
+
+
+def test_descriptions_of_text_do_not_depend_on_the_process():
+    from quorate.engines.checkpoint import describe
+
+    one, other = (np.array(["ill", "well"], dtype=object) for _ in range(2))
+    assert describe(one) == describe(other) != describe(np.array(["ill", "ill"], dtype=object))
+
+
+def test_rounds_are_whole():
+    with pytest.raises(ValueError, match="whole number"):
+        qr.solve(problem(local_constraint=qr.NeymanPearson(1, 0.5)), federation(), max_rounds=1.5)
