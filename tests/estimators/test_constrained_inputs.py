@@ -105,9 +105,7 @@ def test_an_infeasible_problem_raises_and_names_who_is_in_conflict(clinics):
     limits = {"north": 5.0, "south": 0.05, "east": 5.0}
     both = (qr.NeymanPearson("ill", limits), qr.NeymanPearson("fine", limits))
     model = ConstrainedClassifier(local_constraint=both)
-    with pytest.raises(
-        InfeasibleProblemError, match=r"breaks a limit by .*In conflict: south\. Relax"
-    ) as caught:
+    with pytest.raises(InfeasibleProblemError, match=r"breaks a limit by .*In conflict: south\. Relax") as caught:
         model.fit(X, y, groups=groups)
     error = pickle.loads(pickle.dumps(caught.value))
     assert error.owners == ("south",)
