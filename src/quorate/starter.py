@@ -58,7 +58,8 @@ prior = "uniform"              # or "size" (by rows), or a table with one weight
 # test = 0.3                   # share of every client's training rows that the points are judged on
 
 [algorithm]
-name = "auto"                  # "bundle", "ad_lpmm", "epigraph_admm" or "double_loop"
+name = "auto"                  # "bundle", "ad_lpmm", "epigraph_admm", "double_loop"; with constraints
+                               # "interior_point" or "proximal_al"
 tol = 1e-6                     # relative gap at which to stop
 
 [report]

@@ -29,6 +29,7 @@ from quorate.problem.clients import client_slopes, client_values, hessians
 from quorate.problem.constraints.constraint import Point, Stack
 from quorate.problem.multipliers import Multipliers, no_multipliers
 from quorate.problem.problem import Problem
+from quorate.problem.regularisers import GroupL2
 from quorate.problem.risks.mean import Mean, Sum
 from quorate.rounds import Stop
 from quorate.solvers.proximal_newton import Found, Smooth, minimise
@@ -326,6 +327,8 @@ def _check(problem: Problem) -> None:
             f"CentralisedAL needs a continuously differentiable loss, and {type(problem.loss).__name__} is none: use "
             "SmoothHinge, Logistic, Exponential, Squared, Huber or Quadratic."
         )
+    if isinstance(problem.regulariser, GroupL2):
+        raise TypeError("CentralisedAL needs a regulariser entry by entry, got GroupL2: use ProximalAL() in solve.")
     if getattr(problem.regulariser, "weak_convexity", 0.0) > 0:
         raise TypeError(
             f"CentralisedAL needs a convex regulariser, got {problem.regulariser!r}: use L1, L2 or ElasticNet."

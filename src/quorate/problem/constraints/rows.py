@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from quorate.arrays import Array, Block
 from quorate.problem.clients import by_client
 from quorate.problem.constraints.constraint import VOID, Point, once
+from quorate.problem.losses import Exponential, Logistic
 
 # ---------------------------------------------------------------------------------------- measures
 
@@ -217,7 +218,7 @@ class NeymanPearson:
     level: Any
 
     def at(self, problem: Any, fed: Any) -> OnRows:
-        level = levels(self.level, fed, "NeymanPearson")
+        level = above(levels(self.level, fed, "NeymanPearson"), problem.loss, "NeymanPearson")
         code = label_code(self.label, fed, problem.loss)
         return OnRows(
             OfLoss(problem.loss), (Group(code),), np.ones((1, 1)), level[:, None], (f"mean loss of class {self.label}",)
@@ -260,7 +261,8 @@ class BoundedGroupLoss:
 
     def at(self, problem: Any, fed: Any) -> OnRows:
         found = groups_of(self.column, fed, "BoundedGroupLoss")
-        level = np.repeat(levels(self.level, fed, "BoundedGroupLoss")[:, None], len(found), 1)
+        level = above(levels(self.level, fed, "BoundedGroupLoss"), problem.loss, "BoundedGroupLoss")
+        level = np.repeat(level[:, None], len(found), 1)
         words = tuple(f"mean loss of {self.column} = {value}" for value in found)
         groups = tuple(Group(None, self.column, value) for value in found)
         return OnRows(OfLoss(problem.loss), groups, np.eye(len(found)), level, words)
@@ -378,3 +380,10 @@ def levels(level: Any, fed: Any, name: str) -> Array:
             f"the level of {name} must be finite and >= 0, got {level!r}: it bounds a mean or a difference."
         )
     return found
+
+
+def above(level: Array, loss: Any, name: str) -> Array:
+    """The levels, unless the mean of a loss that is positive everywhere cannot reach one."""
+    if isinstance(loss, Logistic | Exponential) and (level <= 0).any():
+        raise ValueError(f"{name}: a mean {type(loss).__name__} loss is above 0 at every model: give a level > 0.")
+    return level
