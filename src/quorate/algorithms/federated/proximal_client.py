@@ -339,7 +339,7 @@ class Factored:
     C: Array  # (n, p, D)
     offset: Array  # (n, p) d
     reach: Array  # (n, p, D) C M^-1
-    small: Array  # (n, p, p) I / beta + C M^-1 C'
+    small: Array  # (n, p, p) the inverse of I / beta + C M^-1 C'
 
     @classmethod
     def of(cls, merit: Merit, rho: float) -> Factored:
@@ -355,18 +355,18 @@ class Factored:
     def at(self, w: Array) -> tuple[Array, Array, Array]:
         """q_i f_i (n,), P_i' (n, D) and C w + d at w."""
         merit, q = self.merit, self.merit.weight[:, None]
-        image, c = _times(self.quadratic, w), np.einsum("npd,nd->np", self.C, w) + self.offset
+        image, c = _times(self.quadratic, w), np.matmul(self.C, w[:, :, None])[:, :, 0] + self.offset
         y = merit.multiplier + merit.beta * c
-        slope = q * (image + merit.block.y) + np.einsum("np,npd->nd", y, self.C) + merit.sigma * (w - merit.anchor)
+        slope = q * (image + merit.block.y) + np.matmul(y[:, None], self.C)[:, 0] + merit.sigma * (w - merit.anchor)
         return merit.weight * (w * (image / 2 + merit.block.y)).sum(1), slope, c
 
     def minimiser(self, v: Array) -> Array:
         """argmin P_i(u) + rho ||u||^2 / 2 - v'u."""
         merit = self.merit
         free = _times(self.inverse, v - merit.weight[:, None] * merit.block.y + merit.sigma * merit.anchor)
-        there = np.einsum("npd,nd->np", self.C, free) + self.offset + merit.multiplier / merit.beta
-        y = np.linalg.solve(self.small, there[:, :, None])[:, :, 0]
-        return free - np.einsum("np,npd->nd", y, self.reach)
+        there = np.matmul(self.C, free[:, :, None])[:, :, 0] + self.offset + merit.multiplier / merit.beta
+        y = np.matmul(self.small, there[:, :, None])
+        return free - np.matmul(y.transpose(0, 2, 1), self.reach)[:, 0]
 
 
 def _factors(merit: Merit, rho: float) -> tuple[Any, ...]:
@@ -377,7 +377,7 @@ def _factors(merit: Merit, rho: float) -> tuple[Any, ...]:
     inverse = [_inverse(q * one + shift) for q, one in zip(merit.weight, A, strict=True)]
     reach = np.stack([_times([one] * len(rows), rows) for one, rows in zip(inverse, C, strict=True)])
     small = np.matmul(reach, C.transpose(0, 2, 1)) + np.eye(C.shape[1]) / merit.beta
-    return A, inverse, C, d, reach, small
+    return A, inverse, C, d, reach, np.linalg.inv(small)
 
 
 def _inverse(matrix: Array) -> Array:
