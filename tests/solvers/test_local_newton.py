@@ -151,3 +151,13 @@ def test_mixing_minimises_the_mixed_residual():
     assert mixing(np.ones((1, 1))).tolist() == [1.0]
     assert mixing(np.full((3, 3), np.nan)).tolist() == [0.0, 0.0, 1.0]
     assert mixing(np.ones((3, 3))).tolist() == [0.0, 0.0, 1.0]  # no change of the residuals
+
+
+def test_mixing_does_not_reach_far_beyond_points_that_hardly_differ():
+    rng = np.random.default_rng(5)
+    r = 1.0 + 1e-4 * rng.normal(size=(6, 40))
+    for regularise in (0.0, 1e-10):
+        mix = mixing(r @ r.T, regularise)
+        assert np.abs(mix).sum() <= 30.0
+        np.testing.assert_allclose(mix.sum(), 1.0)
+    assert np.abs(mixing(r @ r.T, most=np.inf)).sum() > 30.0

@@ -13,13 +13,15 @@ import numpy as np
 from quorate.arrays import Array
 
 
-def mixing(gram: Array, regularise: float = 1e-10) -> Array:
+def mixing(gram: Array, regularise: float = 1e-10, most: float = 30.0) -> Array:
     """The weights of the last h images.
 
     Parameters
     ----------
     gram : (h, h) inner products of the residuals, the newest last
     regularise : relative to the squared size of the residuals' changes
+    most : the weights' sizes add up to at most this, else the system is regularised further: points that hardly differ
+        say little of where to go, and a long way beyond them the iteration may be another
 
     Returns
     -------
@@ -34,6 +36,10 @@ def mixing(gram: Array, regularise: float = 1e-10) -> Array:
     size = float(np.trace(normal))
     if not (np.isfinite(normal).all() and size > 0):
         return plain
-    gamma = np.linalg.solve(normal + regularise * size * np.eye(h - 1), change @ gram[:, -1])
-    mix = plain - gamma @ change
-    return mix if np.isfinite(mix).all() else plain
+    while regularise < 1e6:
+        gamma = np.linalg.solve(normal + regularise * size * np.eye(h - 1), change @ gram[:, -1])
+        mix = plain - gamma @ change
+        if np.isfinite(mix).all() and np.abs(mix).sum() <= most:
+            return mix
+        regularise = max(100 * regularise, 1e-14)
+    return plain
