@@ -13,26 +13,9 @@ import pytest
 import small_run
 
 import quorate.progress as quorate_progress
-from quorate.cli import main
 from quorate.runs import read_run
 
 QUICK = small_run.CONFIG.replace('compare_with = ["afl", "erm"]', 'compare_with = ["erm"]\nhtml = false')
-
-
-@pytest.fixture
-def quorate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
-    """Call the command line in ``tmp_path``; returns its status."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["quorate", *map(str, arguments)])
-        try:
-            main()
-        except SystemExit as end:
-            return int(end.code or 0)
-        return 0
-
-    return call
 
 
 Call = Callable[..., int]

@@ -3,7 +3,6 @@
 import csv
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import small_run
 
 import quorate as qr
 from quorate.bands import KEY, Bands
-from quorate.cli import main
 from quorate.config import read_config
 from quorate.constrained_trial import kept, stated
 from quorate.parts import prepare
@@ -258,22 +256,6 @@ def test_a_changed_proof_is_found(impossible: Path, tmp_path: Path, change: EDIT
 
 
 # ---------------------------------------------------------------------------------------- the command line
-
-
-@pytest.fixture
-def quorate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
-    """Call the command line in ``tmp_path``; returns its status."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["quorate", *map(str, arguments)])
-        try:
-            main()
-        except SystemExit as end:
-            return int(end.code or 0)
-        return 0
-
-    return call
 
 
 def test_from_a_configuration_to_predictions(

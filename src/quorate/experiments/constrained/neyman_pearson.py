@@ -19,7 +19,17 @@ from quorate.algorithms.federated.interior_point import InteriorPoint
 from quorate.arrays import stream
 from quorate.data.federation import Federation
 from quorate.experiments.constrained import data, reference
-from quorate.experiments.constrained.trace import At, Trace, bands, evaluate, follow, mean_and_sd, on_sphere, rounds_to
+from quorate.experiments.constrained.trace import (
+    At,
+    Trace,
+    bands,
+    beside,
+    evaluate,
+    follow,
+    mean_and_sd,
+    on_sphere,
+    rounds_to,
+)
 from quorate.problem.constraints.rows import NeymanPearson
 from quorate.problem.losses import Logistic
 from quorate.problem.problem import Problem
@@ -122,18 +132,7 @@ def _row(name: str, n_clients: int, runs: Sequence[Trial]) -> dict[str, Any]:
         "mean_sd": means[1],
         "most": most[0],
         "most_sd": most[1],
-        "violation": max(run.end.violation for run in runs),
-        "rounds": mean_and_sd(run.trace.rounds for run in runs)[0],
-        "outer": None if runs[0].trace.outer is None else mean_and_sd(float(run.trace.outer or 0) for run in runs)[0],
-        "floats": mean_and_sd(run.trace.floats for run in runs)[0],
-        "stops": sorted({run.trace.stop for run in runs}),
-        "paper_objective": printed.objective,
-        "paper_sd": printed.sd,
-        "paper_difference": printed.difference,
-        "paper_mean": printed.mean,
-        "paper_most": printed.most,
-        "comparable": "trend only",
-    }
+    } | beside(runs, printed)
 
 
 def figure_1(name: str, n_clients: int = 5, seed: int = 0, algorithm: Any = None) -> list[dict[str, float]]:

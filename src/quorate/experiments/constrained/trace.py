@@ -137,3 +137,21 @@ def on_sphere(d: int, rng: np.random.Generator) -> Array:
     """Uniform on the unit sphere: the paper's starts."""
     v = rng.standard_normal(d)
     return v / np.linalg.norm(v)
+
+
+def beside(runs: Sequence[Any], printed: Any) -> dict[str, Any]:
+    """What trials cost and how they end, beside what the paper prints: the columns that its tables share."""
+    outer = None if runs[0].trace.outer is None else mean_and_sd(float(run.trace.outer or 0) for run in runs)[0]
+    return {
+        "violation": max(run.end.violation for run in runs),
+        "rounds": mean_and_sd(run.trace.rounds for run in runs)[0],
+        "outer": outer,
+        "floats": mean_and_sd(run.trace.floats for run in runs)[0],
+        "stops": sorted({run.trace.stop for run in runs}),
+        "paper_objective": printed.objective,
+        "paper_sd": printed.sd,
+        "paper_difference": printed.difference,
+        "paper_mean": printed.mean,
+        "paper_most": printed.most,
+        "comparable": "trend only",
+    }
