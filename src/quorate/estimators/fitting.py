@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ class Rows:
     y: NDArray[Any]  # (n,)
     groups: list[Any]
     sample_weight: Array | None  # (n,), > 0
-    kept: Any = slice(None)  # which of the rows given these are
+    kept: Any = field(default_factory=lambda: slice(None))  # which of the rows given these are
 
 
 def check_rows(
