@@ -85,7 +85,7 @@ class Block:
         if len(positions) == len(self.names):
             return self
         columns = {key: column[positions] for key, column in self.columns.items()}
-        X, y, share, index = (part[positions] for part in (self.X, self.y, self.share, self.index))
+        X, y, share, index = self.X[positions], self.y[positions], self.share[positions], self.index[positions]
         linear = None if self.linear is None else (self.linear[0][positions], self.linear[1][positions])
         return Block(X, y, share, index, tuple(self.names[p] for p in positions), columns, linear)
 

@@ -321,6 +321,8 @@ def conclude_constrained(
     assert up.loss is not None
     assert up.local is not None
     assert up.shared is not None
+    assert up.has is not None
+    assert up.start is not None
     weights = weighting(problem, mu, len(up.risk))
     value = problem.over_clients.value(up.risk) + problem.penalty(w)
     here = glob.at(problem, w)

@@ -222,7 +222,7 @@ def _shortened(
 def _solved(hessian: Array, slope: Array, convex: bool) -> Array:
     if convex:
         try:
-            return np.linalg.solve(hessian, slope[:, :, None])[:, :, 0]
+            return np.asarray(np.linalg.solve(hessian, slope[:, :, None])[:, :, 0], float)
         except np.linalg.LinAlgError:
             pass  # singular to rounding
     values, vectors = np.linalg.eigh(hessian)

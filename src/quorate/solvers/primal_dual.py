@@ -82,7 +82,7 @@ def first(p: Program, x: Array) -> Iterate:
     s = np.maximum(-p.c, LEAST_SLACK)
     z = min(LEAST_SLACK, 0.1 / max(len(s), 1)) / s
     lam = np.linalg.lstsq(p.E.T, -(p.slope + p.J.T @ z), rcond=None)[0] if len(p.e) else np.zeros(0)
-    return Iterate(x, s, z, lam)
+    return Iterate(x, s, z, np.asarray(lam, float))
 
 
 def residuals(p: Program, at: Iterate) -> Residuals:

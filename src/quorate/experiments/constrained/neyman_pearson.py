@@ -117,8 +117,8 @@ def table_1(
 def _row(name: str, n_clients: int, runs: Sequence[Trial]) -> dict[str, Any]:
     objective, sd = mean_and_sd(run.end.objective for run in runs)
     known, printed = mean_and_sd(run.reference.value for run in runs), PRINTED[name, n_clients]
-    means = mean_and_sd(np.nanmean(run.end.measured) for run in runs)
-    most = mean_and_sd(np.nanmax(run.end.measured) for run in runs)
+    means = mean_and_sd(float(np.nanmean(run.end.measured)) for run in runs)
+    most = mean_and_sd(float(np.nanmax(run.end.measured)) for run in runs)
     return {
         "data": name,
         "clients": n_clients,
