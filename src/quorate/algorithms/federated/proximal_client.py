@@ -212,9 +212,9 @@ def refine(problem: Problem, memory: ProximalMemory, ask: Refine, data: Block) -
         value=value,
         violation=np.where(local.equality, np.abs(c), c).max(1, initial=0.0),
         shared=both[:, local.size :] + ask.slack * ask.unit,
-        primal=_squares(away),
-        moved=_squares(new - memory.z),
-        pull=_squares(dual),
+        primal=(away**2).sum(1),
+        moved=((new - memory.z) ** 2).sum(1),
+        pull=(dual**2).sum(1),
         drift=away[:, :D],
         slack_drift=away[:, D:],
         inner=np.einsum("nhd,nd->nh", drift[:, :, :D], away[:, :D]),
@@ -357,12 +357,8 @@ class Factored:
         merit, q = self.merit, self.merit.weight[:, None]
         image, c = _times(self.quadratic, w), np.matmul(self.C, w[:, :, None])[:, :, 0] + self.offset
         y = merit.multiplier + merit.beta * c
-        value = merit.weight * np.einsum("nd,nd->n", w, image / 2 + merit.block.y)
-        image += merit.block.y
-        image *= q
-        image += np.matmul(y[:, None], self.C)[:, 0]
-        image += merit.sigma * (w - merit.anchor)
-        return value, image, c
+        slope = q * (image + merit.block.y) + np.matmul(y[:, None], self.C)[:, 0] + merit.sigma * (w - merit.anchor)
+        return merit.weight * (w * (image / 2 + merit.block.y)).sum(1), slope, c
 
     def minimiser(self, v: Array) -> Array:
         """argmin P_i(u) + rho ||u||^2 / 2 - v'u."""
@@ -393,14 +389,7 @@ def _inverse(matrix: Array) -> Array:
     return inverse
 
 
-def _squares(v: Array) -> Array:
-    """||v_i||^2 of every client, (n,)."""
-    return np.einsum("nd,nd->n", v, v)
-
-
 def _times(matrices: list[Array], v: Array) -> Array:
     """Symmetric matrices, of which half is read, times a vector each."""
-    out = np.zeros_like(v)
-    for matrix, one, image in zip(matrices, v, out, strict=True):
-        symv(1.0, matrix, one, y=image, overwrite_y=1)
-    return out
+    out = [symv(1.0, matrix, one) for matrix, one in zip(matrices, v, strict=True)]
+    return np.array(out).reshape(len(out), v.shape[1])
