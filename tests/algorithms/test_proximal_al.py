@@ -139,7 +139,7 @@ def test_the_acceleration_starts_from_the_mixed_points():
     it = configure(qr.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
     memory = InProcess("each").run(it, data, max_rounds=3).memories[0]
     w, mix = np.array([0.1, 0.2, -0.1, 0.3]), np.array([-0.3, 1.3])
-    ask = Refine(w, np.zeros((1, 0)), np.ones(0), 5.0, 0.04, 0.5, 1e-11, mix)
+    ask = Refine(w, np.zeros((1, 0)), np.ones(0), 5.0, 0.04, 0.5, 1e-11, 0.0, mix)
     new, _ = it.refine(memory, ask, data.block(0), None)
     point = mix[0] * memory.points[0, -1] + mix[1] * (w - memory.dual[0] / 0.5)
     plain, _ = it.refine(
@@ -248,6 +248,23 @@ def test_quadratics_by_newton_agree_with_the_cached_inverse():
     both = replace(LCQP, local_constraint=(qr.LinearEquality(), far))
     w = [qr.solve(p, fed, algorithm=qr.ProximalAL(tol=1e-6)).w for p in (LCQP, both)]
     np.testing.assert_allclose(w[0], w[1], atol=1e-6)
+
+
+def test_single_precision_never_decides_a_stop():
+    """A round of quadratic clients in single precision is near that in double; where (23) is near it is that one."""
+    fed = qr.Federation.from_quadratics(*quadratics(30, 4, 2))
+    concrete, data = LCQP.at(fed)
+    it = configure(qr.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
+    memory = InProcess("each").run(it, data, max_rounds=4).memories[1]
+    w = memory.z[0] + 1e-3 * np.random.default_rng(1).standard_normal(30)
+    ask = Refine(w, np.zeros((1, 0)), np.ones(0), 5.0, 0.04, 0.5, 1e-11, 0.0, np.ones(1))
+    merit = proximal_client._merit(concrete, memory, 5.0, ask, data.block(1))
+    value, slope, *_ = merit.all(w[None])
+    exact = np.abs(slope + memory.dual - 0.5 * (w - memory.z)).max()
+    far, near = (it.refine(memory, replace(ask, room=room), data.block(1), None)[1] for room in (0.0, 2 * exact))
+    assert near.residual[0] == pytest.approx(exact, rel=1e-14)
+    assert 0 < abs(far.residual[0] / exact - 1) < 1e-5
+    np.testing.assert_allclose([far.value, near.value], [value] * 2, rtol=1e-8)
 
 
 def test_long_models_use_lbfgs_and_reach_the_same_optimum(monkeypatch):

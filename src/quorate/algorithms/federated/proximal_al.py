@@ -72,7 +72,7 @@ class ProximalAL:
 
     Notes
     -----
-    A round sends D + 5 numbers down and 2 D + 20 up per client. Where no feasible model exists the changes of the
+    A round sends D + 6 numbers down and 2 D + 20 up per client. Where no feasible model exists the changes of the
     multipliers tend to a proof of it, which is then returned as the multipliers.
     """
 
@@ -235,18 +235,18 @@ class ProximalAL:
         else:
             past = no_past(len(w), slack.shape)
         state = replace(state, w=w, slack=slack, exact=exact, past=past, fresh=0)
+        room = state.tau - self._own_residual(state)
         tol = self._local_tol(state)
-        return state, Round(Refine(w, slack, state.unit, state.beta, server.sigma, state.rho, tol, mix))
+        return state, Round(Refine(w, slack, state.unit, state.beta, server.sigma, state.rho, tol, room, mix))
 
     def improve(self, state: ProximalState, ids: Sequence[int], up: Refined) -> tuple[ProximalState, Round | Done]:
         """Line 10: the next iteration of Algorithm 2, or its end."""
         n = len(state.violation)
-        first = self.q**state.inner if self.q is not None else state.exact
         state = replace(
             state,
             shifted=up.shifted,
             slack_shifted=up.slack,
-            residual=first + float(up.residual),
+            residual=self._own_residual(state) + float(up.residual),
             pair=relative_pair(up, state, n),
             value=float(up.value) + self._problem.penalty(state.w),
             violation=up.violation,
@@ -263,6 +263,10 @@ class ProximalAL:
             return state, Done(words.capped(self, state, self._goal(state)))
         past = remembered(state.past, up.drift, up.slack_drift, up.inner)
         return self._ask(self._balanced(replace(state, past=past), up))
+
+    def _own_residual(self, state: ProximalState) -> float:
+        """What (23) adds to the clients' residuals: eps_{t+1} as printed, or the size of what (18) left."""
+        return self.q**state.inner if self.q is not None else state.exact
 
     def _settle(self, state: ProximalState) -> tuple[ProximalState, Round]:
         """Algorithm 1, lines 5-6."""

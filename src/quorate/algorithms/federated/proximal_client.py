@@ -18,19 +18,18 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
-from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
+from quorate.algorithms.federated.proximal_quadratic import Factored
 from quorate.arrays import Array, Block
 from quorate.problem.clients import client_slopes, client_values, hessians, row_shares
-from quorate.problem.constraints.constraint import Point, once
+from quorate.problem.constraints.constraint import Point
 from quorate.problem.losses import Quadratic
 from quorate.problem.problem import Problem
 from quorate.rounds import Each, Max, Sum, record
 from quorate.solvers.local_newton import lbfgs, newton
 
-symv: Any = get_blas_funcs("symv", dtype=np.float64)
-potrf, potri = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 NEWTON = 200  # coefficients up to which local problems are solved by Newton's method: L-BFGS suffers from a large beta
 
 
@@ -75,6 +74,7 @@ class Refine:
     sigma: float  # 1 / ((n + 1) beta)
     rho: float
     tol: float  # eps_{t+1}
+    room: float  # what (23) leaves to the clients' residuals
     mix: Array  # (h,) weights, sum 1, of the last h points from which (19) sets out; [1.] is Algorithm 2
 
 
@@ -102,6 +102,7 @@ class ProximalMemory:
     """What the clients keep."""
 
     z: Array  # (n, D + p_c) u_i, s_i
+    slope: Array  # (n, D) q_i f_i'(u_i); of quadratic functions alone
     dual: Array  # (n, D + p_c) lambda_i
     anchor: Array  # (n, D + p_c) w^k, s_i^k
     multiplier: Array  # (n, p + p_c) mu_i
@@ -160,16 +161,17 @@ class Merit:
         c = self.constraints(z, at)
         y, away = self.raised(c), z - self.anchor
         value = self.weight * client_values(at) + ((y**2 - self.multiplier**2).sum(1)) / (2 * self.beta)
-        return value + self.sigma / 2 * (away**2).sum(1), self._slope(z, at, c)
+        return value + self.sigma / 2 * (away**2).sum(1), self._slope(z, at, y)
 
-    def all(self, z: Array) -> tuple[Array, Array, Array]:
-        """q_i f_i (n,), P_i' (n, D + p_c) and the constraints (n, p + p_c)."""
+    def all(self, z: Array) -> tuple[Array, Array, Array, Array]:
+        """q_i f_i (n,), P_i' (n, D + p_c), the constraints c (n, p + p_c) and [mu + beta c]_+."""
         at = self.point(z)
         c = self.constraints(z, at)
-        return self.weight * client_values(at), self._slope(z, at, c), c
+        y = self.raised(c)
+        return self.weight * client_values(at), self._slope(z, at, y), c, y
 
-    def _slope(self, z: Array, at: Point, c: Array) -> Array:
-        slope = np.matmul(self.raised(c)[:, None, :], self.jacobian(at))[:, 0] + self.sigma * (z - self.anchor)
+    def _slope(self, z: Array, at: Point, y: Array) -> Array:
+        slope = np.matmul(y[:, None, :], self.jacobian(at))[:, 0] + self.sigma * (z - self.anchor)
         slope[:, : at.w.shape[-1]] += self.weight[:, None] * client_slopes(at)
         return slope
 
@@ -188,40 +190,70 @@ class Merit:
 def refine(problem: Problem, memory: ProximalMemory, ask: Refine, data: Block) -> Any:
     """One round of Algorithm 2 at the clients of a block."""
     merit = _merit(problem, memory, ask.beta, ask, data)
-    w = np.concatenate([np.tile(ask.w, (len(data.names), 1)), ask.slack], 1)
-    exact = Factored.of(merit, ask.rho) if _affine(problem) else None
-    value, slope, both = merit.all(w) if exact is None else exact.at(w)
-    residual = np.abs(slope + memory.dual - ask.rho * (w - memory.z)).max(1)  # (22): OLD u, OLD lambda
-    kept = len(ask.mix)
-    points = np.concatenate([memory.points, (w - memory.dual / ask.rho)[:, None]], 1)[:, -kept:]
-    dual = ask.rho * (w - np.einsum("h,nhd->nd", ask.mix, points))  # lambda_i^t where mix = [1.]
+    w = _everywhere(ask)
+    exact = Factored.of(merit, ask.rho)
+    value, slope, c, estimate = merit.all(w) if exact is None else exact.at(w, memory.z, memory.slope)
+    residual, point = _residual(slope, w, memory.z, memory.dual, ask.rho)
+    if exact is not None and residual.sum() <= 1.1 * ask.room:  # (23) is only met in double precision
+        value, slope, c, estimate = merit.all(w)
+        residual, point = _residual(slope, w, memory.z, memory.dual, ask.rho)
+    points = _with(memory.points, point, len(ask.mix))
+    dual = ask.rho * (w - ask.mix @ points)  # lambda_i^t where mix = [1.]
     if exact is None:
-        new, unsolved = _minimised(merit, memory.z, w, dual, ask)  # (19)
+        (new, unsolved), known = _minimised(merit, memory.z, w, dual, ask), memory.slope  # (19)
     else:
-        new, unsolved = exact.minimiser(ask.rho * w - dual), np.zeros(len(w))
-    dual = dual + ask.rho * (new - w)  # (20)
-    shifted = new + dual / ask.rho  # (21)
-    away, D = new - w, len(ask.w)
-    drift = np.concatenate([memory.drift, away[:, None]], 1)[:, -kept - 1 :]
-    local = problem.local_constraint
-    c = both[:, : local.size]
+        (new, known), unsolved = exact.minimiser(ask.rho * w - dual), np.zeros(len(w))
+    dual, shifted, away, (primal, moved, pull) = _moved(w, memory.z, new, dual, ask.rho)
+    drift = _with(memory.drift, away, len(ask.mix) + 1)
+    local, D = problem.local_constraint, len(ask.w)
+    p = local.size
     upload = Refined(
         shifted=shifted[:, :D],
         slack=shifted[:, D:],
         residual=residual,
         value=value,
-        violation=np.where(local.equality, np.abs(c), c).max(1, initial=0.0),
-        shared=both[:, local.size :] + ask.slack * ask.unit,
-        primal=(away**2).sum(1),
-        moved=((new - memory.z) ** 2).sum(1),
-        pull=(dual**2).sum(1),
+        violation=np.where(local.equality, np.abs(c[:, :p]), c[:, :p]).max(1, initial=0.0),
+        shared=c[:, p:] + ask.slack * ask.unit,
+        primal=primal,
+        moved=moved,
+        pull=pull,
         drift=away[:, :D],
         slack_drift=away[:, D:],
-        inner=np.einsum("nhd,nd->nh", drift[:, :, :D], away[:, :D]),
+        inner=np.matmul(drift[:, :, :D], away[:, :D, None])[:, :, 0],
         unsolved=unsolved,
     )
-    estimate = merit.raised(both)
-    return replace(memory, z=new, dual=dual, estimate=estimate, points=points, drift=drift), upload
+    kept = replace(memory, z=new, slope=known, dual=dual, estimate=estimate, points=points, drift=drift)
+    return kept, upload
+
+
+def _everywhere(ask: Settle | Refine) -> Array:
+    """w and s_i at every client."""
+    w = np.empty((len(ask.slack), len(ask.w) + len(ask.unit)))
+    w[:, : len(ask.w)], w[:, len(ask.w) :] = ask.w, ask.slack
+    return w
+
+
+def _with(history: Array, newest: Array, most: int) -> Array:
+    """The last ones of (n, h, D), and the newest."""
+    old = history[:, max(history.shape[1] + 1 - most, 0) :]
+    return np.concatenate([old, newest[:, None]], 1) if old.shape[1] else newest[:, None]
+
+
+@njit(cache=True)
+def _residual(slope, w, old, dual, rho):
+    """(22), with OLD u and OLD lambda, and the point from which (19) sets out."""
+    residual = np.empty(len(w))
+    for i in range(len(w)):
+        residual[i] = np.abs(slope[i] + dual[i] - rho * (w[i] - old[i])).max()
+    return residual, w - dual / rho
+
+
+@njit(cache=True)
+def _moved(w, old, new, dual, rho):
+    away, step = new - w, new - old
+    dual = dual + rho * away  # (20)
+    shifted = new + dual / rho  # (21)
+    return dual, shifted, away, ((away**2).sum(1), (step**2).sum(1), (dual**2).sum(1))
 
 
 def _minimised(merit: Merit, start: Array, w: Array, dual: Array, ask: Refine) -> tuple[Array, Array]:
@@ -244,16 +276,18 @@ def _minimised(merit: Merit, start: Array, w: Array, dual: Array, ask: Refine) -
 def settle(problem: Problem, memory: ProximalMemory | None, ask: Settle, data: Block) -> tuple[ProximalMemory, Settled]:
     """Algorithm 1, lines 6-8, and Algorithm 2, line 1, at the clients of a block."""
     first = memory is None
-    w = np.concatenate([np.tile(ask.w, (len(data.names), 1)), ask.slack], 1)
+    w = _everywhere(ask)
     if memory is None:
         memory = _start(problem, w, ask)
     old = _merit(problem, memory, ask.beta, ask, data)
     at = old.point(w)
+    quadratic = isinstance(problem.loss, Quadratic)
+    known = memory.weight[:, None] * client_slopes(at) if quadratic and (first or ask.restart) else memory.slope
     c = old.constraints(w, at)
     mu = memory.multiplier if first else old.raised(c)  # Algorithm 1, line 7
     change = mu - memory.multiplier
     y = np.where(old.equality, change, np.maximum(change, 0.0))
-    memory = replace(memory, multiplier=mu, estimate=mu, change=change, anchor=w)
+    memory = replace(memory, multiplier=mu, estimate=mu, change=change, anchor=w, slope=known)
     J, D = old.jacobian(at), len(ask.w)
     shifted = None
     if ask.restart:  # Algorithm 2, line 1
@@ -275,7 +309,7 @@ def _start(problem: Problem, w: Array, ask: Settle) -> ProximalMemory:
     none = np.zeros((len(w), problem.local_constraint.size + problem.constraint.coupled.size))
     history = np.zeros((len(w), 0, w.shape[1]))
     assert ask.prior is not None
-    return ProximalMemory(w, np.zeros_like(w), w, none, none, none, ask.prior, history, history)
+    return ProximalMemory(w, w[:, :0], np.zeros_like(w), w, none, none, none, ask.prior, history, history)
 
 
 def _scales(merit: Merit, at: Point, J: Array) -> dict[str, Any]:
@@ -312,84 +346,3 @@ def convex_of(problem: Problem) -> bool:
 def _second_order(problem: Problem) -> bool:
     stacks = problem.local_constraint, problem.constraint.coupled
     return all(getattr(part, "hessian", 1) is not None for stack in stacks for part in stack.parts)
-
-
-def _affine(problem: Problem) -> bool:
-    """Whether P_i is a quadratic function."""
-    local = problem.local_constraint
-    alone = not problem.constraint.coupled.size and local.affine and bool(local.equality.all())
-    return alone and isinstance(problem.loss, Quadratic)
-
-
-# ---- quadratic clients with affine equalities: (19) is one linear system, the same in every round
-
-
-@dataclass(frozen=True, eq=False)
-class Factored:
-    """q_i (u'A u / 2 + b'u) + ||mu + beta (C u + d)||^2 / (2 beta) + sigma ||u - z^k||^2 / 2, with the inverse of
-    M = q_i A + (sigma + rho) I.
-
-    beta stays outside the inverse: y = mu + beta (C u + d) is solved for, so that a large beta costs no digits.
-    """
-
-    merit: Merit
-    rho: float
-    quadratic: list[Array]  # n of (D, D), A
-    inverse: list[Array]  # n of (D, D), one triangle
-    C: Array  # (n, p, D)
-    offset: Array  # (n, p) d
-    reach: Array  # (n, p, D) C M^-1
-    small: Array  # (n, p, p) the inverse of I / beta + C M^-1 C'
-
-    @classmethod
-    def of(cls, merit: Merit, rho: float) -> Factored:
-        """Kept for the block until beta or rho change: making it costs as much as hundreds of rounds."""
-        kept = once(merit.block, "quadratic clients of ProximalAL", dict)
-        key = (id(merit.problem), merit.beta, merit.sigma, rho, merit.weight.tobytes())
-        if kept.get("key") != key:
-            parts = _factors(merit, rho)
-            kept.clear()
-            kept |= {"key": key, "problem": merit.problem, "parts": parts}  # the problem lives on, so its id is its own
-        return cls(merit, rho, *kept["parts"])
-
-    def at(self, w: Array) -> tuple[Array, Array, Array]:
-        """q_i f_i (n,), P_i' (n, D) and C w + d at w."""
-        merit, q = self.merit, self.merit.weight[:, None]
-        image, c = _times(self.quadratic, w), np.matmul(self.C, w[:, :, None])[:, :, 0] + self.offset
-        y = merit.multiplier + merit.beta * c
-        slope = q * (image + merit.block.y) + np.matmul(y[:, None], self.C)[:, 0] + merit.sigma * (w - merit.anchor)
-        return merit.weight * (w * (image / 2 + merit.block.y)).sum(1), slope, c
-
-    def minimiser(self, v: Array) -> Array:
-        """argmin P_i(u) + rho ||u||^2 / 2 - v'u."""
-        merit = self.merit
-        free = _times(self.inverse, v - merit.weight[:, None] * merit.block.y + merit.sigma * merit.anchor)
-        there = np.matmul(self.C, free[:, :, None])[:, :, 0] + self.offset + merit.multiplier / merit.beta
-        y = np.matmul(self.small, there[:, :, None])
-        return free - np.matmul(y.transpose(0, 2, 1), self.reach)[:, 0]
-
-
-def _factors(merit: Merit, rho: float) -> tuple[Any, ...]:
-    zero = np.zeros_like(merit.anchor)
-    C, d = merit.jacobian(merit.point(zero)), merit.constraints(zero)
-    A = [one.T for one in np.asarray(merit.block.X)]  # symmetric; in the order that BLAS reads without a copy
-    shift = (merit.sigma + rho) * np.eye(len(A[0]))
-    inverse = [_inverse(q * one + shift) for q, one in zip(merit.weight, A, strict=True)]
-    reach = np.stack([_times([one] * len(rows), rows) for one, rows in zip(inverse, C, strict=True)])
-    small = np.matmul(reach, C.transpose(0, 2, 1)) + np.eye(C.shape[1]) / merit.beta
-    return A, inverse, C, d, reach, np.linalg.inv(small)
-
-
-def _inverse(matrix: Array) -> Array:
-    """The upper triangle of the inverse of a positive definite matrix."""
-    factor, failed = potrf(np.asfortranarray(matrix))
-    inverse, failed = potri(factor) if not failed else (factor, failed)
-    if failed:
-        raise np.linalg.LinAlgError("a client's quadratic is not convex: A_i must be positive semidefinite.")
-    return inverse
-
-
-def _times(matrices: list[Array], v: Array) -> Array:
-    """Symmetric matrices, of which half is read, times a vector each."""
-    out = [symv(1.0, matrix, one) for matrix, one in zip(matrices, v, strict=True)]
-    return np.array(out).reshape(len(out), v.shape[1])
