@@ -27,7 +27,7 @@ from quorate.algorithms.pooled.sgd import SGD
 from quorate.algorithms.pooled.smoothed_rank_admm import SmoothedRankADMM
 from quorate.data.federation import Federation
 from quorate.problem.constraints.coupled import Coupled
-from quorate.problem.constraints.linear import Budget, LinearEquality, LinearInequality, Monotone, Sign
+from quorate.problem.constraints.linear import CostLimit, LinearEquality, LinearInequality, Monotone, Sign
 from quorate.problem.constraints.own import Constraint
 from quorate.problem.constraints.rows import (
     BoundedGroupLoss,
@@ -239,7 +239,7 @@ CONSTRAINTS: dict[str, Constrained] = {
     "own linear inequality": Constrained(LinearInequality(), OWN, OWN_LIMIT),
     "sign": Constrained(Sign({"bmi": 1, "dose": -1}), oracle.affine([[0, -1, 0, 0], [1, 0, 0, 0]]), 0.0),
     "monotone": Constrained(Monotone(["stay", "dose", "bmi"]), oracle.affine([[-1, 0, 0, 1], [1, -1, 0, 0]]), 0.0),
-    "budget": Constrained(Budget({"dose": 2.0, "stay": 0.5}, 1.5), oracle.affine([[2.0, 0, 0, 0.5]]), 1.5),
+    "cost limit": Constrained(CostLimit({"dose": 2.0, "stay": 0.5}, 1.5), oracle.affine([[2.0, 0, 0, 0.5]]), 1.5),
     "own function": Constrained(
         Constraint(oracle.ball, 2, convex=True, hessian=oracle.ball_hessian), oracle.ball_measure, 0.0
     ),

@@ -32,7 +32,10 @@ WRONG = {
         HEAD + '[[constraint]]\nkind = "monotone"\nfeatures = ["a"]\n',
         ["line 7, constraint.features", "at least 2"],
     ),
-    "costs": (HEAD + '[[constraint]]\nkind = "budget"\ncosts = {}\nlimit = 1.0\n', ["constraint.costs", "finite cost"]),
+    "costs": (
+        HEAD + '[[constraint]]\nkind = "cost_limit"\ncosts = {}\nlimit = 1.0\n',
+        ["constraint.costs", "finite cost"],
+    ),
     "matrix": (
         HEAD + '[[constraint]]\nkind = "linear_equality"\nC = [[1.0], [1.0, 2.0]]\n',
         ["line 7, constraint.C", "a list of rows"],
@@ -91,7 +94,7 @@ STATED = {
     ),
     "sign": ("signs = { a = 1, b = -1 }", qr.Sign({"a": 1, "b": -1})),
     "monotone": ('features = ["a", "b"]', qr.Monotone(["a", "b"])),
-    "budget": ("costs = { a = 1, b = 2.5 }\nlimit = -3", qr.Budget({"a": 1.0, "b": 2.5}, -3.0)),
+    "cost_limit": ("costs = { a = 1, b = 2.5 }\nlimit = -3", qr.CostLimit({"a": 1.0, "b": 2.5}, -3.0)),
     "linear_inequality": ("C = [1, 2.0]\nd = 1", qr.LinearInequality([[1.0, 2.0]], [1.0])),
     "linear_equality": ("C = [[1, 2.0], [0, 1]]", qr.LinearEquality([[1.0, 2.0], [0.0, 1.0]])),
 }

@@ -22,7 +22,7 @@ from quorate.verify import passed, verify_run
 WARDS = small_run.wards(small_run.table())
 IMPOSSIBLE = small_run.KEPT.replace(
     "[trade_off]",
-    '[[constraint]]\nkind = "budget"\ncosts = { age = 1.0 }\nlimit = -2.0\n'
+    '[[constraint]]\nkind = "cost_limit"\ncosts = { age = 1.0 }\nlimit = -2.0\n'
     '[[constraint]]\nkind = "sign"\nsigns = { age = 1 }\n[trade_off]',
 )
 SERVER = small_run.KEPT.replace("test = 0.4", "test = 0.4\nserver = 0.25").replace('on = "together"', 'on = "server"')

@@ -38,7 +38,7 @@ _HOME = {
     "quorate.problem.constraints.rows": (
         "NeymanPearson", "LossGap", "BoundedGroupLoss", "DemographicParity", "EqualisedOdds", "Score", "Probability",
     ),
-    "quorate.problem.constraints.linear": ("LinearEquality", "LinearInequality", "Sign", "Monotone", "Budget"),
+    "quorate.problem.constraints.linear": ("LinearEquality", "LinearInequality", "Sign", "Monotone", "CostLimit"),
     "quorate.problem.constraints.own": ("Constraint",),
     "quorate.problem.constraints.torch_function": ("TorchConstraint",),
     "quorate.problem.constraints.coupled": ("Coupled",),
@@ -49,6 +49,9 @@ _HOME = {
     "quorate.algorithms.federated.double_loop": ("DoubleLoop",),
     "quorate.algorithms.federated.interior_point": ("InteriorPoint",),
     "quorate.algorithms.federated.proximal_al": ("ProximalAL",),
+    "quorate.algorithms.federated.private_admm": ("PrivateADMM", "OutputPerturbedADMM", "Penalty"),
+    "quorate.privacy.budget": ("Budget", "BudgetSpentError"),
+    "quorate.privacy.ledger": ("Book", "Ledger"),
     "quorate.algorithms.pooled.central_conic": ("CentralConic",),
     "quorate.algorithms.pooled.centralised_al": ("CentralisedAL",),
     "quorate.algorithms.pooled.rank_admm": ("RankADMM",),

@@ -22,7 +22,7 @@ KINDS = {  # name in the file -> (class, the keys that it needs, those that it m
     "equalised_odds": ("EqualisedOdds", ("column", "level"), ("measure",)),
     "sign": ("Sign", ("signs",), ()),
     "monotone": ("Monotone", ("features",), ()),
-    "budget": ("Budget", ("costs", "limit"), ()),
+    "cost_limit": ("CostLimit", ("costs", "limit"), ()),
     "linear_inequality": ("LinearInequality", ("C",), ("d",)),
     "linear_equality": ("LinearEquality", ("C",), ("d",)),
 }
@@ -34,11 +34,11 @@ KindName = Literal[
     "equalised_odds",
     "sign",
     "monotone",
-    "budget",
+    "cost_limit",
     "linear_inequality",
     "linear_equality",
 ]
-OF_MODEL = ("sign", "monotone", "budget", "linear_inequality", "linear_equality")
+OF_MODEL = ("sign", "monotone", "cost_limit", "linear_inequality", "linear_equality")
 WHERE = {"clients": "at every client", "together": "over all clients together", "server": "on the server's data"}
 
 
@@ -162,7 +162,7 @@ class ConstraintSection(Section):
             "equalised_odds": f"mean predictions within either class {of}",
             "sign": f"given signs of the coefficients of {', '.join(self.signs or ())}",
             "monotone": f"coefficients in ascending order: {', '.join(self.features or ())}",
-            "budget": f"cost of the coefficients at most {size}",
+            "cost_limit": f"cost of the coefficients at most {size}",
             "linear_inequality": f"{len(self.C or ())} rows of C w + d <= 0",
             "linear_equality": f"{len(self.C or ())} rows of C w + d = 0",
         }[self.kind]

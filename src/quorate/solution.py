@@ -15,6 +15,7 @@ from quorate.algorithms.pooled.rank_admm import RankADMM
 from quorate.arrays import Array
 from quorate.certificates.constrained import certify_constrained
 from quorate.certificates.duality import Certificate, certify_run
+from quorate.charge import charged
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
 from quorate.notes import client_table, notes
@@ -49,6 +50,7 @@ class Solution:
     history : one row a round
     certificate : recomputed independently of the algorithm
     clients : one row a client
+    ledger : of a private run, what every client has spent; None else
     messages : counts and bytes by message type and direction, certification included
     notes : warnings about the problem and the data
     seconds : wall time of the whole solve
@@ -121,7 +123,9 @@ def solve(
     concrete, data = problem.at(fed)
     algorithm = configure(algorithm or default_algorithm(concrete, data), concrete, data, tol, atol, max_rounds, start)
     named = [_with_names(see, fed.clients) for see in watch]
-    run = engine.run(algorithm, data, seed=seed, watch=named, resume=resume)
+    algorithm, charge = charged(algorithm, concrete, data, engine, resume)
+    with charge:
+        run = charge.ended(engine.run(algorithm, data, seed=seed, watch=named, resume=resume))
     w, duals = algorithm.answer(run.state)
     if run.rounds == 0 and not len(w):  # interrupted before there was a model
         raise KeyboardInterrupt
@@ -143,6 +147,7 @@ def solve(
         duals=duals,
         outcome=outcome,
         rounds=run.rounds,
+        ledger=charge.ledger,
         history=[_named_row(row, fed.clients) for row in run.history],
         certificate=certificate,
         clients=_with_bytes(client_table(concrete, data, certificate, table), runs),
@@ -194,6 +199,10 @@ def default_algorithm(problem: Problem, fed: Federation) -> Any:
 
     ``RankADMM`` is for the rows of one client under a mean or a risk by rank.
     """
+    if problem.privacy is not None:
+        from quorate.algorithms.federated.private_admm import PrivateADMM
+
+        return PrivateADMM()
     if only_constrained(problem):
         from quorate.algorithms.federated.proximal_al import ProximalAL
 
@@ -251,6 +260,11 @@ def configure(
     unknown = [name for name in given if not hasattr(algorithm, name)]
     if unknown:
         raise TypeError(f"{type(algorithm).__name__} takes no {', '.join(unknown)}: leave it out.")
+    if problem.privacy is not None and not hasattr(algorithm, "private"):
+        raise ValueError(
+            f"{type(algorithm).__name__} adds no noise and would break the promise of {problem.privacy!r}: use "
+            "PrivateADMM(), or leave privacy out of the problem."
+        )
     if only_constrained(problem) and not hasattr(algorithm, "constraints"):
         raise ValueError(
             f"{type(algorithm).__name__} takes no constraints, no Mean(label=...) and no Quadratic(): use "
@@ -339,7 +353,8 @@ def _provable(algorithm: Any, problem: Problem, n_clients: int) -> bool:
         public_shape(problem, n_clients)
     except ValueError:  # an own regulariser or set of weights: the server's program has no form for it
         return False
-    return not isinstance(algorithm, Bundle) and not hasattr(algorithm, "row_duals")
+    known = isinstance(algorithm, Bundle) or hasattr(algorithm, "row_duals") or hasattr(algorithm, "private")
+    return not known
 
 
 def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Any]) -> list[dict[str, Any]]:

@@ -58,9 +58,9 @@ def logistic(m):
         (qr.Monotone(["dose", "dose"]), "two or more distinct feature names"),
         (qr.Monotone("dose"), "two or more distinct feature names"),
         (qr.Monotone(["dose", "weight"]), "no feature 'weight'"),
-        (qr.Budget({"dose": 1.0}, np.inf), "finite costs by feature name and a finite limit"),
-        (qr.Budget([1.0], 1.0), "finite costs by feature name"),
-        (qr.Budget({"weight": 1.0}, 1.0), "no feature 'weight'"),
+        (qr.CostLimit({"dose": 1.0}, np.inf), "finite costs by feature name and a finite limit"),
+        (qr.CostLimit([1.0], 1.0), "finite costs by feature name"),
+        (qr.CostLimit({"weight": 1.0}, 1.0), "no feature 'weight'"),
         (qr.Constraint(lambda w, X, y: (1.0, w[:2])), r"Jacobian \(1, 4\), got \(1,\) and \(1, 2\)"),
         (qr.Constraint(lambda w, X, y: (np.ones(2), np.ones((2, 4)))), r"values \(1,\).*got \(2,\) and"),
         (qr.Constraint(lambda w, X, y: (np.nan, w)), "returned numbers that are not finite"),
@@ -368,7 +368,7 @@ def test_losses_of_rows_need_rows():
 
 def test_an_intercept_takes_no_part_in_constraints_by_feature():
     w = np.append(W, 100.0)
-    problem = qr.Problem(LOSS, qr.Linear(True), local_constraint=[qr.Budget(dict.fromkeys(FEATURES, 1.0), 0.5)])
+    problem = qr.Problem(LOSS, qr.Linear(True), local_constraint=[qr.CostLimit(dict.fromkeys(FEATURES, 1.0), 0.5)])
     assert_allclose(problem.violation(w, FED), W.sum() - 0.5)
     own = qr.Problem(LOSS, qr.Linear(True), local_constraint=qr.LinearEquality())
     assert_allclose(own.violation(w, FED), local(qr.LinearEquality()))

@@ -272,6 +272,10 @@ class Federation:
         rows, more = zip(self.X, self.y, strict=True), check.further(self)
         return tuple(check.digest(x, t, self.share(i), *more[i]) for i, (x, t) in enumerate(rows))
 
+    def single(self) -> Federation:
+        """The same rows in single precision: ``PrivateADMM`` then computes in it, at half the time and memory."""
+        return self._with(X=tuple(x.astype(np.float32) for x in self.X))
+
     # ---------------------------------------------------------------- layout for batched steps
 
     def block(self, i: int) -> Block:
@@ -294,7 +298,7 @@ class Federation:
 
     def _padded(self, index: list[Any]) -> Block:
         longest = max(len(self.y[i]) for i in index)
-        X = np.zeros((len(index), longest, self.n_features))
+        X = np.zeros((len(index), longest, self.n_features), self.X[index[0]].dtype)
         y, share = np.zeros((2, len(index), longest))
         extra = self.columns or {}
         columns = {key: np.zeros((len(index), longest), np.result_type(*parts)) for key, parts in extra.items()}

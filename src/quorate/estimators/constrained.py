@@ -66,7 +66,7 @@ class ConstrainedClassifier(TwoClasses):
     ----------
     loss : a loss of the margin: ``Logistic()`` (None), ``SmoothHinge()``, ``Exponential()``
     constraint : None, one or a tuple: on all clients together (``Coupled(...)``), on the model alone (``Sign``,
-        ``Monotone``, ``Budget``, ``LinearInequality``), or on the rows of ``fit(server=...)``
+        ``Monotone``, ``CostLimit``, ``LinearInequality``), or on the rows of ``fit(server=...)``
     local_constraint : None, one or a tuple, on every client's own rows: ``NeymanPearson(label, level)``,
         ``LossGap(column, level)``, ``BoundedGroupLoss``, ``DemographicParity``, ``EqualisedOdds``, ``Constraint``. A
         level by client name may name more clients than are present

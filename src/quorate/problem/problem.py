@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorate.arrays import Array, Block, by_row
+from quorate.privacy.budget import Budget
 from quorate.problem.clients import by_client, client_values, row_shares
 from quorate.problem.constraints.constraint import Point, Stack, excess, several, stack
 from quorate.problem.constraints.coupled import Coupled
@@ -51,6 +52,7 @@ class Problem:
     constraint : c_0, one or a sequence: on the server's own data (``Federation(server=...)``), on the model alone
         (``LinearInequality(C, d)``, ``Sign``), or on all clients together (``Coupled(...)``)
     local_constraint : c_i, one or a sequence, on every client's own rows, such as ``NeymanPearson(label, level)``
+    privacy : ``Budget(epsilon, delta)``, the total that may be spent on every record; ``PrivateADMM`` keeps it
 
     Raises
     ------
@@ -65,6 +67,7 @@ class Problem:
     regulariser: Any = field(default_factory=Zero)
     constraint: Any = None
     local_constraint: Any = None
+    privacy: Budget | None = None
 
     def __post_init__(self) -> None:
         if not getattr(self.over_clients, "convex", True):
@@ -79,6 +82,8 @@ class Problem:
                     f"{slot} must be an object with `{verb}`, got {getattr(self, slot)!r}: "
                     "give a value such as loss=Hinge(), over_clients=LpBall(0.1), regulariser=L2(1e-3)."
                 )
+        if self.privacy is not None and not isinstance(self.privacy, Budget):
+            raise TypeError(f"privacy must be Budget(epsilon, delta), got {self.privacy!r}.")
         self._check_outputs()
         self._check_constraints()
         if isinstance(self.over_samples, WassersteinBall):
@@ -174,7 +179,8 @@ class Problem:
                 ball = replace(ball, clip=False)
         elif by_rank(ball):
             _check_rows(ball, fed)
-        clients = self.over_clients.at(fed.sizes, fed.clients)
+        public = fed.sizes if self.privacy is None else self.privacy.sizes_of(fed.clients, fed.sizes)
+        clients = self.over_clients.at(np.asarray(public), fed.clients)
         if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
             _check_weights(clients, np.asarray(clients.rank_weights(fed.n_clients), float), fed.n_clients)
         concrete = replace(

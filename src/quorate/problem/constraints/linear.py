@@ -1,4 +1,4 @@
-"""Constraints on the model alone: C w + d = 0 and C w + d <= 0, signs, order and budgets of coefficients."""
+"""Constraints on the model alone: C w + d = 0 and C w + d <= 0, signs, order and weighted sums of coefficients."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class Monotone:
 
 
 @dataclass(frozen=True)
-class Budget:
+class CostLimit:
     """sum_j cost_j w_j <= limit.
 
     Parameters
@@ -179,8 +179,8 @@ class Budget:
     def at(self, problem: Any, fed: Any) -> OnModel:
         finite = isinstance(self.costs, Mapping) and self.costs and np.isfinite(list(self.costs.values())).all()
         if not finite or not math.isfinite(self.limit):
-            raise ValueError(f"Budget needs finite costs by feature name and a finite limit, got {self!r}.")
-        C = _rows([{name: float(cost) for name, cost in self.costs.items()}], problem, fed, "Budget")
+            raise ValueError(f"CostLimit needs finite costs by feature name and a finite limit, got {self!r}.")
+        C = _rows([{name: float(cost) for name, cost in self.costs.items()}], problem, fed, "CostLimit")
         return OnModel(C, np.array([-float(self.limit)]), np.zeros(1, bool), ("cost of the coefficients",))
 
 

@@ -1,0 +1,302 @@
+"""Private inexact ADMM: one clipped gradient with noise per client and round, within one total (epsilon, delta).
+
+    minimise over w in W   sum_p f_p(w) + h(w),      f_p(w) = a_p sum_i l(w; x_pi, y_pi)                            (1)
+
+Algorithms 1 (``update="prox"``) and 2 (``update="trust"``) of Ryu and Kim, *Differentially private federated learning
+via inexact ADMM*; equation numbers are theirs. As printed they state an epsilon for one iteration with noise scaled by
+the data at hand, (20), which is no guarantee (docs/private.md). Here the total is given, the gradient of every row is
+clipped, and the noise follows from both and the number of rounds. Without radius and prox the method is optimistic
+gradient descent: lambda_p^{t+1} is the noisy gradient at z_p^t.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from quorate.algorithms.federated import private_client as client
+from quorate.algorithms.federated import private_kernels as kernels
+from quorate.algorithms.federated.private_client import Mechanism, Perturb, Perturbed, PrivateMemory
+from quorate.algorithms.federated.private_plan import (
+    RADII,
+    check_problem,
+    check_settings,
+    default_clip,
+    row_weights,
+    sizes,
+    steepest,
+)
+from quorate.arrays import Array, Block, Streams
+from quorate.privacy.accounting import Release, noise_for
+from quorate.privacy.budget import Budget
+from quorate.privacy.ledger import Ledger
+from quorate.problem.problem import Problem
+from quorate.rounds import Done, Outcome, Round, Stop, record
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """rho^t = min(1e9, c1 1.2^floor(t / period) + c2 / epsilon), (21); epsilon is of one iteration, inf: no noise."""
+
+    c1: float = 2.0
+    c2: float = 5.0
+    period: float = 1e4
+    epsilon: float = math.inf
+
+    def __call__(self, t: int) -> float:
+        return min(1e9, self.c1 * 1.2 ** math.floor(t / self.period) + self.c2 / self.epsilon)
+
+
+@record
+class PrivateState:
+    """What the server knows: functions of noisy answers alone."""
+
+    w: Array  # (D,)
+    mean: Array  # (D,) of all w after the first
+    round: int
+    gap: float  # sum_p ||w - z_p||_1
+    noise: float  # mean |xi| over clients and entries
+    clients: int
+
+
+@dataclass(frozen=True)
+class PrivateADMM:
+    """Models within a budget of privacy, ``Problem(privacy=Budget(epsilon, delta))``; without one the noise-free limit.
+
+    Parameters
+    ----------
+    max_rounds : T; the budget is spread over all of them, so that more rounds mean more noise in each
+    mechanism : "gaussian" or "laplace"
+    clip : the gradient of a row is shortened to this norm (l2; l1 for Laplace); None: a default, see Notes
+    bound : rows are shortened to this norm first; with a Lipschitz loss that alone bounds the gradients. None: not
+    rho : penalty of consensus, a number or a function of t such as ``Penalty()``; None: a default
+    update : "trust": step (9), "prox": step (8); "exact": (4b), without privacy only
+    radius : of "trust", "constant", "1/t" or "1/t^2", times ``scaling``; None: no region
+    region : norm of the trust region, "linf" or "l2"
+    scaling : of the radius or of eta^t = 1 / sqrt(t)
+    average : return the mean of all w, about which the theory speaks, not the last
+    noise : "simulation": a fast counter, keyed by seed, client and round; whoever knows the seed can subtract it.
+        "secure": a key of each client from its operating system
+    sensitivity : "clip", or "local-unsafe": (20), scaled by the data at hand, as published: NO guarantee
+    local_epsilon : of one iteration, for "local-unsafe" only
+    start : first model, zeros by default
+
+    Raises
+    ------
+    BudgetSpentError
+        where the budget's book leaves nothing, or a client is asked more often than the budget pays for
+    ValueError
+        for losses that are not smooth and convex, rows of different weights, regularisers that are not convex
+
+    Notes
+    -----
+    h is dealt with at the server; ``Bounds`` is W. A round sends D + 4 numbers down and D + 2 up per client.
+    """
+
+    max_rounds: int = 100
+    mechanism: str = "gaussian"
+    clip: float | None = None
+    bound: float | None = None
+    rho: Any = None
+    update: str = "trust"
+    radius: str | None = None
+    region: str = "linf"
+    scaling: float = 1.0
+    average: bool = False
+    noise: str = "simulation"
+    sensitivity: str = "clip"
+    local_epsilon: float | None = None
+    tol: float = 1e-6
+    start: Array | None = None
+    problem: Problem | None = None
+    plan: Mechanism | None = None
+    private: ClassVar[bool] = True
+    output: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    # -- before anything runs -------------------------------------------------------------------------------------
+
+    def admit(self, problem: Problem, fed: Any) -> None:
+        """Refuse problems that have no bounded gradients, before anything runs."""
+        check_problem(self, problem, fed)
+
+    def planned(self, problem: Problem, fed: Any, spent: Sequence[Release] = ()) -> PrivateADMM:
+        """With the noise that keeps all rounds, after what was ``spent``, within the problem's budget."""
+        budget, N = problem.privacy, fed.n_clients
+        weight = row_weights(problem, fed)
+        bound = math.inf if self.bound is None else float(self.bound)
+        unsafe = self.sensitivity == "local-unsafe"
+        if budget is None and not unsafe:
+            kind, multiplier, clip, sensitivity = None, 0.0, self.clip or math.inf, np.zeros(N)
+        elif unsafe:
+            kind, multiplier, clip, sensitivity = "laplace", 1 / float(self.local_epsilon or 1), math.inf, np.ones(N)
+        else:
+            kind, clip = self.mechanism, self._clip(fed)
+            multiplier = noise_for(budget, self.max_rounds, self.mechanism, spent)
+            sensitivity = budget.spread * min(clip, steepest(problem, self.mechanism, bound)) * weight
+        made = Mechanism(
+            kind=kind,
+            multiplier=multiplier,
+            clip=clip,
+            bound=bound,
+            sensitivity=sensitivity,
+            weight=weight,
+            rounds=self.max_rounds,
+            source=self.noise,
+            unsafe=unsafe,
+            output=self.output,
+            features=fed.n_features,
+        )
+        return replace(self, problem=problem, plan=made)
+
+    def _clip(self, fed: Any) -> float:
+        if self.clip is not None:
+            return self.clip
+        return math.inf if self.bound is not None else default_clip(fed.n_features, self.mechanism)
+
+    def releases(self, rounds: int) -> tuple[Release, ...]:
+        """What ``rounds`` answers of one client cost."""
+        plan = self._plan
+        if plan.kind is None or plan.unsafe or not rounds:
+            return ()
+        return (Release(plan.kind, plan.multiplier, rounds),)
+
+    def ledger(self, fed: Any, memories: Sequence[PrivateMemory | None], before: Any) -> Ledger | None:
+        """What every client released."""
+        problem = self._problem
+        plan, caveat = self._plan, ""
+        if plan.unsafe:
+            caveat = "the noise follows the data at hand, equation (20), and so tells about them."
+        elif problem.privacy is None:
+            return None
+        budget = problem.privacy or Budget(float(self.local_epsilon or 1.0), 0.5)
+        answered = [0 if m is None else int(m.answered[0]) for m in memories]
+        spent = {name: self.releases(k) for name, k in zip(fed.clients, answered, strict=True)}
+        public = dict(zip(fed.clients, sizes(problem, fed), strict=True))
+        words = f"{plan.kind} noise of {plan.multiplier:.4g} times the sensitivity in each of {max(answered)} rounds"
+        return Ledger(budget, spent, before, public, words, caveat)
+
+    # -- clients --------------------------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {Perturb: self.perturb}
+
+    def client_start(self, data: Block) -> PrivateMemory:
+        D = self._problem.predictor.dimension(data.n_features)
+        return client.start(self._problem, self._plan, self._start(D), data)
+
+    def perturb(
+        self, memory: PrivateMemory, ask: Perturb, data: Block, rng: Streams
+    ) -> tuple[PrivateMemory, Perturbed]:
+        if self.update == "exact":
+            return client.exact(self._problem, self._plan, memory, ask, data, self.tol)
+        return client.perturb(self._problem, self._plan, self._near, memory, ask, data, rng)
+
+    @property
+    def _near(self) -> int:
+        if self.update == "prox":
+            return kernels.PROX
+        return {"linf": kernels.LINF, "l2": kernels.BALL}[self.region]
+
+    # -- server ---------------------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Perturbed: self.consent}
+
+    def server_start(self, n_clients: int) -> tuple[PrivateState, Round]:
+        w = self._start(len(self.start) if self.start is not None else self._size)
+        return PrivateState(w, np.zeros_like(w), 0, 0.0, 0.0, n_clients), self._ask(w, 1)
+
+    def consent(self, state: PrivateState, ids: Sequence[int], up: Perturbed) -> tuple[PrivateState, Round | Done]:
+        """(4a) with h, which makes the next w."""
+        t, P = state.round + 1, state.clients
+        w = self._prox(up.shifted / P, 1 / (P * self._rho(t + 1)))
+        if not np.isfinite(w).all():
+            raise ArithmeticError("the model is not finite any more: rescale the features, or give a larger rho.")
+        mean = state.mean + (w - state.mean) / t
+        state = PrivateState(w, mean, t, float(up.gap), float(up.noise) / P, P)
+        if t >= self.max_rounds:
+            return state, Done(Outcome(Stop.MAX_ROUNDS, self._ended(t)))
+        return state, self._ask(w, t + 1)
+
+    def _ended(self, t: int) -> str:
+        if self._plan.kind is None:
+            return f"all {t} rounds are done; no test of optimality is made."
+        return (
+            f"all {t} rounds over which the budget is spread are done; to say how near the optimum is would cost more."
+        )
+
+    def _ask(self, w: Array, t: int) -> Round:
+        return Round(Perturb(w, t, self._rho(t), self._rho(t + 1), self._reach(t)))
+
+    def _reach(self, t: int) -> float:
+        """1 / eta^t, or delta^t."""
+        if self.update == "prox":
+            return math.sqrt(t) / self.scaling
+        return math.inf if self.radius is None else self.scaling * RADII[self.radius](t)
+
+    def _rho(self, t: int) -> float:
+        if self.rho is None:
+            return 0.5
+        return float(self.rho(t) if callable(self.rho) else self.rho)
+
+    def _prox(self, v: Array, step: float) -> Array:
+        coefficients = self._problem.predictor.split(v)[0]
+        return np.concatenate([self._problem.regulariser.prox(coefficients, step), v[len(coefficients) :]])
+
+    def report(self, state: PrivateState) -> dict:
+        """Functions of what has been released and paid for."""
+        return {"rho": self._rho(max(state.round, 1)), "gap": state.gap, "noise": state.noise}
+
+    def answer(self, state: PrivateState) -> tuple[Array, None]:
+        """The last w, or the mean of all."""
+        return (state.mean if self.average and state.round else state.w), None
+
+    def copies(self, memories: Sequence[PrivateMemory | None]) -> Array | None:
+        """The clients' copies of the model, (N, D)."""
+        if any(memory is None for memory in memories):
+            return None
+        return np.concatenate([memory.z for memory in memories if memory is not None]).astype(float)
+
+    def _start(self, D: int) -> Array:
+        return np.zeros(D) if self.start is None else np.asarray(self.start, float)
+
+    @property
+    def _size(self) -> int:
+        return self._problem.predictor.dimension(self._plan.features)
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError("PrivateADMM has no problem yet: run it through quorate.solve(problem, federation, ...).")
+        return self.problem
+
+    @property
+    def _plan(self) -> Mechanism:
+        if self.plan is None:
+            raise ValueError("PrivateADMM has no noise planned yet: run it through quorate.solve(problem, ...).")
+        return self.plan
+
+
+@dataclass(frozen=True)
+class OutputPerturbedADMM(PrivateADMM):
+    """The rival of the paper, OutP: step (5) without noise, then noise on z_p^{t+1}.
+
+    The noise is calibrated: a row moves z_p by at most its gradient over rho + 1 / eta.
+    """
+
+    update: str = "prox"
+    output: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.update != "prox":
+            raise ValueError(f'OutputPerturbedADMM takes update="prox", got {self.update!r}: (5) has no other form.')

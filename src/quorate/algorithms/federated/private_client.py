@@ -1,0 +1,261 @@
+"""The client half of the private ADMM: messages, memory, and one round.
+
+    z_p^{t+1} = argmin_{z in W}  <f_p'(z_p^t) + xi_p - lambda_p, z> + rho ||w - z||^2 / 2 + near(z, z_p^t)    (8), (9)
+    lambda_p^{t+1} = lambda_p^t + rho (w - z_p^{t+1})                                                           (4c)
+
+Ryu and Kim, *Differentially private federated learning via inexact ADMM with multiple local updates*, first version;
+equation numbers are theirs. f_p(z) = a_p sum_i l(z; x_pi, y_pi) with public a_p. What leaves a client is a sum over all
+clients of functions of z_p^{t+1}, to whose making the data gave one clipped gradient with noise.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.algorithms.federated import private_kernels as kernels
+from quorate.arrays import Array, Block, Streams
+from quorate.privacy.budget import BudgetSpentError
+from quorate.privacy.noise import KINDS, fill, secure
+from quorate.problem.constraints.constraint import once
+from quorate.problem.losses import Multinomial
+from quorate.problem.problem import Problem
+from quorate.rounds import Sum, record
+from quorate.solvers.local_newton import lbfgs
+
+
+@record
+class Perturb:
+    """The server's w^{t+1}: answer with z_p^{t+1} and lambda_p^{t+1}."""
+
+    w: Array  # (D,)
+    round: int  # t, from 1
+    rho: float
+    next_rho: float  # of the next round
+    reach: float  # 1 / eta^t or delta^t
+
+
+@record
+class Perturbed:
+    """What the server's next step needs, functions of the noisy z_p^{t+1} alone."""
+
+    shifted: Sum  # (1, D) sum of z_p - lambda_p / rho
+    gap: Sum  # (n,) ||w - z_p||_1
+    noise: Sum  # (n,) mean |xi|
+
+
+@record
+class PrivateMemory:
+    """What a client keeps."""
+
+    z: Array  # (n, D)
+    dual: Array  # (n, D) lambda_p
+    answered: Array  # (n,) rounds
+    secret: NDArray[np.uint8]  # (n, 32), the key of its noise; (n, 0) in simulations
+
+
+@dataclass(frozen=True, eq=False)
+class Mechanism:
+    """How a client's answers are noised; all of it is public.
+
+    Attributes
+    ----------
+    kind : "gaussian" or "laplace", None: no noise
+    multiplier : scale of the noise over the sensitivity
+    clip : largest norm of one row's gradient, l1 for Laplace, else l2; inf: no clipping
+    bound : rows are shortened to this norm; inf: left alone
+    sensitivity : (N,) of each client's gradient; zeros where there is no noise
+    weight : (N,) a_p
+    rounds : answers that the budget pays for
+    source : "simulation" or "secure"
+    unsafe : noise scaled by the data at hand, (20): no guarantee
+    output : noise goes to z_p
+    features : d
+    """
+
+    kind: str | None
+    multiplier: float
+    clip: float
+    bound: float
+    sensitivity: Array
+    weight: Array
+    rounds: int
+    source: str
+    unsafe: bool
+    output: bool
+    features: int
+
+    @property
+    def norm(self) -> int:
+        return kernels.L1 if self.kind == "laplace" else kernels.L2
+
+
+def start(problem: Problem, mechanism: Mechanism, w: Array, data: Block) -> PrivateMemory:
+    """z_p^1 = w^1, lambda_p^1 = 0, and a key of the noise from the operating system."""
+    n = len(data.names)
+    z = np.tile(w, (n, 1)).astype(_dtype(data))
+    own = 32 if mechanism.source == "secure" and mechanism.kind else 0
+    secret = np.frombuffer(os.urandom(own * n), np.uint8).reshape(n, own)
+    return PrivateMemory(z, np.zeros_like(z), np.zeros(n), secret)
+
+
+def _dtype(data: Block) -> Any:
+    kind = data.X.dtype
+    return kind if kind == np.float32 else np.dtype(float)
+
+
+def perturb(
+    problem: Problem, mechanism: Mechanism, near: int, memory: PrivateMemory, ask: Perturb, data: Block, rng: Streams
+) -> tuple[PrivateMemory, Perturbed]:
+    """(8) or (9), and (4c), at the clients of a block."""
+    if mechanism.kind and (memory.answered >= mechanism.rounds).any():
+        raise BudgetSpentError(
+            f"the budget pays for {mechanism.rounds} answers, and all are given: another one would overspend. Nothing "
+            "was released."
+        )
+    n, w = len(data.names), ask.w.astype(memory.z.dtype)
+    rows = Rows.of(problem, mechanism, data)
+    scale = mechanism.multiplier * mechanism.sensitivity[data.index]
+    weight = mechanism.weight[data.index]
+    kind = KINDS[mechanism.kind or "gaussian"]
+    box = getattr(problem.regulariser, "lower", -np.inf), getattr(problem.regulariser, "upper", np.inf)
+    settings = mechanism.output, ask.rho, near, ask.reach, *map(float, box)
+    fast = rows.codes is not None and not memory.secret.shape[1] and not mechanism.unsafe
+    if fast:
+        keys = _keys(rng, n) if scale.any() else np.zeros(n, np.uint64)
+        own = rows.count, w, memory.z, memory.dual, rows.factor, rows.length, mechanism.clip, mechanism.norm, weight
+        new, dual, gap, noise = kernels.softmax_round(data.X, rows.codes, *own, keys, kind, scale, *settings)
+    else:
+        new, dual = np.empty_like(memory.z), np.empty_like(memory.dual)
+        gap, noise = np.empty(n), np.empty(n)
+        for i in range(n):
+            g, largest = rows.gradient(problem, mechanism, memory.z[i], data, i)
+            if mechanism.unsafe:
+                scale[i] = mechanism.multiplier * weight[i] * largest  # (20)
+            xi = _noise(mechanism, kind, memory, ask, rng, i) if scale[i] > 0 else np.zeros(len(w))
+            own = w, memory.z[i], memory.dual[i], weight[i] * g, xi, scale[i]
+            gap[i] = kernels.step(*own, *settings, new[i], dual[i])
+            noise[i] = scale[i] * np.abs(xi).mean()
+    upload = Perturbed(kernels.summed(new, dual, ask.next_rho), gap, noise)
+    return replace(memory, z=new, dual=dual, answered=memory.answered + 1), upload
+
+
+def exact(
+    problem: Problem, mechanism: Mechanism, memory: PrivateMemory, ask: Perturb, data: Block, tol: float
+) -> tuple[PrivateMemory, Perturbed]:
+    """(4b) to a tolerance instead of (8): only without privacy."""
+    rows = Rows.of(problem, mechanism, data)
+    weight = mechanism.weight[data.index]
+
+    def phi(v: Array) -> tuple[Array, Array]:
+        found = [rows.value_and_slope(problem, v[i], data, i) for i in range(len(v))]
+        away = v - ask.w
+        value = weight * np.array([value for value, _ in found]) - (memory.dual * v).sum(1)
+        slope = weight[:, None] * np.stack([slope for _, slope in found]) - memory.dual + ask.rho * away
+        return value + ask.rho / 2 * (away**2).sum(1), slope
+
+    new = lbfgs(phi, memory.z, tol).v
+    dual = memory.dual + ask.rho * (ask.w - new)  # (4c)
+    gap = np.abs(ask.w - new).sum(1)
+    upload = Perturbed(kernels.summed(new, dual, ask.next_rho), gap, np.zeros(len(gap)))
+    return replace(memory, z=new, dual=dual, answered=memory.answered + 1), upload
+
+
+def _keys(rng: Streams, n: int) -> NDArray[np.uint64]:
+    return np.array([rng(i).integers(0, 2**64, dtype=np.uint64) for i in range(n)], np.uint64)
+
+
+def _noise(mechanism: Mechanism, kind: int, memory: PrivateMemory, ask: Perturb, rng: Streams, i: int) -> Array:
+    size = memory.z.shape[1]
+    if memory.secret.shape[1]:
+        # Bound to the question: the same one gets the same answer, so that a round may be repeated; another one never
+        # meets the same noise, which could be subtracted.
+        about = b"".join(np.ascontiguousarray(part).tobytes() for part in (ask.w, memory.z[i], memory.dual[i]))
+        about += np.array([ask.round, ask.rho, ask.reach], float).tobytes()
+        return secure(memory.secret[i].tobytes(), about, kind, size)
+    xi = np.empty(size)
+    fill(_keys(lambda _: rng(i), 1)[0], kind, xi)
+    return xi
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What a block's rows are to the mechanism, computed once."""
+
+    count: NDArray[np.int64]  # (n,) rows
+    codes: NDArray[np.int32] | None  # (n, m) classes, where the compiled pass applies
+    factor: Array  # (n, m) what shortens a row to the bound
+    length: Array  # (n, m) its norm then, an intercept's 1 included
+
+    @classmethod
+    def of(cls, problem: Problem, mechanism: Mechanism, data: Block) -> Rows:
+        key = "rows of private ADMM", mechanism.norm, mechanism.bound, problem.predictor.intercept
+        return once(data, key, lambda: cls._made(problem, mechanism, data))
+
+    @classmethod
+    def _made(cls, problem: Problem, mechanism: Mechanism, data: Block) -> Rows:
+        X, one = data.X, float(problem.predictor.intercept)
+        if mechanism.norm == kernels.L1:
+            length = np.asarray(abs(X).sum(-1), float)
+        else:
+            length = np.sqrt(np.asarray((X**2 if isinstance(X, np.ndarray) else X.multiply(X)).sum(-1), float))
+        length = length.reshape(data.y.shape)
+        with np.errstate(divide="ignore"):
+            factor = np.minimum(1.0, mechanism.bound / length)
+        length = factor * np.where(length > 0, length, 0.0) if np.isfinite(mechanism.bound) else length
+        length = length + one if mechanism.norm == kernels.L1 else np.hypot(length, one)
+        fused = isinstance(problem.loss, Multinomial) and isinstance(X, np.ndarray)
+        codes = data.y.astype(np.int32) if fused else None
+        dtype = _dtype(data)
+        return cls((data.share > 0).sum(1), codes, factor.astype(dtype), length.astype(dtype))
+
+    def value_and_slope(self, problem: Problem, v: Array, data: Block, i: int) -> tuple[float, Array]:
+        """sum_i l and its gradient, rows shortened but gradients not clipped."""
+        block, m = data.part(np.array([i])), self.count[i]
+        prediction = self._predicted(problem, v, block, i)
+        alive = np.arange(block.y.shape[1]) < m
+        slope = problem.loss.slope(prediction, block.y)
+        slope = np.where(_wide(alive, slope), slope, 0.0)
+        value = float(np.where(alive, problem.loss.value(prediction, block.y), 0.0).sum())
+        return value, self._back(problem, v, slope, block, i)
+
+    def gradient(self, problem: Problem, mechanism: Mechanism, v: Array, data: Block, i: int) -> tuple[Array, float]:
+        """The sum of client i's clipped gradients (D,), and the largest norm before clipping."""
+        block, m = data.part(np.array([i])), self.count[i]
+        if self.codes is not None:
+            Z = v.reshape(block.n_features, -1)
+            G = np.empty_like(Z)
+            own = block.X[0, :m], self.codes[i, :m], Z, self.factor[i, :m], self.length[i, :m]
+            largest = kernels.softmax_gradient(*own, mechanism.clip, mechanism.norm, G)
+            return G.reshape(-1), largest
+        slope = problem.loss.slope(self._predicted(problem, v, block, i), block.y)
+        slope = np.where(_wide(np.arange(block.y.shape[1]) < m, slope), slope, 0.0)
+        flat = slope.reshape(1, block.y.shape[1], -1)
+        size = np.abs(flat).sum(2) if mechanism.norm == kernels.L1 else np.sqrt((flat**2).sum(2))
+        size = size * self.length[i]
+        with np.errstate(divide="ignore"):
+            shrink = np.minimum(1.0, mechanism.clip / size)
+        return self._back(problem, v, slope * _wide(shrink[0], slope), block, i), float(size.max(initial=0.0))
+
+    def _predicted(self, problem: Problem, v: Array, block: Block, i: int) -> Array:
+        prediction = problem.predictor.forward(v[None], block)
+        if not (self.factor[i] < 1).any():
+            return prediction
+        b = np.asarray(problem.predictor.split(v)[1])
+        return b + _wide(self.factor[i], prediction) * (prediction - b)
+
+    def _back(self, problem: Problem, v: Array, slope: Array, block: Block, i: int) -> Array:
+        """sum_i slope_i times the shortened rows; an intercept's 1 is not shortened."""
+        found = problem.predictor.backward(v[None], slope * _wide(self.factor[i], slope), block)[0]
+        if problem.predictor.intercept:
+            found[-1] = slope.sum()
+        return found
+
+
+def _wide(rows: Array, values: Array) -> Array:
+    """(m,) as (1, m), or (1, m, 1) beside several numbers a row."""
+    return rows.reshape(1, -1, *(1,) * (values.ndim - 2))

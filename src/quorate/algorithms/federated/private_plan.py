@@ -1,0 +1,113 @@
+"""Settings of the private ADMMs: what they must be, and what is public about problem and data."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.privacy.accounting import MECHANISMS
+from quorate.problem.losses import Multinomial
+from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean
+
+if TYPE_CHECKING:
+    from quorate.algorithms.federated.private_admm import PrivateADMM
+
+RADII = {"constant": lambda t: 1.0, "1/t": lambda t: 1 / t, "1/t^2": lambda t: 1 / t**2}
+
+
+def check_settings(it: PrivateADMM) -> None:
+    """Raise on settings out of range."""
+    choices = {
+        "mechanism": (it.mechanism, MECHANISMS),
+        "update": (it.update, ("trust", "prox", "exact")),
+        "radius": (it.radius, (None, *RADII)),
+        "region": (it.region, ("linf", "l2")),
+        "noise": (it.noise, ("simulation", "secure")),
+        "sensitivity": (it.sensitivity, ("clip", "local-unsafe")),
+    }
+    for name, (value, known) in choices.items():
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}.")
+    if isinstance(it.max_rounds, bool) or it.max_rounds != int(it.max_rounds) or it.max_rounds < 1:
+        raise ValueError(
+            f"max_rounds must be a whole number >= 1, got {it.max_rounds!r}: the budget is spread over it."
+        )
+    numbers = {"clip": it.clip, "bound": it.bound, "scaling": it.scaling, "local_epsilon": it.local_epsilon}
+    if not callable(it.rho):
+        numbers["rho"] = it.rho
+    for name, value in numbers.items():
+        if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
+            raise ValueError(f"{name} must be a number > 0, got {value!r}.")
+    if (it.sensitivity == "local-unsafe") != (it.local_epsilon is not None):
+        raise ValueError(
+            'sensitivity="local-unsafe" and local_epsilon (of one iteration, without any guarantee) go together: give '
+            "both, or neither and a budget: Problem(privacy=Budget(epsilon, delta))."
+        )
+
+
+def check_problem(it: PrivateADMM, problem: Problem, fed: Any) -> None:
+    """Raise where gradients of rows cannot be bounded, or what the mechanism says would not hold."""
+    name, loss = type(it).__name__, type(problem.loss).__name__
+    if not problem.loss.smooth or problem.loss.targets == "quadratic":
+        raise ValueError(
+            f"{name} needs a smooth loss of rows, got {loss}: use Logistic, Multinomial, SmoothHinge, Huber or Squared."
+        )
+    if not isinstance(problem.over_samples, Mean) or problem.over_samples.label is not None:
+        raise ValueError(f"{name} needs over_samples=Mean(): other risks mix rows, so that one row has no share.")
+    if not isinstance(problem.over_clients, Mean):
+        raise ValueError(
+            f"{name} needs over_clients=Mean(...), got {problem.over_clients!r}: weights that follow the "
+            "clients' losses would tell about them."
+        )
+    if getattr(problem.regulariser, "weak_convexity", 0.0) > 0:
+        raise ValueError(f"{name} needs a convex regulariser, got {problem.regulariser!r}.")
+    if problem.constrained:
+        raise ValueError(f"{name} takes no constraints; Bounds as a regulariser is W.")
+    for i, client in enumerate(fed.clients):
+        if np.ptp(fed.share(i)) > 1e-12:
+            raise ValueError(
+                f"the rows of client {client} have different weights: a weight is private, too. Leave "
+                "sample_weight out."
+            )
+    private = problem.privacy is not None
+    if it.update == "exact" and (private or it.sensitivity == "local-unsafe"):
+        raise ValueError('update="exact" has no bounded sensitivity: use it without privacy, or "prox" or "trust".')
+    if private and it.sensitivity == "local-unsafe":
+        raise ValueError('sensitivity="local-unsafe" keeps no budget: leave privacy out of the problem, or clip.')
+    if private and it.bound is not None and it.clip is None and not math.isfinite(problem.loss.lipschitz):
+        raise ValueError(f"{loss} is not Lipschitz, so a bound on the rows does not bound gradients: give clip=....")
+    if private and it.mechanism == "laplace" and it.clip is None and it.bound is None:
+        raise ValueError(
+            "Laplace noise needs a declared l1 bound, and the features have none: give bound=... (on the l1 norm of a "
+            "row, enforced) or clip=... (on that of a gradient), or use mechanism='gaussian'."
+        )
+
+
+def sizes(problem: Problem, fed: Any) -> tuple[int, ...]:
+    """The public number of rows of every client."""
+    return tuple(map(int, fed.sizes)) if problem.privacy is None else problem.privacy.sizes_of(fed.clients, fed.sizes)
+
+
+def row_weights(problem: Problem, fed: Any) -> Array:
+    """a_p of every client: the weight of a row in the objective, from public sizes alone."""
+    size = np.asarray(sizes(problem, fed), float)
+    return problem.over_clients.project(np.zeros(len(size))) / size
+
+
+def steepest(problem: Problem, mechanism: str, bound: float) -> float:
+    """The largest norm of a row's gradient where rows have at most norm ``bound``: l1 for Laplace, else l2."""
+    if math.isinf(bound) or math.isinf(problem.loss.lipschitz):
+        return math.inf
+    one = float(problem.predictor.intercept)
+    row = bound + one if mechanism == "laplace" else math.hypot(bound, one)
+    several = isinstance(problem.loss, Multinomial)
+    return row * (2.0 if several and mechanism == "laplace" else problem.loss.lipschitz)
+
+
+def default_clip(features: int, mechanism: str) -> float:
+    """For features of order one."""
+    return math.sqrt(features) / 5

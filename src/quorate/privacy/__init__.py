@@ -1,0 +1,1 @@
+"""Differential privacy: the budget, mechanisms and their noise, accounting, and the ledger."""

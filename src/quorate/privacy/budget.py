@@ -1,0 +1,83 @@
+"""What a user states: one total (epsilon, delta) for every record, whatever is run within it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ADJACENCY = {"add-remove": 1.0, "replace": 2.0}  # how far one record moves a sum of vectors of length 1
+
+
+class BudgetSpentError(ValueError):
+    """A run or a round would spend more than the budget allows. Nothing was released."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A total (epsilon, delta): for two data sets that differ in one record and any set S of what may leave the owners
+
+        P(S | one) <= exp(epsilon) P(S | other) + delta.
+
+    Records of different clients are different records, so that every client has the whole budget (parallel
+    composition); whoever has records at several clients adds up.
+
+    Parameters
+    ----------
+    epsilon : > 0; 1 is a strong promise, above 10 is hardly one
+    delta : in (0, 1), well below one over the number of records
+    adjacency : "add-remove": the data sets differ by one record more or less; "replace": one record is another one
+    sizes : rows of every client as declared to everybody ({client: rows}, or one number for all): they weigh the
+        clients and scale the noise. None: the true sizes, which then are public
+    book : file in which all runs on these data write what they spend, before they touch the data; None: this run alone
+
+    Raises
+    ------
+    ValueError
+        for numbers out of range
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: str = "add-remove"
+    sizes: Mapping[str, int] | int | None = None
+    book: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("epsilon", self.epsilon), ("delta", self.delta)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise ValueError(f"{name} must be a finite number, got {value!r}.")
+        if self.epsilon <= 0:
+            raise ValueError(
+                f"epsilon must be > 0, got {self.epsilon}: the noise grows as 1 / epsilon. For no privacy leave "
+                "privacy out of the Problem."
+            )
+        if not 0 < self.delta < 1:
+            raise ValueError(
+                f"delta must be in (0, 1), got {self.delta}: it is the probability with which the promise of epsilon "
+                "may fail, such as 1e-6."
+            )
+        if self.adjacency not in ADJACENCY:
+            raise ValueError(f"adjacency must be one of {', '.join(ADJACENCY)}, got {self.adjacency!r}.")
+
+    @property
+    def spread(self) -> float:
+        """How far one record moves a sum of vectors of length 1."""
+        return ADJACENCY[self.adjacency]
+
+    def sizes_of(self, clients: tuple[str, ...], found: Any) -> tuple[int, ...]:
+        """The public size of every client."""
+        if self.sizes is None:
+            return tuple(int(n) for n in found)
+        if isinstance(self.sizes, Mapping):
+            missing = [name for name in clients if name not in self.sizes]
+            if missing:
+                raise ValueError(f"sizes has no entry for {', '.join(missing[:5])}: declare every client's rows.")
+            sizes = [self.sizes[name] for name in clients]
+        else:
+            sizes = [self.sizes] * len(clients)
+        if any(isinstance(n, bool) or n != int(n) or n < 1 for n in sizes):
+            raise ValueError(f"sizes must be whole numbers >= 1, got {self.sizes!r}.")
+        return tuple(int(n) for n in sizes)
