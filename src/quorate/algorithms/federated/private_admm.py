@@ -26,6 +26,7 @@ from quorate.algorithms.federated.private_plan import (
     check_problem,
     check_settings,
     default_clip,
+    default_rho,
     row_weights,
     sizes,
     steepest,
@@ -71,9 +72,11 @@ class PrivateADMM:
     ----------
     max_rounds : T; the budget is spread over all of them, so that more rounds mean more noise in each
     mechanism : "gaussian" or "laplace"
-    clip : the gradient of a row is shortened to this norm (l2; l1 for Laplace); None: a default, see Notes
+    clip : the gradient of a row is shortened to this norm (l2; l1 for Laplace); None: max(1, sqrt(d) / 7) for Gaussian
+        noise and features of order one; for Laplace noise ``clip`` or ``bound`` must be declared
     bound : rows are shortened to this norm first; with a Lipschitz loss that alone bounds the gradients. None: not
-    rho : penalty of consensus, a number or a function of t such as ``Penalty()``; None: a default
+    rho : penalty of consensus, a number or a function of t such as ``Penalty()``; None: from clip and noise, all of them
+        public (``private_plan.default_rho``); without noise ``Penalty()``
     update : "trust": step (9), "prox": step (8); "exact": (4b), without privacy only
     radius : of "trust", "constant", "1/t" or "1/t^2", times ``scaling``; None: no region
     region : norm of the trust region, "linf" or "l2"
@@ -158,7 +161,7 @@ class PrivateADMM:
     def _clip(self, fed: Any) -> float:
         if self.clip is not None:
             return self.clip
-        return math.inf if self.bound is not None else default_clip(fed.n_features, self.mechanism)
+        return math.inf if self.bound is not None else default_clip(fed.n_features)
 
     def releases(self, rounds: int) -> tuple[Release, ...]:
         """What ``rounds`` answers of one client cost."""
@@ -244,8 +247,10 @@ class PrivateADMM:
         return math.inf if self.radius is None else self.scaling * RADII[self.radius](t)
 
     def _rho(self, t: int) -> float:
+        if self.rho is None and self._plan.kind and not self._plan.unsafe:
+            return default_rho(self._plan)
         if self.rho is None:
-            return 0.5
+            return Penalty(epsilon=self.local_epsilon or math.inf)(t)
         return float(self.rho(t) if callable(self.rho) else self.rho)
 
     def _prox(self, v: Array, step: float) -> Array:

@@ -15,6 +15,7 @@ from quorate.problem.risks.mean import Mean
 
 if TYPE_CHECKING:
     from quorate.algorithms.federated.private_admm import PrivateADMM
+    from quorate.algorithms.federated.private_client import Mechanism
 
 RADII = {"constant": lambda t: 1.0, "1/t": lambda t: 1 / t, "1/t^2": lambda t: 1 / t**2}
 
@@ -108,6 +109,23 @@ def steepest(problem: Problem, mechanism: str, bound: float) -> float:
     return row * (2.0 if several and mechanism == "laplace" else problem.loss.lipschitz)
 
 
-def default_clip(features: int, mechanism: str) -> float:
-    """For features of order one."""
-    return math.sqrt(features) / 5
+def default_clip(features: int) -> float:
+    """For features of order one, and many zeros among them where there are many."""
+    return max(1.0, math.sqrt(features) / 7)
+
+
+LONGEST = 2.0  # a step's length where all gradients are of norm clip and agree
+WANDER = 2.5  # standard deviation that noise may give to a row's prediction by the end, for features of order one
+
+
+def default_rho(plan: Mechanism) -> float:
+    """A penalty from public numbers alone: steps 1 / (P rho) as long as the noise of all rounds allows, and LONGEST.
+
+    Once most rows are clipped the length of a step changes the model's length, hardly its direction.
+    """
+    P, d, laplace = len(plan.weight), plan.features, plan.kind == "laplace"
+    reach = float(np.max(plan.sensitivity / plan.weight)) / (
+        math.sqrt(d) if laplace else 1.0
+    )  # of a row's gradient, l2
+    noise = plan.multiplier * math.sqrt(float((plan.sensitivity**2).sum())) * (math.sqrt(2.0) if laplace else 1.0)
+    return max(reach / LONGEST, noise * math.sqrt(d * plan.rounds) / WANDER) / P
