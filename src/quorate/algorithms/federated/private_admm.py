@@ -41,15 +41,40 @@ from quorate.rounds import Done, Outcome, Round, Stop, record
 
 @dataclass(frozen=True)
 class Penalty:
-    """rho^t = min(1e9, c1 1.2^floor(t / period) + c2 / epsilon), (21); epsilon is of one iteration, inf: no noise."""
+    """rho^t = scale min(1e9, c1 1.2^floor(t / period) + c2 / epsilon), (21); epsilon: of one iteration, inf: no noise.
+
+    ``scale=0.01`` with ``OutputPerturbedADMM`` is the paper's OutP+.
+    """
 
     c1: float = 2.0
     c2: float = 5.0
     period: float = 1e4
     epsilon: float = math.inf
+    scale: float = 1.0
 
     def __call__(self, t: int) -> float:
-        return min(1e9, self.c1 * 1.2 ** math.floor(t / self.period) + self.c2 / self.epsilon)
+        return self.scale * min(1e9, self.c1 * 1.2 ** math.floor(t / self.period) + self.c2 / self.epsilon)
+
+
+@dataclass(frozen=True)
+class PublishedStep:
+    """eta^t of the published OutP: 1 / eta = rows / 4 + 7.5 sqrt(t) / epsilon for sums of the clients' means.
+
+    The second term is not printed; it is inferred from the noise that the published code makes (docs/private.md).
+    """
+
+    rows: int
+    clients: int
+    epsilon: float
+
+    def __call__(self, t: int) -> float:
+        return self.clients / (self.rows / 4 + 7.5 * math.sqrt(t) / self.epsilon)
+
+
+CAVEATS = {
+    "local-unsafe": "the noise follows the data at hand, equation (20), and so tells about them.",
+    "published": "the constants of the published code bound no row's gradient, and its total is not stated.",
+}
 
 
 @record
@@ -75,12 +100,13 @@ class PrivateADMM:
     clip : the gradient of a row is shortened to this norm (l2; l1 for Laplace); None: max(1, sqrt(d) / 7) for Gaussian
         noise and features of order one; for Laplace noise ``clip`` or ``bound`` must be declared
     bound : rows are shortened to this norm first; with a Lipschitz loss that alone bounds the gradients. None: not
-    rho : penalty of consensus, a number or a function of t such as ``Penalty()``; None: from clip and noise, all of them
-        public (``private_plan.default_rho``); without noise ``Penalty()``
+    rho : penalty of consensus, a number or a function of t such as ``Penalty()``; None: from clip and noise,
+        which are public (``private_plan.default_rho``); without noise ``Penalty()``
     update : "trust": step (9), "prox": step (8); "exact": (4b), without privacy only
     radius : of "trust", "constant", "1/t" or "1/t^2", times ``scaling``; None: no region
     region : norm of the trust region, "linf" or "l2"
-    scaling : of the radius or of eta^t = 1 / sqrt(t)
+    scaling : of the radius or of eta^t
+    eta : a function of t, of "prox"; None: 1 / sqrt(t)
     average : return the mean of all w, about which the theory speaks, not the last
     noise : "simulation": a fast counter, keyed by seed, client and round; whoever knows the seed can subtract it.
         "secure": a key of each client from its operating system
@@ -109,6 +135,7 @@ class PrivateADMM:
     radius: str | None = None
     region: str = "linf"
     scaling: float = 1.0
+    eta: Any = None
     average: bool = False
     noise: str = "simulation"
     sensitivity: str = "clip"
@@ -134,12 +161,15 @@ class PrivateADMM:
         budget, N = problem.privacy, fed.n_clients
         weight = row_weights(problem, fed)
         bound = math.inf if self.bound is None else float(self.bound)
-        unsafe = self.sensitivity == "local-unsafe"
-        if budget is None and not unsafe:
+        unsafe, published = self.sensitivity == "local-unsafe", self.sensitivity == "published"
+        if budget is None and not unsafe and not published:
             kind, multiplier, clip, sensitivity = None, 0.0, self.clip or math.inf, np.zeros(N)
         elif unsafe:
             kind, multiplier, clip, sensitivity = "laplace", 1 / float(self.local_epsilon or 1), math.inf, np.ones(N)
+        elif published:
+            kind, multiplier, clip, sensitivity = "gaussian", 1.0, math.inf, np.ones(N)
         else:
+            assert budget is not None
             kind, clip = self.mechanism, self._clip(fed)
             multiplier = noise_for(budget, self.max_rounds, self.mechanism, spent)
             sensitivity = budget.spread * min(clip, steepest(problem, self.mechanism, bound)) * weight
@@ -153,6 +183,7 @@ class PrivateADMM:
             rounds=self.max_rounds,
             source=self.noise,
             unsafe=unsafe,
+            caveat=CAVEATS.get(self.sensitivity, ""),
             output=self.output,
             features=fed.n_features,
         )
@@ -166,24 +197,22 @@ class PrivateADMM:
     def releases(self, rounds: int) -> tuple[Release, ...]:
         """What ``rounds`` answers of one client cost."""
         plan = self._plan
-        if plan.kind is None or plan.unsafe or not rounds:
+        if plan.kind is None or plan.caveat or not rounds:
             return ()
         return (Release(plan.kind, plan.multiplier, rounds),)
 
     def ledger(self, fed: Any, memories: Sequence[PrivateMemory | None], before: Any) -> Ledger | None:
         """What every client released."""
         problem = self._problem
-        plan, caveat = self._plan, ""
-        if plan.unsafe:
-            caveat = "the noise follows the data at hand, equation (20), and so tells about them."
-        elif problem.privacy is None:
+        plan = self._plan
+        if not plan.caveat and problem.privacy is None:
             return None
         budget = problem.privacy or Budget(float(self.local_epsilon or 1.0), 0.5)
         answered = [0 if m is None else int(m.answered[0]) for m in memories]
         spent = {name: self.releases(k) for name, k in zip(fed.clients, answered, strict=True)}
         public = dict(zip(fed.clients, sizes(problem, fed), strict=True))
         words = f"{plan.kind} noise of {plan.multiplier:.4g} times the sensitivity in each of {max(answered)} rounds"
-        return Ledger(budget, spent, before, public, words, caveat)
+        return Ledger(budget, spent, before, public, words, plan.caveat)
 
     # -- clients --------------------------------------------------------------------------------------------------
 
@@ -238,20 +267,28 @@ class PrivateADMM:
         )
 
     def _ask(self, w: Array, t: int) -> Round:
-        return Round(Perturb(w, t, self._rho(t), self._rho(t + 1), self._reach(t)))
+        return Round(Perturb(w, t, self._rho(t), self._rho(t + 1), self._reach(t), self._scale(t)))
+
+    def _scale(self, t: int) -> float:
+        """1; as published the square of a standard deviation in its place."""
+        if self.sensitivity != "published":
+            return 1.0
+        curve = self._rho(t) + self._reach(t)
+        delta, P = 1e-6, len(self._plan.weight)
+        return (2 * math.sqrt(2 * math.log(1.25 / delta)) / (float(self.local_epsilon or 1) * P * curve)) ** 2 * curve
 
     def _reach(self, t: int) -> float:
         """1 / eta^t, or delta^t."""
         if self.update == "prox":
-            return math.sqrt(t) / self.scaling
+            return 1 / (self.scaling * (1 / math.sqrt(t) if self.eta is None else float(self.eta(t))))
         return math.inf if self.radius is None else self.scaling * RADII[self.radius](t)
 
     def _rho(self, t: int) -> float:
-        if self.rho is None and self._plan.kind and not self._plan.unsafe:
+        if self.rho is None and self._plan.kind and not self._plan.caveat:
             return default_rho(self._plan)
         if self.rho is None:
             return Penalty(epsilon=self.local_epsilon or math.inf)(t)
-        return float(self.rho(t) if callable(self.rho) else self.rho)
+        return float(self.rho(t) if callable(self.rho) else self.rho)  # type: ignore[arg-type]
 
     def _prox(self, v: Array, step: float) -> Array:
         coefficients = self._problem.predictor.split(v)[0]
@@ -305,3 +342,14 @@ class OutputPerturbedADMM(PrivateADMM):
         super().__post_init__()
         if self.update != "prox":
             raise ValueError(f'OutputPerturbedADMM takes update="prox", got {self.update!r}: (5) has no other form.')
+
+    @classmethod
+    def published(cls, epsilon: float, rows: int, clients: int, **more: Any) -> OutputPerturbedADMM:
+        """With the constants of the published code: ``epsilon`` is of one iteration, delta 1e-6; NO guarantee.
+
+        For ``over_clients=Mean("uniform")``; ``rows`` of each of the ``clients``. Noise of standard deviation sigma^2
+        where the paper has sigma, and steps of rows / 4, freeze it.
+        """
+        step = PublishedStep(rows, clients, epsilon)
+        rho = Penalty(epsilon=epsilon, scale=1 / clients)
+        return cls(rho=rho, eta=step, sensitivity="published", local_epsilon=epsilon, **more)

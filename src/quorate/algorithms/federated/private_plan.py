@@ -28,7 +28,7 @@ def check_settings(it: PrivateADMM) -> None:
         "radius": (it.radius, (None, *RADII)),
         "region": (it.region, ("linf", "l2")),
         "noise": (it.noise, ("simulation", "secure")),
-        "sensitivity": (it.sensitivity, ("clip", "local-unsafe")),
+        "sensitivity": (it.sensitivity, ("clip", "published" if it.output else "local-unsafe")),
     }
     for name, (value, known) in choices.items():
         if value not in known:
@@ -43,10 +43,11 @@ def check_settings(it: PrivateADMM) -> None:
     for name, value in numbers.items():
         if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
             raise ValueError(f"{name} must be a number > 0, got {value!r}.")
-    if (it.sensitivity == "local-unsafe") != (it.local_epsilon is not None):
+    if (it.sensitivity != "clip") != (it.local_epsilon is not None):
         raise ValueError(
-            'sensitivity="local-unsafe" and local_epsilon (of one iteration, without any guarantee) go together: give '
-            "both, or neither and a budget: Problem(privacy=Budget(epsilon, delta))."
+            f'sensitivity="{it.sensitivity}" and local_epsilon={it.local_epsilon} do not go together: as published '
+            "(no guarantee) an epsilon of one iteration is needed; else leave both and state a total: "
+            "Problem(privacy=Budget(epsilon, delta))."
         )
 
 
@@ -75,10 +76,10 @@ def check_problem(it: PrivateADMM, problem: Problem, fed: Any) -> None:
                 "sample_weight out."
             )
     private = problem.privacy is not None
-    if it.update == "exact" and (private or it.sensitivity == "local-unsafe"):
+    if it.update == "exact" and (private or it.sensitivity != "clip"):
         raise ValueError('update="exact" has no bounded sensitivity: use it without privacy, or "prox" or "trust".')
-    if private and it.sensitivity == "local-unsafe":
-        raise ValueError('sensitivity="local-unsafe" keeps no budget: leave privacy out of the problem, or clip.')
+    if private and it.sensitivity != "clip":
+        raise ValueError(f'sensitivity="{it.sensitivity}" keeps no budget: leave privacy out of the problem, or clip.')
     if private and it.bound is not None and it.clip is None and not math.isfinite(problem.loss.lipschitz):
         raise ValueError(f"{loss} is not Lipschitz, so a bound on the rows does not bound gradients: give clip=....")
     if private and it.mechanism == "laplace" and it.clip is None and it.bound is None:
