@@ -212,6 +212,8 @@ class PrivateADMM:
         spent = {name: self.releases(k) for name, k in zip(fed.clients, answered, strict=True)}
         public = dict(zip(fed.clients, sizes(problem, fed), strict=True))
         words = f"{plan.kind} noise of {plan.multiplier:.4g} times the sensitivity in each of {max(answered)} rounds"
+        if plan.source == "simulation":
+            words += ", made from the seed: a simulation, for whoever knows the seed can subtract it"
         return Ledger(budget, spent, before, public, words, plan.caveat)
 
     # -- clients --------------------------------------------------------------------------------------------------
