@@ -2,6 +2,7 @@
 
 from quorate.estimators.constrained import ConstrainedClassifier, InfeasibleProblemError
 from quorate.estimators.fitting import MissingGroupsWarning, TrivialModelWarning
+from quorate.estimators.private import PrivateClassifier
 from quorate.estimators.ranked import RiskClassifier, RiskRegressor
 from quorate.estimators.robust import RobustClassifier, RobustRegressor
 from quorate.estimators.scorers import (
@@ -20,6 +21,7 @@ __all__ = [
     "MinusLoss",
     "MinusRisk",
     "MissingGroupsWarning",
+    "PrivateClassifier",
     "RiskClassifier",
     "RiskRegressor",
     "RobustClassifier",
