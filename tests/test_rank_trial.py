@@ -13,7 +13,7 @@ import quorate as qr
 from quorate.config import read_config
 from quorate.parts import prepare
 from quorate.rank_trial import curve, curves, fairness, heaviest, owners, risk_of, risk_saved
-from quorate.runs import _save, digest, read_run, seal
+from quorate.runs import digest, read_run, save_arrays, seal
 from quorate.trial import evaluate, losses_of
 from quorate.verify import passed, verify_run
 
@@ -229,9 +229,9 @@ def test_a_changed_number_is_found(copied: Path, change: Callable[[dict], object
 def test_changed_multipliers_and_risks_are_found(copied: Path) -> None:
     run = read_run(copied)
     name = "rows" if "rows" in run.duals else "multipliers"
-    _save(copied / "duals.safetensors", {**run.duals, name: run.duals[name] * 0.99})
+    save_arrays(copied / "duals.safetensors", {**run.duals, name: run.duals[name] * 0.99})
     assert {"certificate", "guarantee"} & set(reseal(copied))
-    _save(copied / "duals.safetensors", run.duals)
+    save_arrays(copied / "duals.safetensors", run.duals)
     config = copied / "config.toml"
     config.write_text(config.read_text("utf-8").replace("tail = 0.6", "tail = 0.3"), "utf-8")
     assert {"certificate", "problem", "evaluation"} <= set(reseal(copied))

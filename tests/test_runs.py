@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from quorate.parts import prepare
 from quorate.predict import predict_table
-from quorate.runs import RunError, _save, digest, plain, read_model, read_run, replace_report, seal, slug
+from quorate.runs import RunError, digest, plain, read_model, read_run, replace_report, save_arrays, seal, slug
 from quorate.trial import evaluate, measure, paired, sign_test
 from quorate.verify import passed, verify_run
 
@@ -207,7 +207,7 @@ def test_another_model_or_proof_is_found_even_resealed(copied: Path, name: str) 
         metadata = file.metadata()
     key = {"model": "w", "duals": "multipliers", "baselines": "erm"}[name]
     arrays[key] = arrays[key] * (1 + 1e-5) + 1e-6
-    _save(copied / f"{name}.safetensors", arrays, metadata)
+    save_arrays(copied / f"{name}.safetensors", arrays, metadata)
     reseal(copied)
     assert failed(copied)
 
@@ -219,7 +219,7 @@ def test_numbers_that_are_not_finite_are_found(copied: Path, name: str) -> None:
     with safe_open(copied / f"{name}.safetensors", framework="numpy") as file:
         arrays = {key: np.full_like(file.get_tensor(key), np.nan) for key in file.keys()}  # noqa: SIM118
         metadata = file.metadata()
-    _save(copied / f"{name}.safetensors", arrays, metadata)
+    save_arrays(copied / f"{name}.safetensors", arrays, metadata)
     reseal(copied)
     assert "finite" in failed(copied)
 
@@ -286,7 +286,7 @@ def test_a_table_without_a_column_is_refused(finished: Path, tmp_path: Path) -> 
 
 def test_a_model_that_does_not_fit_its_schema_is_refused(copied: Path) -> None:
     w, model, _ = read_model(copied)
-    _save(copied / "model.safetensors", {"w": w[:-1]}, {"quorate": json.dumps(model)})
+    save_arrays(copied / "model.safetensors", {"w": w[:-1]}, {"quorate": json.dumps(model)})
     with pytest.raises(RunError, match="does not fit"):
         read_model(copied)
 

@@ -15,7 +15,7 @@ from quorate.bands import KEY, Bands
 from quorate.config import read_config
 from quorate.constrained_trial import kept, stated
 from quorate.parts import prepare
-from quorate.runs import Run, _save, digest, read_run, seal
+from quorate.runs import Run, digest, read_run, save_arrays, seal
 from quorate.trial import train
 from quorate.verify import passed, verify_run
 
@@ -159,7 +159,7 @@ def test_other_models_or_multipliers_of_a_level_are_found(finished: Path, tmp_pa
     path = copy(finished, tmp_path)
     run = read_run(path)
     assert run.traded is not None
-    _save(path / "trade_off.safetensors", {**run.traded.arrays, array: run.traded.arrays[array] + 1e-4})
+    save_arrays(path / "trade_off.safetensors", {**run.traded.arrays, array: run.traded.arrays[array] + 1e-4})
     assert "trade-off" in reseal(path)
 
 
@@ -203,7 +203,7 @@ def test_a_changed_number_is_found(finished: Path, tmp_path: Path, change: str) 
 def test_changed_multipliers_are_found(finished: Path, tmp_path: Path, name: str) -> None:
     path = copy(finished, tmp_path)
     run = read_run(path)
-    _save(path / "duals.safetensors", {**run.duals, name: run.duals[name] * 0.999 + 1e-5})
+    save_arrays(path / "duals.safetensors", {**run.duals, name: run.duals[name] * 0.999 + 1e-5})
     assert {"certificate", "constraints"} <= {*reseal(path)}
 
 

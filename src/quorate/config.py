@@ -18,8 +18,9 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from quorate.config_constraints import ConstraintSection, TradeOffSection, slots
 from quorate.config_errors import said
+from quorate.config_privacy import PRIVATE, EvaluationSection, PrivacySection, moved, options
 from quorate.config_risks import RiskSection
-from quorate.config_rules import broken_rule
+from quorate.config_rules import CLASSES, broken_rule
 from quorate.config_sections import (
     LOSSES,
     AlgorithmSection,
@@ -52,6 +53,7 @@ ALGORITHMS = {
     "dca": "DCA",
     "interior_point": "InteriorPoint",
     "proximal_al": "ProximalAL",
+    **PRIVATE,
 }
 
 
@@ -61,6 +63,7 @@ class ConfigError(ValueError):
 
 NO_OPTIONS = (  # set by the run, by keys of [algorithm] itself, or objects that a file cannot hold
     *("problem", "known", "start", "tol", "max_rounds", "penalty", "starts", "smoothing"),
+    *("plan", "eta", "sensitivity", "local_epsilon"),
 )
 
 
@@ -81,6 +84,8 @@ class Config(Section):
     constraint: Annotated[list[ConstraintSection], Field(default_factory=list)]
     trade_off: TradeOffSection | None = None
     path: PathSection | None = None
+    privacy: PrivacySection | None = None
+    evaluation: EvaluationSection = EvaluationSection()
     algorithm: AlgorithmSection = AlgorithmSection()
     engine: EngineSection = EngineSection()
     report: ReportSection = ReportSection()
@@ -89,9 +94,9 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _mean_under_constraints(cls, raw: Any) -> Any:
-        """With constraints the clients are averaged unless the file says otherwise."""
+        """With constraints or a budget of privacy the clients are averaged unless the file says otherwise."""
         plain = isinstance(raw, dict) and isinstance(raw.get("problem", {}), dict)
-        if not plain or not (raw.get("constraint") or "label" in raw.get("problem", {})):
+        if not plain or not (raw.get("constraint") or "label" in raw.get("problem", {}) or "privacy" in raw):
             return raw
         clients = raw.get("clients", {})
         return raw | {"clients": {"risk": "mean", **clients}} if isinstance(clients, dict) else raw
@@ -158,6 +163,7 @@ class Config(Section):
                 over_samples=over_samples(),
                 over_clients=self._over_clients(),
                 regulariser=self._regulariser(),
+                privacy=self.privacy and self.privacy.budget(self._folder),
                 **slots(self.constraint),
             )
         except (ValueError, TypeError) as error:
@@ -168,6 +174,11 @@ class Config(Section):
     def constrained(self) -> bool:
         """Whether it is for the methods for constraints: there are some, or one class alone is in the objective."""
         return bool(self.constraint) or self.problem_.label is not None
+
+    @property
+    def loss_of_classes(self) -> bool:
+        """Whether the target is one of two classes."""
+        return self.problem_.loss in CLASSES
 
     def loss(self) -> Any:
         """The loss of one row."""
@@ -239,20 +250,21 @@ class Config(Section):
         from quorate.engines.inprocess import InProcess
 
         chosen: Any = None
-        if self.algorithm.name != "auto":
-            kind = getattr(qr, ALGORITHMS[self.algorithm.name])
+        name = "private_admm" if self.privacy is not None and self.algorithm.name == "auto" else self.algorithm.name
+        if name != "auto":
+            kind = getattr(qr, ALGORITHMS[name])
             allowed = [f.name for f in dataclasses.fields(kind) if f.name not in NO_OPTIONS]
             for key in self.algorithm.options:
                 if key not in allowed:
                     near = difflib.get_close_matches(key, allowed, 1)
                     raise ConfigError(
-                        f"algorithm.options.{key} is no option of {self.algorithm.name!r}, "
+                        f"algorithm.options.{key} is no option of {name!r}, "
                         f"it takes {', '.join(allowed)}." + (f" Did you mean {near[0]!r}?" if near else "")
                     )
             try:
-                chosen = kind(**self.algorithm.options)
+                chosen = kind(**(self.algorithm.options if self.privacy is None else options(self)))
             except (TypeError, ValueError) as error:
-                raise ConfigError(f"algorithm.options for {self.algorithm.name!r}: {error}") from error
+                raise ConfigError(f"algorithm.options for {name!r}: {error}") from error
         elif self.algorithm.options:
             raise ConfigError("algorithm.options needs algorithm.name: 'auto' takes no options")
         path = checkpoint if self.engine.checkpoint else None
@@ -274,10 +286,15 @@ class Config(Section):
 
     def at(self, folder: Path) -> Config:
         """The same run with its relative paths rewritten to start at ``folder``."""
-        moved = self.data.path and [_moved(path, self._folder, folder) for path in self.data.path]
-        held = self.data.server
-        held = _moved(held, self._folder, folder) if isinstance(held, str) else held
-        other = self._with(data=self.data.model_copy(update={"path": moved, "server": held}))
+
+        def there(path: str) -> str:
+            return moved(path, self._folder, folder)
+
+        given, held = self.data.path, self.data.server
+        data = {"path": given and [there(path) for path in given]}
+        data["server"] = there(held) if isinstance(held, str) else held
+        budget = self.privacy and self.privacy.at(there)
+        other = self._with(data=self.data.model_copy(update=data), privacy=budget)
         other._folder = folder
         return other
 
@@ -290,15 +307,6 @@ class Config(Section):
         import tomli_w
 
         return tomli_w.dumps(self.model_dump(by_alias=True, exclude_none=True))
-
-
-def _moved(path: str, old: Path, new: Path) -> str:
-    if os.path.isabs(path):
-        return path
-    try:
-        return os.path.relpath(old / path, new).replace(os.sep, "/")
-    except ValueError:  # another drive
-        return str((old / path).absolute())
 
 
 # ---------------------------------------------------------------------------------------- reading

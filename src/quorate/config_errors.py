@@ -13,7 +13,9 @@ from pydantic import BaseModel
 
 def said(error: dict[str, Any], raw: Any, text: str, root: type[BaseModel]) -> str:
     """One problem in words: line, key, value given, allowed values."""
-    steps = tuple(_walk(error["loc"], raw))
+    cause = error.get("ctx", {}).get("error")
+    about = getattr(cause.args[0], "at", ()) if isinstance(cause, ValueError) and cause.args else ()
+    steps = tuple(_walk((*error["loc"], *about), raw)) or about
     line, path = line_of(text, steps), tuple(part for part in steps if isinstance(part, str))
     where = f"{'' if line is None else f'line {line}, '}{'.'.join(path) or 'the file'}"
     kind, given = error["type"], error.get("input")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from quorate.config_privacy import private_rule
 from quorate.config_sections import ClientsSection
 
 if TYPE_CHECKING:
@@ -156,4 +157,4 @@ def robust(radius: Any) -> bool:
     return any(map(robust, radius.values())) if isinstance(radius, dict) else radius != 0
 
 
-RULES = (_path, _ranks, _one_place, _not_convex, _algorithm, _constrained)
+RULES = (private_rule, _path, _ranks, _one_place, _not_convex, _algorithm, _constrained)

@@ -45,6 +45,8 @@ AlgorithmName = Literal[
     "dca",
     "interior_point",
     "proximal_al",
+    "private_admm",
+    "output_perturbed_admm",
 ]
 SUPPORTS = ({"lower", "upper"}, {"C", "d"}, {"C", "d", "c_label"})
 
@@ -174,6 +176,8 @@ class DataSection(Section):
     groups: list[str] = []  # read for constraints on groups, and no features
     server: Annotated[Any, PlainValidator(_server)] = None  # the server's own rows
     scale: Literal["standard", "minmax", "none"] = "standard"
+    classes: Annotated[Any, PlainValidator(lambda value: _classes(value))] = None  # declared, the larger is predicted
+    columns: Annotated[Any, PlainValidator(lambda value: _columns(value))] = None  # declared features
     indicators: bool = False
     test: Share = 0.3
     shifted: list[str] = []
@@ -189,7 +193,29 @@ class DataSection(Section):
             raise ValueError("has `partition`, which is for data sets by `name` whose rows have no client of their own")
         if self.drift is not None and not self.shifted:
             raise ValueError("has `drift` but no `shifted`: drift is applied to the shifted clients; name some")
+        if self.classes is not None and self.path is None:
+            raise ValueError("has `classes`, and those of a data set by `name` are known: leave `classes` out")
+        if self.columns is not None and (self.scale != "none" or self.features or self.categorical or self.indicators):
+            raise ValueError(
+                "has `columns`, which say how every feature is made: set scale = 'none', and leave out features, "
+                "categorical and indicators"
+            )
         return self
+
+
+def _classes(value: Any) -> list[Any] | None:
+    if value is None:
+        return None
+    pair = isinstance(value, list) and len(value) == 2 and type(value[0]) is type(value[1]) and value[0] != value[1]
+    if pair and isinstance(value[0], str | int | float):
+        return sorted(value)
+    raise ValueError("allowed: a list of the two classes of the target, both text or both numbers")
+
+
+def _columns(value: Any) -> dict[str, dict[str, Any]] | None:
+    from quorate.config_privacy import columns
+
+    return columns(value)
 
 
 def _paths(value: Any) -> list[str]:

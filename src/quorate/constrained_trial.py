@@ -42,9 +42,9 @@ def asked(problem: Problem) -> bool:
 
 
 def free(problem: Problem) -> Problem:
-    """The problem without its constraints, all rows in the objective."""
+    """The problem without its constraints and its privacy, all rows in the objective."""
     rows = Mean() if isinstance(problem.over_samples, Mean) else problem.over_samples
-    return replace(problem, constraint=None, local_constraint=None, over_samples=rows)
+    return replace(problem, constraint=None, local_constraint=None, over_samples=rows, privacy=None)
 
 
 # ---------------------------------------------------------------------------------------- rates

@@ -14,6 +14,7 @@ import numpy as np
 
 from quorate.config import Config, ConfigError, Drift
 from quorate.config_errors import near as near_miss
+from quorate.data.declared import apart, declared_schema
 from quorate.data.federation import Federation
 from quorate.data.schema import Recipe
 from quorate.data.tables import Table
@@ -25,12 +26,14 @@ HELD_OUT, SHIFTED, DRIFTED = "held-out rows", "shifted clients", "shifted client
 class Parts:
     """The rows to train on, and the sets to judge on by name; all features made by the schema of the training rows.
 
-    ``given`` are the rows to train on by client where ``train`` has them pooled, else None.
+    ``given`` are the rows to train on by client where ``train`` has them pooled, else None; ``rows`` counts those of
+    each client before any was held out.
     """
 
     train: Federation
     tests: Mapping[str, Federation] = field(default_factory=dict)
     given: Federation | None = None
+    rows: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def owners(self) -> Federation:
@@ -62,13 +65,18 @@ def prepare(config: Config) -> Parts:
     own = {name: table for name, table in tables.items() if name not in data.shifted}
     if not own:
         raise ConfigError("data.shifted names every client: leave some to train on")
+    own, by_row = _named_clients(config, own), config.privacy is not None  # one row must not move others
     columns = _columns(config, tables, target)
-    train, held = split(own, target, data.test, config.seed, classes is not None) if data.test else (own, {})
+    shuffled = data.test and not by_row
+    train, held = split(own, target, data.test, config.seed, classes is not None) if shuffled else (own, {})
     train, server = _server(config, train, target, classes)
-    categorical = (*found.recipe.categorical, *data.categorical)
-    recipe = Recipe(data.scale, categorical, data.indicators or found.recipe.indicators)
-    features = [name for name in next(iter(own.values())) if name not in (target, *data.groups)]
-    schema = Schema.fit(train, recipe, features=data.features or features, target=target, classes=classes)
+    if by_row or data.columns is not None:
+        schema = declared_schema(features_of(config, own, target), data.columns or {}, target, classes)
+    else:
+        categorical = (*found.recipe.categorical, *data.categorical)
+        recipe = Recipe(data.scale, categorical, data.indicators or found.recipe.indicators)
+        features = [name for name in next(iter(own.values())) if name not in (target, *data.groups)]
+        schema = Schema.fit(train, recipe, features=data.features or features, target=target, classes=classes)
 
     def made(part: Any, unknown: str = "ignore") -> Federation:  # rows to judge on may hold a category never trained on
         own = {"schema": schema, "classes": classes, "unknown": unknown, "columns": columns}
@@ -79,9 +87,47 @@ def prepare(config: Config) -> Parts:
         tests[SHIFTED] = made({name: tables[name] for name in data.shifted})
     if data.drift is not None:
         tests[DRIFTED] = drifted(tests[SHIFTED], data.drift, config.seed)
-    fed = made(train, unknown="error")
+    fed, rows = made(train, unknown="error"), {name: len(table[target]) for name, table in own.items()}
+    if data.test and by_row:
+        fed, test = apart(fed, data.test, config.seed)
+        tests = ({} if test is None else {HELD_OUT: test}) | tests
     fed = fed if server is None else replace(fed, server=made({"server": server}, unknown="error"))
-    return Parts(fed.pooled(), tests, fed) if config.problem_.pooled else Parts(fed, tests)
+    return Parts(fed.pooled(), tests, fed, rows) if config.problem_.pooled else Parts(fed, tests, None, rows)
+
+
+def features_of(config: Config, tables: Mapping[str, Table], target: str) -> list[str]:
+    """The columns that features are made of where nothing is fitted; each has numbers, or is declared."""
+    from quorate.data.rows import listed, missing
+    from quorate.data.tables import has_column, is_number
+
+    data, first = config.data, next(iter(tables.values()))
+    names = [*(data.columns or data.features or (n for n in first if n not in (target, *data.groups)))]
+    for name in names:
+        has_column(first, name, "data.columns" if data.columns else "data.features")
+        declared = (data.columns or {}).get(name, {})
+        for client, table in tables.items() if not declared else ():
+            cells = table[name].tolist()
+            absent = [r for r, value in enumerate(cells) if missing(value)]
+            text = [value for value in cells if not missing(value) and not is_number(value)]
+            if text or absent:
+                odd = f"text such as {text[0]!r}" if text else f"no value in {listed(absent, 'row')} (from 0)"
+                do = "categories = [...]" if text else "missing = 0.0"
+                raise ConfigError(
+                    f"client {client!r}: column {name!r} has {odd}, and nothing is read off the rows here: declare it "
+                    f"under [data.columns], such as {name} = {{ {do} }}, or leave it out of data.features"
+                )
+    return names
+
+
+def _named_clients(config: Config, tables: dict[str, Table]) -> dict[str, Table]:
+    """In the order of declared sizes: that of the rows is nobody's business in a private run."""
+    sizes = None if config.privacy is None else config.privacy.sizes
+    if not isinstance(sizes, Mapping):
+        return tables
+    if odd := [name for name in (*tables, *sizes) if name not in tables or name not in sizes]:
+        where = "is declared and has no rows" if odd[0] in sizes else "has rows and is not declared"
+        raise ConfigError(f"privacy.sizes: client {odd[0]!r} {where}. Declared: {', '.join(sizes)}")
+    return {name: tables[name] for name in sizes}
 
 
 @dataclass(frozen=True)
@@ -121,8 +167,10 @@ def _read(config: Config) -> Owned:
     found = tables.read_clients([str(config.folder / path) for path in data.path], data.client)
     for table in found.values():
         tables.has_column(table, data.target, "data.target")
-    by_class = config.loss().targets == "sign"
-    return Owned(found, data.target, _two_classes(found, data.target) if by_class else None)
+    if config.loss().targets != "sign":
+        return Owned(found, data.target, None)
+    known = None if data.classes is None else np.array(data.classes)
+    return Owned(found, data.target, _two_classes(found, data.target) if known is None else known)
 
 
 def _dealt(found: Owned, config: Config) -> Owned:

@@ -90,9 +90,11 @@ def called(name: str) -> str:
 
 
 def label(problem: Problem) -> str:
-    """What the main model is called beside the baselines: "constrained", or a risk by rank as in a configuration."""
+    """What the main model is called beside the baselines: "private", "constrained", or a risk by rank."""
     from quorate.config_risks import RISKS
 
+    if problem.privacy is not None:
+        return "private"
     if asked(problem):
         return "constrained"
     kind = type(problem.over_samples).__name__
@@ -104,6 +106,7 @@ def train(
     config: Config,
     parts: Parts,
     *,
+    problem: Problem | None = None,
     folder: Path | None = None,
     resume: bool = False,
     watch: Callable[[str], Callable[[dict[str, Any], Any], None]] | None = None,
@@ -111,13 +114,13 @@ def train(
 ) -> dict[str, Solution]:
     """The model and then its baselines by name; stops at the first that is interrupted.
 
-    ``folder`` holds one checkpoint for each model; with ``resume`` those that exist are gone on from. The configuration
+    ``problem`` is that of the configuration unless given. ``folder`` holds one checkpoint for each model; with ``resume`` those that exist are gone on from. The configuration
     is settled: see `Config.settled`.
     """
     from quorate.rounds import Stop
     from quorate.solution import solve
 
-    problem, models = config.problem(), {}
+    problem, models = problem or config.problem(), {}
     tasks = {label(problem): (problem, parts.train)}
     tasks |= {called(name): BASELINES[name](problem, parts.train) for name in dict.fromkeys(config.report.compare_with)}
     for k, (name, (stated, fed)) in enumerate(tasks.items()):
