@@ -274,6 +274,7 @@ class Federation:
 
     def single(self) -> Federation:
         """The same rows in single precision: ``PrivateADMM`` then computes in it, at half the time and memory."""
+        check.in_single(self.X, self.clients)
         return self._with(X=tuple(x.astype(np.float32) for x in self.X))
 
     # ---------------------------------------------------------------- layout for batched steps

@@ -106,6 +106,18 @@ def rows(client: str, x: Rows, y: NDArray[Any], names: Sequence[str]) -> None:
     )
 
 
+def in_single(X: Sequence[Rows], clients: Sequence[str]) -> None:
+    """Refuse numbers whose squares single precision cannot hold."""
+    for x, client in zip(X, clients, strict=True):
+        values = x if isinstance(x, np.ndarray) else x.data
+        largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
+        if largest > 1e18:
+            raise ValueError(
+                f"client {client!r}: X has a largest absolute value of {largest:.3g}, too large for single precision. "
+                "Change the unit, or keep double precision."
+            )
+
+
 def in_range(values: NDArray[Any], what: str, least: float = 0.0) -> None:
     """Refuse finite numbers whose squares would overflow, and those that are all below ``least`` but not all 0."""
     largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
@@ -138,6 +150,8 @@ def targets(y: Any, client: str) -> NDArray[Any]:
         raise ValueError(f"client {client!r}: y is missing or infinite in {at} (from 0). Remove these rows.")
     if y.dtype.kind == "f":
         in_range(y, f"client {client!r}: y")
+    if y.dtype.kind == "u" and y.max(initial=0) > np.iinfo(np.int64).max:
+        raise ValueError(f"client {client!r}: y has the label {y.max()}, beyond 64-bit integers. Use smaller numbers.")
     kind = {"u": np.int64, "i": np.int64, "f": np.float64}.get(y.dtype.kind)
     return y if kind is None else y.astype(kind, copy=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ class BudgetSpentError(ValueError):
     """A run or a round would spend more than the budget allows. Nothing was released."""
 
 
+class NoPrivacyWarning(UserWarning):
+    """A run adds noise that gives no guarantee of privacy."""
+
+
 @dataclass(frozen=True)
 class Budget:
     """A total (epsilon, delta): for two data sets that differ in one record and any set S of what may leave the owners
@@ -22,7 +27,10 @@ class Budget:
         P(S | one) <= exp(epsilon) P(S | other) + delta.
 
     Records of different clients are different records, so that every client has the whole budget (parallel
-    composition); whoever has records at several clients adds up.
+    composition); whoever has records at several clients adds up. Clients are known by their names.
+
+    Proved for noise of real numbers; computers add doubles, see ``quorate.privacy.noise``. Choices made after a look at
+    the data but outside the runs (of rows, of scaling, of epsilon) are not covered.
 
     Parameters
     ----------
@@ -30,8 +38,10 @@ class Budget:
     delta : in (0, 1), well below one over the number of records
     adjacency : "add-remove": the data sets differ by one record more or less; "replace": one record is another one
     sizes : rows of every client as declared to everybody ({client: rows}, or one number for all): they weigh the
-        clients and scale the noise. None: the true sizes, which then are public
-    book : file in which all runs on these data write what they spend, before they touch the data; None: this run alone
+        clients and scale the noise, and need not be true. None: the true sizes, which then are public; the promise of
+        "add-remove" is then about a record that counts or counts for nothing while its place is known
+    book : file in which all runs on these data write what they spend, before they touch the data; None: the promise is
+        that of each run by itself, and those of several runs add up
 
     Raises
     ------
@@ -47,7 +57,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name, value in (("epsilon", self.epsilon), ("delta", self.delta)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
                 raise ValueError(f"{name} must be a finite number, got {value!r}.")
         if self.epsilon <= 0:
             raise ValueError(
@@ -59,8 +69,11 @@ class Budget:
                 f"delta must be in (0, 1), got {self.delta}: it is the probability with which the promise of epsilon "
                 "may fail, such as 1e-6."
             )
-        if self.adjacency not in ADJACENCY:
+        if not isinstance(self.adjacency, str) or self.adjacency not in ADJACENCY:
             raise ValueError(f"adjacency must be one of {', '.join(ADJACENCY)}, got {self.adjacency!r}.")
+        declared = self.sizes.values() if isinstance(self.sizes, Mapping) else [1 if self.sizes is None else self.sizes]
+        if not all(_whole(n) for n in declared):
+            raise ValueError(f"sizes must be whole numbers >= 1, got {self.sizes!r}.")
 
     @property
     def spread(self) -> float:
@@ -78,6 +91,8 @@ class Budget:
             sizes = [self.sizes[name] for name in clients]
         else:
             sizes = [self.sizes] * len(clients)
-        if any(isinstance(n, bool) or n != int(n) or n < 1 for n in sizes):
-            raise ValueError(f"sizes must be whole numbers >= 1, got {self.sizes!r}.")
         return tuple(int(n) for n in sizes)
+
+
+def _whole(n: Any) -> bool:
+    return isinstance(n, numbers.Real) and not isinstance(n, bool) and math.isfinite(n) and float(n).is_integer() and n > 0

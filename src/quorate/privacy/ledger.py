@@ -1,8 +1,14 @@
 """What has been spent, by client; and the book, a file in which every run on the same data writes what it spends.
 
 A run is written into the book with all the answers it may give before it touches the data; when it ends, what it did
-not release is struck out. A run that dies leaves what it may have released. One that goes on from its checkpoint gives
-the same answers with the same noise again and is the same run: nothing is spent twice, and nothing in silence.
+not release is struck out. A run that dies leaves all that it may have released. One that goes on from its checkpoint
+gives the same answers with the same noise again and is the same run: it is charged in full again until it ends, and
+never for less than it was before. Nothing is spent twice, and nothing in silence.
+
+Whoever plans a run has seen the results of earlier ones. For Gaussian noise that changes nothing, since 1 / noise^2
+adds up to a fixed total (Smith, Thakurta 2022); with Laplace noise in the book it is assumed that the noise and the
+number of rounds of later runs did not follow from what earlier ones released. Likewise what an interrupted run has
+spent so far is proved where the decision to interrupt it did not follow from its answers; the budget holds always.
 """
 
 from __future__ import annotations
@@ -10,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -81,121 +88,254 @@ class Ledger:
         delta = f"{self.budget.delta:g}"
         told = f"({self.epsilon:.4g}, {delta})-differentially private in total, of ({self.budget.epsilon:g}, {delta}) "
         told += f"allowed; adjacency: {WORDS[self.budget.adjacency]}; {self.mechanism}."
-        given = "declared" if self.budget.sizes is not None else "their true numbers of rows"
-        return f"{told} The clients' sizes are public ({given})."
+        given = "sizes as declared"
+        if self.budget.sizes is None:
+            given = "sizes (their true numbers of rows)"
+            if self.budget.adjacency == "add-remove":
+                given += ", so that a record less means one counting for nothing"
+        return f"{told} Public are the clients' names and {given}, features and classes."
 
 
 WORDS = {"add-remove": "one record more or less at a client", "replace": "one record of a client replaced"}
 
 
+Releases = Mapping[str, Sequence[Release]]  # by client
+
+
 class Book:
     """The file of all runs on the same data.
 
-    A JSON file: ``{"runs": [{"id", "began", "state", "releases": {client: [[mechanism, noise, count], ...]}}]}``;
-    ``state`` is "open" until the run has ended. It is written whole and in one step, under a lock.
+    A JSON file ``{"runs": [{"id", "began", "state", "planned", "least", "releases"}]}``, the last three {client:
+    [[mechanism, noise, count], ...]}: all that the run may release, what it may have released before it went on, and
+    what counts. ``state`` is "open" until the run has ended. It is written whole and in one step, under a lock. The
+    file of the lock has the number of runs, so that a book that was removed, or put back from an old copy, is noticed.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"no folder {self.path.parent} for the book {self.path.name}: create it first.")
+        if self.path.is_dir():
+            raise IsADirectoryError(f"{self.path} is a folder: give the file of the book.")
 
     def runs(self) -> list[dict[str, Any]]:
-        """All that is written."""
-        if not self.path.exists():
-            return []
+        """All that is written.
+
+        Raises
+        ------
+        ValueError
+            where the book is damaged, or runs are missing from it
+        """
+        least = _Lock(self._lock).written()  # first: runs are only ever added
         try:
-            runs = json.loads(self.path.read_text(encoding="utf-8"))["runs"]
+            runs = json.loads(self.path.read_text(encoding="utf-8"))["runs"] if self.path.exists() else []
             for run in runs:
-                _releases(run)
+                _checked(run)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{self.path.name} is no book of spent budgets ({type(error).__name__}: {error}): what has been spent "
                 "is unknown, so nothing may be released. Restore the file."
             ) from error
+        if len(runs) < least:
+            raise ValueError(
+                f"the book {self.path.name} has {len(runs)} runs, but {least} were written: what has been spent is "
+                f"unknown, so nothing may be released. Restore the file. To begin anew, which forgets what was spent, "
+                f"remove {self._lock.name} as well."
+            )
         return runs
 
     def spent(self, clients: Sequence[str], without: str = "") -> dict[str, tuple[Release, ...]]:
         """Releases of every client in all runs but one."""
-        found: dict[str, tuple[Release, ...]] = dict.fromkeys(clients, ())
-        for run in self.runs():
-            for client, own in _releases(run).items():
-                if client in found and run["id"] != without:
-                    found[client] += own
-        return found
+        return _spent(self.runs(), clients, without)
 
-    def open_run(self, releases: Mapping[str, Sequence[Release]], budget: Budget) -> str:
-        """Write down what a run may release, unless that is too much; its id."""
+    def place(self, name: str) -> int:
+        """How many runs were written before this one."""
+        runs = self.runs()
+        return runs.index(self._one(runs, name))
+
+    def planned(self, name: str) -> dict[str, tuple[Release, ...]]:
+        """All that a run may release, as written when it began."""
+        return _releases(self._one(self.runs(), name)["planned"])
+
+    def open_run(self, releases: Releases, budget: Budget) -> str:
+        """Write down what a run may release, unless that is too much; its id.
+
+        Raises
+        ------
+        BudgetSpentError
+            where it is too much; nothing was written
+        """
         with self._locked():
-            runs, before = self.runs(), self.spent(tuple(releases))
-            for client, own in releases.items():
-                total = total_epsilon((*before[client], *own), budget.delta)
-                if total > budget.epsilon * (1 + 1e-9):
-                    raise BudgetSpentError(
-                        f"this run would bring client {client} to epsilon = {total:.4g} of {budget.epsilon:g} at delta "
-                        f"= {budget.delta:g}: refused, nothing was touched. See {self.path.name} for what was spent."
-                    )
-            name = secrets.token_hex(8)
-            plain = {client: [[r.mechanism, r.noise, r.count] for r in own] for client, own in releases.items()}
+            runs, name = self.runs(), secrets.token_hex(8)
+            self._affordable(runs, releases, budget, name)
             began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            self._write([*runs, {"id": name, "began": began, "state": "open", "releases": plain}])
+            plan = _plain(releases)
+            run = {"id": name, "began": began, "state": "open", "planned": plan, "least": {}, "releases": plan}
+            self._write([*runs, run])
         return name
 
-    def close_run(self, name: str, releases: Mapping[str, Sequence[Release]]) -> None:
-        """Strike out what the run did not release."""
-        with self._locked():
-            plain = {client: [[r.mechanism, r.noise, r.count] for r in own] for client, own in releases.items()}
-            runs = [run | {"state": "ended", "releases": plain} if run["id"] == name else run for run in self.runs()]
-            self._write(runs)
+    def reopen_run(self, name: str, budget: Budget) -> dict[str, Any]:
+        """Charge a run that goes on in full again; what was written of it till now.
 
-    def reopened(self, name: str) -> None:
-        """A run that goes on: its answers must still stand in the book."""
-        if name not in [run["id"] for run in self.runs()]:
-            raise ValueError(f"the run to go on with is not in the book {self.path.name}: restore the file.")
+        Raises
+        ------
+        BudgetSpentError
+            where other runs have spent meanwhile what it would need; nothing was written
+        """
+        planned = self.planned(name)
+        with self._locked():
+            runs = self.runs()
+            before = self._one(runs, name)
+            self._affordable(runs, planned, budget, name)
+            now = before | {"state": "open", "least": before["releases"], "releases": before["planned"]}
+            self._write([now if run["id"] == name else run for run in runs])
+        return before
+
+    def restore_run(self, before: Mapping[str, Any]) -> None:
+        """Undo ``reopen_run``, for a run that did not go on."""
+        with self._locked():
+            self._write([dict(before) if run["id"] == before["id"] else run for run in self.runs()])
+
+    def close_run(self, name: str, releases: Releases) -> dict[str, tuple[Release, ...]]:
+        """Strike out what the run did not release; what is left, never less than it had released before."""
+        with self._locked():
+            runs = self.runs()
+            run = self._one(runs, name)
+            least = _releases(run["least"])
+            final = {client: _most(least.get(client, ()), own) for client, own in releases.items()}
+            ended = run | {"state": "ended", "releases": _plain({**least, **final})}
+            self._write([ended if run["id"] == name else run for run in runs])
+        return final
+
+    def _one(self, runs: list[dict[str, Any]], name: str) -> dict[str, Any]:
+        for run in runs:
+            if run["id"] == name:
+                return run
+        raise ValueError(f"run {name} is not in the book {self.path.name}: restore the file.")
+
+    def _affordable(self, runs: list[dict[str, Any]], releases: Releases, budget: Budget, name: str) -> None:
+        before = _spent(runs, tuple(releases), name)
+        for client, own in releases.items():
+            total = total_epsilon((*before[client], *own), budget.delta)
+            if total > budget.epsilon * (1 + 1e-9):
+                raise BudgetSpentError(
+                    f"this run would bring client {client} to epsilon = {total:.4g} of {budget.epsilon:g} at delta = "
+                    f"{budget.delta:g}: refused, nothing was touched. See {self.path.name} for what was spent."
+                )
 
     def _write(self, runs: list[dict[str, Any]]) -> None:
         part = self.path.with_name(self.path.name + ".part")
         with open(part, "w", encoding="utf-8") as file:
-            json.dump({"runs": runs}, file, indent=1)
+            json.dump({"runs": runs}, file, indent=1, allow_nan=False)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, self.path)
+        if os.name == "posix":  # elsewhere a folder cannot be synchronised
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        self._lock.write_text(str(len(runs)), encoding="utf-8")
+
+    @property
+    def _lock(self) -> Path:
+        return self.path.with_name(self.path.name + ".lock")
 
     def _locked(self) -> _Lock:
-        return _Lock(self.path.with_name(self.path.name + ".lock"))
+        return _Lock(self._lock)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(file: Any) -> None:
+        file.seek(1 << 20)  # beyond what is read and written
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _take(file: Any) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class _Lock:
-    """A file that exists while somebody writes."""
+    """One process writes at a time; the system takes the lock back from one that dies. The file has a number in it."""
 
-    def __init__(self, path: Path, patience: float = 10.0) -> None:
+    def __init__(self, path: Path, patience: float = 30.0) -> None:
         self.path, self.patience = path, patience
 
     def __enter__(self) -> None:
+        self.file = open(self.path, "a+", encoding="utf-8")
         end = time.monotonic() + self.patience
-        while True:
-            try:
-                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL))
-                return
-            except FileExistsError:
+        try:
+            while not self._taken():
                 if time.monotonic() > end:
                     raise TimeoutError(
-                        f"{self.path.name} has been there for {self.patience:g} s: another run writes into the book, "
-                        "or one died doing so; then remove the file."
-                    ) from None
-                time.sleep(0.02)
+                        f"another run has been writing into the book for {self.patience:g} s (its lock is "
+                        f"{self.path.name}): wait for it, or end it."
+                    )
+                time.sleep(0.01)
+        except BaseException:
+            self.file.close()
+            raise
+
+    def _taken(self) -> bool:
+        try:
+            _take(self.file)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
 
     def __exit__(self, *_: object) -> None:
-        self.path.unlink(missing_ok=True)
+        self.file.close()
+
+    def written(self) -> int:
+        """The number in it."""
+        try:
+            return int(self.path.read_text(encoding="utf-8") or 0)
+        except (FileNotFoundError, ValueError):
+            return 0
 
 
-def _releases(run: Mapping[str, Any]) -> dict[str, tuple[Release, ...]]:
-    found = {}
-    for client, own in run["releases"].items():
-        found[client] = tuple(Release(str(kind), float(noise), int(count)) for kind, noise, count in own)
-        if any(r.noise <= 0 or r.count < 0 or r.mechanism not in ("gaussian", "laplace") for r in found[client]):
-            raise ValueError(f"releases of {client}")
+def _checked(run: Mapping[str, Any]) -> None:
+    if not isinstance(run["id"], str) or run["state"] not in ("open", "ended"):
+        raise ValueError(f"run {run['id']!r} in state {run['state']!r}")
+    for part in ("planned", "least", "releases"):
+        _releases(run[part])
+
+
+def _releases(plain: Mapping[str, Any]) -> dict[str, tuple[Release, ...]]:
+    return {client: tuple(_release(*one) for one in own) for client, own in plain.items()}
+
+
+def _release(mechanism: str, noise: float, count: int) -> Release:
+    if type(count) is not int or type(noise) not in (int, float):
+        raise TypeError(f"a release of noise {noise!r} and count {count!r}")
+    return Release(mechanism, float(noise), count)
+
+
+def _plain(releases: Releases) -> dict[str, list[list[Any]]]:
+    return {client: [[r.mechanism, r.noise, r.count] for r in own] for client, own in releases.items()}
+
+
+def _spent(runs: list[dict[str, Any]], clients: Sequence[str], without: str) -> dict[str, tuple[Release, ...]]:
+    found: dict[str, tuple[Release, ...]] = dict.fromkeys(clients, ())
+    for run in runs:
+        for client, own in _releases(run["releases"]).items():
+            if client in found and run["id"] != without:
+                found[client] += own
     return found
+
+
+def _most(a: Sequence[Release], b: Sequence[Release]) -> tuple[Release, ...]:
+    """Of every kind of release the larger count: the smaller one is contained in it."""
+    counts: dict[tuple[str, float], int] = {}
+    for own in (a, b):
+        for r in own:
+            key = r.mechanism, r.noise
+            counts[key] = max(counts.get(key, 0), r.count)
+    return tuple(Release(*key, count) for key, count in counts.items())
 
 
 def with_releases(ledger: Ledger, releases: Mapping[str, tuple[Release, ...]]) -> Ledger:

@@ -1,12 +1,14 @@
 """Noise of a given scale, regenerated rather than stored.
 
 Two sources. ``fill`` makes standard Gaussian or Laplace numbers from a counter and a key, in one vectorised loop: fast
-and the same on every machine and for any number of threads, for simulations; whoever knows the key can subtract it.
-``secure`` makes them from a secret key through SHAKE-256, a cryptographic function: for owners who answer a server.
+and the same for any number of threads, for simulations; whoever knows the key can subtract it, and its 32-bit uniforms
+end the tails at 6.8 (Gaussian) and 22 (Laplace). ``secure`` makes them from a secret key through SHAKE-256, a
+cryptographic function: for owners who answer a server.
 
-Numbers of double precision are no reals: the last bits of one such number can tell what was added to it (Mironov 2012).
-``secure`` adds four Gaussians of a quarter of the variance each (Holohan, Braghin 2021), which hides that; neither
-source is an exact sampler, and timing is not hidden.
+The promises of privacy are proved for real numbers. Doubles are none: the last bits of one such number can tell what
+was added to it (Mironov 2012). ``secure`` adds four Gaussians of a quarter of the variance each, for Laplace two
+products of two Gaussians (Holohan, Braghin 2021), so that many draws lead to one sum; that is a defence and no proof.
+Neither source is an exact sampler, and timing is not hidden.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from quorate.arrays import Array
 
 GAUSSIAN, LAPLACE = 0, 1
 KINDS = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
+MEAN_SIZE = (math.sqrt(2 / math.pi), 1.0)  # of the absolute value of one number, by kind
 
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -120,19 +123,15 @@ def fill(key, kind, out):
 
 def secure(secret: bytes, about: bytes, kind: int, size: int) -> Array:
     """Standard numbers (size,) that only who has the secret can make; ``about``: what makes this use the only one."""
-    words = 4 * size if kind == GAUSSIAN else size
-    stream = hashlib.shake_256(b"quorate noise" + len(secret).to_bytes(2, "big") + secret + about).digest(
-        8 * words + 32
-    )
-    u = uniforms(np.frombuffer(stream[: 8 * words], np.uint64))
-    if kind == LAPLACE:
-        u = u - 0.5
-        return -np.sign(u) * np.log1p(-2.0 * np.abs(u))
-    r, angle = np.sqrt(-2.0 * np.log(u[: 2 * size])), 2.0 * np.pi * u[2 * size :]
-    four = np.concatenate([r * np.cos(angle), r * np.sin(angle)]).reshape(4, size)
-    return four.sum(0) / 2.0
+    head = b"quorate noise %d %d %d " % (kind, size, len(secret))
+    u = uniforms(np.frombuffer(hashlib.shake_256(head + secret + about).digest(32 * size), "<u8"))
+    first, turn = -np.log(u[: 2 * size]), u[2 * size :]
+    if kind == LAPLACE:  # the sum of two products of two Gaussians
+        return (first * np.cos(np.pi * turn)).reshape(2, size).sum(0)
+    r, angle = np.sqrt(2.0 * first), 2.0 * np.pi * turn
+    return np.concatenate([r * np.cos(angle), r * np.sin(angle)]).reshape(4, size).sum(0) / 2.0
 
 
 def uniforms(words: NDArray[np.uint64]) -> Array:
-    """Numbers in (0, 1) from words, 53 bits each."""
-    return ((words >> np.uint64(11)).astype(float) + 0.5) * 2.0**-53
+    """Numbers in (0, 1) from words, 52 bits each: with one more the half could round up to 1."""
+    return ((words >> np.uint64(12)).astype(float) + 0.5) * 2.0**-52

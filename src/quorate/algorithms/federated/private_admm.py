@@ -12,6 +12,7 @@ gradient descent: lambda_p^{t+1} is the noisy gradient at z_p^t.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -27,13 +28,14 @@ from quorate.algorithms.federated.private_plan import (
     check_settings,
     default_clip,
     default_rho,
+    of_round,
     row_weights,
     sizes,
     steepest,
 )
 from quorate.arrays import Array, Block, Streams
 from quorate.privacy.accounting import Release, noise_for
-from quorate.privacy.budget import Budget
+from quorate.privacy.budget import Budget, NoPrivacyWarning
 from quorate.privacy.ledger import Ledger
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Outcome, Round, Stop, record
@@ -170,9 +172,12 @@ class PrivateADMM:
             kind, multiplier, clip, sensitivity = "gaussian", 1.0, math.inf, np.ones(N)
         else:
             assert budget is not None
-            kind, clip = self.mechanism, self._clip(fed)
+            kind, clip = self.mechanism, min(self._clip(fed), steepest(problem, self.mechanism, bound))
             multiplier = noise_for(budget, self.max_rounds, self.mechanism, spent)
-            sensitivity = budget.spread * min(clip, steepest(problem, self.mechanism, bound)) * weight
+            sensitivity = budget.spread * clip * weight
+        if caveat := CAVEATS.get(self.sensitivity, ""):
+            told = f"NO privacy: {caveat} For comparisons with the paper only; else Problem(privacy=Budget(...))."
+            warnings.warn(told, NoPrivacyWarning, stacklevel=4)
         made = Mechanism(
             kind=kind,
             multiplier=multiplier,
@@ -183,7 +188,7 @@ class PrivateADMM:
             rounds=self.max_rounds,
             source=self.noise,
             unsafe=unsafe,
-            caveat=CAVEATS.get(self.sensitivity, ""),
+            caveat=caveat,
             output=self.output,
             features=fed.n_features,
         )
@@ -282,7 +287,7 @@ class PrivateADMM:
     def _reach(self, t: int) -> float:
         """1 / eta^t, or delta^t."""
         if self.update == "prox":
-            return 1 / (self.scaling * (1 / math.sqrt(t) if self.eta is None else float(self.eta(t))))
+            return 1 / (self.scaling * (1 / math.sqrt(t) if self.eta is None else of_round("eta", self.eta, t)))
         return math.inf if self.radius is None else self.scaling * RADII[self.radius](t)
 
     def _rho(self, t: int) -> float:
@@ -290,7 +295,7 @@ class PrivateADMM:
             return default_rho(self._plan)
         if self.rho is None:
             return Penalty(epsilon=self.local_epsilon or math.inf)(t)
-        return float(self.rho(t) if callable(self.rho) else self.rho)  # type: ignore[arg-type]
+        return of_round("rho", self.rho, t) if callable(self.rho) else float(self.rho)
 
     def _prox(self, v: Array, step: float) -> Array:
         coefficients = self._problem.predictor.split(v)[0]

@@ -10,6 +10,7 @@ clients of functions of z_p^{t+1}, to whose making the data gave one clipped gra
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,10 +21,11 @@ from numpy.typing import NDArray
 from quorate.algorithms.federated import private_kernels as kernels
 from quorate.arrays import Array, Block, Streams
 from quorate.privacy.budget import BudgetSpentError
-from quorate.privacy.noise import KINDS, fill, secure
+from quorate.privacy.noise import KINDS, MEAN_SIZE, fill, secure
 from quorate.problem.constraints.constraint import once
 from quorate.problem.losses import Multinomial
 from quorate.problem.problem import Problem
+from quorate.problem.regularisers import Bounds
 from quorate.rounds import Sum, record
 from quorate.solvers.local_newton import lbfgs
 
@@ -37,6 +39,7 @@ class Perturb:
     rho: float
     next_rho: float  # of the next round
     reach: float  # 1 / eta^t or delta^t
+    scale: float  # of the noise, over that of the plan: 1 but as published
 
 
 @record
@@ -45,7 +48,7 @@ class Perturbed:
 
     shifted: Sum  # (1, D) sum of z_p - lambda_p / rho
     gap: Sum  # (n,) ||w - z_p||_1
-    noise: Sum  # (n,) mean |xi|
+    noise: Sum  # (n,) E |xi|, which is public; the mean of |xi| itself would tell, beside z_p, what xi was
 
 
 @record
@@ -73,8 +76,11 @@ class Mechanism:
     rounds : answers that the budget pays for
     source : "simulation" or "secure"
     unsafe : noise scaled by the data at hand, (20): no guarantee
+    caveat : why there is no guarantee; empty where there is one
     output : noise goes to z_p
     features : d
+    place : of the run in the book: no two runs have the same noise
+    engine : in which answers that are given again are equal to the bit
     """
 
     kind: str | None
@@ -86,8 +92,11 @@ class Mechanism:
     rounds: int
     source: str
     unsafe: bool
+    caveat: str
     output: bool
     features: int
+    place: int = 0
+    engine: str = ""
 
     @property
     def norm(self) -> int:
@@ -117,31 +126,44 @@ def perturb(
             f"the budget pays for {mechanism.rounds} answers, and all are given: another one would overspend. Nothing "
             "was released."
         )
+    if mechanism.kind and not mechanism.caveat and ask.scale != 1:
+        raise ValueError(f"the server asks for {ask.scale} times the noise that was planned: nothing was released.")
     n, w = len(data.names), ask.w.astype(memory.z.dtype)
     rows = Rows.of(problem, mechanism, data)
-    scale = mechanism.multiplier * mechanism.sensitivity[data.index]
+    scale = ask.scale * mechanism.multiplier * mechanism.sensitivity[data.index]
     weight = mechanism.weight[data.index]
     kind = KINDS[mechanism.kind or "gaussian"]
-    box = getattr(problem.regulariser, "lower", -np.inf), getattr(problem.regulariser, "upper", np.inf)
-    settings = mechanism.output, ask.rho, near, ask.reach, *map(float, box)
+    region = near, ask.reach, *_box(problem, w)
     fast = rows.codes is not None and not memory.secret.shape[1] and not mechanism.unsafe
     if fast:
-        keys = _keys(rng, n) if scale.any() else np.zeros(n, np.uint64)
+        keys = _keys(mechanism, ask, n, rng) if scale.any() else np.zeros(n, np.uint64)
         own = rows.count, w, memory.z, memory.dual, rows.factor, rows.length, mechanism.clip, mechanism.norm, weight
-        new, dual, gap, noise = kernels.softmax_round(data.X, rows.codes, *own, keys, kind, scale, *settings)
+        penalties = mechanism.output, ask.rho, ask.next_rho
+        found = kernels.softmax_round(data.X, rows.codes, *own, keys, kind, scale, *penalties, *region)
+        new, dual, gap, shifted = found
     else:
         new, dual = np.empty_like(memory.z), np.empty_like(memory.dual)
-        gap, noise = np.empty(n), np.empty(n)
+        gap = np.empty(n)
         for i in range(n):
             g, largest = rows.gradient(problem, mechanism, memory.z[i], data, i)
             if mechanism.unsafe:
                 scale[i] = mechanism.multiplier * weight[i] * largest  # (20)
             xi = _noise(mechanism, kind, memory, ask, rng, i) if scale[i] > 0 else np.zeros(len(w))
             own = w, memory.z[i], memory.dual[i], weight[i] * g, xi, scale[i]
-            gap[i] = kernels.step(*own, *settings, new[i], dual[i])
-            noise[i] = scale[i] * np.abs(xi).mean()
-    upload = Perturbed(kernels.summed(new, dual, ask.next_rho), gap, noise)
+            gap[i] = kernels.step(*own, mechanism.output, ask.rho, *region, new[i], dual[i])
+        shifted = kernels.summed(new, dual, ask.next_rho)
+    size = scale * MEAN_SIZE[kind] / (ask.rho + ask.reach if mechanism.output else 1.0)  # of z_p, or of the objective
+    upload = Perturbed(shifted, gap, size)
     return replace(memory, z=new, dual=dual, answered=memory.answered + 1), upload
+
+
+def _box(problem: Problem, w: Array) -> tuple[Array, Array]:
+    """W as bounds (D,); none for an intercept."""
+    lower, upper = np.full_like(w, -np.inf), np.full_like(w, np.inf)
+    if isinstance(problem.regulariser, Bounds):
+        problem.predictor.split(lower)[0][:] = problem.regulariser.lower
+        problem.predictor.split(upper)[0][:] = problem.regulariser.upper
+    return lower, upper
 
 
 def exact(
@@ -165,8 +187,17 @@ def exact(
     return replace(memory, z=new, dual=dual, answered=memory.answered + 1), upload
 
 
-def _keys(rng: Streams, n: int) -> NDArray[np.uint64]:
-    return np.array([rng(i).integers(0, 2**64, dtype=np.uint64) for i in range(n)], np.uint64)
+def _about(mechanism: Mechanism, ask: Perturb) -> bytes:
+    """What noise is for: runs of other settings never meet the same, which their difference would be without."""
+    it = mechanism
+    plan = [KINDS[it.kind or "gaussian"], it.multiplier, it.clip, it.bound, it.output, it.rounds, it.place]
+    return np.array([*plan, ask.round, ask.rho, ask.reach, ask.scale], float).tobytes()
+
+
+def _keys(mechanism: Mechanism, ask: Perturb, n: int, rng: Streams) -> NDArray[np.uint64]:
+    """Keys of the simulated noise of n clients."""
+    about = np.frombuffer(hashlib.blake2b(_about(mechanism, ask), digest_size=8).digest(), np.uint64)
+    return np.array([rng(i).integers(0, 2**64, dtype=np.uint64) for i in range(n)], np.uint64) ^ about
 
 
 def _noise(mechanism: Mechanism, kind: int, memory: PrivateMemory, ask: Perturb, rng: Streams, i: int) -> Array:
@@ -175,11 +206,13 @@ def _noise(mechanism: Mechanism, kind: int, memory: PrivateMemory, ask: Perturb,
         # Bound to the question: the same one gets the same answer, so that a round may be repeated; another one never
         # meets the same noise, which could be subtracted.
         about = b"".join(np.ascontiguousarray(part).tobytes() for part in (ask.w, memory.z[i], memory.dual[i]))
-        about += np.array([ask.round, ask.rho, ask.reach], float).tobytes()
-        return secure(memory.secret[i].tobytes(), about, kind, size)
+        return secure(memory.secret[i].tobytes(), about + _about(mechanism, ask), kind, size)
     xi = np.empty(size)
-    fill(_keys(lambda _: rng(i), 1)[0], kind, xi)
+    fill(_keys(mechanism, ask, 1, lambda _: rng(i))[0], kind, xi)
     return xi
+
+
+STEEP = 1e100  # slopes beyond, and infinite ones, count as this large
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,10 +232,13 @@ class Rows:
     @classmethod
     def _made(cls, problem: Problem, mechanism: Mechanism, data: Block) -> Rows:
         X, one = data.X, float(problem.predictor.intercept)
-        if mechanism.norm == kernels.L1:
-            length = np.asarray(abs(X).sum(-1), float)
+        if not isinstance(X, np.ndarray):
+            length = abs(X).sum(-1) if mechanism.norm == kernels.L1 else np.sqrt(X.multiply(X).sum(-1))
+        elif mechanism.norm == kernels.L1:
+            length = np.stack([np.abs(rows).sum(-1, dtype=float) for rows in X])
         else:
-            length = np.sqrt(np.asarray((X**2 if isinstance(X, np.ndarray) else X.multiply(X)).sum(-1), float))
+            length = np.sqrt(np.einsum("nmd,nmd->nm", X, X, dtype=float))
+        length = np.asarray(length, float)
         length = length.reshape(data.y.shape)
         with np.errstate(divide="ignore"):
             factor = np.minimum(1.0, mechanism.bound / length)
@@ -232,14 +268,16 @@ class Rows:
             own = block.X[0, :m], self.codes[i, :m], Z, self.factor[i, :m], self.length[i, :m]
             largest = kernels.softmax_gradient(*own, mechanism.clip, mechanism.norm, G)
             return G.reshape(-1), largest
-        slope = problem.loss.slope(self._predicted(problem, v, block, i), block.y)
-        slope = np.where(_wide(np.arange(block.y.shape[1]) < m, slope), slope, 0.0)
-        flat = slope.reshape(1, block.y.shape[1], -1)
-        size = np.abs(flat).sum(2) if mechanism.norm == kernels.L1 else np.sqrt((flat**2).sum(2))
-        size = size * self.length[i]
-        with np.errstate(divide="ignore"):
-            shrink = np.minimum(1.0, mechanism.clip / size)
-        return self._back(problem, v, slope * _wide(shrink[0], slope), block, i), float(size.max(initial=0.0))
+        with np.errstate(all="ignore"):  # whatever the rows and the model, no row counts for more than clip
+            slope = problem.loss.slope(self._predicted(problem, v, block, i), block.y)
+            slope = np.where(_wide(np.arange(block.y.shape[1]) < m, slope), np.asarray(slope, float), 0.0)
+            slope = np.clip(np.nan_to_num(slope, posinf=STEEP, neginf=-STEEP), -STEEP, STEEP)
+            flat = slope.reshape(block.y.shape[1], -1)
+            size = np.abs(flat).sum(1) if mechanism.norm == kernels.L1 else np.sqrt((flat**2).sum(1))
+            size = size * self.length[i]
+            shrink = np.where(size > mechanism.clip, mechanism.clip / size, 1.0)
+            slope = (slope * _wide(shrink, slope)).astype(self.length.dtype)
+            return self._back(problem, v, slope, block, i), float(size.max(initial=0.0))
 
     def _predicted(self, problem: Problem, v: Array, block: Block, i: int) -> Array:
         prediction = problem.predictor.forward(v[None], block)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
 RADII = {"constant": lambda t: 1.0, "1/t": lambda t: 1 / t, "1/t^2": lambda t: 1 / t**2}
 
 
+def number(value: Any) -> bool:
+    """Whether a value is a finite number > 0."""
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def of_round(name: str, schedule: Any, t: int) -> float:
+    """The number > 0 that a schedule gives."""
+    value = schedule(t)
+    if not number(value):
+        raise ValueError(f"{name} must be a number > 0, got {value!r} in round {t}.")
+    return float(value)
+
+
 def check_settings(it: PrivateADMM) -> None:
     """Raise on settings out of range."""
     choices = {
@@ -33,16 +47,21 @@ def check_settings(it: PrivateADMM) -> None:
     for name, (value, known) in choices.items():
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}.")
-    if isinstance(it.max_rounds, bool) or it.max_rounds != int(it.max_rounds) or it.max_rounds < 1:
+    if not (number(it.max_rounds) and it.max_rounds % 1 == 0):
         raise ValueError(
             f"max_rounds must be a whole number >= 1, got {it.max_rounds!r}: the budget is spread over it."
         )
+    if not isinstance(it.average, bool | np.bool_):
+        raise ValueError(f"average must be True or False, got {it.average!r}.")
     numbers = {"clip": it.clip, "bound": it.bound, "scaling": it.scaling, "local_epsilon": it.local_epsilon}
-    if not callable(it.rho):
-        numbers["rho"] = it.rho
+    numbers |= {} if callable(it.rho) else {"rho": it.rho}
     for name, value in numbers.items():
-        if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
+        if value is not None and not number(value):
             raise ValueError(f"{name} must be a number > 0, got {value!r}.")
+    if it.eta is not None and not callable(it.eta):
+        raise ValueError(f"eta must be a function of t, got {it.eta!r}: for another factor use scaling.")
+    if not (it.tol == 0 or number(it.tol)):
+        raise ValueError(f"tol must be a number >= 0, got {it.tol!r}.")
     if (it.sensitivity != "clip") != (it.local_epsilon is not None):
         raise ValueError(
             f'sensitivity="{it.sensitivity}" and local_epsilon={it.local_epsilon} do not go together: as published '
@@ -69,6 +88,9 @@ def check_problem(it: PrivateADMM, problem: Problem, fed: Any) -> None:
         raise ValueError(f"{name} needs a convex regulariser, got {problem.regulariser!r}.")
     if problem.constrained:
         raise ValueError(f"{name} takes no constraints; Bounds as a regulariser is W.")
+    D = problem.predictor.dimension(fed.n_features)
+    if it.start is not None and (np.shape(it.start) != (D,) or not np.isfinite(it.start).all()):
+        raise ValueError(f"start must be {D} finite numbers, got shape {np.shape(it.start)}.")
     for i, client in enumerate(fed.clients):
         if np.ptp(fed.share(i)) > 1e-12:
             raise ValueError(

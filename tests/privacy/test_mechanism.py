@@ -1,0 +1,564 @@
+"""One row moves what a client's answer is made of by no more than the declared sensitivity, and moves nothing else."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from quorate.algorithms.federated import private_client
+from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.federated.private_admm import OutputPerturbedADMM, PrivateADMM
+from quorate.algorithms.federated.private_client import Perturb
+from quorate.data.federation import Federation
+from quorate.engines.inprocess import InProcess
+from quorate.privacy.budget import Budget, BudgetSpentError, NoPrivacyWarning
+from quorate.privacy.noise import MEAN_SIZE
+from quorate.problem.constraints.rows import NeymanPearson
+from quorate.problem.losses import Exponential, Hinge, Huber, Logistic, Multinomial, SmoothHinge, Squared
+from quorate.problem.predictors import Linear, Softmax
+from quorate.problem.problem import Problem
+from quorate.problem.regularisers import L2, MCP, Bounds
+from quorate.problem.risks import Mean, Simplex, Superquantile
+from quorate.solution import configure, solve
+
+SIZES = (7, 4)
+BUDGET = Budget(2.0, 1e-4, sizes=6)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows of two clients, a row more, and a row in its place."""
+
+    problem: Problem
+    fed: Federation
+    more: Federation
+    other: Federation
+
+
+LOSSES = {
+    "logistic": (Logistic(), Linear()),
+    "logistic, intercept": (Logistic(), Linear(True)),
+    "smooth hinge, intercept": (SmoothHinge(), Linear(True)),
+    "exponential": (Exponential(), Linear(True)),
+    "squared": (Squared(), Linear(True)),
+    "huber": (Huber(0.5), Linear()),
+    "multinomial": (Multinomial(), Softmax()),
+}
+ROWS = {"ordinary": 1.0, "long": 1e10, "longer than doubles square": 1e99, "tiny": 1e-90, "zero": 0.0}
+
+
+def case(loss: str, row: str, seed: int, budget: Budget | None = BUDGET, thin: bool = False) -> Case:
+    """Random rows; the row that comes and goes, and the one that takes its place, are as long as ``row`` says."""
+    rng = np.random.default_rng(seed)
+    function, predictor = LOSSES[loss]
+    d, classes = 3, [0, 1, 2] if loss == "multinomial" else [0, 1]
+    X = [rng.standard_normal((m, d)) * rng.choice([0.1, 1.0, 30.0]) for m in SIZES]
+    kind = rng.standard_normal if function.targets == "real" else lambda m: rng.choice(classes, m)
+    y = [np.asarray(kind(m)) for m in SIZES]
+    at = int(rng.integers(SIZES[0] + 1))
+    new = rng.standard_normal((2, d)) * ROWS[row]
+    labels = np.asarray(kind(2)) * (1e6 if function.targets == "real" and rng.random() < 0.3 else 1)
+    wrap = sparse.csr_array if thin else np.asarray
+
+    def made(rows: Any, target: Any) -> Federation:
+        tables = tuple(wrap(x) for x in (rows, X[1]))
+        declared = None if function.targets == "real" else classes
+        return Federation(("a", "b"), tables, (target, y[1]), classes=declared)
+
+    with_row = made(np.insert(X[0], at, new[0], 0), np.insert(y[0], at, labels[0]))
+    instead = made(np.insert(X[0], at, new[1], 0), np.insert(y[0], at, labels[1]))
+    return Case(Problem(function, predictor, privacy=budget), made(X[0], y[0]), with_row, instead)
+
+
+def planned(algorithm: Any, problem: Problem, fed: Federation) -> tuple[Any, Federation]:
+    concrete, data = problem.at(fed)
+    return configure(algorithm, concrete, data, None, None, None, None).planned(concrete, data), data
+
+
+def gradient(algorithm: Any, problem: Problem, fed: Federation, w: np.ndarray) -> tuple[np.ndarray, Any]:
+    """What every client adds noise to at the model w, as its answer shows it where there is none: (N, D); the plan."""
+    run, data = planned(algorithm, problem, fed)
+    silent = replace(run, plan=replace(run.plan, multiplier=0.0))
+    found = []
+    for i in range(data.n_clients):
+        block = data.block(i)
+        memory = silent.client_start(block)
+        memory = replace(memory, z=w[None].astype(memory.z.dtype))
+        curve = 1.0 + (1.0 if run.output else 0.0)
+        ask = Perturb(np.zeros_like(w), 1, 1.0, 1.0, 1.0 if run.output else math.inf, 1.0)
+        after, _ = silent.perturb(memory, ask, block, lambda _: np.random.default_rng(0))
+        found.append((w if run.output else 0.0) - curve * after.z[0])  # z' = (0 - g [+ w]) / curve
+    return np.array(found), run.plan
+
+
+def moved(one: np.ndarray, other: np.ndarray, mechanism: str) -> np.ndarray:
+    """The distance by client, in the mechanism's norm."""
+    gap = one - other
+    return np.abs(gap).sum(1) if mechanism == "laplace" else np.sqrt((gap**2).sum(1))
+
+
+OPTIONS = {
+    "clip": {"clip": 0.7},
+    "bound": {"bound": 1.3},
+    "both": {"clip": 0.2, "bound": 0.6},
+}
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    loss=st.sampled_from(sorted(LOSSES)),
+    row=st.sampled_from(sorted(ROWS)),
+    limit=st.sampled_from(sorted(OPTIONS)),
+    mechanism=st.sampled_from(["gaussian", "laplace"]),
+    size=st.sampled_from([0.0, 1.0, 1e3, 1e200]),
+    thin=st.booleans(),
+    seed=st.integers(0, 10**6),
+)
+@example("exponential", "long", "clip", "gaussian", 1.0, False, 1)
+@example("squared", "longer than doubles square", "clip", "laplace", 1e200, False, 2)
+@example("multinomial", "longer than doubles square", "clip", "gaussian", 1e300, False, 3)
+@example("multinomial", "longer than doubles square", "bound", "laplace", 1e300, True, 3)
+def test_one_row_moves_the_sum_by_no_more_than_its_sensitivity(loss, row, limit, mechanism, size, thin, seed):
+    options = OPTIONS[limit]
+    if limit == "bound" and math.isinf(LOSSES[loss][0].lipschitz):
+        options = OPTIONS["both"]
+    for adjacency in ("add-remove", "replace"):
+        it = case(loss, row, seed, replace(BUDGET, adjacency=adjacency), thin)
+        D = it.problem.at(it.fed)[0].predictor.dimension(3)
+        w = np.random.default_rng(seed + 1).standard_normal(D) * size
+        algorithm = PrivateADMM(max_rounds=3, mechanism=mechanism, **options)
+        before, plan = gradient(algorithm, it.problem, it.more, w)
+        after, again = gradient(algorithm, it.problem, it.fed if adjacency == "add-remove" else it.other, w)
+        assert np.isfinite(before).all()
+        assert np.isfinite(after).all()
+        allowed = plan.sensitivity * (1 + 1e-9) + 1e-12 * np.abs(before).sum()
+        assert (moved(before, after, mechanism) <= allowed).all()
+        assert moved(before, after, mechanism)[1] == 0  # the other client's rows are the same
+        np.testing.assert_array_equal(plan.sensitivity, again.sensitivity)
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize("limit", ["clip", "bound"])
+@pytest.mark.parametrize("loss", ["logistic", "logistic, intercept", "multinomial"])
+def test_the_sensitivity_is_attained(loss, limit, mechanism):
+    """No looser than it says: a row with all its weight on one coefficient, badly classified, moves the sum so far."""
+    it = case(loss, "zero", 5)
+    run = PrivateADMM(max_rounds=3, mechanism=mechanism, **OPTIONS[limit])
+    K = 3 if loss == "multinomial" else 1
+    X = [np.vstack([x, [[1e6, 0, 0]]]) if i == 0 else x for i, x in enumerate(it.fed.X)]
+    y = [np.append(t, 0) if i == 0 else t for i, t in enumerate(it.fed.y)]
+    more = Federation(("a", "b"), tuple(X), tuple(y), classes=it.fed.classes)
+    w = np.zeros(3 * K + (loss == "logistic, intercept"))
+    w[K - 1] = 1e6  # the last class, or +1, is certain of it
+    before, plan = gradient(run, it.problem, it.fed, w)
+    after, _ = gradient(run, it.problem, more, w)
+    assert moved(before, after, mechanism)[0] == pytest.approx(plan.sensitivity[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_output_perturbation_moves_by_its_sensitivity_over_the_curvature(mechanism):
+    for seed in range(10):
+        it = case("logistic, intercept", "long", seed)
+        run = OutputPerturbedADMM(max_rounds=3, mechanism=mechanism, clip=0.5)
+        w = np.random.default_rng(seed).standard_normal(4)
+        before, plan = gradient(run, it.problem, it.more, w)
+        after, _ = gradient(run, it.problem, it.fed, w)
+        assert (moved(before, after, mechanism) <= plan.sensitivity * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_single_precision_keeps_the_sensitivity_to_its_rounding(mechanism):
+    """Rows that all point one way make the largest sums, and the largest errors of rounding."""
+    rng = np.random.default_rng(0)
+    m, d = 4000, 20
+    X = np.abs(rng.standard_normal((m + 1, d))) * 50
+    y = np.zeros(m + 1, int)
+    w = np.tile([-1.0, 0.5, 1.0], d)
+    problem = Problem(Multinomial(), Softmax(), privacy=Budget(2.0, 1e-4, sizes=m))
+    run = PrivateADMM(max_rounds=3, mechanism=mechanism, clip=1.0)
+    worst = 0.0
+    for gone in (0, 1500, m):
+        keep = np.arange(m + 1) != gone
+        feds = [Federation(("a",), (x,), (t,), classes=[0, 1, 2]).single() for x, t in ((X, y), (X[keep], y[keep]))]
+        (before, plan), (after, _) = (gradient(run, problem, fed, w) for fed in feds)
+        worst = max(worst, float(moved(before, after, mechanism)[0] / plan.sensitivity[0]))
+    assert 0.9 < worst < 1.01
+
+
+# ---- nothing else moves
+
+
+@pytest.mark.parametrize("loss", ["logistic", "multinomial", "squared"])
+def test_one_row_moves_no_public_number(loss):
+    it = case(loss, "long", 3)
+    plans = []
+    for fed in (it.fed, it.more, it.other):
+        run, data = planned(PrivateADMM(max_rounds=5), it.problem, fed)
+        plans.append(private_client.Mechanism.__dataclass_fields__ and run.plan)
+        assert run._rho(1) == planned(PrivateADMM(max_rounds=5), it.problem, it.fed)[0]._rho(1)
+        assert data.clients == ("a", "b")
+    for name in private_client.Mechanism.__dataclass_fields__:
+        for plan in plans[1:]:
+            np.testing.assert_array_equal(getattr(plan, name), getattr(plans[0], name), err_msg=name)
+
+
+@pytest.mark.parametrize("mode", ["blocks", "bytes"])
+def test_one_row_moves_neither_rounds_nor_bytes_nor_anybody_elses_noise(mode):
+    it = case("multinomial", "long", 3)
+    found = []
+    for fed in (it.fed, it.more, it.other):
+        s = solve(it.problem, fed, algorithm=PrivateADMM(max_rounds=5), engine=InProcess(mode), seed=4)
+        rows = [{k: v for k, v in row.items() if k not in ("seconds", "gap")} for row in s.history]
+        table = [r for r in s.messages if r["message"] in ("Perturb", "Perturbed")]
+        found.append((s.rounds, s.outcome.text, rows, table, s.ledger.table(), s.ledger.text))
+    for other in found[1:]:
+        for mine, theirs in zip(found[0], other, strict=True):
+            assert mine == theirs
+
+
+def test_the_ledger_says_what_is_public_when_sizes_are_not_declared():
+    """With sizes=None the weights follow n_p: then the promise is about a row's content, not about its presence."""
+    it = case("logistic", "ordinary", 3, Budget(2.0, 1e-4))
+    for fed, sizes in ((it.fed, SIZES), (it.more, (8, 4))):
+        run, _ = planned(PrivateADMM(max_rounds=5, clip=1.0), it.problem, fed)
+        np.testing.assert_allclose(run.plan.sensitivity, 0.5 / np.array(sizes))
+    text = solve(it.problem, it.fed, max_rounds=3).ledger.text
+    assert "sizes (their true numbers of rows)" in text
+    assert "counting for nothing" in text
+    assert "counting for nothing" not in solve(replace(it.problem, privacy=BUDGET), it.fed, max_rounds=3).ledger.text
+
+
+def test_classes_are_declared_or_the_ledger_says_that_they_are_public():
+    """The only row of a class must not decide how long the model is."""
+    X, y = np.random.default_rng(0).standard_normal((9, 2)), np.array([0, 1] * 4 + [2])
+    problem = Problem(Multinomial(), Softmax(), privacy=BUDGET)
+    declared = [Federation(("a",), (X[:k],), (y[:k],), classes=[0, 1, 2]) for k in (8, 9)]
+    assert [len(solve(problem, fed, max_rounds=2).w) for fed in declared] == [6, 6]
+    assert "classes" in solve(problem, declared[0], max_rounds=2).ledger.text
+
+
+# ---- what leaves a client is a function of the noisy gradient
+
+
+@pytest.mark.parametrize("algorithm", [PrivateADMM(max_rounds=9), OutputPerturbedADMM(max_rounds=9)])
+def test_the_size_of_the_noise_that_was_drawn_does_not_leave(algorithm):
+    """Beside z_p the mean of |xi| would tell two data sets apart for certain; the public expectation is sent."""
+    it = case("multinomial", "ordinary", 1)
+    run, data = planned(algorithm, it.problem, it.fed)
+    block = data.block(0)
+    ask = Perturb(np.zeros(9), 1, 2.0, 2.0, 3.0, 1.0)
+    sent = {
+        float(run.perturb(run.client_start(block), ask, block, lambda _, k=k: np.random.default_rng(k))[1].noise[0])
+        for k in range(5)
+    }
+    public = run.plan.multiplier * run.plan.sensitivity[0] * MEAN_SIZE[0] / (5.0 if run.output else 1.0)
+    assert len(sent) == 1
+    assert sent.pop() == pytest.approx(public, rel=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["logistic, intercept", "multinomial"])
+@pytest.mark.parametrize("thin", [False, True])
+def test_the_answer_follows_from_the_noisy_gradient_alone(loss, thin):
+    """Recomputed by somebody who has w, the past and the noisy gradient, but no rows."""
+    it = case(loss, "long", 2, thin=thin)
+    run, data = planned(PrivateADMM(max_rounds=9, clip=1.0), it.problem, it.fed)
+    block, D = data.block(0), run._size
+    rng = np.random.default_rng(0)
+    z, dual, w = rng.standard_normal((3, D))
+    memory = replace(run.client_start(block), z=z[None], dual=dual[None])
+    after, up = run.perturb(memory, Perturb(w, 1, 2.0, 3.0, 0.4, 1.0), block, lambda _: np.random.default_rng(7))
+    noisy = _noisy_gradient(run, block, z, 2.0, 0.4)
+    new = np.clip((2.0 * w + dual - noisy) / 2.0, z - 0.4, z + 0.4)
+    np.testing.assert_allclose(after.z[0], new, atol=1e-12)
+    np.testing.assert_allclose(up.shifted[0], new - (dual + 2.0 * (w - new)) / 3.0, atol=1e-12)
+    np.testing.assert_allclose(up.gap, np.abs(w - new).sum(), atol=1e-12)
+
+
+def _noisy_gradient(run: Any, block: Any, z: np.ndarray, rho: float, reach: float) -> np.ndarray:
+    """The same with the same key, read off an answer without a radius."""
+    memory = replace(run.client_start(block), z=z[None])
+    ask = Perturb(np.zeros(len(z)), 1, rho, rho, reach, 1.0)
+    wide = replace(run, region="linf")
+    about = private_client._about(run.plan, ask)
+    found = {}
+    original = private_client._about
+    private_client._about = lambda *_: about  # the radius is part of what the noise is for
+    try:
+        after, _ = wide.perturb(memory, replace(ask, reach=math.inf), block, lambda _: np.random.default_rng(7))
+        found["g"] = -rho * after.z[0]
+    finally:
+        private_client._about = original
+    return found["g"]
+
+
+def test_a_server_cannot_ask_for_less_noise_nor_for_more_answers():
+    it = case("logistic", "ordinary", 1)
+    run, data = planned(PrivateADMM(max_rounds=2), it.problem, it.fed)
+    block = data.block(0)
+    ask = Perturb(np.zeros(3), 1, 2.0, 2.0, math.inf, 1.0)
+    for scale in (0.0, 0.5, 2.0, math.nan):
+        with pytest.raises(ValueError, match="times the noise that was planned: nothing was released"):
+            run.perturb(run.client_start(block), replace(ask, scale=scale), block, lambda _: np.random.default_rng(0))
+    memory = run.client_start(block)
+    for _ in range(2):
+        memory, _ = run.perturb(memory, ask, block, lambda _: np.random.default_rng(0))
+    with pytest.raises(BudgetSpentError, match="pays for 2 answers"):
+        run.perturb(memory, ask, block, lambda _: np.random.default_rng(0))
+
+
+def test_runs_of_other_settings_do_not_share_noise():
+    """With the same seed their difference would be free of noise."""
+    it = case("logistic", "ordinary", 1)
+    answers = []
+    for options in ({}, {"rho": 3.0}, {"max_rounds": 6}, {"clip": 0.5}, {"bound": 2.0}):
+        run, data = planned(PrivateADMM(**{"max_rounds": 5, "clip": 1.0, **options}), it.problem, it.fed)
+        block, rho = data.block(0), run._rho(1)
+        _, first = run.server_start(2)
+        noise = [private_client._noise(run.plan, 0, run.client_start(block), first.message, _stream, 0)]
+        assert rho > 0
+        answers += noise
+    for i, one in enumerate(answers):
+        for other in answers[:i]:
+            assert np.abs(one - other).min() > 1e-6
+
+
+def _stream(_: int) -> np.random.Generator:
+    return np.random.default_rng(11)
+
+
+@pytest.mark.parametrize("kind", ["simulation", "secure"])
+def test_noise_of_clients_and_rounds_is_independent_and_of_the_declared_scale(kind):
+    """16 rounds of 2 clients with 600 coefficients: deviations, correlations and tails as of the declared Gaussian."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((12, 200)), np.tile([0, 1, 2], 4)
+    fed = Federation(("a", "b"), (X[:6], X[6:]), (y[:6], y[6:]), classes=[0, 1, 2])
+    problem = Problem(Multinomial(), Softmax(), privacy=BUDGET)
+    run, data = planned(PrivateADMM(max_rounds=16, noise=kind, rho=1.0), problem, fed)
+    drawn = []
+    for i in range(2):
+        block = data.block(i)
+        fresh = run.client_start(block)
+        for t in range(16):
+            ask = Perturb(np.zeros(600), t + 1, 1.0, 1.0, math.inf, 1.0)
+            seeds = lambda _, t=t, i=i: np.random.default_rng([t, i])  # noqa: E731
+            noisy = -run.perturb(fresh, ask, block, seeds)[0].z[0]
+            silent = replace(run, plan=replace(run.plan, multiplier=0.0)).perturb(fresh, ask, block, seeds)[0].z[0]
+            drawn.append((noisy + silent) / (run.plan.multiplier * run.plan.sensitivity[i]))
+    drawn = np.array(drawn)
+    n = drawn.size
+    assert abs(drawn.mean()) < 5 / math.sqrt(n)
+    assert abs(drawn.std() - 1) < 5 / math.sqrt(2 * n)
+    correlation = np.corrcoef(drawn) - np.eye(32)
+    assert np.abs(correlation).max() < 5.5 / math.sqrt(600)
+    assert abs((np.abs(drawn) > 1.96).mean() - 0.05) < 5 * math.sqrt(0.05 * 0.95 / n)
+
+
+def _scale_of_noise(algorithm: Any, problem: Problem, fed: Federation) -> float:
+    """The standard deviation in what client a releases in a first round, over 60 seeds."""
+    run, data = planned(algorithm, problem, fed)
+    block, (_, first) = data.block(0), run.server_start(2)
+    ask = replace(first.message, rho=1.0, next_rho=1.0)
+    answers = [
+        run.perturb(run.client_start(block), ask, block, lambda _, k=k: np.random.default_rng(k))[0].z[0]
+        for k in range(60)
+    ]
+    return float(np.std(answers, 0).mean())
+
+
+def test_the_scale_of_the_noise_does_not_follow_a_row():
+    it = case("multinomial", "long", 1)
+    for fed in (it.more, it.other):
+        scales = [_scale_of_noise(PrivateADMM(max_rounds=3), it.problem, each) for each in (it.fed, fed)]
+        assert scales[1] == pytest.approx(scales[0], rel=1e-9)  # of the same 60 keys
+
+
+def test_under_local_unsafe_it_does_and_that_is_said_loudly():
+    it = case("multinomial", "long", 1, None)
+    unsafe = PrivateADMM(max_rounds=3, sensitivity="local-unsafe", local_epsilon=1.0)
+    with pytest.warns(NoPrivacyWarning, match="NO privacy: the noise follows the data at hand"):
+        scales = [_scale_of_noise(unsafe, it.problem, each) for each in (it.fed, it.more)]
+    assert scales[1] > 1e6 * scales[0]
+    with pytest.warns(NoPrivacyWarning) as caught:
+        s = solve(it.problem, it.fed, algorithm=unsafe)
+    assert caught[0].filename == __file__
+    assert s.ledger.epsilon is None
+    assert not s.ledger.guarantee
+    assert s.ledger.text.startswith("No guarantee: ")
+    assert all("epsilon" not in row for row in s.ledger.table())
+    with pytest.warns(NoPrivacyWarning, match="NO privacy"):
+        published = solve(it.problem, it.fed, algorithm=OutputPerturbedADMM.published(1.0, 5, 2, max_rounds=3))
+    assert not published.ledger.guarantee
+
+
+# ---- bad input
+
+
+def refused(text: str, fed: Any = None, kind: type = ValueError, problem: Any = None, **options: Any) -> None:
+    it = case("logistic", "ordinary", 1)
+    with pytest.raises(kind, match=text):
+        solve(problem or it.problem, fed or it.fed, algorithm=PrivateADMM(**{"max_rounds": 3, **options}))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"clip": True}, "clip must be a number > 0, got True"),
+        ({"clip": "1"}, "clip must be a number > 0, got '1'"),
+        ({"clip": math.nan}, "clip must be a number > 0, got nan"),
+        ({"clip": 0.0}, "clip must be a number > 0"),
+        ({"clip": math.inf}, "clip must be a number > 0"),
+        ({"bound": -1.0}, "bound must be a number > 0"),
+        ({"rho": True}, "rho must be a number > 0"),
+        ({"rho": math.nan}, "rho must be a number > 0"),
+        ({"rho": lambda t: 2.0 - t}, "rho must be a number > 0, got 0.0 in round 2"),
+        ({"rho": lambda t: math.nan}, "rho must be a number > 0, got nan in round 1"),
+        ({"update": "prox", "eta": lambda t: -1.0}, "eta must be a number > 0, got -1.0 in round 1"),
+        ({"update": "prox", "eta": 3.0}, "eta must be a function of t"),
+        ({"scaling": 0}, "scaling must be a number > 0"),
+        ({"tol": math.nan}, "tol must be a number >= 0"),
+        ({"max_rounds": 2.5}, "max_rounds must be a whole number >= 1, got 2.5"),
+        ({"max_rounds": True}, "max_rounds must be a whole number >= 1, got True"),
+        ({"max_rounds": "3"}, "max_rounds must be a whole number >= 1, got '3'"),
+        ({"max_rounds": math.nan}, "max_rounds must be a whole number >= 1, got nan"),
+        ({"max_rounds": math.inf}, "max_rounds must be a whole number >= 1, got inf"),
+        ({"max_rounds": None}, "max_rounds must be a whole number >= 1, got None"),
+        ({"max_rounds": 0}, "max_rounds must be a whole number >= 1, got 0"),
+        ({"mechanism": "uniform"}, "mechanism must be one of gaussian, laplace"),
+        ({"update": "newton"}, "update must be one of trust, prox, exact"),
+        ({"radius": "1/t^3"}, "radius must be one of None, constant"),
+        ({"radius": 0.5}, "radius must be one of None, constant"),
+        ({"region": "l1"}, "region must be one of linf, l2"),
+        ({"noise": None}, "noise must be one of simulation, secure"),
+        ({"sensitivity": "local"}, "sensitivity must be one of clip, local-unsafe"),
+        ({"average": "no"}, "average must be True or False, got 'no'"),
+        ({"local_epsilon": 1.0}, "do not go together"),
+        ({"sensitivity": "local-unsafe"}, "do not go together"),
+        ({"sensitivity": "local-unsafe", "local_epsilon": 1.0}, "keeps no budget"),
+        ({"update": "exact"}, "has no bounded sensitivity"),
+        ({"mechanism": "laplace"}, "Laplace noise needs a declared l1 bound, and the features have none"),
+        ({"start": np.zeros(2)}, "start must be 3 finite numbers"),
+        ({"start": np.array([0.0, math.nan, 0.0])}, "start must be 3 finite numbers"),
+    ],
+)
+def test_settings_that_are_refused(options, text):
+    refused(text, **options)
+
+
+def test_problems_that_are_refused():
+    it = case("logistic", "ordinary", 1)
+    for changes, text in (
+        ({"loss": Hinge()}, "needs a smooth loss of rows, got Hinge"),
+        ({"over_samples": Superquantile(0.3)}, "other risks mix rows"),
+        ({"over_samples": Mean(label=1)}, "takes no constraints, no Mean"),
+        ({"over_clients": Simplex()}, "weights that follow the clients' losses"),
+        ({"regulariser": MCP(0.1)}, "needs a convex regulariser"),
+        ({"local_constraint": NeymanPearson(1, 0.5)}, "takes no constraints"),
+    ):
+        refused(text, problem=replace(it.problem, **changes))
+    weighed = Federation(
+        it.fed.clients, it.fed.X, it.fed.y, classes=[0, 1], sample_weight=[np.arange(1, 8), np.ones(4)]
+    )
+    refused("a weight is private, too", weighed)
+    refused(
+        "Squared is not Lipschitz, so a bound on the rows does not bound gradients",
+        problem=replace(it.problem, loss=Squared()),
+        bound=1.0,
+    )
+    with pytest.raises(ValueError, match="adds no noise and would break the promise"):
+        solve(it.problem, it.fed, algorithm=Bundle())
+    refused("sizes has no entry for b", problem=replace(it.problem, privacy=Budget(1.0, 1e-6, sizes={"a": 5})))
+
+
+@pytest.mark.parametrize("sizes", [0, 2.5, True, math.nan, "7", math.inf, {"a": 5, "b": -1}])
+def test_sizes_that_are_refused(sizes):
+    it = case("logistic", "ordinary", 1)
+    with pytest.raises(ValueError, match="sizes must be whole numbers >= 1"):
+        solve(replace(it.problem, privacy=Budget(1.0, 1e-6, sizes=sizes)), it.fed, max_rounds=1)
+
+
+def test_a_budget_that_is_spent_is_refused_before_the_data_are_touched(tmp_path):
+    it = case("logistic", "ordinary", 1, Budget(1.0, 1e-4, sizes=6, book=tmp_path / "book"))
+    solve(it.problem, it.fed, max_rounds=3)
+    less = replace(it.problem, privacy=replace(it.problem.privacy, epsilon=0.9))
+    with pytest.raises(BudgetSpentError, match=r"budget of epsilon = 0.9 at delta = 0.0001 is spent"):
+        solve(less, it.fed, max_rounds=1)
+
+
+def test_a_class_that_a_client_lacks_changes_neither_its_noise_nor_its_right_to_take_part():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((12, 3))
+    problem = Problem(Multinomial(), Softmax(), privacy=BUDGET)
+    found = []
+    for last in (1, 2):
+        y = np.array([0, 1, 2, 0, 1, 2, 0, 1, 0, 1, 0, last])
+        fed = Federation(("a", "b"), (X[:6], X[6:]), (y[:6], y[6:]), classes=[0, 1, 2])
+        found.append(solve(problem, fed, max_rounds=3))
+    assert found[0].ledger.table() == found[1].ledger.table()
+    assert [row["noise"] for row in found[0].history] == [row["noise"] for row in found[1].history]
+    assert np.isfinite(found[0].w).all()
+    alone = Federation(("a", "b"), (X[:6], X[6:]), (np.zeros(6), np.ones(6)), classes=[0, 1])
+    assert np.isfinite(solve(replace(problem, loss=Logistic(), predictor=Linear()), alone, max_rounds=3).w).all()
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8", "int16", "uint32", "int64", "float32", "bool", "U5"])
+def test_labels_of_any_type_are_the_same_classes(kind):
+    rng = np.random.default_rng(1)
+    X, code = rng.standard_normal((10, 2)), rng.integers(0, 2, 10)
+    code[:2] = 0, 1
+    values = {"uint8": [7, 255], "int8": [-128, 127], "int16": [-3, 300], "uint32": [0, 2**32 - 1]}
+    values |= {"int64": [-(2**60), 2**60], "float32": [1, 2], "bool": [0, 1], "U5": ["no", "yes"]}
+    labels = np.asarray(np.asarray(values[kind])[code]).astype(kind)
+    problem = Problem(Multinomial(), Softmax(), privacy=BUDGET)
+    declared = Federation(("a",), (X,), (labels,), classes=np.unique(labels))
+    plain = Federation(("a",), (X,), (code,), classes=[0, 1])
+    np.testing.assert_array_equal(solve(problem, declared, max_rounds=3).w, solve(problem, plain, max_rounds=3).w)
+
+
+def test_labels_too_large_for_their_integers_are_refused():
+    X = np.eye(3)
+    for labels in (np.array([0, 1, 2**63 + 5], np.uint64), [0, 1, 2**70]):
+        with pytest.raises(ValueError, match="client 'a': y"):
+            Federation(("a",), (X,), (labels,))
+
+
+def test_rows_that_single_precision_cannot_hold_are_refused():
+    X = np.eye(3)
+    X[1, 1] = 1e60
+    with pytest.raises(ValueError, match="single precision"):
+        Federation(("a",), (X,), (np.array([0, 1, 1]),)).single()
+    X[1, 1] = math.nan
+    with pytest.raises(ValueError, match="row 1"):
+        Federation(("a",), (X,), (np.array([0, 1, 1]),))
+
+
+def test_bounds_by_coefficient_leave_the_intercept_free():
+    """W holds for coefficients alone, each with its own bounds, at the clients as at the server."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    y = np.where(X[:, 0] + 3 + rng.standard_normal(60) > 0, 1, 0)
+    fed = Federation(("a", "b"), (X[:30], X[30:]), (y[:30], y[30:]), classes=[0, 1])
+    box = Bounds(np.array([-0.1, 0.0]), np.array([0.2, math.inf]))
+    problem = Problem(Logistic(), Linear(True), regulariser=box)
+    s = solve(problem, fed, algorithm=PrivateADMM(max_rounds=3000, rho=0.2))
+    at_optimum = solve(problem, fed)
+    np.testing.assert_allclose(s.w, at_optimum.w, atol=1e-4)
+    assert at_optimum.w[2] > 1
+    assert (s.copies[:, 0] <= 0.2).all()
+    private = solve(replace(problem, privacy=BUDGET), fed, max_rounds=5)
+    assert np.isfinite(private.w).all()
+    assert ((private.copies[:, :2] >= [-0.1, 0.0]) & (private.copies[:, :1] <= 0.2)).all()
+
+
+def test_strong_regularisers_change_nothing_at_the_clients():
+    """h is the server's affair: it moves no sensitivity."""
+    it = case("logistic", "ordinary", 2)
+    plain, _ = planned(PrivateADMM(max_rounds=3), it.problem, it.fed)
+    strong, _ = planned(PrivateADMM(max_rounds=3), replace(it.problem, regulariser=L2(1e6)), it.fed)
+    np.testing.assert_array_equal(plain.plan.sensitivity, strong.plan.sensitivity)
