@@ -93,3 +93,22 @@ def test_descriptions_of_text_do_not_depend_on_the_process():
 def test_rounds_are_whole():
     with pytest.raises(ValueError, match="whole number"):
         qr.solve(problem(local_constraint=qr.NeymanPearson(1, 0.5)), federation(), max_rounds=1.5)
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        (lambda p, f: qr.solve(f, p), "solve\\(problem, federation\\) got Federation and Problem"),
+        (lambda p, f: qr.solve(p, f, tol="a"), "tol must be >= 0, got 'a'"),
+        (lambda p, f: qr.solve(p, f, max_rounds="3"), "max_rounds must be >= 1, got '3'"),
+        (lambda p, f: qr.ProximalAL(beta="3"), "beta must be a number > 0, got '3'"),
+        (lambda p, f: qr.InteriorPoint(tol=True), "tol, atol must be >= 0 and max_rounds >= 1, got True"),
+        (lambda p, f: qr.solve(problem(local_constraint=qr.NeymanPearson(1, "0.5")), f), "mapping by name, got '0.5'"),
+        (lambda p, f: qr.solve(problem(local_constraint=qr.NeymanPearson(1, True)), f), "mapping by name, got True"),
+        (lambda p, f: qr.solve(problem(local_constraint=qr.Monotone(None)), f), "two or more distinct feature names"),
+        (lambda p, f: qr.solve(problem(local_constraint=qr.CostLimit({"x0": "a"}, 1)), f), "finite costs by feature"),
+    ],
+)
+def test_wrong_types_are_named(run, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        run(problem(local_constraint=qr.NeymanPearson(1, 0.5)), federation())

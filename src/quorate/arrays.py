@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 DUAL = {"l1": "linf", "l2": "l2", "linf": "l1"}
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number (inf and nan included), not text, not True."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
 def norm(v: Array, kind: str) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.interior_point import InteriorPoint
 from quorate.algorithms.pooled.rank_admm import RankADMM
-from quorate.arrays import Array
+from quorate.arrays import Array, is_number
 from quorate.certificates.constrained import certify_constrained
 from quorate.certificates.duality import Certificate, certify_run
 from quorate.charge import charged
@@ -119,6 +119,8 @@ def solve(
     KeyboardInterrupt
         Ctrl-C during the proof; Ctrl-C before it ends the run with ``Stop.INTERRUPTED``
     """
+    if not isinstance(problem, Problem) or not isinstance(fed, Federation):
+        raise TypeError(f"solve(problem, federation) got {type(problem).__name__} and {type(fed).__name__}.")
     began = time.perf_counter()
     engine = engine or InProcess()
     concrete, data = problem.at(fed)
@@ -126,7 +128,8 @@ def solve(
     named = [_with_names(see, fed.clients) for see in watch]
     algorithm, charge = charged(algorithm, concrete, data, engine, resume)
     with charge:
-        run = charge.ended(engine.run(algorithm, data, seed=seed, watch=named, resume=resume))
+        seen = [charge.see, *named]
+        run = charge.ended(engine.run(algorithm, data, seed=seed, watch=seen, resume=resume))
     w, duals = algorithm.answer(run.state)
     if run.rounds == 0 and not len(w):  # interrupted before there was a model
         raise KeyboardInterrupt
@@ -249,8 +252,8 @@ def configure(
     given = {"tol": tol, "atol": atol, "max_rounds": max_rounds, "start": start}
     given = {k: v for k, v in given.items() if v is not None}
     for name in ("tol", "atol", "max_rounds"):
-        if name in given and not given[name] >= (1 if name == "max_rounds" else 0):
-            raise ValueError(f"{name} must be >= {1 if name == 'max_rounds' else 0}, got {given[name]}.")
+        if name in given and not (is_number(given[name]) and given[name] >= (1 if name == "max_rounds" else 0)):
+            raise ValueError(f"{name} must be >= {1 if name == 'max_rounds' else 0}, got {given[name]!r}.")
         if name == "max_rounds" and name in given and given[name] != int(given[name]):
             raise ValueError(f"max_rounds must be a whole number, got {given[name]}.")
     if start is not None:

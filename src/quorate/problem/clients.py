@@ -84,9 +84,12 @@ def by_client(value: Any, clients: tuple[str, ...], name: str) -> Array:
             )
         value = [value[c] for c in clients]
     try:
-        array = np.asarray(value, float)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number, one per client, or a mapping by name, got {value!r}.") from None
+        array = np.asarray(value)
+    except ValueError:
+        array = np.empty(0, object)
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"{name} must be a number, one per client, or a mapping by name, got {value!r}.")
+    array = array.astype(float)
     if array.ndim and array.shape != (len(clients),):
         raise ValueError(f"{name} must be a number or {len(clients)} numbers, one per client, got shape {array.shape}.")
     return np.broadcast_to(array, (len(clients),)).copy()

@@ -29,7 +29,7 @@ from quorate.algorithms.federated import interior_outcomes as why
 from quorate.algorithms.federated import interior_program as of
 from quorate.algorithms.federated.interior_program import Expanded, Scale
 from quorate.algorithms.federated.interior_risk import averaged, risk_rows
-from quorate.arrays import Array, Block, Streams
+from quorate.arrays import Array, Block, Streams, is_number
 from quorate.problem.clients import client_slopes, client_values, hessians
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.multipliers import Multipliers, no_multipliers, weighting
@@ -118,10 +118,9 @@ class InteriorPoint:
     constraints: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not self.tol >= 0 or not self.atol >= 0 or self.max_rounds < 1:
-            raise ValueError(
-                f"tol, atol must be >= 0 and max_rounds >= 1, got {self.tol}, {self.atol}, {self.max_rounds}."
-            )
+        numbers = self.tol, self.atol, self.max_rounds
+        if not all(map(is_number, numbers)) or not self.tol >= 0 or not self.atol >= 0 or self.max_rounds < 1:
+            raise ValueError(f"tol, atol must be >= 0 and max_rounds >= 1, got {', '.join(map(repr, numbers))}.")
 
     def admit(self, problem: Problem, fed: Any) -> None:
         """Refuse problems without second derivatives, before anything runs."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.arrays import Array
+from quorate.arrays import Array, is_number
 from quorate.problem.problem import Problem
 from quorate.rounds import Outcome, Stop
 
@@ -16,20 +16,22 @@ def check_settings(it: Any) -> None:
     """Errors that say what a setting must be."""
     for name, role in (("beta", "penalty of the constraints"), ("rho", "penalty of consensus"), ("s_bar", "first tau")):
         value = getattr(it, name)
-        if value is not None and not 0 < value < math.inf:
+        if value is not None and not (is_number(value) and 0 < value < math.inf):
             raise ValueError(
-                f"{name} must be a number > 0, got {value}: it is the {role}. Leave it out for the default."
+                f"{name} must be a number > 0, got {value!r}: it is the {role}. Leave it out for the default."
             )
-    if it.q is not None and not 0 < it.q < 1:
+    if it.q is not None and not (is_number(it.q) and 0 < it.q < 1):
         raise ValueError(
-            f"q must be in (0, 1), got {it.q}: local problems are solved to q^t. Leave it out for the default."
+            f"q must be in (0, 1), got {it.q!r}: local problems are solved to q^t. Leave it out for the default."
         )
-    if isinstance(it.memory, bool) or int(it.memory) != it.memory or it.memory < 0:
+    if not is_number(it.memory) or int(it.memory) != it.memory or it.memory < 0:
         raise ValueError(
             f"memory must be a whole number >= 0, got {it.memory!r}: 0 is the iteration without acceleration."
         )
-    if not (0 <= it.tol < math.inf and 0 <= it.atol < math.inf) or it.max_rounds < 1:
-        raise ValueError(f"tol, atol must be >= 0 and max_rounds >= 1, got {it.tol}, {it.atol}, {it.max_rounds}.")
+    numbers = it.tol, it.atol, it.max_rounds
+    fine = all(map(is_number, numbers)) and 0 <= it.tol < math.inf and 0 <= it.atol < math.inf and it.max_rounds >= 1
+    if not fine:
+        raise ValueError(f"tol, atol must be >= 0 and max_rounds >= 1, got {', '.join(map(repr, numbers))}.")
     if it.start is not None and not np.isfinite(np.asarray(it.start, float)).all():
         raise ValueError("start must be finite numbers, one for each coefficient.")
 

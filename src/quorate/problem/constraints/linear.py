@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, is_number
 from quorate.problem.constraints.constraint import VOID, Point, once
 
 
@@ -155,7 +155,8 @@ class Monotone:
     of_model: ClassVar[bool] = True
 
     def at(self, problem: Any, fed: Any) -> OnModel:
-        if isinstance(self.features, str) or len(self.features) < 2 or len(set(self.features)) < len(self.features):
+        several = isinstance(self.features, Sequence) and not isinstance(self.features, str)
+        if not several or len(self.features) < 2 or len(set(self.features)) < len(self.features):
             raise ValueError(f"Monotone needs two or more distinct feature names, got {self.features!r}.")
         pairs = list(zip(self.features, self.features[1:], strict=False))
         C = _rows([{a: 1.0, b: -1.0} for a, b in pairs], problem, fed, "Monotone")
@@ -177,8 +178,8 @@ class CostLimit:
     of_model: ClassVar[bool] = True
 
     def at(self, problem: Any, fed: Any) -> OnModel:
-        finite = isinstance(self.costs, Mapping) and self.costs and np.isfinite(list(self.costs.values())).all()
-        if not finite or not math.isfinite(self.limit):
+        costs = [*self.costs.values()] if isinstance(self.costs, Mapping) else []
+        if not costs or not all(is_number(value) and math.isfinite(value) for value in (*costs, self.limit)):
             raise ValueError(f"CostLimit needs finite costs by feature name and a finite limit, got {self!r}.")
         C = _rows([{name: float(cost) for name, cost in self.costs.items()}], problem, fed, "CostLimit")
         return OnModel(C, np.array([-float(self.limit)]), np.zeros(1, bool), ("cost of the coefficients",))
