@@ -40,7 +40,7 @@ def logistic(m):
         (qr.NeymanPearson("yes", "low"), "level of NeymanPearson must be a number, one per client.*got 'low'"),
         (qr.NeymanPearson("yes", -0.2), "must be finite and >= 0, got -0.2"),
         (qr.NeymanPearson("yes", np.nan), "must be finite and >= 0, got nan"),
-        (qr.NeymanPearson("yes", None), "must be finite and >= 0, got None"),
+        (qr.NeymanPearson("yes", None), "mapping by name, got None"),
         (qr.NeymanPearson("yes", [0.1, 0.2]), r"a number or 5 numbers, one per client, got shape \(2,\)"),
         (qr.NeymanPearson("yes", dict.fromkeys((*NAMES[:4], "clinic g"), 0.1)), "missing .'clinic a'., unknown .'clin"),
         (qr.LossGap("sx", 0.2), "no column 'sx'; it has .'age', 'sex'.. Give"),
