@@ -1,87 +1,153 @@
 """What releases cost together: from noise multipliers to a total epsilon, and back.
 
 A release adds noise of scale ``noise`` times the sensitivity to a query: Gaussian, standard deviation over l2
-sensitivity; Laplace, scale over l1 sensitivity, so that one release is (1 / noise)-DP.
+sensitivity; Laplace, scale over l1 sensitivity, so that one release is (1 / noise)-DP. The query may depend on the
+answers before it; how much noise it gets may not.
 
-The total is that of privacy loss distributions (Koskela, Jalko, Honkela 2020; Doroshenko et al. 2022) by dp-accounting,
-rounded up. Of a Laplace release only that it is pure is used: the worst pure mechanism is randomised response, whose
-composition (Kairouz, Oh, Viswanath 2015) bounds that of any other. Gaussian releases have a closed form (Balle, Wang
-2018, Theorem 8), an independent check. Renyi accounting (Mironov 2017) is shown beside them.
+Gaussian: k releases are exactly one with noise sigma / sqrt(k), queries chosen on the way included (Dong, Roth, Su
+2022); epsilon and delta of that one have a closed form (Balle, Wang 2018, Theorem 8). Laplace: of the noise of a vector
+only that it is pure is used; the worst pure mechanism is randomised response, whose composition (Kairouz, Oh,
+Viswanath 2015) bounds that of any other. Both together: their dominating pairs compose (Zhu, Dong, Wang 2022).
+
+The total that counts is that of these privacy loss distributions (Koskela, Jalko, Honkela 2020) by dp-accounting,
+rounded up on a grid; the arithmetic is that of doubles. Renyi accounting (Mironov 2017) is shown beside it.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import log_ndtr
+from scipy.special import gammaln, log_ndtr
 
+from quorate.arrays import Array
 from quorate.privacy.budget import Budget, BudgetSpentError
 
 MECHANISMS = ("gaussian", "laplace")
-GRID = 1e-4  # of privacy losses
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 128, 256, 512, 1024)  # of Renyi divergences
+GRID = 2000  # steps of the grid of losses in their standard deviation
+WIDE = 100.0  # a larger deviation of the losses, an epsilon of thousands, is not worth a grid
+LEAST_DELTA = 1e-12  # below, rounding would count
+SPREAD = 6.0  # of the number of lies, over sqrt(k): beyond lies a share of exp(-2 SPREAD^2) (Hoeffding)
 
 
 @dataclass(frozen=True)
 class Release:
-    """``count`` answers of one mechanism."""
+    """``count`` answers of one mechanism; infinite noise: nothing is told."""
 
     mechanism: str
     noise: float  # standard deviation or Laplace scale, over the sensitivity
     count: int = 1
 
+    def __post_init__(self) -> None:
+        if self.mechanism not in MECHANISMS:
+            raise ValueError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {self.mechanism!r}.")
+        if not self.noise > 0:
+            raise ValueError(f"noise must be > 0, got {self.noise!r}: without noise there is no privacy.")
+        if isinstance(self.count, bool) or self.count != int(self.count) or self.count < 0:
+            raise ValueError(f"count must be a whole number >= 0, got {self.count!r}.")
+
 
 def total_epsilon(releases: Iterable[Release], delta: float) -> float:
-    """The total epsilon at ``delta`` of all releases on the same records, an upper bound; 0 of none."""
+    """The total epsilon at ``delta`` of all releases on the same records, an upper bound; 0 of none.
+
+    Raises
+    ------
+    ValueError
+        for a delta below 1e-12, where the rounding of the accountant would count
+    """
+    if not LEAST_DELTA <= delta < 1:
+        raise ValueError(f"delta must be in [{LEAST_DELTA:g}, 1), got {delta!r}: smaller ones cannot be accounted for.")
     return _composed(_counted(releases), delta)
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1024)
 def _composed(releases: tuple[Release, ...], delta: float) -> float:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    mu = math.sqrt(sum(r.count / r.noise**2 for r in releases if r.mechanism == "gaussian"))
-    pure = [r for r in releases if r.mechanism == "laplace"]
-    sizes = [1 / r.noise for r in pure] + [mu] * (mu > 0)
-    if not sizes:
+    mu, pure = _split(releases)
+    spread = math.hypot(mu, *(math.sqrt(count) * one for one, count in pure))
+    if spread == 0:
         return 0.0
-    grid = GRID * min(1.0, max(min(sizes) / 0.05, 1e-3)) * max(1.0, mu / 3)  # one for all: small losses keep digits
+    if spread > WIDE:
+        return _plain_sum(mu, pure, delta)
+    # Losses of randomised response are multiples of the one loss: where they fit on the grid nothing is rounded.
+    most, grid = max((one for one, _ in pure), default=0.0), spread / GRID
+    grid = most / math.ceil(most / grid) * (1 + 1e-9) if most > grid else grid
     parts = [pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=grid)] if mu > 0 else []
-    for r in pure:
-        lie = 2 / (1 + math.exp(1 / r.noise))  # of two answers, one drawn at random with this probability
-        one = pld.from_randomized_response(lie, 2, value_discretization_interval=grid)
-        parts.append(one.self_compose(r.count))
+    for one, count in pure:
+        losses, shares = _randomised_response(one, count)
+        upper = dict(enumerate(shares.tolist())) | {-1: -2 * SPREAD**2}  # what lies beyond counts as an infinite loss
+        lower = dict(enumerate((shares - losses).tolist()))
+        parts.append(pld.from_two_probability_mass_functions(lower, upper, True, grid, symmetric=True))
     return float(functools.reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta))
+
+
+def _split(releases: tuple[Release, ...]) -> tuple[float, list[tuple[float, int]]]:
+    """1 / noise of one Gaussian release in place of all, and epsilon and count of the pure ones."""
+    mu = math.hypot(*(math.sqrt(r.count) / r.noise for r in releases if r.mechanism == "gaussian"))
+    return mu, [(1 / r.noise, r.count) for r in releases if r.mechanism == "laplace"]
+
+
+def _randomised_response(one: float, count: int) -> tuple[Array, Array]:
+    """Losses of ``count`` answers, each true with probability 1 / (1 + exp(-one)), and the logarithms of their shares.
+
+    Those that are SPREAD sqrt(count) away from the mean are left out.
+    """
+    lie = math.exp(-one) / (1 + math.exp(-one))
+    reach = math.ceil(SPREAD * math.sqrt(count))
+    lies = np.arange(max(math.floor(count * lie) - reach, 0), min(math.ceil(count * lie) + reach, count) + 1)
+    ways = gammaln(count + 1) - gammaln(lies + 1) - gammaln(count - lies + 1)
+    shares = np.asarray(ways - lies * one - count * math.log1p(math.exp(-one)), float)
+    return np.asarray((count - 2 * lies) * one, float), shares
+
+
+def _plain_sum(mu: float, pure: list[tuple[float, int]], delta: float) -> float:
+    """Epsilon of the Gaussian releases and of each pure one added up: an upper bound as well."""
+    return _gaussian_epsilon(mu, delta) + sum(count * one for one, count in pure)
 
 
 def gaussian_epsilon(releases: Iterable[Release], delta: float) -> float | None:
     """The same of Gaussian releases alone, exactly; None where there are others."""
-    releases = _counted(releases)
-    if any(r.mechanism != "gaussian" for r in releases):
-        return None
-    mu = math.sqrt(sum(r.count / r.noise**2 for r in releases))
+    mu, pure = _split(_counted(releases))
+    return None if pure else _gaussian_epsilon(mu, delta)
+
+
+def _gaussian_epsilon(mu: float, delta: float) -> float:
     if mu == 0 or gaussian_delta(mu, 0.0) <= delta:
         return 0.0
+    if mu > 1e6:
+        return math.inf
     high = 1.0
     while gaussian_delta(mu, high) > delta:
         high *= 2
-    return float(brentq(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, high, xtol=1e-12))
+    return _root(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, high)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """delta(epsilon) of one Gaussian release with noise multiplier 1 / mu (Balle, Wang 2018, Theorem 8)."""
+    return float(_gaussian_deltas(mu, np.array([epsilon]))[0])
+
+
+def _gaussian_deltas(mu: float, epsilon: Array) -> Array:
+    """The same at many epsilons of either sign; of mu = 0, no release."""
+    if mu == 0:
+        return -np.expm1(np.minimum(epsilon, 0.0))
     near, far = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    return math.exp(near) * -math.expm1(min(far - near, 0.0))
+    return np.exp(near) * -np.expm1(np.minimum(far - near, 0.0))
 
 
 def renyi_epsilon(releases: Iterable[Release], delta: float) -> float:
-    """The same by Renyi divergences: of use as a second opinion, never below the truth."""
+    """The same by Renyi divergences, a second opinion that is an upper bound as well.
+
+    Of Laplace noise it uses more than purity, so that it may lie below the total that counts: the divergence of one
+    entry is convex in its shift and 0 at 0, so that of all shifts of one l1 norm one in a single entry is the worst.
+    """
     from dp_accounting import dp_event
     from dp_accounting.rdp import RdpAccountant
 
@@ -96,57 +162,101 @@ def _counted(releases: Iterable[Release]) -> tuple[Release, ...]:
     """Equal ones added up, in a fixed order."""
     counts: dict[tuple[str, float], int] = {}
     for r in releases:
-        if r.count and math.isfinite(r.noise):
+        if r.count and not math.isinf(r.noise):
             counts[r.mechanism, r.noise] = counts.get((r.mechanism, r.noise), 0) + r.count
     return tuple(Release(*key, count) for key, count in sorted(counts.items()))
 
 
 def noise_for(budget: Budget, rounds: int, mechanism: str = "gaussian", spent: Iterable[Release] = ()) -> float:
-    """The least noise with which ``rounds`` releases, after those ``spent``, stay within the budget.
+    """The noise with which ``rounds`` releases, after those ``spent``, stay within the budget; hardly more than needed.
 
     Raises
     ------
     BudgetSpentError
-        where nothing is left
+        where nothing is left, or less than the accountant resolves
     """
     spent = _counted(spent)
     before = total_epsilon(spent, budget.delta)
-    if before >= budget.epsilon * (1 - 1e-6):
+    Release(mechanism, 1.0, rounds)  # checks both
+    if rounds < 1:
+        raise ValueError(f"rounds must be >= 1, got {rounds!r}.")
+    found = None
+    if before < budget.epsilon * (1 - 1e-6):
+        found = _enough(budget.epsilon, budget.delta, int(rounds), mechanism, spent)
+    if found is None:
         raise BudgetSpentError(
             f"the budget of epsilon = {budget.epsilon:g} at delta = {budget.delta:g} is spent: {before:.4g} has been "
             "released. Nothing was touched. A larger budget, or other records, is a decision of the data's owner."
         )
-    return _least(budget.epsilon, budget.delta, rounds, mechanism, spent)
+    return found
 
 
-@functools.lru_cache(maxsize=256)
-def _least(epsilon: float, delta: float, rounds: int, mechanism: str, spent: tuple[Release, ...]) -> float:
+@functools.lru_cache(maxsize=1024)
+def _enough(epsilon: float, delta: float, rounds: int, mechanism: str, spent: tuple[Release, ...]) -> float | None:
+    """The noise by formula, then enlarged until the total that counts is within epsilon; None: none is enough."""
+    noise = _by_formula(epsilon, delta, rounds, mechanism, spent)
+    if noise is None:
+        return None
+    for k in range(15):
+        if total_epsilon((*spent, Release(mechanism, noise, rounds)), delta) <= epsilon:
+            return noise
+        noise *= 1 + 1e-6 * 4**k
+    return None
+
+
+def _by_formula(epsilon: float, delta: float, rounds: int, mechanism: str, spent: tuple[Release, ...]) -> float | None:
+    """The noise with which E delta(epsilon - L) is delta: delta of all Gaussian releases, L the loss of the pure ones.
+
+    Exact, to rounding, unless there are pure releases of several sizes.
+    """
+    used, pure = _split(spent)
+    before = _sum_of(pure)
+
     def over(log_noise: float) -> float:
-        return _total(log_noise) - epsilon
+        one, mu = math.exp(-log_noise), used
+        losses, shares = before
+        if mechanism == "gaussian":
+            mu = math.hypot(used, math.sqrt(rounds) * one)
+        else:
+            losses, shares = _added(before, _lossy(one, rounds))
+        return math.log(max(float((shares * _gaussian_deltas(mu, epsilon - losses)).sum()), 1e-300) / delta)
 
-    def _total(log_noise: float) -> float:
-        return total_epsilon((*spent, Release(mechanism, math.exp(log_noise), rounds)), delta)
-
-    low = math.log(_first_guess(epsilon, delta, rounds, mechanism, spent))
-    high = low + 1e-3
-    while over(low) <= 0:
-        low -= 0.05
-    while over(high) > 0:
-        low, high = high, high + 0.02
-    found = brentq(over, low, high, xtol=1e-5, rtol=1e-12, maxiter=60)
-    while over(found) > 0:  # the root is approached from both sides
-        found += 1e-5
-    return math.exp(found)
+    return math.exp(_root(over, -40.0, 60.0, 1e-7)) if over(60.0) < 0 else None
 
 
-def _first_guess(epsilon: float, delta: float, rounds: int, mechanism: str, spent: tuple[Release, ...]) -> float:
-    """The noise if all releases were Gaussian ones with the same spread of their privacy loss."""
-    used = sum(r.count / r.noise**2 for r in spent)
+def _lossy(one: float, count: int) -> tuple[Array, Array]:
+    losses, shares = _randomised_response(one, count)
+    return losses, np.exp(shares)
 
-    def over(log_mu: float) -> float:
-        return gaussian_delta(math.sqrt(used + rounds * math.exp(2 * log_mu)), epsilon) - delta
 
-    return math.exp(-brentq(over, -20.0, 10.0)) if over(-20.0) < 0 else 1e8
+def _sum_of(pure: list[tuple[float, int]]) -> tuple[Array, Array]:
+    found = np.zeros(1), np.ones(1)
+    for one, count in pure:
+        found = _added(found, _lossy(one, count))
+    return found
+
+
+def _added(a: tuple[Array, Array], b: tuple[Array, Array], most: int = 500) -> tuple[Array, Array]:
+    """The distribution of the sum of two independent losses; on a grid where both have several values."""
+    if len(a[0]) == 1 or len(b[0]) == 1:
+        return (a[0] + b[0], a[1] * b[1])
+    (x, p), (y, q) = (_coarser(*one, most) for one in (a, b))
+    return _coarser((x[:, None] + y).ravel(), (p[:, None] * q).ravel(), most)
+
+
+def _coarser(x: Array, p: Array, most: int) -> tuple[Array, Array]:
+    """At most so many values, with the same mean."""
+    if len(x) <= most:
+        return x, p
+    low, step = x.min(), np.ptp(x) / (most - 1)
+    at = np.minimum(((x - low) / step).astype(int), most - 2)
+    part = (x - low) / step - at
+    shares = np.bincount(at, p * (1 - part), most) + np.bincount(at + 1, p * part, most)
+    return low + step * np.arange(most), shares
+
+
+def _root(over: Callable[[float], float], low: float, high: float, tol: float = 1e-15) -> float:
+    return float(cast(float, brentq(over, low, high, xtol=tol, rtol=np.float64(1e-13), maxiter=500)))
 
 
 def accounts(releases: Iterable[Release], delta: float) -> dict[str, float | None]:

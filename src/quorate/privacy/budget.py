@@ -95,4 +95,4 @@ class Budget:
 
 
 def _whole(n: Any) -> bool:
-    return isinstance(n, numbers.Real) and not isinstance(n, bool) and math.isfinite(n) and float(n).is_integer() and n > 0
+    return isinstance(n, numbers.Real) and not isinstance(n, bool) and float(n) >= 1 and float(n).is_integer()

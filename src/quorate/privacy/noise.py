@@ -77,9 +77,9 @@ def _cos_sin(u):
 
 
 @njit(inline="always")
-def _uniforms(key, j):
-    """Two numbers, in (0, 1) and in (-1/2, 1/2), of 32 bits each."""
-    h = mixed(mixed(key + np.uint64(j) * _STEP) + key)
+def _uniforms(key, step, j):
+    """Two numbers, in (0, 1) and in (-1/2, 1/2), of 32 bits each; ``step`` is odd."""
+    h = mixed(key + np.uint64(j) * step)
     u = (np.float64(np.int64(h >> _HALF)) + 0.5) * 2.3283064365386963e-10
     return u, (np.float64(np.int64(h & _LOW)) + 0.5) * 2.3283064365386963e-10 - 0.5
 
@@ -105,18 +105,19 @@ def fill(key, kind, out):
     """Standard numbers into out (D,); entry j and entry j + ceil(D / 2) are a pair."""
     half = (len(out) + 1) // 2
     last = np.empty(2)
+    step = mixed(key + _STEP) | np.uint64(1)  # the key's own, as in SplittableRandom: two keys never count alike
     low, high = out[:half], out[half:]
     if kind == GAUSSIAN:
         for j in range(len(high)):
-            u, v = _uniforms(key, j)
+            u, v = _uniforms(key, step, j)
             low[j], high[j] = _gaussian_pair(u, v)
-        u, v = _uniforms(key, half - 1)
+        u, v = _uniforms(key, step, half - 1)
         last[0], last[1] = _gaussian_pair(u, v)
     else:
         for j in range(len(high)):
-            u, v = _uniforms(key, j)
+            u, v = _uniforms(key, step, j)
             low[j], high[j] = _laplace_pair(u, v)
-        u, v = _uniforms(key, half - 1)
+        u, v = _uniforms(key, step, half - 1)
         last[0], last[1] = _laplace_pair(u, v)
     low[half - 1] = last[0]
 
