@@ -72,6 +72,7 @@ def init(
     dataset: Annotated[str | None, typer.Option(help="A data set by name, see `quorate data`.")] = None,
     client: Annotated[str | None, typer.Option(help="Column with the client of each row.")] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+    private: Annotated[bool, typer.Option("--private", help="Within a budget of privacy.")] = False,
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("quorate.toml"),
     force: Annotated[bool, typer.Option(help="Overwrite it.")] = False,
 ) -> None:
@@ -83,7 +84,8 @@ def init(
         raise ConfigError("init needs a path to tables or --dataset NAME, and not both")
     if out.exists() and not force:
         raise ConfigError(f"{out} exists: give another --out, or --force to overwrite it")
-    text, said = starter(out=out.absolute(), dataset=dataset, path=path, client=client, target=target)
+    more = {"client": client, "target": target, "private": private}
+    text, said = starter(out=out.absolute(), dataset=dataset, path=path, **more)
     parse_config(text, folder=out.absolute().parent)  # what is written must be valid
     out.write_text(text, encoding="utf-8")
     for line in said:
@@ -122,13 +124,20 @@ def run(
     quick: Annotated[bool, typer.Option("--quick", help="Coarse: relative gap 1e-2, 30 rounds at most.")] = False,
     resume: Annotated[Path | None, typer.Option(help="Folder of an interrupted run to go on with.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the seed of the configuration.")] = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only say what a private run would spend and tell.")] = False,
 ) -> None:
     """Train, compare with baselines, certify, and write a report."""
     from rich.console import Console
 
-    from quorate.report.terminal import show
+    from quorate.report.terminal import say, show
 
     console = Console()
+    if dry:
+        from quorate.private_trial import dry_run
+
+        for line in dry_run(_checked(config, quick, seed)):
+            say(line, console)
+        return
     settings, work = _settings(config, out, quick, resume, seed)
     finished = None
     try:
@@ -153,7 +162,7 @@ def _settings(
 ) -> tuple[Config, Path]:
     """The configuration, and the folder that the run works in."""
     from quorate.config import ConfigError, read_config
-    from quorate.runs import slug
+    from quorate.run_files import slug
 
     if resume is not None:
         if config is not None or quick or seed is not None:
@@ -161,12 +170,8 @@ def _settings(
         if not (resume / "config.toml").is_file() or (resume / "result.json").is_file():
             raise ConfigError(f"there is no interrupted run {str(resume)!r} (a folder *.partial)")
         return read_config(resume / "config.toml"), resume
-    if config is None:
-        raise ConfigError("run needs a configuration: quorate run CONFIG; `quorate init` writes one")
-    settings = read_config(config, seed=seed)
-    settings = settings.quick() if quick else settings
-    settings.check()  # said before anything is read or written
-    name = slug(settings.title or settings.data.name or config.stem)
+    settings = _checked(config, quick, seed)
+    name = slug(settings.title or settings.data.name or (config or Path("run")).stem)
     for k in range(1, 10_000):
         work = out / f"{name}{'' if k == 1 else f'-{k}'}.partial"
         try:
@@ -176,6 +181,18 @@ def _settings(
         (work / "config.toml").write_text(settings.at(work.absolute()).text(), encoding="utf-8")
         return settings, work
     raise ConfigError(f"{out} is full of interrupted runs called {name}: remove them")
+
+
+def _checked(config: Path | None, quick: bool, seed: int | None) -> Config:
+    """The configuration, its faults said before anything is read or written."""
+    from quorate.config import ConfigError, read_config
+
+    if config is None:
+        raise ConfigError("run needs a configuration: quorate run CONFIG; `quorate init` writes one")
+    settings = read_config(config, seed=seed)
+    settings = settings.quick() if quick else settings
+    settings.check()
+    return settings
 
 
 def _trained(config: Config, work: Path, resume: bool, console: Console) -> Run | None:
@@ -191,6 +208,12 @@ def _trained(config: Config, work: Path, resume: bool, console: Console) -> Run 
 
     parts = prepare(config)
     say(str(parts.owners), console)
+    if config.privacy is not None:
+        from quorate.private_trial import run_private
+
+        with progress(console) as show:
+            folder = run_private(config, parts, work, resume, show)
+        return folder and read_run(folder)
     settled = config.settled(parts.train)
     if settled is not config:
         say(said_radius(settled), console)
@@ -263,7 +286,9 @@ def report(
 
     found = read_run(run)
     if client is not None:
-        _exposed(found, client)
+        from quorate.report.terminal import show_exposed
+
+        show_exposed(found, client)
         return
     if format not in ("html", "md", "json"):
         raise ConfigError(f"--format must be html, md or json, got {format!r}")
@@ -273,6 +298,8 @@ def report(
         files = render(found)
         if out is None:
             replace_report(found, files)
+            if found.owner is not None:
+                replace_report(found.owner, render(found.owner))
             print(found.path / "report.html")
             return
         text = files["report.html"]
@@ -285,32 +312,12 @@ def report(
         print(out)
 
 
-def _exposed(run: Run, client: str) -> None:
-    """The rows themselves are read here, at their owner, and are not in the run's folder."""
-    from rich.console import Console
-
-    from quorate.notes import exposed_rows
-    from quorate.parts import prepare
-    from quorate.rank_trial import heaviest
-    from quorate.report import tables
-    from quorate.report.terminal import drawn
-    from quorate.trial import losses_of
-
-    config, parts = run.config, prepare(run.config)
-    parts.owners.position(client)  # raises where there is none
-    if config.risk.by_rank:
-        problem, own = config.problem(), parts.owners
-        losses = dict(zip(own.clients, losses_of(problem, run.w, own), strict=True))
-        table = tables.heaviest(client, heaviest(problem.over_samples, losses, client, config.problem_.pooled))
-    else:
-        name = "pooled" if config.problem_.pooled else client
-        rows = exposed_rows(config.settled(parts.train).problem(), parts.train, run.w, name)
-        table = tables.exposed(name, rows)
-    Console().print(drawn(table))
-
-
 def _exported(run: Run, format: str) -> str:
     if format == "md":
+        if run.private:
+            from quorate.report.private import markdown as of_private
+
+            return of_private(run)
         from quorate.report.words import markdown
 
         return markdown(run.result, run.tried and run.tried.table, run.traded and run.traded.table)

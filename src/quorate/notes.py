@@ -129,7 +129,7 @@ def _flat(problem: Problem, w: Array) -> list[str]:
 
 
 def _unproven(problem: Problem, fed: Federation, certificate: Certificate) -> list[str]:
-    if certificate.bound is not None or certificate.constraint_values is not None:
+    if certificate.bound is not None or certificate.constraint_values is not None or problem.privacy is not None:
         return []
     if not getattr(problem.over_samples, "convex", True):
         return [f"No lower bound is stated: {type(problem.over_samples).__name__} over samples is not convex."]

@@ -43,7 +43,9 @@ def cells(model: str, row: dict[str, Any], sent: int, seconds: float) -> tuple[s
         return f"{value:{form}}" if isinstance(value, int | float) and math.isfinite(value) else "–"
 
     gap = number("gap", ".1e")
-    if gap == "–" and "primal" in row:  # methods that prove no bound on their way
+    if "rho" in row and "objective" not in row:  # private: the objective is not computed
+        gap = f"copies {gap} apart"
+    elif gap == "–" and "primal" in row:  # methods that prove no bound on their way
         gap = f"residual {max(row['primal'], row['dual']):.1e}"
     elif gap == "–" and row.get("residual", 0.0) > 0:
         gap = f"residual {number('residual', '.1e')}"
@@ -76,9 +78,10 @@ class Lines:
 
         def see(row: dict[str, Any], state: Any) -> None:
             _, number, objective, gap, worst, sent, seconds = cells(model, row, *count.add(row))
-            gap = gap if "residual" in gap else f"gap {gap}"
+            objective = "" if "copies" in gap else f"objective {objective}, "
+            gap = gap if "residual" in gap or "copies" in gap else f"gap {gap}"
             worst = f"worst client {worst}, " if "worst_client" in row else ""  # rows in one place have none
-            line = f"{model} round {number}: objective {objective}, {gap}, {worst}{sent}, {seconds} s"
+            line = f"{model} round {number}: {objective}{gap}, {worst}{sent}, {seconds} s"
             self.last[model] = line
             step = EVERY * 10 ** max(0, len(str(row["round"] - 1)) - 2)  # every 50 beyond 100, every 500 beyond 1,000
             if row["round"] == 1 or row["round"] % step == 0:

@@ -7,19 +7,19 @@
     path.json, path.safetensors  with [path]: the radii tried, held-out numbers, models
     trade_off.json, trade_off.safetensors  with [trade_off]: the levels tried, models, multipliers
 
+A private run keeps what stays with the owner in a folder of its own, see `quorate.private_run`.
+
 A folder is written beside its final name and renamed when complete; an existing run is never overwritten.
 `quorate.verify` checks one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -31,6 +31,20 @@ from quorate.arrays import Array
 from quorate.config import Config, read_config
 from quorate.radii import FILE, MODELS, Tried
 from quorate.rounds import Stop
+from quorate.run_files import (
+    RunError,
+    claim,
+    digest,
+    load_tensors,
+    parsed,
+    plain,
+    save_arrays,
+    seal,
+    sealed,
+    slug,
+    to_json,
+    write,
+)
 from quorate.trade_off import LEVELS, PARTS, PROOFS, Traded
 
 if TYPE_CHECKING:
@@ -44,10 +58,6 @@ KEYS = (  # of result.json
     *("evaluation", "versions", "data", "files", "seal"),
 )
 DERIVED = ("report.html", "figures/")  # drawn from the rest
-
-
-class RunError(ValueError):
-    """A folder that is no run, is incomplete or cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,7 @@ class Run:
     history : one row a round
     tried : the radii tried and their models, None without [path]
     traded : the levels tried, their models and multipliers, None without [trade_off]
+    owner : of a private run what stays with the owner, as a run of its own; None where this copy has none
     """
 
     path: Path
@@ -77,6 +88,12 @@ class Run:
     history: list[dict[str, Any]]
     tried: Tried | None = None
     traded: Traded | None = None
+    owner: Run | None = None
+
+    @property
+    def private(self) -> bool:
+        """Whether it was made within a budget of privacy, and is the part that travels."""
+        return "privacy" in self.result
 
 
 # ---------------------------------------------------------------------------------------- writing
@@ -169,14 +186,14 @@ def write_run(
         _write_files(work, config.at(work), result, solution, others, parts)
         for points, file, models in ((tried, FILE, MODELS), (traded, LEVELS, PROOFS)):
             if points is not None:
-                _write(work / file, _json(points.table, indent=1).encode())
-                _save(work / models, points.arrays)
-        _seal(work, result)
+                write(work / file, to_json(points.table, indent=1).encode())
+                save_arrays(work / models, points.arrays)
+        write(work / "result.json", to_json(sealed(work, result), indent=1).encode())
         if render is not None:
             for name, text in render(read_run(work)).items():
-                _write(work / name, text.encode())
-        _seal(work, result)
-        return _claim(work, out, f"{today or date.today()}-{slug(result['title'])}")
+                write(work / name, text.encode())
+        write(work / "result.json", to_json(sealed(work, result), indent=1).encode())
+        return claim(work, out, f"{today or date.today()}-{slug(result['title'])}")
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -184,7 +201,17 @@ def write_run(
 def _write_files(
     work: Path, config: Config, result: dict[str, Any], solution: Solution, others: Mapping[str, Array], parts: Parts
 ) -> None:
-    _write(work / "config.toml", config.text().encode())
+    write(work / "config.toml", config.text().encode())
+    save_model(work, config, solution, parts)
+    duals = {} if solution.duals is None else {k: v for k, v in vars(solution.duals).items() if v is not None}
+    save_arrays(work / "duals.safetensors", duals)
+    save_arrays(work / "baselines.safetensors", others)
+    write(work / "history.jsonl", "".join(to_json(row) + "\n" for row in solution.history).encode())
+    write(work / "result.json", to_json(result, indent=1).encode())
+
+
+def save_model(work: Path, config: Config, solution: Solution, parts: Parts) -> None:
+    """w, and in the metadata all that predictions need."""
     fed = parts.train
     model = {
         "format": FORMAT,
@@ -195,48 +222,7 @@ def _write_files(
         "schema": None if fed.schema is None else fed.schema.to_dict(),
         **({"infeasible": True} if solution.outcome.stop is Stop.INFEASIBLE else {}),
     }
-    _save(work / "model.safetensors", {"w": solution.w}, {"quorate": json.dumps(plain(model))})
-    duals = {} if solution.duals is None else {k: v for k, v in vars(solution.duals).items() if v is not None}
-    _save(work / "duals.safetensors", duals)
-    _save(work / "baselines.safetensors", others)
-    _write(work / "history.jsonl", "".join(_json(row) + "\n" for row in solution.history).encode())
-    _write(work / "result.json", _json(result, indent=1).encode())
-
-
-def _seal(work: Path, result: Mapping[str, Any]) -> None:
-    """Write result.json with digests of all other files and of itself."""
-    files = {f.relative_to(work).as_posix(): digest(f.read_bytes()) for f in sorted(work.rglob("*")) if f.is_file()}
-    files.pop("result.json", None)
-    sealed = {**{k: v for k, v in result.items() if k != "seal"}, "files": files}
-    _write(work / "result.json", _json({**sealed, "seal": seal(sealed)}, indent=1).encode())
-
-
-def seal(result: Mapping[str, Any]) -> str:
-    """Digest of everything in result.json but itself."""
-    return digest(json.dumps({k: v for k, v in result.items() if k != "seal"}, sort_keys=True).encode())
-
-
-def _claim(work: Path, out: Path, name: str) -> Path:
-    """Rename the finished folder to the first free name; renaming never replaces a folder with files in it."""
-    for k in range(1, 10_000):
-        path = out / (name if k == 1 else f"{name}-{k}")
-        if path.exists():
-            continue
-        try:
-            os.chmod(work, 0o755)
-            os.rename(work, path)
-        except OSError:
-            if not path.exists():
-                raise
-            continue
-        return path
-    raise RunError(f"{out} has ten thousand runs called {name}: give another --out")
-
-
-def slug(title: str) -> str:
-    """A title as part of a file name."""
-    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in title.lower())
-    return "-".join(filter(None, kept.split("-")))[:40] or "run"
+    save_arrays(work / "model.safetensors", {"w": solution.w}, {"quorate": json.dumps(plain(model))})
 
 
 def replace_report(run: Run, files: Mapping[str, str]) -> None:
@@ -244,46 +230,10 @@ def replace_report(run: Run, files: Mapping[str, str]) -> None:
     if seal(run.result) != run.result.get("seal"):
         raise RunError(f"{run.path / 'result.json'} was changed after it was written: its seal does not match")
     for name, text in files.items():
-        _write(run.path / name, text.encode())
+        write(run.path / name, text.encode())
     kept = {k: v for k, v in run.result["files"].items() if not k.startswith(DERIVED)}
     new = {**run.result, "files": {**kept, **{name: digest(text.encode()) for name, text in files.items()}}}
-    _write(run.path / "result.json", _json({**new, "seal": seal(new)}, indent=1).encode())
-
-
-def digest(data: bytes) -> str:
-    """SHA-256, hexadecimal."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def plain(value: Any) -> Any:
-    """As JSON: arrays as lists, infinities as "inf" and "-inf"; not-a-number as None."""
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
-    return value
-
-
-def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """In one step: either the old file stands or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".tmp")
-    beside.write_bytes(data)
-    os.replace(beside, path)
-
-
-def _save(path: Path, arrays: Mapping[str, Array], metadata: dict[str, str] | None = None) -> None:
-    from safetensors.numpy import save
-
-    _write(path, save({k: np.ascontiguousarray(v, dtype=np.float64) for k, v in arrays.items()}, metadata))
+    write(run.path / "result.json", to_json({**new, "seal": seal(new)}, indent=1).encode())
 
 
 # ---------------------------------------------------------------------------------------- reading
@@ -299,30 +249,51 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     path = Path(path)
     if not path.is_dir():
         raise RunError(f"there is no run {str(path)!r}: give the folder that `quorate run` printed")
-    needed = ["config.toml", "model.safetensors", "duals.safetensors", "result.json", "history.jsonl"]
-    if missing := [name for name in needed if not (path / name).is_file()]:
-        raise RunError(f"{path} is no complete run: {', '.join(missing)} missing")
+    needed = ["config.toml", "model.safetensors", "result.json", "history.jsonl"]
+    complete(path, needed)
     config = read_config(path / "config.toml")
     w, model, schema = _read_model(path)
-    result = _parsed(path / "result.json", (path / "result.json").read_text(encoding="utf-8"))
-    if result.get("format") != FORMAT:
-        raise RunError(f"{path}: the run is of format {result.get('format')!r}, this quorate reads {FORMAT}")
-    if lacking := [key for key in KEYS if key not in result]:
-        raise RunError(f"{path / 'result.json'} is damaged: {', '.join(lacking)} missing")
-    baselines = path / "baselines.safetensors"
+    result = result_in(path / "result.json")
+    own = path, config, result, w, model, schema
+    if config.privacy is not None:
+        from quorate.private_run import read_owner
+
+        return Run(*own, {}, {}, _history(path), owner=read_owner(Run(*own, {}, {}, [])))
+    complete(path, ["duals.safetensors"])
     return Run(
-        path,
-        config,
-        result,
-        w,
-        model,
-        schema,
+        *own,
         load_tensors(path / "duals.safetensors")[0],
-        load_tensors(baselines)[0] if baselines.is_file() else {},
-        [_parsed(path / "history.jsonl", row) for row in (path / "history.jsonl").read_text("utf-8").splitlines()],
+        load_if_any(path / "baselines.safetensors"),
+        _history(path),
         _read_tried(path) if config.path is not None else None,
         Traded(*_points(path, LEVELS, PROOFS, PARTS)) if config.trade_off is not None else None,
     )
+
+
+def complete(path: Path, needed: Sequence[str]) -> None:
+    """Raise where a file is missing."""
+    if missing := [name for name in needed if not (path / name).is_file()]:
+        raise RunError(f"{path} is no complete run: {', '.join(missing)} missing")
+
+
+def result_in(file: Path) -> dict[str, Any]:
+    """A result.json, whole."""
+    result = parsed(file, file.read_text(encoding="utf-8"))
+    if result.get("format") != FORMAT:
+        raise RunError(f"{file.parent}: the run is of format {result.get('format')!r}, this quorate reads {FORMAT}")
+    if lacking := [key for key in KEYS if key not in result]:
+        raise RunError(f"{file} is damaged: {', '.join(lacking)} missing")
+    return result
+
+
+def _history(path: Path) -> list[dict[str, Any]]:
+    file = path / "history.jsonl"
+    return [parsed(file, row) for row in file.read_text("utf-8").splitlines()]
+
+
+def load_if_any(file: Path) -> dict[str, Array]:
+    """The arrays of a file, none where there is no such file."""
+    return load_tensors(file)[0] if file.is_file() else {}
 
 
 def _read_tried(path: Path) -> Tried:
@@ -334,47 +305,18 @@ def _read_tried(path: Path) -> Tried:
 
 def _points(path: Path, file: str, models: str, names: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Array]]:
     """The table of the points that were tried, and their arrays by name, one row a point."""
-    if missing := [name for name in (file, models) if not (path / name).is_file()]:
-        raise RunError(f"{path} is no complete run: {', '.join(missing)} missing")
-    table, arrays = _parsed(path / file, (path / file).read_text("utf-8")), load_tensors(path / models)[0]
+    complete(path, (file, models))
+    table, arrays = parsed(path / file, (path / file).read_text("utf-8")), load_tensors(path / models)[0]
     points = table.get("points")
     if not isinstance(points, list) or any(name not in arrays or len(arrays[name]) != len(points) for name in names):
         raise RunError(f"{path / file} is damaged: it does not fit its models")
     return table, arrays
 
 
-def _parsed(path: Path, text: str) -> Any:
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise RunError(f"{path} is damaged: {error}") from error
-    if not isinstance(found, dict):
-        raise RunError(f"{path} is damaged: expected an object, found {type(found).__name__}")
-    return found
-
-
-def load_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
-    """Arrays and metadata of a safetensors file; no code in it is run.
-
-    Raises
-    ------
-    RunError : no such file, or a damaged one
-    """
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise RunError(f"there is no file {str(path)!r}")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
-        raise RunError(f"{path} is damaged or no safetensors file: {error}") from error
-
-
 def _model(metadata: Mapping[str, str], path: Path) -> tuple[dict[str, Any], Schema]:
     from quorate.data.schema import Schema
 
-    model = _parsed(path, metadata.get("quorate", "{}"))
+    model = parsed(path, metadata.get("quorate", "{}"))
     if model.get("format") != FORMAT:
         raise RunError(f"{path}: the model is of format {model.get('format')!r}, this quorate reads {FORMAT}")
     return model, Schema.from_dict(model["schema"])

@@ -80,6 +80,7 @@ def starter(
     path: str | None = None,
     client: str | None = None,
     target: str | None = None,
+    private: bool = False,
 ) -> tuple[str, list[str]]:
     """(the text of a configuration to be written to ``out``, what was guessed in words).
 
@@ -103,6 +104,12 @@ def starter(
         source, classes = _inspected(path, out, client, target, said)
         title = Path(path).name.split(".")[0].strip("*") or Path(path).absolute().parent.name or "run"
     binary = bool(classes)
+    if private:
+        from quorate.starter_private import private_starter
+
+        columns = dict(next(iter(found.tables.values()))) if dataset is not None else _columns(path or "", source)
+        left_out = {found.target} if dataset is not None else set()
+        return private_starter(out.name, _value(title), source, columns, left_out, classes, dataset is None), said
     text = TEMPLATE.format(
         file=out.name,
         title=_value(title),
@@ -140,6 +147,17 @@ def _inspected(path: str, out: Path, client: str | None, target: str | None, sai
     lines = [_line("path", kept)]
     lines += [_line("client", client)] if client is not None else ["# one file per client, named by the file"]
     return "\n".join([*lines, _line("target", target)]), values.tolist() if len(values) == 2 else []
+
+
+def _columns(path: str, source: str) -> dict[str, Any]:
+    """The columns of the first table that are neither its target nor its clients."""
+    import tomllib
+
+    from quorate.data import tables
+
+    named = tomllib.loads(source)
+    found = tables.read(tables._paths(path)[0])
+    return {name: column for name, column in found.items() if name not in (named["target"], named.get("client"))}
 
 
 def _guess_target(table: Mapping[str, Any], client: str | None, said: list[str]) -> str:

@@ -114,8 +114,8 @@ def train(
 ) -> dict[str, Solution]:
     """The model and then its baselines by name; stops at the first that is interrupted.
 
-    ``problem`` is that of the configuration unless given. ``folder`` holds one checkpoint for each model; with ``resume`` those that exist are gone on from. The configuration
-    is settled: see `Config.settled`.
+    ``problem`` is that of the configuration unless given. ``folder`` holds one checkpoint for each model; with
+    ``resume`` those that exist are gone on from. The configuration is settled: see `Config.settled`.
     """
     from quorate.rounds import Stop
     from quorate.solution import solve
@@ -127,7 +127,7 @@ def train(
         path = None if folder is None else folder / f"{name.lower()}.checkpoint"
         arguments = config.solve_arguments(path)
         if k:  # baselines are solved to the same tolerance by the default algorithm
-            arguments |= {"algorithm": None}
+            arguments |= {"algorithm": None} | ({"max_rounds": None} if problem.privacy is not None else {})
         again = resume and path is not None and path.is_file()
         bands = Bands(path and path.with_suffix(".bands"), again)
         see = (bands,) if watch is None else (bands, watch(name))

@@ -52,9 +52,15 @@ def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list
     list of Check
         files, seal, finite numbers; and, where the data can be read: their digests, the certificate, the table of
         clients, the baselines, the evaluation and the radii tried, all computed again but for the lower bounds of
-        these. A check that needs absent data has ok None.
+        these. A check that needs absent data has ok None. Of a private run the part that travels from itself alone,
+        and the owner's part where it is there.
     """
     run = read_run(path)
+    if run.config.privacy is not None:
+        from quorate.parts import prepare
+        from quorate.private_verify import check_private
+
+        return [*check_private(run, lambda: parts or prepare(run.config))]
     checks = [*_check_files(run), _check_finite(run)]
     try:
         from quorate.parts import prepare
@@ -63,7 +69,7 @@ def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list
     except (ConfigError, ValueError, OSError) as error:
         return [*checks, Check("data", None, f"the data cannot be read, so the certificate is not checked: {error}")]
     try:
-        for found in (_check_data(run, parts), _check_numbers(run, parts)):
+        for found in (check_data(run, parts), check_numbers(run, parts)):
             checks.extend(found)  # those before an error stay
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         checks.append(Check("numbers", False, f"cannot be computed again: {error}"))
@@ -92,7 +98,8 @@ def _check_finite(run: Run) -> Check:
     return Check("finite", not odd, f"not finite: {', '.join(odd)}" if odd else "model and duals are finite")
 
 
-def _check_data(run: Run, parts: Parts) -> Iterator[Check]:
+def check_data(run: Run, parts: Parts) -> Iterator[Check]:
+    """The rows are those of the run."""
     stated, found = run.result.get("data", {}), data_digests(parts)
     for name in sorted(stated.keys() | found.keys()):
         old, new = stated.get(name, {}), found.get(name, {})
@@ -101,7 +108,8 @@ def _check_data(run: Run, parts: Parts) -> Iterator[Check]:
         yield Check(f"data: {name}", not odd, said)
 
 
-def _check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
+def check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
+    """Whatever follows from rows, model and duals."""
     from quorate.constrained_trial import TOLD as OF_CONSTRAINTS
     from quorate.constrained_trial import of_constraints
     from quorate.notes import client_table, notes

@@ -18,6 +18,10 @@ from quorate.runs import Run
 
 def render(run: Run) -> dict[str, str]:
     """The files of the report by name: report.html and figures/*.svg."""
+    if run.config.privacy is not None:
+        from quorate.report.private import render as render_private
+
+        return render_private(run)
     drawn = figures(run.result, run.history, prior_of(run), run.tried and run.tried.table)
     if constrained.asked(run.result):
         plain = ("weights",) if run.config.clients.risk == "mean" else ()

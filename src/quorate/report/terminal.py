@@ -37,6 +37,11 @@ def drawn(table: Table) -> Any:
 
 def show(run: Run, console: Console) -> None:
     """Whether it helped, the clients, the certificate, where the report is."""
+    if run.private:
+        from quorate.report.private import show as show_private
+
+        show_private(run, console)
+        return
     result = run.result
     asked = constrained.asked(result)
     brief = constrained.BRIEF if asked else tables.BRIEF
@@ -79,3 +84,25 @@ def show(run: Run, console: Console) -> None:
 def _first_of_each_set(verdict: list[str], pairs: list[dict[str, Any]]) -> list[str]:
     """The answer in short, and for each set the comparison with the first baseline; the report has all."""
     return [verdict[0], *(v for v, pair in zip(verdict[1:], pairs, strict=True) if pair["other"] == pairs[0]["other"])]
+
+
+def show_exposed(run: Run, client: str) -> None:
+    """The rows of one client that are most exposed, or weigh most; they are read here, at their owner."""
+    from rich.console import Console
+
+    from quorate.notes import exposed_rows
+    from quorate.parts import prepare
+    from quorate.rank_trial import heaviest
+    from quorate.trial import losses_of
+
+    config, parts = run.config, prepare(run.config)
+    parts.owners.position(client)  # raises where there is none
+    if config.risk.by_rank:
+        problem, own = config.problem(), parts.owners
+        losses = dict(zip(own.clients, losses_of(problem, run.w, own), strict=True))
+        table = tables.heaviest(client, heaviest(problem.over_samples, losses, client, config.problem_.pooled))
+    else:
+        name = "pooled" if config.problem_.pooled else client
+        rows = exposed_rows(config.settled(parts.train).problem(), parts.train, run.w, name)
+        table = tables.exposed(name, rows)
+    Console().print(drawn(table))
