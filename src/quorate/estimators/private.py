@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,7 @@ class PrivateClassifier(ClassifierMixin, LinearModel):
     clients_ : (N,) names of the clients, sorted
     privacy_ : what was spent: ``privacy_.epsilon``, ``privacy_.text`` in words, ``privacy_.table()`` by client
     history_, n_iter_ : one row a round, of released numbers alone; the number of rounds
+    loss_ : the loss used: ``Logistic()`` of two classes, ``Multinomial()`` of more
 
     Notes
     -----
@@ -110,7 +111,6 @@ class PrivateClassifier(ClassifierMixin, LinearModel):
     True
     """
 
-    default_loss: ClassVar[Any] = Logistic()
     classes_: NDArray[Any]
     clients_: NDArray[Any]
     privacy_: Ledger
@@ -184,6 +184,7 @@ class PrivateClassifier(ClassifierMixin, LinearModel):
         self.classes_, self.clients_ = classes, np.array(list(solution.ledger.sizes))
         self.privacy_, self.n_iter_ = solution.ledger, solution.rounds
         self.history_ = [{key: value for key, value in row.items() if key != "seconds"} for row in solution.history]
+        self.loss_ = solution.problem.loss
         self._set(solution.w, len(classes))
         if solution.outcome.stop is Stop.INTERRUPTED:
             warnings.warn(solution.outcome.text, ConvergenceWarning, stacklevel=2)
@@ -266,7 +267,7 @@ class PrivateClassifier(ClassifierMixin, LinearModel):
         """(n, d + 1): `Softmax` has its intercepts as the coefficients of ones, which no bound may shorten."""
         if self.bound is not None:
             length = np.asarray(abs(X).sum(1) if self.mechanism == "laplace" else np.sqrt(_squares(X))).ravel()
-            factor = np.minimum(1.0, float(self.bound) / np.maximum(length, np.finfo(float).tiny))
+            factor = float(self.bound) / np.maximum(length, float(self.bound))
             X = X * factor[:, None] if isinstance(X, np.ndarray) else csr_array(X.multiply(factor[:, None]))
         ones = np.ones((X.shape[0], 1))
         return np.hstack([X, ones]) if isinstance(X, np.ndarray) else hstack([X, ones], "csr")
@@ -286,7 +287,7 @@ class PrivateClassifier(ClassifierMixin, LinearModel):
             Problem(loss, predictor, Mean(), Mean(prior), h, privacy=budget),
             fed,
             algorithm=algorithm,
-            engine=InProcess("each"),  # in blocks the order of the sums follows the true sizes
+            engine=InProcess("blocks" if budget.sizes is None else "each"),  # sums in blocks follow the true sizes
             seed=int(seed if isinstance(seed, int | np.integer) else check_random_state(seed).randint(2**31)),
         )
 

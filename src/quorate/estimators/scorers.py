@@ -92,6 +92,8 @@ class MinusLoss:
             )
         if loss.targets == "real":
             return -loss.value(np.asarray(estimator.predict(X), float), np.asarray(y, float))
+        if loss.targets == "class":
+            return -loss.value(np.asarray(estimator.decision_function(X)), np.searchsorted(estimator.classes_, y))
         sign = np.where(np.asarray(y) == estimator.classes_[1], 1.0, -1.0)
         return -loss.value(np.asarray(estimator.decision_function(X)), sign)
 

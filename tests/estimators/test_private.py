@@ -1,0 +1,403 @@
+"""PrivateClassifier: its model against other fits, what it spends, what of the rows it keeps, scikit-learn."""
+
+import doctest
+import json
+import math
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_array
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import quorate as qr
+from quorate import PrivateClassifier
+from quorate.algorithms.federated import private_client
+from quorate.estimators import MissingGroupsWarning, private, worst_client_accuracy, worst_client_loss
+from quorate.model_selection import WithinClients, cross_validate
+from quorate.privacy.accounting import Release, gaussian_epsilon, total_epsilon
+
+
+@pytest.fixture
+def three():
+    """300 rows of three classes and two clients."""
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((300, 4))
+    y = np.array(["a", "b", "c"])[(X[:, :3] + 0.3 * rng.standard_normal((300, 3))).argmax(1)]
+    return X, y, np.where(rng.random(300) < 0.4, "right", "left")
+
+
+@pytest.fixture(params=["two classes", "three classes"])
+def rows(request, clinics, three):
+    return clinics if request.param == "two classes" else three
+
+
+@pytest.fixture
+def no_noise(monkeypatch):
+    """Secure noise is zero: what is left of a fit is arithmetic."""
+    monkeypatch.setattr(private_client, "secure", lambda secret, about, kind, size: np.zeros(size))
+
+
+@pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")  # the checks give no groups
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks(
+    [
+        PrivateClassifier(rounds=40),
+        PrivateClassifier(rounds=10, mechanism="laplace", clip=1.0, fit_intercept=False, sizes=300),
+    ]
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_examples():
+    assert doctest.testmod(private).attempted > 6
+    assert doctest.testmod(private).failed == 0
+
+
+# ---- the model against other fits
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_without_noise_it_is_logistic_regression(rows):
+    X, y, groups = rows
+    model = PrivateClassifier(rounds=400, clip=50.0, rho=0.5, regulariser=qr.L2(0.05)).fit(X, y, groups=groups)
+    other = LogisticRegression(C=1 / (len(y) * 0.05), tol=1e-10, max_iter=1000)
+    w = np.column_stack([model.coef_, model.intercept_])
+    if len(model.classes_) == 2:
+        other.fit(X, y)
+        assert w == pytest.approx(np.column_stack([other.coef_, other.intercept_]), abs=1e-4)
+    else:  # intercepts are regularised, as coefficients of ones
+        other.set_params(fit_intercept=False).fit(np.column_stack([X, np.ones(len(y))]), y)
+        assert w == pytest.approx(other.coef_, abs=1e-4)
+
+
+@pytest.mark.usefixtures("no_noise")
+def test_sparse_rows_and_rows_in_another_order_give_the_same_model(rows):
+    X, y, groups = rows
+    X = np.where(np.abs(X) > 0.4, X, 0.0)
+    model = PrivateClassifier(rounds=6, bound=2.0, clip=1.0).fit(X, y, groups=groups)
+    order = np.random.default_rng(0).permutation(len(y))
+    for other in (
+        clone(model).fit(csr_array(X), y, groups=groups),
+        clone(model).fit(X[order], y[order], groups=groups[order]),
+        clone(model).fit(pd.DataFrame(X), pd.Series(y), groups=pd.Series(groups)),
+    ):
+        assert other.coef_ == pytest.approx(model.coef_, rel=1e-9, abs=1e-12)
+        assert other.intercept_ == pytest.approx(model.intercept_, rel=1e-9, abs=1e-12)
+        assert other.clients_.tolist() == model.clients_.tolist() == sorted(set(groups))
+    sparse = clone(model).fit(csr_array(X), y, groups=groups)
+    assert sparse.decision_function(csr_array(X)) == pytest.approx(sparse.decision_function(X))
+
+
+def test_the_model_is_the_solution_of_the_stated_problem(clinics):
+    X, y, groups = clinics
+    sizes = {"north": 70, "south": 50, "east": 30, "west": 9}  # west has no rows here
+    model = PrivateClassifier(2.0, 1e-4, rounds=7, sizes=sizes, average=True, rho=0.3, random_state=4)
+    model.fit(X, y, groups=groups)
+    order = np.argsort(groups, kind="stable")
+    fed = qr.Federation.from_arrays(X[order], y[order], groups[order])
+    problem = qr.Problem(
+        qr.Logistic(),
+        qr.Linear(True),
+        over_clients=qr.Mean("size"),
+        regulariser=qr.L2(1e-4),
+        privacy=qr.Budget(2.0, 1e-4, sizes=sizes),
+    )
+    found = qr.solve(problem, fed, algorithm=qr.PrivateADMM(max_rounds=7, rho=0.3, average=True), seed=4)
+    assert np.append(model.coef_, model.intercept_) == pytest.approx(found.w, rel=1e-9)
+    assert model.clients_.tolist() == ["east", "north", "south"]
+    assert dict(model.privacy_.sizes) == {name: sizes[name] for name in model.clients_}
+    assert (model.n_iter_, len(model.history_)) == (7, 7)
+
+
+def test_scores_labels_and_probabilities_agree(rows):
+    X, y, groups = rows
+    model = PrivateClassifier(8.0, 1e-3, rounds=20, random_state=0).fit(X, y, groups=groups)
+    scores = X @ model.coef_.T + model.intercept_
+    scores = np.column_stack([-scores / 2, scores / 2]) if scores.shape[1] == 1 else scores
+    odds = np.exp(scores)
+    assert model.predict_proba(X) == pytest.approx(odds / odds.sum(1, keepdims=True), rel=1e-9)
+    np.testing.assert_array_equal(model.predict(X), model.classes_[scores.argmax(1)])
+    assert model.score(X, y) > 0.75
+    assert worst_client_accuracy(model, X, y, groups=groups) <= model.score(X, y)
+    truth = odds[np.arange(len(y)), np.searchsorted(model.classes_, y)] / odds.sum(1)
+    worst = min(np.log(truth)[groups == name].mean() for name in model.clients_)
+    assert worst_client_loss(model, X, y, groups=groups) == pytest.approx(worst)
+
+
+@pytest.mark.usefixtures("no_noise")
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_rows_beyond_the_bound_are_shortened_and_intercepts_are_not(rows, mechanism):
+    X, y, groups = rows
+    X = X.copy()
+    X[7] = 0.0  # has no length to divide by
+    length = np.abs(X).sum(1) if mechanism == "laplace" else np.linalg.norm(X, axis=1)
+    short = X * np.minimum(1, 1.5 / np.maximum(length, 1e-9))[:, None]
+    assert (length > 1.5).any()
+    model = PrivateClassifier(rounds=6, mechanism=mechanism, bound=1.5)
+    first, second = (clone(model).fit(v, y, groups=groups) for v in (X, short))
+    assert first.coef_ == pytest.approx(second.coef_, rel=1e-9)
+    assert first.intercept_ == pytest.approx(second.intercept_, rel=1e-9)
+    loose = clone(model).set_params(bound=1e3).fit(X, y, groups=groups)
+    assert np.abs(loose.coef_ - first.coef_).max() > 1e-3
+
+
+def test_secure_noise_unless_a_seed_is_given(clinics):
+    X, y, groups = clinics
+    seeded = [PrivateClassifier(rounds=3, random_state=1).fit(X, y, groups=groups) for _ in range(2)]
+    np.testing.assert_array_equal(seeded[0].coef_, seeded[1].coef_)
+    assert "seed" in seeded[0].privacy_.text
+    secure = [PrivateClassifier(rounds=3, noise=n, random_state=s) for n, s in ((None, None), ("secure", 1))]
+    secure = [model.fit(X, y, groups=groups) for model in (*secure, secure[1])]
+    assert "seed" not in secure[0].privacy_.text
+    coefficients = [model.coef_.copy() for model in (*seeded[:1], *secure[:2])]
+    coefficients.append(secure[1].fit(X, y, groups=groups).coef_)
+    assert all(np.abs(a - b).max() > 1e-6 for i, a in enumerate(coefficients) for b in coefficients[:i])
+    assert not private.PrivateClassifier().__sklearn_tags__().non_deterministic
+    assert private.PrivateClassifier(noise="secure").__sklearn_tags__().non_deterministic
+
+
+# ---- what is spent
+
+
+def test_what_is_spent_is_the_stated_total(clinics):
+    X, y, groups = clinics
+    model = PrivateClassifier(np.float32(0.5), 1e-5, rounds=np.int64(9)).fit(X, y, groups=groups)
+    releases = model.privacy_.releases
+    assert set(releases) == {"north", "south", "east"}
+    for own in releases.values():
+        assert gaussian_epsilon(own, 1e-5) == pytest.approx(0.5, rel=1e-3)
+        assert sum(r.count for r in own) == 9
+    assert 0.49 < model.privacy_.epsilon <= 0.5
+    assert {row["client"] for row in model.privacy_.table()} == set(releases)
+    assert "0.5, 1e-05" in model.privacy_.text
+
+
+def test_the_noise_is_of_the_size_that_the_budget_asks(clinics):
+    """On rows of zeros all that a fit without intercept finds is noise: its spread, from the accountant alone."""
+    _, y, groups = clinics
+    model, drawn = PrivateClassifier(1.0, 1e-6, rounds=1, clip=2.0, rho=0.7, fit_intercept=False, sizes=50), []
+    for seed in range(40):
+        model.set_params(random_state=seed, regulariser=qr.L2(1e-12)).fit(np.zeros((120, 30)), y, groups=groups)
+        drawn.append(model.coef_[0])
+    (own,) = model.privacy_.releases["north"]
+    each = own.noise * 2.0 / 50 / 3  # multiplier * clip * weight of a row: a third of the objective, of 50 rows
+    # Each client steps by -xi / rho, lambda is xi, and the server averages z - lambda / rho.
+    expected = 2 * each / 0.7 / math.sqrt(3)
+    assert np.std(drawn) == pytest.approx(expected, rel=0.1)
+    assert total_epsilon([Release("gaussian", own.noise)], 1e-6) <= 1.0
+
+
+def test_every_fit_is_charged_to_the_book(clinics, tmp_path, monkeypatch):
+    X, y, groups = clinics
+    book = tmp_path / "book.json"
+    model = PrivateClassifier(1.0, 1e-6, rounds=4, book=book, spend=0.5)
+    spent = []
+    for _ in range(3):
+        model.fit(X, y, groups=groups)
+        spent.append(model.privacy_.epsilon)
+        assert model.privacy_.releases["east"][0].noise == pytest.approx(spent and _noise(0.5, 4), rel=1e-3)
+    assert spent[0] == pytest.approx(0.5, rel=1e-3)
+    assert spent == sorted(spent)
+    everything = [Release("gaussian", n, c) for run in _runs(book) for _, n, c in run["releases"]["north"]]
+    assert len(everything) == 3
+    assert spent[-1] == pytest.approx(gaussian_epsilon(everything, 1e-6), rel=1e-3)
+    before = model.coef_.copy()
+
+    def touched(*_):
+        raise AssertionError("a row was touched")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(private_client.Rows, "gradient", touched)
+        with pytest.raises(qr.BudgetSpentError, match=r"to epsilon = 1\.\d+ of 1 .* refused"):
+            model.fit(X, y, groups=groups)
+    np.testing.assert_array_equal(model.coef_, before)
+    assert len(_runs(book)) == 3
+    rest = clone(model).set_params(spend=None).fit(X, y, groups=groups)
+    assert 0.99 < rest.privacy_.epsilon <= 1.0
+    with pytest.raises(qr.BudgetSpentError, match="is spent"):
+        rest.fit(X, y, groups=groups)
+    clone(rest).fit(X, y, groups=["someone else"] * len(y))  # whose rows are others
+
+
+def _noise(epsilon, rounds):
+    """The multiplier by the closed form of Gaussian noise."""
+    low, high = 1.0, 1e4
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        over = gaussian_epsilon([Release("gaussian", middle, rounds)], 1e-6) > epsilon
+        low, high = (middle, high) if over else (low, middle)
+    return high
+
+
+def _runs(book):
+    return json.loads(book.read_text())["runs"]
+
+
+@pytest.mark.parametrize("total", [3.0, 0.85])
+def test_a_grid_search_is_charged_fit_by_fit(clinics, tmp_path, total):
+    X, y, groups = clinics
+    book = tmp_path / "book.json"
+    model = PrivateClassifier(total, 1e-6, rounds=3, book=book, spend=0.4, random_state=0)
+    search = GridSearchCV(model, {"clip": [0.5, 1.0]}, cv=WithinClients(2), error_score="raise")
+    with config_context(enable_metadata_routing=True):
+        if total > 2:
+            search.fit(X, y, groups=groups)
+            assert len(_runs(book)) == 5  # two folds of two settings, and the best one on all rows
+            assert 0.4 < search.best_estimator_.privacy_.epsilon <= total
+            return
+        with pytest.raises(qr.BudgetSpentError, match="refused"):
+            search.fit(X, y, groups=groups)
+        fits = len(_runs(book))
+        assert 2 <= fits < 5
+        search.set_params(error_score=np.nan)
+        with pytest.raises(ValueError, match=r"All the 4 fits failed(.|\n)*BudgetSpentError"):
+            search.fit(X, y, groups=groups)
+        assert len(_runs(book)) == fits
+
+
+# ---- what is kept of the rows
+
+
+@pytest.fixture(params=["secure", "simulation"])
+def alike(request, monkeypatch):
+    """A fit of which the rows' clipped gradients, all that may be noised, are the same whatever the rows are."""
+    noise = request.param
+
+    def gradient(self, problem, mechanism, v, data, i):
+        return np.cos(np.arange(len(v)) + len(data.names[i])), 1.0
+
+    monkeypatch.setattr(private_client.Rows, "gradient", gradient)
+    monkeypatch.setattr(private_client.os, "urandom", lambda size: b"7" * size)
+
+    def fit(X, y, groups, **settings):
+        # The compiled pass of dense rows has its gradients inside; sparse ones take the other way with either noise.
+        model = PrivateClassifier(rounds=3, noise=noise, random_state=3, **settings)
+        return pickle.dumps(model.fit(csr_array(X), y, groups=groups))
+
+    return fit
+
+
+def test_neighbours_that_release_the_same_leave_the_same_bytes(rows, alike):
+    X, y, groups = rows
+    classes, sizes = np.unique(y).tolist(), dict.fromkeys(np.unique(groups).tolist(), 80)
+    base = alike(X, y, groups, classes=classes, sizes=sizes)
+    for gone in (0, 1, 57):  # the first rows are where names appear first
+        kept = np.arange(len(y)) != gone
+        assert alike(X[kept], y[kept], groups[kept], classes=classes, sizes=sizes) == base
+    other, label = X.copy(), y.copy()
+    other[5], label[5] = [1e6, -3.0, 0.0, 0.25], next(c for c in classes if c != y[5])
+    assert alike(other, label, groups, classes=classes, sizes=sizes) == base
+    assert alike(other, np.full(len(y), classes[0]), groups, classes=classes, sizes=sizes) == base
+    assert alike(other, label, groups) == alike(X, y, groups)  # replaced rows: true sizes and classes are public
+    assert alike(X, y, groups, classes=classes, sizes=81) != base  # and something is compared
+
+
+def test_numbers_kept_are_the_model_and_what_the_server_may_see(clinics):
+    X, y, groups = clinics
+    model = PrivateClassifier(rounds=3).fit(X, y, groups=groups)
+    assert {name for name in vars(model) if name.endswith("_")} == {
+        "classes_",
+        "clients_",
+        "coef_",
+        "history_",
+        "intercept_",
+        "loss_",
+        "n_features_in_",
+        "n_iter_",
+        "privacy_",
+    }
+    assert set(model.history_[0]) == {"round", "bytes_up", "bytes_down", "rho", "gap", "noise"}
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert again.privacy_.text == model.privacy_.text
+
+
+# ---- in scikit-learn
+
+
+def test_without_groups_there_is_one_owner(clinics):
+    X, y, _ = clinics
+    with pytest.warns(MissingGroupsWarning, match="one owner, who holds them all, adds the noise"):
+        model = PrivateClassifier(rounds=3).fit(X, y)
+    assert model.clients_.tolist() == ["all"]
+
+
+def test_groups_are_routed_through_a_pipeline(clinics):
+    X, y, groups = clinics
+    scaled = make_pipeline(FunctionTransformer(lambda X: X / 3), PrivateClassifier(rounds=3))
+    with config_context(enable_metadata_routing=True):
+        scaled.fit(X, y, groups=groups)
+    assert scaled[-1].clients_.tolist() == ["east", "north", "south"]
+    scores = cross_validate(scaled, X, y, groups=groups, cv=2)
+    assert len(scores["test_worst_client_accuracy"]) == 2
+
+
+def test_a_fit_never_weighs_rows_or_starts_from_another(clinics):
+    X, y, groups = clinics
+    model = PrivateClassifier(rounds=3)
+    with pytest.raises(TypeError, match="sample_weight"):
+        model.fit(X, y, groups=groups, sample_weight=np.ones(len(y)))
+    with pytest.raises(ValueError, match="warm_start"):
+        model.set_params(warm_start=True)
+    assert not hasattr(model, "partial_fit")
+
+
+def test_a_class_that_no_row_has_is_declared(clinics):
+    X, y, groups = clinics
+    model = PrivateClassifier(5.0, rounds=20, classes=["worse", "fine", "ill"], random_state=0).fit(X, y, groups=groups)
+    assert model.classes_.tolist() == ["fine", "ill", "worse"]
+    assert model.predict_proba(X).shape == (120, 3)
+    assert (model.predict(X) == "worse").mean() < 0.2
+    alone = PrivateClassifier(5.0, rounds=5, classes=[0, 1]).fit(X, np.zeros(120, int), groups=groups)
+    assert alone.classes_.tolist() == [0, 1]
+    huge = PrivateClassifier(5.0, rounds=5, random_state=0).fit(X, (y == "ill") * 2**62, groups=groups)
+    assert huge.classes_.tolist() == [0, 2**62]
+    assert set(huge.predict(X)) <= {0, 2**62}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"epsilon": 0}, "epsilon must be > 0, got 0"),
+        ({"epsilon": "1"}, "epsilon must be a finite number, got '1'"),
+        ({"delta": 1.0}, r"delta must be in \(0, 1\), got 1.0"),
+        ({"rounds": 0}, "rounds must be a whole number >= 1, got 0: the budget is spread"),
+        ({"rounds": 2.5}, "rounds must be a whole number >= 1, got 2.5"),
+        ({"clip": -1.0}, "clip must be a number > 0, got -1.0"),
+        ({"bound": 0.0}, "bound must be a number > 0, got 0.0"),
+        ({"mechanism": "uniform"}, "mechanism must be one of gaussian, laplace, got 'uniform'"),
+        ({"mechanism": "laplace"}, "give bound=.*or clip="),
+        ({"adjacency": "zero-out"}, "adjacency must be one of add-remove, replace, got 'zero-out'"),
+        ({"noise": "none"}, "noise must be one of simulation, secure, got 'none'"),
+        ({"sizes": {"north": 60, "east": 20}}, "sizes has no entry for south: declare every client's rows"),
+        ({"sizes": 0}, "sizes must be whole numbers >= 1, got 0"),
+        ({"prior": "largest"}, "prior must be 'uniform', 'size' or 3 weights"),
+        ({"spend": 0.5}, "spend=0.5 is a part of what a book allows, and there is none: give book"),
+        ({"spend": 2.0, "book": "b.json"}, "spend must be > 0 and at most the total of the book, epsilon = 1, got 2.0"),
+        ({"classes": ["ill", "well"]}, r"labels \['fine'\], which are not among the declared classes"),
+        ({"classes": [0, 1]}, r"labels \['fine', 'ill'\], which are not among"),
+        ({"classes": ["ill"]}, "two classes or more, got one class.*declare all"),
+        ({"regulariser": qr.MCP(0.1, 3.0)}, "needs a convex regulariser, got MCP"),
+    ],
+)
+def test_what_does_not_fit_is_refused(clinics, settings, said):
+    X, y, groups = clinics
+    with pytest.raises(ValueError, match=said):
+        PrivateClassifier(**settings).fit(X, y, groups=groups)
+
+
+def test_one_class_and_groups_of_two_types_are_refused(clinics):
+    X, y, _ = clinics
+    with pytest.raises(ValueError, match=r"got one class: .'ill'.. Where these rows lack the others, declare all"):
+        PrivateClassifier().fit(X, ["ill"] * 120, groups=["a"] * 120)
+    with pytest.raises(ValueError, match="groups has 1 both as text and as another type"):
+        PrivateClassifier().fit(X, y, groups=[1, "1"] * 60)
