@@ -182,10 +182,12 @@ def step(w, z, dual, g, xi, scale, output, rho, near, reach, lower, upper, new, 
         shorter = number(reach / math.sqrt(size) if size > reach * reach else 1.0)
         for j in range(len(w)):
             new[j] = z[j] + shorter * (new[j] - z[j])
+    for j in range(len(w)):  # loops over few arrays each, or the compiler takes one entry at a time
+        v = lower[j] if new[j] < lower[j] else new[j]
+        new[j] = upper[j] if v > upper[j] else v
     gap = 0.0
     for j in range(len(w)):
-        v = lower[j] if new[j] < lower[j] else new[j]
-        v = (upper[j] if v > upper[j] else v) + after * xi[j]
+        v = new[j] + after * xi[j]
         new[j] = v
         new_dual[j] = dual[j] + penalty * (w[j] - v)  # (4c)
         gap += abs(w[j] - v)
@@ -227,18 +229,27 @@ def softmax_round(
         buffers = _buffers(X.shape[1], z[0].reshape(d, K))
         g, xi = np.empty(D, z.dtype), np.zeros(D, z.dtype)
         for i in range(group, n, groups):
-            m = rows[i]
-            own = X[i, :m], y[i, :m], z[i].reshape(d, K), factor[i, :m], length[i, :m]
-            _gradient(*own, clip, norm, z.dtype.type(weight[i]), buffers, g.reshape(d, K))
+            m, Z = rows[i], z[i].reshape(d, K)
+            own = X[i, :m], y[i, :m], Z, factor[i, :m], length[i, :m], clip, norm
+            _gradient(*own, z.dtype.type(weight[i]), buffers, g.reshape(d, K))
             if scale[i] > 0:
                 fill(keys[i], kind, xi)
-            gap[i] = 0.0
-            for first in range(0, D, part):  # so that what is at hand stays in the cache
-                a = slice(first, min(first + part, D))
-                given = w[a], z[i, a], dual[i, a], g[a], xi[a], scale[i]
-                gap[i] += step(*given, output, rho, near, reach, lower[a], upper[a], new[i, a], new_dual[i, a])
-                _add(new[i, a], new_dual[i, a], next_rho, sums[group, a])
+            given = w, z[i], dual[i], g, xi, scale[i], output, rho, near, reach, lower, upper
+            gap[i] = _steps(given, part, new[i], new_dual[i], next_rho, sums[group])
     return new, new_dual, gap, _total(sums)
+
+
+@njit(cache=True)
+def _steps(given, part, new, new_dual, next_rho, to):
+    """``step`` and its share of the sum, a part at a time, so that what is at hand stays in the cache."""
+    w, z, dual, g, xi, scale, output, rho, near, reach, lower, upper = given
+    gap = 0.0
+    for first in range(0, len(w), part):
+        a = slice(first, min(first + part, len(w)))
+        own = w[a], z[a], dual[a], g[a], xi[a], scale, output, rho, near, reach, lower[a], upper[a]
+        gap += step(*own, new[a], new_dual[a])
+        _add(new[a], new_dual[a], next_rho, to[a])
+    return gap
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
@@ -254,15 +265,3 @@ def _total(sums):
     for group in range(len(sums)):
         out[0] += sums[group]
     return out
-
-
-@njit(cache=True, parallel=True)
-def summed(z, dual, rho):
-    """(1, D): sum of z_p - lambda_p / rho over the clients, of double precision, the same for any number of threads."""
-    n, D = z.shape
-    groups = min(n, GROUPS)
-    sums = np.zeros((groups, D))
-    for group in prange(groups):
-        for i in range(group, n, groups):
-            _add(z[i], dual[i], rho, sums[group])
-    return _total(sums)
