@@ -17,6 +17,7 @@ from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.double_loop import DoubleLoop
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
 from quorate.algorithms.federated.interior_point import InteriorPoint
+from quorate.algorithms.federated.private_admm import OutputPerturbedADMM, PrivateADMM
 from quorate.algorithms.federated.proximal_al import ProximalAL
 from quorate.algorithms.pooled.dca import DCA
 from quorate.algorithms.pooled.lsvrg import LSVRG
@@ -26,6 +27,7 @@ from quorate.algorithms.pooled.rank_starts import Start
 from quorate.algorithms.pooled.sgd import SGD
 from quorate.algorithms.pooled.smoothed_rank_admm import SmoothedRankADMM
 from quorate.data.federation import Federation
+from quorate.privacy.budget import Budget
 from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.linear import CostLimit, LinearEquality, LinearInequality, Monotone, Sign
 from quorate.problem.constraints.own import Constraint
@@ -37,8 +39,8 @@ from quorate.problem.constraints.rows import (
     NeymanPearson,
     Probability,
 )
-from quorate.problem.losses import Exponential, Hinge, Logistic, Squared
-from quorate.problem.predictors import Linear
+from quorate.problem.losses import Exponential, Hinge, Logistic, Multinomial, Squared
+from quorate.problem.predictors import Linear, Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.risks import (
@@ -59,6 +61,8 @@ from quorate.problem.risks import (
 )
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.solution import configure
+
+_BUDGET = Budget(3.0, 1e-3)
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,13 @@ def short(algorithm: Any, problem: Problem) -> Example:
     """The first rounds of a slower algorithm; inner solves stop at 1e-9 and better, so that far do two runs agree."""
     example = solving(algorithm, problem, 1e-6)
     return replace(example, algorithm=replace(example.algorithm, tol=0.0, max_rounds=10), tolerance=1e-6)
+
+
+def private(algorithm: Any, problem: Problem, tolerance: float, budget: Any = _BUDGET) -> Example:
+    """The first rounds of a method with noise, whose keys are the same in every mode."""
+    concrete, fed = replace(problem, privacy=budget).at(federation((20, 35, 12, 28, 9), 4))
+    algorithm = configure(algorithm, concrete, fed, None, None, 6, None).planned(concrete, fed)
+    return Example(algorithm, fed, lambda state: state.w, tolerance)
 
 
 def pooling(algorithm: Any, problem: Problem, tolerance: float = 1e-12) -> Example:
@@ -123,6 +134,15 @@ ALGORITHMS: dict[str, Example] = {
     "proximal AL, all together": short(
         ProximalAL(), Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5), constraint=TOGETHER)
     ),
+    "private ADMM": private(PrivateADMM(), Problem(Multinomial(), Softmax(), regulariser=L2(1e-2)), 1e-12),
+    "private ADMM, all general": private(
+        PrivateADMM(mechanism="laplace", bound=2.0, update="prox", average=True),
+        Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5)),
+        1e-12,
+    ),
+    "private ADMM, noise-free": private(PrivateADMM(rho=1.0, radius="1/t"), Problem(Logistic()), 1e-12, None),
+    "private ADMM, exact": private(PrivateADMM(rho=1.0, update="exact", tol=1e-10), Problem(Logistic()), 1e-6, None),
+    "output-perturbed ADMM": private(OutputPerturbedADMM(), Problem(Multinomial(), Softmax()), 1e-12),
     "SGD": pooling(SGD(trial_epochs=2), Problem(loss=Hinge(), over_samples=Superquantile(0.3), regulariser=L1(1e-2))),
     "LSVRG": pooling(LSVRG(trial_epochs=2), Problem(loss=Logistic(), over_samples=Superquantile(0.3))),
     "LSVRG, not uniform": pooling(LSVRG(0.01, False), Problem(loss=Hinge(), over_samples=RankedRange(80, 10))),

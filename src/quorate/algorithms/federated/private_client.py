@@ -151,10 +151,19 @@ def perturb(
             xi = _noise(mechanism, kind, memory, ask, rng, i) if scale[i] > 0 else np.zeros(len(w))
             own = w, memory.z[i], memory.dual[i], weight[i] * g, xi, scale[i]
             gap[i] = kernels.step(*own, mechanism.output, ask.rho, *region, new[i], dual[i])
-        shifted = kernels.summed(new, dual, ask.next_rho)
+        shifted = _summed(new, dual, ask.next_rho)
     size = scale * MEAN_SIZE[kind] / (ask.rho + ask.reach if mechanism.output else 1.0)  # of z_p, or of the objective
     upload = Perturbed(shifted, gap, size)
     return replace(memory, z=new, dual=dual, answered=memory.answered + 1), upload
+
+
+def _summed(z: Array, dual: Array, rho: float) -> Array:
+    """sum of z_p - lambda_p / rho, (1, D), of double precision."""
+    total = np.zeros((1, z.shape[1]))
+    with np.errstate(all="ignore"):  # what is not finite the server names
+        for own, price in zip(z, dual, strict=True):
+            total += own - price / rho
+    return total
 
 
 def _box(problem: Problem, w: Array) -> tuple[Array, Array]:
@@ -183,7 +192,7 @@ def exact(
     new = lbfgs(phi, memory.z, tol).v
     dual = memory.dual + ask.rho * (ask.w - new)  # (4c)
     gap = np.abs(ask.w - new).sum(1)
-    upload = Perturbed(kernels.summed(new, dual, ask.next_rho), gap, np.zeros(len(gap)))
+    upload = Perturbed(_summed(new, dual, ask.next_rho), gap, np.zeros(len(gap)))
     return replace(memory, z=new, dual=dual, answered=memory.answered + 1), upload
 
 
@@ -271,7 +280,8 @@ class Rows:
         with np.errstate(all="ignore"):  # whatever the rows and the model, no row counts for more than clip
             slope = problem.loss.slope(self._predicted(problem, v, block, i), block.y)
             slope = np.where(_wide(np.arange(block.y.shape[1]) < m, slope), np.asarray(slope, float), 0.0)
-            slope = np.clip(np.nan_to_num(slope, posinf=STEEP, neginf=-STEEP), -STEEP, STEEP)
+            if mechanism.clip < np.inf:
+                slope = np.clip(np.nan_to_num(slope, posinf=STEEP, neginf=-STEEP), -STEEP, STEEP)
             flat = slope.reshape(block.y.shape[1], -1)
             size = np.abs(flat).sum(1) if mechanism.norm == kernels.L1 else np.sqrt((flat**2).sum(1))
             size = size * self.length[i]

@@ -147,8 +147,6 @@ def default_rho(plan: Mechanism) -> float:
     Once most rows are clipped the length of a step changes the model's length, hardly its direction.
     """
     P, d, laplace = len(plan.weight), plan.features, plan.kind == "laplace"
-    reach = float(np.max(plan.sensitivity / plan.weight)) / (
-        math.sqrt(d) if laplace else 1.0
-    )  # of a row's gradient, l2
+    reach = float(plan.sensitivity.max() / plan.weight.max()) / (math.sqrt(d) if laplace else 1.0)  # of a row, l2
     noise = plan.multiplier * math.sqrt(float((plan.sensitivity**2).sum())) * (math.sqrt(2.0) if laplace else 1.0)
     return max(reach / LONGEST, noise * math.sqrt(d * plan.rounds) / WANDER) / P
