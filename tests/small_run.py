@@ -121,3 +121,43 @@ def finish(config: Config, out: Path, draw: bool = False) -> Run:
 def small_run(folder: Path, draw: bool = False, data: str | None = None, text: str = CONFIG) -> Run:
     """A finished run below ``folder``."""
     return finish(read_config(write_config(folder, text, data)), folder / "runs", draw)
+
+
+PRIVATE = """
+title = "clinics"
+[data]
+path = "clinics.csv"
+client = "clinic"
+target = "sick"
+classes = ["no", "yes"]
+scale = "none"
+test = 0.4
+shifted = ["South"]
+[data.columns]
+age = { min = -3, max = 4 }
+dose = { mean = 0.0, scale = 1.5 }
+[problem]
+loss = "logistic"
+strength = 1e-2
+[privacy]
+epsilon = 3.0
+delta = 1e-5
+sizes = { East = 15, North = 14 }
+[report]
+compare_with = ["erm"]
+[algorithm]
+max_rounds = 8
+"""
+
+
+def private_run(folder: Path, draw: bool = False, data: str | None = None, text: str = PRIVATE) -> Run:
+    """A finished private run below ``folder``."""
+    from quorate.private_trial import run_private, with_sizes
+
+    text = text if draw else text.replace("[report]", "[report]\nhtml = false")
+    config, out = read_config(write_config(folder, text, data)), folder / "runs"
+    parts, work = prepare(config), out / "clinics.partial"
+    work.mkdir(parents=True, exist_ok=True)
+    path = run_private(with_sizes(config, parts.rows), parts, work, False, None)
+    assert path is not None
+    return read_run(path)

@@ -52,11 +52,10 @@ class PrivacySection(Section):
     delta: Annotated[float, Field(gt=0, lt=1)]
     adjacency: Literal["add-remove", "replace"] = "add-remove"
     sizes: Annotated[Any, PlainValidator(_sizes)] = None  # rows of every client, declared; None: counted, and public
+    counted: bool = False  # sizes are those of the rows; written by a run
     book: str | None = None  # file in which all runs on these rows write what they spend
     rehearsal: bool = False  # the rows are public: what is promised is only tried out
-    curve: Annotated[
-        list[Positive], Field(default_factory=list)
-    ]  # other totals to train with
+    curve: Annotated[list[Positive], Field(default_factory=list)]  # other totals to train with
 
     @model_validator(mode="after")
     def _each_once(self) -> PrivacySection:

@@ -25,7 +25,7 @@ from quorate import runs
 from quorate.arrays import Array
 from quorate.config import Config
 from quorate.privacy.accounting import Release, accounts, total_epsilon
-from quorate.private_trial import REHEARSAL, Public, made_public, protects, stays
+from quorate.private_trial import REHEARSAL, Public, budget_of, made_public, protects, stays
 from quorate.run_files import claim, parsed, plain, save_arrays, sealed, slug, to_json, write
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def mechanism_of(config: Config, public: Public) -> dict[str, Any]:
 
     problem, asked = config.problem(), config.solve_arguments()
     over = problem.over_clients.at(np.array(public.sizes), public.clients)
-    problem = replace(problem, over_clients=over, privacy=replace(problem.privacy, book=None))
+    problem = replace(problem, over_clients=over, privacy=replace(budget_of(config), book=None))
     algorithm = asked["algorithm"] or default_algorithm(problem, public)  # type: ignore[arg-type]
     algorithm = replace(algorithm, **({} if asked["max_rounds"] is None else {"max_rounds": asked["max_rounds"]}))
     planned = algorithm.planned(problem, public)

@@ -83,7 +83,7 @@ def with_sizes(config: Config, rows: Mapping[str, int]) -> Config:
     if isinstance(given, Mapping):
         return config
     sizes = {name: max(1, round(share * n)) if given is None else given for name, n in rows.items()}
-    return config._with(privacy=config.privacy.model_copy(update={"sizes": sizes}))
+    return config._with(privacy=config.privacy.model_copy(update={"sizes": sizes, "counted": given is None}))
 
 
 def looked_at(config: Config) -> tuple[Config, Public]:
@@ -121,13 +121,12 @@ def plan(config: Config, public: Public, book: Path | None = None) -> Plan:
     from quorate.rounds import encoded_size, rows
     from quorate.solution import default_algorithm
 
-    problem, asked = config.problem(), config.solve_arguments()
-    budget = problem.privacy
+    problem, asked, budget = config.problem(), config.solve_arguments(), budget_of(config)
     problem = replace(problem, over_clients=problem.over_clients.at(np.array(public.sizes), public.clients))
     algorithm = asked["algorithm"] or default_algorithm(problem, public)  # type: ignore[arg-type]
     if asked["max_rounds"] is not None:
         algorithm = replace(algorithm, max_rounds=asked["max_rounds"])
-    spent = _before(budget if book is None else replace(budget, book=book), public.clients)
+    spent = _before(budget if book is None else replace(budget, book=book), public.clients, algorithm)
     points, spent = _curve(config, budget, algorithm, spent)
     try:
         algorithm = algorithm.planned(problem, public, spent)
@@ -150,12 +149,18 @@ def plan(config: Config, public: Public, book: Path | None = None) -> Plan:
     )
 
 
-def _before(budget: Budget, clients: tuple[str, ...]) -> tuple[Release, ...]:
-    """What the book has of the client that has spent most."""
+def budget_of(config: Config) -> Budget:
+    """The budget as the library has it."""
+    assert config.privacy is not None
+    return config.privacy.budget(config.folder)
+
+
+def _before(budget: Budget, clients: tuple[str, ...], algorithm: Any) -> tuple[Release, ...]:
+    """What the book has of the client that has least left."""
     if budget.book is None:
         return ()
-    spent = Book(budget.book).spent(clients).values()
-    return max(spent, key=lambda own: sum(r.count / r.noise**2 for r in own), default=())
+    ways = {*Book(budget.book).spent(clients).values()}
+    return max(ways, key=lambda own: noise_for(budget, algorithm.max_rounds, algorithm.mechanism, own), default=())
 
 
 def _curve(
@@ -195,8 +200,13 @@ def made_public(config: Config) -> list[str]:
     data = config.data
     made = "how every feature is made, as declared" if data.columns else "the names of the columns, taken as they are"
     classes = f"the classes {', '.join(map(str, data.classes))}" if data.classes else "the classes of the target"
+    sizes = "the names of the clients, and the number of rows declared for each"
+    if config.privacy.counted:
+        sizes = "the names of the clients, and how many rows each has, counted"
+        if config.privacy.adjacency == "add-remove":
+            sizes += ": the promise is about a row that counts, or counts for nothing while its place is known"
     found = [
-        "the names of the clients, and the number of rows declared for each",
+        sizes,
         f"{made}; {classes}" if config.loss_of_classes else made,
         "the configuration, paths of files included; how many rounds there are and how many bytes each takes",
         "the model after every round, noise included, and how far the clients' noisy copies are from it",
@@ -297,11 +307,10 @@ def train_private(
     from quorate.trial import train
 
     assert config.privacy is not None
-    problem, points = config.problem(), []
+    problem, points, budget = config.problem(), [], budget_of(config)
     if config.privacy.curve:
-        if problem.privacy.book is None and not config.privacy.rehearsal:
-            own = work / "book.json"
-            problem = replace(problem, privacy=replace(problem.privacy, book=own))
+        if budget.book is None and not config.privacy.rehearsal:
+            problem = replace(problem, privacy=replace(budget, book=work / "book.json"))
         found = _trained_curve(config, problem, parts, work, resume, show)
         if found is None:
             return None
@@ -334,7 +343,7 @@ def _trained_curve(
         budget = replace(problem.privacy, epsilon=total, **({"book": None} if config.privacy.rehearsal else {}))
         path, name = work / f"curve-{k}.checkpoint", f"epsilon {epsilon:g}"
         again = resume and path.is_file()
-        arguments = config.solve_arguments(path) | {"seed": config.seed + 1 + k}
+        arguments: dict[str, Any] = {**config.solve_arguments(path), "seed": config.seed + 1 + k}
         see = () if show is None else (show.watch(name),)
         made = solve(replace(problem, privacy=budget), parts.train, **arguments, watch=see, resume=again)
         if made.outcome.stop is Stop.INTERRUPTED:
@@ -363,7 +372,7 @@ def judged(problem: Any, w: Array, parts: Parts) -> dict[str, Any]:
     return {"value": problem.objective(w, parts.train), "sets": sets}
 
 
-def run_private(config: Config, parts: Parts, work: Path, resume: bool, show: Progress) -> Path | None:
+def run_private(config: Config, parts: Parts, work: Path, resume: bool, show: Progress | None) -> Path | None:
     """Plan, train, judge and write; the folder of the run, None when interrupted."""
     from quorate.private_run import write_private
     from quorate.trial import evaluate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -308,10 +309,13 @@ def compared(runs: Mapping[str, Mapping[str, Any]]) -> Table:
         lines.append((name, [number(of(result)) for result in runs.values()]))
 
     for key in ("value", "bound", "gap", "relative_gap"):
-        line(key.replace("_", " "), lambda r, key=key: r["certificate"][key])
+        line(key.replace("_", " "), lambda r, key=key: (r["certificate"] or {}).get(key))  # None: it did not travel
+    if any("privacy" in result for result in runs.values()):
+        line("total epsilon", lambda r: r.get("privacy", {}).get("epsilon"))
+        line("delta", lambda r: r.get("privacy", {}).get("delta"))
     line("rounds", lambda r: r["rounds"])
     line("ended", lambda r: r["outcome"]["stop"])
-    line("worst client's worst-case loss", lambda r: max(row["worst_loss"] for row in people(r)))
+    line("worst client's worst-case loss", lambda r: max((row.get("worst_loss") for row in people(r)), key=_or_least))
     for name in dict.fromkeys(m["set"] for r in runs.values() for m in r["evaluation"]["measures"]):
         for key in ("risk", "accuracy", "worst_accuracy", "error", "worst_error", "loss", "worst_loss"):
             values = [_measure(r, name, key) for r in runs.values()]
@@ -320,6 +324,10 @@ def compared(runs: Mapping[str, Mapping[str, Any]]) -> Table:
                     (f"{name}: {key.replace('_', ' ').replace('worst', 'worst client')}", [*map(number, values)])
                 )
     return table("Runs", ("", *runs), [(name, *cells) for name, cells in lines])
+
+
+def _or_least(value: float | None) -> float:
+    return -math.inf if value is None else value
 
 
 def _measure(result: Mapping[str, Any], name: str, key: str) -> Any:

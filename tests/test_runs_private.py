@@ -1,0 +1,436 @@
+"""Private runs: what travels tells nothing that is not paid for, what stays is checked, and no run overspends."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import small_run
+
+import quorate as qr
+from quorate.algorithms.federated.private_client import Perturbed
+from quorate.config import read_config
+from quorate.parts import prepare
+from quorate.privacy.accounting import Release, gaussian_epsilon
+from quorate.privacy.budget import BudgetSpentError
+from quorate.privacy.ledger import Book
+from quorate.private_run import HISTORY, OWNER, curve_of
+from quorate.private_trial import run_private, train_private, with_sizes
+from quorate.run_files import save_arrays, sealed
+from quorate.runs import Run, data_digests, read_run
+from quorate.verify import passed, verify_run
+
+CURVED = small_run.PRIVATE.replace("[privacy]", "[privacy]\ncurve = [1.0, 1.5]")
+COUNTED = small_run.PRIVATE.replace("sizes = { East = 15, North = 14 }", 'adjacency = "replace"')
+PUBLIC = small_run.PRIVATE.replace("[privacy]", "[evaluation]\npublic = true\n[privacy]")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with a curve; its data lie two folders above."""
+    return small_run.private_run(tmp_path_factory.mktemp("private"), draw=True, text=CURVED).path
+
+
+def files(path: Path) -> dict[str, bytes]:
+    """What travels."""
+    every = {f.relative_to(path).as_posix(): f.read_bytes() for f in path.rglob("*") if f.is_file()}
+    return {name: data for name, data in every.items() if not name.startswith(OWNER)}
+
+
+def copy(path: Path, folder: Path) -> Path:
+    """A copy that may be damaged, its data with it."""
+    shutil.copytree(path.parent.parent, folder / "all")
+    return folder / "all" / "runs" / path.name
+
+
+def failed(path: Path) -> list[str]:
+    return [check.name for check in verify_run(path) if check.ok is False]
+
+
+def reseal(path: Path, change: Callable[[dict], object], part: str = "") -> list[str]:
+    """Change a result, make its digests right again, and return the checks that fail."""
+    result = json.loads((path / part / "result.json").read_text("utf-8"))
+    change(result)
+    leave = "" if part else OWNER
+    (path / part / "result.json").write_text(json.dumps(sealed(path / part, result, leave)), "utf-8")
+    return failed(path)
+
+
+# ---------------------------------------------------------------------------------------- neighbours
+
+
+def canned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers that do not follow from any row; everything else is as it is."""
+
+    def perturb(self: Any, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
+        n, D = memory.z.shape
+        z = 0.9 * np.tile(ask.w, (n, 1)) + 0.1 * np.cos(np.arange(D) + ask.round + data.index[:, None])
+        up = Perturbed(z.sum(0, keepdims=True), np.abs(ask.w - z).sum(1), np.full(n, 0.25))
+        return replace(memory, z=z, answered=memory.answered + 1), up
+
+    monkeypatch.setattr(qr.PrivateADMM, "perturb", perturb)
+
+
+def changed(row: str | None) -> str:
+    """The table with another row of North, or without it; the others, and their order, are the same."""
+    lines = small_run.table().splitlines()
+    return "\n".join([*lines[:4], *([] if row is None else [row]), *lines[5:]]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        (CURVED, None),
+        (CURVED, "North,3.5,-8.0,no"),
+        (COUNTED, "North,3.5,-8.0,no"),
+        (COUNTED, "North,-7.25,55.0,yes"),
+        (small_run.PRIVATE, "North,,,yes"),
+    ],
+)
+def test_neighbours_with_the_same_answers_leave_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, row: str | None
+) -> None:
+    canned(monkeypatch)
+    found = []
+    for name, data in (("one", None), ("other", changed(row))):
+        (tmp_path / name).mkdir()
+        found.append(small_run.private_run(tmp_path / name, draw=True, data=data, text=text).path)
+    one, other = map(files, found)
+    assert one.keys() == other.keys() >= {"config.toml", "result.json", "model.safetensors", "report.html"}
+    for name, data in one.items():
+        assert data == other[name], name
+    owners = [json.loads((path / OWNER / "result.json").read_text("utf-8")) for path in found]
+    assert owners[0]["certificate"] != owners[1]["certificate"]  # the rows do differ
+    assert owners[0]["data"] != owners[1]["data"]
+
+
+def test_nothing_exact_is_written_in_what_travels(finished: Path) -> None:
+    run = read_run(finished)
+    assert run.owner is not None
+    own, text = run.owner.result, b"".join(files(finished).values()).decode("utf-8", "replace")
+    exact = [own["certificate"]["value"], own["baselines"]["erm"]["value"], *(point["value"] for point in own["curve"])]
+    exact += [row[key] for row in own["clients"] for key in ("loss", "worst_loss")]
+    exact += [row[key] for row in own["evaluation"]["measures"] for key in ("loss", "worst_loss")]
+    exact += [row["seconds"] for row in run.owner.history]
+    for number in exact:
+        assert repr(number) not in text
+        assert f"{number:.4g}" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL) or number in (0.0, 1.0)
+    for part in data_digests(prepare(run.config)).values():
+        assert not any(digest in text for digest in part.values())
+    assert {key for row in run.history for key in row} == {*HISTORY}
+    assert run.result["evaluation"] == {"measures": [], "pairs": [], "verdict": []}
+    assert run.result["certificate"] is None
+    assert run.result["data"] == {}
+
+
+# ---------------------------------------------------------------------------------------- what a run holds
+
+
+def test_the_ledger_is_that_of_the_releases(finished: Path) -> None:
+    run = read_run(finished)
+    p = run.result["privacy"]
+    assert [row["client"] for row in p["ledger"]] == ["East", "North"]
+    for row in p["ledger"]:
+        own = [Release(*r) for r in (*p["releases"][row["client"]], *p["before"][row["client"]])]
+        assert len(own) == 3  # two of the curve
+        assert row["epsilon"] == pytest.approx(gaussian_epsilon(own, 1e-5), rel=1e-2)
+        assert row["epsilon"] <= 3.0
+        assert row["left"] == pytest.approx(3.0 - row["epsilon"])
+        assert row["answers"] == 8
+        assert row["scale"] == pytest.approx(row["noise"] * 0.5 / {"East": 15, "North": 14}[row["client"]])
+    assert p["epsilon"] == max(row["epsilon"] for row in p["ledger"])
+    assert p["epsilon"] > 2.99
+    assert [row["what"] for row in run.result["withheld"]][-1] == "the models of the curve and its numbers"
+
+
+def test_both_parts_verify(finished: Path) -> None:
+    checks = verify_run(finished)
+    assert passed(checks)
+    assert {"promise", "budget", "what travels", f"{OWNER}certificate", f"{OWNER}curve"} <= {c.name for c in checks}
+
+
+def test_what_travels_verifies_alone(finished: Path, tmp_path: Path) -> None:
+    path = copy(finished, tmp_path)
+    shutil.rmtree(path / OWNER)
+    (path.parent.parent / "clinics.csv").unlink()
+    assert passed(verify_run(path))
+    assert read_run(path).owner is None
+
+
+def test_without_the_data_the_owners_part_is_not_checked(finished: Path, tmp_path: Path) -> None:
+    path = copy(finished, tmp_path)
+    (path.parent.parent / "clinics.csv").unlink()
+    checks = verify_run(path)
+    assert [check.name for check in checks if check.ok is None] == ["data"]
+    assert not passed(checks)
+    assert passed(checks, without_data=True)
+
+
+def first(result: dict, key: str) -> Any:
+    return result["privacy"][key]["North"]
+
+
+CHANGES: dict[str, tuple[Callable[[dict], object], str]] = {
+    "epsilon": (lambda r: r["privacy"].update(epsilon=2.0), "promise"),
+    "ledger": (lambda r: r["privacy"]["ledger"][0].update(epsilon=0.5), "promise"),
+    "scale": (lambda r: r["privacy"]["ledger"][1].update(scale=0.5), "promise"),
+    "adjacency": (lambda r: r["privacy"].update(adjacency="replace"), "promise"),
+    "public": (lambda r: r["privacy"]["public"].pop(), "promise"),
+    "rehearsal": (lambda r: r["privacy"].update(rehearsal="yes"), "promise"),
+    "noise": (lambda r: first(r, "releases")[0].__setitem__(1, 0.5), "budget"),
+    "answers": (lambda r: first(r, "releases")[0].__setitem__(2, 4), "answers"),
+    "client": (lambda r: r["privacy"]["releases"].pop("North"), "clients"),
+    "rows": (lambda r: r["clients"][0].update(n=16), "clients"),
+    "weight": (lambda r: r["clients"][0].update(weight=0.7), "clients"),
+    "bytes": (lambda r: r["messages"][0].update(bytes=1), "bytes down"),
+    "problem": (lambda r: r.update(problem="Anything."), "problem"),
+    "withheld": (lambda r: r["withheld"].pop(0), "withheld"),
+    "certificate": (lambda r: r.update(certificate={"value": 0.5}), "what travels"),
+    "digests": (lambda r: r.update(data={"train": {"North": "0"}}), "what travels"),
+    "note": (lambda r: r.update(notes=["A row is odd."]), "what travels"),
+    "accuracy": (lambda r: r["evaluation"]["measures"].append({"loss": 0.5}), "what travels"),
+    "more": (lambda r: r.update(seconds=0.5), "what travels"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_promise_is_found_without_the_data(finished: Path, tmp_path: Path, change: str) -> None:
+    path = copy(finished, tmp_path)
+    shutil.rmtree(path / OWNER)
+    assert CHANGES[change][1] in reseal(path, CHANGES[change][0])
+
+
+def test_a_larger_budget_than_the_stated_one_is_found(finished: Path, tmp_path: Path) -> None:
+    path = copy(finished, tmp_path)
+    config = path / "config.toml"
+    config.write_text(config.read_text("utf-8").replace("epsilon = 3.0", "epsilon = 2.5"), "utf-8")
+    assert {"promise", "budget"} <= {*reseal(path, lambda result: None)}
+
+
+def test_files_and_columns_that_do_not_belong_there_are_found(finished: Path, tmp_path: Path) -> None:
+    path = copy(finished, tmp_path)
+    shutil.copy(path / OWNER / "history.jsonl", path / "history.jsonl")
+    assert "what travels" in reseal(path, lambda result: None)
+    shutil.rmtree(path.parent.parent)
+    path = copy(finished, tmp_path)
+    shutil.copy(path / OWNER / "baselines.safetensors", path / "baselines.safetensors")
+    assert "what travels" in reseal(path, lambda result: None)
+
+
+OWN: dict[str, tuple[Callable[[dict], object], str]] = {
+    "value": (lambda r: r["certificate"].update(value=0.1), "certificate"),
+    "client": (lambda r: r["clients"][0].update(loss=0.1), "clients"),
+    "accuracy": (lambda r: r["evaluation"]["measures"][0].update(accuracy=0.99), "evaluation"),
+    "erm": (lambda r: r["baselines"]["erm"].update(value=0.1), "baselines"),
+    "curve": (lambda r: r["curve"][0].update(value=0.1), "curve"),
+    "digest": (lambda r: r["data"]["train"].update(North="0"), "data: train"),
+}
+
+
+@pytest.mark.parametrize("change", OWN)
+def test_a_changed_number_of_the_owner_is_found(finished: Path, tmp_path: Path, change: str) -> None:
+    found = reseal(copy(finished, tmp_path), OWN[change][0], OWNER)
+    assert f"{OWNER}{OWN[change][1]}" in found
+
+
+def test_another_model_is_found_by_the_owner_and_other_models_of_the_curve(finished: Path, tmp_path: Path) -> None:
+    path = copy(finished, tmp_path)
+    run = read_run(path)
+    assert run.owner is not None
+    save_arrays(path / OWNER / "curve.safetensors", {"w": np.stack([w + 0.01 for _, w in curve_of(run.owner)])})
+    assert f"{OWNER}curve" in reseal(path, lambda result: None, OWNER)
+    raw = (path / "model.safetensors").read_bytes()
+    (path / "model.safetensors").write_bytes(raw[:-8] + np.float64(0.5).tobytes())
+    assert f"{OWNER}certificate" in reseal(path, lambda result: None)
+
+
+# ---------------------------------------------------------------------------------------- rows to judge on
+
+
+def test_public_rows_may_be_told_of_and_no_other_model_is(tmp_path: Path) -> None:
+    run = small_run.private_run(tmp_path, text=PUBLIC)
+    assert run.owner is not None
+    measures = run.result["evaluation"]["measures"]
+    assert [(row["set"], row["model"]) for row in measures] == [
+        ("held-out rows", "private"),
+        ("shifted clients", "private"),
+    ]
+    assert {row["model"] for row in run.owner.result["evaluation"]["measures"]} == {"private", "ERM"}
+    assert any("evaluation.public" in said for said in run.result["privacy"]["public"])
+    assert passed(verify_run(run.path))
+    assert "evaluation" in reseal(run.path, lambda r: r["evaluation"]["measures"][0].update(accuracy=1.0))
+
+
+def test_accuracy_is_that_of_the_raw_rows(tmp_path: Path) -> None:
+    run = small_run.private_run(tmp_path, text=PUBLIC)
+    (row,) = (r for r in run.result["evaluation"]["measures"] if r["set"] == "shifted clients")
+    rows = [line.split(",") for line in small_run.table().splitlines() if line.startswith('"South"')]
+    assert rows
+    age, dose = (np.array([float(cells[k]) for cells in rows]) for k in (1, 2))
+    score = run.w[0] * (age + 3) / 7 + run.w[1] * dose / 1.5 + run.w[2]
+    assert row["accuracy"] == pytest.approx(np.mean((score > 0) == np.array([cells[3] == "yes" for cells in rows])))
+
+
+# ---------------------------------------------------------------------------------------- noise
+
+
+def weights(tmp_path: Path, name: str, text: str) -> np.ndarray:
+    (tmp_path / name).mkdir()
+    return small_run.private_run(tmp_path / name, text=text).w
+
+
+def test_the_seed_does_not_make_the_noise(tmp_path: Path) -> None:
+    assert not np.array_equal(*(weights(tmp_path, name, small_run.PRIVATE) for name in "ab"))
+    rehearsed = small_run.PRIVATE.replace("[privacy]", "[privacy]\nrehearsal = true")
+    np.testing.assert_array_equal(*(weights(tmp_path, name, rehearsed) for name in "cd"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    ['mechanism = "laplace", clip = 1.0', 'update = "prox"', "bound = 1.0", 'radius = "1/t", region = "l2"',
+     "average = true, rho = 2.0"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["private_admm", "output_perturbed_admm"])
+def test_every_option_leaves_a_run_that_verifies(tmp_path: Path, name: str, options: str) -> None:
+    if name == "output_perturbed_admm" and "radius" in options:
+        options = 'update = "prox", scaling = 2.0'
+    text = small_run.PRIVATE.replace('compare_with = ["erm"]', "")
+    text += f'name = "{name}"\noptions = {{ {options} }}\n'
+    run = small_run.private_run(tmp_path, text=text)
+    assert run.result["privacy"]["epsilon"] == pytest.approx(3.0, rel=1e-2)
+    assert passed(verify_run(run.path))
+
+
+# ---------------------------------------------------------------------------------------- books, and runs that go on
+
+
+def begun(tmp_path: Path, text: str) -> tuple[Any, Any, Path]:
+    config = read_config(small_run.write_config(tmp_path, text.replace("[report]", "[report]\nhtml = false")))
+    parts, work = prepare(config), tmp_path / "runs" / "clinics.partial"
+    work.mkdir(parents=True)
+    return with_sizes(config, parts.rows), parts, work
+
+
+class Cut:
+    """Ctrl-C in a round of one model."""
+
+    def __init__(self, model: str, at: int) -> None:
+        self.model, self.at = model, at
+
+    def watch(self, model: str) -> Callable[[dict, object], None]:
+        def see(row: dict, state: object) -> None:
+            if model == self.model and row["round"] == self.at:
+                raise KeyboardInterrupt
+
+        return see
+
+    def done(self, model: str, said: str) -> None:
+        return None
+
+
+def charged(book: Path) -> list[tuple[str, float]]:
+    """State, and epsilon alone, of every run in a book."""
+    found = Book(book).runs()
+    releases = [[Release(*r) for r in run["releases"]["North"]] for run in found]
+    return [(run["state"], gaussian_epsilon(own, 1e-5) or 0.0) for run, own in zip(found, releases, strict=True)]
+
+
+def test_runs_in_one_book_stay_within_the_total_together(tmp_path: Path) -> None:
+    text = small_run.PRIVATE.replace("[privacy]", '[privacy]\nbook = "book.json"').replace('["erm"]', "[]")
+    first = text.replace("epsilon = 3.0", "epsilon = 1.0")
+    small_run.private_run(tmp_path, text=first)
+    run = small_run.private_run(tmp_path, text=text)
+    states = charged(tmp_path / "book.json")
+    assert [state for state, _ in states] == ["ended", "ended"]
+    assert states[0][1] == pytest.approx(1.0, rel=1e-2)
+    assert 1.0 < states[1][1] < 3.0
+    assert run.result["privacy"]["epsilon"] == pytest.approx(3.0, rel=1e-2)
+    assert run.result["privacy"]["ledger"][0]["before"] == pytest.approx(1.0, rel=1e-2)
+    assert passed(verify_run(run.path))
+    with pytest.raises(BudgetSpentError):
+        small_run.private_run(tmp_path, text=text)
+    assert charged(tmp_path / "book.json") == states
+
+
+@pytest.mark.parametrize(("model", "at"), [("epsilon 1", 3), ("epsilon 1.5", 5), ("private", 4), ("ERM", 2)])
+def test_a_run_that_goes_on_spends_nothing_twice(tmp_path: Path, model: str, at: int) -> None:
+    text = CURVED.replace("[privacy]", '[privacy]\nbook = "book.json"')
+    config, parts, work = begun(tmp_path, text)
+    assert train_private(config, parts, work, show=Cut(model, at)) is None  # type: ignore[arg-type]
+    path = run_private(config, parts, work, True, None)
+    assert path is not None
+    run, states = read_run(path), charged(tmp_path / "book.json")
+    assert [state for state, _ in states] == ["ended"] * 3
+    assert [round(epsilon, 2) for _, epsilon in states[:2]] == [1.0, 1.5]
+    assert run.result["privacy"]["epsilon"] <= 3.0
+    assert [row["answers"] for row in run.result["privacy"]["ledger"]] == [8, 8]
+    assert passed(verify_run(path))
+
+
+def test_a_curve_of_public_rows_is_not_charged(tmp_path: Path) -> None:
+    text = CURVED.replace("[privacy]", "[privacy]\nrehearsal = true").replace("[1.0, 1.5]", "[1.0, 6.0]")
+    run = small_run.private_run(tmp_path, text=text)
+    assert run.owner is not None
+    assert run.result["privacy"]["before"] == {}
+    assert "not charged" in run.result["privacy"]["rehearsal"]
+    assert [round(point["alone"], 2) for point in run.owner.result["curve"]] == [1.0, 6.0]
+    assert passed(verify_run(run.path))
+
+
+# ---------------------------------------------------------------------------------------- the command line
+
+
+def test_from_a_configuration_to_predictions(
+    quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_run.write_config(tmp_path, CURVED)
+    assert quorate("run", "clinics.toml", "--out", "runs") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    (folder,) = (tmp_path / "runs").iterdir()
+    for part in ("private round 1: copies", "differentially private", "For the owner alone", "Other budgets", "stays:"):
+        assert part in said
+    assert quorate("verify", folder) == 0
+    assert quorate("predict", folder, "clinics.csv", "--out", "p.csv") == 0
+    reports = [folder / part / "report.html" for part in ("", OWNER)]
+    before = [file.read_bytes() for file in reports]
+    assert quorate("report", folder) == 0
+    assert [file.read_bytes() for file in reports] == before
+    assert quorate("verify", folder) == 0
+    capsys.readouterr()
+    assert quorate("report", folder, "--format", "md") == 0
+    text = capsys.readouterr().out
+    assert "## Ledger" in text
+    assert "ERM" not in text
+    assert quorate("report", folder, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["privacy"]["allowed"] == 3.0
+    assert quorate("compare", folder, folder) == 0
+    assert "total epsilon" in capsys.readouterr().out
+    shutil.rmtree(folder / OWNER)
+    assert quorate("verify", folder) == 0
+    assert quorate("report", folder) == 0
+
+
+def test_a_run_without_its_parts_is_said_to_be_one(finished: Path, tmp_path: Path) -> None:
+    path = copy(finished, tmp_path)
+    (path / OWNER / "history.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"owner is no complete run: history.jsonl missing"):
+        read_run(path)
+
+
+def test_the_example_is_a_rehearsal_that_verifies(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[1] / "examples" / "private.toml").read_text("utf-8")
+    (tmp_path / "private.toml").write_text(text.replace("[report]", "[report]\nhtml = false"), "utf-8")
+    config = read_config(tmp_path / "private.toml")
+    parts, work = prepare(config), tmp_path / "runs" / "private.partial"
+    work.mkdir(parents=True)
+    path = run_private(config, parts, work, False, None)
+    assert path is not None
+    run: Run = read_run(path)
+    assert run.result["privacy"]["epsilon"] <= 4.0
+    assert all(row["accuracy"] > 0.8 for row in run.result["evaluation"]["measures"])
+    assert passed(verify_run(path))
