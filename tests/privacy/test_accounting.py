@@ -174,28 +174,29 @@ def test_order_and_splitting_change_nothing(given_, delta, random):
 @settings(max_examples=50, deadline=None)
 def test_noise_for_a_budget_never_overspends_and_hardly_wastes(epsilon, delta, rounds, mechanism, spent):
     budget, before = Budget(epsilon, delta), total_epsilon(spent, delta)
-    if before >= epsilon:
+    if before >= 0.999 * epsilon:
         with pytest.raises(BudgetSpentError, match="is spent"):
             noise_for(budget, rounds, mechanism, spent)
         return
     assume(before < 0.99 * epsilon)
     noise = noise_for(budget, rounds, mechanism, spent)
     total = total_epsilon([*spent, Release(mechanism, noise, rounds)], delta)
-    step = 3e-4 if delta == 0.5 else 0.0  # of the grid: there epsilon may be small beside the deviation of the losses
+    step = 3e-3 if delta == 0.5 else 0.0  # of the grid, there large beside epsilon
     assert 0.99 * epsilon - step <= total <= epsilon
 
 
 def test_a_sliver_of_a_budget_is_used_or_refused():
     spent = [Release("laplace", 30.0, 50), Release("gaussian", 50.0, 9)]
     before = total_epsilon(spent, 1e-6)
-    for share in (1e-2, 1e-3, 1e-4, 1e-5, 1e-7, 0.0):
+    for share in (1e-2, 2e-3, 5e-4, 1e-5, 0.0):
         budget = Budget(before * (1 + share), 1e-6)
         for mechanism in ("gaussian", "laplace"):
             try:
                 noise = noise_for(budget, 10, mechanism, spent)
             except BudgetSpentError:
-                assert share <= 1e-3
+                assert share <= 2e-3
             else:
+                assert share >= 1e-3
                 assert total_epsilon([*spent, Release(mechanism, noise, 10)], 1e-6) <= budget.epsilon
 
 

@@ -31,6 +31,7 @@ from quorate.privacy.budget import Budget, BudgetSpentError
 MECHANISMS = ("gaussian", "laplace")
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 128, 256, 512, 1024)  # of Renyi divergences
 GRID = 2000  # steps of the grid of losses in their standard deviation
+LEFT = 1e-3  # of a budget: less is the slack of rounding, not worth the noise
 WIDE = 100.0  # a larger deviation of the losses, an epsilon of thousands, is not worth a grid
 LEAST_DELTA = 1e-12  # below, rounding would count
 SPREAD = 6.0  # of the number of lies, over sqrt(k): beyond lies a share of exp(-2 SPREAD^2) (Hoeffding)
@@ -173,7 +174,7 @@ def noise_for(budget: Budget, rounds: int, mechanism: str = "gaussian", spent: I
     Raises
     ------
     BudgetSpentError
-        where nothing is left, or less than the accountant resolves
+        where a thousandth of epsilon or less is left
     """
     spent = _counted(spent)
     before = total_epsilon(spent, budget.delta)
@@ -181,7 +182,7 @@ def noise_for(budget: Budget, rounds: int, mechanism: str = "gaussian", spent: I
     if rounds < 1:
         raise ValueError(f"rounds must be >= 1, got {rounds!r}.")
     found = None
-    if before < budget.epsilon * (1 - 1e-6):
+    if before < budget.epsilon * (1 - LEFT):
         found = _enough(budget.epsilon, budget.delta, int(rounds), mechanism, spent)
     if found is None:
         raise BudgetSpentError(
