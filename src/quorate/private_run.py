@@ -217,6 +217,7 @@ def write_private(
         write(work / "history.jsonl", _lines(history(solution.history)))
         stay = work / OWNER
         write(stay / "README.txt", README.encode())
+        stay.chmod(0o700)
         write(stay / "history.jsonl", _lines(solution.history))
         if others:
             save_arrays(stay / "baselines.safetensors", {name.lower(): models[name].w for name in others})

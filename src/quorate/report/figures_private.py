@@ -117,9 +117,11 @@ def _curve(figure: Any, result: Mapping[str, Any], main: float) -> None:
         if "ERM" in own:
             axes.axhline(scale * own["ERM"], color=colour, linestyle="--", linewidth=1.0)
     ticks = sorted({p["epsilon"] for p in result["curve"]})
+    if min(abs(np.log(main / t)) for t in ticks) > 0.25:  # letters would meet
+        ticks = sorted([*ticks, main])
     axes.set_xscale("log")
     axes.minorticks_off()
-    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    axes.set_xticks(ticks, [f"{t:.3g}" for t in ticks])
     axes.set_xlabel("epsilon")
     axes.set_ylabel({"accuracy": "accuracy in %", "error": "mean absolute error"}.get(what or "", "objective"))
     if sets:

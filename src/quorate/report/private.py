@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from quorate.runs import Run
 
 TOTALS = {"epsilon": "Epsilon (pld)", "gaussian": "Closed form", "rdp": "RDP", "basic": "Basic composition"}
+HEADS = ("client", "n", "loss", "weight", "held_n", "held_loss", "held_accuracy", "held_error", "note")
 LOOKED = (
     "Whoever chooses a budget, or any other setting, by these numbers has looked at the rows: that choice is not part "
     "of what was paid for. They are for the owner's judgement of what privacy costs here."
@@ -52,7 +53,7 @@ def page(run: Run, drawn: Mapping[str, str]) -> str:
         "config": run.config.text(),
     }
     if owner:
-        own = {"cost": cost(result), "certificate": certificate(result), "clients": tables.clients(result)}
+        own = {"cost": cost(result), "certificate": certificate(result), "clients": tables.clients(result, HEADS)}
         own |= {"curve": curve(run) if result.get("curve") else None, "curve_words": curve_words(run)}
         return environment.get_template("owner.html.jinja").render(**shared, **own)
     ledgers = {"ledger": ledger(result), "accounts": accounts(result), "withheld": withheld(result)}
@@ -76,8 +77,8 @@ def promised(result: Mapping[str, Any]) -> list[str]:
         f"allowed. Whatever somebody believed about one row before, seeing all of it multiplies the odds by at most "
         f"{number(worst)}, but for a probability of {p['delta']:g}.{alone}",
         p["protects"],
-        f"In each of {result['rounds']} rounds every client answered with one sum of gradients, {_clipped(p)}, and "
-        f"{p['mechanism']} noise. {_source(p)}",
+        f"In each of {result['rounds']} rounds every client answered with one sum of gradients, {_clipped(p)}, "
+        f"and {p['mechanism'].capitalize()} noise. {_source(p)}",
         "The model, this report and all predictions are made from these noisy answers and public numbers alone, so "
         "that nothing done with them later spends more.",
     ]
@@ -85,8 +86,8 @@ def promised(result: Mapping[str, Any]) -> list[str]:
 
 def _clipped(p: Mapping[str, Any]) -> str:
     norm = "l1" if p["mechanism"] == "laplace" else "l2"
-    said = f"each row's shortened to {norm} norm {number(p['clip'])}" if p["clip"] != "inf" else "not shortened"
-    return said if p["bound"] == "inf" else f"{said}, of rows shortened to {norm} norm {number(p['bound'])}"
+    said = f"each row's cut to an {norm} norm of {number(p['clip'])}" if p["clip"] != "inf" else "not cut"
+    return said if p["bound"] == "inf" else f"{said}, of rows cut to an {norm} norm of {number(p['bound'])}"
 
 
 def _source(p: Mapping[str, Any]) -> str:
@@ -98,11 +99,17 @@ def _source(p: Mapping[str, Any]) -> str:
 def alone(run: Run) -> float:
     """Epsilon of the model of the run by itself."""
     from quorate.privacy.accounting import Release, total_epsilon
-    from quorate.runs import read_run
 
-    p = read_run(run.path.parent).result["privacy"]
-    own = next(iter(p["releases"].values()))
-    return total_epsilon([Release(str(kind), float(noise), int(k)) for kind, noise, k in own], p["delta"])
+    assert run.config.privacy is not None
+    own = [Release(str(kind), float(noise), int(k)) for kind, noise, k in _own(run)]
+    return total_epsilon(own, run.config.privacy.delta)
+
+
+def _own(run: Run) -> list[list[Any]]:
+    """The releases of one client in the run itself; ``run`` is the owner's part."""
+    from quorate.runs import result_in
+
+    return next(iter(result_in(run.path.parent / "result.json")["privacy"]["releases"].values()))
 
 
 def cost(result: Mapping[str, Any]) -> list[str]:
@@ -170,7 +177,7 @@ def curve(run: Run) -> Table:
     """One row for every budget, the run's own among them."""
     points, measures = run.result["curve"], run.result["evaluation"]["measures"]
     own = {row["set"]: row for row in measures if row["model"] == "private"}
-    mine = {"epsilon": alone(run), "noise": None, "value": run.result["certificate"]["value"], "sets": own}
+    mine = {"epsilon": alone(run), "noise": _own(run)[0][1], "value": run.result["certificate"]["value"], "sets": own}
     sets = list(own)
     key = next((k for k in ("accuracy", "error") if any(k in row for row in own.values())), "loss")
     show = percent if key == "accuracy" else number
@@ -185,9 +192,7 @@ def curve(run: Run) -> Table:
 
 
 def _cell(key: str, value: Any) -> str:
-    if key in ("left", "before", "epsilon") and value is not None:
-        return f"{0.0 if value < 1e-9 else value:.4g}" if value >= 1e-4 or value < 1e-9 else f"{value:.1e}"
-    return number(value)
+    return number(0.0 if key in ("left", "before") and value < 1e-3 else value)  # less than a thousandth is nothing
 
 
 # ---------------------------------------------------------------------------------------- elsewhere
