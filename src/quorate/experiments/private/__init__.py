@@ -1,0 +1,1 @@
+"""Experiments of Ryu and Kim, *Differentially private federated learning via inexact ADMM*, and totals beside them."""
