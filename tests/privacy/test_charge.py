@@ -268,6 +268,24 @@ def test_a_second_run_has_what_the_first_left_and_other_noise(place, monkeypatch
     assert len(np.unique(flat)) == len(flat)
 
 
+def test_a_second_run_goes_on_with_the_noise_it_was_begun_with(tmp_path):
+    """Also where an earlier one was settled for less in the meantime, so that less noise would do now."""
+    found = []
+    for name, stop in (("whole", False), ("parts", True)):
+        (tmp_path / name).mkdir()
+        place = Place(tmp_path / name)
+        place.solve(checkpoint="first", watch=at(2))
+        if stop:
+            place.solve(watch=at(3))
+            first = Book(place.folder / "book.json")
+            first.restore_run(first.runs()[0] | {"releases": {client: [] for client in FED.clients}})
+        found.append(place.solve(resume=stop))
+    whole, parts = found
+    assert whole.w.tobytes() == parts.w.tobytes()
+    assert whole.ledger.releases == parts.ledger.releases
+    assert parts.ledger.epsilon < whole.ledger.epsilon <= 1.0
+
+
 @pytest.mark.parametrize("settings_equal", [True, False])
 def test_equal_runs_of_one_book_never_share_noise(place, monkeypatch, settings_equal):
     """Even where the plan comes out the same, because nothing was released before."""

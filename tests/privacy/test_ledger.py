@@ -91,7 +91,7 @@ def test_what_is_too_much_is_not_written(book):
     left = book.open_run(plan(Release("gaussian", 10.0, 5), "b"), BUDGET)
     text = book.path.read_bytes()
     with pytest.raises(BudgetSpentError, match=r"client b to epsilon = 1\.\d+ of 1 at delta = 1e-05"):
-        book.open_run(plan(Release("laplace", 3.0, 2)), BUDGET)
+        book.open_run(plan(Release("laplace", 3.0, 2), "b"), BUDGET)
     tight = Budget(total_epsilon((FEW, Release("gaussian", 10.0, 5)), 1e-5), 1e-5)
     with pytest.raises(BudgetSpentError):
         book.reopen_run(run, tight)
