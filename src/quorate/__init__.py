@@ -52,6 +52,7 @@ _HOME = {
     "quorate.algorithms.federated.private_admm": ("PrivateADMM", "OutputPerturbedADMM", "Penalty"),
     "quorate.privacy.budget": ("Budget", "BudgetSpentError", "NoPrivacyWarning"),
     "quorate.privacy.ledger": ("Book", "Ledger"),
+    "quorate.auditing": ("Audit", "audit"),
     "quorate.algorithms.pooled.central_conic": ("CentralConic",),
     "quorate.algorithms.pooled.centralised_al": ("CentralisedAL",),
     "quorate.algorithms.pooled.rank_admm": ("RankADMM",),

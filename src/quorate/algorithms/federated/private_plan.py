@@ -23,7 +23,7 @@ RADII = {"constant": lambda t: 1.0, "1/t": lambda t: 1 / t, "1/t^2": lambda t: 1
 
 def number(value: Any) -> bool:
     """Whether a value is a finite number > 0."""
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
 
 
 def of_round(name: str, schedule: Any, t: int) -> float:

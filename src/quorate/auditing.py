@@ -1,0 +1,243 @@
+"""An attack on a private run, to see what its promise is worth: a lower bound of epsilon from many short runs.
+
+Two data sets differ in one record, the canary. Whoever knows both, all that a client sends and all but its noise (the
+adversary of the definition) guesses which of the two gave the answers. If the run is (epsilon, delta)-private,
+
+    P(says "with" | with) <= exp(epsilon) P(says "with" | without) + delta,
+
+and the same of "without", so that rates counted in runs bound epsilon from below (Jagielski, Ullman, Oprea, *Auditing
+differentially private machine learning*, 2020). Attack and threshold are chosen in one half of the runs, the rates are
+counted in the other and bounded as Clopper and Pearson do. An audit finds faults; it proves no promise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta, norm
+
+from quorate.algorithms.federated.private_admm import PrivateADMM
+from quorate.arrays import Array, Block
+from quorate.data.federation import Federation
+from quorate.privacy.accounting import Release, gaussian_epsilon
+from quorate.problem.problem import Problem
+from quorate.rounds import Round
+from quorate.solution import configure
+
+ATTACKS = ("projection", "spread", "told size")
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What the attack found.
+
+    Attributes
+    ----------
+    claimed : total epsilon as promised
+    delta : as promised
+    epsilon : lower bound of the true one, at ``confidence``
+    gaussian : the same for whoever takes for granted that the answers' trade-off is that of one Gaussian (Nasr et al.
+        2023): larger, and worth as much as that; None where the noise is not Gaussian
+    confidence : probability with which either bound holds
+    attack : the attack that was chosen: "projection" of an answer on what the canary adds, "spread" of the answer's
+        noise, or the "told size" of noise beside the one seen
+    hits, alarms : share of runs with and without the canary that the attack takes for runs with it
+    runs : of either kind
+    """
+
+    claimed: float
+    delta: float
+    epsilon: float
+    gaussian: float | None
+    confidence: float
+    attack: str
+    hits: float
+    alarms: float
+    runs: int
+
+    @property
+    def broken(self) -> bool:
+        """Whether the promise is refuted."""
+        return self.epsilon > self.claimed
+
+    @property
+    def text(self) -> str:
+        """One sentence for people."""
+        found = f"epsilon >= {self.epsilon:.3g} at delta = {self.delta:g} (confidence {self.confidence:g}, "
+        found += f'{self.runs} runs of either kind, attack "{self.attack}"), where {self.claimed:g} is promised: '
+        return found + ("REFUTED." if self.broken else "not refuted, which proves nothing.")
+
+
+def audit(
+    problem: Problem,
+    fed: Federation,
+    *,
+    algorithm: Any = None,
+    client: str | None = None,
+    canary: tuple[Any, Any] | None = None,
+    instead: tuple[Any, Any] | None = None,
+    runs: int = 1000,
+    confidence: float = 0.95,
+    weaken: float = 1.0,
+    claimed: float | None = None,
+    seed: int = 0,
+) -> Audit:
+    """Bound the true epsilon of a private run from below, by attacking one client's answers.
+
+    Parameters
+    ----------
+    algorithm : ``PrivateADMM(...)`` (the default) or another with noise; few rounds are attacked as well as many
+    client : whose record it is; None: the first
+    canary : (x, y), the record; None: a long row of the first class
+    instead : (x, y), what stands in its place where the budget's adjacency is "replace"; None: (-x, y)
+    runs : with the canary, and as many without; n runs cannot show more than epsilon = log(n / 8)
+    confidence : of the bound
+    weaken : divides the noise: whether the audit would notice
+    claimed : epsilon to refute; None: the budget's, or as published the sum over all rounds
+
+    Raises
+    ------
+    ValueError
+        for settings out of range, or an algorithm without noise
+
+    Notes
+    -----
+    The data are read and attacked, and nothing is charged to a book: for the owner, on data that may be touched.
+    """
+    for name, value, low in (("runs", runs, 20), ("weaken", weaken, 0)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < math.inf or value == 0:
+            raise ValueError(f"{name} must be a number {'> 0' if low == 0 else f'>= {low}'}, got {value!r}.")
+    if not 0.5 <= confidence < 1:
+        raise ValueError(f"confidence must lie in [0.5, 1), got {confidence!r}.")
+    algorithm = PrivateADMM() if algorithm is None else algorithm
+    if not hasattr(algorithm, "planned"):
+        raise ValueError(f"{type(algorithm).__name__} adds no noise: there is no promise to refute.")
+    p = 0 if client is None else fed.position(client)
+    budget = problem.privacy
+    other = None
+    record = _canary(problem, fed) if canary is None else canary
+    if budget is not None and budget.adjacency == "replace":
+        other = (-np.asarray(record[0], float), record[1]) if instead is None else instead
+    sets = [fed if other is None else _with_record(fed, p, other), _with_record(fed, p, record)]
+    concrete, data = problem.at(sets[0])
+    attacked = configure(algorithm, concrete, data, None, None, None, None).planned(concrete, data)
+    if attacked.plan.kind is None:
+        raise ValueError("without noise there is nothing to audit: state Problem(privacy=Budget(epsilon, delta)).")
+    attacked = replace(attacked, plan=replace(attacked.plan, multiplier=attacked.plan.multiplier / weaken))
+    silent = replace(attacked, plan=replace(attacked.plan, multiplier=0.0))
+    blocks = [data.block(p), problem.at(sets[1])[1].block(p)]
+    scores = [
+        np.array([_attack(attacked, silent, blocks, side, (seed, side, k)) for k in range(int(runs))])
+        for side in (0, 1)
+    ]
+    published = float(attacked.local_epsilon or math.inf) * attacked.max_rounds
+    promised = published if budget is None else float(budget.epsilon)
+    found = _judged(scores, promised if claimed is None else claimed, budget.delta if budget else 0.0, confidence)
+    return found if attacked.plan.kind == "gaussian" else replace(found, gaussian=None)
+
+
+def _canary(problem: Problem, fed: Federation) -> tuple[Array, Any]:
+    """A row a hundred times as long as any, of the first class; a target as far away."""
+    longest = max(float(abs(x).max()) for x in fed.X)
+    x = np.zeros(fed.n_features)
+    x[0] = 100 * max(longest, 1.0)
+    if problem.loss.targets == "real":
+        return x, 100 * max(1.0, *(float(np.abs(y).max()) for y in fed.y))
+    classes = np.unique(np.concatenate(fed.y)) if fed.classes is None else fed.classes
+    return x, classes[0]
+
+
+def _with_record(fed: Federation, p: int, record: tuple[Any, Any]) -> Federation:
+    """The data set with one row more at client p."""
+    x, y = np.asarray(record[0], float), record[1]
+    if x.shape != (fed.n_features,) or not np.isfinite(x).all():
+        raise ValueError(f"a record is (x, y) with {fed.n_features} finite features, got shape {x.shape}.")
+    X, targets = list(fed.X), list(fed.y)
+    if isinstance(X[p], np.ndarray):
+        X[p] = np.vstack([X[p], x[None].astype(X[p].dtype)])
+    else:
+        from scipy.sparse import csr_array, vstack
+
+        X[p] = csr_array(vstack([X[p], csr_array(x[None])]))
+    targets[p] = np.append(targets[p], np.asarray([y], targets[p].dtype))
+    return fed._with(X=tuple(X), y=tuple(targets))
+
+
+def _attack(algorithm: Any, silent: Any, blocks: list[Block], side: int, key: tuple[int, ...]) -> tuple[float, ...]:
+    """The scores of one run, ``ATTACKS``: large ones speak for the canary, or against it.
+
+    Every answer is compared with those that either data set would have given without noise.
+    """
+    P = len(algorithm.plan.weight)
+    state, ask = algorithm.server_start(P)
+    memory = algorithm.client_start(blocks[side])
+    along, spread, told = 0.0, 0.0, 0.0
+    turn = 0
+    while isinstance(ask, Round):
+        message, turn = ask.message, turn + 1
+        streams = lambda _, turn=turn: np.random.default_rng((*key, turn))  # noqa: E731
+        without, with_ = (silent.perturb(memory, message, block, streams)[0].z[0] for block in blocks)
+        memory, up = algorithm.perturb(memory, message, blocks[side], streams)
+        seen, added = memory.z[0] - without, with_ - without
+        along += float(seen @ added) / max(float(np.linalg.norm(added)), 1e-300)
+        size = max(float(np.abs(seen).mean()), 1e-300)
+        spread += math.log(size)
+        curve = message.rho + (message.reach if algorithm.update == "prox" else 0.0)
+        told += math.log(max(abs(float(up.noise[0]) / (size * (1.0 if algorithm.output else curve)) - 1), 1e-300))
+        as_all = replace(up, shifted=up.shifted[0] * P, gap=float(up.gap[0]) * P, noise=float(up.noise[0]) * P)
+        state, ask = algorithm.consent(state, range(P), as_all)
+    return along, spread, told
+
+
+def _judged(scores: Sequence[Array], claimed: float, delta: float, confidence: float) -> Audit:
+    """Attack, sign and threshold from the first half of the runs, rates from the second."""
+    runs = len(scores[0])
+    half, best = runs // 2, (-math.inf, 0, 1.0, 0.0)
+    for a in range(len(ATTACKS)):
+        for sign in (1.0, -1.0):
+            first = [np.sort(sign * s[:half, a]) for s in scores]
+            cuts = np.unique(np.quantile(np.concatenate(first), np.linspace(0.002, 0.998, 250)))
+            counts = [half - np.searchsorted(s, cuts, side="right") for s in first]
+            bounds = np.maximum(*_bounds(counts[1], counts[0], half, delta, confidence))
+            at = int(np.argmax(bounds))
+            best = max(best, (float(bounds[at]), a, sign, float(cuts[at])))
+    _, a, sign, cut = best
+    n = runs - half
+    alarms, hits = (int((sign * s[half:, a] > cut).sum()) for s in scores)
+    found = _bounds(np.array([hits]), np.array([alarms]), n, delta, confidence)
+    epsilon = max(0.0, float(np.maximum(*found)[0]))
+    gaussian = _gaussian(hits, alarms, n, delta, confidence)
+    return Audit(claimed, delta, epsilon, gaussian, confidence, ATTACKS[a], hits / n, alarms / n, runs)
+
+
+def _bounds(hits: NDArray[Any], alarms: NDArray[Any], n: int, delta: float, confidence: float) -> tuple[Array, Array]:
+    """Lower bounds of epsilon from "with" said truly and wrongly, and from "without"; -inf where there is none."""
+    at = _at_each(confidence)
+    found = []
+    for true, false in ((hits, alarms), (n - alarms, n - hits)):
+        low = np.where(true > 0, beta.ppf(at, np.maximum(true, 1), n - np.maximum(true, 1) + 1), 0.0)
+        high = np.where(false < n, beta.ppf(1 - at, np.minimum(false, n - 1) + 1, n - np.minimum(false, n - 1)), 1.0)
+        with np.errstate(divide="ignore"):
+            found.append(np.log(np.maximum(low - delta, 0.0)) - np.log(high))
+    return found[0], found[1]
+
+
+def _at_each(confidence: float) -> float:
+    """The chance that one rate is outside its bound: there are four, of which two enter either epsilon."""
+    return (1 - confidence) / 4
+
+
+def _gaussian(hits: int, alarms: int, n: int, delta: float, confidence: float) -> float:
+    """epsilon at delta of the least Gaussian mechanism with such rates; at delta = 0 inf or 0."""
+    at = _at_each(confidence)
+    alarm = beta.ppf(1 - at, alarms + 1, n - alarms) if alarms < n else 1.0
+    miss = beta.ppf(1 - at, n - hits + 1, hits) if hits else 1.0
+    mu = float(norm.ppf(1 - alarm) - norm.ppf(miss)) if alarm < 1 and miss < 1 else 0.0
+    if delta == 0:
+        return math.inf if mu > 0 else 0.0
+    return float(gaussian_epsilon((Release("gaussian", 1 / mu),), delta) or 0.0) if mu > 0 else 0.0

@@ -1,0 +1,157 @@
+"""The audit leaves true promises standing and refutes false ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.stats import binom
+
+import quorate as qr
+from quorate import auditing
+from quorate.privacy.budget import Budget, NoPrivacyWarning
+
+RUNS = 400
+
+
+def problem_and_data(budget: Budget | None, several: bool = False, seed: int = 0) -> tuple[qr.Problem, qr.Federation]:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((40, 6))
+    y = (X[:, 0] > 0).astype(int)
+    fed = qr.Federation(("a", "b"), (X[:20], X[20:]), (y[:20], y[20:]), classes=[0, 1])
+    loss, predictor = (qr.Multinomial(), qr.Softmax()) if several else (qr.Logistic(), qr.Linear())
+    return qr.Problem(loss, predictor, privacy=budget), fed
+
+
+BUDGET = Budget(1.0, 1e-3, sizes=20)
+MECHANISMS = {
+    "gaussian": (qr.PrivateADMM(max_rounds=2), BUDGET),
+    "one round": (qr.PrivateADMM(max_rounds=1), BUDGET),
+    "laplace": (qr.PrivateADMM(max_rounds=2, mechanism="laplace", clip=1.0), BUDGET),
+    "prox, within bounds": (qr.PrivateADMM(max_rounds=2, update="prox", bound=1.0), BUDGET),
+    "replace": (qr.PrivateADMM(max_rounds=2), replace(BUDGET, adjacency="replace")),
+    "sizes not declared": (qr.PrivateADMM(max_rounds=2), Budget(1.0, 1e-3)),
+    "output": (qr.OutputPerturbedADMM(max_rounds=2), BUDGET),
+}
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_calibrated_mechanism_stands_and_one_with_too_little_noise_falls(name):
+    algorithm, budget = MECHANISMS[name]
+    problem, fed = problem_and_data(budget)
+    fair = qr.audit(problem, fed, algorithm=algorithm, runs=RUNS)
+    assert fair.claimed == 1.0
+    assert fair.epsilon <= 1.0
+    assert not fair.broken
+    assert "not refuted" in fair.text
+    weak = qr.audit(problem, fed, algorithm=algorithm, runs=RUNS, weaken=8.0)
+    assert weak.epsilon > 1.0
+    assert weak.broken
+    assert "REFUTED" in weak.text
+    assert (weak.gaussian is None) == (name == "laplace")
+
+
+def test_the_bound_nears_the_truth_where_the_attack_is_the_best_one():
+    """One Gaussian answer whose every step is known: at epsilon = 2 the bounds are within reach of it, and below."""
+    problem, fed = problem_and_data(Budget(2.0, 0.05, sizes=20))
+    found = qr.audit(problem, fed, algorithm=qr.PrivateADMM(max_rounds=1), runs=2000)
+    assert 1.0 < found.epsilon <= 2.0
+    assert 1.2 < found.gaussian <= 2.0
+    assert found.attack == "projection"
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_noise_that_follows_the_data_is_refuted(several):
+    problem, fed = problem_and_data(None, several)
+    unsafe = qr.PrivateADMM(max_rounds=2, sensitivity="local-unsafe", local_epsilon=0.5)
+    with pytest.warns(NoPrivacyWarning):
+        found = qr.audit(problem, fed, algorithm=unsafe, runs=200)
+    assert (found.claimed, found.delta) == (1.0, 0.0)
+    assert found.broken
+    assert found.epsilon > 2.5
+
+
+@dataclass(frozen=True)
+class TellsNoise(qr.PrivateADMM):
+    """Sends the mean size of the noise that was drawn, as this library did for a day."""
+
+    def perturb(self, memory: Any, ask: Any, data: Any, rng: Any) -> tuple[Any, Any]:
+        after, up = super().perturb(memory, ask, data, rng)
+        silent = replace(self, plan=replace(self._plan, multiplier=0.0))
+        without = super(TellsNoise, silent).perturb(memory, ask, data, rng)[0].z if self._plan.multiplier else after.z
+        return after, replace(up, noise=np.abs((after.z - without) * ask.rho).mean(1))
+
+
+def test_the_size_of_the_drawn_noise_gives_the_canary_away():
+    problem, fed = problem_and_data(BUDGET)
+    found = qr.audit(problem, fed, algorithm=TellsNoise(max_rounds=1), runs=200)
+    assert found.attack == "told size"
+    assert found.broken
+
+
+def test_any_client_any_canary_any_rows():
+    problem, fed = problem_and_data(Budget(1.0, 1e-3, adjacency="replace"))
+    thin = qr.Federation(fed.clients, tuple(map(sparse.csr_array, fed.X)), fed.y, classes=[0, 1])
+    row, label = np.array([0.0, 9, 0, 0, 0, 0]), 1
+    options = {"client": "b", "canary": (row, label), "instead": (row, 0), "runs": 60}
+    algorithm = qr.PrivateADMM(max_rounds=2, clip=1.0)
+    one, other = (qr.audit(problem, each, algorithm=algorithm, **options) for each in (fed, thin))
+    assert (one.hits, one.alarms) == (other.hits, other.alarms)
+    again = qr.audit(problem, fed, algorithm=algorithm, **options)
+    assert again == one
+    assert qr.audit(problem, fed, algorithm=algorithm, **options, seed=1) != one
+    real = qr.Problem(qr.Squared(), privacy=BUDGET)
+    numbers = qr.Federation(fed.clients, fed.X, tuple(x[:, 0] for x in fed.X))
+    assert qr.audit(real, numbers, algorithm=algorithm, runs=60).epsilon <= 1.0
+    secret = qr.PrivateADMM(max_rounds=2, noise="secure")
+    assert qr.audit(replace(real, privacy=BUDGET), numbers, algorithm=secret, runs=60).epsilon <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("hit", "alarm", "delta"),
+    [(0.5, 0.5, 0.0), (0.6, 0.3, 0.0), (0.95, 0.9, 0.01), (0.3, 0.02, 0.1), (0.02, 0.01, 0.0)],
+)
+def test_the_bounds_hold_as_often_as_they_say(hit, alarm, delta):
+    """Exactly, over all counts that n answers with these rates can give."""
+    n, confidence = 40, 0.9
+    truth = max(math.log(max(hit - delta, 1e-300) / alarm), math.log(max(1 - alarm - delta, 1e-300) / (1 - hit)), 0.0)
+    counts = np.arange(n + 1)
+    wrong = 0.0
+    for hits in counts:
+        bound = np.maximum(*auditing._bounds(np.full(n + 1, hits), counts, n, delta, confidence))
+        wrong += binom.pmf(hits, n, hit) * float(binom.pmf(counts, n, alarm) @ (bound > truth + 1e-12))
+    assert wrong <= 1 - confidence
+    clear = np.maximum(*auditing._bounds(np.array([n]), np.array([0]), n, 0.0, confidence))
+    assert 0 < clear[0] < math.log(n)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"runs": 5}, "runs must be a number >= 20, got 5"),
+        ({"runs": True}, "runs must be a number >= 20, got True"),
+        ({"runs": "9"}, "runs must be a number >= 20"),
+        ({"weaken": 0.0}, "weaken must be a number > 0"),
+        ({"weaken": math.nan}, "weaken must be a number > 0"),
+        ({"confidence": 1.0}, r"confidence must lie in \[0.5, 1\)"),
+        ({"client": "c"}, "there is no client 'c'"),
+        ({"canary": (np.zeros(2), 0)}, "a record is .* 6 finite features"),
+        ({"canary": (np.full(6, math.nan), 0)}, "a record is .* 6 finite features"),
+        ({"canary": (np.zeros(6), 7)}, "targets outside|labels"),
+        ({"algorithm": qr.Bundle()}, "Bundle adds no noise: there is no promise to refute"),
+    ],
+)
+def test_arguments_that_are_refused(options, text):
+    problem, fed = problem_and_data(BUDGET)
+    with pytest.raises(ValueError, match=text):
+        qr.audit(problem, fed, **options)
+
+
+def test_without_noise_there_is_nothing_to_audit():
+    problem, fed = problem_and_data(None)
+    with pytest.raises(ValueError, match="without noise there is nothing to audit"):
+        qr.audit(problem, fed)
