@@ -391,7 +391,8 @@ def test_from_a_configuration_to_predictions(
     small_run.write_config(tmp_path, CURVED)
     assert quorate("run", "clinics.toml", "--out", "runs") == 0
     said = " ".join(capsys.readouterr().out.split())
-    (folder,) = (tmp_path / "runs").iterdir()
+    (folder,) = (tmp_path / "runs").iterdir()  # no working folder is left
+    assert (folder / OWNER).stat().st_mode & 0o077 == 0
     for part in ("private round 1: copies", "differentially private", "For the owner alone", "Other budgets", "stays:"):
         assert part in said
     assert quorate("verify", folder) == 0

@@ -13,6 +13,7 @@ from quorate.report import private, tables
 from quorate.report.figures import label
 from quorate.report.html import render
 from quorate.runs import Run
+from quorate.verify import passed, verify_run
 
 SIZES = "sizes = { East = 15, North = 14 }"
 TEXT = (
@@ -101,6 +102,36 @@ def test_a_rehearsal_promises_nothing(tmp_path: Path) -> None:
     assert run.owner is not None
     assert "without privacy" not in private.cost(run.owner.result)[0]
     assert not list((run.owner.path / "figures").glob("curve*"))
+
+
+KINDS = {  # of problems -> (the configuration, what the axis of its curve is)
+    "numbers": (
+        small_run.PRIVATE.replace('"sick"\nclasses = ["no", "yes"]', '"dose"')
+        .replace("dose = { mean = 0.0, scale = 1.5 }\n", "")
+        .replace('"logistic"', '"squared"'),
+        "mean absolute error",
+    ),
+    "nothing held out": (
+        small_run.PRIVATE.replace("test = 0.4", "test = 0.0").replace("shifted", "# shifted"),
+        "objective",
+    ),
+    "categories": (
+        small_run.PRIVATE.replace("age = {", "ward = { categories = ['a', 'b'] }\nage = {"),
+        "accuracy in %",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_runs_of_other_kinds_have_both_reports(tmp_path: Path, kind: str) -> None:
+    text, axis = KINDS[kind]
+    text = text.replace("[privacy]", "[privacy]\ncurve = [1.0]").replace("North = 14 }", "North = 14, South = 9 }")
+    text = text if kind == "nothing held out" else text.replace(", South = 9", "")
+    data = small_run.wards(small_run.table()) if kind == "categories" else None
+    run = small_run.private_run(tmp_path, draw=True, text=text, data=data)
+    assert run.owner is not None
+    assert axis in drawn(run.owner)["curve"]
+    assert passed(verify_run(run.path))
 
 
 def test_epsilon_of_the_model_alone_is_between_those_of_the_curve_and_the_total(travels: Run, stays: Run) -> None:
