@@ -18,7 +18,7 @@ PROX, LINF, BALL = 0, 1, 2  # what keeps z^{t+1} near z^t
 
 SMALL = 1_000_000  # multiplications of a product that libraries of linear algebra do without copying
 LEAST, MOST = 64, 1024  # rows of a tile
-GROUPS = 16  # of clients, each with its own sum: fixed, so that the number of threads changes nothing
+GROUPS = 8  # of clients, each with its own sum: fixed, so that the number of threads changes nothing
 WIDE = 16  # columns that products like in multiples
 PART = 2048  # entries of the model at a time
 
@@ -169,7 +169,10 @@ def step(w, z, dual, g, xi, scale, output, rho, near, reach, lower, upper, new, 
     inside = number(0.0 if output else scale)
     after = over * number(scale if output else 0.0)
     for j in range(len(w)):
-        new[j] = (penalty * w[j] + dual[j] - (g[j] + inside * xi[j]) + pull * z[j]) * over
+        new[j] = (penalty * w[j] + dual[j] - (g[j] + inside * xi[j])) * over
+    if pull > 0:
+        for j in range(len(w)):
+            new[j] += over * pull * z[j]
     if near == LINF and reach < np.inf:
         for j in range(len(w)):
             a, b = z[j] - radius, z[j] + radius
