@@ -81,6 +81,7 @@ def test_enough_python_runs() -> None:
         "drfl",
         "rank",
         "constrained",
+        "private",
         "data",
         "extending",
     }
@@ -216,12 +217,18 @@ SURVEYS = {"Survey", "Surveyed", *PROOF}
 WEIGHING = {"Weigh", "Weighed"}
 FEDERATED = [quorate.Bundle(), quorate.ADLPMM(), quorate.EpigraphADMM(), quorate.DoubleLoop()]
 CONSTRAINED = [quorate.InteriorPoint(), quorate.ProximalAL()]
+PRIVATE = [quorate.PrivateADMM(), quorate.OutputPerturbedADMM()]
 POOLED = [quorate.RankADMM(), quorate.SmoothedRankADMM(), quorate.SGD(), quorate.LSVRG(), quorate.DCA()]
 
 
 @pytest.mark.parametrize(
     ("page", "algorithms", "more"),
-    [("drfl.md", FEDERATED, PROOF), ("rank.md", POOLED, SURVEYS), ("constrained.md", CONSTRAINED, WEIGHING)],
+    [
+        ("drfl.md", FEDERATED, PROOF),
+        ("rank.md", POOLED, SURVEYS),
+        ("constrained.md", CONSTRAINED, WEIGHING),
+        ("private.md", PRIVATE, set()),
+    ],
 )
 def test_messages_disclose_what_the_page_says(page: str, algorithms: list[Any], more: set[str]) -> None:
     rows = table(ROOT / "docs" / page, "class ")

@@ -1,8 +1,8 @@
 """The data of the paper's section 4, and generated ones of the same shapes.
 
-MNIST: 10 clients with 6,000 images each, in the order of the file, pixels in [0, 1]. ``shaped`` makes rows of any sizes
-with a fifth of the entries not zero, as of images; ``ragged`` are the sizes of FEMNIST's 195 writers, of which 114 are
-public.
+MNIST: 10 clients with 6,000 images each, in the order of the file. FEMNIST: the public part of the sample, 114 of its
+195 training writers. Pixels in [0, 1]. ``shaped`` makes rows of any sizes, a fifth of the entries not zero;
+``ragged`` are sizes like those of all 195 writers.
 """
 
 from __future__ import annotations
@@ -40,6 +40,12 @@ def mnist(rows: int = ROWS, single: bool = True) -> Split:
     Xs, ys = tuple(train.X[a] for a in own), tuple(train.y[a] for a in own)
     fed = Federation(names, Xs, ys, classes=np.arange(10))
     return Split(fed.single() if single else fed, test.X, np.asarray(test.y, np.intp))
+
+
+def femnist() -> Split:
+    """114 writers, single precision, and the test images of all 195."""
+    test = load.femnist("test")
+    return Split(load.femnist("train").single(), np.concatenate(test.X), np.concatenate(test.y).astype(np.intp))
 
 
 def shaped(sizes: NDArray[np.int64], features: int = 784, classes: int = 10, seed: int = 0) -> Federation:
