@@ -306,6 +306,9 @@ def test_a_server_cannot_ask_for_less_noise_nor_for_more_answers():
     for scale in (0.0, 0.5, 2.0, math.nan):
         with pytest.raises(ValueError, match="times the noise that was planned: nothing was released"):
             run.perturb(run.client_start(block), replace(ask, scale=scale), block, lambda _: np.random.default_rng(0))
+    for odd in ({"w": np.array([0.0, math.nan, 1.0])}, {"rho": 0.0}, {"rho": math.inf}, {"reach": math.nan}):
+        with pytest.raises(ValueError, match="the server's question is not of finite numbers > 0"):
+            run.perturb(run.client_start(block), replace(ask, **odd), block, lambda _: np.random.default_rng(0))
     memory = run.client_start(block)
     for _ in range(2):
         memory, _ = run.perturb(memory, ask, block, lambda _: np.random.default_rng(0))
@@ -562,3 +565,16 @@ def test_strong_regularisers_change_nothing_at_the_clients():
     plain, _ = planned(PrivateADMM(max_rounds=3), it.problem, it.fed)
     strong, _ = planned(PrivateADMM(max_rounds=3), replace(it.problem, regulariser=L2(1e6)), it.fed)
     np.testing.assert_array_equal(plain.plan.sensitivity, strong.plan.sensitivity)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "multinomial"])
+def test_a_huge_model_rounds_nothing_but_the_noisy_gradient(loss):
+    """Were the gradient added to something large before its noise, the rounding would tell which gradient it was."""
+    it = case(loss, "ordinary", 4)
+    run, data = planned(PrivateADMM(max_rounds=3, noise="secure"), it.problem, it.fed)
+    block, huge = data.block(0), 2.0**40
+    fresh, ask = run.client_start(block), Perturb(np.full(run._size, huge), 1, 1.0, 1.0, math.inf, 1.0)
+    silent = replace(run, plan=replace(run.plan, multiplier=0.0))
+    gradient = -silent.perturb(fresh, replace(ask, w=np.zeros(run._size)), block, _stream)[0].z[0]
+    noise = run.plan.multiplier * run.plan.sensitivity[0] * private_client._noise(run.plan, 0, fresh, ask, _stream, 0)
+    np.testing.assert_array_equal(run.perturb(fresh, ask, block, _stream)[0].z[0], huge - (gradient + noise))

@@ -128,6 +128,8 @@ def perturb(
         )
     if mechanism.kind and not mechanism.caveat and ask.scale != 1:
         raise ValueError(f"the server asks for {ask.scale} times the noise that was planned: nothing was released.")
+    if mechanism.kind and not (np.isfinite(ask.w).all() and 0 < ask.rho < np.inf and ask.reach > 0):
+        raise ValueError("the server's question is not of finite numbers > 0: nothing was released.")
     n, w = len(data.names), ask.w.astype(memory.z.dtype)
     rows = Rows.of(problem, mechanism, data)
     scale = ask.scale * mechanism.multiplier * mechanism.sensitivity[data.index]
@@ -149,7 +151,10 @@ def perturb(
             if mechanism.unsafe:
                 scale[i] = mechanism.multiplier * weight[i] * largest  # (20)
             xi = _noise(mechanism, kind, memory, ask, rng, i) if scale[i] > 0 else np.zeros(len(w))
-            own = w, memory.z[i], memory.dual[i], weight[i] * g, xi, scale[i]
+            g = weight[i] * g
+            if not mechanism.output:  # before anything large is added, which would round g to what tells of it
+                g, xi = (g + scale[i] * xi).astype(new.dtype), np.zeros_like(xi)
+            own = w, memory.z[i], memory.dual[i], g, xi, scale[i]
             gap[i] = kernels.step(*own, mechanism.output, ask.rho, *region, new[i], dual[i])
         shifted = _summed(new, dual, ask.next_rho)
     size = scale * MEAN_SIZE[kind] / (ask.rho + ask.reach if mechanism.output else 1.0)  # of z_p, or of the objective
