@@ -3,83 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy import sparse
+from private_cases import BUDGET, LOSSES, ROWS, SIZES, case, planned
 
 from quorate.algorithms.federated import private_client
-from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.private_admm import OutputPerturbedADMM, PrivateADMM
 from quorate.algorithms.federated.private_client import Perturb
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
 from quorate.privacy.budget import Budget, BudgetSpentError, NoPrivacyWarning
 from quorate.privacy.noise import MEAN_SIZE
-from quorate.problem.constraints.rows import NeymanPearson
-from quorate.problem.losses import Exponential, Hinge, Huber, Logistic, Multinomial, SmoothHinge, Squared
-from quorate.problem.predictors import Linear, Softmax
+from quorate.problem.losses import Multinomial
+from quorate.problem.predictors import Softmax
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L2, MCP, Bounds
-from quorate.problem.risks import Mean, Simplex, Superquantile
-from quorate.solution import configure, solve
-
-SIZES = (7, 4)
-BUDGET = Budget(2.0, 1e-4, sizes=6)
-
-
-@dataclass(frozen=True)
-class Case:
-    """Rows of two clients, a row more, and a row in its place."""
-
-    problem: Problem
-    fed: Federation
-    more: Federation
-    other: Federation
-
-
-LOSSES = {
-    "logistic": (Logistic(), Linear()),
-    "logistic, intercept": (Logistic(), Linear(True)),
-    "smooth hinge, intercept": (SmoothHinge(), Linear(True)),
-    "exponential": (Exponential(), Linear(True)),
-    "squared": (Squared(), Linear(True)),
-    "huber": (Huber(0.5), Linear()),
-    "multinomial": (Multinomial(), Softmax()),
-}
-ROWS = {"ordinary": 1.0, "long": 1e10, "longer than doubles square": 1e99, "tiny": 1e-90, "zero": 0.0}
-
-
-def case(loss: str, row: str, seed: int, budget: Budget | None = BUDGET, thin: bool = False) -> Case:
-    """Random rows; the row that comes and goes, and the one that takes its place, are as long as ``row`` says."""
-    rng = np.random.default_rng(seed)
-    function, predictor = LOSSES[loss]
-    d, classes = 3, [0, 1, 2] if loss == "multinomial" else [0, 1]
-    X = [rng.standard_normal((m, d)) * rng.choice([0.1, 1.0, 30.0]) for m in SIZES]
-    kind = rng.standard_normal if function.targets == "real" else lambda m: rng.choice(classes, m)
-    y = [np.asarray(kind(m)) for m in SIZES]
-    at = int(rng.integers(SIZES[0] + 1))
-    new = rng.standard_normal((2, d)) * ROWS[row]
-    labels = np.asarray(kind(2)) * (1e6 if function.targets == "real" and rng.random() < 0.3 else 1)
-    wrap = sparse.csr_array if thin else np.asarray
-
-    def made(rows: Any, target: Any) -> Federation:
-        tables = tuple(wrap(x) for x in (rows, X[1]))
-        declared = None if function.targets == "real" else classes
-        return Federation(("a", "b"), tables, (target, y[1]), classes=declared)
-
-    with_row = made(np.insert(X[0], at, new[0], 0), np.insert(y[0], at, labels[0]))
-    instead = made(np.insert(X[0], at, new[1], 0), np.insert(y[0], at, labels[1]))
-    return Case(Problem(function, predictor, privacy=budget), made(X[0], y[0]), with_row, instead)
-
-
-def planned(algorithm: Any, problem: Problem, fed: Federation) -> tuple[Any, Federation]:
-    concrete, data = problem.at(fed)
-    return configure(algorithm, concrete, data, None, None, None, None).planned(concrete, data), data
+from quorate.solution import solve
 
 
 def gradient(algorithm: Any, problem: Problem, fed: Federation, w: np.ndarray) -> tuple[np.ndarray, Any]:
@@ -398,173 +341,6 @@ def test_under_local_unsafe_it_does_and_that_is_said_loudly():
     with pytest.warns(NoPrivacyWarning, match="NO privacy"):
         published = solve(it.problem, it.fed, algorithm=OutputPerturbedADMM.published(1.0, 5, 2, max_rounds=3))
     assert not published.ledger.guarantee
-
-
-# ---- bad input
-
-
-def refused(text: str, fed: Any = None, kind: type = ValueError, problem: Any = None, **options: Any) -> None:
-    it = case("logistic", "ordinary", 1)
-    with pytest.raises(kind, match=text):
-        solve(problem or it.problem, fed or it.fed, algorithm=PrivateADMM(**{"max_rounds": 3, **options}))
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"clip": True}, "clip must be a number > 0, got True"),
-        ({"clip": "1"}, "clip must be a number > 0, got '1'"),
-        ({"clip": math.nan}, "clip must be a number > 0, got nan"),
-        ({"clip": 0.0}, "clip must be a number > 0"),
-        ({"clip": math.inf}, "clip must be a number > 0"),
-        ({"bound": -1.0}, "bound must be a number > 0"),
-        ({"rho": True}, "rho must be a number > 0"),
-        ({"rho": math.nan}, "rho must be a number > 0"),
-        ({"rho": lambda t: 2.0 - t}, "rho must be a number > 0, got 0.0 in round 2"),
-        ({"rho": lambda t: math.nan}, "rho must be a number > 0, got nan in round 1"),
-        ({"update": "prox", "eta": lambda t: -1.0}, "eta must be a number > 0, got -1.0 in round 1"),
-        ({"update": "prox", "eta": 3.0}, "eta must be a function of t"),
-        ({"scaling": 0}, "scaling must be a number > 0"),
-        ({"tol": math.nan}, "tol must be a number >= 0"),
-        ({"max_rounds": 2.5}, "max_rounds must be a whole number >= 1, got 2.5"),
-        ({"max_rounds": True}, "max_rounds must be a whole number >= 1, got True"),
-        ({"max_rounds": "3"}, "max_rounds must be a whole number >= 1, got '3'"),
-        ({"max_rounds": math.nan}, "max_rounds must be a whole number >= 1, got nan"),
-        ({"max_rounds": math.inf}, "max_rounds must be a whole number >= 1, got inf"),
-        ({"max_rounds": None}, "max_rounds must be a whole number >= 1, got None"),
-        ({"max_rounds": 0}, "max_rounds must be a whole number >= 1, got 0"),
-        ({"mechanism": "uniform"}, "mechanism must be one of gaussian, laplace"),
-        ({"update": "newton"}, "update must be one of trust, prox, exact"),
-        ({"radius": "1/t^3"}, "radius must be one of None, constant"),
-        ({"radius": 0.5}, "radius must be one of None, constant"),
-        ({"region": "l1"}, "region must be one of linf, l2"),
-        ({"noise": None}, "noise must be one of simulation, secure"),
-        ({"sensitivity": "local"}, "sensitivity must be one of clip, local-unsafe"),
-        ({"average": "no"}, "average must be True or False, got 'no'"),
-        ({"local_epsilon": 1.0}, "do not go together"),
-        ({"sensitivity": "local-unsafe"}, "do not go together"),
-        ({"sensitivity": "local-unsafe", "local_epsilon": 1.0}, "keeps no budget"),
-        ({"update": "exact"}, "has no bounded sensitivity"),
-        ({"mechanism": "laplace"}, "Laplace noise needs a declared l1 bound, and the features have none"),
-        ({"start": np.zeros(2)}, "start must be 3 finite numbers"),
-        ({"start": np.array([0.0, math.nan, 0.0])}, "start must be 3 finite numbers"),
-    ],
-)
-def test_settings_that_are_refused(options, text):
-    refused(text, **options)
-
-
-def test_problems_that_are_refused():
-    it = case("logistic", "ordinary", 1)
-    for changes, text in (
-        ({"loss": Hinge()}, "needs a smooth loss of rows, got Hinge"),
-        ({"over_samples": Superquantile(0.3)}, "other risks mix rows"),
-        ({"over_samples": Mean(label=1)}, "takes no constraints, no Mean"),
-        ({"over_clients": Simplex()}, "weights that follow the clients' losses"),
-        ({"regulariser": MCP(0.1)}, "needs a convex regulariser"),
-        ({"local_constraint": NeymanPearson(1, 0.5)}, "takes no constraints"),
-    ):
-        refused(text, problem=replace(it.problem, **changes))
-    weighed = Federation(
-        it.fed.clients, it.fed.X, it.fed.y, classes=[0, 1], sample_weight=[np.arange(1, 8), np.ones(4)]
-    )
-    refused("a weight is private, too", weighed)
-    refused(
-        "Squared is not Lipschitz, so a bound on the rows does not bound gradients",
-        problem=replace(it.problem, loss=Squared()),
-        bound=1.0,
-    )
-    with pytest.raises(ValueError, match="adds no noise and would break the promise"):
-        solve(it.problem, it.fed, algorithm=Bundle())
-    refused("sizes has no entry for b", problem=replace(it.problem, privacy=Budget(1.0, 1e-6, sizes={"a": 5})))
-
-
-@pytest.mark.parametrize("sizes", [0, 2.5, True, math.nan, "7", math.inf, {"a": 5, "b": -1}])
-def test_sizes_that_are_refused(sizes):
-    it = case("logistic", "ordinary", 1)
-    with pytest.raises(ValueError, match="sizes must be whole numbers >= 1"):
-        solve(replace(it.problem, privacy=Budget(1.0, 1e-6, sizes=sizes)), it.fed, max_rounds=1)
-
-
-def test_a_budget_that_is_spent_is_refused_before_the_data_are_touched(tmp_path):
-    it = case("logistic", "ordinary", 1, Budget(1.0, 1e-4, sizes=6, book=tmp_path / "book"))
-    solve(it.problem, it.fed, max_rounds=3)
-    less = replace(it.problem, privacy=replace(it.problem.privacy, epsilon=0.9))
-    with pytest.raises(BudgetSpentError, match=r"budget of epsilon = 0.9 at delta = 0.0001 is spent"):
-        solve(less, it.fed, max_rounds=1)
-
-
-def test_a_class_that_a_client_lacks_changes_neither_its_noise_nor_its_right_to_take_part():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((12, 3))
-    problem = Problem(Multinomial(), Softmax(), privacy=BUDGET)
-    found = []
-    for last in (1, 2):
-        y = np.array([0, 1, 2, 0, 1, 2, 0, 1, 0, 1, 0, last])
-        fed = Federation(("a", "b"), (X[:6], X[6:]), (y[:6], y[6:]), classes=[0, 1, 2])
-        found.append(solve(problem, fed, max_rounds=3))
-    assert found[0].ledger.table() == found[1].ledger.table()
-    assert [row["noise"] for row in found[0].history] == [row["noise"] for row in found[1].history]
-    assert np.isfinite(found[0].w).all()
-    alone = Federation(("a", "b"), (X[:6], X[6:]), (np.zeros(6), np.ones(6)), classes=[0, 1])
-    assert np.isfinite(solve(replace(problem, loss=Logistic(), predictor=Linear()), alone, max_rounds=3).w).all()
-
-
-@pytest.mark.parametrize("kind", ["uint8", "int8", "int16", "uint32", "int64", "float32", "bool", "U5"])
-def test_labels_of_any_type_are_the_same_classes(kind):
-    rng = np.random.default_rng(1)
-    X, code = rng.standard_normal((10, 2)), rng.integers(0, 2, 10)
-    code[:2] = 0, 1
-    values = {"uint8": [7, 255], "int8": [-128, 127], "int16": [-3, 300], "uint32": [0, 2**32 - 1]}
-    values |= {"int64": [-(2**60), 2**60], "float32": [1, 2], "bool": [0, 1], "U5": ["no", "yes"]}
-    labels = np.asarray(np.asarray(values[kind])[code]).astype(kind)
-    problem = Problem(Multinomial(), Softmax(), privacy=BUDGET)
-    declared = Federation(("a",), (X,), (labels,), classes=np.unique(labels))
-    plain = Federation(("a",), (X,), (code,), classes=[0, 1])
-    np.testing.assert_array_equal(solve(problem, declared, max_rounds=3).w, solve(problem, plain, max_rounds=3).w)
-
-
-def test_labels_too_large_for_their_integers_are_refused():
-    X = np.eye(3)
-    for labels in (np.array([0, 1, 2**63 + 5], np.uint64), [0, 1, 2**70]):
-        with pytest.raises(ValueError, match="client 'a': y"):
-            Federation(("a",), (X,), (labels,))
-
-
-def test_rows_that_single_precision_cannot_hold_are_refused():
-    X = np.eye(3)
-    X[1, 1] = 1e60
-    with pytest.raises(ValueError, match="single precision"):
-        Federation(("a",), (X,), (np.array([0, 1, 1]),)).single()
-    X[1, 1] = math.nan
-    with pytest.raises(ValueError, match="row 1"):
-        Federation(("a",), (X,), (np.array([0, 1, 1]),))
-
-
-def test_bounds_by_coefficient_leave_the_intercept_free():
-    """W holds for coefficients alone, each with its own bounds, at the clients as at the server."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((60, 2))
-    y = np.where(X[:, 0] + 3 + rng.standard_normal(60) > 0, 1, 0)
-    fed = Federation(("a", "b"), (X[:30], X[30:]), (y[:30], y[30:]), classes=[0, 1])
-    box = Bounds(np.array([-0.1, 0.0]), np.array([0.2, math.inf]))
-    problem = Problem(Logistic(), Linear(True), regulariser=box)
-    s = solve(problem, fed, algorithm=PrivateADMM(max_rounds=3000, rho=0.2))
-    at_optimum = solve(problem, fed)
-    np.testing.assert_allclose(s.w, at_optimum.w, atol=1e-4)
-    assert at_optimum.w[2] > 1
-    assert (s.copies[:, 0] <= 0.2).all()
-    private = solve(replace(problem, privacy=BUDGET), fed, max_rounds=5)
-    assert np.isfinite(private.w).all()
-    assert ((private.copies[:, :2] >= [-0.1, 0.0]) & (private.copies[:, :1] <= 0.2)).all()
-
-
-def test_strong_regularisers_change_nothing_at_the_clients():
-    """h is the server's affair: it moves no sensitivity."""
-    it = case("logistic", "ordinary", 2)
-    plain, _ = planned(PrivateADMM(max_rounds=3), it.problem, it.fed)
-    strong, _ = planned(PrivateADMM(max_rounds=3), replace(it.problem, regulariser=L2(1e6)), it.fed)
-    np.testing.assert_array_equal(plain.plan.sensitivity, strong.plan.sensitivity)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "multinomial"])
