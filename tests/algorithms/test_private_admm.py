@@ -396,13 +396,6 @@ def test_history_holds_functions_of_released_numbers():
     assert s.outcome.stop is Stop.MAX_ROUNDS
 
 
-def test_a_client_of_weight_zero_gives_no_noise_and_changes_nothing_else():
-    fed = federation("sign")
-    problem = Problem(Logistic(), over_clients=Mean([0.5, 0.5, 0.0, 0.0]), privacy=BUDGET)
-    s = solve(problem, fed, algorithm=PrivateADMM(max_rounds=5))
-    assert np.isfinite(s.w).all()
-
-
 def test_a_model_that_overflows_is_named():
     problem = Problem(Squared())
     with pytest.raises(ArithmeticError, match="the model is not finite any more"):

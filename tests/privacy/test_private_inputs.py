@@ -185,3 +185,10 @@ def test_strong_regularisers_change_nothing_at_the_clients():
     plain, _ = planned(PrivateADMM(max_rounds=3), it.problem, it.fed)
     strong, _ = planned(PrivateADMM(max_rounds=3), replace(it.problem, regulariser=L2(1e6)), it.fed)
     np.testing.assert_array_equal(plain.plan.sensitivity, strong.plan.sensitivity)
+
+
+def test_a_client_of_weight_zero_gets_no_noise_and_does_no_harm():
+    it = case("logistic", "ordinary", 1)
+    problem = replace(it.problem, over_clients=Mean([1.0, 0.0]))
+    assert planned(PrivateADMM(), problem, it.fed)[0].plan.sensitivity[1] == 0
+    assert np.isfinite(solve(problem, it.fed, max_rounds=5).w).all()
