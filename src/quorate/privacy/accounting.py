@@ -253,7 +253,7 @@ def _coarser(x: Array, p: Array, most: int) -> tuple[Array, Array]:
     at = np.minimum(((x - low) / step).astype(int), most - 2)
     part = (x - low) / step - at
     shares = np.bincount(at, p * (1 - part), most) + np.bincount(at + 1, p * part, most)
-    return low + step * np.arange(most), shares
+    return np.asarray(low + step * np.arange(most), float), np.asarray(shares, float)
 
 
 def _root(over: Callable[[float], float], low: float, high: float, tol: float = 1e-15) -> float:
