@@ -192,3 +192,12 @@ def test_a_client_of_weight_zero_gets_no_noise_and_does_no_harm():
     problem = replace(it.problem, over_clients=Mean([1.0, 0.0]))
     assert planned(PrivateADMM(), problem, it.fed)[0].plan.sensitivity[1] == 0
     assert np.isfinite(solve(problem, it.fed, max_rounds=5).w).all()
+
+
+def test_a_target_beyond_single_precision_counts_as_one_row():
+    """A slope that overflows beside a row of zeros is no number, and would end the run."""
+    X, y = np.random.default_rng(0).standard_normal((40, 3)), np.zeros(40)
+    X[0], y[0] = 0.0, 1e45
+    problem = Problem(Squared(), privacy=Budget(1, 1e-6, sizes=40))
+    solution = solve(problem, Federation(("a",), (X,), (y,)).single(), algorithm=PrivateADMM(max_rounds=3))
+    assert np.isfinite(solution.w).all()

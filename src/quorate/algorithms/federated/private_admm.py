@@ -221,8 +221,9 @@ class PrivateADMM:
         public = dict(zip(fed.clients, sizes(problem, fed), strict=True))
         words = f"{plan.kind} noise of {plan.multiplier:.4g} times the sensitivity in each of {max(answered)} rounds"
         if plan.source == "simulation":
-            words += ", made from the seed: a simulation, for whoever knows the seed can subtract it"
-        return Ledger(budget, spent, before, public, words, plan.caveat)
+            words += ", made from the seed: a simulation, as whoever has the seed, or two runs of it, can subtract it"
+        names = sorted(fed.clients)  # the order of their first rows would tell about those
+        return Ledger(budget, {c: spent[c] for c in names}, before, {c: public[c] for c in names}, words, plan.caveat)
 
     # -- clients --------------------------------------------------------------------------------------------------
 

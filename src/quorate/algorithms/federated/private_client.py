@@ -137,14 +137,14 @@ def perturb(
     kind = KINDS[mechanism.kind or "gaussian"]
     region = near, ask.reach, *_box(problem, w)
     fast = rows.codes is not None and not memory.secret.shape[1] and not mechanism.unsafe
+    new, dual = np.empty_like(memory.z), np.empty_like(memory.dual)
     if fast:
         keys = _keys(mechanism, ask, n, rng) if scale.any() else np.zeros(n, np.uint64)
         own = rows.count, w, memory.z, memory.dual, rows.factor, rows.length, mechanism.clip, mechanism.norm, weight
         penalties = mechanism.output, ask.rho, ask.next_rho
-        found = kernels.softmax_round(data.X, rows.codes, *own, keys, kind, scale, *penalties, *region)
-        new, dual, gap, shifted = found
+        made = *own, keys, kind, scale, *penalties, *region, new, dual
+        gap, shifted = kernels.softmax_round(data.X, rows.codes, *made)
     else:
-        new, dual = np.empty_like(memory.z), np.empty_like(memory.dual)
         gap = np.empty(n)
         for i in range(n):
             g, largest = rows.gradient(problem, mechanism, memory.z[i], data, i)
@@ -202,10 +202,14 @@ def exact(
 
 
 def _about(mechanism: Mechanism, ask: Perturb) -> bytes:
-    """What noise is for: runs of other settings never meet the same, which their difference would be without."""
+    """What noise is for: runs of other settings, or of one book, do not meet the same.
+
+    In a simulation other rows, or another loss, under the same settings and seed do: such runs can be subtracted.
+    """
     it = mechanism
     plan = [KINDS[it.kind or "gaussian"], it.multiplier, it.clip, it.bound, it.output, it.rounds, it.place]
-    return np.array([*plan, ask.round, ask.rho, ask.reach, ask.scale], float).tobytes()
+    settings = np.array([*plan, ask.round, ask.rho, ask.reach, ask.scale], float)
+    return settings.tobytes() + it.weight.tobytes()
 
 
 def _keys(mechanism: Mechanism, ask: Perturb, n: int, rng: Streams) -> NDArray[np.uint64]:
@@ -226,7 +230,7 @@ def _noise(mechanism: Mechanism, kind: int, memory: PrivateMemory, ask: Perturb,
     return xi
 
 
-STEEP = 1e100  # slopes beyond, and infinite ones, count as this large
+STEEP = {4: 1e30, 8: 1e100}  # by bytes of a number: slopes beyond, and infinite ones, count as this large
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,7 +290,8 @@ class Rows:
             slope = problem.loss.slope(self._predicted(problem, v, block, i), block.y)
             slope = np.where(_wide(np.arange(block.y.shape[1]) < m, slope), np.asarray(slope, float), 0.0)
             if mechanism.clip < np.inf:
-                slope = np.clip(np.nan_to_num(slope, posinf=STEEP, neginf=-STEEP), -STEEP, STEEP)
+                most = STEEP[self.length.itemsize]
+                slope = np.clip(np.nan_to_num(slope, posinf=most, neginf=-most), -most, most)
             flat = slope.reshape(block.y.shape[1], -1)
             size = np.abs(flat).sum(1) if mechanism.norm == kernels.L1 else np.sqrt((flat**2).sum(1))
             size = size * self.length[i]

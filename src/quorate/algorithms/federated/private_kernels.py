@@ -220,11 +220,16 @@ def softmax_round(
     reach,
     lower,
     upper,
+    new,
+    new_dual,
 ):
-    """One round of all clients of a block: ``softmax_gradient``, ``step`` and ``summed`` in one sweep."""
+    """One round of all clients of a block: ``softmax_gradient``, ``step`` and their sum in one sweep.
+
+    new, new_dual : (n, D), to be filled; NumPy asks for large pages, where there are some, this compiler does not
+    """
     n, D = z.shape
     d, K = X.shape[2], D // X.shape[2]
-    new, new_dual, gap = np.empty_like(z), np.empty_like(z), np.empty(n)
+    gap = np.empty(n)
     groups = min(n, GROUPS)
     sums = np.zeros((groups, D))
     part = D if near == BALL and reach < np.inf else PART
@@ -239,7 +244,7 @@ def softmax_round(
                 fill(keys[i], kind, xi)
             given = w, z[i], dual[i], g, xi, scale[i], output, rho, near, reach, lower, upper
             gap[i] = _steps(given, part, new[i], new_dual[i], next_rho, sums[group])
-    return new, new_dual, gap, _total(sums)
+    return gap, _total(sums)
 
 
 @njit(cache=True)
