@@ -50,7 +50,7 @@ class Charge:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if self.book is None or self.settled or not isinstance(error, Exception):
             return
-        if isinstance(error, CheckpointError) and self.old is not None:  # refused before anything ran
+        if isinstance(error, CheckpointError) and self.old is not None and not self.rounds:  # before anything ran
             self.book.restore_run(self.old)
             return
         least = {} if self.old is None else self.old["releases"]
@@ -101,9 +101,9 @@ def charged(algorithm: Any, problem: Any, fed: Any, engine: Any, resume: bool) -
         number = note.read_text(encoding="utf-8").strip()
         algorithm = _as_begun(algorithm, problem, fed, book, number)
         old = book.reopen_run(number, budget)
-        before = book.spent(fed.clients, number)
+        before = book.spent(fed.clients, number, budget.adjacency)
     else:
-        before, old = book.spent(fed.clients), None
+        before, old = book.spent(fed.clients, adjacency=budget.adjacency), None
         ways = set(before.values())
         most = max(ways, key=lambda own: noise_for(budget, algorithm.max_rounds, algorithm.mechanism, own))
         algorithm = algorithm.planned(problem, fed, most)

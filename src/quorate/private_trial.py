@@ -159,7 +159,7 @@ def _before(budget: Budget, clients: tuple[str, ...], algorithm: Any) -> tuple[R
     """What the book has of the client that has least left."""
     if budget.book is None:
         return ()
-    ways = {*Book(budget.book).spent(clients).values()}
+    ways = {*Book(budget.book).spent(clients, adjacency=budget.adjacency).values()}
     return max(ways, key=lambda own: noise_for(budget, algorithm.max_rounds, algorithm.mechanism, own), default=())
 
 

@@ -50,9 +50,8 @@ class Place:
     def solve(self, checkpoint: str | None = "run", resume: bool = False, watch: Any = (), fed: Any = FED, **options):
         own = self.folder / self.book if self.book else None
         epsilon = options.pop("epsilon", self.epsilon)
-        problem = qr.Problem(
-            qr.Logistic(), regulariser=qr.L2(0.1), privacy=Budget(epsilon, DELTA, book=own and str(own))
-        )
+        budget = Budget(epsilon, DELTA, options.pop("adjacency", "add-remove"), book=own and str(own))
+        problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1), privacy=budget)
         path = None if checkpoint is None else self.folder / checkpoint
         engine = replace(options.pop("engine", self.engine), checkpoint=path)
         seed = options.pop("seed", 0)
@@ -76,6 +75,13 @@ def at(round_: int, error: type[BaseException] = KeyboardInterrupt):
             raise error(f"in round {round_}")
 
     return see
+
+
+def forgotten(place: Place) -> None:
+    """The first run in the book as if it had told nothing."""
+    book = Book(place.folder / "book.json")
+    first, *others = book.runs()
+    book._write([first | {"releases": {client: [] for client in first["releases"]}}, *others])
 
 
 @pytest.fixture
@@ -242,6 +248,70 @@ def test_going_on_without_a_checkpoint_opens_no_account(place, untouched):
     assert not (place.folder / "book.json").exists()
 
 
+def test_a_refused_attempt_undoes_nothing_of_another_process_that_went_on_meanwhile(place, monkeypatch):
+    place.solve(watch=at(2))
+    real, done = InProcess.run, []
+
+    def run(self, *given, **options):
+        if not done:
+            done.append(1)
+            place.solve(resume=True)
+        return real(self, *given, **options)
+
+    monkeypatch.setattr(InProcess, "run", run)
+    with pytest.raises(CheckpointError, match="seed"):
+        place.solve(resume=True, seed=1)
+    assert place.counts() == [T]
+
+
+def test_an_error_of_checkpoints_after_a_round_is_no_refusal(place):
+    place.solve(watch=at(1))
+    with pytest.raises(CheckpointError, match="in round 3"):
+        place.solve(resume=True, watch=at(3, CheckpointError))
+    assert place.counts() == [4]
+
+
+@pytest.mark.parametrize("most", [3.0, np.int64(3), np.float64(3)])
+def test_a_number_of_rounds_of_any_type_is_written_as_one_number(place, most):
+    place.solve(max_rounds=most, watch=at(2))
+    assert place.counts() == [2]
+    assert place.solve(max_rounds=3, resume=True).rounds == 3
+    assert place.counts() == [3]
+
+
+def test_one_book_under_two_names_is_one_book(place):
+    (place.folder / "link.json").symlink_to(place.folder / "book.json")
+    replace(place, book="link.json").solve()  # before the book itself is there
+    for name in ("book.json", "link.json"):
+        with pytest.raises(BudgetSpentError):
+            replace(place, book=name).solve()
+    assert (place.folder / "link.json").is_symlink()
+    (place.folder / "hard.json").hardlink_to(place.folder / "book.json")
+    for name in ("book.json", "hard.json"):
+        with pytest.raises(ValueError, match="remove one of the names"):
+            replace(place, book=name).solve(epsilon=9.0)
+    (place.folder / "hard.json").unlink()
+    assert place.counts() == [T]
+
+
+@pytest.mark.parametrize("first", ["add-remove", "replace"])
+def test_runs_of_both_adjacencies_in_one_book_count_in_each_as_what_they_are(place, first):
+    """Noise is over the sensitivity; of a record replaced that is twice that of one more or less."""
+    second = {"add-remove": "replace", "replace": "add-remove"}[first]
+    one = place.solve(checkpoint=None, adjacency=first, epsilon=0.5).ledger.releases["a"][0]
+    two = place.solve(checkpoint=None, adjacency=second, epsilon=1.5)
+    times = 0.5 if second == "replace" else 2.0
+    own = two.ledger.releases["a"]
+    assert two.ledger.before["a"] == (replace(one, noise=times * one.noise),)
+    assert two.ledger.epsilon == total_epsilon((Release("gaussian", times * one.noise, T), *own), DELTA)
+    assert 1.48 <= two.ledger.epsilon <= 1.5
+    place.solve(adjacency=second, epsilon=9.0, watch=at(1))
+    before = place.runs
+    with pytest.raises(ValueError, match=f'begun with adjacency="{second}", got "{first}"'):
+        place.solve(adjacency=first, epsilon=90.0, resume=True)
+    assert place.runs == before
+
+
 # -- runs that end otherwise ------------------------------------------------------------------------------------------
 
 
@@ -277,8 +347,7 @@ def test_a_second_run_goes_on_with_the_noise_it_was_begun_with(tmp_path):
         place.solve(checkpoint="first", watch=at(2))
         if stop:
             place.solve(watch=at(3))
-            first = Book(place.folder / "book.json")
-            first.restore_run(first.runs()[0] | {"releases": {client: [] for client in FED.clients}})
+            forgotten(place)
         found.append(place.solve(resume=stop))
     whole, parts = found
     assert whole.w.tobytes() == parts.w.tobytes()
@@ -293,9 +362,7 @@ def test_equal_runs_of_one_book_never_share_noise(place, monkeypatch, settings_e
     real = private_client._keys
     monkeypatch.setattr(private_client, "_keys", lambda *a: keys.append(real(*a)) or keys[-1])
     place.solve(checkpoint=None, epsilon=1.0, max_rounds=1)
-    book = Book(place.folder / "book.json")
-    run = book.runs()[0]
-    book.restore_run(run | {"releases": {client: [] for client in run["releases"]}})  # as if nothing had been told
+    forgotten(place)
     place.solve(checkpoint=None, epsilon=1.0, max_rounds=1 if settings_equal else 2)
     flat = np.concatenate([np.ravel(key) for key in keys])
     assert len(np.unique(flat)) == len(flat)

@@ -206,6 +206,27 @@ def test_a_removed_book_or_an_old_copy_is_noticed(book):
     assert len(book.spent("a")["a"]) == 2
 
 
+def test_a_run_of_unknown_adjacency_counts_as_the_worse_one(book):
+    old = {"id": "x", "state": "ended", "planned": {}, "least": {}, "releases": {"a": [["gaussian", 20.0, 5]]}}
+    book.path.write_text(json.dumps({"runs": [old]}))
+    assert book.spent("a") == {"a": (FEW,)}  # not 40
+    assert book.spent("a", adjacency="replace") == {"a": (Release("gaussian", 10.0, 5),)}  # not 20
+    book.path.write_text(json.dumps({"runs": [old | {"adjacency": "other"}]}))
+    with pytest.raises(ValueError, match="of adjacency 'other'"):
+        book.spent("a")
+
+
+def test_what_could_not_be_read_again_is_not_written(book):
+    book.open_run(plan(FEW), BUDGET)
+    text = book.path.read_bytes()
+    for count in (2.0, True):
+        with pytest.raises(TypeError, match="a release of noise"):
+            book._write([*book.runs(), book.runs()[0] | {"releases": {"a": [["gaussian", 1.0, count]]}}])
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        book.open_run(plan(Release("gaussian", float("inf"), 1)), BUDGET)
+    assert book.path.read_bytes() == text
+
+
 def test_a_book_needs_a_folder_and_a_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="create it first"):
         Book(tmp_path / "nowhere" / "book.json")

@@ -52,6 +52,8 @@ class Release:
             raise ValueError(f"noise must be > 0, got {self.noise!r}: without noise there is no privacy.")
         if isinstance(self.count, bool) or self.count != int(self.count) or self.count < 0:
             raise ValueError(f"count must be a whole number >= 0, got {self.count!r}.")
+        object.__setattr__(self, "noise", float(self.noise))  # as plain numbers they can be written into a book
+        object.__setattr__(self, "count", int(self.count))
 
 
 def total_epsilon(releases: Iterable[Release], delta: float) -> float:

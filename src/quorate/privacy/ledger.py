@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from quorate.privacy.accounting import Release, accounts, total_epsilon
-from quorate.privacy.budget import Budget, BudgetSpentError
+from quorate.privacy.budget import ADJACENCY, Budget, BudgetSpentError
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,19 @@ Releases = Mapping[str, Sequence[Release]]  # by client
 class Book:
     """The file of all runs on the same data.
 
-    A JSON file ``{"runs": [{"id", "began", "state", "planned", "least", "releases"}]}``, the last three {client:
-    [[mechanism, noise, count], ...]}: all that the run may release, what it may have released before it went on, and
-    what counts. ``state`` is "open" until the run has ended. It is written whole and in one step, under a lock. The
-    file of the lock has the number of runs, so that a book that was removed, or put back from an old copy, is noticed.
+    A JSON file ``{"runs": [{"id", "began", "state", "turn", "adjacency", "planned", "least", "releases"}]}``, the last
+    three {client: [[mechanism, noise, count], ...]}: all that the run may release, what it may have released before it
+    went on, and what counts. ``state`` is "open" until the run has ended, ``turn`` counts how often it went on. It is
+    written whole and in one step, under a lock. The file of the lock has the number of runs, so that a book that was
+    removed, or put back from an old copy, is noticed.
+
+    Noise is over the sensitivity of the run's own ``adjacency``. A record replaced moves a sum by at most twice of what
+    one more or less does, so that noise m of "add-remove" is m / 2 of "replace", and m of "replace" is 2 m of
+    "add-remove". Runs without an adjacency count as "add-remove", the worse of both.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = Path(os.path.realpath(path))  # of one file there is one book, whatever links lead to it
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"no folder {self.path.parent} for the book {self.path.name}: create it first.")
         if self.path.is_dir():
@@ -126,6 +131,11 @@ class Book:
         ValueError
             where the book is damaged, or runs are missing from it
         """
+        if self.path.exists() and self.path.stat().st_nlink > 1:
+            raise ValueError(
+                f"{self.path.name} has a second name (a hard link), under which it would become another book: remove "
+                "one of the names, so that all runs on these data write into one file."
+            )
         least = _Lock(self._lock).written()  # first: runs are only ever added
         try:
             runs = json.loads(self.path.read_text(encoding="utf-8"))["runs"] if self.path.exists() else []
@@ -144,9 +154,11 @@ class Book:
             )
         return runs
 
-    def spent(self, clients: Sequence[str], without: str = "") -> dict[str, tuple[Release, ...]]:
-        """Releases of every client in all runs but one."""
-        return _spent(self.runs(), clients, without)
+    def spent(
+        self, clients: Sequence[str], without: str = "", adjacency: str = "add-remove"
+    ) -> dict[str, tuple[Release, ...]]:
+        """Releases of every client in all runs but one, noise as of this adjacency."""
+        return _spent(self.runs(), clients, without, adjacency)
 
     def place(self, name: str) -> int:
         """How many runs were written before this one."""
@@ -170,8 +182,8 @@ class Book:
             self._affordable(runs, releases, budget, name)
             began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             plan = _plain(releases)
-            run = {"id": name, "began": began, "state": "open", "planned": plan, "least": {}, "releases": plan}
-            self._write([*runs, run])
+            run = {"id": name, "began": began, "state": "open", "turn": 0, "adjacency": budget.adjacency}
+            self._write([*runs, run | {"planned": plan, "least": {}, "releases": plan}])
         return name
 
     def reopen_run(self, name: str, budget: Budget) -> dict[str, Any]:
@@ -181,20 +193,30 @@ class Book:
         ------
         BudgetSpentError
             where other runs have spent meanwhile what it would need; nothing was written
+        ValueError
+            where it was begun with another adjacency, of which its noise is
         """
         planned = self.planned(name)
         with self._locked():
             runs = self.runs()
             before = self._one(runs, name)
+            if (was := before.get("adjacency", budget.adjacency)) != budget.adjacency:
+                raise ValueError(
+                    f'the run was begun with adjacency="{was}", got "{budget.adjacency}": resume with what it was '
+                    "begun with, or run with resume=False, which is charged as another run."
+                )
             self._affordable(runs, planned, budget, name)
-            now = before | {"state": "open", "least": before["releases"], "releases": before["planned"]}
-            self._write([now if run["id"] == name else run for run in runs])
+            self._write([_reopened(before) if run["id"] == name else run for run in runs])
         return before
 
-    def restore_run(self, before: Mapping[str, Any]) -> None:
-        """Undo ``reopen_run``, for a run that did not go on."""
+    def restore_run(self, before: Mapping[str, Any]) -> bool:
+        """Undo ``reopen_run``, for a run that did not go on; not where another process has written of it since."""
         with self._locked():
-            self._write([dict(before) if run["id"] == before["id"] else run for run in self.runs()])
+            runs = self.runs()
+            if self._one(runs, before["id"]) != _reopened(before):
+                return False
+            self._write([dict(before) if run["id"] == before["id"] else run for run in runs])
+        return True
 
     def close_run(self, name: str, releases: Releases) -> dict[str, tuple[Release, ...]]:
         """Strike out what the run did not release; what is left, never less than it had released before."""
@@ -214,7 +236,7 @@ class Book:
         raise ValueError(f"run {name} is not in the book {self.path.name}: restore the file.")
 
     def _affordable(self, runs: list[dict[str, Any]], releases: Releases, budget: Budget, name: str) -> None:
-        before = _spent(runs, tuple(releases), name)
+        before = _spent(runs, tuple(releases), name, budget.adjacency)
         for client, own in releases.items():
             total = total_epsilon((*before[client], *own), budget.delta)
             if total > budget.epsilon * (1 + 1e-9):
@@ -224,9 +246,12 @@ class Book:
                 )
 
     def _write(self, runs: list[dict[str, Any]]) -> None:
+        text = json.dumps({"runs": runs}, indent=1, allow_nan=False)
+        for run in json.loads(text)["runs"]:
+            _checked(run)  # what cannot be read again is not written
         part = self.path.with_name(self.path.name + ".part")
         with open(part, "w", encoding="utf-8") as file:
-            json.dump({"runs": runs}, file, indent=1, allow_nan=False)
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, self.path)
@@ -301,8 +326,15 @@ class _Lock:
 def _checked(run: Mapping[str, Any]) -> None:
     if not isinstance(run["id"], str) or run["state"] not in ("open", "ended"):
         raise ValueError(f"run {run['id']!r} in state {run['state']!r}")
+    if run.get("adjacency", "replace") not in ADJACENCY:
+        raise ValueError(f"run {run['id']!r} of adjacency {run['adjacency']!r}")
     for part in ("planned", "least", "releases"):
         _releases(run[part])
+
+
+def _reopened(before: Mapping[str, Any]) -> dict[str, Any]:
+    now = {"state": "open", "turn": before.get("turn", 0) + 1}
+    return {**before, **now, "least": before["releases"], "releases": before["planned"]}
 
 
 def _releases(plain: Mapping[str, Any]) -> dict[str, tuple[Release, ...]]:
@@ -319,12 +351,15 @@ def _plain(releases: Releases) -> dict[str, list[list[Any]]]:
     return {client: [[r.mechanism, r.noise, r.count] for r in own] for client, own in releases.items()}
 
 
-def _spent(runs: list[dict[str, Any]], clients: Sequence[str], without: str) -> dict[str, tuple[Release, ...]]:
+def _spent(
+    runs: list[dict[str, Any]], clients: Sequence[str], without: str, adjacency: str
+) -> dict[str, tuple[Release, ...]]:
     found: dict[str, tuple[Release, ...]] = dict.fromkeys(clients, ())
     for run in runs:
+        times = ADJACENCY[run.get("adjacency", "add-remove")] / ADJACENCY[adjacency]
         for client, own in _releases(run["releases"]).items():
             if client in found and run["id"] != without:
-                found[client] += own
+                found[client] += tuple(replace(r, noise=times * r.noise) for r in own)
     return found
 
 

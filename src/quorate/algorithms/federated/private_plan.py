@@ -51,6 +51,7 @@ def check_settings(it: PrivateADMM) -> None:
         raise ValueError(
             f"max_rounds must be a whole number >= 1, got {it.max_rounds!r}: the budget is spread over it."
         )
+    object.__setattr__(it, "max_rounds", int(it.max_rounds))  # the same run, whatever type its number had
     if not isinstance(it.average, bool | np.bool_):
         raise ValueError(f"average must be True or False, got {it.average!r}.")
     numbers = {"clip": it.clip, "bound": it.bound, "scaling": it.scaling, "local_epsilon": it.local_epsilon}
