@@ -9,17 +9,20 @@ its noise is the one in the book. How a run ends is how it is settled:
 - anything else, such as a machine that dies: not at all, everything it might have released stays charged.
 
 Answers given again must be equal to the bit, else there would be two of them: a private run goes on only in the engine,
-mode and block size that it began with, and should on the same machine. Without a book nothing is known of other runs,
+mode and block size, and with the values of schedules, that it began with, and should on the same machine. Without a book nothing is known of other runs,
 nor of what a process that died had released beyond its checkpoint; the budget holds for the run in any case.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from quorate.engines.checkpoint import CheckpointError
 from quorate.privacy.accounting import Release, noise_for
@@ -99,20 +102,20 @@ def charged(algorithm: Any, problem: Any, fed: Any, engine: Any, resume: bool) -
     if resume:
         assert note is not None
         number = note.read_text(encoding="utf-8").strip()
-        algorithm = _as_begun(algorithm, problem, fed, book, number)
+        algorithm = _bound(_as_begun(algorithm, problem, fed, book, number), engine, book.place(number))
         old = book.reopen_run(number, budget)
         before = book.spent(fed.clients, number, budget.adjacency)
     else:
         before, old = book.spent(fed.clients, adjacency=budget.adjacency), None
         ways = set(before.values())
         most = max(ways, key=lambda own: noise_for(budget, algorithm.max_rounds, algorithm.mechanism, own))
-        algorithm = algorithm.planned(problem, fed, most)
+        algorithm = _bound(algorithm.planned(problem, fed, most), engine)
         number = book.open_run({c: algorithm.releases(algorithm.max_rounds) for c in fed.clients}, budget)
         if note is not None:
             part = note.with_name(note.name + ".part")
             part.write_text(number, encoding="utf-8")
             os.replace(part, note)
-    algorithm = _bound(algorithm, engine, book.place(number))
+        algorithm = replace(algorithm, plan=replace(algorithm.plan, place=book.place(number)))
     return algorithm, Charge(algorithm, fed, book, number, before, old)
 
 
@@ -154,9 +157,11 @@ def _as_begun(algorithm: Any, problem: Any, fed: Any, book: Book, number: str) -
 
 
 def _bound(algorithm: Any, engine: Any, place: int = 0) -> Any:
-    """The plan with its place in the book and its engine, in which it has to stay."""
+    """The plan with its place in the book, and the engine and the values of schedules, with which it has to stay."""
     plan = algorithm.plan
     if plan.kind is None:
         return algorithm
     way = f"{type(engine).__name__} {getattr(engine, 'mode', '')} {getattr(engine, 'block_size', '')}"
+    if schedules := algorithm.schedules():  # a function's name does not say what it gives
+        way += f", schedules {hashlib.blake2b(np.array(schedules).tobytes(), digest_size=16).hexdigest()}"
     return replace(algorithm, plan=replace(plan, place=place, engine=way))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import quorate as qr
 from quorate.algorithms.federated import private_client
 from quorate.algorithms.federated.private_admm import PrivateADMM
-from quorate.engines.checkpoint import CheckpointError
+from quorate.engines.checkpoint import CheckpointError, describe
 from quorate.engines.inprocess import ClientError, InProcess
 from quorate.privacy.accounting import Release, total_epsilon
 from quorate.privacy.budget import Budget, BudgetSpentError
@@ -277,6 +278,38 @@ def test_a_number_of_rounds_of_any_type_is_written_as_one_number(place, most):
     assert place.counts() == [2]
     assert place.solve(max_rounds=3, resume=True).rounds == 3
     assert place.counts() == [3]
+
+
+def constant(value: float, t: int) -> float:
+    return value
+
+
+@pytest.mark.parametrize("book", ["book.json", None])
+@pytest.mark.parametrize("setting", ["rho", "eta"])
+@pytest.mark.parametrize("make", [lambda c: functools.partial(constant, c), lambda c: lambda t: c if t >= T else 1.0])
+def test_functions_of_the_round_are_known_by_what_they_give(tmp_path, setting, make, book, untouched):
+    """The next question follows from them: another one with the same noise would tell what the noise hides."""
+    place, more = Place(tmp_path, book=book), {"update": "prox"} if setting == "eta" else {}
+    place.solve(watch=at(2), **more, **{setting: make(1.0)})
+    place.solve(watch=at(3), resume=True, **more, **{setting: make(1.0)})
+    before = place.runs if book else None
+    untouched()
+    with pytest.raises(CheckpointError, match="schedules|partial"):
+        place.solve(resume=True, **more, **{setting: make(1 + 1e-9)})
+    assert before is None or place.runs == before
+
+
+def test_a_function_that_fails_in_a_later_round_is_refused_before_anything_is_charged(place, untouched):
+    untouched()
+    with pytest.raises(ValueError, match="got nan in round 6"):
+        place.solve(rho=lambda t: 1.0 if t <= T else np.nan)
+    assert not (place.folder / "book.json").exists()
+
+
+def test_partial_functions_and_paths_are_described_by_what_is_in_them():
+    assert describe(functools.partial(constant, 1.0)) != describe(functools.partial(constant, 2.0))
+    assert describe(Path("a") / "b") != describe(Path("a") / "c")
+    assert describe(Path("a")) == describe("a")
 
 
 def test_one_book_under_two_names_is_one_book(place):

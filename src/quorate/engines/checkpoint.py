@@ -7,6 +7,7 @@ the old one, which it then replaces in one step, so that a crash while writing l
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -170,6 +171,10 @@ def describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         digest = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=8).hexdigest()
         return f"array{list(value.shape)}:{value.dtype}:{digest}"
+    if isinstance(value, os.PathLike):
+        return repr(os.fspath(value))
+    if isinstance(value, functools.partial):
+        return f"partial({', '.join(map(describe, (value.func, value.args, value.keywords)))})"
     if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, str | int | float | complex | bytes | np.generic | None):

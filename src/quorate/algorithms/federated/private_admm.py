@@ -209,6 +209,12 @@ class PrivateADMM:
             return ()
         return (Release(plan.kind, plan.multiplier, rounds),)
 
+    def schedules(self) -> list[float]:
+        """What the functions of t give in all rounds; empty where there are none."""
+        T = self.max_rounds
+        values = [self._rho(t) for t in range(1, T + 2)] if callable(self.rho) else []
+        return values + ([self._reach(t) for t in range(1, T + 1)] if callable(self.eta) else [])
+
     def ledger(self, fed: Any, memories: Sequence[PrivateMemory | None], before: Any) -> Ledger | None:
         """What every client released."""
         problem = self._problem
