@@ -14,9 +14,9 @@ import numpy as np
 
 from quorate.private_run import FILES, HISTORY, OWNER, TRAVELS, curve_of, promise, public_of, shares, shown
 from quorate.private_trial import judged, stays
-from quorate.run_files import digest, plain, seal
+from quorate.run_files import plain
 from quorate.runs import Run
-from quorate.verify import Check, check_data, check_numbers, compared
+from quorate.verify import Check, check_data, check_files, check_numbers, compared
 
 if TYPE_CHECKING:
     from quorate.parts import Parts
@@ -24,26 +24,13 @@ if TYPE_CHECKING:
 
 def check_travelling(run: Run) -> Iterator[Check]:
     """The part that travels, from itself alone."""
-    yield from _files(run, OWNER, {"config.toml", "model.safetensors", "history.jsonl"})
+    yield from check_files(run, {"config.toml", "model.safetensors", "history.jsonl"}, "result.json")
     yield Check("finite", bool(np.isfinite(run.w).all()), "the model is finite, or was changed")
     yield _nothing_else(run)
     try:
         yield from _ledger(run)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         yield Check("ledger", False, f"cannot be computed again: {error!r}")
-
-
-def _files(run: Run, leave: str, needed: set[str]) -> Iterator[Check]:
-    said = run.result.get("files", {})
-    for name, expected in said.items():
-        file = run.path / name
-        if not file.is_file():
-            yield Check(name, False, "is missing")
-        elif digest(file.read_bytes()) != expected:
-            yield Check(name, False, "was changed after the run: its digest differs")
-    right = run.result.get("seal") == seal(run.result) and needed <= {*said}
-    where = "result.json" if leave else f"{OWNER}result.json"
-    yield Check(where, right, f"{len(said)} files as written" if right else "was changed: its seal differs")
 
 
 def _nothing_else(run: Run) -> Check:
@@ -112,7 +99,7 @@ def check_private(run: Run, read: Any) -> Iterator[Check]:
         yield Check(OWNER.rstrip("/"), True, "stays with the owner: this copy has none")
         return
     if run.owner is not None:
-        yield from _files(run.owner, "", {"history.jsonl", "README.txt"})
+        yield from check_files(run.owner, {"history.jsonl", "README.txt"}, f"{OWNER}result.json")
     try:
         parts = read()
     except (ConfigError, ValueError, OSError) as error:

@@ -61,7 +61,10 @@ def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list
         from quorate.private_verify import check_private
 
         return [*check_private(run, lambda: parts or prepare(run.config))]
-    checks = [*_check_files(run), _check_finite(run)]
+    needed = {"config.toml", "model.safetensors", "duals.safetensors", "history.jsonl"}
+    needed |= set() if run.tried is None else {FILE, MODELS}
+    needed |= set() if run.traded is None else {LEVELS, PROOFS}
+    checks = [*check_files(run, needed, "result.json"), _check_finite(run)]
     try:
         from quorate.parts import prepare
 
@@ -76,7 +79,8 @@ def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list
     return checks
 
 
-def _check_files(run: Run) -> Iterator[Check]:
+def check_files(run: Run, needed: set[str], where: str) -> Iterator[Check]:
+    """The files of a folder are those that ``where`` names, as they were written, the ``needed`` among them."""
     said = run.result.get("files", {})
     for name, expected in said.items():
         file = run.path / name
@@ -84,11 +88,8 @@ def _check_files(run: Run) -> Iterator[Check]:
             yield Check(name, False, "is missing")
         elif digest(file.read_bytes()) != expected:
             yield Check(name, False, "was changed after the run: its digest differs")
-    needed = {"config.toml", "model.safetensors", "duals.safetensors", "history.jsonl"}
-    needed |= set() if run.tried is None else {FILE, MODELS}
-    lacking = (needed if run.traded is None else needed | {LEVELS, PROOFS}) - set(said)
-    sealed = run.result.get("seal") == seal(run.result) and not lacking
-    yield Check("result.json", sealed, f"{len(said)} files as written" if sealed else "was changed: its seal differs")
+    sealed = run.result.get("seal") == seal(run.result) and needed <= {*said}
+    yield Check(where, sealed, f"{len(said)} files as written" if sealed else "was changed: its seal differs")
 
 
 def _check_finite(run: Run) -> Check:

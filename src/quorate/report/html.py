@@ -30,12 +30,11 @@ def render(run: Run) -> dict[str, str]:
     return {"report.html": page(run, drawn), **{f"figures/{name}.svg": svg + "\n" for name, svg in drawn.items()}}
 
 
-def page(run: Run, drawn: dict[str, str]) -> str:
-    """report.html, the figures inlined."""
+def templates() -> Any:
+    """The environment of the reports' templates: what is put in is escaped, what is missing is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
 
-    environment = Environment(
+    return Environment(
         loader=PackageLoader("quorate.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -43,21 +42,33 @@ def page(run: Run, drawn: dict[str, str]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html.jinja").render(
-        result=run.result,
-        summary=words.summary(run.result),
-        question=words.question(run.result) if run.result["evaluation"]["verdict"] else "On rows it was not trained on",
-        answer=words.answer(run.result),
-        constrained=_constrained(run) if constrained.asked(run.result) else None,
-        tables=_tables(run.result) | ({} if run.tried is None else {"path": tables.path(run.tried.table)}),
-        choice=[] if run.tried is None else words.choice(run.tried.table, run.result),
-        measures=tables.measures(run.result),
-        fairness=tables.fairness(run.result),
-        people=tables.people(run.result),
-        risk=run.result.get("risk"),
-        figures={name: Markup(svg) for name, svg in drawn.items()},  # texts in them are escaped as they are drawn
-        config=run.config.text(),
-        proven=run.result["certificate"]["bound"] is not None,
+
+
+def page(run: Run, drawn: dict[str, str]) -> str:
+    """report.html, the figures inlined."""
+    from markupsafe import Markup
+
+    return (
+        templates()
+        .get_template("report.html.jinja")
+        .render(
+            result=run.result,
+            summary=words.summary(run.result),
+            question=words.question(run.result)
+            if run.result["evaluation"]["verdict"]
+            else "On rows it was not trained on",
+            answer=words.answer(run.result),
+            constrained=_constrained(run) if constrained.asked(run.result) else None,
+            tables=_tables(run.result) | ({} if run.tried is None else {"path": tables.path(run.tried.table)}),
+            choice=[] if run.tried is None else words.choice(run.tried.table, run.result),
+            measures=tables.measures(run.result),
+            fairness=tables.fairness(run.result),
+            people=tables.people(run.result),
+            risk=run.result.get("risk"),
+            figures={name: Markup(svg) for name, svg in drawn.items()},  # texts in them are escaped as they are drawn
+            config=run.config.text(),
+            proven=run.result["certificate"]["bound"] is not None,
+        )
     )
 
 

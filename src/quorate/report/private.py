@@ -32,17 +32,11 @@ def render(run: Run) -> dict[str, str]:
 
 def page(run: Run, drawn: Mapping[str, str]) -> str:
     """report.html, the figures inlined."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("quorate.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: tables.printable(value) if type(value) is str else value,  # not Markup
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    from quorate.report.html import templates
+
+    environment = templates()
     result, owner = run.result, not run.private
     shared = {
         "result": result,
