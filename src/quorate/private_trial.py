@@ -82,7 +82,7 @@ def with_sizes(config: Config, rows: Mapping[str, int]) -> Config:
     given, share = config.privacy.sizes, 1 - config.data.test
     if isinstance(given, Mapping):
         return config
-    sizes = {name: max(1, round(share * n)) if given is None else given for name, n in sorted(rows.items())}
+    sizes = {name: max(1, round(share * n)) if given is None else given for name, n in rows.items()}
     return config._with(privacy=config.privacy.model_copy(update={"sizes": sizes, "counted": given is None}))
 
 

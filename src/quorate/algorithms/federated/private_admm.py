@@ -24,6 +24,7 @@ from quorate.algorithms.federated import private_kernels as kernels
 from quorate.algorithms.federated.private_client import Mechanism, Perturb, Perturbed, PrivateMemory
 from quorate.algorithms.federated.private_plan import (
     RADII,
+    check_penalty,
     check_problem,
     check_settings,
     default_clip,
@@ -54,8 +55,12 @@ class Penalty:
     epsilon: float = math.inf
     scale: float = 1.0
 
+    def __post_init__(self) -> None:
+        check_penalty(self)
+
     def __call__(self, t: int) -> float:
-        return self.scale * min(1e9, self.c1 * 1.2 ** math.floor(t / self.period) + self.c2 / self.epsilon)
+        times = math.exp(min(math.floor(min(t / self.period, 1e9)) * math.log(1.2), 700.0))  # no overflow
+        return self.scale * min(1e9, self.c1 * times + self.c2 / self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,8 @@ class PrivateADMM:
             assert budget is not None
             kind, clip = self.mechanism, min(self._clip(fed), steepest(problem, self.mechanism, bound))
             multiplier = noise_for(budget, self.max_rounds, self.mechanism, spent)
-            slack = ROUNDING if fed.X[0].dtype == np.float32 else 1.0
+            rows = getattr(fed, "X", None)  # a dry run has none
+            slack = 1.0 if rows is None or rows[0].dtype != np.float32 else ROUNDING
             sensitivity = slack * budget.spread * clip * weight
         if caveat := CAVEATS.get(self.sensitivity, ""):
             told = f"NO privacy: {caveat} For comparisons with the paper only; else Problem(privacy=Budget(...))."
