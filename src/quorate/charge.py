@@ -9,8 +9,9 @@ its noise is the one in the book. How a run ends is how it is settled:
 - anything else, such as a machine that dies: not at all, everything it might have released stays charged.
 
 Answers given again must be equal to the bit, else there would be two of them: a private run goes on only in the engine,
-mode and block size, and with the values of schedules, that it began with, and should on the same machine. Without a book nothing is known of other runs,
-nor of what a process that died had released beyond its checkpoint; the budget holds for the run in any case.
+mode and block size, and with the values of schedules, that it began with, and should on the same machine. Without a
+book nothing is known of other runs, nor of what a process that died had released beyond its checkpoint; the budget
+holds for the run in any case.
 """
 
 from __future__ import annotations
