@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from private_cases import BUDGET, case, planned
 
 from quorate.algorithms.federated.bundle import Bundle
-from quorate.algorithms.federated.private_admm import PrivateADMM
+from quorate.algorithms.federated.private_admm import Penalty, PrivateADMM
 from quorate.data.federation import Federation
 from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.problem.constraints.rows import NeymanPearson
@@ -74,6 +75,47 @@ def test_settings_that_are_refused(options, text):
     refused(text, **options)
 
 
+@pytest.mark.parametrize("name", ["c1", "c2", "period", "epsilon", "scale"])
+@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "1", True])
+def test_penalties_that_are_refused(name, value):
+    if (name, value) in (("c2", 0), ("epsilon", math.inf)):
+        assert Penalty(**{name: value})(1) == 2.0  # noise adds nothing
+        return
+    with pytest.raises(ValueError, match=f"{name} of a Penalty must be a number >"):
+        Penalty(**{name: value})
+
+
+def test_a_penalty_grows_as_stated_and_ends_at_its_largest():
+    penalty = Penalty(c1=3.0, c2=4.0, period=7, epsilon=0.5)
+    for t in (1, 6, 7, 13, 14, 70):
+        assert penalty(t) == pytest.approx(3 * 1.2 ** (t // 7) + 8, rel=1e-12)
+    assert Penalty(period=1e-9)(1) == Penalty(period=5e-324)(9) == Penalty(period=1)(10**6) == 1e9
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, Fraction, int])
+def test_a_budget_takes_numbers_of_any_type_and_keeps_them_as_one(kind):
+    budget = Budget(kind(2), kind(1) / kind(2), book=None)
+    assert (type(budget.epsilon), type(budget.delta)) == (float, float)
+    assert budget == Budget(2.0, 0.5)
+
+
+def test_budgets_that_are_no_promise_are_refused_in_words():
+    for epsilon in (10001, 1e300):
+        with pytest.raises(ValueError, match=r"epsilon must be at most 10000, got .*: that is no promise"):
+            Budget(epsilon, 1e-6)
+    assert Budget(1e4, 1e-6).epsilon == 1e4
+    with pytest.raises(ValueError, match="epsilon must be a finite number"):
+        Budget(10**400, 1e-6)
+
+
+def test_a_delta_above_one_in_the_rows_is_said():
+    it = case("logistic", "ordinary", 1)
+    said = "delta is above one in the number of rows"
+    for delta, found in ((0.01, True), (1e-3, False)):
+        budget = Budget(1.0, delta, sizes={"a": 500, "b": 5})
+        assert (said in solve(replace(it.problem, privacy=budget), it.fed, max_rounds=1).ledger.text) is found
+
+
 def test_problems_that_are_refused():
     it = case("logistic", "ordinary", 1)
     for changes, text in (
@@ -99,7 +141,7 @@ def test_problems_that_are_refused():
     refused("sizes has no entry for b", problem=replace(it.problem, privacy=Budget(1.0, 1e-6, sizes={"a": 5})))
 
 
-@pytest.mark.parametrize("sizes", [0, 2.5, True, math.nan, "7", math.inf, {"a": 5, "b": -1}])
+@pytest.mark.parametrize("sizes", [0, 2.5, True, math.nan, "7", math.inf, {"a": 5, "b": -1}, 10**400, 2**60])
 def test_sizes_that_are_refused(sizes):
     it = case("logistic", "ordinary", 1)
     with pytest.raises(ValueError, match="sizes must be whole numbers >= 1"):

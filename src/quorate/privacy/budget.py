@@ -11,6 +11,9 @@ from typing import Any
 
 ADJACENCY = {"add-remove": 1.0, "replace": 2.0}  # how far one record moves a sum of vectors of length 1
 
+LARGEST = 1e4  # epsilon
+MOST = 2**53  # rows: doubles count no further
+
 
 class BudgetSpentError(ValueError):
     """A run or a round would spend more than the budget allows. Nothing was released."""
@@ -34,7 +37,7 @@ class Budget:
 
     Parameters
     ----------
-    epsilon : > 0; 1 is a strong promise, above 10 is hardly one
+    epsilon : > 0, at most 1e4; 1 is a strong promise, above 10 is hardly one
     delta : in (0, 1), well below one over the number of records
     adjacency : "add-remove": the data sets differ by one record more or less; "replace": one record is another one
     sizes : rows of every client as declared to everybody ({client: rows}, or one number for all): they weigh the
@@ -57,12 +60,18 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name, value in (("epsilon", self.epsilon), ("delta", self.delta)):
-            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not _finite(value):
                 raise ValueError(f"{name} must be a finite number, got {value!r}.")
+            object.__setattr__(self, name, float(value))
         if self.epsilon <= 0:
             raise ValueError(
                 f"epsilon must be > 0, got {self.epsilon}: the noise grows as 1 / epsilon. For no privacy leave "
                 "privacy out of the Problem."
+            )
+        if self.epsilon > LARGEST:
+            raise ValueError(
+                f"epsilon must be at most {LARGEST:g}, got {self.epsilon:g}: that is no promise, and its noise would "
+                "be lost in rounding. For no privacy leave privacy out of the Problem."
             )
         if not 0 < self.delta < 1:
             raise ValueError(
@@ -73,7 +82,7 @@ class Budget:
             raise ValueError(f"adjacency must be one of {', '.join(ADJACENCY)}, got {self.adjacency!r}.")
         declared = self.sizes.values() if isinstance(self.sizes, Mapping) else [1 if self.sizes is None else self.sizes]
         if not all(_whole(n) for n in declared):
-            raise ValueError(f"sizes must be whole numbers >= 1, got {self.sizes!r}.")
+            raise ValueError(f"sizes must be whole numbers >= 1 and at most {MOST:g}, got {self.sizes!r}.")
 
     @property
     def spread(self) -> float:
@@ -94,5 +103,12 @@ class Budget:
         return tuple(int(n) for n in sizes)
 
 
+def _finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # of a whole number or a fraction that no double holds
+        return False
+
+
 def _whole(n: Any) -> bool:
-    return isinstance(n, numbers.Real) and not isinstance(n, bool) and float(n) >= 1 and float(n).is_integer()
+    return isinstance(n, numbers.Real) and not isinstance(n, bool) and _finite(n) and float(n) in range(1, MOST + 1)

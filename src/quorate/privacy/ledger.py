@@ -93,6 +93,8 @@ class Ledger:
             given = "sizes (their true numbers of rows)"
             if self.budget.adjacency == "add-remove":
                 given += ", so that a record less means one counting for nothing"
+        if self.budget.delta * max(self.sizes.values(), default=1) > 1:
+            told += f" Caution: delta is above one in the number of rows ({max(self.sizes.values())})."
         return f"{told} Public are the clients' names and {given}, features and classes."
 
 

@@ -15,7 +15,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 
 if TYPE_CHECKING:
-    from quorate.algorithms.federated.private_admm import PrivateADMM
+    from quorate.algorithms.federated.private_admm import Penalty, PrivateADMM
     from quorate.algorithms.federated.private_client import Mechanism
 
 RADII = {"constant": lambda t: 1.0, "1/t": lambda t: 1 / t, "1/t^2": lambda t: 1 / t**2}
@@ -32,6 +32,17 @@ def of_round(name: str, schedule: Any, t: int) -> float:
     if not number(value):
         raise ValueError(f"{name} must be a number > 0, got {value!r} in round {t}.")
     return float(value)
+
+
+def check_penalty(it: Penalty) -> None:
+    """Raise on numbers out of range."""
+    for name, value in {"c1": it.c1, "period": it.period, "scale": it.scale}.items():
+        if not number(value):
+            raise ValueError(f"{name} of a Penalty must be a number > 0, got {value!r}.")
+    if not (it.c2 == 0 or number(it.c2)):
+        raise ValueError(f"c2 of a Penalty must be a number >= 0, got {it.c2!r}.")
+    if not (it.epsilon == math.inf or number(it.epsilon)):
+        raise ValueError(f"epsilon of a Penalty must be a number > 0, or inf for no noise, got {it.epsilon!r}.")
 
 
 def check_settings(it: PrivateADMM) -> None:
