@@ -111,4 +111,5 @@ def _finite(value: Any) -> bool:
 
 
 def _whole(n: Any) -> bool:
-    return isinstance(n, numbers.Real) and not isinstance(n, bool) and _finite(n) and float(n) in range(1, MOST + 1)
+    real = isinstance(n, numbers.Real) and not isinstance(n, bool) and _finite(n)
+    return real and 1 <= float(n) <= MOST and float(n).is_integer()
