@@ -145,7 +145,7 @@ def run(
     except KeyboardInterrupt:
         pass
     except BaseException:
-        if not any(work.glob("*.checkpoint")):
+        if resume is None and not any(work.glob("*.checkpoint*")):  # which has the note of what was charged
             _discard(work)
         raise
     if finished is None:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import quorate as qr
+from quorate import cli
 from quorate.algorithms.federated import private_client
 from quorate.algorithms.federated.private_admm import PrivateADMM
 from quorate.engines.checkpoint import CheckpointError, describe
@@ -278,6 +279,34 @@ def test_a_number_of_rounds_of_any_type_is_written_as_one_number(place, most):
     assert place.counts() == [2]
     assert place.solve(max_rounds=3, resume=True).rounds == 3
     assert place.counts() == [3]
+
+
+def test_a_run_that_was_charged_but_has_no_checkpoint_is_told_so_and_keeps_its_note(place, monkeypatch, untouched):
+    with monkeypatch.context() as dying:
+        dying.setattr(InProcess, "run", lambda *_, **__: (_ for _ in ()).throw(Killed()))
+        with pytest.raises(Killed):
+            place.solve()
+    assert place.counts() == [T]
+    untouched()
+    with pytest.raises(CheckpointError, match=r"run\.account says that its run was begun and charged"):
+        place.solve(resume=True)
+    assert (place.folder / "run.account").read_text() == place.runs[0]["id"]
+
+
+@pytest.mark.parametrize(("file", "kept"), [("m.checkpoint.account", True), ("m.checkpoint", True), ("m", False)])
+def test_the_command_keeps_the_note_of_what_was_charged(tmp_path, monkeypatch, file, kept):
+    work = tmp_path / "m.partial"
+    work.mkdir()
+    (work / file).touch()
+
+    def spent(*_: object) -> None:
+        raise BudgetSpentError("spent")
+
+    monkeypatch.setattr(cli, "_settings", lambda *_: (None, work))
+    monkeypatch.setattr(cli, "_trained", spent)
+    with pytest.raises(BudgetSpentError):
+        cli.run(dry=False, resume=None)
+    assert work.exists() is kept
 
 
 def constant(value: float, t: int) -> float:
