@@ -134,8 +134,8 @@ def _note(engine: Any, resume: bool) -> Path | None:
     if resume and not checkpoint.exists() and note.exists():
         raise CheckpointError(
             f"no checkpoint at {checkpoint}, though {note.name} says that its run was begun and charged: it ended "
-            "before its first round was written, and what it may have released stays charged: begun again its noise could "
-            "be another. Restore the checkpoint, or run with resume=False, which is charged as another run."
+            "before its first round was written, and what it may have released stays charged: begun again its noise "
+            "could be another. Restore the checkpoint, or run with resume=False, which is charged as another run."
         )
     if resume and not checkpoint.exists():
         raise CheckpointError(f"no checkpoint at {checkpoint}: nothing to resume. Run with resume=False")
