@@ -263,19 +263,17 @@ class Federation:
 
     def share(self, i: int) -> Array:
         """(m_i,) weight of each row of client i in its mean; sums to one."""
-        if self.sample_weight is None:
-            return np.full(len(self.y[i]), 1.0 / len(self.y[i]))
-        return self.sample_weight[i] / self.sample_weight[i].sum()
+        weight = np.ones(len(self.y[i])) if self.sample_weight is None else self.sample_weight[i]
+        return weight / weight.sum()
 
     def digests(self) -> tuple[str, ...]:
         """One hexadecimal digest per client, of all that it and the server hold: equal data, equal digest."""
-        rows, more = zip(self.X, self.y, strict=True), check.further(self)
-        return tuple(check.digest(x, t, self.share(i), *more[i]) for i, (x, t) in enumerate(rows))
+        more = check.further(self)
+        return tuple(check.digest(x, self.y[i], self.share(i), *more[i]) for i, x in enumerate(self.X))
 
     def single(self) -> Federation:
         """The same rows in single precision: ``PrivateADMM`` then computes in it, at half the time and memory."""
-        check.in_single(self.X, self.clients)
-        return self._with(X=tuple(x.astype(np.float32) for x in self.X))
+        return self._with(X=check.in_single(self.X, self.clients))
 
     # ---------------------------------------------------------------- layout for batched steps
 
@@ -383,11 +381,9 @@ class Federation:
         ``prior``: None weighs all rows alike (or by their sample weights); weights over the clients (array in the order
         of ``clients``, mapping by name, "uniform" or "size") give row j of client i the weight q_i share_ij.
         """
+        weights: Any = self.sample_weight
         if prior is not None:
-            q = check.prior(prior, self.clients, self.sizes)
-            weights = [q_i * self.share(i) for i, q_i in enumerate(q)]
-        else:
-            weights = self.sample_weight
+            weights = [q_i * self.share(i) for i, q_i in enumerate(check.prior(prior, self.clients, self.sizes))]
         if all(isinstance(x, np.ndarray) for x in self.X):
             X = self.X[0] if self.n_clients == 1 else np.concatenate(self.X)  # type: ignore[arg-type]
         else:

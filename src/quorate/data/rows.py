@@ -106,8 +106,8 @@ def rows(client: str, x: Rows, y: NDArray[Any], names: Sequence[str]) -> None:
     )
 
 
-def in_single(X: Sequence[Rows], clients: Sequence[str]) -> None:
-    """Refuse numbers whose squares single precision cannot hold."""
+def in_single(X: Sequence[Rows], clients: Sequence[str]) -> tuple[Any, ...]:
+    """The rows in single precision; numbers whose squares it cannot hold are refused."""
     for x, client in zip(X, clients, strict=True):
         values = x if isinstance(x, np.ndarray) else x.data
         largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
@@ -116,6 +116,7 @@ def in_single(X: Sequence[Rows], clients: Sequence[str]) -> None:
                 f"client {client!r}: X has a largest absolute value of {largest:.3g}, too large for single precision. "
                 "Change the unit, or keep double precision."
             )
+    return tuple(x.astype(np.float32) for x in X)
 
 
 def in_range(values: NDArray[Any], what: str, least: float = 0.0) -> None:
