@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def check_travelling(run: Run) -> Iterator[Check]:
     """The part that travels, from itself alone."""
     yield from check_files(run, {"config.toml", "model.safetensors", "history.jsonl"}, "result.json")
-    yield Check("finite", bool(np.isfinite(run.w).all()), "the model is finite, or was changed")
+    finite = bool(np.isfinite(run.w).all())
+    yield Check("finite", finite, "the model is finite" if finite else "the model is not finite: it was changed")
     yield _nothing_else(run)
     try:
         yield from _ledger(run)

@@ -50,8 +50,8 @@ class Solution:
     history : one row a round
     certificate : recomputed independently of the algorithm
     clients : one row a client
-    ledger : of a private run, what every client has spent; None else. Such a run's certificate, clients and notes are
-        computed from the rows themselves: they are for the owners, and no promise covers them
+    ledger : of a private run, what every client has spent; None else. Such a run's certificate, clients, notes and
+        seconds come from the rows themselves: they are for the owners, and no promise covers them
     messages : counts and bytes by message type and direction, certification included
     notes : warnings about the problem and the data
     seconds : wall time of the whole solve

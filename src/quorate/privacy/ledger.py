@@ -111,7 +111,7 @@ class Book:
     three {client: [[mechanism, noise, count], ...]}: all that the run may release, what it may have released before it
     went on, and what counts. ``state`` is "open" until the run has ended, ``turn`` counts how often it went on. It is
     written whole and in one step, under a lock. The file of the lock has the number of runs, so that a book that was
-    removed, or put back from an old copy, is noticed.
+    removed, or put back from a copy with fewer runs, is noticed; one put back from a copy with as many is not.
 
     Noise is over the sensitivity of the run's own ``adjacency``. A record replaced moves a sum by at most twice of what
     one more or less does, so that noise m of "add-remove" is m / 2 of "replace", and m of "replace" is 2 m of

@@ -66,8 +66,8 @@ def promised(result: Mapping[str, Any]) -> list[str]:
     alone = "" if p["book"] else " No book is kept: other runs on the same rows, if there are any, would add to this."
     clients = len(p["ledger"])
     return [
-        f"Everything in this folder and every message that the {clients} client{'s' * (clients > 1)} sent{paid} is "
-        f"({number(p['epsilon'])}, {p['delta']:g})-differentially private; ({p['allowed']:g}, {p['delta']:g}) were "
+        f"Everything in this folder outside owner/ and every message that the {clients} client{'s' * (clients > 1)} "
+        f"sent{paid} is ({number(p['epsilon'])}, {p['delta']:g})-differentially private; ({p['allowed']:g}, {p['delta']:g}) were "
         f"allowed. Whatever somebody believed about one row before, seeing all of it multiplies the odds by at most "
         f"{number(worst)}, but for a probability of {p['delta']:g}.{alone}",
         p["protects"],
