@@ -67,8 +67,8 @@ def promised(result: Mapping[str, Any]) -> list[str]:
     clients = len(p["ledger"])
     return [
         f"Everything in this folder outside owner/ and every message that the {clients} client{'s' * (clients > 1)} "
-        f"sent{paid} is ({number(p['epsilon'])}, {p['delta']:g})-differentially private; ({p['allowed']:g}, {p['delta']:g}) were "
-        f"allowed. Whatever somebody believed about one row before, seeing all of it multiplies the odds by at most "
+        f"sent{paid} is ({number(p['epsilon'])}, {p['delta']:g})-differentially private; ({p['allowed']:g}, "
+        f"{p['delta']:g}) were allowed. Whatever somebody believed about one row before, seeing all of it multiplies the odds by at most "
         f"{number(worst)}, but for a probability of {p['delta']:g}.{alone}",
         p["protects"],
         f"In each of {result['rounds']} rounds every client answered with one sum of gradients, {_clipped(p)}, "
