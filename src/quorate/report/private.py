@@ -68,7 +68,8 @@ def promised(result: Mapping[str, Any]) -> list[str]:
     return [
         f"Everything in this folder outside owner/ and every message that the {clients} client{'s' * (clients > 1)} "
         f"sent{paid} is ({number(p['epsilon'])}, {p['delta']:g})-differentially private; ({p['allowed']:g}, "
-        f"{p['delta']:g}) were allowed. Whatever somebody believed about one row before, seeing all of it multiplies the odds by at most "
+        f"{p['delta']:g}) were allowed. Whatever somebody believed about one row before, seeing all of it "
+        f"multiplies the odds by at most "
         f"{number(worst)}, but for a probability of {p['delta']:g}.{alone}",
         p["protects"],
         f"In each of {result['rounds']} rounds every client answered with one sum of gradients, {_clipped(p)}, "
