@@ -375,7 +375,7 @@ def test_a_class_that_no_row_has_is_declared(clinics):
         ({"adjacency": "zero-out"}, "adjacency must be one of add-remove, replace, got 'zero-out'"),
         ({"noise": "none"}, "noise must be one of simulation, secure, got 'none'"),
         ({"sizes": {"north": 60, "east": 20}}, "sizes has no entry for south: declare every client's rows"),
-        ({"sizes": 0}, "sizes must be whole numbers >= 1, got 0"),
+        ({"sizes": 0}, "sizes must be whole numbers >= 1 and at most .*, got 0"),
         ({"prior": "largest"}, "prior must be 'uniform', 'size' or 3 weights"),
         ({"spend": 0.5}, "spend=0.5 is a part of what a book allows, and there is none: give book"),
         ({"spend": 2.0, "book": "b.json"}, "spend must be > 0 and at most the total of the book, epsilon = 1, got 2.0"),
