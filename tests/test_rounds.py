@@ -27,7 +27,9 @@ from quorate.rounds import (
     Round,
     Stop,
     Sum,
+    Version,
     combine,
+    copied,
     decode,
     encode,
     encoded_size,
@@ -53,6 +55,14 @@ class Ask:
     w: Array
     price: Each
     start: Each | None = None
+
+
+@record
+class Step:
+    w: Version
+    price: Each
+    before: Version | None = None
+    scale: float = 1.0
 
 
 @record
@@ -117,6 +127,7 @@ def test_a_reloaded_module_takes_its_names_over():
 def test_visibility_is_read_from_the_types():
     assert visibility(Ask) == {"w": "all", "price": "each", "start": "each"}
     assert visibility(Answer) == {"total": "sum", "most": "max", "own": "each", "maybe": "sum"}
+    assert visibility(Step) == {"w": "version", "price": "each", "before": "version", "scale": "all"}
     with pytest.raises(TypeError, match="int is not a record"):
         visibility(int)
 
@@ -289,6 +300,34 @@ def test_rows_picks_each_fields_and_shares_the_rest():
     assert rows(box, [0]) is box
 
 
+def test_rows_gives_every_client_its_version():
+    ask = Step(np.arange(3.0), np.arange(5.0), None, 2.0)
+    got = rows(ask, [3, 1])
+    assert got.w.tolist() == [[0, 1, 2], [0, 1, 2]]
+    assert (got.price.tolist(), got.before, got.scale) == ([3, 1], None, 2.0)
+    with pytest.raises(ValueError, match="read-only"):
+        got.w[0, 0] = 1.0
+    alone = decode(encode(rows(ask, [4])))
+    assert (alone.w.tolist(), alone.price.tolist()) == ([[0, 1, 2]], [4])
+
+
+def test_a_version_seen_by_many_travels_whole():
+    got = rows(Step(np.arange(3.0), np.arange(5.0)), [3, 1])
+    back = decode(encode(got))
+    assert np.array_equal(back.w, got.w)
+    assert (back.w.flags.c_contiguous, back.w.flags.writeable) == (True, True)
+    assert encoded_size(got) == len(encode(got))
+
+
+def test_copied_shares_nothing():
+    box = Box((np.arange(6.0).reshape(2, 3).T, {"k": np.zeros(2)}, 1))
+    twin = copied(box)
+    assert encode(twin) == encode(box)
+    twin.content[0][:] = twin.content[1]["k"][:] = 7.0
+    assert (box.content[0].max(), box.content[1]["k"].max()) == (5.0, 0.0)
+    assert twin.content[0].flags.c_contiguous
+
+
 def answers(ids: Any, rng: np.random.Generator) -> Answer:
     n = len(ids)
     return Answer(rng.standard_normal((n, 3)), rng.standard_normal(n), rng.standard_normal((n, 2)))
@@ -361,6 +400,8 @@ def test_uploads_that_do_not_fit_are_refused(parts, text):
 def test_an_upload_must_say_who_sees_it_and_be_of_one_class():
     with pytest.raises(TypeError, match=r"Ask\.w does not say who sees it"):
         Combiner(Ask)
+    with pytest.raises(TypeError, match=r"Step\.w does not say who sees it"):
+        Combiner(Step)
     fold = Combiner(Answer)
     fold.add((0, 1), good())
     with pytest.raises(TypeError, match="clients answered with Box and with Answer"):

@@ -7,6 +7,13 @@ Who sees what stands in the types. An upload's field is ``Sum`` or ``Max`` (the 
 clients that answered, never a single client's number) or ``Each`` (one row per client). A message's ``Each`` field has
 one row per client of the federation and reaches each client as its own row; every other field reaches all of them.
 ``encode`` and ``decode`` (``quorate.codec``) are the one codec of the wire and of checkpoints.
+
+Asynchronous rounds. A client is *in flight* from the message until its answer. A round that waits for fewer than all
+(``Round.wait_for``) goes on while others are in flight: their answers reach a later call of ``on_server``, whose
+``ids`` are those that answer now. How many answer, who and when, and how old answers may be is the engine's affair.
+The clients of one block may so have been sent different versions of a message: a ``Version`` field is one array at the
+server, ``w: Version  # (D,)``, and ``(n, D)`` at the clients, row i what client i of the block was sent. A client step
+for such a message is written for one model per client. Every engine hands it over in this shape.
 """
 
 from __future__ import annotations
@@ -27,18 +34,19 @@ from quorate.codec import FIELDS, CodecError, decode, encode, encoded_size, mapp
 # fmt: off
 __all__ = [
     "Algorithm", "CodecError", "Combiner", "Done", "Each", "Max", "Outcome", "Round",
-    "Stop", "Sum", "combine", "decode", "encode", "encoded_size", "join", "members",
-    "named", "record", "rows", "settled", "visibility",
+    "Stop", "Sum", "Version", "combine", "copied", "decode", "donates", "encode", "encoded_size",
+    "gradients", "join", "members", "named", "record", "rows", "settled", "visibility",
 ]
 # fmt: on
 
 Sum = Annotated[Array, "sum"]
 Max = Annotated[Array, "max"]
 Each = Annotated[Array, "each"]
+Version = Annotated[Array, "version"]  # of messages alone
 
 
 def visibility(cls: type) -> dict[str, str]:
-    """``{field: "sum" | "max" | "each" | "all"}``: what the types of a message or an upload disclose."""
+    """``{field: "sum" | "max" | "each" | "version" | "all"}``: what the types of a message or an upload disclose."""
     return dict(_visibility(cls))
 
 
@@ -52,7 +60,7 @@ def _visibility(cls: type) -> tuple[tuple[str, str], ...]:
 
 def _mark(hint: Any) -> str | None:
     """The mark in an annotation, also inside ``Sum | None``."""
-    marks = [m for m in getattr(hint, "__metadata__", ()) if m in ("sum", "max", "each")]
+    marks = [m for m in getattr(hint, "__metadata__", ()) if m in ("sum", "max", "each", "version")]
     return next(filter(None, [*marks, *map(_mark, typing.get_args(hint))]), None)
 
 
@@ -79,7 +87,11 @@ class Outcome:
 
 @record
 class Round:
-    """The server's next request: ``message`` to the clients ``to`` (None: all), going on after ``wait_for`` answers."""
+    """The server's next request: ``message`` to the clients ``to`` (None: all).
+
+    ``wait_for`` : the least number of answers, to this or to earlier messages, with which the server can go on; None:
+    the answers of all in flight (a synchronous round). Whoever is still in flight must not be asked again.
+    """
 
     message: Any
     to: tuple[int, ...] | None = None
@@ -95,7 +107,13 @@ class Done:
 
 @runtime_checkable
 class Algorithm(Protocol):
-    """What an engine runs."""
+    """What an engine runs.
+
+    Two optional members: ``donates: ClassVar[bool] = True`` allows ``on_server`` to overwrite the arrays of the state
+    it is given (a table with a row per client need not be copied for every answer); messages may share arrays with
+    the state all the same. ``gradients(message) -> float``: how many gradients of its rows a client computes to
+    answer (1 by default), for engines that simulate time.
+    """
 
     on_client: Mapping[type, Callable[[Any, Any, Block, Streams], tuple[Any, Any]]]
     on_server: Mapping[type, Callable[[Any, Sequence[int], Any], tuple[Any, Round | Done]]]
@@ -116,10 +134,31 @@ class Algorithm(Protocol):
 # ---- messages, uploads and memories by client --------------------------------------------------------------------
 
 
+def donates(algorithm: Any) -> bool:
+    """Whether ``on_server`` may overwrite the arrays of the state it is given."""
+    return bool(getattr(algorithm, "donates", False))
+
+
+def gradients(algorithm: Any, message: Any) -> float:
+    """The gradients of its rows that a client computes to answer a message."""
+    counted = getattr(algorithm, "gradients", None)
+    return 1.0 if counted is None else float(counted(message))
+
+
+def copied(value: Any) -> Any:
+    """The value with arrays of its own, C-contiguous."""
+    return mapped(value, lambda array: array.copy(order="C"))
+
+
 def rows(message: Any, index: Sequence[int] | NDArray[np.intp]) -> Any:
-    """The message as the clients ``index`` receive it: their rows of every ``Each`` field, the rest unchanged."""
-    own = {name: getattr(message, name) for name, how in _visibility(type(message)) if how == "each"}
-    kept = {name: value[np.asarray(index)] for name, value in own.items() if value is not None}
+    """The message as the clients ``index`` receive it: their rows of ``Each`` fields, a row for each of ``Version``.
+
+    The rows of a ``Version`` field are one array seen n times (read-only); the other fields are unchanged.
+    """
+    kept, n = {}, len(index)
+    for name, how in _visibility(type(message)):
+        if how in ("each", "version") and (value := getattr(message, name)) is not None:
+            kept[name] = value[np.asarray(index)] if how == "each" else np.broadcast_to(value, (n, *value.shape))
     return dataclasses.replace(message, **kept) if kept else message
 
 
@@ -136,7 +175,7 @@ class Combiner:
         self.ids: list[NDArray[np.intp]] = []
         self.form: dict[str, tuple[Any, ...]] = {}  # field -> (dtype, shape of one client's part), or () for None
         self.folded: dict[str, Any] = {}  # Sum, Max: the combination so far; Each: a list of parts
-        if hidden := [name for name, how in _visibility(upload_class) if how == "all"]:
+        if hidden := [name for name, how in _visibility(upload_class) if how not in _FOLD]:
             raise TypeError(f"{upload_class.__name__}.{hidden[0]} does not say who sees it: annotate Sum, Max or Each")
 
     def add(self, ids: Sequence[int] | NDArray[np.intp], upload: Any) -> None:

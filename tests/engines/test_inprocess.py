@@ -11,7 +11,7 @@ import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from toy import Toy, ToyAsk, ToyMemory, federation
 from quorate.arrays import Array, stream
 from quorate.engines import InProcess, checkpoint, inprocess
 from quorate.engines.checkpoint import Memories
-from quorate.rounds import Done, Outcome, Round, Stop, Sum, encode, join, record
+from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, Version, encode, join, record
 
 MODES = pytest.mark.parametrize("mode", inprocess.MODES)
 
@@ -345,3 +345,95 @@ def test_a_real_ctrl_c_ends_cleanly_and_can_be_resumed(mode, after, tmp_path):
     resumed = engine.run(algorithm, federation(), resume=True, max_rounds=last)
     whole = InProcess(mode).run(algorithm, federation(), max_rounds=last)
     assert encode((resumed.state, resumed.memories)) == encode((whole.state, whole.memories))
+
+
+# ---- versions and donated states
+
+
+@record
+class VersionAsk:
+    w: Version
+    weight: Each
+
+
+@record
+class VersionTable:
+    table: Array  # (N, d) last gradient of every client
+    w: Array  # (d,)
+    round: int
+
+
+@dataclass(frozen=True)
+class Donating(Toy):
+    """Toy's rows by one model per client, kept in a table that the server overwrites; w travels without a copy."""
+
+    donates: ClassVar[bool] = True
+
+    @property
+    def on_client(self) -> Any:
+        return {VersionAsk: self.descend}
+
+    def server_start(self, n_clients: int) -> Any:
+        state = VersionTable(np.zeros((n_clients, self.n_features)), np.zeros(self.n_features), 0)
+        return state, Round(VersionAsk(state.w, np.full(n_clients, 1 / n_clients)))
+
+    def descend(self, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
+        assert ask.w.shape == (len(data.names), self.n_features)
+        memory, _ = super().descend(memory, ask, data, rng)
+        return memory, DonatedAnswer(memory.momentum)
+
+    def average(self, state: Any, ids: Any, got: Any) -> Any:
+        state.table[list(ids)] = got.gradient
+        np.subtract(state.w, self.step * state.table.mean(0), out=state.w)
+        state = replace(state, round=state.round + 1)
+        if state.round == self.max_rounds:
+            return state, Done(Outcome(Stop.MAX_ROUNDS, "stopped at max_rounds"))
+        n = len(state.table)
+        return state, Round(VersionAsk(state.w, np.full(n, 1 / n)), tuple(ids), wait_for=1)
+
+    @property
+    def on_server(self) -> Any:
+        return {DonatedAnswer: self.average}
+
+    def report(self, state: Any) -> Any:
+        return {"size": float(np.abs(state.w).max())}
+
+
+@record
+class DonatedAnswer:
+    gradient: Each
+
+
+@MODES
+def test_a_donated_state_is_overwritten_only_by_a_finished_round(mode, tmp_path):
+    whole = InProcess(mode, block_size=2).run(Donating(), federation())
+
+    class OutageError(Exception):
+        pass
+
+    @dataclass(frozen=True)
+    class Failing(Donating):
+        def average(self, state: Any, ids: Any, got: Any) -> Any:
+            result = super().average(state, ids, got)
+            if result[0].round == 3 and not again:
+                raise OutageError
+            return result
+
+    engine, again = InProcess(mode, block_size=2, checkpoint=tmp_path / "run"), False
+    with pytest.raises(OutageError):
+        engine.run(Failing(), federation())
+    again = True
+    resumed = engine.run(Failing(), federation(), resume=True)
+    assert encode((resumed.state, resumed.memories)) == encode((whole.state, whole.memories))
+    assert np.abs(whole.state.w).max() > 1e-3
+
+
+@MODES
+def test_a_version_must_be_an_array(mode):
+    @dataclass(frozen=True)
+    class Scalar(Donating):
+        def server_start(self, n_clients: int) -> Any:
+            return super().server_start(n_clients)[0], Round(VersionAsk(1.0, np.ones(5)))  # pyright: ignore
+
+    with pytest.raises(TypeError, match=r"VersionAsk\.w needs an array, got a float"):
+        InProcess(mode).run(Scalar(), federation())

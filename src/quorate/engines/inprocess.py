@@ -27,7 +27,9 @@ from quorate.rounds import (
     Outcome,
     Round,
     Stop,
+    copied,
     decode,
+    donates,
     encode,
     encoded_size,
     members,
@@ -187,7 +189,8 @@ class _Job:
             up += len(block.index) * encoded_size(members(upload, slice(0, 1)))  # one client's part, for each of them
         assert fold is not None
         ids, combined = fold.result()
-        state, after = _handler(self.algorithm.on_server, fold.upload_class, self.algorithm)(now.state, ids, combined)
+        state = copied(now.state) if donates(self.algorithm) else now.state  # a failed round must leave it as it was
+        state, after = _handler(self.algorithm.on_server, fold.upload_class, self.algorithm)(state, ids, combined)
         if not isinstance(after, Round | Done):
             raise TypeError(f"on_server must return (state, Round or Done), got a {type(after).__name__}")
         turns = now.turns.copy()
@@ -208,6 +211,8 @@ class _Job:
             raise ValueError(f"Round.wait_for must be in 1..{len(to)}, got {ask.wait_for}")
         for name, how in visibility(type(ask.message)).items():
             value = getattr(ask.message, name)
+            if how == "version" and not isinstance(value, np.ndarray | None):
+                raise TypeError(f"{type(ask.message).__name__}.{name} needs an array, got a {type(value).__name__}")
             if how == "each" and value is not None and np.shape(value)[:1] != (self.n,):
                 raise ValueError(
                     f"{type(ask.message).__name__}.{name} needs one row for each of the {self.n} clients "
