@@ -25,6 +25,7 @@ _HOME = {
         "EpsilonInsensitive", "Quantile", "Multinomial", "Quadratic",
     ),
     "quorate.problem.predictors": ("Linear", "Softmax"),
+    "quorate.problem.predictors_mlp": ("MLP",),
     "quorate.problem.wasserstein": ("WassersteinBall",),
     "quorate.problem.supports": ("BoxSupport",),
     "quorate.problem.supports_polytope": ("PolytopeSupport",),

@@ -1,9 +1,15 @@
-"""Models seen as flat vectors: the prediction of every row and its transpose, for a block of clients."""
+"""Models seen as flat vectors: the prediction of every row and its transpose, for a block of clients.
+
+Where a prediction is affine in w (``convex``) a convex loss makes a convex problem, whose optimum has a proven bound.
+``predictors_mlp`` and ``predictors_torch`` hold models of which none can be proved.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -11,7 +17,21 @@ from quorate.arrays import Array, Block
 
 
 class Predictor(Protocol):
-    """A model f_w, with w a flat float64 vector (D,), or (n, D) for one model per client of the block."""
+    """A model f_w, with w a flat float64 vector (D,), or (n, D) for one model per client of the block.
+
+    ``start(n_features) -> (D,)``, for a model that cannot start at 0, and ``pullback`` (below) may be there too.
+    """
+
+    convex: ClassVar[bool]  # whether predictions are affine in w; where it is not said, they are taken not to be
+
+    @property
+    def outputs(self) -> tuple[float, float]:
+        """The least and the most numbers that it can predict for a row; where it is not said: one."""
+        ...
+
+    def sized(self, n_features: int, classes: int | None) -> Predictor:
+        """The model for these data: of one number a row, or one for each of so many classes."""
+        ...
 
     def dimension(self, n_features: int) -> int:
         """D."""
@@ -25,12 +45,56 @@ class Predictor(Protocol):
         """``sum_i s_i d f_w(x_i) / dw`` as (n, D) for s of the predictions' shape."""
         ...
 
+    def split(self, w: Array) -> tuple[Array, Array | float]:
+        """The first entries of w, which norms and regularisers see, and the last ones, which are free."""
+        ...
+
+
+def pullback(predictor: Any, w: Array, block: Block) -> tuple[Array, Callable[[Array], Array]]:
+    """Predictions, and s -> ``backward(w, s, block)``, which need not compute them again."""
+    if hasattr(predictor, "pullback"):
+        return predictor.pullback(w, block)
+    return predictor.forward(w, block), lambda s: predictor.backward(w, s, block)
+
+
+def is_affine(predictor: Any) -> bool:
+    """Whether predictions are affine in w, as far as the predictor says so."""
+    return bool(getattr(predictor, "convex", False))
+
+
+def outputs_of(predictor: Any) -> tuple[float, float]:
+    """The least and the most numbers that it can predict for a row."""
+    return getattr(predictor, "outputs", (1, 1))
+
+
+def check_classes(predictor: Any, found: int) -> None:
+    """Raise ``ValueError`` unless the predictor can have so many outputs."""
+    least, most = outputs_of(predictor)
+    if not least <= found <= most:
+        raise ValueError(
+            f"the data have {found} classes and {type(predictor).__name__} has {least:g}: leave classes out, or "
+            "declare the federation's classes."
+        )
+
+
+def check_count(classes: int | None) -> None:
+    """Raise ``ValueError`` unless it is None or a number of classes."""
+    if classes is None:
+        return
+    if not isinstance(classes, int | np.integer) or isinstance(classes, bool | np.bool_) or classes < 2:
+        raise ValueError(f"classes must be >= 2, got {classes!r}. For one number a row use Linear() or MLP().")
+
 
 @dataclass(frozen=True)
 class Linear:
     """<w, x>, or <w, x> + b with ``intercept=True``: then b is the last entry of w, free of norms and regularisers."""
 
     intercept: bool = False
+    convex: ClassVar[bool] = True
+    outputs: ClassVar[tuple[float, float]] = (1, 1)
+
+    def sized(self, n_features: int, classes: int | None) -> Linear:
+        return self
 
     def dimension(self, n_features: int) -> int:
         return n_features + self.intercept
@@ -81,10 +145,18 @@ class Softmax:
 
     classes: int | None = None
     intercept: ClassVar[bool] = False
+    convex: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.classes is not None and self.classes < 2:
-            raise ValueError(f"classes must be >= 2, got {self.classes}. For numbers use Linear().")
+        check_count(self.classes)
+
+    @property
+    def outputs(self) -> tuple[float, float]:
+        return (2, math.inf) if self.classes is None else (self.classes, self.classes)
+
+    def sized(self, n_features: int, classes: int | None) -> Softmax:
+        check_classes(self, classes or 1)
+        return replace(self, classes=classes)
 
     def dimension(self, n_features: int) -> int:
         if self.classes is None:

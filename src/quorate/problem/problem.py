@@ -23,7 +23,7 @@ from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.rows import label_code
 from quorate.problem.constraints.shared import Global, shared
 from quorate.problem.losses import Loss, Quadratic
-from quorate.problem.predictors import Linear, Softmax
+from quorate.problem.predictors import Linear, is_affine, outputs_of, pullback
 from quorate.problem.regularisers import Zero
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
@@ -42,7 +42,7 @@ class Problem:
     ----------
     loss : the loss of one row, such as ``Hinge()``
     predictor : the model; ``Linear()`` adds no intercept, ``Linear(intercept=True)`` does; ``Softmax()`` for the loss
-        ``Multinomial()``
+        ``Multinomial()``; ``MLP(hidden)`` and ``TorchPredictor(module)`` for any loss, without a bound on the optimum
     over_samples : ``Mean()``; ``WassersteinBall(radius, ...)``: the worst distribution near each client's rows; or a
         risk by rank such as ``Superquantile(0.1)`` or ``RankedRange(k, m)``: each client's losses weighed by their rank
         among its own. For ranks among all rows pool them: ``fed.pooled()``
@@ -92,12 +92,20 @@ class Problem:
             _check_ranks(self.over_samples)
 
     def _check_outputs(self) -> None:
+        only_affine = isinstance(self.loss, Quadratic) or getattr(self.over_samples, "label", None) is not None
+        if only_affine and not is_affine(self.predictor):
+            raise ValueError(
+                f"Quadratic() and Mean(label=...) are for methods with constraints, which need Linear(), got "
+                f"{self.predictor!r}: use a loss of rows over all of them."
+            )
         several = self.loss.targets == "class"
-        if several != isinstance(self.predictor, Softmax):
+        least, most = outputs_of(self.predictor)
+        if most < 2 if several else least > 1:
             needed = "Softmax()" if several else "Linear()"
             raise TypeError(
                 f"{type(self.loss).__name__} needs the predictor {needed}, got {self.predictor!r}: Softmax() makes one "
-                "prediction for every class and goes with Multinomial(), Linear() one number for all other losses."
+                "prediction for every class and goes with Multinomial(), Linear() one number for all other losses; "
+                "MLP() makes either."
             )
         if several and isinstance(self.over_samples, WassersteinBall):
             raise ValueError(
@@ -116,10 +124,17 @@ class Problem:
                 f"with constraints over_samples must be Mean(...), got {self.over_samples!r}: no method here keeps "
                 "both promises."
             )
-        if self.constrained and isinstance(self.predictor, Softmax):
+        if self.constrained and (self.loss.targets == "class" or not is_affine(self.predictor)):
             raise ValueError(
-                "constraints are for models of one prediction a row: use Linear() and a loss of two classes."
+                "constraints are for models of one prediction a row: use Linear() and a loss of two classes. With "
+                f"{self.predictor!r} give a regulariser in their place, or a risk that weighs large losses more."
             )
+
+    @property
+    def convex(self) -> bool:
+        """Whether the objective is convex, so that a bound on its optimum may be proved; constraints aside."""
+        regular = getattr(self.regulariser, "weak_convexity", 0.0) == 0
+        return is_affine(self.predictor) and bool(getattr(self.over_samples, "convex", True)) and regular
 
     @property
     def constrained(self) -> bool:
@@ -132,6 +147,12 @@ class Problem:
         return held or own
 
     def _check_ball(self, ball: WassersteinBall) -> None:
+        if not is_affine(self.predictor):
+            raise ValueError(
+                f"a WassersteinBall has a worst case for models that are affine in the features, not for "
+                f"{self.predictor!r}: use Linear(), or over_samples = Mean() or a risk by rank such as "
+                "Superquantile(0.1)."
+            )
         radius = ball.radius.values() if isinstance(ball.radius, Mapping) else ball.radius
         radii = np.asarray([*radius] if not np.isscalar(radius) else radius, float)
         if not np.isfinite(radii).all() or (radii < 0).any():
@@ -207,15 +228,15 @@ class Problem:
 
     def _predictor(self, fed: Federation) -> Any:
         """The predictor, with the number of classes where it needs it."""
-        if self.loss.targets != "class":
+        if not hasattr(self.predictor, "sized"):
             return self.predictor
-        found = len(classes_of(fed))
-        if self.predictor.classes not in (None, found):
-            raise ValueError(
-                f"the data have {found} classes and Softmax has {self.predictor.classes}: leave classes out, or "
-                "declare the federation's classes."
-            )
-        return Softmax(found)
+        return self.predictor.sized(fed.n_features, len(classes_of(fed)) if self.loss.targets == "class" else None)
+
+    def model_start(self, n_features: int) -> Array:
+        """A first model (D,): zeros, or where a model cannot start there the predictor's own."""
+        if hasattr(self.predictor, "start"):
+            return self.predictor.start(n_features)
+        return np.zeros(self.predictor.dimension(n_features))
 
     def _targets(self, fed: Federation) -> list[Array]:
         ys = [fed.rows(i)[1] for i in range(fed.n_clients)]
@@ -253,10 +274,10 @@ class Problem:
         """
         radius, ball = self.radii(block), self.over_samples
         if not isinstance(ball, WassersteinBall) or not radius.any():
-            prediction, zero = self.predictor.forward(w, block), np.zeros(len(radius))
+            (prediction, back), zero = pullback(self.predictor, w, block), np.zeros(len(radius))
             losses = self.loss.value(prediction, block.y)
             weights = self.row_weights(losses, block)
-            slope = self.predictor.backward(w, by_row(weights, self.loss.slope(prediction, block.y)), block)
+            slope = back(by_row(weights, self.loss.slope(prediction, block.y)))
             return Cut((weights * losses).sum(1), zero, slope, zero)
         if ball.support is None:
             return free_space(w, block, self.loss, self.predictor, ball, radius)

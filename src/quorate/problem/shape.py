@@ -8,7 +8,7 @@ import numpy as np
 
 from quorate.arrays import DUAL, Array
 from quorate.problem.losses import Quadratic
-from quorate.problem.predictors import Softmax
+from quorate.problem.predictors import is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, Bounds, ElasticNet, Zero
 from quorate.problem.risks.lp_ball import LpBall
@@ -57,8 +57,21 @@ def member(problem: Problem, n_clients: int) -> Array:
         return np.asarray(problem.over_clients.weights(np.zeros(n_clients)), float)
 
 
+ANY_MODEL = "AsyncDRO(), ASPIRE(), AFL() or FedAvg()"  # the methods that need values and slopes alone
+
+
+def check_affine(problem: Problem, method: str) -> None:
+    """Raise ``ValueError`` unless predictions are affine in the model."""
+    if not is_affine(problem.predictor):
+        raise ValueError(
+            f"{method} needs predictions that are affine in the model, of Linear() or Softmax(), got "
+            f"{problem.predictor!r}: use {ANY_MODEL}, which take any model."
+        )
+
+
 def check_convex(problem: Problem) -> None:
     """Raise ``ValueError`` unless a cut of every client's risk bounds it from below."""
+    check_affine(problem, "a method of cuts, or a lower bound,")
     if not getattr(problem.over_samples, "convex", True):
         raise ValueError(
             f"{problem.over_samples!r} over samples is not convex, so that a cut of it bounds nothing and no lower "
@@ -75,13 +88,14 @@ def check_smooth(problem: Problem, method: str, mean: bool = True, parts: bool =
     ``mean``: clients must be averaged (or added up) too. ``parts``: the regulariser must have ``regulariser_parts``,
     else any convex one with a prox will do.
     """
+    check_affine(problem, method)
     if (mean and not isinstance(problem.over_clients, Mean | Sum)) or not isinstance(problem.over_samples, Mean):
         raise ValueError(
             f"{method} needs over_clients = Mean(...) or Sum() and over_samples = Mean(...), got "
             f"{problem.over_clients!r} and {problem.over_samples!r}. InteriorPoint() also takes Simplex, Superquantile "
             "and LpBall with p = 1, 2 or inf over clients; without constraints use Bundle()."
         )
-    if not problem.loss.smooth or isinstance(problem.predictor, Softmax):
+    if not problem.loss.smooth or problem.loss.targets == "class":
         raise ValueError(
             f"{method} needs a smooth loss of one prediction a row: Logistic, SmoothHinge, Exponential, Squared, Huber "
             f"or Quadratic, got {problem.loss!r}."
@@ -98,6 +112,7 @@ def only_constrained(problem: Problem) -> bool:
 
 def check_unranked(problem: Problem, method: str) -> None:
     """Raise ``ValueError`` unless the samples' risk is the mean or a Wasserstein ball, of one prediction a row."""
+    check_affine(problem, method)
     if problem.loss.targets == "class":
         raise ValueError(f"{method} takes losses of one prediction a row, got Multinomial(): use Bundle().")
     if only_constrained(problem):
