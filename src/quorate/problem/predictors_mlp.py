@@ -24,10 +24,16 @@ import numpy as np
 from quorate.arrays import Array, Block, stream
 from quorate.problem.predictors import check_classes, check_count
 
-ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {  # phi(z), and phi' from phi(z)
-    "tanh": (np.tanh, lambda a: 1.0 - a * a),
-    "relu": (lambda z: np.maximum(z, 0.0), lambda a: (a > 0.0).astype(float)),
-    "softplus": (lambda z: np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z))), lambda a: -np.expm1(-a)),
+
+def _softplus(z: Array, out: Array) -> Array:
+    rest = np.log1p(np.exp(-np.abs(z)))
+    return np.add(np.maximum(z, 0.0, out=out), rest, out=out)
+
+
+ACTIVATIONS: dict[str, tuple[Callable[..., Array], Callable[[Array, Array], Array]]] = {
+    "tanh": (np.tanh, lambda slope, a: slope - slope * a * a),  # phi(z, out=), and slope * phi' from a = phi(z)
+    "relu": (lambda z, out: np.maximum(z, 0.0, out=out), lambda slope, a: slope * (a > 0.0)),
+    "softplus": (_softplus, lambda slope, a: slope * -np.expm1(-a)),
 }
 
 
@@ -143,21 +149,22 @@ class MLP:
         rows = _rows(block, shared=w.ndim == 1)
         seen = [rows]
         for k, (matrix, intercept) in enumerate(layers):
-            z = _product(seen[-1], matrix) + (intercept if w.ndim == 1 else intercept[:, None, :])
-            seen.append(phi(z) if k < len(layers) - 1 else z)
+            z = _product(seen[-1], matrix)
+            z += intercept if w.ndim == 1 else intercept[:, None, :]
+            seen.append(phi(z, out=z) if k < len(layers) - 1 else z)  # in place: memory is what takes time here
         prediction = seen[-1].reshape(n, m, -1)
         return (prediction if self.classes else prediction[:, :, 0]), lambda s: self._back(s, layers, seen, n, m)
 
     def _back(self, s: Array, layers: list[tuple[Array, Array]], seen: list[Any], n: int, m: int) -> Array:
         """The gradient (n, D) of <s, prediction> of every client."""
-        slope_of = ACTIVATIONS[self.activation][1]
+        through = ACTIVATIONS[self.activation][1]
         slope = np.ascontiguousarray(s, float).reshape(*seen[-1].shape)
         weights, intercepts = [], []
         for k in reversed(range(len(layers))):
             weights.append(_outer(slope, seen[k], n, m).reshape(n, -1))
             intercepts.append(slope.reshape(n, m, -1).sum(1))
             if k:
-                slope = np.matmul(slope, layers[k][0]) * slope_of(seen[k])
+                slope = through(np.matmul(slope, layers[k][0]), seen[k])
         return np.concatenate([*reversed(weights), *reversed(intercepts)], 1)
 
 
