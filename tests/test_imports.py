@@ -32,7 +32,7 @@ for early in ("arrays", "rounds", "solvers", "problem", "algorithms", "certifica
 ALONE = {  # heavy or optional package -> the only files that may import it
     "matplotlib": {"report/figures.py"},
     "clarabel": {"solvers/conic.py"},
-    "torch": {"problem/constraints/torch_function.py"},
+    "torch": {"problem/constraints/torch_function.py", "problem/predictors_torch.py"},
 }
 LAZY = ("numpy", "scipy", "numba", "sklearn", "matplotlib", "pandas", "polars", "pyarrow", "clarabel", "torch")
 

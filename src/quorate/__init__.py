@@ -26,6 +26,7 @@ _HOME = {
     ),
     "quorate.problem.predictors": ("Linear", "Softmax"),
     "quorate.problem.predictors_mlp": ("MLP",),
+    "quorate.problem.predictors_torch": ("TorchPredictor",),
     "quorate.problem.wasserstein": ("WassersteinBall",),
     "quorate.problem.supports": ("BoxSupport",),
     "quorate.problem.supports_polytope": ("PolytopeSupport",),

@@ -173,6 +173,8 @@ def describe(value: Any) -> str:
         return f"array{list(value.shape)}:{value.dtype}:{digest}"
     if isinstance(value, os.PathLike):
         return repr(os.fspath(value))
+    if hasattr(value, "described") and not isinstance(value, type):  # what its fields cannot say
+        return value.described()
     if isinstance(value, functools.partial):
         return f"partial({', '.join(map(describe, (value.func, value.args, value.keywords)))})"
     if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):

@@ -1,6 +1,6 @@
 """Constraints by a function written in PyTorch: Jacobian and second derivatives by automatic differentiation.
 
-The only file that imports torch, and only once a constraint is made: ``pip install 'quorate[torch]'``.
+Torch is imported only once a constraint is made: ``pip install 'quorate[torch]'``.
 """
 
 from __future__ import annotations
