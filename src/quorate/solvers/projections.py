@@ -68,7 +68,7 @@ def _level(v: Array, total: float) -> float:
 
 def project_under_caps(v: Array, caps: Array) -> Array:
     """The nearest point of {0 <= q <= caps, sum q = 1}; caps (N,) >= 0 with a sum >= 1."""
-    return caps.copy() if caps.sum() <= 1 else _clip_to_sum(_finite(v), np.zeros_like(caps), caps, 1.0)
+    return caps.copy() if caps.sum() <= 1 else clip_to_sum(_finite(v), np.zeros_like(caps), caps, 1.0)
 
 
 def largest_under_caps(z: Array, caps: Array) -> tuple[Array, float]:
@@ -105,12 +105,12 @@ def project_lp_ball(x: Array, prior: Array, radius: float, p: float) -> Array:
     if lp_norm(free - prior, p) <= radius:
         return free
     if math.isinf(p):
-        return _clip_to_sum(x, np.maximum(prior - radius, 0.0), prior + radius, 1.0)
+        return clip_to_sum(x, np.maximum(prior - radius, 0.0), prior + radius, 1.0)
     z = (x - x.max()) - prior
     z = z - z.max()
     if p == 1:  # half the radius is received above one level, half is given below another
         received = project_simplex(z, radius / 2)
-        return prior + received - _clip_to_sum(-z, np.zeros_like(z), prior, radius / 2)
+        return prior + received - clip_to_sum(-z, np.zeros_like(z), prior, radius / 2)
     d = _arc(z, prior, radius)[0] if p == 2 else _nested(z, prior, radius, p, 1.0)[0]
     return _finish(prior, d, radius, p)
 
@@ -169,7 +169,7 @@ def _fill(score: Array, room: Array, amount: float) -> tuple[Array, float]:
     return room * (above + tied * (min(left / weight, 1.0) if weight > 0 else 0.0)), level
 
 
-def _clip_to_sum(v: Array, lower: Array, upper: Array, total: float) -> Array:
+def clip_to_sum(v: Array, lower: Array, upper: Array, total: float) -> Array:
     """clip(v - g, lower, upper) with sum ``total``; sum lower <= total <= sum upper."""
 
     def excess(g: float) -> tuple[float, float]:

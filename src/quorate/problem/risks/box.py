@@ -1,0 +1,106 @@
+"""The worst weighting between lower and upper weights.
+
+    R(z) = max { q'z : lower <= q <= upper, q >= 0, sum q = 1 }
+
+Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-EASE), their box set kept
+within the simplex. upper = prior / tail with lower = 0 is ``Superquantile(tail, prior)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.problem.risks.given import numbers, per_client
+from quorate.problem.risks.risk import Worst, prox_by_moreau, vector
+from quorate.solvers.client_sets import largest_in_box, project_box
+
+SLACK = 1e-9  # how far sums of limits may be off one by rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """Client weights between two limits.
+
+    Parameters
+    ----------
+    lower, upper : one number for all clients, one per client (N,), or a mapping by client name; below 0 counts as 0,
+        above 1 as 1
+
+    Raises
+    ------
+    ValueError
+        where no weights keep the limits: a lower above its upper, lower ones that sum to more than one, upper ones that
+        sum to less (by ``at`` or at the first use)
+    """
+
+    lower: Any
+    upper: Any
+
+    def __post_init__(self) -> None:
+        for name in ("lower", "upper"):
+            if not hasattr(getattr(self, name), "keys"):
+                numbers(getattr(self, name), name)
+
+    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> Box:
+        lower, upper = limits(self, len(sizes), names)
+        return replace(self, lower=lower, upper=upper)
+
+    def value(self, losses: Array) -> float:
+        return self.worst(losses).value
+
+    def weights(self, losses: Array) -> Array:
+        return self.worst(losses).weights
+
+    def worst(self, losses: Array) -> Worst:
+        """Equal losses share what is between their limits in proportion to it."""
+        losses = vector(losses, None, "losses")
+        q, bound = largest_in_box(losses, *limits(self, len(losses)))
+        value = float(q @ losses)
+        return Worst(value, q, max(bound, value))
+
+    def project(self, v: Array) -> Array:
+        v = vector(v, None, "v")
+        return project_box(v, *limits(self, len(v)))
+
+    def prox(self, v: Array, step: float) -> Array:
+        return prox_by_moreau(self, v, step)
+
+    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
+        weights = vector(weights, None, "weights")
+        lower, upper = limits(self, len(weights))
+        off = max(float((lower - weights).max()), float((weights - upper).max()), abs(float(weights.sum()) - 1))
+        return off <= tol
+
+
+def limits(box: Box, n: int, names: Sequence[str] | None = None) -> tuple[Array, Array]:
+    """(lower, upper), each (n,), within [0, 1] and with sums on either side of one."""
+    lower = np.maximum(per_client(box.lower, n, names, "lower"), 0.0)
+    upper = np.minimum(per_client(box.upper, n, names, "upper"), 1.0)
+    if (lower > upper).any():
+        i = int(np.argmax(lower - upper))
+        raise ValueError(
+            f"lower must be at most upper, got {lower[i]:g} > {upper[i]:g} for {_client(i, names)}: exchange them, "
+            "and keep both within [0, 1]."
+        )
+    least, most = float(lower.sum()), float(upper.sum())
+    if least > 1 + SLACK:
+        raise ValueError(
+            f"the set is empty: lower sums to {least:.12g} over {n} clients, and weights sum to one. Divide it by "
+            f"{least:.6g} or more."
+        )
+    if most < 1 - SLACK:
+        raise ValueError(
+            f"the set is empty: upper sums to {most:.12g} over {n} clients, and weights sum to one. Raise the caps; "
+            f"one cap for all must be at least 1/N = {1 / n:.6g}."
+        )
+    lower = lower / max(least, 1.0)
+    return lower, np.maximum(upper / min(most, 1.0), lower)
+
+
+def _client(i: int, names: Sequence[str] | None) -> str:
+    return f"client {i if names is None else repr(names[i])}"

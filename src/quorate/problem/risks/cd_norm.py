@@ -1,0 +1,89 @@
+"""The worst weighting near a prior, with a cap on every client and a budget for all: the CD-norm.
+
+    R(z) = max { q'z : |q_j - prior_j| <= bounds_j,  sum_j |q_j - prior_j| / bounds_j <= budget,  q >= 0,  sum q = 1 }
+
+Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-EASE), (18), where bounds
+are their p tilde and budget is their Gamma, with q >= 0 that (17) leaves out; with unequal bounds one sort does not
+solve it (``solvers/client_sets.py``). budget = 0, or bounds = 0, is ``Mean(prior)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.problem.risks.given import number, numbers, per_client
+from quorate.problem.risks.risk import Prior, Worst, prior_for, prox_by_moreau, resolve_prior, vector
+from quorate.solvers.client_sets import cd_norm_usage, largest_in_cd_norm, project_cd_norm
+
+
+@dataclass(frozen=True, eq=False)
+class CDNorm:
+    """Client weights that leave a prior by at most their bounds, and by few of these bounds together.
+
+    Parameters
+    ----------
+    budget : number >= 0, how many clients may be at their bounds at once (halves count half); 0 is the mean, the number
+        of clients or more leaves only the bounds
+    bounds : how far each weight may be from its prior, >= 0: one number, one per client (N,), or a mapping by client
+        name; 0 fixes the weight at the prior, so that a client of small prior and bound cannot become the worst case
+    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or a mapping by name
+
+    Raises
+    ------
+    ValueError
+        a negative budget or bound; a prior that is no probability vector (by ``at`` or at the first use)
+    """
+
+    budget: float
+    bounds: Any
+    prior: Prior = "uniform"
+
+    def __post_init__(self) -> None:
+        number(self.budget, "budget", "It counts clients at their bounds; for the mean use 0.")
+        if not hasattr(self.bounds, "keys"):
+            _nonnegative(numbers(self.bounds, "bounds"))
+
+    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> CDNorm:
+        bounds = _nonnegative(per_client(self.bounds, len(sizes), names, "bounds"))
+        return replace(self, bounds=bounds, prior=resolve_prior(self.prior, sizes, names))
+
+    def value(self, losses: Array) -> float:
+        return self.worst(losses).value
+
+    def weights(self, losses: Array) -> Array:
+        return self.worst(losses).weights
+
+    def worst(self, losses: Array) -> Worst:
+        losses = vector(losses, None, "losses")
+        q, bound = largest_in_cd_norm(losses, *self._centre(len(losses)), float(self.budget))
+        value = float(q @ losses)
+        return Worst(value, q, max(bound, value))
+
+    def project(self, v: Array) -> Array:
+        v = vector(v, None, "v")
+        return project_cd_norm(v, *self._centre(len(v)), float(self.budget))
+
+    def prox(self, v: Array, step: float) -> Array:
+        return prox_by_moreau(self, v, step)
+
+    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
+        """Whether weights within ``tol`` of these, client by client, are in the set."""
+        weights = vector(weights, None, "weights")
+        prior, bounds = self._centre(len(weights))
+        off = np.maximum(np.abs(weights - prior) - tol, 0.0)
+        inside = bool((off <= bounds).all()) and cd_norm_usage(off, bounds) <= self.budget * (1 + 1e-12)
+        return bool(inside and weights.min() >= -tol and abs(weights.sum() - 1) <= tol)
+
+    def _centre(self, n: int) -> tuple[Array, Array]:
+        return prior_for(self.prior, n), _nonnegative(per_client(self.bounds, n, None, "bounds"))
+
+
+def _nonnegative(bounds: Array) -> Array:
+    if (bounds < 0).any():
+        raise ValueError(f"bounds must be >= 0, got {bounds.min():g}: 0 fixes a weight at its prior.")
+    return bounds

@@ -1,0 +1,303 @@
+"""Worst cases and projections of weights of N clients in a box or near a prior c, within the simplex.
+
+    box        l <= q <= u
+    CD-norm    |d_i| <= t_i  and  sum_i |d_i| / t_i <= budget,    d = q - c    (Jiao, Yang and Song, *ASPIRE-EASE*, (18))
+
+Worst case: max z'q. A box is filled from its lower ends, the largest z first; with the marginal z as the level g,
+
+    z'q <= g + l'(z - g) + (u - l)'max(z - g, 0)                                  for every g and every q in the box
+
+The budget of the CD-norm has a price mu >= 0. At a price, what a client takes counts z - mu / t, what it gives costs
+z + mu / t, so that the best d is one fill of 2N items; with a, b the most that clients can give and take,
+
+    z'd <= mu budget + sum_i b_i max(z_i - g - mu / t_i, 0) + a_i max(g - z_i - mu / t_i, 0)        for every g, mu >= 0
+
+The right side at its best g is convex and piecewise linear in mu. ``at_budget`` finds its minimum: lines through two
+points, one over and one under the budget, meet at the next price, until nothing lies above them; then the two points
+are mixed. Only equal t are settled by one sort. Nothing here mutates its arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.solvers.projections import EPS, clip_to_sum, decreasing_root
+
+FEW = 2048  # as many scores are sorted rather than searched
+SAMPLE, AROUND = 1024, 48  # a sample of that many; three standard deviations of a rank in it
+
+
+class Scaled(NamedTuple):
+    """Losses as top + spread * z, z in [-1, 0]."""
+
+    top: float
+    spread: float
+    z: Array
+
+
+class Point(NamedTuple):
+    """What maximises gain - price * usage at some price, both numbers, and the choice itself."""
+
+    gain: float
+    usage: float
+    choice: Array
+
+
+class Priced(NamedTuple):
+    """(1 - share) lean + share rich spends exactly the budget and is best; ``price`` proves it."""
+
+    price: float
+    lean: Array
+    rich: Array
+    share: float
+
+    @property
+    def mixed(self) -> Array:
+        return (1 - self.share) * self.lean + self.share * self.rich
+
+
+def scaled(losses: Array) -> Scaled:
+    """Losses relative to the largest; ``ValueError`` where their differences overflow."""
+    top, spread = float(losses.max()), float(np.ptp(losses))
+    if math.isinf(spread):
+        raise ValueError("losses must differ by less than the largest floating-point number. Rescale them.")
+    return Scaled(top, spread, (losses - top) / spread if spread > 0 else np.zeros_like(losses))
+
+
+def unscaled(losses: Scaled, bound: float, size: float) -> float:
+    """A bound on q'z as one on q'losses, above it by what rounding may have taken; ``size`` of the numbers added."""
+    return losses.top + losses.spread * bound + 32 * EPS * (abs(losses.top) + losses.spread * size)
+
+
+def marginal(score: Array, room: Array, amount: float) -> float:
+    """The score at which ``amount`` is used up when the highest scores are filled first; O(N) on the average."""
+    while len(score) > FEW:
+        low, high = _either_side(score, room, amount)
+        above = score > high
+        kept, held = above, float(room[above].sum())
+        if held < amount:
+            kept, before = (score >= low) & ~above, held
+            held += float(room[kept].sum())
+            if held < amount:
+                kept, before = score < low, held
+            amount -= before
+        if kept.all() or not kept.any():  # nearly all scores are equal
+            break
+        score, room = score[kept], room[kept]
+    order = np.argsort(-score, kind="stable")
+    at = int(np.searchsorted(np.cumsum(room[order]), amount))
+    return float(score[order[min(at, len(order) - 1)]])
+
+
+def _either_side(score: Array, room: Array, amount: float) -> tuple[float, float]:
+    """Two scores that the marginal one is likely to be between, from a sample."""
+    some = slice(None, None, len(score) // SAMPLE)
+    order = np.argsort(-score[some])
+    ranked, filled = score[some][order], np.cumsum(room[some][order])
+    at = int(np.searchsorted(filled, filled[-1] * fraction(amount, float(room.sum()))))
+    return float(ranked[min(at + AROUND, len(ranked) - 1)]), float(ranked[max(at - AROUND, 0)])
+
+
+def fraction(amount: float, room: float) -> float:
+    """amount / room within [0, 1]; 0 where there is no room."""
+    return min(max(amount, 0.0) / room, 1.0) if room > 0 else 0.0
+
+
+# -- box --------------------------------------------------------------------------------------------------------------
+
+
+def largest_in_box(losses: Array, lower: Array, upper: Array) -> tuple[Array, float]:
+    """A maximiser of losses'q over {lower <= q <= upper, sum q = 1} and an upper bound; equal losses share by room."""
+    of = scaled(losses)
+    room, amount = upper - lower, 1.0 - float(lower.sum())
+    level = marginal(of.z, room, amount)
+    above, tied = of.z > level, of.z == level
+    share = fraction(amount - float(room[above].sum()), float(room[tied].sum()))
+    y = of.z - level
+    fixed, over = float(lower @ y), float(room @ np.maximum(y, 0.0))
+    bound = unscaled(of, level + fixed + over, abs(level) + float(lower @ np.abs(y)) + over)
+    return lower + room * (above + tied * share), bound
+
+
+def project_box(v: Array, lower: Array, upper: Array) -> Array:
+    """The nearest point of {lower <= q <= upper, sum q = 1}; sum lower <= 1 <= sum upper."""
+    return clip_to_sum(v, lower, upper, 1.0)
+
+
+# -- CD-norm ----------------------------------------------------------------------------------------------------------
+
+
+def at_budget(point: Callable[[float], Point], nothing: Point, budget: float) -> Priced:
+    """The best choice of usage <= budget, where ``point(price)`` maximises gain - price * usage.
+
+    ``nothing`` is a choice of usage 0, the best at every price that is high enough. Every step halves the distance of
+    gains or that of usages of the two points kept, and ends on a vertex of a piecewise linear function.
+    """
+    rich, lean, price = point(0.0), nothing, 0.0
+    if rich.usage <= budget:
+        return Priced(0.0, rich.choice, rich.choice, 0.0)
+    prices = [0.0, math.nan]  # of rich and lean
+    for turn in range(1000):
+        meet = max((rich.gain - lean.gain) / (rich.usage - lean.usage), 0.0)
+        toward = prices[0] + (prices[1] - prices[0]) * (rich.usage - budget) / (rich.usage - lean.usage)
+        price = toward if turn % 2 and prices[0] < toward < prices[1] else meet
+        new = point(price)
+        line, size = rich.gain - price * rich.usage, abs(rich.gain) + price * rich.usage
+        last = price == meet and new.gain - price * new.usage <= line + 2 * EPS * size
+        if last or (price == meet and not lean.usage < new.usage < rich.usage):
+            break
+        if new.usage > budget:
+            rich, prices[0] = new, price
+        else:
+            lean, prices[1] = new, price
+    return Priced(price, lean.choice, rich.choice, fraction(budget - lean.usage, rich.usage - lean.usage))
+
+
+class _Moves(NamedTuple):
+    """What the clients whose bound is not 0 may give and take."""
+
+    live: Array  # (N,) of bool
+    give: Array  # (n,)
+    take: Array  # (n,)
+    rate: Array  # (n,) 1 / t
+
+
+def _moves(prior: Array, bounds: Array) -> _Moves:
+    live = bounds > 1e-300
+    t, c = bounds[live], prior[live]
+    return _Moves(live, np.minimum(t, c), np.minimum(t, 1 - c), 1 / t)
+
+
+def largest_in_cd_norm(losses: Array, prior: Array, bounds: Array, budget: float) -> tuple[Array, float]:
+    """A maximiser of losses'q over the CD-norm set round ``prior``, a point of the simplex, and an upper bound."""
+    of, moves = scaled(losses), _moves(prior, bounds)
+    base = float(prior @ of.z)
+    if of.spread == 0 or budget == 0 or not moves.live.any():
+        return prior.copy(), unscaled(of, base, abs(base))
+    z = of.z[moves.live]
+    found = _one_sort(z, moves, budget)
+    d, level, price = found if found is not None else _priced(z, moves, budget)
+    with np.errstate(over="ignore"):
+        cost = price * moves.rate
+        gain = moves.take @ np.maximum(z - level - cost, 0.0) + moves.give @ np.maximum(level - z - cost, 0.0)
+    q = prior.copy()
+    q[moves.live] = np.maximum(prior[moves.live] + d, 0.0)
+    paid = price * budget
+    return q, unscaled(of, base + paid + float(gain), abs(base) + paid + float(gain) + abs(level))
+
+
+def _one_sort(z: Array, moves: _Moves, budget: float) -> tuple[Array, float, float] | None:
+    """Equal bounds t: budget t / 2 moves from the smallest to the largest; None where t differ or less is worth it."""
+    rate, give, take = moves.rate[0], moves.give, moves.take
+    mass = budget / rate / 2
+    if (moves.rate != rate).any() or mass >= min(give.sum(), take.sum()):
+        return None
+    high, low = marginal(z, take, mass), -marginal(-z, give, mass)
+    if high <= low:
+        return None
+    d = _filled(z, take, high, mass) - _filled(-z, give, -low, mass)
+    return d, (high + low) / 2, (high - low) / 2 / rate
+
+
+def _filled(score: Array, room: Array, level: float, amount: float) -> Array:
+    above, tied = score > level, score == level
+    return room * (above + tied * fraction(amount - float(room[above].sum()), float(room[tied].sum())))
+
+
+def _priced(z: Array, moves: _Moves, budget: float) -> tuple[Array, float, float]:
+    """Any bounds: d, the level and the price of the dual."""
+    score, room = np.empty(2 * len(z)), np.concatenate([moves.give, moves.take])
+    amount = float(moves.give.sum())
+    level = 0.0
+
+    def point(price: float) -> Point:
+        nonlocal level
+        with np.errstate(over="ignore"):
+            cost = price * moves.rate
+        np.add(z, cost, out=score[: len(z)])
+        np.subtract(z, cost, out=score[len(z) :])
+        level = marginal(score, room, amount)
+        d = _matched(score, moves, level, amount)
+        return Point(float(z @ d), float(np.abs(d) @ moves.rate), d)
+
+    found = at_budget(point, Point(0.0, 0.0, np.zeros_like(z)), budget)
+    return found.mixed, level, found.price
+
+
+def _matched(score: Array, moves: _Moves, level: float, amount: float) -> Array:
+    """d from everything given: what is given back first at the level, then what is taken, each shared by room."""
+    above, tied = score > level, score == level
+    n, (give, take) = len(moves.give), (moves.give, moves.take)
+    back, more = give * above[:n], take * above[n:]
+    left = amount - float(back.sum()) - float(more.sum())
+    ties = float(give[tied[:n]].sum())
+    back += give * tied[:n] * fraction(left, ties)
+    more += take * tied[n:] * fraction(left - ties, float(take[tied[n:]].sum()))
+    return (back - give) + more
+
+
+def cd_norm_usage(d: Array, bounds: Array) -> float:
+    """sum_i |d_i| / bounds_i, inf where a client without freedom moves."""
+    live = bounds > 1e-300
+    return math.inf if d[~live].any() else float(np.abs(d[live]) @ (1 / bounds[live]))
+
+
+def project_cd_norm(v: Array, prior: Array, bounds: Array, budget: float) -> Array:
+    """The nearest point of the CD-norm set: d_i = clip(soft(v_i - c_i - g, k / t_i), -a_i, b_i), two scalar roots."""
+    moves = _moves(prior, bounds)
+    if budget == 0 or not moves.live.any():
+        return prior.copy()
+    x = (v - prior)[moves.live]
+    x = x - x.max()
+    q = prior.copy()
+    q[moves.live] = np.maximum(prior[moves.live] + _nearest_move(x, moves, budget), 0.0)
+    return q
+
+
+def _nearest_move(x: Array, moves: _Moves, budget: float) -> Array:
+    """d: the price k outside (0 if that is cheap enough), the level g inside, each between its last two numbers."""
+    flat, start = 2 * EPS * float(moves.give.sum()), float(x.mean())
+
+    def usage(d: Array) -> float:
+        return float(np.abs(d) @ moves.rate)
+
+    def response(g: float, k: float) -> tuple[Array, Array]:
+        y = x - g
+        free = np.copysign(np.maximum(np.abs(y) - k * moves.rate, 0.0), y)
+        return np.clip(free, -moves.give, moves.take), (free != 0) & (-moves.give < free) & (free < moves.take)
+
+    def shifted(k: float) -> tuple[Array, Array]:
+        nonlocal start
+
+        def excess(g: float) -> tuple[float, float]:
+            d, active = response(g, k)
+            return float(d.sum()), -float(active.sum())
+
+        ends = decreasing_root(excess, float(x.min()), float(x.max()), start, flat)
+        (above, active), (below, _) = (response(g, k) for g in ends)
+        start, over, under = ends[0], float(above.sum()), float(below.sum())
+        mix = fraction(over, over - under) if over > under else 0.0
+        return (1 - mix) * above + mix * below, active
+
+    seen: dict[float, Array] = {}
+
+    def overspent(k: float) -> tuple[float, float]:
+        seen[k], active = shifted(k)
+        rate = moves.rate[active]
+        mean = float((np.sign(seen[k][active]) @ rate) / max(len(rate), 1))
+        return usage(seen[k]) - budget, -max(float(rate @ rate) - len(rate) * mean**2, 0.0)
+
+    free = shifted(0.0)[0]
+    if usage(free) <= budget:
+        return free
+    most = float(np.ptp(x) / moves.rate.min())
+    ends = decreasing_root(overspent, 0.0, most, flat=2 * EPS * budget)
+    rich, lean = (seen[k] if k in seen else shifted(k)[0] for k in ends)
+    share = fraction(budget - usage(lean), usage(rich) - usage(lean))
+    d = lean + share * (rich - lean)
+    return d * min(1.0, budget / max(usage(d), budget))
