@@ -18,10 +18,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from quorate.algorithms.federated.proximal_quadratic import Factored
+from quorate.algorithms.federated.proximal_round import Stepped, moved, residual_of, set_out
 from quorate.arrays import Array, Block
 from quorate.problem.clients import client_slopes, client_values, hessians, row_shares
 from quorate.problem.constraints.constraint import Point
@@ -190,40 +190,51 @@ class Merit:
 def refine(problem: Problem, memory: ProximalMemory, ask: Refine, data: Block) -> Any:
     """One round of Algorithm 2 at the clients of a block."""
     merit = _merit(problem, memory, ask.beta, ask, data)
-    w = _everywhere(ask)
     exact = Factored.of(merit, ask.rho)
-    value, slope, c, estimate = merit.all(w) if exact is None else exact.at(w, memory.z, memory.slope)
-    residual, point = _residual(slope, w, memory.z, memory.dual, ask.rho)
-    if exact is not None and residual.sum() <= 1.1 * ask.room:  # (23) is only met in double precision
-        value, slope, c, estimate = merit.all(w)
-        residual, point = _residual(slope, w, memory.z, memory.dual, ask.rho)
-    points = _with(memory.points, point, len(ask.mix))
-    dual = ask.rho * (w - ask.mix @ points)  # lambda_i^t where mix = [1.]
-    if exact is None:
-        (new, unsolved), known = _minimised(merit, memory.z, w, dual, ask), memory.slope  # (19)
-    else:
-        (new, known), unsolved = exact.minimiser(ask.rho * w - dual), np.zeros(len(w))
-    dual, shifted, away, (primal, moved, pull) = _moved(w, memory.z, new, dual, ask.rho)
-    drift = _with(memory.drift, away, len(ask.mix) + 1)
-    local, D = problem.local_constraint, len(ask.w)
-    p = local.size
+    new = _round(merit, memory, ask) if exact is None else exact.round(merit, memory, ask)
+    D, away = len(ask.w), new.drift[:, -1]
     upload = Refined(
-        shifted=shifted[:, :D],
-        slack=shifted[:, D:],
-        residual=residual,
-        value=value,
-        violation=np.where(local.equality, np.abs(c[:, :p]), c[:, :p]).max(1, initial=0.0),
-        shared=c[:, p:] + ask.slack * ask.unit,
-        primal=primal,
-        moved=moved,
-        pull=pull,
+        shifted=new.shifted[:, :D],
+        slack=new.shifted[:, D:],
+        residual=new.residual,
+        value=new.value,
+        violation=new.violation,
+        shared=new.shared,
+        primal=new.primal,
+        moved=new.moved,
+        pull=new.pull,
         drift=away[:, :D],
         slack_drift=away[:, D:],
-        inner=np.matmul(drift[:, :, :D], away[:, :D, None])[:, :, 0],
-        unsolved=unsolved,
+        inner=new.inner,
+        unsolved=new.unsolved,
     )
-    kept = replace(memory, z=new, slope=known, dual=dual, estimate=estimate, points=points, drift=drift)
+    kept = ProximalMemory(
+        z=new.z,
+        slope=new.slope,
+        dual=new.dual,
+        anchor=memory.anchor,
+        multiplier=memory.multiplier,
+        estimate=new.estimate,
+        change=memory.change,
+        weight=memory.weight,
+        points=new.points,
+        drift=new.drift,
+    )
     return kept, upload
+
+
+def _round(merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
+    w, old, rho, most = _everywhere(ask), memory.z, ask.rho, len(ask.mix) + 1
+    value, slope, c, estimate = merit.all(w)
+    local, p = merit.problem.local_constraint, merit.problem.local_constraint.size
+    violation = np.where(local.equality, np.abs(c[:, :p]), c[:, :p]).max(1, initial=0.0)
+    residual = np.array([residual_of(*own, rho) for own in zip(slope, w, old, memory.dual, strict=True)])
+    points, start = set_out(w, memory.dual, memory.points, ask.mix, rho)
+    new, unsolved = _minimised(merit, old, w, start, ask)  # (19)
+    dual, shifted, squares = np.empty_like(w), np.empty_like(w), np.empty((3, len(w)))
+    drift, inner = moved(w, old, new, start, rho, memory.drift, most, len(ask.w), dual, shifted, squares)
+    found = c[:, p:] + ask.slack * ask.unit, estimate, new, memory.slope, dual, shifted, points, drift, inner, unsolved
+    return Stepped._make((value, violation, residual, *squares, *found))
 
 
 def _everywhere(ask: Settle | Refine) -> Array:
@@ -231,29 +242,6 @@ def _everywhere(ask: Settle | Refine) -> Array:
     w = np.empty((len(ask.slack), len(ask.w) + len(ask.unit)))
     w[:, : len(ask.w)], w[:, len(ask.w) :] = ask.w, ask.slack
     return w
-
-
-def _with(history: Array, newest: Array, most: int) -> Array:
-    """The last ones of (n, h, D), and the newest."""
-    old = history[:, max(history.shape[1] + 1 - most, 0) :]
-    return np.concatenate([old, newest[:, None]], 1) if old.shape[1] else newest[:, None]
-
-
-@njit(cache=True)
-def _residual(slope, w, old, dual, rho):
-    """(22), with OLD u and OLD lambda, and the point from which (19) sets out."""
-    residual = np.empty(len(w))
-    for i in range(len(w)):
-        residual[i] = np.abs(slope[i] + dual[i] - rho * (w[i] - old[i])).max()
-    return residual, w - dual / rho
-
-
-@njit(cache=True)
-def _moved(w, old, new, dual, rho):
-    away, step = new - w, new - old
-    dual = dual + rho * away  # (20)
-    shifted = new + dual / rho  # (21)
-    return dual, shifted, away, ((away**2).sum(1), (step**2).sum(1), (dual**2).sum(1))
 
 
 def _minimised(merit: Merit, start: Array, w: Array, dual: Array, ask: Refine) -> tuple[Array, Array]:

@@ -11,19 +11,21 @@ import numpy as np
 from numba import njit
 from scipy.linalg import get_lapack_funcs
 
+from quorate.algorithms.federated.proximal_round import FAST, Stepped, moved, residual_of, set_out
 from quorate.arrays import Array
 from quorate.problem.constraints.constraint import once
 from quorate.problem.losses import Quadratic
 from quorate.solvers.packed import packed, times
 
 if TYPE_CHECKING:
-    from quorate.algorithms.federated.proximal_client import Merit
+    from quorate.algorithms.federated.proximal_client import Merit, ProximalMemory, Refine
     from quorate.problem.problem import Problem
 
 potrf, potri = get_lapack_funcs(("potrf", "potri"), dtype=np.float64)
 
 
-SINGLE = np.float32
+SINGLE, UNIT = np.float32, 2.0**-24
+ROUGH = 0.01  # of a residual that single precision may leave in doubt
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +35,12 @@ class Factored:
 
     beta stays outside the inverse: y = mu + beta (C u + d) is solved for, so that a large beta costs no digits.
     A round costs what reading the matrices costs, so A is kept in single precision: it only meets w - u, and f_i'(u)
-    is known to double precision from the system that u solves.
+    is known to double precision from the system that u solves. What is sent as (22) is never below it.
     """
 
-    merit: Merit
-    rho: float
     quadratic: Array  # (n, D (D + 1) / 2) A / scale, packed, in single precision
     scale: Array  # (n,) the largest number of A
+    longest: Array  # (n,) the longest row of A / scale
     inverse: Array  # (n, D (D + 1) / 2) M^-1, packed
     C: Array  # (n, p, D)
     offset: Array  # (n, p) d
@@ -57,55 +58,108 @@ class Factored:
         kept = once(merit.block, "quadratic clients of ProximalAL", dict)
         key = (id(merit.problem), merit.beta, merit.sigma, rho, merit.weight.tobytes())
         if kept.get("key") != key:
-            parts = _factors(merit, rho) if _affine(merit.problem) else ()
+            found = cls(*_factors(merit, rho)) if _affine(merit.problem) else None
             kept.clear()
-            kept |= {"key": key, "problem": merit.problem, "parts": parts}  # the problem lives on, so its id is its own
-        return cls(merit, rho, *kept["parts"]) if kept["parts"] else None
+            kept |= {"key": key, "problem": merit.problem, "found": found}  # the problem lives on, so its id is its own
+        return kept["found"]
 
-    def at(self, w: Array, u: Array, slope: Array) -> tuple[Array, Array, Array, Array]:
-        """As ``Merit.all``, from ``slope`` = q_i f_i'(u) (n, D); the error is 1e-5 of the way from u to w."""
-        merit = self.merit
-        own = self.quadratic, self.scale * merit.weight, merit.block.y * merit.weight[:, None], self.C, self.offset
-        return _at(w, u, slope, *own, merit.multiplier, merit.beta, merit.anchor, merit.sigma)
-
-    def minimiser(self, v: Array) -> tuple[Array, Array]:
-        """u = argmin P_i(u) + rho ||u||^2 / 2 - v'u, and q_i f_i'(u)."""
-        merit = self.merit
-        held, lifted = v + merit.sigma * merit.anchor, self.offset + merit.multiplier / merit.beta
-        b = merit.block.y * merit.weight[:, None]
-        return _minimiser(held, b, merit.sigma + self.rho, self.inverse, self.C, self.reach, self.small, lifted)
+    def round(self, merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
+        """One round: f_i'(w) comes from f_i'(u) and A in single precision, or from A itself where that is too rough."""
+        block, (n, D) = merit.block, memory.z.shape
+        numbers, estimate, vectors = np.empty((6, n)), np.empty(self.offset.shape), np.empty((4, n, D))
+        own = self.quadratic, self.scale, self.longest, np.asarray(block.X), merit.weight, block.y
+        solving = self.inverse, self.C, self.offset, self.reach, self.small
+        past = memory.z, memory.slope, memory.dual, memory.points, memory.drift
+        shape = merit.multiplier, merit.beta, merit.anchor, merit.sigma, ask.rho
+        more = _round(numbers, estimate, vectors, ask.w, *past, ask.mix, ask.room, *own, *solving, *shape)
+        return Stepped._make((*numbers, np.empty((n, 0)), estimate, *vectors, *more, np.zeros(n)))
 
 
-@njit(cache=True)
-def _at(w, u, known, A, scale, b, C, d, multiplier, beta, anchor, sigma):
-    n, D = w.shape
-    value, slope, c = np.empty(n), known.copy(), d.copy()
-    image = np.empty(D, SINGLE)
+@njit(cache=True, fastmath=FAST)
+def _round(
+    numbers, estimate, vectors, w, u, known, dual, points, drift, mix, room, A, scale, longest, exact, q, b, inverse, C,
+    d, reach, small, multiplier, beta, anchor, sigma, rho,
+):  # fmt: skip
+    n, D = u.shape
+    qb, models = b * q.reshape(-1, 1), np.empty_like(u)
+    value, violation, residual = numbers[0], numbers[1], numbers[2]
     for i in range(n):
-        away = w[i] - u[i]
-        value[i] = np.dot(known[i] + b[i], u[i]) / 2 + np.dot(known[i], away)
-        size = np.abs(away).max()
-        if size > 0:
-            times(A[i], (away / size).astype(SINGLE), image)
-            added = (scale[i] * size) * image.astype(np.float64)
-            value[i] += np.dot(added, away) / 2
-            slope[i] += added
-        slope[i] += sigma * (w[i] - anchor[i])
-        for k in range(d.shape[1]):
-            c[i, k] += np.dot(C[i, k], w[i])
-            slope[i] += (multiplier[i, k] + beta * c[i, k]) * C[i, k]
-    return value, slope, c, multiplier + beta * c
+        models[i] = w
+        value[i], slope, doubt = _at(w, u[i], known[i], A[i], scale[i] * q[i], longest[i], qb[i])
+        violation[i] = _add(slope, estimate[i], w, C[i], d[i], multiplier[i], beta, anchor[i], sigma)
+        residual[i] = residual_of(slope, w, u[i], dual[i], rho) + doubt  # at least (22)
+        if residual[i] - 2 * doubt <= room and doubt > ROUGH * residual[i]:  # too rough for (23)
+            slope = q[i] * np.dot(exact[i], w) + qb[i]
+            value[i] = np.dot(slope + qb[i], w) / 2
+            _add(slope, estimate[i], w, C[i], d[i], multiplier[i], beta, anchor[i], sigma)
+            residual[i] = residual_of(slope, w, u[i], dual[i], rho)
+    points, start = set_out(models, dual, points, mix, rho)
+    for i in range(n):
+        held, lifted = rho * w - start[i] + sigma * anchor[i], d[i] + multiplier[i] / beta
+        _minimise(vectors[0, i], vectors[1, i], held, qb[i], sigma + rho, inverse[i], C[i], reach[i], small[i], lifted)
+    drift, inner = moved(models, u, vectors[0], start, rho, drift, len(mix) + 1, D, vectors[2], vectors[3], numbers[3:])
+    return points, drift, inner
 
 
-@njit(cache=True)
-def _minimiser(held, b, shift, inverse, C, reach, small, lifted):
-    u, slope = np.empty_like(held), np.empty_like(held)
-    for i in range(len(held)):
-        times(inverse[i], held[i] - b[i], u[i])
-        y = small[i] @ (lifted[i] + C[i] @ u[i])
-        u[i] -= y @ reach[i]
-        slope[i] = held[i] - shift * u[i] - y @ C[i]
-    return u, slope
+@njit(cache=True, fastmath=FAST)
+def _at(w, u, known, A, scale, longest, b):
+    """q f(w) and q f'(w) of one client from ``known`` = q f'(u), and a bound on the error of q f'(w)."""
+    D, value, size, square = len(w), 0.0, 0.0, 0.0
+    slope, away, image = known.copy(), np.empty(D, SINGLE), np.empty(D, SINGLE)
+    for j in range(D):
+        step = w[j] - u[j]
+        value += (known[j] + b[j]) * u[j] / 2 + known[j] * step
+        size, square = max(size, abs(step)), square + step**2
+    if size == 0:
+        return value, slope, 0.0
+    for j in range(D):
+        away[j] = (w[j] - u[j]) / size
+    times(A, away, image)
+    for j in range(D):
+        added = (scale * size) * image[j]
+        value += added * (w[j] - u[j]) / 2
+        slope[j] += added
+    # a sum of D products whose factors and partial sums are rounded to 2^-24, and Cauchy-Schwarz
+    return value, slope, (D + 4) * UNIT * scale * longest * np.sqrt(square)
+
+
+@njit(cache=True, fastmath=FAST)
+def _add(slope, estimate, w, C, d, multiplier, beta, anchor, sigma):
+    """P'(w) into ``slope`` and mu + beta c(w) of one client; max |c(w)|."""
+    violation = 0.0
+    for j in range(len(w)):
+        slope[j] += sigma * (w[j] - anchor[j])
+    for k in range(len(d)):
+        c = d[k]
+        for j in range(len(w)):
+            c += C[k, j] * w[j]
+        violation, estimate[k] = max(violation, abs(c)), multiplier[k] + beta * c
+        for j in range(len(w)):
+            slope[j] += estimate[k] * C[k, j]
+    return violation
+
+
+@njit(cache=True, fastmath=FAST)
+def _minimise(u, slope, held, b, shift, inverse, C, reach, small, lifted):
+    """(19) of one client into ``u``: argmin P(u) + rho ||u||^2 / 2 - v'u, held = v + sigma z^k; and q f'(u)."""
+    p, D = C.shape
+    times(inverse, held - b, u)
+    reached = lifted.copy()
+    for k in range(p):
+        for j in range(D):
+            reached[k] += C[k, j] * u[j]
+    y = np.zeros(p)
+    for k in range(p):
+        for m in range(p):
+            y[k] += small[k, m] * reached[m]
+    for k in range(p):
+        for j in range(D):
+            u[j] -= y[k] * reach[k, j]
+    for j in range(D):
+        slope[j] = held[j] - shift * u[j]
+    for k in range(p):
+        for j in range(D):
+            slope[j] -= y[k] * C[k, j]
 
 
 def _affine(problem: Problem) -> bool:
@@ -120,12 +174,13 @@ def _factors(merit: Merit, rho: float) -> tuple[Array, ...]:
     scale = np.maximum(np.abs(A).max((1, 2)), np.finfo(float).tiny)
     single = np.stack([packed((one / size).astype(SINGLE)) for one, size in zip(A, scale, strict=True)])
     shift = (merit.sigma + rho) * np.eye(A.shape[1])
+    longest = np.sqrt((A**2).sum(2)).max(1) / scale
     inverse = np.stack([packed(_inverse(q * one + shift)) for q, one in zip(merit.weight, A, strict=True)])
     reach = np.empty_like(C)
     for i, k in np.ndindex(*C.shape[:2]):
         times(inverse[i], C[i, k], reach[i, k])
     small = np.matmul(reach, C.transpose(0, 2, 1)) + np.eye(C.shape[1]) / merit.beta
-    return single, scale, inverse, C, d, reach, np.linalg.inv(small)
+    return single, scale, longest, inverse, C, d, reach, np.linalg.inv(small)
 
 
 def _inverse(matrix: Array) -> Array:

@@ -1,0 +1,94 @@
+"""Lines 7 and 8 of Algorithm 2 around (19), for arrays of n clients, compiled: what a round costs beside (19).
+
+He, Peng, Sun, *Federated learning with convex global and local constraints*; equation numbers are theirs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from quorate.arrays import Array
+
+
+class Stepped(NamedTuple):
+    """What one round changes at n clients, D' = D + p_c numbers in a copy."""
+
+    value: Array  # (n,) q_i f_i(w)
+    violation: Array  # (n,) of c_i(w)
+    residual: Array  # (n,) (22)
+    primal: Array  # (n,) ||z_i - w||^2
+    moved: Array  # (n,) ||z_i - z_i^t||^2
+    pull: Array  # (n,) ||lambda_i||^2
+    shared: Array  # (n, p_c) c~_i(w)
+    estimate: Array  # (n, p + p_c) [mu_i + beta c_i(w)]_+
+    z: Array  # (n, D')
+    slope: Array  # (n, D) q_i f_i'(u_i); of quadratic functions alone
+    dual: Array  # (n, D') lambda_i
+    shifted: Array  # (n, D') (21)
+    points: Array  # (n, h, D')
+    drift: Array  # (n, h + 1, D')
+    inner: Array  # (n, h + 1)
+    unsolved: Array  # (n,) gradient of (19), over its tolerance
+
+
+FAST = {"reassoc", "contract", "nsz"}  # sums in any order
+
+
+@njit(cache=True, fastmath=FAST)
+def residual_of(slope, w, old, dual, rho):
+    """(22) of one client, with OLD u and OLD lambda."""
+    largest = 0.0
+    for j in range(len(w)):
+        largest = max(largest, abs(slope[j] + dual[j] - rho * (w[j] - old[j])))
+    return largest
+
+
+@njit(cache=True, fastmath=FAST)
+def set_out(w, dual, history, mix, rho):
+    """The last points w - lambda_i / rho, and lambda_i of their mixture: lambda_i^t where mix = [1.]."""
+    points, start = appended(history, len(mix)), np.empty_like(w)
+    h = points.shape[1]
+    for i, j in np.ndindex(w.shape):
+        points[i, h - 1, j] = w[i, j] - dual[i, j] / rho
+    for i in range(len(w)):
+        start[i] = w[i]
+        for k in range(h):
+            for j in range(w.shape[1]):
+                start[i, j] -= mix[k] * points[i, k, j]
+        start[i] *= rho
+    return points, start
+
+
+@njit(cache=True, fastmath=FAST)
+def moved(w, old, new, start, rho, history, most, D, dual, shifted, squares):
+    """(20), (21), and the sums of squares and of products that the server is told."""
+    drift = appended(history, most)
+    n, h, _ = drift.shape
+    inner = np.zeros((n, h))
+    for i in range(n):
+        away, primal, step, pull = drift[i, h - 1], 0.0, 0.0, 0.0
+        for j in range(w.shape[1]):
+            away[j] = new[i, j] - w[i, j]
+            dual[i, j] = start[i, j] + rho * away[j]  # (20)
+            shifted[i, j] = new[i, j] + dual[i, j] / rho  # (21)
+            primal += away[j] ** 2
+            step += (new[i, j] - old[i, j]) ** 2
+            pull += dual[i, j] ** 2
+        squares[0, i], squares[1, i], squares[2, i] = primal, step, pull
+        for k in range(h):
+            for j in range(D):
+                inner[i, k] += drift[i, k, j] * away[j]
+    return drift, inner
+
+
+@njit(cache=True)
+def appended(history, most):
+    """The last ones of (n, h, D), ``most`` at most, with room for the newest."""
+    n, h, D = history.shape
+    kept = min(h, most - 1)
+    new = np.empty((n, kept + 1, D))
+    new[:, :kept] = history[:, h - kept :]
+    return new
