@@ -1,0 +1,144 @@
+"""Linear maximisation and projection over an axis-aligned ellipsoid round a point c of the simplex.
+
+    Q = {q >= 0, sum q = 1, sum_i (q_i - c_i)^2 / s_i <= r},     s > 0, r >= 0
+
+    largest(z):     max_{q in Q} z'q  =  min over g and y >= z - g of   g + c'y + sqrt(r sum s y^2)    (any g, y: a bound)
+    nearest(x):     argmin_{q in Q} ||q - x||
+
+In d = q - c: the maximiser is d = max(t s (z - g), -c), where entries that reach zero stay there as t grows, and on
+fixed positive entries sum d^2 / s is affine in t^2: a finite iteration. The nearest point of price k >= 0 of the
+ellipsoid is d = max(s (x + g - c) / (s + k), -c), with g the root of a convex piecewise linear function, and k that of
+a smooth decreasing one. s = 1 is the ball of the 2-norm, s = c the chi-square ball (take the support of c first).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.solvers.entropy_ball import CLOSE, TINY, newton_root
+from quorate.solvers.projections import EPS, project_simplex
+
+
+def scaled_norm(d: Array, shape: Array) -> float:
+    """sqrt(sum d^2 / shape), without overflow or underflow."""
+    with np.errstate(over="ignore"):
+        part = np.abs(d) / np.sqrt(shape)
+    top = float(part.max())
+    return top * math.sqrt(float(((part / top) ** 2).sum())) if 0 < top < math.inf else top
+
+
+def largest_in_ellipsoid(z: Array, prior: Array, shape: Array, radius: float) -> tuple[Array, float]:
+    """A maximiser of z'q over Q and an upper bound that holds by duality, rounding included; arrays (N,).
+
+    Of several maximisers the one nearest to the prior in the ellipsoid's norm.
+    """
+    top, spread = float(z.max()), float(np.ptp(z))
+    if math.isinf(spread):
+        raise ValueError("losses must differ by less than the largest floating-point number. Rescale them.")
+    if radius == 0 or spread == 0:
+        mean = float(prior @ (z - top))
+        return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top)
+    z, unit = (z - top) / spread, float(shape.max())
+    size, shape = math.sqrt(radius * unit), shape / unit
+    at_top = z == 0
+    room = np.where(at_top, shape, 0.0)
+    corner = np.where(at_top, float(prior[~at_top].sum()) * (room / room.sum()), -prior)
+    if scaled_norm(corner, shape) <= size:
+        return _inside(prior, corner, shape, 1.0), top + 32 * EPS * abs(top)
+    d, level, y = _arc(z, prior, shape, size)
+    linear, ball = float(prior @ y), size * scaled_norm(y, 1 / shape)
+    rounding = 32 * EPS * (abs(top) + spread * (abs(level) + float(prior @ np.abs(y)) + ball))
+    return _inside(prior, d, shape, size / scaled_norm(d, shape)), top + spread * (level + linear + ball) + rounding
+
+
+def _arc(z: Array, prior: Array, shape: Array, size: float) -> tuple[Array, float, Array]:
+    """d of norm ``size``, the level g and the dual y; Newton in t^2 from the left ends after finitely many steps."""
+    active, step = np.arange(len(z)), size / scaled_norm(_centred(z, shape)[1], 1 / shape)
+    given = outside = 0.0  # sum and squared norm of the prior where q is zero
+    while True:
+        while True:
+            ca, sa = prior[active], shape[active]
+            mass = float(sa.sum())
+            mean, za = _centred(z[active], sa)
+            lost = given / mass
+            kept = ca + sa * (step * za + lost) > 0
+            if kept.all():
+                break
+            out = active[~kept]
+            given, outside = given + float(prior[out].sum()), outside + scaled_norm(prior[out], shape[out]) ** 2
+            active = active[kept]
+        variance = float(sa @ za**2)
+        room = size**2 - outside - mass * lost**2
+        new = math.sqrt(max(room, 0.0) / variance) if variance > 0 else step
+        if not new > step * (1 + 4 * EPS):
+            break
+        step = new
+    d = -prior
+    d[active] = sa * (step * za + lost)
+    level = float(mean - lost / step)
+    with np.errstate(over="ignore"):
+        return d, level, np.maximum(z - level, -prior / (shape * step))
+
+
+def project_ellipsoid(x: Array, prior: Array, shape: Array, radius: float) -> Array:
+    """The nearest point of Q; arrays (N,)."""
+    free = project_simplex(x)
+    if radius == 0 or len(x) == 1:
+        return prior.copy()
+    unit = float(shape.max())
+    size, shape = math.sqrt(radius * unit), shape / unit
+    if scaled_norm(free - prior, shape) <= size:
+        return free
+    z = (x - x.max()) - prior
+    mean, centred = _centred(z, shape)
+    most = math.log(scaled_norm(centred, 1 / shape) / size) + 1e-6  # ||d|| <= ||z - mean|| / k, any mean
+    level = [-mean]
+
+    def answer(log_k: float) -> tuple[Array, Array]:
+        share = shape / (shape + math.exp(log_k))
+        d, level[0] = _level(z, prior, share, level[0])
+        return d, share
+
+    def excess(log_k: float) -> tuple[float, float]:
+        d, share = answer(log_k)
+        share, pull = np.where(d > -prior, share, 0.0), d / shape
+        total = max(float(share.sum()), TINY)
+        mean = float(share @ pull) / total
+        norm = scaled_norm(d, shape)
+        return 2 * math.log(norm / size), -2 * math.exp(log_k) * float(share @ (pull - mean) ** 2) / norm**2
+
+    d = answer(newton_root(excess, most - 80.0, most, most - 0.5, CLOSE))[0]
+    return _inside(prior, d, shape, size / scaled_norm(d, shape))
+
+
+def _level(z: Array, prior: Array, share: Array, start: float) -> tuple[Array, float]:
+    """d = max(share (z + g), -prior) with sum 0, and g: Newton on a convex increasing piecewise linear function."""
+    g = start
+    for _ in range(200):
+        d = np.maximum(share * (z + g), -prior)
+        slope = float(share[d > -prior].sum())
+        if slope == 0:  # all at zero: the first entry to leave it
+            g = float((-prior / share - z).min()) + 1 / float(share.sum())
+            continue
+        new = g - float(d.sum()) / slope
+        if abs(new - g) <= 4 * EPS * abs(g):
+            break
+        g = new
+    return np.maximum(d - np.where(d > -prior, share, 0.0) * (float(d.sum()) / max(slope, TINY)), -prior), g
+
+
+def _centred(z: Array, weight: Array) -> tuple[float, Array]:
+    """The weighted mean of z, and z less it: twice, so that heavy entries near the mean keep their digits."""
+    mean = float(weight @ z) / float(weight.sum())
+    z = z - mean
+    return mean, z - float(weight @ z) / float(weight.sum())
+
+
+def _inside(prior: Array, d: Array, shape: Array, factor: float) -> Array:
+    """prior + d, back inside the ellipsoid and the simplex after rounding: what a sum is off moves as the shape does."""
+    q = np.maximum(prior + d * min(1.0, factor), 0.0)
+    room = np.where(q > 0, shape, 0.0)
+    return np.maximum(q + room * ((1 - float(q.sum())) / float(room.sum())), 0.0)
