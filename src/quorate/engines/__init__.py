@@ -2,5 +2,7 @@
 
 from quorate.engines.checkpoint import CheckpointError
 from quorate.engines.inprocess import ClientError, InProcess, Run
+from quorate.engines.replay import Replay
+from quorate.engines.virtual_clock import VirtualClock
 
-__all__ = ["CheckpointError", "ClientError", "InProcess", "Run"]
+__all__ = ["CheckpointError", "ClientError", "InProcess", "Replay", "Run", "VirtualClock"]

@@ -13,13 +13,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.rounds import CodecError, Done, Round, decode, encode, join, members, record
 
+T = TypeVar("T")
 Traffic = Mapping[tuple[str, str], tuple[int, int]]  # (message, "down" | "up") -> (count, bytes)
 
 
@@ -101,11 +102,11 @@ class Checkpoint:
     active: Any  # (distinct sets of clients, which of them answered in each round)
 
 
-def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Write in one step: either the old file stands or the new one."""
+def save(path: Path, value: Any) -> None:
+    """Write a record in one step: either the old file stands or the new one."""
     beside = path.with_name(path.name + ".tmp")
     with beside.open("wb") as file:
-        file.write(encode(checkpoint))
+        file.write(encode(value))
         file.flush()
         os.fsync(file.fileno())
     os.replace(beside, path)
@@ -118,8 +119,8 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         os.close(folder)
 
 
-def load(path: Path) -> Checkpoint:
-    """The checkpoint in a file.
+def load(path: Path, kind: type[T] = Checkpoint) -> T:
+    """The checkpoint in a file, of an engine that writes ``kind``.
 
     Raises
     ------
@@ -133,7 +134,9 @@ def load(path: Path) -> Checkpoint:
         raise CheckpointError(
             f"the checkpoint {path} cannot be read: {error}. Restore it from a copy, or run with resume=False"
         ) from error
-    if type(found) is not Checkpoint:
+    if type(found) is not kind:
+        if type(found).__name__.endswith("Checkpoint"):
+            raise CheckpointError(f"{path} holds a checkpoint of another kind of engine: resume it with that one")
         raise CheckpointError(f"{path} holds a {type(found).__name__}, no checkpoint: give the path of a checkpoint")
     return found
 

@@ -63,6 +63,8 @@ class Run:
     rounds : finished rounds
     active : for each round the clients that answered
     memories : for each client its memory (arrays with a leading axis of 1), None before its first message
+    exchanged : (N, 2) bytes from and to each client, where the engine counts them
+    log : of an asynchronous engine, what ``Replay`` needs
     """
 
     state: Any
@@ -70,8 +72,10 @@ class Run:
     history: list[dict[str, Any]]
     messages: list[dict[str, Any]]
     rounds: int
-    active: list[tuple[int, ...]]
+    active: Sequence[tuple[int, ...]]
     memories: tuple[Any, ...]
+    exchanged: NDArray[np.int64] | None = None
+    log: Any = None
 
 
 @dataclass(frozen=True)
@@ -172,14 +176,21 @@ class _Job:
 
     def started(self) -> tuple[Progress, list[dict[str, Any]], list[tuple[int, ...]]]:
         state, ask = self.algorithm.server_start(self.n)
-        start = Progress(0, settled(state), settled(ask), Memories.none(self.n), np.zeros(self.n, np.int64), {})
+        memories = Memories.none(self.n)
+        if getattr(self.algorithm, "private", False):  # keys of noise are drawn, and can be kept, before any answer
+            begun = [(block.index, settled(self.algorithm.client_start(block))) for block in self.blocks]
+            memories = memories.updated(begun)
+        start = Progress(0, settled(state), settled(ask), memories, np.zeros(self.n, np.int64), {})
         return start, [], []
 
     def step(self, now: Progress) -> tuple[Progress, tuple[int, ...]]:
         """One round; ``now`` stays as it was."""
         ask = now.ask
         assert isinstance(ask, Round)
-        self._check(ask)
+        refused(self.algorithm, ask, self.n)
+        most = self.n if ask.to is None else len(ask.to)
+        if ask.wait_for is not None and not 1 <= ask.wait_for <= most:
+            raise ValueError(f"Round.wait_for must be in 1..{most}, got {ask.wait_for}")
         fold, memories, up = None, [], 0
         for block in self._asked(ask.to):
             memory, upload = self._client(now, ask.message, block)
@@ -190,34 +201,16 @@ class _Job:
         assert fold is not None
         ids, combined = fold.result()
         state = copied(now.state) if donates(self.algorithm) else now.state  # a failed round must leave it as it was
-        state, after = _handler(self.algorithm.on_server, fold.upload_class, self.algorithm)(state, ids, combined)
+        state, after = handler(self.algorithm.on_server, fold.upload_class, self.algorithm)(state, ids, combined)
         if not isinstance(after, Round | Done):
             raise TypeError(f"on_server must return (state, Round or Done), got a {type(after).__name__}")
         turns = now.turns.copy()
         turns[list(ids)] += 1
         down = len(ids) * encoded_size(rows(ask.message, ids[:1]))
-        traffic = _added(now.traffic, (type(ask.message).__name__, "down"), len(ids), down)
-        traffic = _added(traffic, (fold.upload_class.__name__, "up"), len(ids), up)
+        traffic = added(now.traffic, (type(ask.message).__name__, "down"), len(ids), down)
+        traffic = added(traffic, (fold.upload_class.__name__, "up"), len(ids), up)
         memories = now.memories.updated(memories)
         return Progress(now.round + 1, settled(state), settled(after), memories, turns, traffic), ids
-
-    def _check(self, ask: Round) -> None:
-        """Refuse a request that cannot be carried out."""
-        _handler(self.algorithm.on_client, type(ask.message), self.algorithm)
-        to = range(self.n) if ask.to is None else ask.to
-        if not len(to) or len(set(to)) != len(to) or min(to) < 0 or max(to) >= self.n:
-            raise ValueError(f"Round.to needs different clients in 0..{self.n - 1}, got {ask.to}")
-        if ask.wait_for is not None and not 1 <= ask.wait_for <= len(to):
-            raise ValueError(f"Round.wait_for must be in 1..{len(to)}, got {ask.wait_for}")
-        for name, how in visibility(type(ask.message)).items():
-            value = getattr(ask.message, name)
-            if how == "version" and not isinstance(value, np.ndarray | None):
-                raise TypeError(f"{type(ask.message).__name__}.{name} needs an array, got a {type(value).__name__}")
-            if how == "each" and value is not None and np.shape(value)[:1] != (self.n,):
-                raise ValueError(
-                    f"{type(ask.message).__name__}.{name} needs one row for each of the {self.n} clients "
-                    f"(whoever is asked), got shape {np.shape(value)}"
-                )
 
     def _asked(self, to: tuple[int, ...] | None) -> Iterator[Block]:
         """The blocks of these clients."""
@@ -271,7 +264,7 @@ class _Job:
     def row(self, old: Progress, new: Progress, seconds: float) -> dict[str, Any]:
         """What a person would plot."""
         up, down = (_bytes(new, way) - _bytes(old, way) for way in ("up", "down"))
-        told = {key: _plain(value) for key, value in self.algorithm.report(new.state).items()}
+        told = {key: plain(value) for key, value in self.algorithm.report(new.state).items()}
         return {"round": new.round, "seconds": seconds, "bytes_up": up, "bytes_down": down} | told
 
     def advice(self) -> str:
@@ -322,14 +315,33 @@ class _Job:
         return Run(now.state, outcome, history, table, now.round, active, memories)
 
 
-def _handler(handlers: Mapping[type, Any], kind: type, algorithm: Any) -> Any:
+def refused(algorithm: Any, ask: Round, n: int) -> None:
+    """Refuse a request that no engine can carry out."""
+    handler(algorithm.on_client, type(ask.message), algorithm)
+    to = range(n) if ask.to is None else ask.to
+    if not len(to) or len(set(to)) != len(to) or min(to) < 0 or max(to) >= n:
+        raise ValueError(f"Round.to needs different clients in 0..{n - 1}, got {ask.to}")
+    for name, how in visibility(type(ask.message)).items():
+        value = getattr(ask.message, name)
+        if how == "version" and not isinstance(value, np.ndarray | None):
+            raise TypeError(f"{type(ask.message).__name__}.{name} needs an array, got a {type(value).__name__}")
+        if how == "each" and value is not None and np.shape(value)[:1] != (n,):
+            raise ValueError(
+                f"{type(ask.message).__name__}.{name} needs one row for each of the {n} clients "
+                f"(whoever is asked), got shape {np.shape(value)}"
+            )
+
+
+def handler(handlers: Mapping[type, Any], kind: type, algorithm: Any) -> Any:
+    """The function for a message or an upload."""
     if kind in handlers:
         return handlers[kind]
     known = ", ".join(sorted(each.__name__ for each in handlers))
     raise TypeError(f"{type(algorithm).__name__} has no function for {kind.__name__}; it has {known}")
 
 
-def _added(traffic: Traffic, key: tuple[str, str], count: int, size: int) -> Traffic:
+def added(traffic: Traffic, key: tuple[str, str], count: int, size: int) -> Traffic:
+    """The table of traffic with some more."""
     before = traffic.get(key, (0, 0))
     return dict(traffic) | {key: (before[0] + count, before[1] + size)}
 
@@ -338,6 +350,6 @@ def _bytes(progress: Progress, way: str) -> int:
     return sum(size for (_, direction), (_, size) in progress.traffic.items() if direction == way)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A number as a Python number."""
     return value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value

@@ -1,0 +1,209 @@
+"""Clients' rows, messages and memories put together for one step of those who answer at the same time.
+
+Blocks are made from the rows when they are needed, so nothing is held twice; a message is kept once, whoever is still
+to answer it; memories are rows of arrays that the engine writes in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Block
+from quorate.codec import FIELDS
+from quorate.rounds import mapped, members, visibility
+
+# ---- rows
+
+
+class Rows:
+    """The rows of any clients as a block: ``together`` at most, of similar numbers of rows, padded to the longest."""
+
+    def __init__(self, federation: Any, together: int) -> None:
+        self.alone: list[Block] = [federation.block(i) for i in range(federation.n_clients)]
+        self.together = together
+        lengths = np.array([block.y.shape[1] for block in self.alone])
+        even = lengths.max() <= 2 * lengths.mean()
+        self.sort = [0 if even else int(m - 1).bit_length() for m in lengths]  # else longer than half the longest
+        for i, block in enumerate(self.alone):
+            self.sort[i] = self.sort[i] if isinstance(block.X, np.ndarray) else -1 - i  # sparse ones stay alone
+        self.known: dict[tuple[int, ...], Block | None] = {}  # of rounds of all; None: met once
+
+    def block(self, ids: Sequence[int]) -> Block:
+        """The block of these clients, who are of one sort."""
+        return self.alone[ids[0]] if len(ids) == 1 else stacked([self.alone[i] for i in ids])
+
+    def kept(self, ids: Sequence[int]) -> Block:
+        """As ``block``; made once for clients who step together again and again."""
+        key = tuple(ids)
+        if key not in self.known:
+            self.known[key] = None
+            return self.block(ids)
+        if (found := self.known[key]) is None:
+            found = self.known[key] = self.block(ids)
+        return found
+
+
+def stacked(parts: Sequence[Block]) -> Block:
+    """One padded block of blocks of one client each."""
+    y = _padded([part.y for part in parts])
+    for k, part in enumerate(parts):
+        y[k, part.y.shape[1] :] = part.y[0, 0]  # a target that is valid for every loss; its share is 0
+    pairs: Any = [part.linear for part in parts]
+    linear = None if pairs[0] is None else (_padded([p[0] for p in pairs]), _padded([p[1] for p in pairs]))
+    return Block(
+        _padded([part.X for part in parts]),
+        y,
+        _padded([part.share for part in parts]),
+        np.concatenate([part.index for part in parts]),
+        tuple([part.names[0] for part in parts]),
+        {key: _padded([part.columns[key] for part in parts]) for key in parts[0].columns},
+        linear,
+    )
+
+
+def _padded(parts: Sequence[Any]) -> NDArray[Any]:
+    """Arrays (1, m_i, ...) as (n, max m_i, ...), filled up with zeros."""
+    length = parts[0].shape[1]
+    if all(part.shape[1] == length for part in parts):
+        return np.concatenate(parts)
+    longest = max(part.shape[1] for part in parts)
+    whole = np.zeros((len(parts), longest, *parts[0].shape[2:]), np.result_type(*parts))
+    for k, part in enumerate(parts):
+        whole[k, : part.shape[1]] = part[0]
+    return whole
+
+
+# ---- messages
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """A message on its way: ``Each`` fields hold the rows of those asked, in the order in which they were asked."""
+
+    message: Any
+    round: int  # finished rounds when it was sent
+    alike: Any  # clients with messages of equal ``alike`` step together; they are of equal size
+    size: int = 0  # bytes to each client
+
+
+def sent(message: Any, ids: NDArray[np.intp] | None, round_: int) -> Sent:
+    """The message as it is kept for the clients ``ids`` (None: those of its rows)."""
+    cls, seen = type(message), visibility(type(message))
+    own = {n: getattr(message, n) for n, how in seen.items() if how == "each"}
+    if ids is not None and any(value is not None for value in own.values()):
+        fields = {name: own.get(name, getattr(message, name)) for name in seen}
+        message = cls(**{n: v[ids] if n in own and v is not None else v for n, v in fields.items()})
+    shared = [getattr(message, name) for name, how in seen.items() if how not in ("each", "version")]
+    rows_ = [form(getattr(message, name)) for name, how in seen.items() if how in ("each", "version")]
+    versions = [np.shape(getattr(message, name)) for name, how in seen.items() if how == "version"]
+    plain = all(v is None or isinstance(v, str | int | float | bool) for v in shared)
+    return Sent(message, round_, (cls, *rows_, *versions, *map(form, shared)) if plain else (cls, object()))
+
+
+def gathered(messages: Sequence[Sent], positions: NDArray[np.intp]) -> Any:
+    """The messages of some clients as one, a row of ``Each`` and ``Version`` fields for every client."""
+    first = messages[0].message
+    same = all(each is messages[0] for each in messages)
+    fields, n = [], len(messages)
+    for name, how in visibility(type(first)).items():
+        value = getattr(first, name)
+        if value is None or how not in ("each", "version"):
+            fields.append(value)
+        elif how == "each":
+            rows_ = [
+                getattr(each.message, name)[p : p + 1] for each, p in zip(messages, positions.tolist(), strict=True)
+            ]
+            fields.append(value[positions] if same else np.concatenate(rows_))
+        elif same:
+            fields.append(np.broadcast_to(value, (n, *value.shape)))
+        else:
+            fields.append(np.concatenate([getattr(m.message, name)[None] for m in messages]))
+    return type(first)(*fields)
+
+
+# ---- memories
+
+
+def form(value: Any) -> Any:
+    """Everything about a value but the numbers in its arrays and their leading axis; equal forms can be stacked."""
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape[1:]
+    if (fields := FIELDS.get(type(value))) is not None:
+        return (type(value), *[form(getattr(value, name)) for name in fields])
+    if type(value) is tuple:
+        return (tuple, *map(form, value))
+    if type(value) is dict:
+        return (dict, *[(key, form(part)) for key, part in value.items()])
+    return None if value is None else (type(value), repr(value))
+
+
+class Memories:
+    """Every client's memory as a row of arrays; memories that differ in form have arrays of their own.
+
+    Arrays are made for all clients, but pages that nobody writes to take no memory.
+    """
+
+    def __init__(self, n_clients: int) -> None:
+        self.n = n_clients
+        self.place: list[int] = [-1] * n_clients  # the number of each client's form, -1: no memory yet
+        self.forms: dict[Any, int] = {}
+        self.stacks: dict[int, Any] = {}
+        self.count: dict[int, int] = {}
+        self.made = 0
+
+    def of(self, ids: NDArray[np.intp]) -> Any:
+        """The memory of these clients, who have memories of one form."""
+        return members(self.stacks[self.place[ids[0]]], ids)
+
+    def put(self, ids: NDArray[np.intp], memory: Any) -> None:
+        """Write the memories of these clients."""
+        shape = form(memory)
+        if (number := self.forms.get(shape)) is None:
+            number = self.forms[shape] = self.made
+            self.stacks[number] = mapped(memory, lambda a: np.empty((self.n, *a.shape[1:]), a.dtype))
+            self.count[number], self.made = 0, self.made + 1
+        _write(self.stacks[number], ids, memory)
+        for i in ids.tolist():
+            if (old := self.place[i]) != number:
+                self.place[i] = number
+                self.count[number] += 1
+                self._left(old)
+
+    def _left(self, number: int) -> None:
+        if number < 0:
+            return
+        self.count[number] -= 1
+        if not self.count[number]:
+            del self.stacks[number], self.count[number]
+            self.forms = {shape: known for shape, known in self.forms.items() if known != number}
+
+    def stored(self) -> tuple[tuple[NDArray[np.intp], Any], ...]:
+        """(clients, their memory) for every form."""
+        groups = [(np.flatnonzero(np.array(self.place) == number), stack) for number, stack in self.stacks.items()]
+        return tuple((ids, members(stack, ids)) for ids, stack in groups)
+
+
+def _write(stack: Any, ids: NDArray[np.intp], memory: Any) -> None:
+    """The rows ``ids`` of every array of the stack, from a memory of the same form."""
+    if isinstance(stack, np.ndarray):
+        stack[ids] = memory
+    elif (fields := FIELDS.get(type(stack))) is not None:
+        for name in fields:
+            _write(getattr(stack, name), ids, getattr(memory, name))
+    elif type(stack) is tuple or type(stack) is dict:
+        for key in range(len(stack)) if type(stack) is tuple else stack:
+            _write(stack[key], ids, memory[key])
+
+
+def chunks(ids: Sequence[int], alike: Callable[[int], Any], rows: Rows) -> list[list[int]]:
+    """The clients in groups that step together, each in the order of ``ids``."""
+    groups: dict[Any, list[int]] = {}
+    for i in ids:
+        groups.setdefault((alike(i), rows.sort[i]), []).append(i)
+    size = rows.together
+    return [group[k : k + size] for group in groups.values() for k in range(0, len(group), size)]

@@ -1,0 +1,183 @@
+"""How long a client takes to answer, in virtual seconds: a client's k-th trip has its k-th delay, whatever else runs.
+
+    delay_{i,k} = straggler_i · scale_i · (trip_{i,k} + per_gradient · gradients)
+
+A delay depends on (seed, the client's name, k) alone: other clients, other methods and other rules of waiting change
+nobody's delays. Trips are drawn ``CHUNK`` at a time from a counter-based stream (Philox) of the client.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Array, is_number
+
+CHUNK = 64  # trips drawn at once, for speed; another number would be another sequence of delays
+
+
+class Delays(Protocol):
+    """A model of delays."""
+
+    @property
+    def per_gradient(self) -> float:
+        """The part of a trip that grows with the gradients a message asks for."""
+        ...
+
+    def scale(self, seed: int, client: str, n: int) -> float:
+        """The factor of one client; ``n`` is its position in the federation."""
+        ...
+
+    def trips(self, seed: int, client: str, n: int, chunk: int) -> Array:
+        """(CHUNK,) the trips ``chunk * CHUNK`` and on of one client, without its factor."""
+        ...
+
+
+def _stream(seed: int, client: str, counter: int) -> np.random.Generator:
+    """A stream of its own: no algorithm draws from it."""
+    key = hashlib.blake2b(f"{seed}/{client}".encode(), digest_size=16, person=b"quorate delays").digest()
+    return np.random.Generator(np.random.Philox(key=np.frombuffer(key, np.uint64), counter=[0, 0, 0, counter]))
+
+
+def _at_least(least: float, **values: float) -> None:
+    for name, value in values.items():
+        if not (is_number(value) and math.isfinite(value) and value >= least):
+            raise ValueError(f"{name} must be a finite number >= {least:g}, got {value!r}: it is part of a delay.")
+
+
+@dataclass(frozen=True)
+class LogNormal:
+    """Lognormal delays: some clients are slower than others, and every trip differs.
+
+    ``unit · exp(client_sigma · z_i) · (exp(sigma · z_{i,k}) + per_gradient · gradients)`` with standard normal z.
+
+    Parameters
+    ----------
+    sigma : spread of one client's trips
+    client_sigma : spread between clients
+    per_gradient : the part of a trip that grows with the gradients a message asks for
+    unit : virtual seconds
+    """
+
+    sigma: float = 0.3
+    client_sigma: float = 0.3
+    per_gradient: float = 0.1
+    unit: float = 1.0
+
+    def __post_init__(self) -> None:
+        _at_least(0.0, sigma=self.sigma, client_sigma=self.client_sigma, per_gradient=self.per_gradient, unit=self.unit)
+
+    def scale(self, seed: int, client: str, n: int) -> float:
+        """The client's factor."""
+        return self.unit * math.exp(self.client_sigma * _stream(seed, client, 0).standard_normal())
+
+    def trips(self, seed: int, client: str, n: int, chunk: int) -> Array:
+        """Its trips."""
+        return np.exp(self.sigma * _stream(seed, client, chunk + 1).standard_normal(CHUNK))
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Every trip takes ``seconds + per_gradient · gradients``; what differs between clients is ``stragglers``."""
+
+    seconds: float = 1.0
+    per_gradient: float = 0.0
+
+    def __post_init__(self) -> None:
+        _at_least(0.0, seconds=self.seconds, per_gradient=self.per_gradient)
+
+    def scale(self, seed: int, client: str, n: int) -> float:
+        """One."""
+        return 1.0
+
+    def trips(self, seed: int, client: str, n: int, chunk: int) -> Array:
+        """All the same."""
+        return np.full(CHUNK, float(self.seconds))
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Recorded delays; after a client's last one its record starts again.
+
+    Parameters
+    ----------
+    recorded : the delays of every client in seconds: a mapping by name, an array (N, trips) in the order of the
+        federation, or a CSV file with the columns client and delay, one row a trip, in order
+    """
+
+    recorded: Any
+    per_gradient: float = 0.0
+
+    def __post_init__(self) -> None:
+        _at_least(0.0, per_gradient=self.per_gradient)
+        known = _read(Path(self.recorded)) if isinstance(self.recorded, str | os.PathLike) else self.recorded
+        named = known.items() if isinstance(known, Mapping) else enumerate(known)
+        object.__setattr__(self, "recorded", {key: _delays(key, values) for key, values in named})
+
+    def scale(self, seed: int, client: str, n: int) -> float:
+        """One."""
+        return 1.0
+
+    def trips(self, seed: int, client: str, n: int, chunk: int) -> Array:
+        """What was recorded."""
+        known: Any = self.recorded
+        found = known.get(client, known.get(n))
+        if found is None:
+            raise ValueError(f"the trace has no delays of client {client}: record some, or restrict the federation.")
+        return found[(chunk * CHUNK + np.arange(CHUNK)) % len(found)]
+
+
+def _read(path: Path) -> dict[str, list[Any]]:
+    delays: dict[str, list[Any]] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        table = csv.DictReader(file)
+        if not {"client", "delay"} <= set(table.fieldnames or ()):
+            raise ValueError(f"{path.name} needs the columns client and delay, got {', '.join(table.fieldnames or ())}")
+        for row in table:
+            delays.setdefault(row["client"], []).append(row["delay"])
+    return delays
+
+
+def _delays(client: Any, values: Sequence[Any]) -> Array:
+    try:
+        found = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if found.ndim != 1 or not found.size or not np.isfinite(found).all() or found.min() < 0:
+        raise ValueError(f"the trace of client {client} needs one or more finite delays >= 0, got {values!r:.60}")
+    return found
+
+
+class Trips:
+    """The delays of all clients, one after the other; what is drawn is kept until it is used."""
+
+    def __init__(self, model: Delays, seed: int, clients: Sequence[str], factors: Mapping[str, float]) -> None:
+        self.model, self.seed, self.clients = model, seed, tuple(clients)
+        self.scale = np.array([factors.get(name, 1.0) * model.scale(seed, name, n) for n, name in enumerate(clients)])
+        self.table = np.empty((len(clients), CHUNK))
+        self.chunk = np.full(len(clients), -1)
+        self.made = np.zeros(len(clients), np.int64)  # trips so far
+
+    def next(self, ids: NDArray[np.intp], gradients: float) -> Array:
+        """The delays of these clients' next trips."""
+        chunk, at = np.divmod(self.made[ids], CHUNK)
+        if (self.chunk[ids] != chunk).any():
+            for i, c in zip(ids.tolist(), chunk.tolist(), strict=True):
+                if self.chunk[i] != c:
+                    self.table[i] = self.model.trips(self.seed, self.clients[i], i, c)
+                    self.chunk[i] = c
+        self.made[ids] += 1
+        return self.scale[ids] * (self.table[ids, at] + self.model.per_gradient * gradients)
+
+    def undo(self, ids: NDArray[np.intp]) -> None:
+        """As if these trips had not been made."""
+        self.made[ids] -= 1

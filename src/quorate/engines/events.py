@@ -1,0 +1,368 @@
+"""The loop of engines in which clients answer at different times, whatever tells the times.
+
+A source of events says who answers next (`Source`): a simulated clock, or the log of an earlier run. The loop keeps
+what is in flight, computes the answers of a round in one step of all who answer, hands them to the server and sends its
+next message. A round that fails is undone, so that what is kept is always the last finished round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Block, stream
+from quorate.engines import checkpoint as files
+from quorate.engines.batches import Memories, Rows, Sent, chunks, form, gathered, sent
+from quorate.engines.inprocess import ClientError, Run, added, handler, plain, refused
+from quorate.engines.interrupts import Interrupts
+from quorate.engines.log import Answered, Recorder
+from quorate.engines.source import Batch, Source
+from quorate.rounds import (
+    Algorithm,
+    Combiner,
+    Done,
+    Outcome,
+    Round,
+    Stop,
+    copied,
+    donates,
+    encoded_size,
+    gradients,
+    members,
+    record,
+    rows,
+    settled,
+)
+
+
+@record
+class EventCheckpoint:
+    """A run between two rounds, its messages in flight included."""
+
+    run: files.Checkpoint
+    source: Any
+    messages: tuple[tuple[Any, int, int], ...]  # those in flight: message, its round, bytes
+    flight: NDArray[np.int64]  # (3, N): message in flight or -1, the client's row in it, round when asked last
+    exchanged: NDArray[np.int64]  # (N, 2) bytes from and to each client
+    late: tuple[int, int, int, int]  # since the last row of the history: bytes up, bytes down, answers, staleness
+    answered: NDArray[np.int32]
+    times: NDArray[np.float64]
+    ends: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class _New:
+    """A round that is computed but not yet taken over."""
+
+    batch: Batch
+    ids: NDArray[np.intp]
+    state: Any
+    ask: Round | Done
+    memories: list[tuple[NDArray[np.intp], Any]]
+    up: NDArray[np.int64]  # bytes from each of ids
+    name: str  # of the upload
+
+
+class Loop:
+    """One run."""
+
+    def __init__(
+        self, engine: Any, source: Source, rule: Any, algorithm: Algorithm, federation: Any, seed: int
+    ) -> None:
+        self.engine, self.source, self.algorithm, self.seed = engine, source, algorithm, seed
+        self.clients = tuple(map(str, federation.clients))
+        self.n = n = len(self.clients)
+        self.path = None if engine.checkpoint is None else Path(engine.checkpoint)
+        if self.path and not self.path.parent.is_dir():
+            raise FileNotFoundError(
+                f"no folder {self.path.parent} for the checkpoint {self.path.name}: create it first"
+            )
+        self.data = federation.digests() if self.path else ()
+        self.what = f"{files.describe(algorithm)} on {files.describe(rule)}"
+        self.rows, self.memories = Rows(federation, engine.block_size), Memories(n)
+        self.turns, self.exchanged = np.zeros(n, np.int64), np.zeros((n, 2), np.int64)
+        self.flying, self.since = np.zeros(n, bool), np.zeros(n, np.int64)
+        self.messages: list[Sent | None] = [None] * n
+        self.position = np.zeros(n, np.intp)
+        self.round, self.traffic = 0, dict[tuple[str, str], tuple[int, int]]()
+        self.history: list[dict[str, Any]] = []
+        self.events = Recorder()
+        self.late: tuple[int, int, int, int] = (0, 0, 0, 0)  # since the last row: bytes up, down, answers, staleness
+        self.state: Any = None
+        self.ask: Round | Done = Round(None)
+        self.donated, self.lost = donates(algorithm), False
+        self.sizes: dict[Any, int] = {}
+
+    # ---- the run
+
+    def run(self, watch: Sequence[Callable[[dict[str, Any], Any], None]], resume: bool, max_rounds: int | None) -> Run:
+        """Until the algorithm is done, or the engine can or may not go on."""
+        if resume and self.path is None:
+            raise ValueError(f"resume=True needs a checkpoint: {type(self.engine).__name__}(..., checkpoint=PATH)")
+        self._restore() if resume else self._start()
+        written, stop = self.round if resume else -1, None
+        try:
+            with Interrupts() as interrupts:
+                while stop is None and isinstance(self.ask, Round) and (max_rounds is None or self.round < max_rounds):
+                    stop = self._round(watch)
+                    if stop is None and self.round % self.engine.every == 0:
+                        self._save()
+                        written = self.round
+                    interrupts.check()
+        except KeyboardInterrupt:
+            if self.lost:
+                raise
+            stop = Outcome(Stop.INTERRUPTED, f"interrupted after round {self.round}; {self._advice()}")
+        finally:  # also when a client or a watcher raised
+            if written != self.round and not self.lost:
+                self._save()
+        if isinstance(self.ask, Done):
+            return self._run(self.ask.outcome, None)
+        stop = stop or Outcome(Stop.MAX_ROUNDS, f"stopped at the engine's max_rounds = {max_rounds}; {self._advice()}")
+        return self._run(stop, stop)
+
+    def _start(self) -> None:
+        state, ask = self.algorithm.server_start(self.n)
+        self.state, self.ask = settled(state), settled(ask)
+
+    def _round(self, watch: Sequence[Callable[[dict[str, Any], Any], None]]) -> Outcome | None:
+        """One round, or why there is none."""
+        ask, told = self.ask, len(watch)
+        assert isinstance(ask, Round)
+        to = self._checked(ask)
+        message = self._sent(ask, to)
+        try:
+            self._fly(to, message)
+            self.source.send(to, gradients(self.algorithm, ask.message))
+            batch = self.source.take(self.round, ask.wait_for, self.flying, self.since)
+            new = batch if isinstance(batch, Outcome) else self._answered(batch)
+            if isinstance(new, Outcome):
+                self._undo(to)
+                return new
+            due = told or (self.round + 1) % self.engine.keep_rows == 0 or isinstance(new.ask, Done)
+            report = self.algorithm.report(new.state) if due else {}
+        except BaseException:
+            self._undo(to)
+            raise
+        down = len(to) * message.size
+        staleness = self.round - int(self.since[new.ids].min())
+        self._take_over(new, to, message)
+        self._tell(report, (int(new.up.sum()), down, len(new.ids), staleness), watch)
+        return None
+
+    def _checked(self, ask: Round) -> NDArray[np.intp]:
+        """The clients asked; refuses a request that cannot be carried out."""
+        refused(self.algorithm, ask, self.n)
+        to = np.arange(self.n) if ask.to is None else np.array(ask.to, np.intp)
+        if self.flying[to].any():
+            i = int(to[self.flying[to]][0])
+            raise ValueError(
+                f"client {self.clients[i]} is asked in round {self.round + 1} and has not answered the message of "
+                f"round {self.since[i] + 1}: ask those who answered, to=tuple(ids), or wait for all (wait_for=None)"
+            )
+        most = int(self.flying.sum()) + len(to)
+        if ask.wait_for is not None and not 1 <= ask.wait_for <= most:
+            raise ValueError(f"Round.wait_for must be in 1..{most}, got {ask.wait_for}")
+        return to
+
+    def _sent(self, ask: Round, to: NDArray[np.intp]) -> Sent:
+        message = copied(ask.message) if self.donated else ask.message
+        kept = sent(message, None if ask.to is None else to, self.round)
+        if (size := self.sizes.get(kept.alike)) is None:
+            size = self._noted(kept.alike, encoded_size(rows(ask.message, to[:1])))
+        return replace(kept, size=size)
+
+    def _fly(self, to: NDArray[np.intp], message: Sent) -> None:
+        self.flying[to] = True
+        self.position[to] = np.arange(len(to))
+        self.before = self.since[to]
+        self.since[to] = self.round
+        for i in to.tolist():
+            self.messages[i] = message
+
+    def _undo(self, to: NDArray[np.intp]) -> None:
+        """As after the last finished round."""
+        self.source.undo()
+        self.flying[to] = False
+        self.since[to] = self.before
+        for i in to.tolist():
+            self.messages[i] = None
+
+    # ---- the answers
+
+    def _answered(self, batch: Batch) -> _New:
+        ids = sorted(batch.ids)
+        parts = [self._client(chunk, len(ids)) for chunk in chunks(ids, self._alike, self.rows)]
+        kind, up = type(parts[0][2]), np.zeros(self.n, np.int64)
+        fold = Combiner(kind)
+        for index, _, upload in parts:
+            fold.add(index, upload)
+            up[index] = self._size(upload)
+        order, combined = fold.result()
+        self.lost = self.donated  # until the server has answered, its state may be half overwritten
+        state, ask = handler(self.algorithm.on_server, kind, self.algorithm)(self.state, order, combined)
+        if not isinstance(ask, Round | Done):
+            raise TypeError(f"on_server must return (state, Round or Done), got a {type(ask).__name__}")
+        memories = [(index, memory) for index, memory, _ in parts]
+        index = np.array(ids)
+        return _New(batch, index, settled(state), settled(ask), memories, up[index], kind.__name__)
+
+    def _alike(self, i: int) -> Any:
+        message = self.messages[i]
+        assert message is not None
+        return message.alike, self.memories.place[i]
+
+    def _client(self, chunk: list[int], answering: int) -> tuple[NDArray[np.intp], Any, Any]:
+        """(clients, memory, upload) after the step of a chunk; names the clients whose step raises."""
+        try:
+            return self._step(chunk, self.rows.kept(chunk) if answering == self.n else self.rows.block(chunk))
+        except Exception as error:
+            failing = [i for i in chunk if self._raises(i)] or chunk
+            names = tuple(self.clients[i] for i in failing)
+            kind = type(self.messages[chunk[0]].message).__name__  # pyright: ignore[reportOptionalMemberAccess]
+            raise ClientError(
+                f"the step of client{'s' * (len(names) > 1)} {', '.join(names)} on {kind} failed in round "
+                f"{self.round + 1}: {type(error).__name__}: {error}. Mend or leave out; {self._advice()}",
+                names,
+                self.round + 1,
+            ) from error
+
+    def _raises(self, i: int) -> bool:
+        try:
+            self._step([i], self.rows.block([i]))
+        except Exception:
+            return True
+        return False
+
+    def _step(self, chunk: list[int], block: Block) -> tuple[NDArray[np.intp], Any, Any]:
+        message = gathered([m for i in chunk if (m := self.messages[i]) is not None], self.position[chunk])
+        ids = block.index
+        old = self.memories.place[chunk[0]] >= 0
+        memory = self.memories.of(ids) if old else settled(self.algorithm.client_start(block))
+        memory, upload = self.algorithm.on_client[type(message)](
+            memory, message, block, lambda p: stream(self.seed, block.names[p], int(self.turns[ids[p]]))
+        )
+        return ids, settled(memory), upload
+
+    def _size(self, upload: Any) -> int:
+        """The bytes of one client's part of an upload."""
+        shape = form(upload)
+        found = self.sizes.get(shape)
+        return self._noted(shape, encoded_size(members(upload, slice(0, 1)))) if found is None else found
+
+    def _noted(self, shape: Any, size: int) -> int:
+        if len(self.sizes) > 100:
+            self.sizes.clear()
+        self.sizes[shape] = size
+        return size
+
+    # ---- a finished round
+
+    def _take_over(self, new: _New, to: NDArray[np.intp], message: Sent) -> None:
+        """What was computed becomes what is; nothing here can fail halfway for a reason of the algorithm's."""
+        ids, down = new.ids, message.size
+        self.traffic = added(self.traffic, (type(message.message).__name__, "down"), len(to), len(to) * down)
+        self.traffic = added(self.traffic, (new.name, "up"), len(ids), int(new.up.sum()))
+        for index, memory in new.memories:
+            self.memories.put(index, memory)
+        self.exchanged[ids, 0] += new.up
+        self.exchanged[to, 1] += down
+        self.turns[ids] += 1
+        self.flying[ids] = False
+        for i in new.batch.ids:
+            self.messages[i] = None
+        self.events.add(*new.batch)
+        self.source.settle()
+        self.state, self.ask, self.round, self.lost = new.state, new.ask, self.round + 1, False
+
+    def _tell(self, report: dict[str, Any], now: tuple[int, int, int, int], watch: Sequence[Any]) -> None:
+        """The history's row, if it is time for one, and the watchers'."""
+        self.late = self.late[0] + now[0], self.late[1] + now[1], self.late[2] + now[2], max(self.late[3], now[3])
+        told = {key: plain(value) for key, value in report.items()}
+        if self.round % self.engine.keep_rows == 0 or isinstance(self.ask, Done):
+            self.history.append(self._row(self.late, told))
+            self.late = (0, 0, 0, 0)
+        if watch:
+            row = self.history[-1] if self.engine.keep_rows == 1 else self._row(now, told)
+            for see in watch:
+                see(row, self.state)
+
+    def _row(self, numbers: tuple[int, int, int, int], told: dict[str, Any]) -> dict[str, Any]:
+        up, down, answered, staleness = numbers
+        own = {"round": self.round, "time": self.source.time, "answered": answered, "staleness": staleness}
+        return own | {"bytes_up": up, "bytes_down": down} | told
+
+    def _advice(self) -> str:
+        if self.path is None:
+            return f"nothing was saved: to resume a run give {type(self.engine).__name__}(..., checkpoint=PATH)"
+        return f"the last finished round is in {self.path}: go on from it with resume=True"
+
+    def _run(self, outcome: Outcome, ended: Outcome | None) -> Run:
+        """What the run leaves; ``ended``: the outcome where it is the engine's and not the algorithm's."""
+        log = self.events.log(self.clients, self.seed, self.engine.block_size, self.source.crashed(), ended)
+        table = [
+            {"message": message, "direction": way, "count": count, "bytes": size}
+            for (message, way), (count, size) in self.traffic.items()
+        ]
+        has = [place >= 0 for place in self.memories.place]
+        memories = tuple(self.memories.of(np.array([i])) if known else None for i, known in enumerate(has))
+        active = Answered(log)
+        return Run(self.state, outcome, self.history, table, self.round, active, memories, self.exchanged, log)
+
+    # ---- the checkpoint
+
+    def _save(self) -> None:
+        if self.path is None:
+            return
+        flying = {id(m): m for m in self.messages if m is not None}
+        numbers = {key: number for number, key in enumerate(flying)}
+        log = self.events.log(self.clients, self.seed, self.engine.block_size)
+        run = files.Checkpoint(
+            algorithm=self.what,
+            clients=self.clients,
+            digests=tuple(self.data),
+            seed=self.seed,
+            round=self.round,
+            state=self.state,
+            ask=self.ask,
+            memories=self.memories.stored(),
+            turns=self.turns,
+            traffic=tuple((*key, *value) for key, value in self.traffic.items()),
+            history=files.packed(self.history),
+            active=(),
+        )
+        at = [-1 if m is None else numbers[id(m)] for m in self.messages]
+        kept = EventCheckpoint(
+            run=run,
+            source=self.source.stored(),
+            messages=tuple((m.message, m.round, m.size) for m in flying.values()),
+            flight=np.array([at, self.position, self.since], np.int64),
+            exchanged=self.exchanged,
+            late=self.late,
+            answered=log.answered,
+            times=log.times,
+            ends=log.ends,
+        )
+        files.save(self.path, kept)
+
+    def _restore(self) -> None:
+        assert self.path is not None
+        found = files.load(self.path, EventCheckpoint)
+        run = found.run
+        files.check(run, self.what, self.clients, self.data, self.seed)
+        self.state, self.ask, self.round = run.state, run.ask, run.round
+        self.history, self.turns, self.exchanged = files.unpacked(run.history), run.turns, found.exchanged
+        self.traffic = {(message, way): (count, size) for message, way, count, size in run.traffic}
+        for ids, memory in run.memories:
+            self.memories.put(ids, memory)
+        messages = [replace(sent(message, None, round_), size=size) for message, round_, size in found.messages]
+        at, self.position, self.since = found.flight
+        self.messages = [None if k < 0 else messages[k] for k in at.tolist()]
+        self.flying, self.late = at >= 0, found.late
+        self.events = Recorder(found)
+        self.source.restore(found.source, self.flying)

@@ -1,0 +1,122 @@
+"""The engine that repeats a recorded run: the same clients answer in the same rounds, at the recorded times.
+
+A run whose order of events came from outside, from a simulated clock or from a network, is repeated bit for bit, since
+that order, the seed, the data and the algorithm are all that it depends on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.engines.events import Loop
+from quorate.engines.inprocess import InProcess, Run
+from quorate.engines.log import Log
+from quorate.engines.source import Batch, checked
+from quorate.rounds import Algorithm, Outcome, Stop
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Repeat the run of a log (``Run.log``, or ``Log.load(path)``) on the same data with the same algorithm.
+
+    Parameters
+    ----------
+    log : what to repeat
+    keep_rows, checkpoint, every : as of ``VirtualClock``
+    """
+
+    log: Log
+    keep_rows: int = 1
+    checkpoint: str | os.PathLike[str] | None = None
+    every: int = 1000
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.log, Log):
+            raise TypeError(f"Replay needs a Log, such as Run.log or Log.load(path), got a {type(self.log).__name__}.")
+        checked(self.block_size, self.keep_rows, self.every)
+
+    @property
+    def block_size(self) -> int:
+        """As in the recorded run, on which the last bits depend."""
+        return self.log.block_size
+
+    def run(
+        self,
+        algorithm: Algorithm,
+        federation: Any,
+        *,
+        seed: int | None = None,
+        watch: Sequence[Callable[[dict[str, Any], Any], None]] = (),
+        resume: bool = False,
+        max_rounds: int | None = None,
+    ) -> Run:
+        """As ``VirtualClock.run``; ends as the recorded run did.
+
+        Raises
+        ------
+        ValueError : a log of other clients or another seed, or one that does not fit the algorithm's requests
+        """
+        if (clients := tuple(map(str, federation.clients))) != self.log.clients:
+            odd = sorted(set(clients) ^ set(self.log.clients)) or ["(same names, other order)"]
+            raise ValueError(f"the log is of other clients; not in both: {', '.join(odd[:5])}.")
+        if seed is not None and seed != self.log.seed:
+            raise ValueError(f"the log is of seed {self.log.seed}, got seed {seed}: its run is repeated with its own.")
+        loop = Loop(self, _Recorded(self.log), (self.log,), algorithm, federation, self.log.seed)
+        return loop.run(watch, resume, max_rounds)
+
+    def aside(self) -> InProcess:
+        """The engine of what takes no part in the recorded run, such as a certificate."""
+        return InProcess()
+
+
+class _Recorded:
+    """The answers of a log, round by round."""
+
+    def __init__(self, log: Log) -> None:
+        self.log, self.time = log, 0.0
+        self.latest = 0.0
+
+    def send(self, ids: NDArray[np.intp], gradients: float) -> None:
+        """Nothing: when they answer is known."""
+
+    def take(self, round_: int, wait_for: int | None, flying: NDArray[np.bool_], since: NDArray[np.int64]) -> Any:
+        """The recorded answers of this round, or the outcome at the end of the log."""
+        if round_ == len(self.log.ends):
+            end = Outcome(Stop.INTERRUPTED, "the log ends here, though neither engine nor algorithm had ended the run")
+            return self.log.outcome or end
+        start, end = int(self.log.ends[round_ - 1]) if round_ else 0, int(self.log.ends[round_])
+        ids, times = self.log.answered[start:end], self.log.times[start:end]
+        least = int(flying.sum()) if wait_for is None else wait_for
+        if not ids.size or not flying[ids].all() or ids.size < least:
+            raise ValueError(
+                f"the log does not fit: in round {round_ + 1} it has answers of {ids[:5].tolist()}, and the algorithm "
+                f"waits for {least} of {np.flatnonzero(flying)[:5].tolist()}. Replay needs the algorithm of its run."
+            )
+        self.latest = float(times[-1])
+        return Batch(ids.tolist(), times.tolist())
+
+    def settle(self) -> None:
+        """The round is finished."""
+        self.time = self.latest
+
+    def undo(self) -> None:
+        """As after the round before."""
+        self.latest = self.time
+
+    def crashed(self) -> tuple[tuple[str, float], ...]:
+        """As recorded."""
+        return self.log.crashed
+
+    def stored(self) -> float:
+        """For a checkpoint."""
+        return self.time
+
+    def restore(self, state: float, flying: NDArray[np.bool_]) -> None:
+        """From a checkpoint."""
+        self.time = self.latest = state
