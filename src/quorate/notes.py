@@ -12,6 +12,7 @@ from quorate.certificates.duality import Certificate
 from quorate.data.federation import Federation
 from quorate.prices import tightest
 from quorate.problem.bounds import region
+from quorate.problem.predictors import is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.shape import price_floor, sample_radii
@@ -131,6 +132,8 @@ def _flat(problem: Problem, w: Array) -> list[str]:
 def _unproven(problem: Problem, fed: Federation, certificate: Certificate) -> list[str]:
     if certificate.bound is not None or certificate.constraint_values is not None or problem.privacy is not None:
         return []
+    if not is_affine(problem.predictor):
+        return [f"No lower bound is stated: {type(problem.predictor).__name__} is not convex in its parameters."]
     if not getattr(problem.over_samples, "convex", True):
         return [f"No lower bound is stated: {type(problem.over_samples).__name__} over samples is not convex."]
     if math.isfinite(region(problem, certificate.value, fed.n_features, None).size):

@@ -15,6 +15,7 @@ from quorate.algorithms.pooled.rank_admm import RankADMM
 from quorate.arrays import Array, is_number
 from quorate.certificates.constrained import certify_constrained
 from quorate.certificates.duality import Certificate, certify_run
+from quorate.certificates.stationary import unprovable
 from quorate.charge import charged
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
@@ -22,12 +23,12 @@ from quorate.notes import client_table, notes
 from quorate.prices import broken, constraint_table, in_conflict
 from quorate.problem.bounds import Duals, row_duals
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed, weighting
-from quorate.problem.predictors import Linear
+from quorate.problem.predictors import Linear, is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import has_rank_coordinate
 from quorate.problem.risks.mean import Mean, Sum
 from quorate.problem.risks.ranks import by_rank
-from quorate.problem.shape import only_constrained, public_shape
+from quorate.problem.shape import check_affine, only_constrained, public_shape
 from quorate.rounds import Outcome, Stop
 
 SMALL = 500  # coefficients up to which second-order steps are the default
@@ -143,7 +144,7 @@ def solve(
         table = constraint_table(concrete, data, certificate, shown)
         outcome = confirmed_constrained(concrete, fed.clients, outcome, certificate, duals, table, algorithm)
     else:
-        outcome = _confirmed(outcome, certificate, algorithm)
+        outcome = _confirmed(outcome, certificate, algorithm, concrete)
     runs += side
     return Solution(
         problem=problem,
@@ -217,6 +218,7 @@ def default_algorithm(problem: Problem, fed: Federation) -> Any:
         same = all(problem.over_clients.value(np.array([v])) == v for v in (1.0, 2.0))
         if alike and same and has_rank_coordinate(problem.loss):
             return RankADMM()
+    check_affine(problem, "the default algorithm")
     return Bundle()
 
 
@@ -279,8 +281,10 @@ def configure(
     return replace(algorithm, problem=problem, **given)
 
 
-def _confirmed(outcome: Outcome, proof: Certificate, algorithm: Any) -> Outcome:
+def _confirmed(outcome: Outcome, proof: Certificate, algorithm: Any, problem: Problem) -> Outcome:
     """A claim only as far as the certificate, recomputed from the data, bears it out; without a bound its residuals."""
+    if not is_affine(problem.predictor):
+        return unprovable(outcome, proof.stationarity, proof.gradient_scale, problem)
     if outcome.stop is Stop.UNPROVEN and proof.residuals is not None:
         risk, model, split = proof.residuals
         told = f" KKT residuals: {risk:.1e} of the risk, {model:.1e} of the regulariser, {split:.1e} between them."

@@ -6,6 +6,8 @@ The duals name models and multipliers. Every client evaluates its own cuts at th
 its multipliers; the sum is an affine minorant of the objective whatever produced the duals, and
 ``quorate.problem.bounds`` minimises it by weak duality. So a wrong dual can only weaken the bound, never falsify it.
 
+Where predictions are not affine in w nothing bounds the optimum; ``certificates.stationary`` says what is stated then.
+
 Each client keeps its rows. The server receives its risk and mean loss at w, and sums over all clients otherwise.
 """
 
@@ -20,6 +22,7 @@ import numpy as np
 
 from quorate.arrays import Array, Block, Streams
 from quorate.certificates.kkt import kkt_residuals
+from quorate.certificates.stationary import Differentiate, Differentiated, chosen, differentiate, stationarity
 from quorate.problem.bounds import (
     NOTHING,
     Duals,
@@ -32,9 +35,10 @@ from quorate.problem.bounds import (
     survey,
 )
 from quorate.problem.multipliers import Multipliers
+from quorate.problem.predictors import is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import is_provable, row_minorant
-from quorate.problem.shape import member, only_constrained
+from quorate.problem.shape import check_affine, member, only_constrained
 from quorate.problem.transport import worst_case
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 
@@ -71,6 +75,7 @@ class CertificateState:
 
     seen: Surveyed | None
     certified: Certified | None
+    differentiated: Differentiated | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,8 @@ class Certificate:
     client_levels : (N,) the adversary's price of moving mass
     client_labels, client_features : (N,) what its worst distribution spends on labels (targets) and on features
     feasibility : how far w and the weights are outside their sets
-    stationarity : Euclidean length of the slope that the duals leave unbalanced
+    stationarity : Euclidean length of the slope that the duals leave unbalanced; for a model that is not affine, of the
+        slope of the weighted risks and the regulariser at w (``certificates.stationary``)
     complementarity : R(F(w)) - <weights, F(w)>, 0 when the weighting is worst for w
     consensus : largest distance of a client's copy from w, where the algorithm keeps copies
     residuals : (3,) for a rank risk that is not convex: how far w, the multipliers of its rows and their rank
@@ -97,7 +103,8 @@ class Certificate:
     constraint_values, server_values, shared_values : with constraints c_i(w) (N, p), NaN where a client has none,
         c_0(w) (p_0,) and the sums over the clients (p_c,). Then feasibility is the largest violation, stationarity the
         Chebyshev distance of 0 from the Lagrangian's subdifferential, complementarity the largest |multiplier * value|
-    gradient_scale : Chebyshev norm of the objective's gradient at w = 0: stationarity over it has no unit
+    gradient_scale : Chebyshev norm of the objective's gradient at w = 0: stationarity over it has no unit; for a model
+        that is not affine the sum of the lengths of the clients' weighted slopes at w
     infeasible : where the multipliers prove that no model meets all constraints: a positive lower bound on their
         combination of the constraints, over all models
     """
@@ -130,25 +137,32 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Certification:
-    """Two rounds with every client: sizes that bound the region of optima, then risks and cuts."""
+    """Two rounds with every client: sizes that bound the region of optima, then risks and cuts.
+
+    Without a bound to prove: risks, then the slope of the weighted ones; ``weights`` (N,), or None: the worst.
+    """
 
     w: Array
     duals: Duals | None = None
     problem: Problem | None = None
+    weights: Array | None = None
 
     @property
     def on_client(self) -> dict:
-        return {Survey: self.take_part, Certify: self.certify}
+        return {Survey: self.take_part, Certify: self.certify, Differentiate: self.differentiate}
 
     @property
     def on_server(self) -> dict:
-        return {Surveyed: self.ask, Certified: self.finish}
+        return {Surveyed: self.ask, Certified: self.finish, Differentiated: self.conclude}
 
     def client_start(self, data: Block) -> None:
         return None
 
     def server_start(self, n_clients: int) -> tuple[CertificateState, Round]:
-        return CertificateState(None, None), Round(Survey(member(self._problem, n_clients)))
+        state = CertificateState(None, None)
+        if not is_affine(self._problem.predictor):
+            return state, Round(Certify(self.w, np.zeros((0, len(self.w))), np.zeros((n_clients, 0))))
+        return state, Round(Survey(member(self._problem, n_clients)))
 
     def take_part(self, memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[None, Surveyed]:
         return memory, survey(data, ask.prior)
@@ -188,8 +202,21 @@ class Certification:
         worst = worst_case(w, data, problem.loss, problem.predictor, problem.over_samples, radius)
         return worst.label_cost, worst.feature_cost
 
-    def finish(self, state: CertificateState, ids: Sequence[int], up: Certified) -> tuple[CertificateState, Done]:
-        return replace(state, certified=up), Done(Outcome(Stop.OPTIMAL, "certified."))
+    def finish(
+        self, state: CertificateState, ids: Sequence[int], up: Certified
+    ) -> tuple[CertificateState, Round | Done]:
+        state = replace(state, certified=up)
+        if is_affine(self._problem.predictor):
+            return state, Done(Outcome(Stop.OPTIMAL, "certified."))
+        return state, Round(Differentiate(self.w, chosen(self._problem, self.weights, up.risk)))
+
+    def differentiate(self, memory: None, ask: Differentiate, data: Block, rng: Streams) -> tuple[None, Differentiated]:
+        return memory, differentiate(self._problem, ask, data)
+
+    def conclude(
+        self, state: CertificateState, ids: Sequence[int], up: Differentiated
+    ) -> tuple[CertificateState, Done]:
+        return replace(state, differentiated=up), Done(Outcome(Stop.UNPROVEN, "measured."))
 
     def report(self, state: CertificateState) -> dict:
         return {}
@@ -214,6 +241,7 @@ def certify(
         w, points or multipliers that are not finite or do not fit the problem
     """
     if only_constrained(problem) or isinstance(duals, Multipliers):
+        check_affine(problem, "a certificate of constraints")
         from quorate.certificates.constrained import certify_constrained
 
         return certify_constrained(problem, fed, w, duals, engine)[0]
@@ -241,20 +269,51 @@ def certify_run(
     w = np.asarray(w, float)
     concrete, data = problem.at(fed)
     _check(concrete, data, w, duals)
+    if not is_affine(concrete.predictor):
+        own = None if duals is None else np.asarray(duals.weights, float)
+        run = _run(Certification(w, None, concrete, own), data, engine)
+        return measured(concrete, w, own, run.state, copies), run
     if duals is not None and duals.rows is None:
         duals = feasible_duals(concrete, duals.points, np.maximum(duals.multipliers, 0.0))
+    run = _run(Certification(w, duals, concrete), data, engine)
+    return conclude(concrete, w, duals, run.state.seen, run.state.certified, copies), run
+
+
+def _run(certification: Certification, data: Any, engine: Any) -> Any:
     if engine is None:
         from quorate.engines.inprocess import InProcess
 
         engine = InProcess()
-    run = engine.run(Certification(w, duals, concrete), data)
+    run = engine.run(certification, data)
     if run.outcome.stop is Stop.INTERRUPTED:  # half a proof is none
         raise KeyboardInterrupt
-    return conclude(concrete, w, duals, run.state.seen, run.state.certified, copies), run
+    return run
+
+
+def measured(
+    problem: Problem, w: Array, own: Array | None, state: CertificateState, copies: Array | None = None
+) -> Certificate:
+    """The certificate of a model that no bound can be proved for; ``own`` (N,): the algorithm's weighting, or None."""
+    assert state.certified is not None
+    assert state.differentiated is not None
+    plain = conclude(problem, w, None, None, state.certified, copies)
+    weights = chosen(problem, own, plain.client_risks)
+    left, scale = stationarity(problem, w, state.differentiated)
+    return replace(
+        plain,
+        bound=None,
+        gap=None,
+        relative_gap=None,
+        weights=weights,
+        stationarity=left,
+        gradient_scale=scale,
+        feasibility=_distance(problem, weights) + outside(problem, problem.predictor.split(w)[0]),
+        complementarity=problem.over_clients.worst(plain.client_risks).value - float(weights @ plain.client_risks),
+    )
 
 
 def conclude(
-    problem: Problem, w: Array, duals: Duals | None, seen: Surveyed, up: Certified, copies: Array | None = None
+    problem: Problem, w: Array, duals: Duals | None, seen: Surveyed | None, up: Certified, copies: Array | None = None
 ) -> Certificate:
     """The certificate from what the clients answered; pure arithmetic."""
     worst = problem.over_clients.worst(up.risk)
@@ -314,6 +373,8 @@ def _check(problem: Problem, fed: Any, w: Array, duals: Duals | None) -> None:
         return
     K = len(duals.points)
     shapes = (("points", duals.points, (K, D)), ("multipliers", duals.multipliers, (K, fed.n_clients)))
+    if not is_affine(problem.predictor):
+        shapes = (("weights", np.asarray(duals.weights), (fed.n_clients,)),)
     for name, array, shape in shapes:
         if array.shape != shape or not np.isfinite(array).all():
             raise ValueError(f"duals.{name} must be finite with shape {shape}, got {array.shape}.")

@@ -34,6 +34,7 @@ from quorate.problem.losses import (
 from quorate.problem.predictors import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
+from quorate.problem.shape import ANY_MODEL
 from quorate.solvers.pava import EXPONENTIAL, LOGISTIC, PLUS, RAMP, Kernel, losses_of, rank_conjugate
 
 
@@ -134,7 +135,10 @@ def rank_rows(problem: Problem, block: Block) -> RankRows:
     if len(block.names) != 1:
         raise ValueError(f"rank methods need all rows in one place, got {len(block.names)} clients: use fed.pooled().")
     if not isinstance(problem.predictor, Linear):
-        raise TypeError(f"rank methods need the predictor Linear, got {type(problem.predictor).__name__}.")
+        raise TypeError(
+            f"rank methods need the predictor Linear, got {type(problem.predictor).__name__}: for other models of one "
+            f"client use SGD() or LSVRG(), for several clients {ANY_MODEL}, or Bundle() with Softmax()."
+        )
     X = block.X[0] if isinstance(block.X, np.ndarray) else block.X
     y = block.y[0]
     if np.ptp(block.share[0]) > 1e-12 * block.share[0].max():
@@ -163,8 +167,8 @@ def plus_minus(sigma: Array) -> tuple[Array, Array]:
 
 
 def is_convex(problem: Problem) -> bool:
-    """Whether the risk over samples is a maximum of means: sigma nondecreasing."""
-    return bool(getattr(problem.over_samples, "convex", True)) and problem.regulariser.weak_convexity == 0
+    """Whether the risk over samples is a maximum of means, sigma nondecreasing, and the rest of it convex too."""
+    return problem.convex
 
 
 def is_provable(problem: Problem) -> bool:

@@ -65,7 +65,7 @@ def check_affine(problem: Problem, method: str) -> None:
     if not is_affine(problem.predictor):
         raise ValueError(
             f"{method} needs predictions that are affine in the model, of Linear() or Softmax(), got "
-            f"{problem.predictor!r}: use {ANY_MODEL}, which take any model."
+            f"{problem.predictor!r}: use {ANY_MODEL}, or on one client SGD() or LSVRG(), which take any model."
         )
 
 

@@ -31,6 +31,7 @@ from quorate.problem.multipliers import Multipliers, no_multipliers
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import GroupL2
 from quorate.problem.risks.mean import Mean, Sum
+from quorate.problem.shape import check_affine
 from quorate.rounds import Stop
 from quorate.solvers.proximal_newton import Found, Smooth, minimise
 
@@ -315,6 +316,7 @@ def _curved(stack: Stack) -> tuple[Stack, NDArray[np.intp]]:
 
 
 def _check(problem: Problem) -> None:
+    check_affine(problem, "CentralisedAL")
     if not (isinstance(problem.over_clients, Mean | Sum) and isinstance(problem.over_samples, Mean)):
         raise TypeError(
             f"CentralisedAL needs over_clients=Mean(...) or Sum() and over_samples=Mean(...), got "

@@ -26,6 +26,7 @@ from quorate.arrays import Array, Block, Streams, by_row
 from quorate.problem.problem import Problem
 from quorate.problem.ranked import is_provable, plus_minus
 from quorate.problem.risks.ranks import by_rank, weights_by_rank
+from quorate.problem.shape import check_affine
 from quorate.rounds import Round
 
 
@@ -65,6 +66,8 @@ class DCA:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}.")
         common.refuse_balls(self)
+        if self.problem is not None:
+            check_affine(self.problem, "DCA")
         risk = None if self.problem is None else self.problem.over_samples
         if by_rank(risk) and not hasattr(risk, "rank_weights"):
             raise ValueError(

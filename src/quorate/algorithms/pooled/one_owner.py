@@ -99,13 +99,13 @@ def _outcome(method: Any, state: OwnerState, finished: float) -> Outcome | None:
     if finished == STATIONARY:
         return Outcome(
             Stop.UNPROVEN,
-            f"came to rest after {state.steps} iterations; risk or regulariser is not convex, so no bound says how far "
+            f"came to rest after {state.steps} iterations; the problem is not convex, so no bound says how far "
             "the optimum may be: try more starts.",
         )
     if finished and not is_convex(method.problem) and math.isinf(state.residual):
         return Outcome(
             Stop.STALLED,
-            f"risk or regulariser is not convex, and the best model after {state.steps} iterations did not settle: it "
+            f"the problem is not convex, and the best model after {state.steps} iterations did not settle: it "
             "need not be stationary. Try more or other starts, or another regulariser.",
         )
     if finished:
@@ -158,8 +158,8 @@ def advanced(
 
 
 def with_start(problem: Problem, start: Array | None, n_features: int) -> Array:
-    """The first model: ``start``, or zeros."""
-    return np.zeros(problem.predictor.dimension(n_features)) if start is None else np.array(start, float)
+    """The first model: ``start``, or the problem's own."""
+    return problem.model_start(n_features) if start is None else np.array(start, float)
 
 
 def opened(memory: Any) -> Any:
