@@ -1,0 +1,276 @@
+"""Worst cases and projections of weights of N clients that can be reached from a prior by transport within a budget.
+
+    Q = { q : T >= 0,  T1 = c,  T'1 = q,  sum_ij T_ij cost_ij <= budget },    c a point of the simplex, cost_ii = 0
+
+Worst case, with a price mu of the budget:
+
+    max_{q in Q} z'q = min_{mu >= 0}  mu budget + sum_i c_i max_j (z_j - mu cost_ij)                any mu is a bound
+
+At a price each client's weight goes where z_j - mu cost_ij is largest, O(N^2) for any costs. For clients at positions
+x on a line, cost_ij = |x_i - x_j|, these are two running maxima, O(N). The price is found as for the CD-norm.
+
+Nearest point, on a line: at a price mu the potentials u minimise
+
+    sum_i c_i u_i + max(v_i - u_i, 0)^2 / 2    subject to    |u_{i+1} - u_i| <= mu (x_{i+1} - x_i)
+
+and q = max(v - u, 0). Forward, the derivative of the best cost up to i as a function of u_i is piecewise linear and
+rising: it is kept as its breaks on either side of its zero, in two heaps, since the next gap moves all breaks on the
+left down and all on the right up by the same. Backward, each u_i is the point of its zero nearest to u_{i+1}. This is
+O(N log N), and the transport q costs falls with mu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from quorate.arrays import Array
+from quorate.solvers.client_sets import Point, at_budget, fraction, scaled, unscaled
+from quorate.solvers.nearest_point import nearest_point
+from quorate.solvers.projections import EPS, project_simplex
+
+NEVER = 1e300  # a price at which only moves of cost 0 pay
+FAR = 1e3  # a spread of v from which its nearest point is sought among mixes of vertices
+
+# -- worst case -------------------------------------------------------------------------------------------------------
+
+
+class _Costs(NamedTuple):
+    """Costs in units of the largest: sorted positions from 0 to 1, or a matrix; ``order`` of the clients."""
+
+    order: NDArray[np.intp]
+    scale: float
+    x: Array
+
+    def targets(self, z: Array, price: float) -> tuple[NDArray[np.intp], int]:
+        """Where each weight goes, and over how many sums the largest value was carried."""
+        return _along(z, np.diff(self.x), price) if self.x.ndim == 1 else (_anywhere(z, self.x, price), 1)
+
+    def paid(self, to: NDArray[np.intp]) -> Array:
+        return np.abs(self.x - self.x[to]) if self.x.ndim == 1 else self.x[np.arange(len(to)), to]
+
+
+def _costs(cost: Array) -> _Costs:
+    order = np.argsort(cost, kind="stable") if cost.ndim == 1 else np.arange(len(cost))
+    x = cost[order] - cost[order[0]] if cost.ndim == 1 else np.ascontiguousarray(cost)
+    scale = float(x.max()) or 1.0
+    return _Costs(order, scale, x / scale)
+
+
+def largest_by_transport(losses: Array, prior: Array, budget: float, cost: Array) -> tuple[Array, float]:
+    """A maximiser of losses'q over Q and an upper bound; ``cost`` is positions (N,) or a matrix (N, N)."""
+    of, costs = scaled(losses), _costs(cost)
+    z, c, budget = of.z[costs.order], prior[costs.order], budget / costs.scale
+    carried = 1
+
+    def point(price: float) -> Point:
+        nonlocal carried
+        to, carried = costs.targets(z, price)
+        return Point(float(c @ (z[to] - z)), float(c @ costs.paid(to)), to)
+
+    found = at_budget(point, point(NEVER), budget)
+    to = costs.targets(z, found.price)[0]
+    u = z[to] - found.price * costs.paid(to)
+    base, paid = float(c @ u), found.price * budget
+    rich, lean = (np.bincount(to, c, len(c)) for to in (found.rich, found.lean))
+    q = np.empty_like(c)
+    q[costs.order] = (1 - found.share) * lean + found.share * rich
+    return q / q.sum(), unscaled(of, paid + base, paid + float(c @ np.abs(u)) + carried / 16)
+
+
+@njit(cache=True)
+def _along(z, gaps, price):
+    """The position of the largest z_j - price |x_i - x_j| for every i, the nearest of equals; the longest way there."""
+    n = len(z)
+    to, best, run, longest = np.arange(n), z.copy(), 0, 1
+    for i in range(1, n):
+        carried, run = best[i - 1] - price * gaps[i - 1], run + 1
+        if carried > best[i]:
+            best[i], to[i] = carried, to[i - 1]
+            longest = max(longest, run)
+        else:
+            run = 0
+    value, at, run = z[n - 1], n - 1, 0
+    for i in range(n - 2, -1, -1):
+        value, run = value - price * gaps[i], run + 1
+        longest = max(longest, run)
+        if value <= z[i]:
+            value, at, run = z[i], i, 0
+        elif value > best[i]:
+            best[i], to[i] = value, at
+    return to, longest
+
+
+@njit(cache=True)
+def _anywhere(z, cost, price):
+    """The same for any costs: the cheapest of equals."""
+    n = len(z)
+    to = np.arange(n)
+    for i in range(n):
+        best, paid = z[i], 0.0
+        for j in range(n):
+            value = z[j] - price * cost[i, j]
+            if value > best or (value == best and cost[i, j] < paid):
+                best, paid, to[i] = value, cost[i, j], j
+    return to
+
+
+# -- membership and the nearest point ---------------------------------------------------------------------------------
+
+
+def line_cost(q: Array, prior: Array, positions: Array) -> float:
+    """What it costs to bring the weights ``prior`` to ``q`` along a line; both sum to one."""
+    order = np.argsort(positions, kind="stable")
+    return float(np.abs(np.cumsum((q - prior)[order])[:-1]) @ np.diff(positions[order]))
+
+
+def matrix_cost(q: Array, prior: Array, cost: Array, tol: float) -> float:
+    """The least cost of bringing ``prior`` to weights within ``tol`` of ``q``, by a linear program; inf if none are."""
+    from scipy.optimize import linprog
+    from scipy.sparse import eye_array, kron
+
+    n = len(q)
+    ones, unit, scale = np.ones((1, n)), eye_array(n), float(cost.max()) or 1.0
+    found = linprog(
+        cost.ravel() / scale,
+        A_ub=kron(ones, unit, "csr"),
+        b_ub=np.maximum(q, 0.0) + tol,
+        A_eq=kron(unit, ones, "csr"),
+        b_eq=prior,
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )
+    return scale * float(found.fun) if found.status == 0 else np.inf
+
+
+def project_on_line(v: Array, prior: Array, budget: float, positions: Array) -> Array:
+    """The nearest point of Q for clients on a line."""
+    costs = _costs(positions)
+    x, c, budget = costs.x, prior[costs.order], budget / costs.scale
+    y, gaps = (v - v.max())[costs.order], np.diff(x)
+    if y.min() < -FAR:  # q = v - u would lose its digits, and few vertices make up the nearest point
+        return project_by_transport(v, prior, budget * costs.scale, positions)
+
+    def cost(q: Array) -> float:
+        return float(np.abs(np.cumsum(q - c)[:-1]) @ gaps)
+
+    near = project_simplex(y)
+    if cost(near) > budget:
+        near = _within(budget, near, lambda price: _nearest(y, c, gaps, price), cost) if budget else _at_home(y, c, x)
+    near = near / near.sum()
+    if cost(near) > budget > 0:
+        near = c + budget / cost(near) * (near - c)
+    q = np.empty_like(c)
+    q[costs.order] = near
+    return q
+
+
+def project_by_transport(v: Array, prior: Array, budget: float, cost: Array) -> Array:
+    """The nearest point of Q for any costs, by its vertices."""
+    return nearest_point(v, lambda g: largest_by_transport(g, prior, budget, cost)[0])
+
+
+def _at_home(y: Array, c: Array, x: Array) -> Array:
+    """Without a budget weights move among clients at one position only."""
+    q = np.zeros_like(c)
+    for place in np.unique(x[c > 0]):
+        q[x == place] = project_simplex(y[x == place], float(c[x == place].sum()))
+    return q
+
+
+def _within(budget: float, free: Array, at: Callable[[float], Array], cost: Callable[[Array], float]) -> Array:
+    """A mix of the points on either side of the price at which the cost, falling, is the budget."""
+    from scipy.optimize import brentq
+
+    ends = {True: (0.0, free, cost(free)), False: (0.0, free, cost(free))}  # by whether it costs more
+
+    def over(price: float) -> float:
+        q = at(price)
+        paid = cost(q)
+        ends[paid > budget] = (price, q, paid)
+        return paid - budget
+
+    high = 1.0
+    while over(high) > 4 * EPS and high < NEVER:
+        high *= 8
+    if ends[True][2] > budget >= ends[False][2]:
+        brentq(lambda price: over(price) if price else ends[True][2] - budget, ends[True][0], high, xtol=1e-17, maxiter=500)
+    (_, rich, most), (_, lean, least) = ends[True], ends[False]
+    return lean + fraction(budget - least, most - least) * (rich - lean)
+
+
+def _nearest(v: Array, c: Array, gaps: Array, price: float) -> Array:
+    return np.maximum(v - _potentials(v, c, gaps, price), 0.0)
+
+
+@njit(cache=True)
+def _push(keys, weights, size, key, weight):
+    """Add to a heap with the largest key first."""
+    at = size
+    while at > 0 and keys[(at - 1) // 2] < key:
+        keys[at], weights[at] = keys[(at - 1) // 2], weights[(at - 1) // 2]
+        at = (at - 1) // 2
+    keys[at], weights[at] = key, weight
+    return size + 1
+
+
+@njit(cache=True)
+def _pop(keys, weights, size):
+    """Take the first away; what is left of the heap."""
+    size -= 1
+    key, weight, at = keys[size], weights[size], 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and keys[child + 1] > keys[child]:
+            child += 1
+        if keys[child] <= key:
+            break
+        keys[at], weights[at] = keys[child], weights[child]
+        at = child
+    keys[at], weights[at] = key, weight
+    return size
+
+
+@njit(cache=True)
+def _potentials(v, c, gaps, price):
+    """u (n,) at a price. A break (position, weight) on the left raises the slope by its weight on the way down, one on
+    the right on the way up; positions are kept less the shift of their side, on the right negated."""
+    n = len(v)
+    lk, lw, rk, rw = np.empty(3 * n), np.empty(3 * n), np.empty(3 * n), np.empty(3 * n)
+    ln, rn, shift, zero = 0, 0, 0.0, np.empty(n)  # both sides are shifted by the same, away from the zero
+    for i in range(n):
+        if i > 0:
+            shift += price * gaps[i - 1]
+        low = lk[0] - shift if ln > 0 else -np.inf
+        high = shift - rk[0] if rn > 0 else np.inf
+        h, slope = c[i], 1.0  # of the derivative at u, between low and high, where it was 0 before
+        if v[i] <= low:
+            u, slope = low, 0.0
+            ln = _push(lk, lw, ln, v[i] + shift, 1.0)
+        else:
+            u = min(v[i], high)
+            h -= v[i] - u
+            rn = _push(rk, rw, rn, shift - v[i], -1.0)
+        if h == 0.0 and slope == 0.0:
+            zero[i] = u
+            continue
+        while h > 0.0 and ln > 0 and u - (lk[0] - shift) < (h / slope if slope > 0.0 else np.inf):
+            at, weight = lk[0] - shift, lw[0]
+            ln = _pop(lk, lw, ln)
+            rn = _push(rk, rw, rn, shift - at, -weight)
+            h, u, slope = h - slope * (u - at), at, slope + weight
+        while h < 0.0 and rn > 0 and shift - rk[0] - u < (-h / slope if slope > 0.0 else np.inf):
+            at, weight = shift - rk[0], rw[0]
+            rn = _pop(rk, rw, rn)
+            ln = _push(lk, lw, ln, at + shift, -weight)
+            h, u, slope = h + slope * (at - u), at, slope + weight
+        zero[i] = u - h / slope if slope > 0.0 else u
+        ln = _push(lk, lw, ln, zero[i] + shift, slope)
+        rn = _push(rk, rw, rn, shift - zero[i], slope)
+    for i in range(n - 2, -1, -1):
+        reach = price * gaps[i]
+        zero[i] = min(max(zero[i], zero[i + 1] - reach), zero[i + 1] + reach)
+    return zero
