@@ -144,10 +144,9 @@ def train(
 
 def scores(problem: Problem, w: Array, X: Array) -> Array:
     """(m,) predictions of the rows X."""
-    m = len(X)
-    return problem.predictor.forward(w, Block(X[None], np.zeros((1, m)), np.full((1, m), 1 / m), np.array([0]), ("",)))[
-        0
-    ]
+    m, rows = X.shape[0], X[None] if isinstance(X, np.ndarray) else X
+    block = Block(rows, np.zeros((1, m)), np.full((1, m), 1 / m), np.array([0]), ("",))
+    return problem.predictor.forward(w, block)[0]
 
 
 def _rows(problem: Problem, w: Array, fed: Federation) -> list[tuple[Array, Array, Array]]:

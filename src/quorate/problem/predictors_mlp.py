@@ -138,11 +138,12 @@ class MLP:
     def pullback(self, w: Array, block: Block) -> tuple[Array, Callable[[Array], Array]]:
         """Predictions, and s -> ``backward(w, s, block)`` from the activations that they went through."""
         w = np.asarray(w, float)
-        if w.shape[-1] != self.dimension(block.n_features):
-            raise ValueError(
-                f"w must have {self.dimension(block.n_features)} entries for {block.n_features} features and "
-                f"{self!r}, got {w.shape[-1]}."
-            )
+        if self.classes is None:  # of a problem that has not seen its data: as many outputs as w has room for
+            found = self._found(w.shape[-1], block.n_features)
+            if found > 1:
+                return replace(self, classes=found).pullback(w, block)
+        elif w.shape[-1] != self.dimension(block.n_features):
+            raise self._misfit(w.shape[-1], block.n_features)
         n, m = block.y.shape
         phi, _ = ACTIVATIONS[self.activation]
         layers = self.layers(w, block.n_features)
@@ -154,6 +155,18 @@ class MLP:
             seen.append(phi(z, out=z) if k < len(layers) - 1 else z)  # in place: memory is what takes time here
         prediction = seen[-1].reshape(n, m, -1)
         return (prediction if self.classes else prediction[:, :, 0]), lambda s: self._back(s, layers, seen, n, m)
+
+    def _found(self, size: int, n_features: int) -> int:
+        """How many outputs a model of so many entries has."""
+        last = (self.hidden[-1] if self.hidden else n_features) + 1
+        found, rest = divmod(size - self.dimension(n_features), last)
+        if rest or found < 0:
+            raise self._misfit(size, n_features)
+        return found + 1
+
+    def _misfit(self, size: int, n_features: int) -> ValueError:
+        needed = self.dimension(n_features)
+        return ValueError(f"w must have {needed} entries for {n_features} features and {self!r}, got {size}.")
 
     def _back(self, s: Array, layers: list[tuple[Array, Array]], seen: list[Any], n: int, m: int) -> Array:
         """The gradient (n, D) of <s, prediction> of every client."""

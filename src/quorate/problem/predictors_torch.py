@@ -186,7 +186,8 @@ class TorchPredictor:
         return self._shaped(found, n, m)
 
     def _shaped(self, prediction: Any, n: int, m: int) -> Any:
-        return prediction.reshape(n, m) if self.classes is None else prediction.reshape(n, m, self.classes)
+        single = self.classes is None and prediction.numel() == n * m
+        return prediction.reshape(n, m) if single else prediction.reshape(n, m, -1)
 
     def _call(self, w: Any, rows: Any) -> Any:
         """The module with the parameters w (D,)."""
