@@ -41,23 +41,33 @@ from quorate.problem.constraints.rows import (
 )
 from quorate.problem.losses import Exponential, Hinge, Logistic, Multinomial, Squared
 from quorate.problem.predictors import Linear, Softmax
+from quorate.problem.predictors_mlp import MLP
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.risks import (
+    Box,
+    CDNorm,
+    ChiSquareBall,
+    Ellipsoid,
     ExponentialSpectral,
     Extremile,
     HumanAligned,
+    KLBall,
     LpBall,
     Maximum,
     Mean,
     Median,
+    OwnSet,
+    Polyhedron,
     ProspectTheory,
     RankedRange,
     Simplex,
     Spectral,
     Superquantile,
     TopK,
+    TotalVariationBall,
     ValueAtRisk,
+    WassersteinOverClients,
 )
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.solution import configure
@@ -162,6 +172,12 @@ ALGORITHMS: dict[str, Example] = {
 
 # risks over 6 clients and regularisers of 4 coefficients: every law runs over them
 PRIOR = np.array([0.3, 0.05, 0.2, 0.0, 0.25, 0.2])
+CAPS = np.array([0.1, 0.05, 1e-3, 0.2, 0.0, 0.6])
+COSTS = np.array([[0, 1, 2, 3, 1, 2], [1, 0, 1, 1, 5, 1], [2, 1, 0, 1, 1, 0], [9, 1, 1, 0, 1, 1], *np.ones((2, 6))])
+COSTS[[4, 5], [4, 5]] = 0.0
+PLACES = np.array([0.5, -1.0, 3.0, 0.5, 0.7, 1e-3])
+SHAPE = np.array([1.0, 0.1, 2.0, 0.5, 10.0, 0.3])
+AXES = np.diag(SHAPE) + 0.3 * np.outer([1.0, 0.2, -1.0, 0.5, 2.0, 0.4], [1.0, 0.2, -1.0, 0.5, 2.0, 0.4])
 RISKS = [
     Mean(),
     Mean(PRIOR),
@@ -181,6 +197,28 @@ RISKS = [
     Maximum(),
     TopK(2),
     Spectral([0.0, 0.1, 0.1, 0.2, 0.25, 0.35]),
+    *(KLBall(radius, PRIOR) for radius in (0.0, 1e-6, 0.3, 2.0)),
+    KLBall(0.2),
+    *(ChiSquareBall(radius, PRIOR) for radius in (0.0, 1e-6, 0.3, 2.0)),
+    ChiSquareBall(0.2),
+    *(Ellipsoid(SHAPE, radius, PRIOR) for radius in (0.0, 1e-8, 0.01, 0.3)),
+    *(Ellipsoid(AXES, radius, PRIOR) for radius in (0.0, 1e-8, 0.01, 0.3)),
+    Box(0.0, 0.3),
+    Box(0.1, 0.3),
+    Box(1 / 6, 1.0),
+    Box(CAPS / 2, CAPS + 0.2),
+    *(CDNorm(budget, CAPS, PRIOR) for budget in (0.0, 0.7, 2.5, 6)),
+    CDNorm(1.3, 0.1, PRIOR),
+    CDNorm(1.3, 0.1),
+    CDNorm(1.0, 0.0, PRIOR),
+    *(TotalVariationBall(radius, PRIOR) for radius in (0.0, 0.3, 1.0)),
+    TotalVariationBall(0.2),
+    *(WassersteinOverClients(radius, "index", PRIOR) for radius in (0.0, 0.2, 5.0)),
+    *(WassersteinOverClients(radius, PLACES, PRIOR) for radius in (0.0, 0.3)),
+    *(WassersteinOverClients(radius, COSTS, PRIOR) for radius in (0.0, 0.3, 9.0)),
+    Polyhedron(np.array([[1.0, 2.0, 0.0, -1.0, 0.0, 3.0], [-1e-9, 0.0, 0.0, -1e-9, 0.0, 0.0]]), [1.0, -2e-10]),
+    Polyhedron(np.diag(1e6 + np.arange(6.0)), np.full(6, 3e5)),
+    OwnSet(Superquantile(0.3).weights),
 ]
 NONCONVEX_RISKS = [
     Spectral([0.3, 0.1, 0.0, 0.25, 0.15, 0.2]),
@@ -204,6 +242,19 @@ REGULARISERS = [
     MCP(0.8, 3.0),
     SCAD(0.8, 2.5),
     SCAD(0.8, 3.7),
+]
+
+# models of 4 features: every law of `predictor_laws.py` runs over them
+PREDICTORS = [
+    Linear(),
+    Linear(intercept=True),
+    Softmax(3),
+    MLP(),
+    MLP((5, 3), "relu", seed=4),
+    MLP((6,), "softplus", 3),
+    MLP((3, 4, 2), "tanh", 2),
+    MLP(()),
+    MLP((), classes=3),
 ]
 
 # constraints with what they measure, computed from the raw rows: every law of constraints runs over them

@@ -2,7 +2,7 @@
 
     Q = {q >= 0, sum q = 1, sum_i (q_i - c_i)^2 / s_i <= r},     s > 0, r >= 0
 
-    largest(z):     max_{q in Q} z'q  =  min over g and y >= z - g of   g + c'y + sqrt(r sum s y^2)    (any g, y: a bound)
+    largest(z):     max_{q in Q} z'q  =  min over g and y >= z - g of   g + c'y + sqrt(r sum s y^2)  (any g, y: a bound)
     nearest(x):     argmin_{q in Q} ||q - x||
 
 In d = q - c: the maximiser is d = max(t s (z - g), -c), where entries that reach zero stay there as t grows, and on
@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.solvers.entropy_ball import CLOSE, TINY, newton_root
+from quorate.solvers.entropy_ball import CLOSE, FAR, TINY, newton_root
 from quorate.solvers.projections import EPS, project_simplex
 
 
@@ -28,6 +28,12 @@ def scaled_norm(d: Array, shape: Array) -> float:
         part = np.abs(d) / np.sqrt(shape)
     top = float(part.max())
     return top * math.sqrt(float(((part / top) ** 2).sum())) if 0 < top < math.inf else top
+
+
+def off_ellipsoid(d: Array, shape: Array, radius: float) -> float:
+    """How far, entry by entry, c + d is from the point of its segment to c on the boundary; 0 inside."""
+    norm, size = scaled_norm(d, shape), math.sqrt(radius)
+    return (1 - size / norm) * float(np.abs(d).max()) if norm > size else 0.0
 
 
 def largest_in_ellipsoid(z: Array, prior: Array, shape: Array, radius: float) -> tuple[Array, float]:
@@ -94,23 +100,22 @@ def project_ellipsoid(x: Array, prior: Array, shape: Array, radius: float) -> Ar
         return free
     z = (x - x.max()) - prior
     mean, centred = _centred(z, shape)
-    most = math.log(scaled_norm(centred, 1 / shape) / size) + 1e-6  # ||d|| <= ||z - mean|| / k, any mean
+    most = scaled_norm(centred, 1 / shape) / size * (1 + 1e-6)  # ||d|| <= ||z - mean|| / k, for any mean
     level = [-mean]
 
-    def answer(log_k: float) -> tuple[Array, Array]:
-        share = shape / (shape + math.exp(log_k))
+    def answer(k: float) -> tuple[Array, Array]:
+        share = shape / (shape + k)
         d, level[0] = _level(z, prior, share, level[0])
         return d, share
 
-    def excess(log_k: float) -> tuple[float, float]:
-        d, share = answer(log_k)
+    def excess(k: float) -> tuple[float, float]:  # 1 - size / ||d||: nearly affine in k, near 0 as far away
+        d, share = answer(k)
         share, pull = np.where(d > -prior, share, 0.0), d / shape
-        total = max(float(share.sum()), TINY)
-        mean = float(share @ pull) / total
+        mean = float(share @ pull) / max(float(share.sum()), TINY)
         norm = scaled_norm(d, shape)
-        return 2 * math.log(norm / size), -2 * math.exp(log_k) * float(share @ (pull - mean) ** 2) / norm**2
+        return 1 - size / norm, -size * float(share @ (pull - mean) ** 2) / norm**3
 
-    d = answer(newton_root(excess, most - 80.0, most, most - 0.5, CLOSE))[0]
+    d = answer(newton_root(excess, FAR * most, most, most / 2, CLOSE))[0]
     return _inside(prior, d, shape, size / scaled_norm(d, shape))
 
 
@@ -138,7 +143,7 @@ def _centred(z: Array, weight: Array) -> tuple[float, Array]:
 
 
 def _inside(prior: Array, d: Array, shape: Array, factor: float) -> Array:
-    """prior + d, back inside the ellipsoid and the simplex after rounding: what a sum is off moves as the shape does."""
+    """prior + d, back in the ellipsoid and the simplex after rounding; what the sum is off moves as the shape does."""
     q = np.maximum(prior + d * min(1.0, factor), 0.0)
     room = np.where(q > 0, shape, 0.0)
     return np.maximum(q + room * ((1 - float(q.sum())) / float(room.sum())), 0.0)

@@ -17,12 +17,14 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.arrays import Array
 from quorate.solvers.projections import EPS, project_simplex
 
 TINY = 1e-300
 NOISE = 64 * EPS
+FAR = 1e-30  # a price that is none
 CLOSE = 1e-9  # from here one Newton step ends at rounding
 EXCESS = np.array([1 / 5760, 1 / 840, 1 / 144, 1 / 30, 1 / 8, 1 / 3, 1 / 2])  # (k - 1) / k!, falling powers
 
@@ -110,8 +112,13 @@ def newton_root(f: Callable[[float], tuple[float, float]], lo: float, hi: float,
         if hi - lo <= 4 * EPS * max(abs(lo), abs(hi)):
             break
         good = lo < new < hi and abs(value) <= 0.5 * before
-        x, before = (new if good else lo + (hi - lo) / 2), abs(value)
+        x, before = (new if good else _middle(lo, hi)), abs(value)
     return x
+
+
+def _middle(lo: float, hi: float) -> float:
+    """Of a bracket of several magnitudes the geometric mean."""
+    return math.sqrt(lo) * math.sqrt(hi) if 0 < 100 * lo < hi else lo + (hi - lo) / 2
 
 
 def _tilt(z: Array, prior: Array, s: float) -> tuple[Array, float, float]:
@@ -149,19 +156,20 @@ class _Nearest:
 
     def solve(self) -> Array:
         # |log(q / c)| <= e = (spread + 1) / k, and then KL <= e^2 / 8
-        most = math.log((float(np.ptp(self.z)) + 1) / math.sqrt(8 * self.radius)) + 1e-6
-        root = newton_root(self._excess, most - 80.0, most, most - 1.0, CLOSE)
-        q, ratio = self._answer(math.exp(root))
-        q = self.prior * np.exp(ratio) if root >= 0 else q
+        most = (float(np.ptp(self.z)) + 1) / math.sqrt(8 * self.radius) * (1 + 1e-6)
+        k = newton_root(self._excess, FAR * most, most, most / 2, CLOSE)
+        q, ratio = self._answer(k)
+        q = self.prior * np.exp(ratio) if k >= 1 else q
         return q / q.sum()
 
-    def _excess(self, log_k: float) -> tuple[float, float]:
-        k = math.exp(log_k)
+    def _excess(self, k: float) -> tuple[float, float]:
+        """1 - sqrt(radius / divergence): nearly affine in k, near 0 as far away."""
         q, ratio = self._answer(k)
         size = max(float(self.prior @ _excess(ratio)), TINY)
         share = q / (q + k)
         self.slope = float(share @ ratio) / float(share.sum())
-        return math.log(size / self.radius), -k * float(share @ (ratio - self.slope) ** 2) / size
+        root = math.sqrt(self.radius / size)
+        return 1 - root, -root * float(share @ (ratio - self.slope) ** 2) / (2 * size)
 
     def _answer(self, k: float) -> tuple[Array, Array]:
         """q of price k, and log(q / prior)."""
@@ -183,7 +191,7 @@ class _Nearest:
         return q, np.maximum(ratio, -750.0)
 
 
-def _spread(part: Array, inside: Array) -> Array:
+def _spread(part: Array, inside: NDArray[np.bool_]) -> Array:
     q = np.zeros(len(inside))
     q[inside] = part
     return q
