@@ -21,6 +21,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import operator
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Protocol, get_type_hints, runtime_checkable
@@ -208,13 +209,12 @@ class Combiner:
 
     def result(self) -> tuple[tuple[int, ...], Any]:
         """The ids in ascending order and the combined upload (``Each`` fields in the same order)."""
-        ids = np.concatenate(self.ids) if self.ids else np.empty(0, np.intp)
-        order = np.argsort(ids, kind="stable")
-        ids = ids[order]
-        if not ids.size or (ids[1:] == ids[:-1]).any():
-            raise ValueError(f"each client answers once in a round, got answers of {ids.tolist()}")
-        fields = {n: np.concatenate(v)[order] if isinstance(v, list) else settled(v) for n, v in self.folded.items()}
-        return tuple(ids.tolist()), self.upload_class(**(dict.fromkeys(self.form) | fields))
+        ids = np.concatenate(self.ids).tolist() if self.ids else []
+        order: Any = None if (listed := sorted(ids)) == ids else np.argsort(ids, kind="stable")
+        if not ids or any(map(operator.eq, listed, listed[1:])):
+            raise ValueError(f"each client answers once in a round, got answers of {listed}")
+        fields = {n: _laid(v, order) if isinstance(v, list) else settled(v) for n, v in self.folded.items()}
+        return tuple(listed), self.upload_class(**(dict.fromkeys(self.form) | fields))
 
 
 _FOLD: dict[str, Callable[[Any, Any], Any]] = {
@@ -222,6 +222,12 @@ _FOLD: dict[str, Callable[[Any, Any], Any]] = {
     "max": lambda total, value: value.max(0) if total is None else _into(np.maximum, total, value.max(0)),
     "each": lambda parts, value: [value] if parts is None else (parts.append(value), parts)[1],
 }
+
+
+def _laid(parts: list[Any], order: Any) -> Any:
+    """The rows of the parts, in this order; those of one part that are in order are not copied."""
+    whole = settled(parts[0]) if len(parts) == 1 else np.concatenate(parts)
+    return whole if order is None else whole[order]
 
 
 def _into(operation: np.ufunc, total: Any, value: Any) -> Any:
@@ -244,7 +250,18 @@ def settled(value: Any) -> Any:
 
     Rounding in BLAS depends on memory layout, so engines settle what they keep: else a resumed run could differ.
     """
-    return mapped(value, lambda array: np.asarray(array, order="C"))
+    return value if _contiguous(value) else mapped(value, lambda array: np.asarray(array, order="C"))
+
+
+def _contiguous(value: Any) -> bool:
+    """Whether every array in the value is C-contiguous."""
+    if isinstance(value, np.ndarray):
+        return value.flags.c_contiguous
+    if (fields := FIELDS.get(type(value))) is not None:
+        return all([_contiguous(getattr(value, name)) for name in fields])  # noqa: C419  # a list is quicker
+    if type(value) is tuple or type(value) is dict:
+        return all(map(_contiguous, value.values() if type(value) is dict else value))
+    return True
 
 
 def members(memory: Any, positions: Any) -> Any:

@@ -6,7 +6,7 @@ to answer it; memories are rows of arrays that the engine writes in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,9 @@ from quorate.rounds import mapped, members, visibility
 # ---- rows
 
 
+SMALL = 2**26  # bytes of rows of which a padded copy is kept; larger ones are put together when they are needed
+
+
 class Rows:
     """The rows of any clients as a block: ``together`` at most, of similar numbers of rows, padded to the longest."""
 
@@ -31,11 +34,23 @@ class Rows:
         self.sort = [0 if even else int(m - 1).bit_length() for m in lengths]  # else longer than half the longest
         for i, block in enumerate(self.alone):
             self.sort[i] = self.sort[i] if isinstance(block.X, np.ndarray) else -1 - i  # sparse ones stay alone
+        self.all: dict[int, Block] = {}  # by sort, where small
+        self.position = np.empty(len(self.alone), np.intp)  # of each client in that block
+        for sort in sorted(set(self.sort)) if together > 1 else ():
+            self._keep(sort, [i for i, other in enumerate(self.sort) if other == sort])
         self.known: dict[tuple[int, ...], Block | None] = {}  # of rounds of all; None: met once
 
+    def _keep(self, sort: int, ids: list[int]) -> None:
+        if len(ids) > 1 and len(ids) * max(self.alone[i].X.nbytes for i in ids) <= SMALL:  # pyright: ignore
+            self.all[sort] = stacked([self.alone[i] for i in ids])
+            self.position[ids] = np.arange(len(ids))
+
     def block(self, ids: Sequence[int]) -> Block:
-        """The block of these clients, who are of one sort."""
-        return self.alone[ids[0]] if len(ids) == 1 else stacked([self.alone[i] for i in ids])
+        """The block of these clients, who are of one sort and in ascending order."""
+        if len(ids) == 1:
+            return self.alone[ids[0]]
+        whole = self.all.get(self.sort[ids[0]])
+        return stacked([self.alone[i] for i in ids]) if whole is None else whole.part(self.position[ids])  # pyright: ignore
 
     def kept(self, ids: Sequence[int]) -> Block:
         """As ``block``; made once for clients who step together again and again."""
@@ -93,16 +108,14 @@ class Sent:
 
 def sent(message: Any, ids: NDArray[np.intp] | None, round_: int) -> Sent:
     """The message as it is kept for the clients ``ids`` (None: those of its rows)."""
-    cls, seen = type(message), visibility(type(message))
-    own = {n: getattr(message, n) for n, how in seen.items() if how == "each"}
-    if ids is not None and any(value is not None for value in own.values()):
-        fields = {name: own.get(name, getattr(message, name)) for name in seen}
-        message = cls(**{n: v[ids] if n in own and v is not None else v for n, v in fields.items()})
-    shared = [getattr(message, name) for name, how in seen.items() if how not in ("each", "version")]
-    rows_ = [form(getattr(message, name)) for name, how in seen.items() if how in ("each", "version")]
-    versions = [np.shape(getattr(message, name)) for name, how in seen.items() if how == "version"]
-    plain = all(v is None or isinstance(v, str | int | float | bool) for v in shared)
-    return Sent(message, round_, (cls, *rows_, *versions, *map(form, shared)) if plain else (cls, object()))
+    cls, fields, alike, plain = type(message), [], [], True
+    for name, how in visibility(cls).items():
+        value = getattr(message, name)
+        value = value[ids] if how == "each" and ids is not None and value is not None else value
+        fields.append(value)
+        alike.append((value.dtype, value.shape) if how == "version" and value is not None else form(value))
+        plain &= how in ("each", "version") or value is None or isinstance(value, str | int | float)
+    return Sent(cls(*fields), round_, (cls, *alike) if plain else (cls, object()))
 
 
 def gathered(messages: Sequence[Sent], positions: NDArray[np.intp]) -> Any:
@@ -122,7 +135,7 @@ def gathered(messages: Sequence[Sent], positions: NDArray[np.intp]) -> Any:
         elif same:
             fields.append(np.broadcast_to(value, (n, *value.shape)))
         else:
-            fields.append(np.concatenate([getattr(m.message, name)[None] for m in messages]))
+            fields.append(np.concatenate([getattr(m.message, name).ravel() for m in messages]).reshape(n, *value.shape))
     return type(first)(*fields)
 
 
@@ -200,10 +213,14 @@ def _write(stack: Any, ids: NDArray[np.intp], memory: Any) -> None:
             _write(stack[key], ids, memory[key])
 
 
-def chunks(ids: Sequence[int], alike: Callable[[int], Any], rows: Rows) -> list[list[int]]:
-    """The clients in groups that step together, each in the order of ``ids``."""
+def chunks(ids: list[int], messages: Sequence[Any], place: Sequence[int], rows: Rows) -> list[list[int]]:
+    """The clients in groups that step together, each in the order of ``ids``: by message, form of memory and rows."""
     groups: dict[Any, list[int]] = {}
-    for i in ids:
-        groups.setdefault((alike(i), rows.sort[i]), []).append(i)
-    size = rows.together
+    sort, size, first = rows.sort, rows.together, ids[0]
+    one, form_, kind = messages[first].alike, place[first], sort[first]
+    if all([messages[i].alike is one and place[i] == form_ and sort[i] == kind for i in ids]):  # noqa: C419  # quicker
+        groups[one] = ids
+    else:
+        for i in ids:
+            groups.setdefault((messages[i].alike, place[i], sort[i]), []).append(i)
     return [group[k : k + size] for group in groups.values() for k in range(0, len(group), size)]

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array, is_number
 
-CHUNK = 64  # trips drawn at once, for speed; another number would be another sequence of delays
+CHUNK_BITS = 6
+CHUNK = 1 << CHUNK_BITS  # trips drawn at once, for speed; another number would be another sequence of delays
 
 
 class Delays(Protocol):
@@ -169,7 +170,7 @@ class Trips:
 
     def next(self, ids: NDArray[np.intp], gradients: float) -> Array:
         """The delays of these clients' next trips."""
-        chunk, at = np.divmod(self.made[ids], CHUNK)
+        chunk, at = self.made[ids] >> CHUNK_BITS, self.made[ids] & (CHUNK - 1)
         if (self.chunk[ids] != chunk).any():
             for i, c in zip(ids.tolist(), chunk.tolist(), strict=True):
                 if self.chunk[i] != c:

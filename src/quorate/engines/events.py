@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from quorate.arrays import Block, stream
 from quorate.engines import checkpoint as files
 from quorate.engines.batches import Memories, Rows, Sent, chunks, form, gathered, sent
-from quorate.engines.inprocess import ClientError, Run, added, handler, plain, refused
+from quorate.engines.inprocess import ClientError, Run, handler, plain, refused
 from quorate.engines.interrupts import Interrupts
 from quorate.engines.log import Answered, Recorder
 from quorate.engines.source import Batch, Source
@@ -48,7 +48,7 @@ class EventCheckpoint:
     source: Any
     messages: tuple[tuple[Any, int, int], ...]  # those in flight: message, its round, bytes
     flight: NDArray[np.int64]  # (3, N): message in flight or -1, the client's row in it, round when asked last
-    exchanged: NDArray[np.int64]  # (N, 2) bytes from and to each client
+    exchanged: NDArray[np.int64]  # (2, N) bytes from and to each client
     late: tuple[int, int, int, int]  # since the last row of the history: bytes up, bytes down, answers, staleness
     answered: NDArray[np.int32]
     times: NDArray[np.float64]
@@ -64,8 +64,9 @@ class _New:
     state: Any
     ask: Round | Done
     memories: list[tuple[NDArray[np.intp], Any]]
-    up: NDArray[np.int64]  # bytes from each of ids
+    sizes: list[int]  # bytes from each client, by the parts of memories
     name: str  # of the upload
+    staleness: int  # rounds since the oldest message was sent
 
 
 class Loop:
@@ -85,7 +86,7 @@ class Loop:
         self.data = federation.digests() if self.path else ()
         self.what = f"{files.describe(algorithm)} on {files.describe(rule)}"
         self.rows, self.memories = Rows(federation, engine.block_size), Memories(n)
-        self.turns, self.exchanged = np.zeros(n, np.int64), np.zeros((n, 2), np.int64)
+        self.turns, self.given, self.received = np.zeros((3, n), np.int64)  # bytes from and to each client
         self.flying, self.since = np.zeros(n, bool), np.zeros(n, np.int64)
         self.messages: list[Sent | None] = [None] * n
         self.position = np.zeros(n, np.intp)
@@ -128,7 +129,7 @@ class Loop:
 
     def _start(self) -> None:
         state, ask = self.algorithm.server_start(self.n)
-        self.state, self.ask = settled(state), settled(ask)
+        self.state, self.ask = settled(state), ask
 
     def _round(self, watch: Sequence[Callable[[dict[str, Any], Any], None]]) -> Outcome | None:
         """One round, or why there is none."""
@@ -149,10 +150,8 @@ class Loop:
         except BaseException:
             self._undo(to)
             raise
-        down = len(to) * message.size
-        staleness = self.round - int(self.since[new.ids].min())
-        self._take_over(new, to, message)
-        self._tell(report, (int(new.up.sum()), down, len(new.ids), staleness), watch)
+        up = self._take_over(new, to, message)
+        self._tell(report, (up, len(to) * message.size, len(new.ids), new.staleness), watch)
         return None
 
     def _checked(self, ask: Round) -> NDArray[np.intp]:
@@ -165,13 +164,14 @@ class Loop:
                 f"client {self.clients[i]} is asked in round {self.round + 1} and has not answered the message of "
                 f"round {self.since[i] + 1}: ask those who answered, to=tuple(ids), or wait for all (wait_for=None)"
             )
-        most = int(self.flying.sum()) + len(to)
-        if ask.wait_for is not None and not 1 <= ask.wait_for <= most:
-            raise ValueError(f"Round.wait_for must be in 1..{most}, got {ask.wait_for}")
+        if ask.wait_for is not None and not 1 <= ask.wait_for <= len(to):
+            most = int(self.flying.sum()) + len(to)
+            if not 1 <= ask.wait_for <= most:
+                raise ValueError(f"Round.wait_for must be in 1..{most}, got {ask.wait_for}")
         return to
 
     def _sent(self, ask: Round, to: NDArray[np.intp]) -> Sent:
-        message = copied(ask.message) if self.donated else ask.message
+        message = copied(ask.message) if self.donated else settled(ask.message)
         kept = sent(message, None if ask.to is None else to, self.round)
         if (size := self.sizes.get(kept.alike)) is None:
             size = self._noted(kept.alike, encoded_size(rows(ask.message, to[:1])))
@@ -197,25 +197,19 @@ class Loop:
 
     def _answered(self, batch: Batch) -> _New:
         ids = sorted(batch.ids)
-        parts = [self._client(chunk, len(ids)) for chunk in chunks(ids, self._alike, self.rows)]
-        kind, up = type(parts[0][2]), np.zeros(self.n, np.int64)
-        fold = Combiner(kind)
+        groups = chunks(ids, self.messages, self.memories.place, self.rows)
+        parts = [self._client(group, len(ids)) for group in groups]
+        fold = Combiner(kind := type(parts[0][2]))
         for index, _, upload in parts:
             fold.add(index, upload)
-            up[index] = self._size(upload)
         order, combined = fold.result()
         self.lost = self.donated  # until the server has answered, its state may be half overwritten
         state, ask = handler(self.algorithm.on_server, kind, self.algorithm)(self.state, order, combined)
         if not isinstance(ask, Round | Done):
             raise TypeError(f"on_server must return (state, Round or Done), got a {type(ask).__name__}")
-        memories = [(index, memory) for index, memory, _ in parts]
-        index = np.array(ids)
-        return _New(batch, index, settled(state), settled(ask), memories, up[index], kind.__name__)
-
-    def _alike(self, i: int) -> Any:
-        message = self.messages[i]
-        assert message is not None
-        return message.alike, self.memories.place[i]
+        memories, sizes = [(index, memory) for index, memory, _ in parts], [self._size(part[2]) for part in parts]
+        oldest = min([self.messages[i].round for i in ids])  # pyright: ignore[reportOptionalMemberAccess]
+        return _New(batch, np.array(ids), settled(state), ask, memories, sizes, kind.__name__, self.round - oldest)
 
     def _client(self, chunk: list[int], answering: int) -> tuple[NDArray[np.intp], Any, Any]:
         """(clients, memory, upload) after the step of a chunk; names the clients whose step raises."""
@@ -263,15 +257,16 @@ class Loop:
 
     # ---- a finished round
 
-    def _take_over(self, new: _New, to: NDArray[np.intp], message: Sent) -> None:
-        """What was computed becomes what is; nothing here can fail halfway for a reason of the algorithm's."""
-        ids, down = new.ids, message.size
-        self.traffic = added(self.traffic, (type(message.message).__name__, "down"), len(to), len(to) * down)
-        self.traffic = added(self.traffic, (new.name, "up"), len(ids), int(new.up.sum()))
-        for index, memory in new.memories:
+    def _take_over(self, new: _New, to: NDArray[np.intp], message: Sent) -> int:
+        """What was computed becomes what is; the bytes of the answers."""
+        ids, down, up = new.ids, message.size, 0
+        for (index, memory), size in zip(new.memories, new.sizes, strict=True):
             self.memories.put(index, memory)
-        self.exchanged[ids, 0] += new.up
-        self.exchanged[to, 1] += down
+            self.given[index] += size
+            up += size * len(index)
+        self._count((type(message.message).__name__, "down"), len(to), len(to) * down)
+        self._count((new.name, "up"), len(ids), up)
+        self.received[to] += down
         self.turns[ids] += 1
         self.flying[ids] = False
         for i in new.batch.ids:
@@ -279,6 +274,11 @@ class Loop:
         self.events.add(*new.batch)
         self.source.settle()
         self.state, self.ask, self.round, self.lost = new.state, new.ask, self.round + 1, False
+        return up
+
+    def _count(self, key: tuple[str, str], count: int, size: int) -> None:
+        before = self.traffic.get(key, (0, 0))
+        self.traffic[key] = before[0] + count, before[1] + size
 
     def _tell(self, report: dict[str, Any], now: tuple[int, int, int, int], watch: Sequence[Any]) -> None:
         """The history's row, if it is time for one, and the watchers'."""
@@ -311,8 +311,8 @@ class Loop:
         ]
         has = [place >= 0 for place in self.memories.place]
         memories = tuple(self.memories.of(np.array([i])) if known else None for i, known in enumerate(has))
-        active = Answered(log)
-        return Run(self.state, outcome, self.history, table, self.round, active, memories, self.exchanged, log)
+        exchanged = np.stack([self.given, self.received])
+        return Run(self.state, outcome, self.history, table, self.round, Answered(log), memories, exchanged, log)
 
     # ---- the checkpoint
 
@@ -342,7 +342,7 @@ class Loop:
             source=self.source.stored(),
             messages=tuple((m.message, m.round, m.size) for m in flying.values()),
             flight=np.array([at, self.position, self.since], np.int64),
-            exchanged=self.exchanged,
+            exchanged=np.stack([self.given, self.received]),
             late=self.late,
             answered=log.answered,
             times=log.times,
@@ -356,7 +356,7 @@ class Loop:
         run = found.run
         files.check(run, self.what, self.clients, self.data, self.seed)
         self.state, self.ask, self.round = run.state, run.ask, run.round
-        self.history, self.turns, self.exchanged = files.unpacked(run.history), run.turns, found.exchanged
+        self.history, self.turns, (self.given, self.received) = files.unpacked(run.history), run.turns, found.exchanged
         self.traffic = {(message, way): (count, size) for message, way, count, size in run.traffic}
         for ids, memory in run.memories:
             self.memories.put(ids, memory)

@@ -63,7 +63,7 @@ class Run:
     rounds : finished rounds
     active : for each round the clients that answered
     memories : for each client its memory (arrays with a leading axis of 1), None before its first message
-    exchanged : (N, 2) bytes from and to each client, where the engine counts them
+    exchanged : (2, N) bytes from and to each client, where the engine counts them
     log : of an asynchronous engine, what ``Replay`` needs
     """
 

@@ -122,7 +122,7 @@ class ClockState:
     made: NDArray[np.int64]  # (N,) trips begun
     begun: Array  # (N,) when each was asked last
     due: Array  # (N,) when it answers; inf: never
-    order: NDArray[np.int64]  # (N,) the number of its message
+    order: NDArray[np.int64]  # (N,) the number of its message, of those in flight
     trip: Array  # (N,) seconds of its last finished trip; nan before it
 
 
@@ -137,7 +137,7 @@ class _Clock:
         self.trips = Trips(engine.delays, seed, clients, engine.stragglers)
         self.away = {clients.index(name): spans for name, spans in engine.outages.items()}
         self.crash = np.array([engine.crashes.get(name, math.inf) for name in clients])
-        self.begun, self.due, self.order = np.zeros(n), np.full(n, np.inf), np.zeros(n, np.int64)
+        self.begun, self.due = np.zeros(n), np.full(n, np.inf)
         self.trip = np.full(n, np.nan)
         self.time, self.number = 0.0, 0
         self.heap: list[tuple[float, int, int]] = []
@@ -151,9 +151,9 @@ class _Clock:
         listed = ids.tolist()
         if self.away:
             due = np.array([self._back(i, t) for i, t in zip(listed, due.tolist(), strict=True)])
-        due[due > self.crash[ids]] = np.inf
+        if self.engine.crashes:
+            due[due > self.crash[ids]] = np.inf
         self.begun[ids], self.due[ids] = self.time, due
-        self.order[ids] = np.arange(self.number, self.number + len(listed))
         for number, (time, i) in enumerate(zip(due.tolist(), listed, strict=True), self.number):
             if time < math.inf:
                 heapq.heappush(self.heap, (time, number, i))
@@ -171,23 +171,26 @@ class _Clock:
 
     def take(self, round_: int, wait_for: int | None, flying: NDArray[np.bool_], since: NDArray[np.int64]) -> Any:
         """The next answers, or the outcome of a run that has none."""
-        asked = int(flying.sum())
-        count, must = self.engine.wait.need(View(round_, self.time, flying, since, self.trip))
-        least = asked if wait_for is None else wait_for
-        count = asked if wait_for is None else max(wait_for, min(count, len(self.heap)))
-        if count > len(self.heap) or (self.due[must] == np.inf).any():
-            return self._stalled(flying, least, must)
-        left = set(must.tolist())
-        while len(self.taken) < count or left:
-            event = heapq.heappop(self.heap)
-            self.taken.append(event)
-            left.discard(event[2])
+        heap, left = self.heap, set[int]()
+        if wait_for is None:
+            count = least = int(np.count_nonzero(flying))
+        else:
+            wanted, must = self.engine.wait.need(View(round_, self.time, flying, since, self.trip))
+            least, left = wait_for, set(must.tolist())
+            count = max(wait_for, min(wanted, len(heap)))
+        if count > len(heap) or (left and (self.due[list(left)] == np.inf).any()):
+            return self._stalled(flying, least)
+        self.taken = [heapq.heappop(heap) for _ in range(count)]
+        left.difference_update([event[2] for event in self.taken] if left else ())
+        while left:
+            self.taken.append(heapq.heappop(heap))
+            left.discard(self.taken[-1][2])
         if self.engine.max_time is not None and self.taken[-1][0] > self.engine.max_time:
             text = f"stopped at the engine's max_time = {self.engine.max_time:g} virtual seconds"
             return Outcome(Stop.MAX_ROUNDS, text)
         return Batch([event[2] for event in self.taken], [event[0] for event in self.taken])
 
-    def _stalled(self, flying: NDArray[np.bool_], least: int, must: NDArray[np.intp]) -> Outcome:
+    def _stalled(self, flying: NDArray[np.bool_], least: int) -> Outcome:
         lost = np.flatnonzero(flying & (self.due == np.inf))
         named = ", ".join(self.clients[i] for i in lost[:5]) + f" and {len(lost) - 5} more" * (len(lost) > 5)
         who = "the algorithm needs" if least > len(self.heap) else f"{self.engine.wait!r} waits for"
@@ -216,12 +219,14 @@ class _Clock:
 
     def stored(self) -> ClockState:
         """For a checkpoint."""
-        return ClockState(self.time, self.number, self.trips.made.copy(), self.begun, self.due, self.order, self.trip)
+        order = np.full(len(self.due), -1)
+        order[[i for _, _, i in self.heap]] = [number for _, number, _ in self.heap]
+        return ClockState(self.time, self.number, self.trips.made, self.begun, self.due, order, self.trip)
 
     def restore(self, state: ClockState, flying: NDArray[np.bool_]) -> None:
         """From a checkpoint."""
         self.time, self.number, self.before, self.trips.made = state.time, state.number, state.number, state.made
-        self.begun, self.due, self.order, self.trip = state.begun, state.due, state.order, state.trip
-        at = np.flatnonzero(flying & (state.due < np.inf))
+        self.begun, self.due, self.trip = state.begun, state.due, state.trip
+        at = np.flatnonzero(state.order >= 0)
         self.heap = list(zip(state.due[at].tolist(), state.order[at].tolist(), at.tolist(), strict=True))
         heapq.heapify(self.heap)
