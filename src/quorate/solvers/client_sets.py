@@ -1,7 +1,7 @@
 """Worst cases and projections of weights of N clients in a box or near a prior c, within the simplex.
 
     box        l <= q <= u
-    CD-norm    |d_i| <= t_i  and  sum_i |d_i| / t_i <= budget,    d = q - c    (Jiao, Yang and Song, *ASPIRE-EASE*, (18))
+    CD-norm    |d_i| <= t_i  and  sum_i |d_i| / t_i <= budget,    d = q - c       (Jiao, Yang and Song, *ASPIRE-EASE*)
 
 Worst case: max z'q. A box is filled from its lower ends, the largest z first; with the marginal z as the level g,
 

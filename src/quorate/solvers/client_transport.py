@@ -197,7 +197,8 @@ def _within(budget: float, free: Array, at: Callable[[float], Array], cost: Call
     while over(high) > 4 * EPS and high < NEVER:
         high *= 8
     if ends[True][2] > budget >= ends[False][2]:
-        brentq(lambda price: over(price) if price else ends[True][2] - budget, ends[True][0], high, xtol=1e-17, maxiter=500)
+        start = ends[True]
+        brentq(lambda k: over(k) if k > start[0] else start[2] - budget, start[0], high, xtol=1e-17, maxiter=500)
     (_, rich, most), (_, lean, least) = ends[True], ends[False]
     return lean + fraction(budget - least, most - least) * (rich - lean)
 
@@ -237,7 +238,8 @@ def _pop(keys, weights, size):
 @njit(cache=True)
 def _potentials(v, c, gaps, price):
     """u (n,) at a price. A break (position, weight) on the left raises the slope by its weight on the way down, one on
-    the right on the way up; positions are kept less the shift of their side, on the right negated."""
+    the right on the way up; positions are kept less the shift of their side, on the right negated.
+    """
     n = len(v)
     lk, lw, rk, rw = np.empty(3 * n), np.empty(3 * n), np.empty(3 * n), np.empty(3 * n)
     ln, rn, shift, zero = 0, 0, 0.0, np.empty(n)  # both sides are shifted by the same, away from the zero

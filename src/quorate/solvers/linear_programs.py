@@ -3,8 +3,8 @@
     z'q <= c'y + max_i (z - D'y)_i      for every y >= 0 and every such q
 
 The bound is computed anew from the multipliers y, so that it holds whatever HiGHS says. HiGHS meets its conditions to
-1e-10 in units of the losses' spread; where value and bound differ by more than rounding, the program is solved again for
-what is left, z - D'y, in units of that difference, and the multipliers are added up.
+1e-10 in units of the losses' spread; where value and bound differ by more than rounding, the program is solved again
+with what its multipliers leave, a millionth as large, as its costs: z - D'y of q and -y of the slack c - D q.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from quorate.solvers.projections import EPS
 OPTIONS = {"presolve": False, "primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 CLOSE = 1e-14  # of bound - value, relative to the numbers added up
 FINER = 3  # further programs at most
+UNIT = 1e-6  # of their costs
 
 
 class _Proved(NamedTuple):
@@ -33,6 +34,17 @@ def _solve(z: Array, D: Array, c: Array) -> Any:
     from scipy.optimize import linprog
 
     return linprog(-z, D, c, np.ones((1, len(z))), np.ones(1), options=OPTIONS)
+
+
+def _solve_finer(z: Array, D: Array, c: Array, y: Array) -> Any:
+    """The same program written with its slack and the costs that y leaves."""
+    from scipy.optimize import linprog
+
+    m, n = D.shape
+    left = z - D.T @ y
+    cost = np.append(left.max() - left, y) / UNIT
+    rows = np.vstack([np.hstack([D, np.eye(m)]), np.append(np.ones(n), np.zeros(m))])
+    return linprog(cost, A_eq=rows, b_eq=np.append(c, 1.0), options=OPTIONS)
 
 
 def excess(D: Array, c: Array) -> float:
@@ -52,26 +64,21 @@ def largest_in_polyhedron(losses: Array, D: Array, c: Array) -> tuple[Array, flo
     ArithmeticError
         where HiGHS ends without an answer
     """
-    of = scaled(losses)
-    best, y, z, unit = None, np.zeros(len(c)), of.z, 1.0
-    for _ in range(1 + FINER):
-        found = _solve(z / unit, D, c)
-        if found.status == 2 and best is None:
-            return None
-        if found.status != 0:
-            if best is not None:
-                break
-            raise ArithmeticError(f"HiGHS gave no worst case of the polyhedron: {found.message} Scale the rows of D.")
-        y = np.maximum(y - unit * found.ineqlin.marginals, 0.0)
-        new = _proved(of.z, _inside(found.x, D, c), y, D, c)
-        best = new if best is None else _better(of.z, best, new)
-        gap = best.bound - float(of.z @ best.q)
-        if gap <= CLOSE * best.size:
-            break
-        z, y = of.z - D.T @ best.y, best.y
-        z, unit = z - z.max(), max(gap, EPS)
-    if best is None:
+    of, n = scaled(losses), len(losses)
+    found = _solve(of.z, D, c)
+    if found.status == 2:
         return None
+    if found.status != 0:
+        raise ArithmeticError(f"HiGHS gave no worst case of the polyhedron: {found.message} Scale the rows of D.")
+    best = _proved(of.z, _inside(found.x, D, c), np.maximum(-found.ineqlin.marginals, 0.0), D, c)
+    for _ in range(FINER):
+        if best.bound - float(of.z @ best.q) <= CLOSE * best.size:
+            break
+        found = _solve_finer(of.z, D, c, best.y)
+        if found.status != 0:
+            break
+        y = np.maximum(best.y - UNIT * found.eqlin.marginals[:-1], 0.0)
+        best = _better(of.z, best, _proved(of.z, _inside(found.x[:n], D, c), y, D, c))
     return best.q, unscaled(of, best.bound, best.size)
 
 
@@ -87,7 +94,7 @@ def _better(z: Array, one: _Proved, two: _Proved) -> _Proved:
 
 
 def _inside(q: Array, D: Array, c: Array) -> Array:
-    """q made nonnegative and summing to one; moved onto the rows it meets where it misses them by more than rounding."""
+    """q made nonnegative and summing to one; moved onto the rows it meets where it misses them by more."""
     q = np.maximum(q, 0.0)
     q = q / q.sum()
     slack = c - D @ q

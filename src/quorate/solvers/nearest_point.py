@@ -30,7 +30,8 @@ def nearest_point(v: Array, maximise: Callable[[Array], Array], max_steps: int =
     ArithmeticError
         where (v - q)'(m - q), for the best m in Q, is not below 1e-9 of the largest |v - q| when no step helps
     """
-    corral = maximise(v - v.max())[None]
+    v = v - v.max()  # weights sum to one
+    corral = maximise(v)[None]
     mix, q = np.ones(1), corral[0]
     gap, size = np.inf, 1.0
     for _ in range(max_steps):

@@ -74,8 +74,8 @@ class OwnSet:
         bound = float(numbers(bound, "the maximiser's bound"))
         if bound < value - 1e-9 * max(abs(value), float(np.abs(losses).max())):
             raise ValueError(
-                f"the maximiser's bound {bound:.12g} is below the {value:.12g} of its own weights. Return a number that "
-                "no weights of the set exceed, or the weights alone."
+                f"the maximiser's bound {bound:.12g} is below the {value:.12g} of its own weights. Return a number "
+                "that no weights of the set exceed, or the weights alone."
             )
         return Worst(value, q, max(bound, value))
 

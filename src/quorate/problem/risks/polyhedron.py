@@ -67,8 +67,8 @@ class Polyhedron:
         found = largest_in_polyhedron(losses, D, c)
         if found is None:
             raise ValueError(
-                f"the set is empty: every weighting of the {len(losses)} clients exceeds a row of D q <= c, the best by "
-                f"{excess(D, c):.6g} (rows divided by their largest entry). Raise c."
+                f"the set is empty: every weighting of the {len(losses)} clients exceeds a row of D q <= c, the best "
+                f"by {excess(D, c):.6g} (rows divided by their largest entry). Raise c."
             )
         q, bound = found
         value = float(q @ losses)
