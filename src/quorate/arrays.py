@@ -93,7 +93,8 @@ class Block:
         columns = {key: column[positions] for key, column in self.columns.items()}
         X, y, share, index = self.X[positions], self.y[positions], self.share[positions], self.index[positions]
         linear = None if self.linear is None else (self.linear[0][positions], self.linear[1][positions])
-        return Block(X, y, share, index, tuple(self.names[p] for p in positions), columns, linear)
+        names = tuple([self.names[p] for p in positions.tolist()])
+        return Block(X, y, share, index, names, columns, linear)
 
     @property
     def n_features(self) -> int:

@@ -6,6 +6,7 @@ no state and draws nothing, so a run can be repeated. An algorithm that needs th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,15 +18,29 @@ from quorate.arrays import Array, is_number
 NOBODY = np.empty(0, np.intp)
 
 
-@dataclass(frozen=True, eq=False)
 class View:
-    """What the server knows when its messages are on their way."""
+    """What the server knows when its messages are on their way; arrays are made when they are looked at.
 
-    round: int  # finished rounds t
-    time: float  # virtual seconds
-    flying: NDArray[np.bool_]  # (N,) who was asked and has not answered
-    sent: NDArray[np.int64]  # (N,) the finished rounds when each was asked last
-    trip: Array  # (N,) seconds from message to answer, of each one's last answer; nan before it
+    Attributes
+    ----------
+    round : finished rounds t
+    time : of the last answer, in virtual seconds
+    sent : (N,) the finished rounds when each client in flight was asked; -1: not in flight
+    trip : (N,) seconds from message to answer, of each one's last answer; nan before it
+    """
+
+    def __init__(self, round_: int, time: float, messages: Sequence[Any], trips: Sequence[float]) -> None:
+        self.round, self.time, self._messages, self._trips = round_, time, messages, trips
+
+    @property
+    def sent(self) -> NDArray[np.int64]:
+        """(N,)."""
+        return np.array([-1 if m is None else m.round for m in self._messages], np.int64)
+
+    @property
+    def trip(self) -> Array:
+        """(N,)."""
+        return np.array(self._trips, float)
 
 
 class Waiting(Protocol):
@@ -72,7 +87,8 @@ class Stale:
 
     def need(self, view: View) -> tuple[int, NDArray[np.intp]]:
         """n answers, those of the overdue among them."""
-        return self.n, np.flatnonzero(view.flying & (view.sent <= view.round - self.tau))
+        sent = view.sent
+        return self.n, np.flatnonzero((sent >= 0) & (sent <= view.round - self.tau))
 
 
 @dataclass(frozen=True)
@@ -108,11 +124,10 @@ class Adaptive:
 
     def need(self, view: View) -> tuple[int, NDArray[np.intp]]:
         """Everybody or n, of anybody."""
-        everybody = len(view.flying)
-        known = view.trip[~np.isnan(view.trip)]
-        if known.size < everybody:
-            return everybody, NOBODY
-        middle = float(np.median(known) if self.centre == "median" else known.mean())
+        trip = view.trip
+        if np.isnan(trip).any():
+            return len(trip), NOBODY
+        middle = float(np.median(trip) if self.centre == "median" else trip.mean())
         limit = self.factor * middle if self.threshold is None else self.threshold
-        slow = bool(known.max() > limit)
-        return (everybody if slow is self.as_printed else self.n), NOBODY
+        slow = bool(trip.max() > limit)
+        return (len(trip) if slow is self.as_printed else self.n), NOBODY

@@ -96,7 +96,7 @@ def _padded(parts: Sequence[Any]) -> NDArray[Any]:
 # ---- messages
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Sent:
     """A message on its way: ``Each`` fields hold the rows of those asked, in the order in which they were asked."""
 
@@ -106,7 +106,7 @@ class Sent:
     size: int = 0  # bytes to each client
 
 
-def sent(message: Any, ids: NDArray[np.intp] | None, round_: int) -> Sent:
+def sent(message: Any, ids: Sequence[int] | None, round_: int, size: int = 0) -> Sent:
     """The message as it is kept for the clients ``ids`` (None: those of its rows)."""
     cls, fields, alike, plain = type(message), [], [], True
     for name, how in visibility(cls).items():
@@ -115,10 +115,10 @@ def sent(message: Any, ids: NDArray[np.intp] | None, round_: int) -> Sent:
         fields.append(value)
         alike.append((value.dtype, value.shape) if how == "version" and value is not None else form(value))
         plain &= how in ("each", "version") or value is None or isinstance(value, str | int | float)
-    return Sent(cls(*fields), round_, (cls, *alike) if plain else (cls, object()))
+    return Sent(cls(*fields), round_, (cls, *alike) if plain else (cls, object()), size)
 
 
-def gathered(messages: Sequence[Sent], positions: NDArray[np.intp]) -> Any:
+def gathered(messages: Sequence[Sent], positions: Sequence[int]) -> Any:
     """The messages of some clients as one, a row of ``Each`` and ``Version`` fields for every client."""
     first = messages[0].message
     same = all(each is messages[0] for each in messages)
@@ -128,9 +128,7 @@ def gathered(messages: Sequence[Sent], positions: NDArray[np.intp]) -> Any:
         if value is None or how not in ("each", "version"):
             fields.append(value)
         elif how == "each":
-            rows_ = [
-                getattr(each.message, name)[p : p + 1] for each, p in zip(messages, positions.tolist(), strict=True)
-            ]
+            rows_ = [getattr(each.message, name)[p : p + 1] for each, p in zip(messages, positions, strict=True)]
             fields.append(value[positions] if same else np.concatenate(rows_))
         elif same:
             fields.append(np.broadcast_to(value, (n, *value.shape)))

@@ -12,18 +12,17 @@ import csv
 import hashlib
 import math
 import os
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quorate.arrays import Array, is_number
 
-CHUNK_BITS = 6
-CHUNK = 1 << CHUNK_BITS  # trips drawn at once, for speed; another number would be another sequence of delays
+CHUNK = 64  # trips drawn at once, for speed; another number would be another sequence of delays
 
 
 class Delays(Protocol):
@@ -163,22 +162,16 @@ class Trips:
 
     def __init__(self, model: Delays, seed: int, clients: Sequence[str], factors: Mapping[str, float]) -> None:
         self.model, self.seed, self.clients = model, seed, tuple(clients)
-        self.scale = np.array([factors.get(name, 1.0) * model.scale(seed, name, n) for n, name in enumerate(clients)])
-        self.table = np.empty((len(clients), CHUNK))
-        self.chunk = np.full(len(clients), -1)
-        self.made = np.zeros(len(clients), np.int64)  # trips so far
+        self.scale = [factors.get(name, 1.0) * model.scale(seed, name, n) for n, name in enumerate(clients)]
+        self.drawn: list[array[float]] = [array("d")] * len(clients)
+        self.chunk = [-1] * len(clients)
+        self.made = [0] * len(clients)  # trips so far
 
-    def next(self, ids: NDArray[np.intp], gradients: float) -> Array:
-        """The delays of these clients' next trips."""
-        chunk, at = self.made[ids] >> CHUNK_BITS, self.made[ids] & (CHUNK - 1)
-        if (self.chunk[ids] != chunk).any():
-            for i, c in zip(ids.tolist(), chunk.tolist(), strict=True):
-                if self.chunk[i] != c:
-                    self.table[i] = self.model.trips(self.seed, self.clients[i], i, c)
-                    self.chunk[i] = c
-        self.made[ids] += 1
-        return self.scale[ids] * (self.table[ids, at] + self.model.per_gradient * gradients)
-
-    def undo(self, ids: NDArray[np.intp]) -> None:
-        """As if these trips had not been made."""
-        self.made[ids] -= 1
+    def next(self, i: int, gradients: float) -> float:
+        """The delay of client i's next trip."""
+        trip = self.made[i]
+        if trip // CHUNK != self.chunk[i]:
+            self.chunk[i] = trip // CHUNK
+            self.drawn[i] = array("d", self.model.trips(self.seed, self.clients[i], i, trip // CHUNK))
+        self.made[i] = trip + 1
+        return self.scale[i] * (self.drawn[i][trip % CHUNK] + self.model.per_gradient * gradients)

@@ -8,7 +8,7 @@ next message. A round that fails is undone, so that what is kept is always the l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class EventCheckpoint:
     run: files.Checkpoint
     source: Any
     messages: tuple[tuple[Any, int, int], ...]  # those in flight: message, its round, bytes
-    flight: NDArray[np.int64]  # (3, N): message in flight or -1, the client's row in it, round when asked last
+    flight: NDArray[np.int64]  # (2, N): the number of each client's message in flight or -1, its row in that
     exchanged: NDArray[np.int64]  # (2, N) bytes from and to each client
     late: tuple[int, int, int, int]  # since the last row of the history: bytes up, bytes down, answers, staleness
     answered: NDArray[np.int32]
@@ -59,8 +59,6 @@ class EventCheckpoint:
 class _New:
     """A round that is computed but not yet taken over."""
 
-    batch: Batch
-    ids: NDArray[np.intp]
     state: Any
     ask: Round | Done
     memories: list[tuple[NDArray[np.intp], Any]]
@@ -86,10 +84,9 @@ class Loop:
         self.data = federation.digests() if self.path else ()
         self.what = f"{files.describe(algorithm)} on {files.describe(rule)}"
         self.rows, self.memories = Rows(federation, engine.block_size), Memories(n)
-        self.turns, self.given, self.received = np.zeros((3, n), np.int64)  # bytes from and to each client
-        self.flying, self.since = np.zeros(n, bool), np.zeros(n, np.int64)
-        self.messages: list[Sent | None] = [None] * n
-        self.position = np.zeros(n, np.intp)
+        self.turns, self.given, self.received = [0] * n, [0] * n, [0] * n  # messages answered, bytes from and to each
+        self.messages: list[Sent | None] = [None] * n  # in flight
+        self.position, self.flying = [0] * n, 0  # each client's row in its message; how many are in flight
         self.round, self.traffic = 0, dict[tuple[str, str], tuple[int, int]]()
         self.history: list[dict[str, Any]] = []
         self.events = Recorder()
@@ -137,61 +134,57 @@ class Loop:
         assert isinstance(ask, Round)
         to = self._checked(ask)
         message = self._sent(ask, to)
+        self._fly(to, message)
         try:
-            self._fly(to, message)
             self.source.send(to, gradients(self.algorithm, ask.message))
-            batch = self.source.take(self.round, ask.wait_for, self.flying, self.since)
-            new = batch if isinstance(batch, Outcome) else self._answered(batch)
-            if isinstance(new, Outcome):
+            batch = self.source.take(self.round, ask.wait_for, self.flying, self.messages)
+            if isinstance(batch, Outcome):
                 self._undo(to)
-                return new
+                return batch
+            new = self._answered(batch)
             due = told or (self.round + 1) % self.engine.keep_rows == 0 or isinstance(new.ask, Done)
             report = self.algorithm.report(new.state) if due else {}
         except BaseException:
             self._undo(to)
             raise
-        up = self._take_over(new, to, message)
-        self._tell(report, (up, len(to) * message.size, len(new.ids), new.staleness), watch)
+        up = self._take_over(new, batch, to, message)
+        self._tell(report, (up, len(to) * message.size, len(batch.ids), new.staleness), watch)
         return None
 
-    def _checked(self, ask: Round) -> NDArray[np.intp]:
+    def _checked(self, ask: Round) -> Sequence[int]:
         """The clients asked; refuses a request that cannot be carried out."""
         refused(self.algorithm, ask, self.n)
-        to = np.arange(self.n) if ask.to is None else np.array(ask.to, np.intp)
-        if self.flying[to].any():
-            i = int(to[self.flying[to]][0])
-            raise ValueError(
-                f"client {self.clients[i]} is asked in round {self.round + 1} and has not answered the message of "
-                f"round {self.since[i] + 1}: ask those who answered, to=tuple(ids), or wait for all (wait_for=None)"
-            )
-        if ask.wait_for is not None and not 1 <= ask.wait_for <= len(to):
-            most = int(self.flying.sum()) + len(to)
-            if not 1 <= ask.wait_for <= most:
-                raise ValueError(f"Round.wait_for must be in 1..{most}, got {ask.wait_for}")
+        to = range(self.n) if ask.to is None else ask.to
+        for i in to:
+            if (last := self.messages[i]) is not None:
+                raise ValueError(
+                    f"client {self.clients[i]} is asked in round {self.round + 1} and has not answered the message of "
+                    f"round {last.round + 1}: ask those who answered, to=tuple(ids), or wait for all (wait_for=None)"
+                )
+        if ask.wait_for is not None and not 1 <= ask.wait_for <= self.flying + len(to):
+            raise ValueError(f"Round.wait_for must be in 1..{self.flying + len(to)}, got {ask.wait_for}")
         return to
 
-    def _sent(self, ask: Round, to: NDArray[np.intp]) -> Sent:
+    def _sent(self, ask: Round, to: Sequence[int]) -> Sent:
         message = copied(ask.message) if self.donated else settled(ask.message)
-        kept = sent(message, None if ask.to is None else to, self.round)
+        kept = sent(message, None if ask.to is None else list(to), self.round)
         if (size := self.sizes.get(kept.alike)) is None:
             size = self._noted(kept.alike, encoded_size(rows(ask.message, to[:1])))
-        return replace(kept, size=size)
+        kept.size = size
+        return kept
 
-    def _fly(self, to: NDArray[np.intp], message: Sent) -> None:
-        self.flying[to] = True
-        self.position[to] = np.arange(len(to))
-        self.before = self.since[to]
-        self.since[to] = self.round
-        for i in to.tolist():
-            self.messages[i] = message
+    def _fly(self, to: Sequence[int], message: Sent) -> None:
+        for position, i in enumerate(to):
+            self.messages[i], self.position[i] = message, position
+        self.flying += len(to)
 
-    def _undo(self, to: NDArray[np.intp]) -> None:
+    def _undo(self, to: Sequence[int]) -> None:
         """As after the last finished round."""
         self.source.undo()
-        self.flying[to] = False
-        self.since[to] = self.before
-        for i in to.tolist():
-            self.messages[i] = None
+        for i in to:
+            if self.messages[i] is not None:
+                self.messages[i] = None
+                self.flying -= 1
 
     # ---- the answers
 
@@ -209,7 +202,7 @@ class Loop:
             raise TypeError(f"on_server must return (state, Round or Done), got a {type(ask).__name__}")
         memories, sizes = [(index, memory) for index, memory, _ in parts], [self._size(part[2]) for part in parts]
         oldest = min([self.messages[i].round for i in ids])  # pyright: ignore[reportOptionalMemberAccess]
-        return _New(batch, np.array(ids), settled(state), ask, memories, sizes, kind.__name__, self.round - oldest)
+        return _New(settled(state), ask, memories, sizes, kind.__name__, self.round - oldest)
 
     def _client(self, chunk: list[int], answering: int) -> tuple[NDArray[np.intp], Any, Any]:
         """(clients, memory, upload) after the step of a chunk; names the clients whose step raises."""
@@ -234,12 +227,12 @@ class Loop:
         return False
 
     def _step(self, chunk: list[int], block: Block) -> tuple[NDArray[np.intp], Any, Any]:
-        message = gathered([m for i in chunk if (m := self.messages[i]) is not None], self.position[chunk])
-        ids = block.index
+        ids, position = block.index, self.position
+        message = gathered([m for i in chunk if (m := self.messages[i]) is not None], [position[i] for i in chunk])
         old = self.memories.place[chunk[0]] >= 0
         memory = self.memories.of(ids) if old else settled(self.algorithm.client_start(block))
         memory, upload = self.algorithm.on_client[type(message)](
-            memory, message, block, lambda p: stream(self.seed, block.names[p], int(self.turns[ids[p]]))
+            memory, message, block, lambda p: stream(self.seed, block.names[p], self.turns[ids[p]])
         )
         return ids, settled(memory), upload
 
@@ -257,21 +250,22 @@ class Loop:
 
     # ---- a finished round
 
-    def _take_over(self, new: _New, to: NDArray[np.intp], message: Sent) -> int:
+    def _take_over(self, new: _New, batch: Batch, to: Sequence[int], message: Sent) -> int:
         """What was computed becomes what is; the bytes of the answers."""
-        ids, down, up = new.ids, message.size, 0
+        messages, turns, given, received, up = self.messages, self.turns, self.given, self.received, 0
         for (index, memory), size in zip(new.memories, new.sizes, strict=True):
             self.memories.put(index, memory)
-            self.given[index] += size
             up += size * len(index)
-        self._count((type(message.message).__name__, "down"), len(to), len(to) * down)
-        self._count((new.name, "up"), len(ids), up)
-        self.received[to] += down
-        self.turns[ids] += 1
-        self.flying[ids] = False
-        for i in new.batch.ids:
-            self.messages[i] = None
-        self.events.add(*new.batch)
+            for i in index.tolist():
+                given[i] += size
+                turns[i] += 1
+                messages[i] = None
+        for i in to:
+            received[i] += message.size
+        self.flying -= len(batch.ids)
+        self._count((type(message.message).__name__, "down"), len(to), len(to) * message.size)
+        self._count((new.name, "up"), len(batch.ids), up)
+        self.events.add(*batch)
         self.source.settle()
         self.state, self.ask, self.round, self.lost = new.state, new.ask, self.round + 1, False
         return up
@@ -311,7 +305,7 @@ class Loop:
         ]
         has = [place >= 0 for place in self.memories.place]
         memories = tuple(self.memories.of(np.array([i])) if known else None for i, known in enumerate(has))
-        exchanged = np.stack([self.given, self.received])
+        exchanged = np.array([self.given, self.received], np.int64)
         return Run(self.state, outcome, self.history, table, self.round, Answered(log), memories, exchanged, log)
 
     # ---- the checkpoint
@@ -331,7 +325,7 @@ class Loop:
             state=self.state,
             ask=self.ask,
             memories=self.memories.stored(),
-            turns=self.turns,
+            turns=np.array(self.turns, np.int64),
             traffic=tuple((*key, *value) for key, value in self.traffic.items()),
             history=files.packed(self.history),
             active=(),
@@ -341,8 +335,8 @@ class Loop:
             run=run,
             source=self.source.stored(),
             messages=tuple((m.message, m.round, m.size) for m in flying.values()),
-            flight=np.array([at, self.position, self.since], np.int64),
-            exchanged=np.stack([self.given, self.received]),
+            flight=np.array([at, self.position], np.int64),
+            exchanged=np.array([self.given, self.received], np.int64),
             late=self.late,
             answered=log.answered,
             times=log.times,
@@ -356,13 +350,14 @@ class Loop:
         run = found.run
         files.check(run, self.what, self.clients, self.data, self.seed)
         self.state, self.ask, self.round = run.state, run.ask, run.round
-        self.history, self.turns, (self.given, self.received) = files.unpacked(run.history), run.turns, found.exchanged
+        self.history, self.turns = files.unpacked(run.history), run.turns.tolist()
+        self.given, self.received = found.exchanged.tolist()
         self.traffic = {(message, way): (count, size) for message, way, count, size in run.traffic}
         for ids, memory in run.memories:
             self.memories.put(ids, memory)
-        messages = [replace(sent(message, None, round_), size=size) for message, round_, size in found.messages]
-        at, self.position, self.since = found.flight
-        self.messages = [None if k < 0 else messages[k] for k in at.tolist()]
-        self.flying, self.late = at >= 0, found.late
+        messages = [sent(message, None, round_, size) for message, round_, size in found.messages]
+        at, self.position = found.flight.tolist()
+        self.messages = [None if k < 0 else messages[k] for k in at]
+        self.flying, self.late = self.n - at.count(-1), found.late
         self.events = Recorder(found)
-        self.source.restore(found.source, self.flying)
+        self.source.restore(found.source)

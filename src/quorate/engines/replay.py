@@ -11,9 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from quorate.engines.events import Loop
 from quorate.engines.inprocess import InProcess, Run
 from quorate.engines.log import Log
@@ -82,24 +79,25 @@ class _Recorded:
         self.log, self.time = log, 0.0
         self.latest = 0.0
 
-    def send(self, ids: NDArray[np.intp], gradients: float) -> None:
+    def send(self, ids: Sequence[int], gradients: float) -> None:
         """Nothing: when they answer is known."""
 
-    def take(self, round_: int, wait_for: int | None, flying: NDArray[np.bool_], since: NDArray[np.int64]) -> Any:
+    def take(self, round_: int, wait_for: int | None, flying: int, messages: Sequence[Any]) -> Batch | Outcome:
         """The recorded answers of this round, or the outcome at the end of the log."""
         if round_ == len(self.log.ends):
             end = Outcome(Stop.INTERRUPTED, "the log ends here, though neither engine nor algorithm had ended the run")
             return self.log.outcome or end
         start, end = int(self.log.ends[round_ - 1]) if round_ else 0, int(self.log.ends[round_])
-        ids, times = self.log.answered[start:end], self.log.times[start:end]
-        least = int(flying.sum()) if wait_for is None else wait_for
-        if not ids.size or not flying[ids].all() or ids.size < least:
+        ids, times = self.log.answered[start:end].tolist(), self.log.times[start:end].tolist()
+        least = flying if wait_for is None else wait_for
+        if len(ids) < max(least, 1) or any(messages[i] is None for i in ids):
+            asked = [i for i, message in enumerate(messages) if message is not None]
             raise ValueError(
-                f"the log does not fit: in round {round_ + 1} it has answers of {ids[:5].tolist()}, and the algorithm "
-                f"waits for {least} of {np.flatnonzero(flying)[:5].tolist()}. Replay needs the algorithm of its run."
+                f"the log does not fit: in round {round_ + 1} it has {len(ids)} answers, of {ids[:5]}, and the "
+                f"algorithm waits for {least} of the {flying} asked, {asked[:5]}. Replay needs the run's algorithm."
             )
-        self.latest = float(times[-1])
-        return Batch(ids.tolist(), times.tolist())
+        self.latest = times[-1]
+        return Batch(ids, times)
 
     def settle(self) -> None:
         """The round is finished."""
@@ -117,6 +115,6 @@ class _Recorded:
         """For a checkpoint."""
         return self.time
 
-    def restore(self, state: float, flying: NDArray[np.bool_]) -> None:
+    def restore(self, state: float) -> None:
         """From a checkpoint."""
         self.time = self.latest = state

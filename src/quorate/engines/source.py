@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from quorate.rounds import Outcome
 
@@ -22,14 +20,15 @@ class Source(Protocol):
 
     time: float
 
-    def send(self, ids: NDArray[np.intp], gradients: float) -> None:
+    def send(self, ids: Sequence[int], gradients: float) -> None:
         """Messages go to these clients."""
         ...
 
-    def take(
-        self, round_: int, wait_for: int | None, flying: NDArray[np.bool_], since: NDArray[np.int64]
-    ) -> Batch | Outcome:
-        """The answers of the next round, or why there are none."""
+    def take(self, round_: int, wait_for: int | None, flying: int, messages: Sequence[Any]) -> Batch | Outcome:
+        """The answers of the next round, or why there are none.
+
+        ``flying`` clients are in flight; ``messages`` (N,) are what they were sent (with a ``round``), None for others.
+        """
         ...
 
     def settle(self) -> None:
@@ -48,7 +47,7 @@ class Source(Protocol):
         """For a checkpoint."""
         ...
 
-    def restore(self, state: Any, flying: NDArray[np.bool_]) -> None:
+    def restore(self, state: Any) -> None:
         """From a checkpoint."""
         ...
 

@@ -120,10 +120,14 @@ class ClockState:
     time: float
     number: int  # messages sent so far
     made: NDArray[np.int64]  # (N,) trips begun
-    begun: Array  # (N,) when each was asked last
-    due: Array  # (N,) when it answers; inf: never
-    order: NDArray[np.int64]  # (N,) the number of its message, of those in flight
-    trip: Array  # (N,) seconds of its last finished trip; nan before it
+    trip: Array  # (N,) seconds of each one's last finished trip; nan before it
+    due: Array  # (events,) when the answers in flight arrive
+    begun: Array  # (events,) when their messages were sent
+    events: NDArray[np.int64]  # (events, 2) the number of the message, the client
+    never: tuple[int, ...]  # clients in flight whose answer never arrives
+
+
+_Event = tuple[float, int, int, float]  # when it arrives, number of the message, client, when it was sent
 
 
 class _Clock:
@@ -133,35 +137,35 @@ class _Clock:
         for what in ("stragglers", "outages", "crashes"):
             if unknown := sorted(set(getattr(engine, what)) - set(clients)):
                 raise ValueError(f"{what} names {unknown[0]!r}, who is no client; clients are {', '.join(clients[:5])}")
-        n, self.engine, self.clients = len(clients), engine, clients
+        self.engine, self.clients = engine, clients
         self.trips = Trips(engine.delays, seed, clients, engine.stragglers)
         self.away = {clients.index(name): spans for name, spans in engine.outages.items()}
-        self.crash = np.array([engine.crashes.get(name, math.inf) for name in clients])
-        self.begun, self.due = np.zeros(n), np.full(n, np.inf)
-        self.trip = np.full(n, np.nan)
+        self.crash = {clients.index(name): time for name, time in engine.crashes.items()}
+        self.trip = [math.nan] * len(clients)
         self.time, self.number = 0.0, 0
-        self.heap: list[tuple[float, int, int]] = []
-        self.taken: list[tuple[float, int, int]] = []
-        self.asked, self.before = np.empty(0, np.intp), 0
+        self.heap: list[_Event] = []
+        self.taken: list[_Event] = []
+        self.never: set[int] = set()  # whose answer never arrives
+        self.asked: Sequence[int] = ()  # since the last settle
+        self.before = 0
 
-    def send(self, ids: NDArray[np.intp], gradients: float) -> None:
+    def send(self, ids: Sequence[int], gradients: float) -> None:
         """Messages to these clients, who have answered all before."""
-        due = self.time + self.trips.next(ids, gradients)
-        self.asked, self.before = ids, self.number
-        listed = ids.tolist()
-        if self.away:
-            due = np.array([self._back(i, t) for i, t in zip(listed, due.tolist(), strict=True)])
-        if self.engine.crashes:
-            due[due > self.crash[ids]] = np.inf
-        self.begun[ids], self.due[ids] = self.time, due
-        for number, (time, i) in enumerate(zip(due.tolist(), listed, strict=True), self.number):
-            if time < math.inf:
-                heapq.heappush(self.heap, (time, number, i))
-        self.number += len(listed)
+        self.asked, self.before, now = ids, self.number, self.time
+        delay, heap = self.trips.next, self.heap
+        for number, i in enumerate(ids, self.number):
+            due = now + delay(i, gradients)
+            if i in self.away:
+                due = self._back(i, due)
+            if due > self.crash.get(i, math.inf):
+                self.never.add(i)
+            else:
+                heapq.heappush(heap, (due, number, i, now))
+        self.number += len(ids)
 
     def _back(self, i: int, due: float) -> float:
         """When work that would be done at ``due`` is done by a client that is out of reach at times."""
-        for start, end in self.away.get(i, ()):
+        for start, end in self.away[i]:
             if end <= self.time:
                 continue
             if due <= start:
@@ -169,29 +173,30 @@ class _Clock:
             due += end - max(start, self.time)
         return due
 
-    def take(self, round_: int, wait_for: int | None, flying: NDArray[np.bool_], since: NDArray[np.int64]) -> Any:
+    def take(self, round_: int, wait_for: int | None, flying: int, messages: Sequence[Any]) -> Batch | Outcome:
         """The next answers, or the outcome of a run that has none."""
-        heap, left = self.heap, set[int]()
+        heap, must = self.heap, set[int]()
         if wait_for is None:
-            count = least = int(np.count_nonzero(flying))
+            count = least = flying
         else:
-            wanted, must = self.engine.wait.need(View(round_, self.time, flying, since, self.trip))
-            least, left = wait_for, set(must.tolist())
+            wanted, overdue = self.engine.wait.need(View(round_, self.time, messages, self.trip))
+            least, must = wait_for, set(overdue.tolist())
             count = max(wait_for, min(wanted, len(heap)))
-        if count > len(heap) or (left and (self.due[list(left)] == np.inf).any()):
-            return self._stalled(flying, least)
-        self.taken = [heapq.heappop(heap) for _ in range(count)]
-        left.difference_update([event[2] for event in self.taken] if left else ())
-        while left:
-            self.taken.append(heapq.heappop(heap))
-            left.discard(self.taken[-1][2])
-        if self.engine.max_time is not None and self.taken[-1][0] > self.engine.max_time:
+        if count > len(heap) or not must.isdisjoint(self.never):
+            return self._stalled(least)
+        self.taken = taken = [heapq.heappop(heap) for _ in range(count)]
+        if must:
+            must.difference_update([event[2] for event in taken])
+        while must:
+            taken.append(heapq.heappop(heap))
+            must.discard(taken[-1][2])
+        if self.engine.max_time is not None and taken[-1][0] > self.engine.max_time:
             text = f"stopped at the engine's max_time = {self.engine.max_time:g} virtual seconds"
             return Outcome(Stop.MAX_ROUNDS, text)
-        return Batch([event[2] for event in self.taken], [event[0] for event in self.taken])
+        return Batch([event[2] for event in taken], [event[0] for event in taken])
 
-    def _stalled(self, flying: NDArray[np.bool_], least: int) -> Outcome:
-        lost = np.flatnonzero(flying & (self.due == np.inf))
+    def _stalled(self, least: int) -> Outcome:
+        lost = sorted(self.never)
         named = ", ".join(self.clients[i] for i in lost[:5]) + f" and {len(lost) - 5} more" * (len(lost) > 5)
         who = "the algorithm needs" if least > len(self.heap) else f"{self.engine.wait!r} waits for"
         text = f"stalled at {self.time:g} virtual seconds: {who} answers of clients that crashed ({named}). "
@@ -200,33 +205,35 @@ class _Clock:
 
     def settle(self) -> None:
         """The round is finished."""
+        for due, _, i, begun in self.taken:
+            self.trip[i] = due - begun
         if self.taken:
-            ids = [event[2] for event in self.taken]
-            self.trip[ids] = self.due[ids] - self.begun[ids]
             self.time = self.taken[-1][0]
-        self.taken, self.asked, self.before = [], self.asked[:0], self.number
+        self.taken, self.asked, self.before = [], (), self.number
 
     def undo(self) -> None:
         """As after the round before."""
         self.heap = [event for event in (*self.heap, *self.taken) if event[1] < self.before]
         heapq.heapify(self.heap)
-        self.trips.undo(self.asked)
-        self.number, self.taken, self.asked = self.before, [], self.asked[:0]
+        for i in self.asked[: self.number - self.before]:
+            self.trips.made[i] -= 1
+            self.never.discard(i)
+        self.number, self.taken, self.asked = self.before, [], ()
 
     def crashed(self) -> tuple[tuple[str, float], ...]:
         """Who has crashed by now, and when."""
-        return tuple((name, float(t)) for name, t in zip(self.clients, self.crash, strict=True) if t <= self.time)
+        return tuple((self.clients[i], float(time)) for i, time in sorted(self.crash.items()) if time <= self.time)
 
     def stored(self) -> ClockState:
         """For a checkpoint."""
-        order = np.full(len(self.due), -1)
-        order[[i for _, _, i in self.heap]] = [number for _, number, _ in self.heap]
-        return ClockState(self.time, self.number, self.trips.made, self.begun, self.due, order, self.trip)
+        due, number, client, begun = zip(*sorted(self.heap), strict=True) if self.heap else ((),) * 4
+        made, events = np.array(self.trips.made, np.int64), np.array([number, client], np.int64).T
+        trip, never = np.array(self.trip), tuple(sorted(self.never))
+        return ClockState(self.time, self.number, made, trip, np.array(due), np.array(begun), events, never)
 
-    def restore(self, state: ClockState, flying: NDArray[np.bool_]) -> None:
+    def restore(self, state: ClockState) -> None:
         """From a checkpoint."""
-        self.time, self.number, self.before, self.trips.made = state.time, state.number, state.number, state.made
-        self.begun, self.due, self.trip = state.begun, state.due, state.trip
-        at = np.flatnonzero(state.order >= 0)
-        self.heap = list(zip(state.due[at].tolist(), state.order[at].tolist(), at.tolist(), strict=True))
-        heapq.heapify(self.heap)
+        self.time, self.number, self.before = state.time, state.number, state.number
+        self.trips.made, self.trip, self.never = state.made.tolist(), state.trip.tolist(), set(state.never)
+        events = zip(state.due.tolist(), state.events.tolist(), state.begun.tolist(), strict=True)
+        self.heap = [(due, number, i, begun) for due, (number, i), begun in events]  # sorted, and so a heap
