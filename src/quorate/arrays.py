@@ -90,8 +90,9 @@ class Block:
         """Some clients of the block."""
         if len(positions) == len(self.names):
             return self
-        columns = {key: column[positions] for key, column in self.columns.items()}
-        X, y, share, index = self.X[positions], self.y[positions], self.share[positions], self.index[positions]
+        columns = {key: column.take(positions, 0) for key, column in self.columns.items()}
+        X = self.X.take(positions, 0) if isinstance(self.X, np.ndarray) else self.X[positions]  # take is quicker
+        y, share, index = self.y.take(positions, 0), self.share.take(positions, 0), self.index.take(positions, 0)
         linear = None if self.linear is None else (self.linear[0][positions], self.linear[1][positions])
         names = tuple([self.names[p] for p in positions.tolist()])
         return Block(X, y, share, index, names, columns, linear)

@@ -133,7 +133,7 @@ def gathered(messages: Sequence[Sent], positions: Sequence[int]) -> Any:
         elif same:
             fields.append(np.broadcast_to(value, (n, *value.shape)))
         else:
-            fields.append(np.concatenate([getattr(m.message, name).ravel() for m in messages]).reshape(n, *value.shape))
+            fields.append(np.array([getattr(m.message, name) for m in messages]))
     return type(first)(*fields)
 
 
