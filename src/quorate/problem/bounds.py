@@ -19,7 +19,7 @@ import numpy as np
 
 from quorate.arrays import DUAL, Array, Block, norm
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, Bounds, ElasticNet, Zero
+from quorate.problem.regularisers import L1, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.shape import check_convex, price_floor, sample_radii
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.rounds import Each, Max, Sum, record
@@ -191,6 +191,9 @@ def _balanced(problem: Problem, g: Array, kind: str, ball: float, where: Region)
         s = -(g + v)
     if isinstance(h, Bounds):  # h* is infinite for a push against a bound that is not there
         s = np.clip(s, np.where(np.isfinite(h.lower), -np.inf, 0.0), np.where(np.isfinite(h.upper), np.inf, 0.0))
+    if isinstance(h, GroupL2):  # and for a group that pushes harder than its weight
+        group, weight, length = h.sizes(s)
+        s = s * np.minimum((1 - 1e-15) * weight / np.maximum(length, 1e-300), 1.0)[group]
     left = g + v + s
     value = -float(h.conjugate(s))
     rest = float(norm(left, "l2"))
