@@ -11,13 +11,23 @@ from quorate.problem.losses import Quadratic
 from quorate.problem.predictors import is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, Bounds, ElasticNet, Zero
+from quorate.problem.risks.box import Box, limits
+from quorate.problem.risks.cd_norm import CDNorm
+from quorate.problem.risks.chi_square import ChiSquareBall
+from quorate.problem.risks.ellipsoid import Ellipsoid
+from quorate.problem.risks.kl_ball import KLBall
 from quorate.problem.risks.lp_ball import LpBall
 from quorate.problem.risks.mean import Mean, Sum
+from quorate.problem.risks.polyhedron import Polyhedron
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.risks.simplex import Simplex
 from quorate.problem.risks.superquantile import Superquantile
+from quorate.problem.risks.total_variation import TotalVariationBall
+from quorate.problem.risks.wasserstein import WassersteinOverClients
 from quorate.problem.wasserstein import WassersteinBall
+from quorate.solvers.curved_weightings import Elliptic, Entropy
 from quorate.solvers.cutting_planes import Shape
+from quorate.solvers.polyhedral_weightings import Bounded, Cut, Deviations, Moved
 from quorate.solvers.weightings import Ball, Tails, Weighting, of_ranks
 
 
@@ -26,27 +36,59 @@ def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
     risk = problem.over_clients
     if isinstance(risk, Simplex):
         return np.full(n_clients, 1 / n_clients), math.inf, 2.0
+    if isinstance(risk, TotalVariationBall) and isinstance(risk.prior, np.ndarray):
+        return risk.prior, 2.0 * risk.radius, 1.0
     if isinstance(risk, Mean | LpBall) and isinstance(risk.prior, np.ndarray):
         return risk.prior, getattr(risk, "radius", 0.0), getattr(risk, "p", 2.0)
     raise ValueError(
-        f"this method needs over_clients = Mean, Simplex or LpBall (concrete, see problem.at), got {risk!r}: use one "
-        "of these, or Bundle(), which takes Superquantile and the spectral risks too."
+        f"this method needs over_clients = Mean, Simplex, LpBall or TotalVariationBall (concrete, see problem.at), got "
+        f"{risk!r}: use one of these, or Bundle(), which takes every set of weights that quorate has."
     )
 
 
 def weighting(problem: Problem, n_clients: int) -> Weighting:
     """The set of weightings of the clients in conic form."""
     risk = problem.over_clients
-    if isinstance(risk, Superquantile):
-        return Tails(np.ones(1), risk.caps(n_clients)[None])
-    if by_rank(risk):
+    if by_rank(risk) and not isinstance(risk, Superquantile):
         return of_ranks(risk.rank_weights(n_clients))
-    if isinstance(risk, Mean | Simplex | LpBall):
-        return Ball(*client_ball(problem, n_clients))
+    if isinstance(getattr(risk, "prior", None), np.ndarray) and getattr(risk, "radius", 1.0) == 0:
+        return Ball(risk.prior, 0.0, 2.0)
+    match risk:
+        case Superquantile():
+            return Tails(np.ones(1), risk.caps(n_clients)[None])
+        case Mean() | Simplex() | LpBall() | TotalVariationBall():
+            return Ball(*client_ball(problem, n_clients))
+        case Box():
+            return Bounded(*limits(risk, n_clients))
+        case CDNorm():
+            return Deviations(risk.prior, risk.bounds, float(risk.budget))
+        case WassersteinOverClients():
+            return Moved(risk.prior, float(risk.radius), risk.cost)
+        case Polyhedron(D, c):
+            scale = np.abs(D).max(1, initial=0.0)
+            scale = np.where(scale > 0, scale, 1.0)
+            return Cut(D / scale[:, None], c / scale)
+        case KLBall() | ChiSquareBall():
+            return _divergence_ball(risk)
+        case Ellipsoid():
+            factor = np.sqrt(risk.shape) if risk.shape.ndim == 1 else np.linalg.cholesky(risk.shape)
+            return Elliptic(risk.prior, factor, math.sqrt(risk.radius))
     raise ValueError(
-        f"this method and its bound need over_clients = Mean, Simplex, LpBall, Superquantile or a convex risk by rank "
-        f"such as Extremile(2), got {risk!r}: the server's program has no form for it. Use one of these."
+        f"this method and its bound need a set of weights that the server's program has a form for, got {risk!r}: use "
+        "Mean, Simplex, LpBall, TotalVariationBall, Superquantile, a convex risk by rank such as Extremile(2), Box, "
+        "CDNorm, Ellipsoid, Polyhedron, KLBall, ChiSquareBall or WassersteinOverClients."
     )
+
+
+def _divergence_ball(risk: KLBall | ChiSquareBall) -> Weighting:
+    inside = risk.prior > 0
+    least = float(risk.prior[inside].min())
+    most = -math.log(least) if isinstance(risk, KLBall) else 1 / least - 1
+    if risk.radius >= most:  # every weighting of the clients of positive prior
+        return Bounded(np.zeros(len(inside)), inside.astype(float))
+    if isinstance(risk, KLBall):
+        return Entropy(risk.prior, float(risk.radius))
+    return Elliptic(risk.prior, np.sqrt(risk.prior), math.sqrt(risk.radius))
 
 
 def member(problem: Problem, n_clients: int) -> Array:

@@ -11,6 +11,8 @@
             min <sigma, z^T>,  (a, b) -> (lo, hi):  hi >= a,  hi >= b,  lo + hi = a + b
             (Goemans, *Smallest compact formulation for the permutahedron*: the dual of his description of Q)
 
+Sets round a prior that curve are in ``curved_weightings``, polytopes in ``polyhedral_weightings``.
+
 Ascending weights by rank are also tails: sigma = sum_i (sigma_i - sigma_{i-1}) (0, ..., 0, 1, ..., 1), so that
 sum_i sigma_i z_[i] = sum_i (sigma_i - sigma_{i-1}) m (mean of the m = n - i + 1 largest): one tail for each jump. Few
 jumps make the smaller program as tails, many as a network.
@@ -21,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -28,6 +31,14 @@ from quorate.arrays import Array
 from quorate.solvers.conic import ConicSolution, Index, Model
 
 Reader = Callable[[ConicSolution], Array]  # of the worst weighting q (N,) from the duals
+
+
+class Weighting(Protocol):
+    """A set Q of weightings in conic form."""
+
+    def add(self, model: Model, z: Index) -> Reader:
+        """Add phi(z) to the objective of ``model``, in linear costs alone."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -104,9 +115,6 @@ class Sorted:
             wires[first], wires[second] = lo, hi
         model.linear(wires, self.sigma)
         return lambda solution: solution.z[handle]
-
-
-Weighting = Ball | Tails | Sorted
 
 
 def of_ranks(sigma: Array) -> Tails | Sorted:
