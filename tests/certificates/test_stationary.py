@@ -1,0 +1,297 @@
+"""Certificates of models that are not affine: values, stationarity by hand and at points found by SciPy; no bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize, nnls
+
+import quorate as qr
+from quorate.certificates.duality import certify_run
+from quorate.problem.predictors_mlp import MLP
+from quorate.rounds import Done, Each, Outcome, Round, Stop, record
+
+SIZES = (20, 35, 12, 28, 9)
+D = 4 * 3 + 3 + 3 + 1
+
+
+def federation():
+    """Labels by a product of two features and, with the client, ever more noise."""
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(m, 4)) for m in SIZES]
+    y = [np.where(x[:, 0] * x[:, 1] + 0.3 * k * rng.normal(size=len(x)) > 0, 1.0, -1.0) for k, x in enumerate(X)]
+    return qr.Federation([f"c{i}" for i in range(5)], X, y)
+
+
+FED = federation()
+MEAN = qr.Problem(qr.Logistic(), MLP((3,), seed=1), regulariser=qr.L2(0.02))
+WORST = replace(MEAN, over_clients=qr.Simplex())
+
+
+def risks(problem, w):
+    """F_i(w) of every client, from the raw rows."""
+    concrete, data = problem.at(FED)
+    return np.concatenate([concrete.client_risks(w, data.block(i)) for i in range(5)])
+
+
+def slope_of(function, w, h=1e-5):
+    """By central differences, (D, ...)."""
+    return np.array([(function(w + h * e) - function(w - h * e)) / (2 * h) for e in np.eye(len(w))])
+
+
+def at_random(seed=0):
+    return MEAN.model_start(4) + 0.3 * np.random.default_rng(seed).normal(size=D)
+
+
+def penalised(w):
+    """The slope of the regulariser: intercepts are free."""
+    return 0.02 * w * (np.arange(D) < 15)
+
+
+@pytest.mark.parametrize("problem", [MEAN, WORST, replace(MEAN, over_clients=qr.LpBall(0.3, 2))], ids=str)
+def test_value_weights_and_stationarity_by_hand(problem):
+    w = at_random()
+    found = qr.certify(problem, FED, w)
+    q = problem.at(FED)[0].over_clients.weights(risks(problem, w))
+    slopes = slope_of(lambda v: risks(problem, v), w)
+    assert found.value == pytest.approx(problem.objective(w, FED), rel=1e-12)
+    assert_allclose(found.client_risks, risks(problem, w), rtol=1e-12)
+    assert_allclose(found.weights, q, atol=1e-9)
+    assert found.stationarity == pytest.approx(np.linalg.norm(slopes @ q + penalised(w)), rel=1e-6)
+    assert found.gradient_scale == pytest.approx((q * np.linalg.norm(slopes, axis=0)).sum(), rel=1e-6)
+    assert (found.bound, found.gap, found.relative_gap) == (None, None, None)
+    assert found.complementarity == pytest.approx(0.0, abs=1e-12)
+    assert found.feasibility == pytest.approx(0.0, abs=1e-12)
+
+
+def test_it_is_small_where_scipy_comes_to_rest():
+    def both(w):
+        return MEAN.objective(w, FED), slope_of(lambda v: MEAN.objective(v, FED), w, 1e-6)
+
+    found = minimize(both, at_random(), jac=True, method="BFGS", options={"gtol": 1e-7, "maxiter": 500})
+    proof = qr.certify(MEAN, FED, found.x)
+    assert proof.stationarity < 1e-5 < 1e-2 < qr.certify(MEAN, FED, at_random()).stationarity
+    assert proof.bound is None
+
+
+def test_at_a_min_max_point_the_weighting_of_the_duals_shows_it_and_a_worst_one_does_not():
+    """Several clients tie: the epigraph form by SLSQP, its multipliers by nonnegative least squares."""
+    concrete, data = WORST.at(FED)
+    (block,) = data.blocks()
+    place = np.argsort(block.index)
+
+    def cut(w):
+        found = concrete.cut(w, block)
+        return found.base[place], found.slope[place]
+
+    start = np.append(at_random(), 2.0)
+    found = minimize(
+        lambda v: v[-1] + concrete.penalty(v[:-1]),
+        start,
+        jac=lambda v: np.append(penalised(v[:-1]), 1.0),
+        constraints={
+            "type": "ineq",
+            "fun": lambda v: v[-1] - cut(v[:-1])[0],
+            "jac": lambda v: np.hstack([-cut(v[:-1])[1], np.ones((5, 1))]),
+        },
+        method="SLSQP",
+        options={"maxiter": 1000, "ftol": 1e-14},
+    )
+    w = found.x[:-1]
+    losses, slopes = cut(w)
+    tied = losses > losses.max() - 1e-6
+    assert tied.sum() >= 2
+    rows = np.vstack([slopes[tied].T, 1e3 * np.ones(tied.sum())])  # sum to one, nearly
+    q = np.zeros(5)
+    q[tied] = nnls(rows, np.append(-penalised(w), 1e3))[0]
+    q /= q.sum()
+    known = qr.certify(WORST, FED, w, qr.Duals(q, w[None], q[None]))
+    blind = qr.certify(WORST, FED, w)
+    assert known.stationarity < 1e-5
+    assert abs(known.complementarity) < 1e-6
+    assert blind.stationarity > 1e-2
+    assert_allclose(known.weights, q, atol=1e-12)
+    other = np.full(5, 0.2)  # a weighting that is not the multipliers': one of the two residuals tells
+    wrong = qr.certify(WORST, FED, w, qr.Duals(other, w[None], other[None]))
+    assert wrong.complementarity == pytest.approx(losses.max() - losses.mean(), rel=1e-9)
+    assert max(wrong.complementarity, wrong.stationarity) > 1e-2
+
+
+def test_weights_outside_the_set_are_moved_into_it():
+    w, q = at_random(), np.array([2.0, 0.0, 0.0, -1.0, 0.0])
+    found = qr.certify(WORST, FED, w, qr.Duals(q, w[None], q[None]))
+    assert_allclose(found.weights, [1.0, 0, 0, 0, 0], atol=1e-12)
+    assert found.feasibility < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("h", "off"),
+    [
+        (qr.L1(0.5), lambda g, w: np.where(w == 0, np.maximum(np.abs(g) - 0.5, 0), g + 0.5 * np.sign(w))),
+        (qr.Bounds(-0.1, 0.1), lambda g, w: np.where(np.abs(w) < 0.1, g, np.maximum(g * np.sign(w), 0))),
+    ],
+    ids=str,
+)
+def test_regularisers_that_are_not_smooth(h, off):
+    """The distance of the weighted slope from minus the subdifferential, entry by entry; intercepts take none."""
+    problem = replace(MEAN, regulariser=h)
+    w = at_random()
+    w[:15] = h.prox(w[:15], 0.3)
+    g = slope_of(lambda v: risks(problem, v).mean(), w)
+    expected = np.append(off(g[:15], w[:15]), g[15:])
+    assert (w[:15] == 0).any() or (np.abs(w[:15]) == 0.1).any()
+    assert qr.certify(problem, FED, w).stationarity == pytest.approx(np.linalg.norm(expected), rel=1e-6)
+
+
+def test_a_model_outside_the_domain_is_not_feasible():
+    problem = replace(MEAN, regulariser=qr.Bounds(-0.1, 0.1))
+    w = np.full(D, 0.5)
+    found = qr.certify(problem, FED, w)
+    assert found.value == np.inf
+    assert found.feasibility == pytest.approx(0.4)
+
+
+def test_no_bound_even_where_losses_vanish():
+    """0 is a bound then, but none is claimed that was not asked of the model."""
+    fed = qr.Federation(["a"], [np.ones((2, 4))], [np.zeros(2)])
+    problem = qr.Problem(qr.Squared(), MLP((3,)))
+    found = qr.certify(problem, fed, np.zeros(D))
+    assert (found.value, found.bound, found.stationarity) == (0.0, None, 0.0)
+
+
+@pytest.mark.parametrize("q", [np.full(4, 0.25), np.array([0.2, 0.2, 0.2, 0.2, np.nan]), np.full((1, 5), 0.2)], ids=str)
+def test_weights_that_do_not_fit_are_refused(q):
+    w = at_random()
+    with pytest.raises(ValueError, match=r"duals.weights must be finite with shape \(5,\)"):
+        qr.certify(WORST, FED, w, qr.Duals(q, w[None], np.full((1, 5), 0.2)))
+
+
+def test_every_mode_gives_the_same_and_two_rounds_say_it():
+    w = at_random()
+    runs = [certify_run(WORST, FED, w, None, qr.InProcess(mode)) for mode in ("blocks", "each", "bytes")]
+    for proof, run in runs:
+        assert proof.stationarity == pytest.approx(runs[0][0].stationarity, rel=1e-12)
+        assert run.rounds == 2
+        assert {row["message"] for row in run.messages} == {"Certify", "Certified", "Differentiate", "Differentiated"}
+
+
+# ---- solve
+
+
+@record
+class Push:
+    w: Any  # (D,)
+
+
+@record
+class Pushed:
+    slope: Each  # (N, D)
+
+
+@record
+class PushState:
+    w: Any
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Gradient steps on the mean, which calls itself optimal."""
+
+    tol: float = 1e-6
+    atol: float = 0.0
+    max_rounds: int = 5
+    claim: Stop = Stop.OPTIMAL
+    problem: qr.Problem | None = None
+
+    @property
+    def on_client(self):
+        return {Push: lambda memory, ask, data, rng: (memory, Pushed(self.problem.cut(ask.w, data).slope))}
+
+    @property
+    def on_server(self):
+        return {Pushed: self.step}
+
+    def client_start(self, data):
+        return None
+
+    def server_start(self, n_clients):
+        w = self.problem.model_start(4)
+        return PushState(w, 0), Round(Push(w))
+
+    def step(self, state, ids, up):
+        w = state.w - 0.5 * (up.slope.mean(0) + penalised(state.w))
+        state = PushState(w, state.rounds + 1)
+        done = state.rounds >= self.max_rounds
+        return state, Done(Outcome(self.claim, "gap 0: done.")) if done else Round(Push(w))
+
+    def report(self, state):
+        return {}
+
+    def answer(self, state):
+        return state.w, None
+
+
+@pytest.mark.parametrize("stop", [Stop.OPTIMAL, Stop.MAX_ROUNDS, Stop.STALLED])
+def test_a_run_is_never_called_optimal(stop):
+    solution = qr.solve(MEAN, FED, algorithm=Descent(claim=stop), max_rounds=100)
+    assert solution.outcome.stop is (Stop.UNPROVEN if stop is Stop.OPTIMAL else stop)
+    assert ("gap 0" in solution.outcome.text) == (stop is not Stop.OPTIMAL)
+    for words in ("stationarity", "MLP(hidden=(3,)", "not convex in its parameters", "no bound"):
+        assert words in solution.outcome.text
+    proof = solution.certificate
+    assert proof.bound is None
+    assert proof.value == pytest.approx(MEAN.objective(solution.w, FED), rel=1e-12)
+    assert proof.value < MEAN.objective(MEAN.model_start(4), FED)
+    assert f"{proof.stationarity:.1e}" in solution.outcome.text
+    assert any("MLP is not convex" in note for note in solution.notes)
+    assert [row["client"] for row in solution.clients] == list(FED.clients)
+    assert [row["loss"] for row in solution.clients] == pytest.approx(list(risks(MEAN, solution.w)))
+
+
+CONVEX = [
+    qr.Bundle(),
+    qr.ADLPMM(),
+    qr.EpigraphADMM(),
+    qr.DoubleLoop(),
+    qr.InteriorPoint(),
+    qr.ProximalAL(),
+    qr.PrivateADMM(rho=1.0),
+    qr.OutputPerturbedADMM(rho=1.0),
+]
+POOLED = [qr.RankADMM(), qr.SmoothedRankADMM(), qr.DCA()]
+
+
+@pytest.mark.parametrize("algorithm", [*CONVEX, *POOLED], ids=lambda it: type(it).__name__)
+def test_convex_methods_refuse_and_name_what_works(algorithm):
+    fed = FED.pooled() if algorithm in POOLED else FED
+    with pytest.raises((ValueError, TypeError), match=r"MLP.*AsyncDRO\(\), ASPIRE\(\), AFL\(\) or FedAvg\(\)"):
+        qr.solve(MEAN, fed, algorithm=algorithm)
+
+
+@pytest.mark.parametrize("reference", [qr.CentralConic(), qr.CentralisedAL()], ids=lambda it: type(it).__name__)
+def test_references_refuse_and_name_what_works(reference):
+    with pytest.raises((ValueError, TypeError), match=r"MLP.*AsyncDRO\(\)"):
+        reference.solve(MEAN, FED)
+
+
+def test_privacy_is_refused():
+    with pytest.raises(ValueError, match=r"PrivateADMM needs predictions that are affine"):
+        qr.solve(replace(MEAN, privacy=qr.Budget(1.0, 1e-5)), FED)
+
+
+@pytest.mark.parametrize("algorithm", [qr.SGD(0.2, batch=8), qr.LSVRG(0.005)], ids=lambda it: type(it).__name__)
+@pytest.mark.parametrize("risk", [qr.Mean(), qr.Superquantile(0.5), qr.RankedRange(90, 10)], ids=str)
+def test_stochastic_methods_on_pooled_rows_take_it(algorithm, risk):
+    """From the model's own start, as at zero every hidden unit stays like all others; never a bound."""
+    problem = replace(MEAN, over_samples=risk)
+    solution = qr.solve(problem, FED.pooled(), algorithm=algorithm, max_rounds=15)
+    start = problem.objective(problem.model_start(4), FED.pooled())
+    assert solution.certificate.value < start - 0.02
+    assert solution.certificate.bound is None
+    assert solution.outcome.stop is Stop.MAX_ROUNDS
+    assert np.ptp(np.abs(solution.w[:12].reshape(3, 4)), axis=0).max() > 0.1
