@@ -41,7 +41,8 @@ def largest_in_ellipsoid(z: Array, prior: Array, shape: Array, radius: float) ->
 
     Of several maximisers the one nearest to the prior in the ellipsoid's norm.
     """
-    top, spread = float(z.max()), float(np.ptp(z))
+    top = float(z.max())
+    spread = top - float(z.min())
     if math.isinf(spread):
         raise ValueError("losses must differ by less than the largest floating-point number. Rescale them.")
     if radius == 0 or spread == 0:

@@ -54,7 +54,8 @@ def largest_in_entropy_ball(z: Array, prior: Array, radius: float) -> tuple[Arra
     if not inside.all():
         part, bound = largest_in_entropy_ball(z[inside], prior[inside], radius)
         return _spread(part, inside), bound
-    top, spread = float(z.max()), float(np.ptp(z))
+    top = float(z.max())
+    spread = top - float(z.min())
     if math.isinf(spread):
         raise ValueError("losses must differ by less than the largest floating-point number. Rescale them.")
     if radius == 0 or spread == 0:

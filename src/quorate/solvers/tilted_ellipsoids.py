@@ -76,7 +76,8 @@ def off_axes(d: Array, axes: Axes, radius: float) -> float:
 
 def largest_in_axes(z: Array, prior: Array, axes: Axes, radius: float) -> tuple[Array, float]:
     """A maximiser of z'q over Q and an upper bound that holds by duality, rounding included; arrays (N,)."""
-    top, spread = float(z.max()), float(np.ptp(z))
+    top = float(z.max())
+    spread = top - float(z.min())
     if math.isinf(spread):
         raise ValueError("losses must differ by less than the largest floating-point number. Rescale them.")
     if radius == 0 or spread == 0:

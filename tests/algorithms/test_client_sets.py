@@ -1,0 +1,81 @@
+"""The bundle with every set over clients against one CVXPY program: value, model, weights of clients, proven gap."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from client_set_oracles import members
+from numpy.testing import assert_allclose
+from problems import federation
+
+import quorate as qr
+
+TOL = 1e-8  # relative gap asked of the bundle
+NEAR = 1e-7
+N, D, STRENGTH = 6, 4, 1e-2
+PRIOR = np.array([0.3, 0.05, 0.2, 0.0, 0.25, 0.2])
+CAPS = np.array([0.1, 0.05, 1e-3, 0.2, 0.0, 0.6])
+SHAPE = np.array([1.0, 0.1, 2.0, 0.5, 10.0, 0.3])
+AXIS = np.array([1.0, 0.2, -1.0, 0.5, 2.0, 0.4])
+FULL = np.diag(SHAPE) + 0.3 * np.outer(AXIS, AXIS)
+PLACES = np.array([0.5, -1.0, 3.0, 0.5, 0.7, 1e-3])
+COSTS = np.subtract.outer(PLACES, PLACES) ** 2 + np.triu(np.ones((N, N)), 1)
+ROWS = np.array([[1.0, 2.0, 0.0, -1.0, 0.0, 3.0], [-1.0, 0.0, 0.0, -1.0, 0.0, 0.0]])
+SETS = [
+    qr.KLBall(0.01),
+    qr.KLBall(0.3, PRIOR),
+    qr.KLBall(2.5, PRIOR),
+    qr.ChiSquareBall(0.01),
+    qr.ChiSquareBall(0.8, PRIOR),
+    qr.ChiSquareBall(5.0),
+    qr.Ellipsoid(SHAPE, 0.01, PRIOR),
+    qr.Ellipsoid(1e9 * SHAPE, 1e-10),
+    qr.Ellipsoid(FULL, 0.01, PRIOR),
+    qr.Ellipsoid(FULL, 0.3),
+    qr.Box(0.0, 0.3),
+    qr.Box(CAPS / 2, CAPS + 0.2),
+    qr.CDNorm(0.7, CAPS, PRIOR),
+    qr.CDNorm(2.5, CAPS, PRIOR),
+    qr.CDNorm(1.3, 0.1),
+    qr.TotalVariationBall(0.2, PRIOR),
+    qr.WassersteinOverClients(0.3, "index", PRIOR),
+    qr.WassersteinOverClients(0.3, PLACES),
+    qr.WassersteinOverClients(0.3, COSTS, PRIOR),
+    qr.Polyhedron(ROWS, [1.0, -0.2]),
+]
+
+
+def names(risks):
+    return [f"{type(risk).__name__}{i}" for i, risk in enumerate(risks)]
+
+
+def central(problem, fed):
+    """Value, model and weights (the multipliers of z_s >= F_s) of the whole problem in one place."""
+    concrete, fed = problem.at(fed)
+    q, z, w = cp.Variable(N), cp.Variable(N), cp.Variable(D)
+    epigraph = []
+    for s in range(N):
+        X, y = fed.rows(s)
+        epigraph.append(z[s] >= cp.sum(cp.logistic(-cp.multiply(y, X @ w))) / len(y))
+    worst = cp.suppfunc(q, members(concrete.over_clients, q))(z)  # max <q, z>, dualised by CVXPY
+    program = cp.Problem(cp.Minimize(worst + STRENGTH / 2 * cp.sum_squares(w)), epigraph)
+    program.solve(solver="CLARABEL")
+    return program.value, w.value, np.array([float(row.dual_value) for row in epigraph])
+
+
+@pytest.mark.parametrize("risk", SETS, ids=names(SETS))
+def test_every_set_against_one_program(risk):
+    fed = federation(2, N, D, 25)
+    problem = qr.Problem(qr.Logistic(), over_clients=risk, regulariser=qr.L2(STRENGTH))
+    solution = qr.solve(problem, fed, tol=TOL)
+    value, w, weights = central(problem, fed)
+    certificate = solution.certificate
+    assert solution.outcome.stop is qr.Stop.OPTIMAL
+    assert certificate.relative_gap <= TOL + 1e-10
+    assert certificate.value == pytest.approx(value, rel=NEAR)
+    assert certificate.value == pytest.approx(problem.objective(solution.w, fed), rel=1e-12)
+    assert certificate.bound <= value * (1 + NEAR)
+    assert_allclose(solution.w, w, rtol=0, atol=1.2e-3)  # ||w - w*||^2 <= 2 gap / strength
+    assert_allclose(certificate.weights, weights, rtol=0, atol=1e-4)
+    assert problem.at(fed)[0].over_clients.contains(certificate.weights, 1e-9)
