@@ -10,8 +10,7 @@ is smooth: its maximisers are p = Proj_Q(p_k + F(w)/mu) and, by Moreau, s = (v -
 v = nu s_k + w; its gradient is sum_i p_i F_i'(w) + s. L-BFGS at the server minimises it, one round of all clients for
 an evaluation; then p_{k+1} = p, s_{k+1} = s. These are proximal point steps on the dual (Rockafellar, *Augmented
 Lagrangians and applications of the proximal point algorithm in convex programming*): they converge for any positive mu
-and nu, and end with a proven gap. A smooth h (none, L2) enters as it is. Where the worst weights depend smoothly on the
-losses, mu = 0 is tried first: plain L-BFGS on the objective.
+and nu, and end with a proven gap. A smooth h (none, L2) enters as it is.
 
 The server learns every client's risk and slope at the models it asks about.
 """
@@ -29,12 +28,11 @@ from quorate.arrays import Array, Block, Streams
 from quorate.problem.bounds import Duals, Survey, Surveyed, survey
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2, Zero
-from quorate.problem.risks.mean import Mean, Sum
+from quorate.problem.risks.mean import Mean
 from quorate.problem.shape import member
 from quorate.rounds import Done, Outcome, Round, Stop, record
 from quorate.solvers.quasi_newton import QuasiNewton, begin, observe, restart
 
-PLAIN = 500  # rounds of plain L-BFGS at most: then the set is not as smooth as it is said to be
 INNER = 0.1  # an inner problem is solved to this share of what its centres are still worth
 SLOW, SHRINK = 0.7, 0.1  # mu and nu fall to SHRINK where that worth falls to no less than SLOW
 TRIES = 4  # searches that end without a step while nothing improves
@@ -53,7 +51,7 @@ class MultiplierState:
     centre: Array  # (N,) p_k
     slope: Array  # (d,) s_k
     shown: Array  # (D,) prox_{nu h}(v), which is asked about next; empty: the inner problem's trial is
-    mu: float  # 0: plain L-BFGS on the objective
+    mu: float  # < 0 before the first risks
     nu: float  # 0: h is smooth
     worth: float  # of further centres: max_Q p'F - p'F, and the length of s times that of w - z
     lag: float  # the same at the end of the last inner problem
@@ -182,24 +180,22 @@ class MultiplierMethod:
         """One evaluation of the inner problem; where that is solved, the next one."""
         if state.mu < 0:
             state = self._penalties(state, up)
-        w = state.inner.trial
-        inner = observe(state.inner, *self._smoothed(state, w, up))
+        w, p = state.inner.trial, self._weights(state, up.risk)
+        inner = observe(state.inner, *self._smoothed(state, w, up, p))
         state = replace(state, inner=inner, spent=state.spent + 1)
-        if inner.failed or (state.mu == 0 and state.nu == 0 and state.spent > PLAIN):
+        if inner.failed:
             return self._stuck(state)
         if not inner.accepted:
             return state
-        p = self._weights(state, up.risk)
-        state = replace(self._judge(state, w, up, p), worth=self._lag(state, w, up, p))
+        state = replace(self._judge(state, w, up, p), worth=self._worth(state, w, up, p))
         return self._outer(state, w, up, p) if self._solved(state, w, up, p) else state
 
     def _stuck(self, state: MultiplierState) -> MultiplierState:
-        """The worst weights jump here (mu = 0), or rounding ends the search: new centres at the best point."""
+        """Rounding ends the search: new centres at the best point."""
         gap = state.value - state.bound
         score = gap if math.isfinite(gap) else state.value
         failures = 1 if score < state.mark - 1e-12 * abs(state.value) else state.failures + 1
-        mu = -1.0 if state.mu == 0 else state.mu
-        return replace(state, inner=begin(state.inner.w), mu=mu, failures=failures, mark=score, spent=0)
+        return replace(state, inner=begin(state.inner.w), failures=failures, mark=score, spent=0)
 
     def _penalties(self, state: MultiplierState, up: Linearised) -> MultiplierState:
         """mu and nu in the units of the problem: squared slopes, and 1, over the curvature of the risks."""
@@ -208,8 +204,7 @@ class MultiplierMethod:
         if mu is None:
             spread = float(((up.slope - up.slope.mean(0)) ** 2).sum(1).max())
             mu = max(spread / curvature, 1e-3 * float(np.ptp(up.risk)), 1e-9 * float(np.abs(up.risk).max()), 1e-300)
-        plain = self._smooth_set() and not state.failures
-        return replace(state, mu=0.0 if plain else mu, nu=0.0 if smooth else 1 / curvature)
+        return replace(state, mu=mu, nu=0.0 if smooth else 1 / curvature)
 
     def _curvature(self, state: MultiplierState) -> float:
         """A bound on the curvature of affine models' risks at zero, from the features' mean squares."""
@@ -220,14 +215,8 @@ class MultiplierMethod:
         rows = 0.5 if loss.targets == "class" else max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))
         return max(rows * float(state.seen.square.sum()), 1e-12)
 
-    def _smooth_set(self) -> bool:
-        risk = self._problem.over_clients
-        return isinstance(risk, Mean | Sum) or bool(getattr(risk, "smooth", False))
-
     def _weights(self, state: MultiplierState, risks: Array) -> Array:
-        """p: Proj_Q(p_k + F/mu), or with mu = 0 the worst weights."""
-        if state.mu == 0:
-            return np.asarray(self._problem.over_clients.weights(risks), float)
+        """p = Proj_Q(p_k + F/mu); a constant added to all risks changes nothing."""
         return self._problem.over_clients.project(state.centre + (risks - risks.max()) / state.mu)
 
     def _regular(self, state: MultiplierState, coefficients: Array) -> tuple[float, Array, Array]:
@@ -241,9 +230,8 @@ class MultiplierMethod:
         s = (v - z) / state.nu
         return float(h.value(z) + state.nu / 2 * (s @ s - state.slope @ state.slope)), s, z
 
-    def _smoothed(self, state: MultiplierState, w: Array, up: Linearised) -> tuple[float, Array]:
+    def _smoothed(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> tuple[float, Array]:
         """The inner problem's objective and gradient at w."""
-        p = self._weights(state, up.risk)
         coefficients = self._problem.predictor.split(w)[0]
         h, s, _ = self._regular(state, coefficients)
         gap, gradient = p - state.centre, p @ up.slope
@@ -262,17 +250,15 @@ class MultiplierMethod:
         bound = bound_at(problem, w, known, float(p @ up.risk), p @ up.slope, p, state.seen)
         return replace(state, bound=bound, point=w, weights=p) if bound > state.bound else state
 
-    def _lag(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> float:
+    def _worth(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> float:
         """What further centres are worth at w."""
         coefficients = self._problem.predictor.split(w)[0]
         _, s, z = self._regular(state, coefficients)
-        lag = float(self._problem.over_clients.worst(up.risk).value) - float(p @ up.risk) if state.mu else 0.0
+        lag = float(self._problem.over_clients.worst(up.risk).value) - float(p @ up.risk)
         return lag + float(np.linalg.norm(s) * np.linalg.norm(z - coefficients))
 
     def _solved(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> bool:
         """Whether the inner problem is solved as far as its centres are worth it."""
-        if state.mu == 0 and state.nu == 0:
-            return False
         lag, close = state.worth, self._allowed(state) / 4
         if state.failures and state.spent == 1:  # the point where a search failed
             return True
@@ -296,7 +282,8 @@ class MultiplierMethod:
         mu, nu = (state.mu * SHRINK, state.nu * SHRINK) if slow else (state.mu, state.nu)
         shown = np.concatenate([z, w[z.size :]]) if state.nu else np.zeros(0)
         state = replace(state, centre=p, slope=s, mu=mu, nu=nu, lag=lag, shown=shown, outer=state.outer + 1, spent=0)
-        return replace(state, inner=restart(state.inner, *self._smoothed(state, w, up), keep=not slow))
+        again = self._smoothed(state, w, up, self._weights(state, up.risk))
+        return replace(state, inner=restart(state.inner, *again, keep=not slow))
 
     def _allowed(self, state: MultiplierState) -> float:
         known = [abs(number) for number in (state.value, state.bound) if math.isfinite(number)]
