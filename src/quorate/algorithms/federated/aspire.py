@@ -44,6 +44,7 @@ from quorate.algorithms.federated.aspire_server import (
     refreshed,
 )
 from quorate.algorithms.federated.aspire_steps import Now, Steps, chosen, steps_at
+from quorate.algorithms.federated.gradient_client import duals_at
 from quorate.arrays import Array, Block, Streams, is_number
 from quorate.problem.bounds import Duals
 from quorate.problem.problem import Problem
@@ -247,11 +248,10 @@ class ASPIRE:
         }
 
     def answer(self, state: ASPIREState) -> tuple[Array, Duals | None]:
-        """z, and with it p* = sum_l lambda_l p_l, normalised: for convex problems a bound."""
-        if not len(state.z) or state.steps is None or not self._problem.convex:
+        """z, and with it p* = sum_l lambda_l p_l, normalised: for convex problems a bound, else what z is judged by."""
+        if not len(state.z) or state.steps is None:
             return state.z, None
-        weights = mixture(self._problem, state)
-        return state.z, Duals(weights, state.z[None], weights[None])
+        return state.z, duals_at(self._problem, state.z, mixture(self._problem, state))
 
     def copies(self, memories: Sequence[ASPIREMemory | None]) -> Array | None:
         """The workers' copies of the model, (N, D)."""

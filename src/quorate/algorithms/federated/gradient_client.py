@@ -1,8 +1,7 @@
-"""The client step of the gradient methods: a client's risk F_i(w) and a subgradient of it.
+"""The client step of gradient methods, and what the slopes of all clients at one model prove.
 
-``Linearise`` brings every client's slope to the server, ``Mix`` only the sum of all slopes, weighed by what the server
-sent; both disclose every client's risk, and no row. What follows from either is one affine minorant of a convex
-objective,
+``Linearise`` brings every client's risk F_i(w) and slope F_i'(w) to the server, and no row. Weighed by any q in Q, also
+where the server knows their sum alone, they are an affine minorant of a convex objective,
 
     sum_i q_i (F_i(w) + <F_i'(w), v - w>) + h(v),    q in Q
 
@@ -18,9 +17,10 @@ import numpy as np
 from quorate.algorithms.federated.epigraph_client import risk_slopes
 from quorate.arrays import Array, Block
 from quorate.problem.bounds import Duals, Minorant, Surveyed, lower_bound, region
+from quorate.problem.predictors import is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.shape import sample_radii
-from quorate.rounds import Each, Sum, record
+from quorate.rounds import Each, record
 
 
 @record
@@ -38,37 +38,18 @@ class Linearised:
     slope: Each  # (n, D)
 
 
-@record
-class Mix:
-    """Ask every client for its risk at ``w`` and for its weight times its slope."""
-
-    w: Array  # (D,)
-    weights: Each  # (N,)
-
-
-@record
-class Mixed:
-    """F_i(w), and sum_i weights_i F_i'(w)."""
-
-    risk: Each  # (n,)
-    slope: Sum  # (1, D) per block
-
-
 def linearise(problem: Problem, ask: Linearise, data: Block) -> Linearised:
     """The answer of every client of the block."""
     risk, slope, _ = risk_slopes(problem, ask.w, data)
     return Linearised(risk, slope)
 
 
-def mix(problem: Problem, ask: Mix, data: Block) -> Mixed:
-    """The answer of the block: its slopes are added up here."""
-    risk, slope, _ = risk_slopes(problem, ask.w, data)
-    return Mixed(risk, (ask.weights @ slope)[None])
-
-
 def duals_at(problem: Problem, w: Array, weights: Array) -> Duals | None:
-    """What proves a bound: the slopes at w, weighed; None where nothing is convex, or before there is a model."""
-    if not len(w) or not problem.convex:
+    """What proves a bound: the slopes at w, weighed; None before there is a model, and for risks that are not convex.
+
+    For models that are not affine the certificate takes the weights alone, to say how far w is from stationary.
+    """
+    if not len(w) or not (problem.convex or not is_affine(problem.predictor)):
         return None
     return Duals(weights, w[None], weights[None])
 
