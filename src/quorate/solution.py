@@ -284,7 +284,7 @@ def configure(
 def _confirmed(outcome: Outcome, proof: Certificate, algorithm: Any, problem: Problem) -> Outcome:
     """A claim only as far as the certificate, recomputed from the data, bears it out; without a bound its residuals."""
     if not is_affine(problem.predictor):
-        return unprovable(outcome, proof.stationarity, proof.gradient_scale, problem)
+        return unprovable(outcome, proof, problem)
     if outcome.stop is Stop.UNPROVEN and proof.residuals is not None:
         risk, model, split = proof.residuals
         told = f" KKT residuals: {risk:.1e} of the risk, {model:.1e} of the regulariser, {split:.1e} between them."

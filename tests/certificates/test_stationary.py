@@ -241,7 +241,7 @@ def test_a_run_is_never_called_optimal(stop):
     solution = qr.solve(MEAN, FED, algorithm=Descent(claim=stop), max_rounds=100)
     assert solution.outcome.stop is (Stop.UNPROVEN if stop is Stop.OPTIMAL else stop)
     assert ("gap 0" in solution.outcome.text) == (stop is not Stop.OPTIMAL)
-    for words in ("stationarity", "MLP(hidden=(3,)", "not convex in its parameters", "no bound"):
+    for words in ("stationarity", "complementarity 0.0", "MLP(hidden=(3,)", "not convex in its parameters", "no bound"):
         assert words in solution.outcome.text
     proof = solution.certificate
     assert proof.bound is None

@@ -13,6 +13,7 @@ Each client keeps its rows; the server receives the two sums over all clients.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -59,13 +60,16 @@ def stationarity(problem: Problem, w: Array, up: Differentiated) -> tuple[float,
     return (found if math.isfinite(found) else math.inf), float(up.length)
 
 
-def unprovable(outcome: Outcome, stationary: float | None, scale: float | None, problem: Problem) -> Outcome:
-    """The outcome with what was recomputed; never optimal."""
+def unprovable(outcome: Outcome, proof: Any, problem: Problem) -> Outcome:
+    """The outcome with what its certificate ``proof`` recomputed; never optimal."""
     rested = "came to rest by the method's own test." if outcome.stop is Stop.OPTIMAL else outcome.text
     stop = Stop.UNPROVEN if outcome.stop is Stop.OPTIMAL else outcome.stop
-    measured = f" Recomputed: stationarity {stationary:.1e} (lengths of the clients' slopes: {scale:.1e})."
+    measured = (
+        f" Recomputed: stationarity {proof.stationarity:.1e} (lengths of the clients' slopes: "
+        f"{proof.gradient_scale:.1e}), complementarity {proof.complementarity:.1e}."
+    )
     return Outcome(
         stop,
-        f"{rested}{measured if stationary is not None else ''} {problem.predictor!r} is not convex in its parameters, "
+        f"{rested}{measured} {problem.predictor!r} is not convex in its parameters, "
         "so no bound says how far the optimum may be: another start or seed can lead elsewhere.",
     )

@@ -13,6 +13,7 @@ from quorate.privacy.accounting import MECHANISMS
 from quorate.problem.losses import Multinomial
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
+from quorate.problem.shape import check_affine
 
 if TYPE_CHECKING:
     from quorate.algorithms.federated.private_admm import Penalty, PrivateADMM
@@ -85,6 +86,7 @@ def check_settings(it: PrivateADMM) -> None:
 def check_problem(it: PrivateADMM, problem: Problem, fed: Any) -> None:
     """Raise where gradients of rows cannot be bounded, or what the mechanism says would not hold."""
     name, loss = type(it).__name__, type(problem.loss).__name__
+    check_affine(problem, name)
     if not problem.loss.smooth or problem.loss.targets == "quadratic":
         raise ValueError(
             f"{name} needs a smooth loss of rows, got {loss}: use Logistic, Multinomial, SmoothHinge, Huber or Squared."
