@@ -10,7 +10,7 @@ from typing import Any
 import constrained_oracles as oracle
 import numpy as np
 from constrained_oracles import Constrained
-from toy import Toy, federation
+from toy import AsyncToy, Toy, federation
 
 from quorate.algorithms.federated.ad_lpmm import ADLPMM
 from quorate.algorithms.federated.bundle import Bundle
@@ -127,6 +127,7 @@ TIGHT = NeymanPearson(-1.0, 0.1), NeymanPearson(1.0, 0.1)
 TOGETHER = (Coupled(NeymanPearson(1.0, 0.4)), LinearInequality(np.ones((1, 5)), -0.2))
 ALGORITHMS: dict[str, Example] = {
     "toy": Example(Toy(), federation(), lambda state: state.w, 1e-12),  # six rounds: only rounding
+    "asynchronous toy": Example(AsyncToy(), federation(), lambda state: state.w, 1e-12),
     "bundle": solving(Bundle(), HINGE, 1e-6),
     "bundle, level": solving(Bundle(variant="level"), HINGE, 1e-6),
     "bundle, hessian": solving(Bundle(metric="hessian"), LOGISTIC, 1e-6),
@@ -144,15 +145,15 @@ ALGORITHMS: dict[str, Example] = {
     "proximal AL, all together": short(
         ProximalAL(), Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5), constraint=TOGETHER)
     ),
-    "private ADMM": private(PrivateADMM(), Problem(Multinomial(), Softmax(), regulariser=L2(1e-2)), 1e-12),
+    "private ADMM": private(PrivateADMM(noise="simulation"), Problem(Multinomial(), Softmax(), regulariser=L2(1e-2)), 1e-12),
     "private ADMM, all general": private(
-        PrivateADMM(mechanism="laplace", bound=2.0, update="prox", average=True),
+        PrivateADMM(mechanism="laplace", bound=2.0, update="prox", average=True, noise="simulation"),
         Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5)),
         1e-12,
     ),
     "private ADMM, noise-free": private(PrivateADMM(rho=1.0, radius="1/t"), Problem(Logistic()), 1e-12, None),
     "private ADMM, exact": private(PrivateADMM(rho=1.0, update="exact", tol=1e-10), Problem(Logistic()), 1e-6, None),
-    "output-perturbed ADMM": private(OutputPerturbedADMM(), Problem(Multinomial(), Softmax()), 1e-12),
+    "output-perturbed ADMM": private(OutputPerturbedADMM(noise="simulation"), Problem(Multinomial(), Softmax()), 1e-12),
     "SGD": pooling(SGD(trial_epochs=2), Problem(loss=Hinge(), over_samples=Superquantile(0.3), regulariser=L1(1e-2))),
     "LSVRG": pooling(LSVRG(trial_epochs=2), Problem(loss=Logistic(), over_samples=Superquantile(0.3))),
     "LSVRG, not uniform": pooling(LSVRG(0.01, False), Problem(loss=Hinge(), over_samples=RankedRange(80, 10))),

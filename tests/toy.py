@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 import quorate.data.federation as data
 from quorate.arrays import Array, Block, Streams
-from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
+from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, Version, record
 
 
 @record
@@ -94,3 +94,75 @@ def federation(sizes: Sequence[int] = (4, 9, 1, 6, 3), n_features: int = 3, seed
     X = [rng.standard_normal((m, n_features)) for m in sizes]
     y = [np.where(x @ np.ones(n_features) + 0.3 * rng.standard_normal(len(x)) > 0, 1.0, -1.0) for x in X]
     return data.Federation([f"site {chr(97 + i % 26)}{i}" for i in range(len(sizes))], X, y, classes=(-1.0, 1.0))
+
+
+@record
+class Lookup:
+    w: Version  # (d,)
+    weight: Each  # (N,)
+    scale: float
+
+
+@record
+class Looked:
+    gradient: Each  # (n, d)
+    total: Sum  # (n,)
+
+
+@record
+class Table:
+    w: Array  # (d,)
+    gradients: Array  # (N, d) last one of every client
+    steps: int
+    total: float
+
+
+@dataclass(frozen=True)
+class AsyncToy:
+    """Toy's clients with a table of their last gradients at the server, which goes on as soon as somebody answers.
+
+    State and message share w, which the server overwrites; every third message asks for twice the work.
+    """
+
+    donates: ClassVar[bool] = True
+    step: float = 0.3
+    n_features: int = 3
+    max_rounds: int = 12
+
+    @property
+    def on_client(self) -> Any:
+        return {Lookup: self.look}
+
+    @property
+    def on_server(self) -> Any:
+        return {Looked: self.descend}
+
+    def gradients(self, ask: Lookup) -> float:
+        return ask.scale
+
+    def client_start(self, data: Block) -> ToyMemory:
+        n = len(data.names)
+        return ToyMemory(np.zeros((n, self.n_features)), np.zeros(n, dtype=np.int64))
+
+    def server_start(self, n_clients: int) -> tuple[Table, Round]:
+        w = np.zeros(self.n_features)
+        state = Table(w, np.zeros((n_clients, self.n_features)), 0, 0.0)
+        return state, Round(Lookup(w, np.full(n_clients, 1.0), 1.0))
+
+    def look(self, memory: ToyMemory, ask: Lookup, data: Block, rng: Streams) -> tuple[ToyMemory, Looked]:
+        noise = np.array([rng(position).standard_normal() for position in range(len(data.names))])
+        gradient = data.backward(data.share * (data.forward(ask.w) - data.y)) + 1e-3 * noise[:, None]
+        gradient = 0.5 * memory.momentum + (ask.scale * ask.weight)[:, None] * gradient / 2
+        return ToyMemory(gradient, memory.seen + 1), Looked(gradient, np.abs(noise))
+
+    def descend(self, state: Table, ids: Sequence[int], got: Looked) -> tuple[Table, Round | Done]:
+        state.gradients[list(ids)] = got.gradient
+        np.subtract(state.w, self.step * state.gradients.mean(0), out=state.w)
+        state = Table(state.w, state.gradients, state.steps + 1, state.total + float(got.total))
+        if state.steps == self.max_rounds:
+            return state, Done(Outcome(Stop.MAX_ROUNDS, "stopped at max_rounds"))
+        weight = np.linspace(1.0, 1.0 / state.steps, len(state.gradients))
+        return state, Round(Lookup(state.w, weight, 1.0 + (state.steps % 3 == 0)), tuple(ids), wait_for=1)
+
+    def report(self, state: Table) -> dict[str, float]:
+        return {"total": state.total}

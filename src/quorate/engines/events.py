@@ -93,7 +93,7 @@ class Loop:
         self.late: tuple[int, int, int, int] = (0, 0, 0, 0)  # since the last row: bytes up, down, answers, staleness
         self.state: Any = None
         self.ask: Round | Done = Round(None)
-        self.donated, self.lost = donates(algorithm), False
+        self.donated, self.lost = donates(algorithm), False  # lost: what is held is no finished round
         self.sizes: dict[Any, int] = {}
 
     # ---- the run
@@ -103,9 +103,9 @@ class Loop:
         if resume and self.path is None:
             raise ValueError(f"resume=True needs a checkpoint: {type(self.engine).__name__}(..., checkpoint=PATH)")
         self._restore() if resume else self._start()
-        written, stop = self.round if resume else -1, None
+        written, stop, interrupts = self.round if resume else -1, None, Interrupts()
         try:
-            with Interrupts() as interrupts:
+            with interrupts:
                 while stop is None and isinstance(self.ask, Round) and (max_rounds is None or self.round < max_rounds):
                     stop = self._round(watch)
                     if stop is None and self.round % self.engine.every == 0:
@@ -113,6 +113,7 @@ class Loop:
                         written = self.round
                     interrupts.check()
         except KeyboardInterrupt:
+            self.lost |= interrupts.forced
             if self.lost:
                 raise
             stop = Outcome(Stop.INTERRUPTED, f"interrupted after round {self.round}; {self._advice()}")
@@ -252,6 +253,7 @@ class Loop:
 
     def _take_over(self, new: _New, batch: Batch, to: Sequence[int], message: Sent) -> int:
         """What was computed becomes what is; the bytes of the answers."""
+        self.lost = True  # until all of it is done
         messages, turns, given, received, up = self.messages, self.turns, self.given, self.received, 0
         for (index, memory), size in zip(new.memories, new.sizes, strict=True):
             self.memories.put(index, memory)

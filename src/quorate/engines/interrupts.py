@@ -13,7 +13,7 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self.pending = self.open = False
+        self.pending = self.forced = self.open = False
 
     def __enter__(self) -> Interrupts:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -25,8 +25,10 @@ class Interrupts:
         return self
 
     def _keep(self, number: int, frame: FrameType | None) -> None:
+        self.forced = self.pending  # may strike halfway through anything
         self.pending = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self.forced:
+            raise KeyboardInterrupt
 
     def check(self) -> None:
         """Raise the KeyboardInterrupt that was kept."""

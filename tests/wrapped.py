@@ -1,0 +1,156 @@
+"""Algorithms that are watched or disturbed, and a run as bytes: for the laws of engines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from quorate.engines import Run
+from quorate.rounds import Round, donates, encode, gradients
+
+
+@dataclass
+class Wrapped:
+    """An algorithm whose functions can be watched or disturbed."""
+
+    inner: Any
+
+    @property
+    def on_client(self) -> Any:
+        return {kind: self.around_client(step) for kind, step in self.inner.on_client.items()}
+
+    @property
+    def on_server(self) -> Any:
+        return {kind: self.around_server(step) for kind, step in self.inner.on_server.items()}
+
+    def around_client(self, step: Any) -> Any:
+        return step
+
+    def around_server(self, step: Any) -> Any:
+        return step
+
+    @property
+    def donates(self) -> bool:
+        return donates(self.inner)
+
+    def gradients(self, message: Any) -> float:
+        return gradients(self.inner, message)
+
+    def client_start(self, data: Any) -> Any:
+        return self.inner.client_start(data)
+
+    def server_start(self, n_clients: int) -> Any:
+        return self.inner.server_start(n_clients)
+
+    def report(self, state: Any) -> Any:
+        return self.inner.report(state)
+
+
+def everything(run: Run) -> bytes:
+    """All of a run but its wall times, bit for bit."""
+    history = [{key: value for key, value in row.items() if key != "seconds"} for row in run.history]
+    parts = (run.state, run.outcome, tuple(history), tuple(run.messages), run.rounds, tuple(run.active), run.memories)
+    return encode(parts)
+
+
+def arrays(value: Any) -> Iterator[np.ndarray]:
+    """Every array in a value."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif dataclasses.is_dataclass(value):
+        for f in dataclasses.fields(value):
+            yield from arrays(getattr(value, f.name))
+    elif isinstance(value, tuple | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from arrays(part)
+
+
+@dataclass
+class Watched(Wrapped):
+    """Keeps what the clients got and gave in each round."""
+
+    asked: list[Round] = field(default_factory=list)
+    steps: list[dict[int, Any]] = field(default_factory=list)  # round -> client -> (memory, new memory, upload, rng)
+
+    def server_start(self, n_clients: int) -> Any:
+        state, ask = self.inner.server_start(n_clients)
+        self.asked, self.steps = [ask], [{}]
+        return state, ask
+
+    def around_client(self, step: Any) -> Any:
+        def watched(memory: Any, message: Any, data: Any, rng: Any) -> Any:
+            new, upload = step(memory, message, data, rng)
+            self.steps[-1][int(data.index[0])] = memory, new, upload, rng
+            return new, upload
+
+        return watched
+
+    def around_server(self, step: Any) -> Any:
+        def watched(state: Any, ids: Any, combined: Any) -> Any:
+            state, ask = step(state, ids, combined)
+            self.asked.append(ask)
+            self.steps.append({})
+            return state, ask
+
+        return watched
+
+
+@dataclass
+class Disturbed(Wrapped):
+    """Raises once, somewhere in the second round: a person's Ctrl-C, or a client's failure."""
+
+    where: str = "client"
+    error: BaseException = field(default_factory=KeyboardInterrupt, init=False)
+    name: str | None = field(default=None, init=False)  # only in blocks of this client
+    finished: int = field(default=0, init=False)
+    healthy: bool = field(default=False, init=False)
+
+    def strike(self, where: str, finished: int = 1) -> None:
+        if not self.healthy and where == self.where and self.finished == finished:
+            raise self.error
+
+    def around_client(self, step: Any) -> Any:
+        def disturbed(memory: Any, message: Any, data: Any, rng: Any) -> Any:
+            if self.name is None or self.name in data.names:
+                self.strike("client")
+            return step(memory, message, data, rng)
+
+        return disturbed
+
+    def around_server(self, step: Any) -> Any:
+        def disturbed(state: Any, ids: Any, combined: Any) -> Any:
+            self.strike("server")
+            return step(state, ids, combined)
+
+        return disturbed
+
+    def report(self, state: Any) -> Any:
+        self.strike("report")
+        return self.inner.report(state)
+
+    def watch(self, row: Any, state: Any) -> None:
+        self.finished = row["round"]
+        self.strike("watch")
+
+
+@dataclass
+class Guarded(Wrapped):
+    """Hands out arrays that cannot be written to."""
+
+    def around_client(self, step: Any) -> Any:
+        return self.guarded(step)
+
+    def around_server(self, step: Any) -> Any:
+        return self.guarded(step, int(self.donates))
+
+    def guarded(self, step: Any, free: int = 0) -> Any:
+        def call(*given: Any) -> Any:
+            for array in arrays(given[free:]):
+                array.flags.writeable = False
+            return step(*given)
+
+        return call
