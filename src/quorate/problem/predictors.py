@@ -67,6 +67,17 @@ def outputs_of(predictor: Any) -> tuple[float, float]:
     return getattr(predictor, "outputs", (1, 1))
 
 
+def check_outputs(predictor: Any, loss: str, several: bool) -> None:
+    """Raise ``TypeError`` unless the predictor can make what the loss of this name needs: several numbers, or one."""
+    least, most = outputs_of(predictor)
+    if most < 2 if several else least > 1:
+        raise TypeError(
+            f"{loss} needs the predictor {'Softmax()' if several else 'Linear()'}, got {predictor!r}: Softmax() makes "
+            "one prediction for every class and goes with Multinomial(), Linear() one number for all other losses; "
+            "MLP() makes either."
+        )
+
+
 def check_classes(predictor: Any, found: int) -> None:
     """Raise ``ValueError`` unless the predictor can have so many outputs."""
     least, most = outputs_of(predictor)

@@ -23,7 +23,7 @@ from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.rows import label_code
 from quorate.problem.constraints.shared import Global, shared
 from quorate.problem.losses import Loss, Quadratic
-from quorate.problem.predictors import Linear, is_affine, outputs_of, pullback
+from quorate.problem.predictors import Linear, check_outputs, is_affine, pullback
 from quorate.problem.regularisers import Zero
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
@@ -99,14 +99,7 @@ class Problem:
                 f"{self.predictor!r}: use a loss of rows over all of them."
             )
         several = self.loss.targets == "class"
-        least, most = outputs_of(self.predictor)
-        if most < 2 if several else least > 1:
-            needed = "Softmax()" if several else "Linear()"
-            raise TypeError(
-                f"{type(self.loss).__name__} needs the predictor {needed}, got {self.predictor!r}: Softmax() makes one "
-                "prediction for every class and goes with Multinomial(), Linear() one number for all other losses; "
-                "MLP() makes either."
-            )
+        check_outputs(self.predictor, type(self.loss).__name__, several)
         if several and isinstance(self.over_samples, WassersteinBall):
             raise ValueError(
                 "Multinomial has no Wasserstein worst case here. Use over_samples = Mean() or a risk by rank, or a "
