@@ -13,6 +13,7 @@ from constrained_oracles import Constrained
 from toy import AsyncToy, Toy, federation
 
 from quorate.algorithms.federated.ad_lpmm import ADLPMM
+from quorate.algorithms.federated.async_dro import AsyncDRO
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.double_loop import DoubleLoop
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
@@ -135,6 +136,10 @@ ALGORITHMS: dict[str, Example] = {
     "AD-LPMM, half of the rows": short(ADLPMM(sample=0.5), LOGISTIC),
     "epigraph ADMM": short(EpigraphADMM(), HINGE),
     "double loop": short(DoubleLoop(), LOGISTIC),
+    "AsyncDRO": short(AsyncDRO(), Problem(Logistic(), over_clients=Simplex(), regulariser=L2(1e-2))),
+    "AsyncDRO, many classes": short(
+        AsyncDRO(), Problem(Multinomial(), Softmax(), over_clients=LpBall(0.2, 2), regulariser=L1(1e-2))
+    ),
     "interior point": solving(InteriorPoint(), NEYMAN_PEARSON, 1e-9),
     "interior point, infeasible": solving(InteriorPoint(), replace(NEYMAN_PEARSON, local_constraint=TIGHT), 1e-6),
     "interior point, all together": solving(

@@ -127,10 +127,9 @@ def solve(
     concrete, data = problem.at(fed)
     algorithm = configure(algorithm or default_algorithm(concrete, data), concrete, data, tol, atol, max_rounds, start)
     named = [_with_names(see, fed.clients) for see in watch]
-    algorithm, charge = charged(algorithm, concrete, data, engine, resume)
+    algorithm, charge = charged(algorithm, problem, fed, data, engine, resume)
     with charge:
-        seen = [charge.see, *named]
-        run = charge.ended(engine.run(algorithm, data, seed=seed, watch=seen, resume=resume))
+        run = charge.run(seed, named)
     w, duals = algorithm.answer(run.state)
     if run.rounds == 0 and not len(w):  # interrupted before there was a model
         raise KeyboardInterrupt
@@ -260,8 +259,8 @@ def configure(
             raise ValueError(f"max_rounds must be a whole number, got {given[name]}.")
     if start is not None:
         D = problem.predictor.dimension(fed.n_features)
-        given["start"] = np.asarray(start, float)
-        if given["start"].shape != (D,) or not np.isfinite(given["start"]).all():
+        given["start"] = np.asarray(start, float) if np.asarray(start).dtype.kind in "fiu" else np.asarray(start)
+        if given["start"].shape != (D,) or given["start"].dtype != float or not np.isfinite(given["start"]).all():
             raise ValueError(f"start must be {D} finite numbers, got shape {given['start'].shape}.")
     unknown = [name for name in given if not hasattr(algorithm, name)]
     if unknown:
@@ -367,8 +366,13 @@ def _provable(algorithm: Any, problem: Problem, n_clients: int) -> bool:
 
 def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Any]) -> list[dict[str, Any]]:
     """The client table with what each client sent and received; in a round all that answer exchange equal sizes."""
-    total = {way: np.zeros(len(table), np.int64) for way in ("bytes_up", "bytes_down")}
+    most = max((1 + max(ids) for run in runs for ids in run.active), default=0)  # clients without rows are not in it
+    total = {way: np.zeros(max(len(table), most), np.int64) for way in ("bytes_up", "bytes_down")}
     for run in runs:
+        if run.exchanged is not None:
+            for count, own in zip(total.values(), run.exchanged, strict=True):
+                count[: len(own)] += own
+            continue
         for row, ids in zip(run.history, run.active, strict=True):
             for way, count in total.items():
                 count[list(ids)] += row[way] // len(ids)
@@ -376,7 +380,9 @@ def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Any]) -> list[dict[s
 
 
 def _without_files(engine: Any) -> Any:
-    """The engine for side runs: it must not touch the main run's checkpoint."""
+    """The engine for side runs: it must not touch the main run's checkpoint, and takes no simulated time."""
+    if hasattr(engine, "aside"):
+        return engine.aside()
     return replace(engine, checkpoint=None) if getattr(engine, "checkpoint", None) is not None else engine
 
 

@@ -25,7 +25,7 @@ from quorate.problem.constraints.shared import Global, shared
 from quorate.problem.losses import Loss, Quadratic
 from quorate.problem.predictors import Linear, check_outputs, is_affine, pullback
 from quorate.problem.regularisers import Zero
-from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.mean import Mean, among
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.targets import check_quadratic, class_numbers, classes_of, coded
 from quorate.problem.wasserstein import Cut, WassersteinBall, free_space
@@ -194,7 +194,8 @@ class Problem:
         elif by_rank(ball):
             _check_rows(ball, fed)
         public = fed.sizes if self.privacy is None else self.privacy.sizes_of(fed.clients, fed.sizes)
-        clients = self.over_clients.at(np.asarray(public), fed.clients)
+        over = among(self.over_clients, fed.clients, getattr(self.privacy, "sizes", None))
+        clients = over.at(np.asarray(public), fed.clients)
         if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
             _check_weights(clients, np.asarray(clients.rank_weights(fed.n_clients), float), fed.n_clients)
         concrete = replace(
@@ -315,6 +316,11 @@ class Problem:
     def penalty(self, w: Array) -> float:
         """h(w); an intercept is free."""
         return float(self.regulariser.value(self.predictor.split(w)[0]))
+
+    def prox(self, w: Array, step: float) -> Array:
+        """argmin_v step h(v) + ||v - w||^2 / 2; an intercept is free."""
+        coefficients = self.predictor.split(w)[0]
+        return np.concatenate([self.regulariser.prox(coefficients, step), w[len(coefficients) :]])
 
 
 def _model(w: Any, size: int) -> Array:

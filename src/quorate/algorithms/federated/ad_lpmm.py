@@ -34,7 +34,6 @@ from quorate.algorithms.federated.epigraph_client import (
     outcome,
     relative,
     residuals,
-    shared_model,
     stacked,
 )
 from quorate.arrays import Array, Block, Streams
@@ -158,7 +157,7 @@ class ADLPMM:
         t, z, eta, gamma, sigma, psi, zeta = (
             state.t, state.z, state.eta, state.gamma, state.sigma, state.psi, state.zeta,
         )  # fmt: skip
-        w = shared_model(self._problem, (state.copies - psi / c).mean(0), 1 / (c * S))  # (6)
+        w = self._problem.prox((state.copies - psi / c).mean(0), 1 / (c * S))  # (6)
         r = t - z - gamma - eta
         new_z = (c * state.pi + c1 * z + zeta + sigma + c * r) / (c + c1)  # (7)
         u = t - (prior + sigma + c * r) / c1

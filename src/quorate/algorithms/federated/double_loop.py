@@ -25,7 +25,6 @@ from quorate.algorithms.federated.epigraph_client import (
     check_settings,
     checked_problem,
     risk_slopes,
-    shared_model,
 )
 from quorate.arrays import Array, Block, Streams
 from quorate.problem.problem import Problem
@@ -154,7 +153,7 @@ class DoubleLoop:
         """One proximal subgradient step of the model."""
         steepness = state.steepness + float(slope @ slope)
         step = self.step / math.sqrt(steepness) if steepness > 0 else 0.0
-        w = shared_model(self._problem, state.point - step * slope, step) if step > 0 else state.point
+        w = self._problem.prox(state.point - step * slope, step) if step > 0 else state.point
         return replace(state, point=w, total=state.total + w, steepness=steepness)
 
     def _ascend(self, state: LoopState, risks: Array) -> LoopState:

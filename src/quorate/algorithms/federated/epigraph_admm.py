@@ -28,7 +28,6 @@ from quorate.algorithms.federated.epigraph_client import (
     onto_epigraph,
     outcome,
     residuals,
-    shared_model,
     stacked,
 )
 from quorate.arrays import Array, Block, Streams
@@ -146,7 +145,7 @@ class EpigraphADMM:
     def _primal(self, state: EpigraphState) -> tuple[EpigraphState, Round]:
         """w and z in closed form, and the clients' requests."""
         c_w, c_z, S = state.c_w, state.c_z, len(state.pi)
-        w = shared_model(self._problem, (state.copies - state.psi / c_w).mean(0), 1 / (c_w * S))
+        w = self._problem.prox((state.copies - state.psi / c_w).mean(0), 1 / (c_w * S))
         x = state.pi + state.zeta / c_z
         weights = self._problem.over_clients.project(c_z * x)
         state = replace(state, w=w, z=x - weights / c_z, weights=weights)  # prox of phi_Q

@@ -203,12 +203,6 @@ def checked_problem(problem: Problem | None, name: str) -> Problem:
     return problem
 
 
-def shared_model(problem: Problem, w: Array, step: float) -> Array:
-    """prox of step h at w; an intercept is free."""
-    coefficients = problem.predictor.split(w)[0]
-    return np.concatenate([problem.regulariser.prox(coefficients, step), w[len(coefficients) :]])
-
-
 def relative(residual: Array, *scales: float) -> float:
     """||residual|| by the largest scale."""
     size = float(np.linalg.norm(residual))

@@ -51,17 +51,12 @@ class Server:
         """The minimiser of (18) and the distance of 0 from its subdifferential; ``shifted`` is sum_i u~_i."""
         centre = (self.rho * shifted + self.sigma * self.anchor) / self.weight
         if not self.problem.constraint.held.size:
-            return self.prox(centre, 1 / self.weight), 0.0
+            return self.problem.prox(centre, 1 / self.weight), 0.0
         l1, l2, lower, upper = regulariser_parts(self.problem)
         if l1 == 0 and np.isneginf(lower).all() and np.isposinf(upper).all():
             return self._newton(centre, start, l2)
 
         return self._composite(centre, start)
-
-    def prox(self, w: Array, step: float) -> Array:
-        """prox of step h; an intercept is free."""
-        coefficients = self.problem.predictor.split(w)[0]
-        return np.concatenate([self.problem.regulariser.prox(coefficients, step), w[len(coefficients) :]])
 
     def raised(self, c: Array) -> Array:
         """[mu_0 + beta c_0]_+, without [.]_+ for equalities."""
@@ -130,7 +125,7 @@ class Server:
             return self._hessian(w, np.full(len(w), self.weight))
 
         h = self.problem.penalty
-        return proximal_newton(smooth, hessian, h, self.prox, slopes, curve, start, self.tol)
+        return proximal_newton(smooth, hessian, h, self.problem.prox, slopes, curve, start, self.tol)
 
     def _hessian(self, w: Array, own: Array) -> Array:
         held, at = self.problem.constraint.held, self.problem.constraint.at(self.problem, w)

@@ -1,0 +1,412 @@
+"""AsyncDRO: asynchronous descent on the worst weighting of the clients, one stored gradient for each of them.
+
+    minimise over w:  max { p'F(w) : p in Q } + h(w),        F = (F_1, ..., F_N)
+
+The server keeps of every client j the last line (b_j, g_j), F_j(w) ~ b_j + <g_j, w>. Whenever clients answer, it renews
+their lines and takes one step:
+
+    f = b + G w                             what all losses are at w, to first order: stale losses alone diverge
+    p = Proj_Q(c + f / mu)                  their worst weighting, near a centre c; mu = eta max_j ||g_j - g||^2, old g
+    c <- c + (p - c) / (1 + p'a)            a_j: the age of line j, in steps
+    w <- prox_{eta h}(w - eta g)            g = G'p,   1 / eta = sum_j p_j L_j (1 + a_j)
+
+and sends w to those who answered. L_j is the curvature that client j saw between its last two models. The centre
+removes the bias of mu. So no step size is left to be chosen: the ages keep the delayed iteration stable, mu keeps the
+weights as fast as the model and no faster. Where Q has no projection (an own set with a maximiser alone) c moves
+towards the worst weights of f, and p = c.
+
+No convergence proof is claimed. What stops the run is one: where everything is convex the lines bound every F_j from
+below however old they are, so that the minimum of p'(b + G v) + h(v) is a bound; once that is near, w stands still
+until every client has answered at it.
+
+The server learns every client's risk, gradient and curvature at the models it was sent, and keeps N D numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from quorate.algorithms.federated.epigraph_client import risk_slopes
+from quorate.algorithms.federated.gradient_client import bound_at, duals_at
+from quorate.arrays import Array, Block, Streams
+from quorate.problem.bounds import Duals, Surveyed, survey
+from quorate.problem.problem import Problem
+from quorate.problem.shape import member
+from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, Version, record
+
+NUDGE = 1e-3  # share of its loss by which a client's first, probing step would lower it
+SOON = 0.5  # of the tolerance: a predicted gap at which w stands still to be judged
+LATER = 0.25  # factor of that after a judgement that failed
+FLAT = 1e-6  # of the largest curvature so far: below it a step is not trusted to be as long as it says
+
+
+@record
+class Probe:
+    """The first message: risk, slope and curvature at ``w``, or where the model starts."""
+
+    prior: Each  # (N,)
+    w: Version | None  # (D,)
+
+
+@record
+class Probed:
+    """The client's first line, how curved its risk is, and what bounds the region of optima."""
+
+    risk: Each  # (n,) F_j(w)
+    level: Each  # (n,) b_j = F_j(w) - <g_j, w>
+    slope: Each  # (n, D) g_j
+    curvature: Each  # (n,) L_j
+    features: Max  # (n,) their number
+    plus: Sum  # these five as in ``Surveyed``
+    minus: Sum
+    reach: Max
+    target: Max
+    square: Sum
+
+
+@record
+class Visit:
+    """The client's line at ``w``."""
+
+    w: Version  # (D,)
+
+
+@record
+class Visited:
+    """The client's line, and the curvature of its risk between the last model it was sent and this one."""
+
+    level: Each  # (n,)
+    slope: Each  # (n, D)
+    curvature: Each  # (n,)
+
+
+@record
+class LastVisit:
+    """What a client keeps."""
+
+    w: Array  # (n, D)
+    slope: Array  # (n, D)
+    curvature: Array  # (n,)
+
+
+@record
+class AsyncState:
+    """The server's memory; its arrays are overwritten in place."""
+
+    w: Array  # (D,)
+    level: Array  # (N,) b
+    slopes: Array  # (N, D) G
+    curvature: Array  # (N,) L
+    gap: Array  # (N,) steps between the last two answers of a client
+    last: NDArray[np.int64]  # (N,) the step of its last answer
+    sent: NDArray[np.int64]  # (N,) the step after which it was asked last
+    made: NDArray[np.int64]  # (N,) the step at whose model its line was made
+    weights: Array  # (N,) p
+    centre: Array  # (N,) c
+    mean: Array  # (D,) g
+    predicted: Array  # (N,) f
+    turn: int
+    answers: int  # since the gap was predicted last
+    eta: float
+    steepest: float  # largest curvature so far
+    value: float  # exact objective of some model: the first one, or the last that was judged
+    bound: float  # largest lower bound so far
+    first: float  # length of the first step over eta
+    soon: float  # predicted gap, over the tolerance, at which w stands still
+    still: int  # the step since which w stands still, -1: it moves
+    seen: Surveyed | None
+
+
+@dataclass(frozen=True)
+class AsyncDRO:
+    """The default asynchronous algorithm, for any smooth model: nothing has to be tuned, no round waits for stragglers.
+
+    On an engine in which all clients answer at once (``InProcess``) it is synchronous gradient descent on the model and
+    proximal ascent on the weights.
+
+    Parameters
+    ----------
+    tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)); where nothing proves a bound, when the
+        step has become so much shorter than the first one (``Stop.UNPROVEN``)
+    max_rounds : a cap on the server's steps; a run that meets it is never called optimal
+    step : factor of the step size; 1 is stable wherever lines and curvatures are not older than they look
+    start : first model, the problem's own by default
+
+    Raises
+    ------
+    ValueError
+        for losses that are not smooth, settings out of range
+    """
+
+    tol: float = 1e-3
+    atol: float = 0.0
+    max_rounds: int = 1_000_000
+    step: float = 1.0
+    start: Array | None = None
+    problem: Problem | None = None
+    donates: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.step < math.inf:
+            raise ValueError(f"step must be a positive factor, got {self.step!r}. The default is 1.")
+
+    def admit(self, problem: Problem, fed: object) -> None:
+        """Refuse losses with kinks, whose curvature is no number."""
+        if not problem.loss.smooth:
+            raise ValueError(
+                f"AsyncDRO needs a smooth loss such as Logistic() or Multinomial(), got {problem.loss!r}. Bundle() "
+                " takes every convex loss, AFL() uses subgradients."
+            )
+
+    # -- clients --------------------------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {Probe: self.probe, Visit: self.visit}
+
+    def client_start(self, data: Block) -> None:
+        return None
+
+    def probe(self, memory: LastVisit | None, ask: Probe, data: Block, rng: Streams) -> tuple[LastVisit, Probed]:
+        problem = self._problem
+        shape = len(data.index), problem.predictor.dimension(data.n_features)
+        w = np.broadcast_to(problem.model_start(data.n_features) if ask.w is None else ask.w, shape).copy()
+        risk, slope, _ = risk_slopes(problem, w, data)
+        square = (slope**2).sum(1)
+        length = np.divide(NUDGE * risk, square, out=np.zeros_like(risk), where=square > 0)[:, None]
+        bent = risk_slopes(problem, w - length * slope, data)[1] - slope
+        curvature = _ratio(bent, length * slope, np.zeros_like(risk))
+        seen, features = survey(data, ask.prior), np.full(len(risk), float(data.n_features))
+        more = seen.plus, seen.minus, seen.reach, seen.target, seen.square
+        level = risk - (slope * w).sum(1)
+        return LastVisit(w, slope, curvature), Probed(risk, level, slope, curvature, features, *more)
+
+    def visit(self, memory: LastVisit, ask: Visit, data: Block, rng: Streams) -> tuple[LastVisit, Visited]:
+        risk, slope, _ = risk_slopes(self._problem, ask.w, data)
+        curvature = _ratio(slope - memory.slope, ask.w - memory.w, memory.curvature)
+        level = risk - (slope * ask.w).sum(1)
+        return LastVisit(np.ascontiguousarray(ask.w), slope, curvature), Visited(level, slope, curvature)
+
+    # -- server ---------------------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Probed: self.begin, Visited: self.renew}
+
+    def server_start(self, n_clients: int) -> tuple[AsyncState, Round]:
+        none, zeros = np.zeros(0), np.zeros(n_clients)
+        steps, prior = np.zeros(n_clients, np.int64), member(self._problem, n_clients)
+        state = AsyncState(
+            w=none,
+            level=zeros,
+            slopes=np.zeros((n_clients, 0)),
+            curvature=zeros,
+            gap=zeros,
+            last=steps,
+            sent=steps,
+            made=steps,
+            weights=prior,
+            centre=prior,
+            mean=none,
+            predicted=zeros,
+            turn=0,
+            answers=0,
+            eta=math.nan,
+            steepest=0.0,
+            value=math.inf,
+            bound=-math.inf,
+            first=math.nan,
+            soon=SOON,
+            still=-1,
+            seen=None,
+        )
+        start = None if self.start is None else np.asarray(self.start, float)
+        return state, Round(Probe(prior, start))
+
+    def begin(self, state: AsyncState, ids: Sequence[int], up: Probed) -> tuple[AsyncState, Round | Done]:
+        """The first lines, of all clients."""
+        n, problem = len(state.level), self._problem
+        w = problem.model_start(int(up.features)) if self.start is None else np.asarray(self.start, float)
+        state = replace(
+            state,
+            w=w,
+            level=up.level.copy(),
+            slopes=up.slope.copy(),
+            curvature=up.curvature.copy(),
+            gap=np.zeros(n),
+            last=np.zeros(n, np.int64),
+            sent=np.zeros(n, np.int64),
+            made=np.zeros(n, np.int64),
+            mean=state.weights @ up.slope,
+            value=problem.over_clients.value(up.risk) + problem.penalty(w),
+            seen=Surveyed(up.plus, up.minus, up.reach, up.target, up.square),
+        )
+        return self._ask(self._stepped(state), ids)
+
+    def renew(self, state: AsyncState, ids: Sequence[int], up: Visited) -> tuple[AsyncState, Round | Done]:
+        """The lines of those who answered, and a step."""
+        turn, at = state.turn + 1, np.asarray(ids)
+        state.slopes[at], state.level[at], state.curvature[at] = up.slope, up.level, up.curvature
+        state.made[at] = state.sent[at]
+        state.gap[at], state.last[at] = turn - state.last[at] - 1, turn
+        state = replace(state, turn=turn, answers=state.answers + len(at))
+        if state.still >= 0:
+            return self._judged(state, ids)
+        if turn >= self.max_rounds:
+            return state, Done(self._capped(state))
+        return self._ask(self._near(self._stepped(state)), ids)
+
+    def _stepped(self, state: AsyncState) -> AsyncState:
+        """p, c and w."""
+        problem, risk = self._problem, self._problem.over_clients
+        ages = state.gap, state.last, state.turn
+        f, curve, age, spread = _lines(
+            state.slopes, state.level, state.curvature, *ages, state.w, state.weights, state.mean
+        )
+        if not (np.isfinite(f).all() and math.isfinite(curve)):
+            raise ArithmeticError("a client's answer is not finite: rescale the features, or give AsyncDRO(step=0.1).")
+        steepest = max(state.steepest, curve)
+        eta = self.step / max(curve, FLAT * steepest, np.finfo(float).tiny)
+        pace = 1.0 / (1.0 + age)
+        if not hasattr(risk, "project"):
+            p = centre = state.centre + pace * (risk.weights(f) - state.centre)
+        else:
+            mu = eta * spread
+            p = risk.project(state.centre + f / mu) if mu > 0 else state.weights
+            centre = state.centre + pace * (p - state.centre)
+        mean = _mean(state.slopes, p)
+        w = problem.prox(state.w - eta * mean, eta)
+        length = float(np.linalg.norm(w - state.w)) / eta
+        first = length if math.isnan(state.first) else state.first
+        return replace(
+            state, w=w, weights=p, centre=centre, mean=mean, predicted=f, eta=eta, steepest=steepest, first=first
+        )
+
+    def _near(self, state: AsyncState) -> AsyncState:
+        """Once in N answers: whether the end is near by what the lines say; then w stands still."""
+        if state.answers < len(state.level):
+            return state
+        state = replace(state, answers=0, bound=max(state.bound, self._bound(state, state.value)))
+        return replace(state, still=state.turn) if self._ended(state, self._lines(state), state.soon) else state
+
+    def _judged(self, state: AsyncState, ids: Sequence[int]) -> tuple[AsyncState, Round | Done]:
+        """w stands still until every line is its own: then the losses are exact."""
+        if (state.made < state.still).any():
+            return self._ask(state, ids)
+        state = replace(state, mean=_mean(state.slopes, state.weights))
+        risks = self._lines(state)
+        value = self._problem.over_clients.value(risks) + self._problem.penalty(state.w)
+        bound = self._bound(state, value)  # of lines at one model, as a certificate can repeat it
+        if self._ended(replace(state, bound=bound), risks, 1.0):
+            state = replace(state, value=value, bound=bound, predicted=risks)
+            return state, Done(self._outcome(state))
+        state = replace(state, value=value, bound=max(state.bound, bound), predicted=risks)
+        if state.turn >= self.max_rounds:
+            return state, Done(self._capped(state))
+        return self._ask(self._stepped(replace(state, still=-1, answers=0, soon=LATER * state.soon)), ids)
+
+    def _lines(self, state: AsyncState) -> Array:
+        """b + G w."""
+        return state.level + state.slopes @ state.w
+
+    def _bound(self, state: AsyncState, value: float) -> float:
+        """What the lines prove: they are below the risks, however old they are."""
+        risk = float(state.weights @ self._lines(state))
+        return bound_at(self._problem, state.w, value, risk, state.mean, state.weights, state.seen)
+
+    def _ended(self, state: AsyncState, risks: Array, share: float) -> bool:
+        """Whether w is optimal to ``share`` of the tolerance if its risks are these."""
+        value = self._problem.over_clients.value(risks) + self._problem.penalty(state.w)
+        if math.isfinite(state.bound):
+            return value - state.bound <= share * self._allowed(value, state.bound)
+        lag = value - self._problem.penalty(state.w) - float(state.weights @ risks)
+        return lag <= share * self._allowed(value, value) and self._length(state) <= share * self.tol * state.first
+
+    def _allowed(self, value: float, bound: float) -> float:
+        return max(self.atol, self.tol * max(abs(value), abs(bound)))
+
+    def _length(self, state: AsyncState) -> float:
+        """The step that would be taken, over eta: 0 at a stationary point."""
+        moved = self._problem.prox(state.w - state.eta * state.mean, state.eta) - state.w
+        return float(np.linalg.norm(moved)) / state.eta
+
+    def _ask(self, state: AsyncState, ids: Sequence[int]) -> tuple[AsyncState, Round]:
+        state.sent[np.asarray(ids)] = state.turn
+        return state, Round(Visit(state.w), tuple(ids), 1)
+
+    # -- words ----------------------------------------------------------------------------------------------------
+
+    def _outcome(self, state: AsyncState) -> Outcome:
+        gap = state.value - state.bound
+        if math.isfinite(gap):
+            return Outcome(Stop.OPTIMAL, f"gap {gap:.3g} proven after {state.turn} steps (tol {self.tol:g}).")
+        left = self._length(state) / state.first if state.first else 0.0
+        text = f"stationary to {left:.1e} of the first step after {state.turn} steps; nothing proves a bound here."
+        return Outcome(Stop.UNPROVEN, text)
+
+    def _capped(self, state: AsyncState) -> Outcome:
+        gap = state.value - state.bound
+        proven = f"the last model that was judged has a gap of {gap:.3g}" if math.isfinite(gap) else "nothing is proven"
+        return Outcome(
+            Stop.MAX_ROUNDS, f"stopped at max_rounds = {self.max_rounds}; {proven}: raise max_rounds or tol."
+        )
+
+    def report(self, state: AsyncState) -> dict:
+        """``predicted``: the weighed risks that the lines predict, with h; not the objective."""
+        worst = int(np.argmax(state.predicted))
+        return {
+            "predicted": float(state.weights @ state.predicted) + self._problem.penalty(state.w),
+            "worst_client": worst,
+            "worst_risk": float(state.predicted[worst]),
+            "bound": state.bound,
+            "step_size": state.eta,
+        }
+
+    def answer(self, state: AsyncState) -> tuple[Array, Duals | None]:
+        return state.w, duals_at(self._problem, state.w, state.weights)
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError("AsyncDRO has no problem yet: run it through quorate.solve(problem, federation, ...).")
+        return self.problem
+
+
+def _ratio(change: Array, step: Array, before: Array) -> Array:
+    """||change|| / ||step|| of every client; where it did not move what was known ``before``."""
+    length = np.sqrt((step**2).sum(1))
+    return np.divide(np.sqrt((change**2).sum(1)), length, out=before.copy(), where=length > 0)
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _lines(slopes, level, curvature, gap, last, turn, w, weights, mean):
+    """f, sum_j p_j L_j (1 + a_j), p'a and max_j ||g_j - g||^2, in one pass over G."""
+    predicted, curve, age, spread = np.empty(len(level)), 0.0, 0.0, 0.0
+    for j in range(len(level)):
+        value, square = level[j], 0.0
+        for k in range(len(w)):
+            value += slopes[j, k] * w[k]
+            square += (slopes[j, k] - mean[k]) ** 2
+        predicted[j], spread = value, max(spread, square)
+        old = max(gap[j], float(turn - last[j]))
+        curve += weights[j] * curvature[j] * (1.0 + old)
+        age += weights[j] * old
+    return predicted, curve, age, spread
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _mean(slopes, weights):
+    """G'p, of those who weigh."""
+    mean = np.zeros(slopes.shape[1])
+    for j in range(len(weights)):
+        if weights[j] != 0:
+            for k in range(len(mean)):
+                mean[k] += weights[j] * slopes[j, k]
+    return mean

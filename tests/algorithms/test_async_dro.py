@@ -1,0 +1,222 @@
+"""AsyncDRO: its step by hand, one default for every set and delay, what stops it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from toy import federation
+
+import quorate as qr
+from quorate.algorithms.federated import async_dro
+from quorate.algorithms.federated.async_dro import AsyncDRO, Probed, Visited
+from quorate.engines.activation import First
+from quorate.engines.virtual_clock import VirtualClock
+from quorate.problem.risks import Simplex
+from quorate.rounds import Round, Stop
+from quorate.solution import configure
+
+FED = federation((20, 35, 12, 28, 9), 4)
+PROBLEM = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
+SLOW = {FED.clients[1]: 10.0}
+SETS = {
+    "mean": qr.Mean(),
+    "simplex": qr.Simplex(),
+    "lp-ball": qr.LpBall(0.3, 2),
+    "superquantile": qr.Superquantile(0.4),
+    "box": qr.Box(np.zeros(5), np.full(5, 0.4)),
+    "CD-norm": qr.CDNorm(2.0, [0.1, 0.2, 0.3, 0.1, 0.2], "uniform"),
+    "ellipsoid": qr.Ellipsoid(np.full(5, 0.2), 0.1, "uniform"),
+    "KL": qr.KLBall(0.3, "uniform"),
+    "chi-square": qr.ChiSquareBall(0.5, "uniform"),
+    "total variation": qr.TotalVariationBall(0.3, "uniform"),
+    "Wasserstein": qr.WassersteinOverClients(1.0, "index", "uniform"),
+    "polyhedron": qr.Polyhedron(np.eye(5)[:2], [0.3, 0.5]),
+    "ranks": qr.Extremile(2.0),
+}
+
+
+def running(**settings):
+    concrete, data = PROBLEM.at(FED)
+    return configure(AsyncDRO(**settings), concrete, data, None, None, None, None), data
+
+
+def lines(it, data, w):
+    """(b, G) of all clients at w (D,) or (N, D), from the rows."""
+    w = np.broadcast_to(w, (data.n_clients, 4))
+    cuts = [it.problem.cut(w[i], data.block(i)) for i in range(data.n_clients)]
+    G = np.concatenate([cut.slope for cut in cuts])
+    return np.array([cut.base[0] for cut in cuts]) - (G * w).sum(1), G
+
+
+def start(it, data):
+    state, ask = it.server_start(data.n_clients)
+    parts = [it.probe(None, replace(ask.message, prior=np.full(1, 0.2)), data.block(i), None) for i in range(5)]
+    up = [upload for _, upload in parts]
+    names = list(Probed.__dataclass_fields__)
+    each = {name: np.concatenate([getattr(u, name) for u in up]) for name in names}
+    for name in ("plus", "minus", "square"):
+        each[name] = each[name].sum(0)
+    for name in ("features", "reach", "target"):
+        each[name] = each[name].max(0)
+    return [memory for memory, _ in parts], *it.begin(state, range(5), Probed(**each))
+
+
+def test_steps_are_those_of_the_formula_by_hand():
+    """Two answers of one client, then one of another: p, c, w and 1 / eta from the module's formulas."""
+    it, data = running()
+    memories, state, ask = start(it, data)
+    b, G = lines(it, data, np.zeros(4))
+    curved = np.array([memory.curvature[0] for memory in memories])
+    p, c, w, last, gap = np.full(5, 0.2), np.full(5, 0.2), np.zeros(4), np.zeros(5), np.zeros(5)
+    at, turn, asked = np.zeros((5, 4)), 0, np.zeros((5, 4))
+
+    def step(p, c, w, mean):
+        age = np.maximum(gap, turn - last)
+        eta = 1 / (p * curved * (1 + age)).sum()
+        f = b + G @ w
+        mu = eta * max(((g - mean) ** 2).sum() for g in G)
+        new = Simplex().project(c + f / mu)
+        return new, c + (new - c) / (1 + p @ age), (w - eta * (G.T @ new)) / (1 + eta * 1e-2), G.T @ new
+
+    p, c, w, mean = step(p, c, w, G.T @ p)
+    asked[:] = w
+    for i in (3, 3, 0):
+        turn += 1
+        np.testing.assert_allclose(state.w, w, rtol=1e-9)
+        memories[i], up = it.visit(memories[i], replace(ask.message, w=asked[i : i + 1].copy()), data.block(i), None)
+        bi, gi = (part[i] for part in lines(it, data, asked[i]))
+        np.testing.assert_allclose(up.level, [bi], rtol=1e-9)
+        curved[i] = np.linalg.norm(gi - G[i]) / np.linalg.norm(asked[i] - at[i])
+        np.testing.assert_allclose(up.curvature, curved[i : i + 1], rtol=1e-6)
+        b[i], G[i], at[i], gap[i], last[i] = bi, gi, asked[i], turn - last[i] - 1, turn
+        state, ask = it.renew(state, (i,), up)
+        p, c, w, mean = step(p, c, w, mean)
+        asked[i] = w
+        assert ask.to == (i,)
+        assert ask.wait_for == 1
+    np.testing.assert_allclose(state.w, w, rtol=1e-9)
+    np.testing.assert_allclose(state.weights, p, atol=1e-9)
+    np.testing.assert_allclose(state.centre, c, atol=1e-9)
+
+
+def test_the_first_curvature_is_that_along_the_slope():
+    it, data = running()
+    memory, _ = it.probe(None, it.server_start(5)[1].message, data.block(0), None)
+    block, g = data.block(0), memory.slope[0]
+    rows = block.X[0]
+    H = rows.T @ (rows * (block.share[0] * it.problem.loss.curvature(np.zeros((1, 20)), block.y)[0])[:, None])
+    assert memory.curvature[0] == pytest.approx(np.linalg.norm(H @ g) / np.linalg.norm(g), rel=1e-2)
+
+
+@pytest.mark.parametrize("risk", SETS.values(), ids=SETS.keys())
+@pytest.mark.parametrize("engine", [qr.InProcess(), VirtualClock(stragglers=SLOW)], ids=["together", "straggler"])
+def test_one_default_proves_a_thousandth_for_every_set(risk, engine):
+    problem = replace(PROBLEM, over_clients=risk)
+    found = qr.solve(problem, FED, algorithm=AsyncDRO(tol=1e-3), engine=engine)
+    assert found.outcome.stop is Stop.OPTIMAL, found.outcome.text
+    assert found.certificate.relative_gap <= 1e-3 * (1 + 1e-9)
+    assert found.rounds < 4000
+    best = qr.solve(problem, FED, tol=1e-8).certificate
+    assert best.value - 1e-7 <= found.certificate.value <= best.value * (1 + 1e-3) + 1e-7
+
+
+@pytest.mark.parametrize("first", [1, 3])
+def test_small_tolerances_are_reached_too(first):
+    engine = VirtualClock(stragglers=SLOW, wait=First(first))
+    found = qr.solve(PROBLEM, FED, algorithm=AsyncDRO(tol=1e-7), engine=engine)
+    best = qr.solve(PROBLEM, FED, tol=1e-9)
+    assert found.certificate.relative_gap <= 1e-7
+    np.testing.assert_allclose(found.w, best.w, atol=2e-3)
+    assert found.certificate.value - best.certificate.value <= 1e-7
+
+
+def test_a_set_that_only_knows_its_worst_weights():
+    class Only:
+        """The simplex, by its maximiser."""
+
+        def at(self, sizes, names=None):
+            return self
+
+        def value(self, losses):
+            return float(np.max(losses))
+
+        def weights(self, losses):
+            return (np.arange(len(losses)) == np.argmax(losses)).astype(float)
+
+        def worst(self, losses):
+            return Simplex().worst(losses)
+
+    concrete, data = replace(PROBLEM, over_clients=Only()).at(FED)
+    it = configure(AsyncDRO(tol=0.0), concrete, data, None, None, 4000, None)
+    run = VirtualClock(stragglers=SLOW).run(it, data)
+    best = qr.solve(PROBLEM, FED, tol=1e-8).certificate.value
+    assert best <= concrete.objective(run.state.w, FED) <= 1.02 * best
+
+
+def test_units_do_not_matter():
+    """Features 1000 times as large: coefficients a thousandth, the same risks, weights and number of steps."""
+    scaled = qr.Federation(FED.clients, [1e3 * FED.rows(i)[0] for i in range(5)], [FED.rows(i)[1] for i in range(5)])
+    one = qr.solve(PROBLEM, FED, algorithm=AsyncDRO(), engine=VirtualClock())
+    other = qr.solve(replace(PROBLEM, regulariser=qr.L2(1e4)), scaled, algorithm=AsyncDRO(), engine=VirtualClock())
+    assert other.rounds == one.rounds
+    np.testing.assert_allclose(1e3 * other.w, one.w, rtol=1e-6)
+
+
+def test_the_model_stands_still_until_all_have_answered_at_it():
+    it, data = running(tol=1e-2)
+    seen = []
+    run = VirtualClock(stragglers=SLOW).run(it, data, watch=[lambda row, s: seen.append((s.still, s.w.copy()))])
+    assert run.outcome.stop is Stop.OPTIMAL
+    since = seen[-1][0]
+    assert since >= 0
+    still = [w for at, w in seen if at == since]
+    assert len(still) >= 5
+    assert all((w == still[0]).all() for w in still)
+    b, G = lines(it, data, run.state.w)
+    np.testing.assert_allclose(run.state.slopes, G, rtol=1e-12)
+    np.testing.assert_allclose(run.state.level, b, rtol=1e-9)
+
+
+def test_a_cap_is_no_proof_and_nothing_is_proven_without_curvature():
+    it, data = running(tol=0.0, max_rounds=20)
+    assert VirtualClock().run(it, data).outcome.stop is Stop.MAX_ROUNDS
+    flat = qr.solve(replace(PROBLEM, regulariser=qr.Zero()), FED, algorithm=AsyncDRO(tol=1e-3), engine=VirtualClock())
+    assert flat.outcome.stop in (Stop.UNPROVEN, Stop.OPTIMAL)
+    best = qr.solve(replace(PROBLEM, regulariser=qr.L2(1e-9)), FED, tol=1e-6).certificate.value
+    assert flat.certificate.value <= best * (1 + 1e-2)
+
+
+def test_a_model_that_is_not_convex_is_stationary_at_the_end():
+    problem = replace(PROBLEM, predictor=qr.MLP((3,)))
+    found = qr.solve(problem, FED, algorithm=AsyncDRO(tol=1e-2), engine=VirtualClock(stragglers=SLOW))
+    first = problem.objective(problem.at(FED)[0].model_start(4), FED)
+    assert found.outcome.stop is Stop.UNPROVEN
+    assert found.certificate.bound is None
+    assert found.certificate.value < 0.9 * first
+
+
+@pytest.mark.parametrize("step", [0.0, -1.0, math.inf, math.nan])
+def test_settings_out_of_range_are_refused(step):
+    with pytest.raises(ValueError, match="step must be"):
+        AsyncDRO(step=step)
+
+
+def test_losses_with_kinks_are_refused_and_bad_steps_noticed():
+    with pytest.raises(ValueError, match="needs a smooth loss"):
+        qr.solve(replace(PROBLEM, loss=qr.Hinge()), FED, algorithm=AsyncDRO())
+    it, data = running()
+    _, state, _ = start(it, data)
+    bad = Visited(np.zeros(1), np.full((1, 4), np.inf), np.ones(1))
+    with pytest.raises(ArithmeticError, match="not finite"):
+        it.renew(state, (0,), bad)
+
+
+def test_the_outcome_of_the_first_message_needs_no_size_of_the_model():
+    it, _ = running()
+    _, ask = it.server_start(5)
+    assert isinstance(ask, Round)
+    assert ask.message.w is None
+    assert async_dro.NUDGE < 0.1
