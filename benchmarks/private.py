@@ -58,7 +58,7 @@ def client_seconds(fed: qr.Federation, mechanism: str, rounds: int) -> np.ndarra
     clip = 5.0 if mechanism == "gaussian" else 100.0
     private_client.perturb = timed
     try:
-        algorithm = PrivateADMM(max_rounds=rounds, mechanism=mechanism, clip=clip)
+        algorithm = PrivateADMM(max_rounds=rounds, mechanism=mechanism, clip=clip, noise="simulation")
         qr.solve(curves.problem(1.0), fed, algorithm=algorithm)
     finally:
         private_client.perturb = own
@@ -134,7 +134,7 @@ def peak(shape: str, precision: str) -> None:
     fed = qr.Federation([f"c{i}" for i in range(len(sizes))], Xs, ys, classes=np.arange(classes))
     rows = sum(X.nbytes for X in Xs) / 2**20
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    qr.solve(curves.problem(1.0), fed, algorithm=PrivateADMM(max_rounds=3, clip=clip))
+    qr.solve(curves.problem(1.0), fed, algorithm=PrivateADMM(max_rounds=3, clip=clip, noise="simulation"))
     print(json.dumps({"data": rows, "before": before}))
 
 

@@ -10,8 +10,8 @@ import small_run
 from quorate.config import read_config
 from quorate.parts import prepare
 from quorate.privacy.accounting import Release, gaussian_epsilon
+from quorate.privacy.book import Book
 from quorate.privacy.budget import BudgetSpentError
-from quorate.privacy.ledger import Book
 from quorate.private_trial import run_private, train_private, with_sizes
 from quorate.runs import read_run
 from quorate.verify import passed, verify_run

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.stats import beta, norm
 
 from quorate.algorithms.federated.private_admm import PrivateADMM
+from quorate.algorithms.federated.private_plan import everybody, number
 from quorate.arrays import Array, Block
 from quorate.data.federation import Federation
 from quorate.privacy.accounting import Release, gaussian_epsilon
@@ -91,14 +92,15 @@ def audit(
 
     Parameters
     ----------
-    algorithm : ``PrivateADMM(...)`` (the default) or another with noise; few rounds are attacked as well as many
+    algorithm : ``PrivateADMM(...)`` (the default) or another with noise; few rounds are attacked as well as many.
+        Noise is simulated, so that an audit can be repeated, unless the algorithm says otherwise
     client : whose record it is; None: the first
     canary : (x, y), the record; None: a long row of the first class
     instead : (x, y), what stands in its place where the budget's adjacency is "replace"; None: (-x, y)
     runs : with the canary, and as many without; n runs cannot show more than epsilon = log(n / 8)
     confidence : of the bound
     weaken : divides the noise: whether the audit would notice
-    claimed : epsilon to refute; None: the budget's, or as published the sum over all rounds
+    claimed : epsilon > 0 to refute; None: the budget's, or as published the sum over all rounds
 
     Raises
     ------
@@ -109,20 +111,18 @@ def audit(
     -----
     The data are read and attacked, and nothing is charged to a book: for the owner, on data that may be touched.
     """
-    for name, value, low in (("runs", runs, 20), ("weaken", weaken, 0)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < math.inf or value == 0:
-            raise ValueError(f"{name} must be a number {'> 0' if low == 0 else f'>= {low}'}, got {value!r}.")
-    if not 0.5 <= confidence < 1:
-        raise ValueError(f"confidence must lie in [0.5, 1), got {confidence!r}.")
+    _check(runs, confidence, weaken, claimed, seed)
     algorithm = PrivateADMM() if algorithm is None else algorithm
+    if getattr(algorithm, "noise", "") is None:
+        algorithm = replace(algorithm, noise="simulation")
     if not hasattr(algorithm, "planned"):
         raise ValueError(f"{type(algorithm).__name__} adds no noise: there is no promise to refute.")
+    budget, other = problem.privacy, None
+    record = _record(_canary(problem, fed) if canary is None else canary, fed.n_features)
+    fed = everybody(problem, fed)
     p = 0 if client is None else fed.position(client)
-    budget = problem.privacy
-    other = None
-    record = _canary(problem, fed) if canary is None else canary
     if budget is not None and budget.adjacency == "replace":
-        other = (-np.asarray(record[0], float), record[1]) if instead is None else instead
+        other = (-record[0], record[1]) if instead is None else _record(instead, fed.n_features)
     sets = [fed if other is None else _with_record(fed, p, other), _with_record(fed, p, record)]
     concrete, data = problem.at(sets[0])
     attacked = configure(algorithm, concrete, data, None, None, None, None).planned(concrete, data)
@@ -141,6 +141,18 @@ def audit(
     return found if attacked.plan.kind == "gaussian" else replace(found, gaussian=None)
 
 
+def _check(runs: Any, confidence: Any, weaken: Any, claimed: Any, seed: Any) -> None:
+    if not (number(runs) and runs >= 20 and runs % 1 == 0):
+        raise ValueError(f"runs must be a whole number >= 20, got {runs!r}.")
+    for name, value in {"weaken": weaken, "claimed": claimed}.items():
+        if not (number(value) or (name == "claimed" and value is None)):
+            raise ValueError(f"{name} must be a number > 0, got {value!r}.")
+    if not (number(confidence) and 0.5 <= confidence < 1):
+        raise ValueError(f"confidence must lie in [0.5, 1), got {confidence!r}.")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number >= 0, got {seed!r}.")
+
+
 def _canary(problem: Problem, fed: Federation) -> tuple[Array, Any]:
     """A row a hundred times as long as any, of the first class; a target as far away."""
     longest = max(float(abs(x).max()) for x in fed.X)
@@ -152,11 +164,20 @@ def _canary(problem: Problem, fed: Federation) -> tuple[Array, Any]:
     return x, classes[0]
 
 
-def _with_record(fed: Federation, p: int, record: tuple[Any, Any]) -> Federation:
+def _record(given: Any, d: int) -> tuple[Array, Any]:
+    """(x, y), checked."""
+    try:
+        x, y = np.asarray(given[0], float), given[1]
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise ValueError(f"a record is (x, y) with {d} finite features, got {given!r}.") from error
+    if x.shape != (d,) or not np.isfinite(x).all():
+        raise ValueError(f"a record is (x, y) with {d} finite features, got shape {x.shape}.")
+    return x, y
+
+
+def _with_record(fed: Federation, p: int, record: tuple[Array, Any]) -> Federation:
     """The data set with one row more at client p."""
-    x, y = np.asarray(record[0], float), record[1]
-    if x.shape != (fed.n_features,) or not np.isfinite(x).all():
-        raise ValueError(f"a record is (x, y) with {fed.n_features} finite features, got shape {x.shape}.")
+    x, y = record
     X, targets = list(fed.X), list(fed.y)
     if isinstance(X[p], np.ndarray):
         X[p] = np.vstack([X[p], x[None].astype(X[p].dtype)])

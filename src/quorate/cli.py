@@ -28,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError)  # bad input, as the library says it
+EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError, ArithmeticError)  # bad input, in our words
 NO_MODEL = 3  # status of a run that proves that no model meets its constraints
 RunPath = Annotated[Path, typer.Argument(help="Folder of a run.")]
 

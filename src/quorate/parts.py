@@ -120,14 +120,21 @@ def features_of(config: Config, tables: Mapping[str, Table], target: str) -> lis
 
 
 def _named_clients(config: Config, tables: dict[str, Table]) -> dict[str, Table]:
-    """In the order of declared sizes: that of the rows is nobody's business in a private run."""
-    sizes = None if config.privacy is None else config.privacy.sizes
-    if not isinstance(sizes, Mapping):
+    """Those who have rows, in the order of declared sizes, else of their names: in a private run the order of the rows
+    is nobody's business, and who is declared takes part without rows as well.
+    """
+    if config.privacy is None:
         return tables
-    if odd := [name for name in (*tables, *sizes) if name not in tables or name not in sizes]:
-        where = "is declared and has no rows" if odd[0] in sizes else "has rows and is not declared"
-        raise ConfigError(f"privacy.sizes: client {odd[0]!r} {where}. Declared: {', '.join(sizes)}")
-    return {name: tables[name] for name in sizes}
+    sizes = config.privacy.sizes
+    if not isinstance(sizes, Mapping):
+        return dict(sorted(tables.items()))
+    tables = {name: table for name, table in tables.items() if len(next(iter(table.values()), ()))}
+    if odd := [name for name in tables if name not in sizes]:
+        said = f"client {odd[0]!r} has rows and is not declared. Declared: {', '.join(sizes)}"
+        raise ConfigError(f"privacy.sizes: {said}")
+    if not tables:
+        raise ConfigError(f"privacy.sizes: no client has any row. Declared: {', '.join(sizes)}")
+    return {name: tables[name] for name in sizes if name in tables}
 
 
 @dataclass(frozen=True)

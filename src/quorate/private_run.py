@@ -70,7 +70,7 @@ def mechanism_of(config: Config, public: Public) -> dict[str, Any]:
     planned = algorithm.planned(problem, public)
     return {
         "mechanism": algorithm.mechanism,
-        "source": algorithm.noise,
+        "source": planned.plan.source,
         "clip": planned.plan.clip,
         "bound": planned.plan.bound,
         "rounds": algorithm.max_rounds,
@@ -207,6 +207,8 @@ def write_private(
     solution, d = models[main], parts.train.n_features
     result = travelling(config, solution, evaluation, d)
     own = runs.result_of(config, solution, {name.lower(): models[name] for name in others}, parts, evaluation)
+    if solution.ledger.book:
+        own["book"] = solution.ledger.book  # what a later copy of the book knows
     if points:
         own["curve"] = plain([{key: value for key, value in point.items() if key != "w"} for point in points])
     out.mkdir(parents=True, exist_ok=True)

@@ -24,8 +24,9 @@ import numpy as np
 from quorate.arrays import Array
 from quorate.config import Config, ConfigError
 from quorate.privacy.accounting import Release, accounts, noise_for, total_epsilon
+from quorate.privacy.book import Book
 from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.privacy.ledger import WORDS, Book
+from quorate.privacy.ledger import WORDS
 
 if TYPE_CHECKING:
     from quorate.parts import Parts
@@ -83,6 +84,7 @@ def with_sizes(config: Config, rows: Mapping[str, int]) -> Config:
     if isinstance(given, Mapping):
         return config
     sizes = {name: max(1, round(share * n)) if given is None else given for name, n in rows.items()}
+    sizes = dict(sorted(sizes.items()))  # the order of the clients' first rows would tell about those
     return config._with(privacy=config.privacy.model_copy(update={"sizes": sizes, "counted": given is None}))
 
 
@@ -249,7 +251,7 @@ def words(config: Config, found: Plan) -> list[str]:
         f"rows, as public: {sum(public.sizes):,} of {N} clients; {public.n_features} features",
         f"rounds: {rounds}, each with one noisy answer of every client",
         f"gradients of rows: {clip} ({'l1' if a.mechanism == 'laplace' else 'l2'} norm)",
-        f"noise: {a.mechanism} ({a.noise}), {a.plan.multiplier:.4g} times the sensitivity",
+        f"noise: {a.mechanism} ({a.plan.source}), {a.plan.multiplier:.4g} times the sensitivity",
         *(
             f"  {name}: {n:,} rows, scale {scale:.4g}"
             for name, n, scale in zip(public.clients, public.sizes, found.scale, strict=True)
@@ -327,14 +329,16 @@ def train_private(
 def _trained_curve(
     config: Config, problem: Any, parts: Parts, work: Path, resume: bool, show: Progress | None
 ) -> list[dict[str, Any]] | None:
+    from quorate.charge import was_begun
     from quorate.rounds import Stop
     from quorate.solution import solve
 
     assert config.privacy is not None
-    file, fed = work / CURVE, parts.owners
+    file = work / CURVE
     kept = json.loads(file.read_text("utf-8")) if resume and file.is_file() else {"plan": [], "points": []}
     if not kept["plan"]:
-        public = Public(fed.clients, tuple(config.privacy.sizes[c] for c in fed.clients), fed.n_features)
+        sizes = config.privacy.sizes
+        public = Public(tuple(sizes), tuple(sizes.values()), parts.owners.n_features)
         kept["plan"] = [list(point) for point in plan(config, public, problem.privacy.book).curve]
         file.write_text(json.dumps(kept), "utf-8")
     for k, (epsilon, total) in enumerate(kept["plan"]):
@@ -342,7 +346,7 @@ def _trained_curve(
             continue
         budget = replace(problem.privacy, epsilon=total, **({"book": None} if config.privacy.rehearsal else {}))
         path, name = work / f"curve-{k}.checkpoint", f"epsilon {epsilon:g}"
-        again = resume and path.is_file()
+        again = resume and was_begun(path)
         arguments: dict[str, Any] = {**config.solve_arguments(path), "seed": config.seed + 1 + k}
         see = () if show is None else (show.watch(name),)
         made = solve(replace(problem, privacy=budget), parts.train, **arguments, watch=see, resume=again)

@@ -22,11 +22,13 @@ import numpy as np
 
 from quorate.arrays import Array, Block
 from quorate.bands import Bands
+from quorate.charge import was_begun
 from quorate.config import Config
 from quorate.constrained_trial import asked, free, summary
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.problem.risks import Mean, Simplex
+from quorate.problem.risks.mean import among
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.rank_trial import fairness, risk_of, risk_saved
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
 
 def erm(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
     """The mean loss of every client, averaged by the prior."""
-    prior = getattr(problem.over_clients, "prior", "uniform")
-    return replace(free(problem), over_samples=Mean(), over_clients=Mean(prior)), fed
+    over = among(problem.over_clients, fed.clients, getattr(problem.privacy, "sizes", None))
+    return replace(free(problem), over_samples=Mean(), over_clients=Mean(getattr(over, "prior", "uniform"))), fed
 
 
 def afl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
@@ -128,7 +130,7 @@ def train(
         arguments = config.solve_arguments(path)
         if k:  # baselines are solved to the same tolerance by the default algorithm
             arguments |= {"algorithm": None} | ({"max_rounds": None} if problem.privacy is not None else {})
-        again = resume and path is not None and path.is_file()
+        again = resume and was_begun(path)
         bands = Bands(path and path.with_suffix(".bands"), again)
         see = (bands,) if watch is None else (bands, watch(name))
         models[name] = bands.beside(solve(stated, fed, **arguments, watch=see, resume=again))

@@ -111,9 +111,10 @@ def test_the_model_is_the_solution_of_the_stated_problem(clinics):
         regulariser=qr.L2(1e-4),
         privacy=qr.Budget(2.0, 1e-4, sizes=sizes),
     )
-    found = qr.solve(problem, fed, algorithm=qr.PrivateADMM(max_rounds=7, rho=0.3, average=True), seed=4)
+    algorithm = qr.PrivateADMM(max_rounds=7, rho=0.3, average=True, noise="simulation")
+    found = qr.solve(problem, fed, algorithm=algorithm, engine=qr.InProcess("each"), seed=4)
     assert np.append(model.coef_, model.intercept_) == pytest.approx(found.w, rel=1e-9)
-    assert model.clients_.tolist() == ["east", "north", "south"]
+    assert model.clients_.tolist() == ["east", "north", "south", "west"]
     assert dict(model.privacy_.sizes) == {name: sizes[name] for name in model.clients_}
     assert (model.n_iter_, len(model.history_)) == (7, 7)
 
@@ -373,7 +374,7 @@ def test_a_class_that_no_row_has_is_declared(clinics):
         ({"mechanism": "uniform"}, "mechanism must be one of gaussian, laplace, got 'uniform'"),
         ({"mechanism": "laplace"}, "give bound=.*or clip="),
         ({"adjacency": "zero-out"}, "adjacency must be one of add-remove, replace, got 'zero-out'"),
-        ({"noise": "none"}, "noise must be one of simulation, secure, got 'none'"),
+        ({"noise": "none"}, "noise must be one of None, secure, simulation, got 'none'"),
         ({"sizes": {"north": 60, "east": 20}}, "sizes has no entry for south: declare every client's rows"),
         ({"sizes": 0}, "sizes must be whole numbers >= 1 and at most .*, got 0"),
         ({"prior": "largest"}, "prior must be 'uniform', 'size' or 3 weights"),

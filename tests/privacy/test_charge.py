@@ -20,8 +20,8 @@ from quorate.algorithms.federated.private_admm import PrivateADMM
 from quorate.engines.checkpoint import CheckpointError, describe
 from quorate.engines.inprocess import ClientError, InProcess
 from quorate.privacy.accounting import Release, total_epsilon
+from quorate.privacy.book import Book
 from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.privacy.ledger import Book
 from quorate.rounds import Stop
 
 DELTA, T = 1e-5, 5
@@ -57,7 +57,7 @@ class Place:
         path = None if checkpoint is None else self.folder / checkpoint
         engine = replace(options.pop("engine", self.engine), checkpoint=path)
         seed = options.pop("seed", 0)
-        algorithm = PrivateADMM(**{"max_rounds": T} | options)
+        algorithm = PrivateADMM(**{"max_rounds": T, "noise": "simulation"} | options)
         return qr.solve(
             problem, fed, algorithm=algorithm, engine=engine, seed=seed, resume=resume, watch=[watch] if watch else []
         )

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quorate.privacy import ledger as module
+from quorate.privacy import book as module
 from quorate.privacy.accounting import Release, total_epsilon
+from quorate.privacy.book import Book
 from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.privacy.ledger import Book, Ledger, with_releases
+from quorate.privacy.ledger import Ledger, with_releases
 
 BUDGET = Budget(1.0, 1e-5)
 FEW, MANY = Release("gaussian", 20.0, 5), Release("gaussian", 20.0, 10)
@@ -260,7 +261,7 @@ WRITER = """
 import sys
 from quorate.privacy.accounting import Release
 from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.privacy.ledger import Book
+from quorate.privacy.book import Book
 book, own = Book(sys.argv[1]), (Release("gaussian", 20.0, 1),)
 opened = 0
 for _ in range(12):
@@ -291,7 +292,7 @@ def test_processes_that_write_at_once_lose_nothing_and_stay_within_the_budget(bo
 
 
 def test_a_process_killed_with_the_lock_in_hand_stops_nobody(book):
-    code = "import os, sys; from quorate.privacy import ledger; ledger._Lock(ledger.Path(sys.argv[1])).__enter__(); "
+    code = "import os, sys; from quorate.privacy import book; book._Lock(book.Path(sys.argv[1])).__enter__(); "
     code += "os._exit(9)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code, str(book._lock)], env=environment, check=False, timeout=60)

@@ -157,7 +157,8 @@ def test_one_row_moves_neither_rounds_nor_bytes_nor_anybody_elses_noise(mode):
     it = case("multinomial", "long", 3)
     found = []
     for fed in (it.fed, it.more, it.other):
-        s = solve(it.problem, fed, algorithm=PrivateADMM(max_rounds=5), engine=InProcess(mode), seed=4)
+        run = PrivateADMM(max_rounds=5, noise="simulation")
+        s = solve(it.problem, fed, algorithm=run, engine=InProcess(mode), seed=4)
         rows = [{k: v for k, v in row.items() if k not in ("seconds", "gap")} for row in s.history]
         table = [r for r in s.messages if r["message"] in ("Perturb", "Perturbed")]
         found.append((s.rounds, s.outcome.text, rows, table, s.ledger.table(), s.ledger.text))
@@ -211,7 +212,7 @@ def test_the_size_of_the_noise_that_was_drawn_does_not_leave(algorithm):
 def test_the_answer_follows_from_the_noisy_gradient_alone(loss, thin):
     """Recomputed by somebody who has w, the past and the noisy gradient, but no rows."""
     it = case(loss, "long", 2, thin=thin)
-    run, data = planned(PrivateADMM(max_rounds=9, clip=1.0), it.problem, it.fed)
+    run, data = planned(PrivateADMM(max_rounds=9, clip=1.0, noise="simulation"), it.problem, it.fed)
     block, D = data.block(0), run._size
     rng = np.random.default_rng(0)
     z, dual, w = rng.standard_normal((3, D))
@@ -321,7 +322,8 @@ def _scale_of_noise(algorithm: Any, problem: Problem, fed: Federation) -> float:
 def test_the_scale_of_the_noise_does_not_follow_a_row():
     it = case("multinomial", "long", 1)
     for fed in (it.more, it.other):
-        scales = [_scale_of_noise(PrivateADMM(max_rounds=3), it.problem, each) for each in (it.fed, fed)]
+        run = PrivateADMM(max_rounds=3, noise="simulation")
+        scales = [_scale_of_noise(run, it.problem, each) for each in (it.fed, fed)]
         assert scales[1] == pytest.approx(scales[0], rel=1e-9)  # of the same 60 keys
 
 

@@ -45,13 +45,12 @@ def _column(name: str, how: Mapping[str, Any]) -> Numeric | Categorical:
 def apart(fed: Federation, share: float, seed: int) -> tuple[Federation, Federation | None]:
     """(train, test): every row by itself is held out with probability ``share``, decided by its own values.
 
-    Equal rows are on the same side. A client keeps a row to train on, or it is refused.
+    Equal rows are on the same side. A client all of whose rows are held out is not in train.
     """
     held = [_held(fed.X[i], fed.y[i], share, seed) for i in range(fed.n_clients)]
-    empty = [name for name, part in zip(fed.clients, held, strict=True) if part.all()]
-    if empty:
-        raise ValueError(f"client {empty[0]!r} has no row left to train on: give a smaller data.test, or more rows.")
-    train = fed._pick([(i, np.flatnonzero(~part)) for i, part in enumerate(held)])
+    if all(part.all() for part in held):
+        raise ValueError("no client has a row left to train on: give a smaller data.test, or more rows.")
+    train = fed._pick([(i, np.flatnonzero(~part)) for i, part in enumerate(held) if not part.all()])
     picks = [(i, np.flatnonzero(part)) for i, part in enumerate(held) if part.any()]
     return train, fed._pick(picks) if picks else None
 

@@ -279,6 +279,8 @@ class Federation:
 
     def block(self, i: int) -> Block:
         """Client i alone: (1, m_i, d), unpadded, its rows not copied (CSR where they are sparse)."""
+        if not len(self.y[i]):  # who takes part without rows, see ``private_plan.everybody``
+            return self._padded([i])
         x, columns = self.X[i], {key: parts[i][None] for key, parts in (self.columns or {}).items()}
         rows = x[None] if isinstance(x, np.ndarray) else x
         linear = None if self.linear is None else (self.linear[i][0][None], self.linear[i][1][None])
@@ -296,13 +298,15 @@ class Federation:
         return [self.block(int(group[0])) if len(group) == 1 else self._padded(group) for group in groups]
 
     def _padded(self, index: list[Any]) -> Block:
-        longest = max(len(self.y[i]) for i in index)
+        longest = max(1, *(len(self.y[i]) for i in index))
         X = np.zeros((len(index), longest, self.n_features), self.X[index[0]].dtype)
         y, share = np.zeros((2, len(index), longest))
         extra = self.columns or {}
         columns = {key: np.zeros((len(index), longest), np.result_type(*parts)) for key, parts in extra.items()}
         for k, i in enumerate(index):
             m = len(self.y[i])
+            if not m:
+                continue
             X[k, :m], y[k, :m], share[k, :m] = self.X[i], self._coded(i), self.share(i)
             y[k, m:] = y[k, 0]  # a target that is valid for every loss; its share is 0
             for key, column in columns.items():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -147,11 +147,15 @@ def combine(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Schema:
-    """Fitted columns, in the order of the features; target and classes are those of the training data."""
+    """Columns in the order of the features; target and classes are those of the training data.
+
+    ``fitted``: scale and categories were read off rows, whom they tell about; a private run refuses them.
+    """
 
     columns: tuple[Numeric | Categorical, ...]
     target: str | None = None
     classes: tuple[Any, ...] | None = None
+    fitted: bool = False
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -204,7 +208,11 @@ class Schema:
         squares = combine([client_squares(table, plain, mean, where) for where, table in clients.items()])
         fitted = _numeric(plain, totals, squares, mean, recipe) | _categorical(codes, totals, recipe)
         known = None if classes is None else tuple(np.asarray(classes).tolist())
-        return cls(tuple(fitted[name] for name in chosen), target, known)
+        return cls(tuple(fitted[name] for name in chosen), target, known, fitted=True)
+
+    def public(self) -> Schema:
+        """The same, said to come from rows that are nobody's secret, so that private runs may use it."""
+        return replace(self, fitted=False)
 
     def transform(self, table: Any, unknown: str = "error", where: str = "the table") -> Array:
         """(m, d) features of a table; columns that the schema does not name are ignored.
@@ -236,6 +244,7 @@ class Schema:
             "columns": [{k: list(v) if isinstance(v, tuple) else v for k, v in c.items()} for c in columns],
             "target": self.target,
             "classes": None if self.classes is None else list(self.classes),
+            "fitted": self.fitted,
         }
 
     @classmethod
@@ -249,7 +258,8 @@ class Schema:
                 kinds[c["kind"]](**{k: tuple(v) if isinstance(v, list) else v for k, v in c.items() if k != "kind"})
                 for c in data["columns"]
             )
-            return cls(columns, data["target"], None if data["classes"] is None else tuple(data["classes"]))
+            classes = None if data["classes"] is None else tuple(data["classes"])
+            return cls(columns, data["target"], classes, bool(data.get("fitted", True)))
         except (KeyError, TypeError) as error:
             raise ValueError(f"this is no schema written by quorate: {error!r}.") from error
 

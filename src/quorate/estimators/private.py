@@ -41,6 +41,7 @@ from quorate.problem.predictors import Linear, Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2
 from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.risk import resolve_prior
 from quorate.rounds import Stop
 
 
@@ -211,6 +212,9 @@ class PrivateClassifier(ClassifierMixin, LinearModel):
             raise ValueError(
                 f"spend must be > 0 and at most the total of the book, epsilon = {budget.epsilon:g}, got {spend!r}."
             )
+        for name, value in (("average", self.average), ("fit_intercept", self.fit_intercept)):
+            if not isinstance(value, bool | np.bool_):
+                raise ValueError(f"{name} must be True or False, got {value!r}.")
         if noise is None:
             noise = "secure" if self.random_state is None else "simulation"
         return _Share(
@@ -275,7 +279,7 @@ class PrivateClassifier(ClassifierMixin, LinearModel):
     def _solved(self, fed: Federation, budget: Budget, algorithm: PrivateADMM, C: int) -> Any:
         from quorate.solution import solve
 
-        prior = prior_of(self.prior, fed) if isinstance(self.prior, Mapping) else self.prior
+        prior = self._prior(fed, budget) if isinstance(self.prior, Mapping) else self.prior
         h = L2(DEFAULT_L2) if self.regulariser is None else self.regulariser
         loss: Any = Logistic() if C == 2 else Multinomial()
         predictor = Linear(bool(self.fit_intercept)) if C == 2 else Softmax(C)
@@ -290,6 +294,19 @@ class PrivateClassifier(ClassifierMixin, LinearModel):
             engine=InProcess("blocks" if budget.sizes is None else "each"),  # sums in blocks follow the true sizes
             seed=int(seed if isinstance(seed, int | np.integer) else check_random_state(seed).randint(2**31)),
         )
+
+    def _prior(self, fed: Federation, budget: Budget) -> Any:
+        """Weights of all who take part: with sizes by name those who are declared, rows or none."""
+        if not isinstance(budget.sizes, Mapping):
+            return prior_of(self.prior, fed)
+        names = {str(name): _plain(weight) for name, weight in self.prior.items()}
+        if odd := [name for name in budget.sizes if name not in names]:
+            raise ValueError(f"prior has no weight for {', '.join(odd[:5])}, declared in sizes: give one for each.")
+        resolve_prior(list(names.values()), np.ones(len(names)))
+        total = sum(names[name] for name in budget.sizes)
+        if not total > 0:
+            raise ValueError("prior has no positive weight for the clients declared in sizes.")
+        return {name: names[name] / total for name in budget.sizes}
 
     # ---- the model
 

@@ -34,6 +34,7 @@ GRID = 2000  # steps of the grid of losses in their standard deviation
 LEFT = 1e-3  # of a budget: less is the slack of rounding, not worth the noise
 WIDE = 100.0  # a larger deviation of the losses, an epsilon of thousands, is not worth a grid
 LEAST_DELTA = 1e-12  # below, rounding would count
+MOST_ROUNDS = 10**6  # of one run: far beyond what anybody waits for, and the time to account for them is bounded
 SPREAD = 6.0  # of the number of lies, over sqrt(k): beyond lies a share of exp(-2 SPREAD^2) (Hoeffding)
 
 
@@ -177,12 +178,14 @@ def noise_for(budget: Budget, rounds: int, mechanism: str = "gaussian", spent: I
     ------
     BudgetSpentError
         where a thousandth of epsilon or less is left
+    ValueError
+        for more than a million rounds
     """
+    Release(mechanism, 1.0, rounds)  # checks both
+    if not 1 <= rounds <= MOST_ROUNDS:
+        raise ValueError(f"rounds must be >= 1 and at most {MOST_ROUNDS:,}, got {rounds!r}.")
     spent = _counted(spent)
     before = total_epsilon(spent, budget.delta)
-    Release(mechanism, 1.0, rounds)  # checks both
-    if rounds < 1:
-        raise ValueError(f"rounds must be >= 1, got {rounds!r}.")
     found = None
     if before < budget.epsilon * (1 - LEFT):
         found = _enough(budget.epsilon, budget.delta, int(rounds), mechanism, spent)

@@ -86,6 +86,12 @@ CAVEATS = {
 }
 
 
+SOURCES = {
+    "secure": ", made from keys that the clients drew",
+    "simulation": ", made from the seed: a simulation, as whoever has the seed, or two runs of it, can subtract it",
+}
+
+
 @record
 class PrivateState:
     """What the server knows: functions of noisy answers alone."""
@@ -117,8 +123,9 @@ class PrivateADMM:
     scaling : of the radius or of eta^t
     eta : a function of t, of "prox"; None: 1 / sqrt(t)
     average : return the mean of all w, about which the theory speaks, not the last
-    noise : "simulation": a fast counter, keyed by seed, client and round; whoever knows the seed can subtract it.
-        "secure": a key of each client from its operating system
+    noise : "secure": from a key of each client, drawn from its operating system. "simulation": a fast counter, keyed by
+        seed, client and round, for experiments that can be repeated; whoever knows the seed, or has another run with
+        it, can subtract it. None: "secure" where the problem states a budget, else "simulation"
     sensitivity : "clip", or "local-unsafe": (20), scaled by the data at hand, as published: NO guarantee
     local_epsilon : of one iteration, for "local-unsafe" only
     start : first model, zeros by default
@@ -146,7 +153,7 @@ class PrivateADMM:
     scaling: float = 1.0
     eta: Any = None
     average: bool = False
-    noise: str = "simulation"
+    noise: str | None = None
     sensitivity: str = "clip"
     local_epsilon: float | None = None
     tol: float = 1e-6
@@ -195,7 +202,7 @@ class PrivateADMM:
             sensitivity=sensitivity,
             weight=weight,
             rounds=self.max_rounds,
-            source=self.noise,
+            source=self.noise or ("simulation" if budget is None else "secure"),
             unsafe=unsafe,
             caveat=caveat,
             output=self.output,
@@ -232,8 +239,7 @@ class PrivateADMM:
         spent = {name: self.releases(k) for name, k in zip(fed.clients, answered, strict=True)}
         public = dict(zip(fed.clients, sizes(problem, fed), strict=True))
         words = f"{plan.kind} noise of {plan.multiplier:.4g} times the sensitivity in each of {max(answered)} rounds"
-        if plan.source == "simulation":
-            words += ", made from the seed: a simulation, as whoever has the seed, or two runs of it, can subtract it"
+        words += SOURCES[plan.source]
         names = sorted(fed.clients)  # the order of their first rows would tell about those
         return Ledger(budget, {c: spent[c] for c in names}, before, {c: public[c] for c in names}, words, plan.caveat)
 

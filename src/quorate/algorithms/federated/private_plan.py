@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.privacy.accounting import MECHANISMS
+from quorate.privacy.accounting import MECHANISMS, MOST_ROUNDS
 from quorate.problem.losses import Multinomial
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
@@ -24,12 +25,20 @@ RADII = {"constant": lambda t: 1.0, "1/t": lambda t: 1 / t, "1/t^2": lambda t: 1
 
 def number(value: Any) -> bool:
     """Whether a value is a finite number > 0."""
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return 0 < float(value) < math.inf
+    except OverflowError:  # of a whole number or a fraction that no double holds
+        return False
 
 
 def of_round(name: str, schedule: Any, t: int) -> float:
     """The number > 0 that a schedule gives."""
-    value = schedule(t)
+    try:
+        value = schedule(t)
+    except ArithmeticError as error:
+        raise ValueError(f"{name} must be a number > 0, and its function fails in round {t}: {error!r}.") from error
     if not number(value):
         raise ValueError(f"{name} must be a number > 0, got {value!r} in round {t}.")
     return float(value)
@@ -53,15 +62,16 @@ def check_settings(it: PrivateADMM) -> None:
         "update": (it.update, ("trust", "prox", "exact")),
         "radius": (it.radius, (None, *RADII)),
         "region": (it.region, ("linf", "l2")),
-        "noise": (it.noise, ("simulation", "secure")),
+        "noise": (it.noise, (None, "secure", "simulation")),
         "sensitivity": (it.sensitivity, ("clip", "published" if it.output else "local-unsafe")),
     }
     for name, (value, known) in choices.items():
-        if value not in known:
+        if not isinstance(value, str | None) or value not in known:
             raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}.")
-    if not (number(it.max_rounds) and it.max_rounds % 1 == 0):
+    if not (number(it.max_rounds) and it.max_rounds % 1 == 0 and it.max_rounds <= MOST_ROUNDS):
         raise ValueError(
-            f"max_rounds must be a whole number >= 1, got {it.max_rounds!r}: the budget is spread over it."
+            f"max_rounds must be a whole number >= 1 and at most {MOST_ROUNDS:,}, got {it.max_rounds!r}: the budget "
+            "is spread over it."
         )
     object.__setattr__(it, "max_rounds", int(it.max_rounds))  # the same run, whatever type its number had
     if not isinstance(it.average, bool | np.bool_):
@@ -102,16 +112,20 @@ def check_problem(it: PrivateADMM, problem: Problem, fed: Any) -> None:
         raise ValueError(f"{name} needs a convex regulariser, got {problem.regulariser!r}.")
     if problem.constrained:
         raise ValueError(f"{name} takes no constraints; Bounds as a regulariser is W.")
-    D = problem.predictor.dimension(fed.n_features)
-    if it.start is not None and (np.shape(it.start) != (D,) or not np.isfinite(it.start).all()):
-        raise ValueError(f"start must be {D} finite numbers, got shape {np.shape(it.start)}.")
+    _check_start(it.start, problem.predictor.dimension(fed.n_features))
     for i, client in enumerate(fed.clients):
-        if np.ptp(fed.share(i)) > 1e-12:
+        if len(fed.share(i)) and np.ptp(fed.share(i)) > 1e-12:
             raise ValueError(
                 f"the rows of client {client} have different weights: a weight is private, too. Leave "
                 "sample_weight out."
             )
     private = problem.privacy is not None
+    if private and getattr(fed.schema, "fitted", False):
+        raise ValueError(
+            "the features were made by a schema fitted on rows: its scale and categories tell about them and are not "
+            "charged. Declare the columns instead (quorate.data.declared.declared_schema); where the rows it was "
+            "fitted on are public, say so: dataclasses.replace(fed, schema=fed.schema.public())."
+        )
     if it.update == "exact" and (private or it.sensitivity != "clip"):
         raise ValueError('update="exact" has no bounded sensitivity: use it without privacy, or "prox" or "trust".')
     if private and it.sensitivity != "clip":
@@ -123,6 +137,33 @@ def check_problem(it: PrivateADMM, problem: Problem, fed: Any) -> None:
             "Laplace noise needs a declared l1 bound, and the features have none: give bound=... (on the l1 norm of a "
             "row, enforced) or clip=... (on that of a gradient), or use mechanism='gaussian'."
         )
+
+
+def everybody(problem: Problem, fed: Any) -> Any:
+    """The federation of all clients whose sizes are declared by name, in that order; some may have no rows.
+
+    A client whose only row comes or goes would else be there or not. Its answers are noise, as all others' are.
+    """
+    sizes = None if problem.privacy is None else problem.privacy.sizes
+    if not isinstance(sizes, Mapping) or tuple(sizes) == fed.clients or any(name not in sizes for name in fed.clients):
+        return fed
+    prior = getattr(problem.over_clients, "prior", None)
+    if not isinstance(prior, str | Mapping):  # in the order of the clients given
+        if len(sizes) == fed.n_clients:
+            return fed
+        odd = next(name for name in sizes if name not in fed.clients)
+        raise ValueError(
+            f"client {odd!r} is declared in sizes and has no rows: give the prior by name, for all."
+        )
+    at = {name: i for i, name in enumerate(fed.clients)}
+    picks = [(at.get(name, 0), slice(None) if name in at else slice(0)) for name in sizes]
+    return fed._pick(picks)._with(clients=tuple(sizes))
+
+
+def _check_start(start: Any, D: int) -> None:
+    given = None if start is None else np.asarray(start)
+    if given is not None and (given.shape != (D,) or given.dtype.kind not in "fiu" or not np.isfinite(given).all()):
+        raise ValueError(f"start must be {D} finite numbers, got {given.dtype} of shape {given.shape}.")
 
 
 def sizes(problem: Problem, fed: Any) -> tuple[int, ...]:

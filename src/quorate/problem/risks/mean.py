@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,6 +51,15 @@ class Mean:
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         return bool(np.abs(weights - self.project(weights)).max() <= tol)
+
+
+def among(risk: Any, names: Sequence[str], declared: Any) -> Any:
+    """A mean with weights by name, of these clients alone and scaled; of ``declared`` clients some may have no rows."""
+    prior = risk.prior if isinstance(risk, Mean) else None
+    if not isinstance(prior, Mapping) or not isinstance(declared, Mapping) or not {*names} < {*prior} == {*declared}:
+        return risk
+    total = sum(float(prior[name]) for name in names)
+    return replace(risk, prior={name: float(prior[name]) / total for name in names}) if total > 0 else risk
 
 
 @dataclass(frozen=True)
