@@ -13,11 +13,16 @@ from constrained_oracles import Constrained
 from toy import AsyncToy, Toy, federation
 
 from quorate.algorithms.federated.ad_lpmm import ADLPMM
+from quorate.algorithms.federated.afl import AFL
+from quorate.algorithms.federated.aggregation import Krum
 from quorate.algorithms.federated.async_dro import AsyncDRO
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.double_loop import DoubleLoop
+from quorate.algorithms.federated.drfa import DRFA
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
+from quorate.algorithms.federated.fed_avg import FedAvg, FedProx
 from quorate.algorithms.federated.interior_point import InteriorPoint
+from quorate.algorithms.federated.multiplier_method import MultiplierMethod
 from quorate.algorithms.federated.private_admm import OutputPerturbedADMM, PrivateADMM
 from quorate.algorithms.federated.proximal_al import ProximalAL
 from quorate.algorithms.pooled.dca import DCA
@@ -103,6 +108,12 @@ def short(algorithm: Any, problem: Problem) -> Example:
     return replace(example, algorithm=replace(example.algorithm, tol=0.0, max_rounds=10), tolerance=1e-6)
 
 
+def first(algorithm: Any, problem: Problem) -> Example:
+    """The first rounds of a method without inner solves or tolerance: two runs differ by rounding."""
+    concrete, fed = problem.at(federation((20, 35, 12, 28, 9), 4))
+    return Example(configure(algorithm, concrete, fed, None, None, 10, None), fed, lambda state: state.w, 1e-9)
+
+
 def private(algorithm: Any, problem: Problem, tolerance: float, budget: Any = _BUDGET) -> Example:
     """The first rounds of a method with noise, whose keys are the same in every mode."""
     concrete, fed = replace(problem, privacy=budget).at(federation((20, 35, 12, 28, 9), 4))
@@ -140,6 +151,23 @@ ALGORITHMS: dict[str, Example] = {
     "AsyncDRO, many classes": short(
         AsyncDRO(), Problem(Multinomial(), Softmax(), over_clients=LpBall(0.2, 2), regulariser=L1(1e-2))
     ),
+    "AFL": first(AFL(), Problem(Logistic(), over_clients=Simplex(), regulariser=L2(1e-2))),
+    "AFL, subgradients, extrapolated and averaged": first(AFL(0.1, 0.1, average=True, optimistic=True), HINGE),
+    "DRFA": first(DRFA(2, participation=0.5, batch=8), Problem(Multinomial(), Softmax(), over_clients=Simplex())),
+    "DRFA-Prox, all clients": first(DRFA(2, strength=0.1), LOGISTIC),
+    "FedAvg": first(FedAvg(), Problem(Logistic(), Linear(True), regulariser=L1(1e-2))),
+    "FedAvg, some clients and rows": first(
+        FedAvg(1, batch=8, epochs=True, participation=0.5), Problem(Multinomial(), Softmax(), over_clients=Mean("size"))
+    ),
+    "FedProx, Krum": first(FedProx(0.5, aggregate=Krum(1, 2)), Problem(Logistic(), regulariser=L2(1e-2))),
+    "multiplier method": solving(
+        MultiplierMethod(), Problem(Logistic(), over_clients=Simplex(), regulariser=L2(1e-2)), 1e-6
+    ),
+    "multiplier method, bounds": solving(
+        MultiplierMethod(),
+        Problem(Logistic(), Linear(True), over_clients=Superquantile(0.4), regulariser=Bounds(-0.5, 0.5)),
+        1e-6,
+    ),
     "interior point": solving(InteriorPoint(), NEYMAN_PEARSON, 1e-9),
     "interior point, infeasible": solving(InteriorPoint(), replace(NEYMAN_PEARSON, local_constraint=TIGHT), 1e-6),
     "interior point, all together": solving(
@@ -150,7 +178,9 @@ ALGORITHMS: dict[str, Example] = {
     "proximal AL, all together": short(
         ProximalAL(), Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5), constraint=TOGETHER)
     ),
-    "private ADMM": private(PrivateADMM(noise="simulation"), Problem(Multinomial(), Softmax(), regulariser=L2(1e-2)), 1e-12),
+    "private ADMM": private(
+        PrivateADMM(noise="simulation"), Problem(Multinomial(), Softmax(), regulariser=L2(1e-2)), 1e-12
+    ),
     "private ADMM, all general": private(
         PrivateADMM(mechanism="laplace", bound=2.0, update="prox", average=True, noise="simulation"),
         Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5)),
