@@ -11,7 +11,7 @@ from toy import federation
 
 import quorate as qr
 from quorate.algorithms.federated import async_dro
-from quorate.algorithms.federated.async_dro import AsyncDRO, Probed, Visited
+from quorate.algorithms.federated.async_dro import AsyncDRO, Met, Visited
 from quorate.engines.activation import First
 from quorate.engines.virtual_clock import VirtualClock
 from quorate.problem.risks import Simplex
@@ -53,15 +53,15 @@ def lines(it, data, w):
 
 def start(it, data):
     state, ask = it.server_start(data.n_clients)
-    parts = [it.probe(None, replace(ask.message, prior=np.full(1, 0.2)), data.block(i), None) for i in range(5)]
+    parts = [it.meet(None, replace(ask.message, prior=np.full(1, 0.2)), data.block(i), None) for i in range(5)]
     up = [upload for _, upload in parts]
-    names = list(Probed.__dataclass_fields__)
+    names = list(Met.__dataclass_fields__)
     each = {name: np.concatenate([getattr(u, name) for u in up]) for name in names}
     for name in ("plus", "minus", "square"):
         each[name] = each[name].sum(0)
     for name in ("features", "reach", "target"):
         each[name] = each[name].max(0)
-    return [memory for memory, _ in parts], *it.begin(state, range(5), Probed(**each))
+    return [memory for memory, _ in parts], *it.begin(state, range(5), Met(**each))
 
 
 def test_steps_are_those_of_the_formula_by_hand():
@@ -104,7 +104,7 @@ def test_steps_are_those_of_the_formula_by_hand():
 
 def test_the_first_curvature_is_that_along_the_slope():
     it, data = running()
-    memory, _ = it.probe(None, it.server_start(5)[1].message, data.block(0), None)
+    memory, _ = it.meet(None, it.server_start(5)[1].message, data.block(0), None)
     block, g = data.block(0), memory.slope[0]
     rows = block.X[0]
     H = rows.T @ (rows * (block.share[0] * it.problem.loss.curvature(np.zeros((1, 20)), block.y)[0])[:, None])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -336,10 +336,24 @@ class Multinomial:
         np.put_along_axis(slope, at, np.take_along_axis(slope, at, -1) - 1.0, -1)
         return slope
 
+    def value_and_slope(self, prediction: Array, y: Array) -> tuple[Array, Array]:
+        """Both in one pass."""
+        from quorate.solvers.softmax import losses_and_slopes
+
+        value, slope = losses_and_slopes(prediction.reshape(-1, prediction.shape[-1]), y.ravel())
+        return value.reshape(y.shape), slope.reshape(prediction.shape)
+
     def curvature(self, prediction: Array, y: Array) -> Array:
         """(..., C): the diagonal of the second derivative."""
         share = _probabilities(prediction)
         return share * (1.0 - share)
+
+
+def value_and_slope(loss: Any, prediction: Array, y: Array) -> tuple[Array, Array]:
+    """Both of every row; in one pass where the loss knows how."""
+    if hasattr(loss, "value_and_slope"):
+        return loss.value_and_slope(prediction, y)
+    return loss.value(prediction, y), loss.slope(prediction, y)
 
 
 def _at(y: Array) -> NDArray[np.intp]:

@@ -22,7 +22,7 @@ from quorate.problem.constraints.constraint import Point, Stack, excess, several
 from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.rows import label_code
 from quorate.problem.constraints.shared import Global, shared
-from quorate.problem.losses import Loss, Quadratic
+from quorate.problem.losses import Loss, Quadratic, value_and_slope
 from quorate.problem.predictors import Linear, check_outputs, is_affine, pullback
 from quorate.problem.regularisers import Zero
 from quorate.problem.risks.mean import Mean, among
@@ -269,9 +269,9 @@ class Problem:
         radius, ball = self.radii(block), self.over_samples
         if not isinstance(ball, WassersteinBall) or not radius.any():
             (prediction, back), zero = pullback(self.predictor, w, block), np.zeros(len(radius))
-            losses = self.loss.value(prediction, block.y)
+            losses, slopes = value_and_slope(self.loss, prediction, block.y)
             weights = self.row_weights(losses, block)
-            slope = back(by_row(weights, self.loss.slope(prediction, block.y)))
+            slope = back(by_row(weights, slopes))
             return Cut((weights * losses).sum(1), zero, slope, zero)
         if ball.support is None:
             return free_space(w, block, self.loss, self.predictor, ball, radius)

@@ -44,11 +44,12 @@ from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, Version, 
 NUDGE = 1e-3  # share of its loss by which a client's first, probing step would lower it
 SOON = 0.5  # of the tolerance: a predicted gap at which w stands still to be judged
 LATER = 0.25  # factor of that after a judgement that failed
+TINY = np.finfo(float).tiny
 FLAT = 1e-6  # of the largest curvature so far: below it a step is not trusted to be as long as it says
 
 
 @record
-class Probe:
+class Meet:
     """The first message: risk, slope and curvature at ``w``, or where the model starts."""
 
     prior: Each  # (N,)
@@ -56,7 +57,7 @@ class Probe:
 
 
 @record
-class Probed:
+class Met:
     """The client's first line, how curved its risk is, and what bounds the region of optima."""
 
     risk: Each  # (n,) F_j(w)
@@ -169,12 +170,12 @@ class AsyncDRO:
 
     @property
     def on_client(self) -> dict:
-        return {Probe: self.probe, Visit: self.visit}
+        return {Meet: self.meet, Visit: self.visit}
 
     def client_start(self, data: Block) -> None:
         return None
 
-    def probe(self, memory: LastVisit | None, ask: Probe, data: Block, rng: Streams) -> tuple[LastVisit, Probed]:
+    def meet(self, memory: LastVisit | None, ask: Meet, data: Block, rng: Streams) -> tuple[LastVisit, Met]:
         problem = self._problem
         shape = len(data.index), problem.predictor.dimension(data.n_features)
         w = np.broadcast_to(problem.model_start(data.n_features) if ask.w is None else ask.w, shape).copy()
@@ -186,7 +187,7 @@ class AsyncDRO:
         seen, features = survey(data, ask.prior), np.full(len(risk), float(data.n_features))
         more = seen.plus, seen.minus, seen.reach, seen.target, seen.square
         level = risk - (slope * w).sum(1)
-        return LastVisit(w, slope, curvature), Probed(risk, level, slope, curvature, features, *more)
+        return LastVisit(w, slope, curvature), Met(risk, level, slope, curvature, features, *more)
 
     def visit(self, memory: LastVisit, ask: Visit, data: Block, rng: Streams) -> tuple[LastVisit, Visited]:
         risk, slope, _ = risk_slopes(self._problem, ask.w, data)
@@ -198,7 +199,7 @@ class AsyncDRO:
 
     @property
     def on_server(self) -> dict:
-        return {Probed: self.begin, Visited: self.renew}
+        return {Met: self.begin, Visited: self.renew}
 
     def server_start(self, n_clients: int) -> tuple[AsyncState, Round]:
         none, zeros = np.zeros(0), np.zeros(n_clients)
@@ -228,9 +229,9 @@ class AsyncDRO:
             seen=None,
         )
         start = None if self.start is None else np.asarray(self.start, float)
-        return state, Round(Probe(prior, start))
+        return state, Round(Meet(prior, start))
 
-    def begin(self, state: AsyncState, ids: Sequence[int], up: Probed) -> tuple[AsyncState, Round | Done]:
+    def begin(self, state: AsyncState, ids: Sequence[int], up: Met) -> tuple[AsyncState, Round | Done]:
         """The first lines, of all clients."""
         n, problem = len(state.level), self._problem
         w = problem.model_start(int(up.features)) if self.start is None else np.asarray(self.start, float)
@@ -248,7 +249,7 @@ class AsyncDRO:
             value=problem.over_clients.value(up.risk) + problem.penalty(w),
             seen=Surveyed(up.plus, up.minus, up.reach, up.target, up.square),
         )
-        return self._ask(self._stepped(state), ids)
+        return self._ask(self._stepped(state, 0, 0), ids)
 
     def renew(self, state: AsyncState, ids: Sequence[int], up: Visited) -> tuple[AsyncState, Round | Done]:
         """The lines of those who answered, and a step."""
@@ -256,24 +257,23 @@ class AsyncDRO:
         state.slopes[at], state.level[at], state.curvature[at] = up.slope, up.level, up.curvature
         state.made[at] = state.sent[at]
         state.gap[at], state.last[at] = turn - state.last[at] - 1, turn
-        state = replace(state, turn=turn, answers=state.answers + len(at))
+        answers = state.answers + len(at)
         if state.still >= 0:
-            return self._judged(state, ids)
+            return self._judged(replace(state, turn=turn, answers=answers), ids)
         if turn >= self.max_rounds:
-            return state, Done(self._capped(state))
-        return self._ask(self._near(self._stepped(state)), ids)
+            return (state := replace(state, turn=turn)), Done(self._capped(state))
+        return self._ask(self._near(self._stepped(state, turn, answers)), ids)
 
-    def _stepped(self, state: AsyncState) -> AsyncState:
+    def _stepped(self, state: AsyncState, turn: int, answers: int) -> AsyncState:
         """p, c and w."""
         problem, risk = self._problem, self._problem.over_clients
-        ages = state.gap, state.last, state.turn
+        ages = state.gap, state.last, turn
         f, curve, age, spread = _lines(
             state.slopes, state.level, state.curvature, *ages, state.w, state.weights, state.mean
         )
         if not (np.isfinite(f).all() and math.isfinite(curve)):
             raise ArithmeticError("a client's answer is not finite: rescale the features, or give AsyncDRO(step=0.1).")
-        steepest = max(state.steepest, curve)
-        eta = self.step / max(curve, FLAT * steepest, np.finfo(float).tiny)
+        eta = self.step / max(curve, FLAT * state.steepest, TINY)
         pace = 1.0 / (1.0 + age)
         if not hasattr(risk, "project"):
             p = centre = state.centre + pace * (risk.weights(f) - state.centre)
@@ -283,10 +283,10 @@ class AsyncDRO:
             centre = state.centre + pace * (p - state.centre)
         mean = _mean(state.slopes, p)
         w = problem.prox(state.w - eta * mean, eta)
-        length = float(np.linalg.norm(w - state.w)) / eta
-        first = length if math.isnan(state.first) else state.first
+        first = state.first if state.turn else float(np.linalg.norm(w - state.w)) / eta
+        moved = {"w": w, "weights": p, "centre": centre, "mean": mean, "predicted": f}
         return replace(
-            state, w=w, weights=p, centre=centre, mean=mean, predicted=f, eta=eta, steepest=steepest, first=first
+            state, turn=turn, answers=answers, eta=eta, steepest=max(state.steepest, curve), first=first, **moved
         )
 
     def _near(self, state: AsyncState) -> AsyncState:
@@ -310,7 +310,7 @@ class AsyncDRO:
         state = replace(state, value=value, bound=max(state.bound, bound), predicted=risks)
         if state.turn >= self.max_rounds:
             return state, Done(self._capped(state))
-        return self._ask(self._stepped(replace(state, still=-1, answers=0, soon=LATER * state.soon)), ids)
+        return self._ask(self._stepped(replace(state, still=-1, soon=LATER * state.soon), state.turn, 0), ids)
 
     def _lines(self, state: AsyncState) -> Array:
         """b + G w."""
