@@ -86,8 +86,7 @@ class ASPIRE:
     Raises
     ------
     ValueError, TypeError
-        for settings out of range; by ``quorate.solve`` for losses that are not smooth, samples that are not averaged,
-        and risks over clients that are no maximum over a set of weights
+        for settings out of range; by ``quorate.solve`` for losses that are not smooth and samples that are not averaged
     """
 
     drop: bool = True
@@ -144,11 +143,6 @@ class ASPIRE:
                 f"ASPIRE needs over_samples = Mean(), got {problem.over_samples!r}: worst cases and ranks within a "
                 "client are not smooth. Use Bundle() where they are convex."
             )
-        if not getattr(problem.over_clients, "convex", True):
-            raise ValueError(
-                f"{problem.over_clients!r} over clients is no maximum over a set of weights, so it has no cutting "
-                "planes. Use a set such as Simplex(), LpBall(radius) or Superquantile(tail)."
-            )
 
     # -- clients --------------------------------------------------------------------------------------------------
 
@@ -203,7 +197,7 @@ class ASPIRE:
             total=copies.sum(0),
             pull=np.zeros_like(z),
             loss=up.loss.copy(),
-            gap=np.zeros(n),
+            gap=(plane * up.length) ** 2,  # before its first answer: where it stands
             last=np.zeros(n),
             age=np.zeros(n),
             steps=chosen(self, up, plane, z),
@@ -262,7 +256,7 @@ class ASPIRE:
 
     def _now(self, state: ASPIREState, answered: int) -> Now:
         share = answered / len(state.copies)
-        return steps_at(self, _steps(state), state.rounds, len(state.weights), share, longest(state))
+        return steps_at(self, _steps(state), state.rounds, state.planes, share, longest(state))
 
     def _due(self, state: ASPIREState, n: int) -> bool:
         """Whether the planes are to be checked after this iteration."""

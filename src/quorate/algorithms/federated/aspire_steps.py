@@ -1,12 +1,14 @@
 """The step sizes and bounds of ASPIRE-EASE: chosen from the first answers, given, or by the schedules of its theory.
 
     kappa = 3 L / N,  eta_z = 1 / (N kappa),  rho_2 = kappa / 2,  eta_w = 1 / (kappa + omega_j L_j)
-    rho_1 = share slow / (|A| f),  eta_h = share f / 2
+    rho_1 = share slow wide / (|A| f),  eta_h = share f / 2
 
 L is the mean curvature and f the mean loss at the first model. kappa, 1 / eta_w and rho_2 are of the size 1/N because
 omega_j is: all else makes progress of the size 1/N. share = |Q| / N, so that N answers count alike, one by one or
-together. |A| planes push sum_l lambda_l together, so each moves |A| times less. The paper bounds rho_1 by 1/tau; here
-slow = min(1, (6 / age)^(3/2)), age the longest time between two answers of one worker, in answers of all over N.
+together. |A| planes push sum_l lambda_l together, so each moves |A| times less; wide = 0.2 / spread within [1, 2], as
+planes that differ little (spread: mean ||p_l - p||^2) change little. The paper bounds rho_1 by 1/tau; here slow =
+(6 / age)^(3/2) within [1/32, 1], age the longest time between two answers of one worker, in answers of all over N:
+without it lambda runs ahead of a worker who cannot follow.
 
 Theorem 1 and Setting 2: c = nu / (rho (t + 1)^(1/6)), and one eta for w, z and h. As printed (nu = 1) its two
 conditions on rho exclude each other for every L > 0; rho = 2 (1 - nu) / L with nu < 1 meets both.
@@ -25,7 +27,8 @@ from quorate.arrays import Array
 from quorate.rounds import record
 
 GAMMA = 2.0  # gamma of Theorem 1, its least value
-AGE, POWER = 6.0, 1.5  # found to hold for one worker up to 50 times slower than the others
+AGE, POWER, LEAST = 6.0, 1.5, 1 / 32  # found to hold for one worker up to 50 times slower than the others
+NARROW = 0.2  # spread of planes below which they may move faster
 WIDE = 1000.0  # times the distance (loss / curvature)^(1/2), within which a model lies
 
 
@@ -101,12 +104,15 @@ def _smooth(kappa: float, up: Looked, omega: Array) -> float:
     return within + float(np.sqrt(((omega * up.length) ** 2).sum())) + 1 + math.sqrt(n + 1)
 
 
-def steps_at(given: Any, steps: Steps, t: int, planes: int, share: float, age: float) -> Now:
-    """The steps of iteration t with so many planes; ``age`` and ``share`` as in the module's text."""
+def steps_at(given: Any, steps: Steps, t: int, planes: Array, share: float, age: float) -> Now:
+    """The steps of iteration t with these planes (K, N); ``age`` and ``share`` as in the module's text."""
     if given.theory:
-        return _by_theory(given, steps, t, planes)
-    slow = min(1.0, (AGE / max(age, 1.0)) ** POWER)
-    rho1 = steps.rho1 * (share * slow / planes if given.rho1 is None else 1.0)
+        return _by_theory(given, steps, t, len(planes))
+    rho1 = steps.rho1
+    if given.rho1 is None:
+        slow = min(1.0, max((AGE / max(age, 1.0)) ** POWER, LEAST))
+        spread = float(((planes - planes.mean(0)) ** 2).sum()) / len(planes)
+        rho1 *= share * slow * min(2.0, max(NARROW / max(spread, 1e-300), 1.0)) / len(planes)
     eta_h = steps.eta_h * (share if given.eta_h is None else 1.0)
     return Now(steps.eta_w, steps.eta_z, eta_h, rho1, steps.rho2, given.c1, given.c2)
 
