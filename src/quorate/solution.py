@@ -365,25 +365,14 @@ def _provable(algorithm: Any, problem: Problem, n_clients: int) -> bool:
 
 
 def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Any]) -> list[dict[str, Any]]:
-    """The client table with what each client sent and received; in a round all that answer exchange equal sizes."""
-    most = max((1 + max(ids) for run in runs for ids in run.active), default=0)  # clients without rows are not in it
-    total = {way: np.zeros(max(len(table), most), np.int64) for way in ("bytes_up", "bytes_down")}
-    for run in runs:
-        if run.exchanged is not None:
-            for count, own in zip(total.values(), run.exchanged, strict=True):
-                count[: len(own)] += own
-            continue
-        for row, ids in zip(run.history, run.active, strict=True):
-            for way, count in total.items():
-                count[list(ids)] += row[way] // len(ids)
-    return [row | {way: int(count[i]) for way, count in total.items()} for i, row in enumerate(table)]
+    """The client table with what each client sent and received."""
+    up, down = np.sum([run.by_client(len(table)) for run in runs], axis=0).tolist()
+    return [row | {"bytes_up": up[i], "bytes_down": down[i]} for i, row in enumerate(table)]
 
 
 def _without_files(engine: Any) -> Any:
-    """The engine for side runs: it must not touch the main run's checkpoint, and takes no simulated time."""
-    if hasattr(engine, "aside"):
-        return engine.aside()
-    return replace(engine, checkpoint=None) if getattr(engine, "checkpoint", None) is not None else engine
+    """The engine for side runs: it must not touch the main run's checkpoint, nor its clock."""
+    return engine.aside() if hasattr(engine, "aside") else engine
 
 
 def _named_row(row: dict[str, Any], clients: tuple[str, ...]) -> dict[str, Any]:

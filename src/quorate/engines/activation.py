@@ -6,6 +6,7 @@ no state and draws nothing, so a run can be repeated. An algorithm that needs th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -52,7 +53,7 @@ class Waiting(Protocol):
 
 
 def _whole(name: str, value: Any, least: int) -> None:
-    if not is_number(value) or value != int(value) or value < least:
+    if not is_number(value) or not least <= value < math.inf or value != int(value):
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}.")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,15 @@ class Run:
     memories: tuple[Any, ...]
     exchanged: NDArray[np.int64] | None = None
     log: Any = None
+
+    def by_client(self, n_clients: int) -> NDArray[np.int64]:
+        """(2, N) bytes from and to each client; in a round without delays all that answer exchange equal sizes."""
+        if self.exchanged is not None:
+            return self.exchanged
+        total = np.zeros((2, n_clients), np.int64)
+        for row, ids in zip(self.history, self.active, strict=True):
+            total[:, list(ids)] += np.array([[row["bytes_up"]], [row["bytes_down"]]]) // len(ids)
+        return total
 
 
 @dataclass(frozen=True)
@@ -154,6 +163,10 @@ class InProcess:
             stop = now.ask.outcome
         stop = stop or Outcome(Stop.MAX_ROUNDS, f"stopped at the engine's max_rounds = {max_rounds}; {job.advice()}")
         return job.run_of(now, history, active, stop)
+
+    def aside(self) -> InProcess:
+        """The engine of runs beside the main one, such as a certificate's: without its files."""
+        return replace(self, checkpoint=None)
 
 
 class _Job:

@@ -71,7 +71,8 @@ class VirtualClock:
             raise ValueError(f"max_time must be >= 0 virtual seconds, got {self.max_time!r}.")
         for name, part, verb in (("delays", self.delays, "trips"), ("wait", self.wait, "need")):
             if isinstance(part, type) or not hasattr(part, verb):
-                raise TypeError(f"{name} must be such as LogNormal() or First(10), got {part!r}.")
+                like = "LogNormal()" if name == "delays" else "First(10)"
+                raise TypeError(f"{name} must be such as {like}, got {part!r}.")
 
     def run(
         self,
@@ -103,14 +104,14 @@ class VirtualClock:
 
 def _check_spans(name: str, spans: Any) -> None:
     last = -math.inf
-    for span in spans:
-        start, end = span
-        if not (is_number(start) and is_number(end) and last <= start < end < math.inf):
+    for span in spans if isinstance(spans, Sequence) else [spans]:
+        pair = isinstance(span, Sequence) and len(span) == 2 and all(map(is_number, span))
+        if not pair or not last <= span[0] < span[1] < math.inf:
             raise ValueError(
                 f"outages[{name!r}] must be pairs (from, to) of finite times with from < to, in order and apart, "
                 f"got {span!r}. Who never comes back belongs in crashes."
             )
-        last = end
+        last = span[1]
 
 
 @record
