@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import replace
 from typing import Any
@@ -27,8 +26,7 @@ from quorate.rounds import Stop
 from quorate.solution import configure, solve
 
 SIZES = (9, 25, 4, 16)
-SIMULATED = functools.partial(PrivateADMM, noise="simulation")
-BUDGET = Budget(3.0, 1e-3)
+BUDGET, KNOWN = Budget(3.0, 1e-3), {"noise": "simulation"}
 
 
 def federation(kind: str = "class", seed: int = 0, sizes: tuple[int, ...] = SIZES, d: int = 5) -> Federation:
@@ -165,7 +163,7 @@ def test_the_compiled_pass_equals_the_general_one(options):
     fed = federation()
     thin = Federation(fed.clients, tuple(sparse.csr_array(x) for x in fed.X), fed.y, classes=[0, 1, 2])
     problem = Problem(Multinomial(), Softmax(), regulariser=L1(1e-3), privacy=BUDGET)
-    runs = [solve(problem, each, algorithm=SIMULATED(max_rounds=12, **options), seed=3) for each in (fed, thin)]
+    runs = [solve(problem, each, algorithm=PrivateADMM(12, **options, **KNOWN), seed=3) for each in (fed, thin)]
     np.testing.assert_allclose(runs[1].w, runs[0].w, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(runs[1].copies, runs[0].copies, rtol=1e-10, atol=1e-12)
 
@@ -180,7 +178,7 @@ def test_modes_agree(kind):
     engines = [
         InProcess(mode, block_size=size) for mode, size in (("each", 1), ("bytes", 1), ("blocks", 2), ("blocks", 64))
     ]
-    runs = [solve(problem, federation(kind), algorithm=SIMULATED(max_rounds=20), engine=e, seed=2) for e in engines]
+    runs = [solve(problem, federation(kind), algorithm=PrivateADMM(20, **KNOWN), engine=e, seed=2) for e in engines]
     np.testing.assert_array_equal(runs[1].w, runs[0].w)
     for run in runs[2:]:
         np.testing.assert_allclose(run.w, runs[0].w, rtol=1e-9, atol=1e-11)
@@ -191,7 +189,7 @@ def test_the_order_of_the_clients_moves_rounding_alone():
     fed, problem = federation(), Problem(Multinomial(), Softmax(), over_clients=Mean("size"), privacy=BUDGET)
     order = [2, 0, 3, 1]
     turned = Federation(*(tuple(part[i] for i in order) for part in (fed.clients, fed.X, fed.y)), classes=[0, 1, 2])
-    one, other = (solve(problem, each, algorithm=SIMULATED(max_rounds=15), seed=1) for each in (fed, turned))
+    one, other = (solve(problem, each, algorithm=PrivateADMM(15, **KNOWN), seed=1) for each in (fed, turned))
     np.testing.assert_allclose(other.w, one.w, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(other.copies, one.copies[order], rtol=1e-10, atol=1e-12)
     assert list(other.ledger.releases) == sorted(turned.clients)
@@ -199,7 +197,7 @@ def test_the_order_of_the_clients_moves_rounding_alone():
 
 def test_seeds_and_clients_have_their_own_noise():
     fed, problem = federation(), Problem(Multinomial(), Softmax(), privacy=BUDGET)
-    runs = [solve(problem, fed, algorithm=SIMULATED(max_rounds=3), seed=seed).w for seed in (0, 0, 1)]
+    runs = [solve(problem, fed, algorithm=PrivateADMM(3, **KNOWN), seed=seed).w for seed in (0, 0, 1)]
     np.testing.assert_array_equal(runs[0], runs[1])
     assert np.abs(runs[0] - runs[2]).min() > 0
     secret = [solve(problem, fed, algorithm=PrivateADMM(max_rounds=3, noise="secure"), seed=0).w for _ in range(2)]

@@ -218,8 +218,7 @@ class Federation:
             raise ValueError("from_quadratics got one of C and d: give both, or neither for no constraints.")
         if C is not None:
             first, *linear = check.linear(list(zip(C, d, strict=True)), ("server", *names), len(b[0]))
-            zero = np.zeros((1, len(b[0])))
-            server = cls(("server",), (zero,), (np.zeros(1),), linear=(first,))
+            server = cls(("server",), (np.zeros((1, len(b[0]))),), (np.zeros(1),), linear=(first,))
         return cls(names, tuple(A), tuple(b), server=server, linear=None if linear is None else tuple(linear))
 
     # ---------------------------------------------------------------- what it is
@@ -279,13 +278,12 @@ class Federation:
 
     def block(self, i: int) -> Block:
         """Client i alone: (1, m_i, d), unpadded, its rows not copied (CSR where they are sparse)."""
-        if not len(self.y[i]):  # who takes part without rows, see ``private_plan.everybody``
+        if not len(self.y[i]):  # as in ``private_plan.everybody``
             return self._padded([i])
         x, columns = self.X[i], {key: parts[i][None] for key, parts in (self.columns or {}).items()}
-        rows = x[None] if isinstance(x, np.ndarray) else x
         linear = None if self.linear is None else (self.linear[i][0][None], self.linear[i][1][None])
         own = np.array([i]), (self.clients[i],), columns, linear
-        return Block(rows, self._coded(i)[None], self.share(i)[None], *own)
+        return Block(x[None] if isinstance(x, np.ndarray) else x, self._coded(i)[None], self.share(i)[None], *own)
 
     def blocks(self, size: int = 64) -> list[Block]:
         """Clients sorted by size, ``size`` at a time, padded to the longest of each block; sparse ones alone."""
@@ -305,8 +303,6 @@ class Federation:
         columns = {key: np.zeros((len(index), longest), np.result_type(*parts)) for key, parts in extra.items()}
         for k, i in enumerate(index):
             m = len(self.y[i])
-            if not m:
-                continue
             X[k, :m], y[k, :m], share[k, :m] = self.X[i], self._coded(i), self.share(i)
             y[k, m:] = y[k, 0]  # a target that is valid for every loss; its share is 0
             for key, column in columns.items():

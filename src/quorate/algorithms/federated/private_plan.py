@@ -156,8 +156,10 @@ def everybody(problem: Problem, fed: Any) -> Any:
             f"client {odd!r} is declared in sizes and has no rows: give the prior by name, for all."
         )
     at = {name: i for i, name in enumerate(fed.clients)}
-    picks = [(at.get(name, 0), slice(None) if name in at else slice(0)) for name in sizes]
-    return fed._pick(picks)._with(clients=tuple(sizes))
+    made = fed._pick([(at.get(name, 0), slice(None if name in at else 0)) for name in sizes])
+    none = np.zeros((0, fed.n_features), getattr(fed.X[0], "dtype", float))
+    X = tuple(x if x.shape[0] else none for x in made.X)
+    return made._with(clients=tuple(sizes), X=X)
 
 
 def _check_start(start: Any, D: int) -> None:
