@@ -79,3 +79,55 @@ def test_every_set_against_one_program(risk):
     assert_allclose(solution.w, w, rtol=0, atol=1.2e-3)  # ||w - w*||^2 <= 2 gap / strength
     assert_allclose(certificate.weights, weights, rtol=0, atol=1e-4)
     assert problem.at(fed)[0].over_clients.contains(certificate.weights, 1e-9)
+
+
+OWN = [
+    (qr.OwnSet(qr.KLBall(0.3).weights, qr.KLBall(0.3).project), qr.KLBall(0.3)),
+    (qr.OwnSet(qr.Superquantile(0.3).weights), qr.Superquantile(0.3)),
+    (qr.OwnSet(qr.CDNorm(2.5, CAPS, PRIOR).weights), qr.CDNorm(2.5, CAPS, PRIOR)),
+]
+
+
+@pytest.mark.parametrize(("own", "known"), OWN, ids=names([known for _, known in OWN]))
+@pytest.mark.parametrize("robust", [False, True], ids=["mean", "Wasserstein ball"])
+def test_a_set_of_which_only_the_maximiser_is_known(own, known, robust):
+    fed = federation(2, N, D, 25)
+    over = qr.WassersteinBall(0.05, 0.5) if robust else qr.Mean()
+    first, second = (
+        qr.solve(
+            qr.Problem(qr.Logistic(), over_samples=over, over_clients=risk, regulariser=qr.L2(STRENGTH)), fed, tol=TOL
+        )
+        for risk in (own, known)
+    )
+    assert first.outcome.stop is qr.Stop.OPTIMAL
+    assert first.certificate.relative_gap <= TOL + 1e-10
+    assert first.certificate.value == pytest.approx(second.certificate.value, rel=2 * TOL)
+    assert_allclose(first.w, second.w, rtol=0, atol=3e-3)
+
+
+def test_one_program_refuses_a_set_without_a_form():
+    fed = federation(2, N, D, 25)
+    with pytest.raises(TypeError, match="set of weights in conic form, got OwnSet"):
+        qr.CentralConic().solve(qr.Problem(over_clients=OWN[1][0], loss=qr.Logistic()), fed)
+
+
+@pytest.mark.parametrize("risk", SETS, ids=names(SETS))
+def test_the_central_program_takes_every_set(risk):
+    fed = federation(3, N, D, 20)
+    problem = qr.Problem(qr.Hinge(), over_clients=risk, regulariser=qr.L2(0.1))
+    central, solution = qr.CentralConic().solve(problem, fed), qr.solve(problem, fed, tol=TOL)
+    assert central.value == pytest.approx(solution.certificate.value, rel=NEAR)
+    assert problem.at(fed)[0].over_clients.contains(central.weights, 1e-5)
+
+
+@pytest.mark.parametrize("algorithm", [qr.ADLPMM(), qr.EpigraphADMM(), qr.DoubleLoop()], ids=lambda a: type(a).__name__)
+def test_total_variation_where_balls_are_known(algorithm):
+    fed = federation(2, N, D, 25)
+    shared = {"loss": qr.Logistic(), "regulariser": qr.L2(STRENGTH)}
+    one, other = (
+        qr.solve(qr.Problem(over_clients=risk, **shared), fed, algorithm=algorithm, max_rounds=5)
+        for risk in (qr.TotalVariationBall(0.2, PRIOR), qr.LpBall(0.4, 1, PRIOR))
+    )
+    assert_allclose(one.w, other.w, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="Mean, Simplex, LpBall or TotalVariationBall"):
+        qr.solve(qr.Problem(over_clients=qr.KLBall(0.1), **shared), fed, algorithm=algorithm)

@@ -345,7 +345,7 @@ def test_methods_for_the_mean_refuse_ranks(algorithm):
     with pytest.raises(ValueError, match=f"{name} needs over_samples = Mean.*WassersteinBall, got Superquantile"):
         qr.solve(ranked, fed, algorithm=algorithm)
     tail = qr.Problem(qr.Hinge(), over_clients=qr.Superquantile(0.5), regulariser=qr.L2(0.1))
-    with pytest.raises(ValueError, match="over_clients = Mean, Simplex or LpBall"):
+    with pytest.raises(ValueError, match="over_clients = Mean, Simplex, LpBall or TotalVariationBall"):
         qr.solve(tail, fed, algorithm=algorithm)
 
 

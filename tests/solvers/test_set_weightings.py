@@ -13,7 +13,8 @@ from numpy.testing import assert_allclose
 from quorate.solvers.conic import Model
 from quorate.solvers.curved_weightings import Elliptic, Entropy
 from quorate.solvers.polyhedral_weightings import Bounded, Cut, Deviations, Moved
-from quorate.solvers.weightings import Weighting
+from quorate.solvers.projections import largest_under_caps
+from quorate.solvers.weightings import Members, Weighting
 
 TOL = 1e-7  # both solvers stop at 1e-8 or less, on numbers of order one
 N = 6
@@ -100,3 +101,20 @@ def test_conic_form(weighting: Any, constraints: Any, digits: int):
     member = cp.Variable(N, nonneg=True)
     off = cp.Problem(cp.Minimize(cp.norm(member - weights)), [cp.sum(member) == 1, *constraints(member)])
     assert off.solve(solver="CLARABEL") <= 1e-5
+
+
+def test_members_grow_to_the_whole_set():
+    losses, caps = np.random.default_rng(5).standard_normal(N), np.full(N, 0.3)
+    members = Members(np.full((1, N), 1 / N), lambda z: largest_under_caps(z, caps)[0])
+    values = []
+    while members is not None:
+        model = Model()
+        z = model.variable(N)
+        model.zero([(z, 1.0), -losses])
+        read = members.add(model, z)
+        solution = model.solve().checked("test")
+        values.append(solution.value)
+        assert_allclose(read(solution) @ losses, solution.value, atol=1e-6)
+        members = members.grown(losses, 1e-10)
+    assert_allclose([values[0], values[-1]], [losses.mean(), largest_under_caps(losses, caps)[0] @ losses], atol=TOL)
+    assert len(values) == 2

@@ -28,7 +28,7 @@ from quorate.problem.wasserstein import WassersteinBall
 from quorate.solvers.curved_weightings import Elliptic, Entropy
 from quorate.solvers.cutting_planes import Shape
 from quorate.solvers.polyhedral_weightings import Bounded, Cut, Deviations, Moved
-from quorate.solvers.weightings import Ball, Tails, Weighting, of_ranks
+from quorate.solvers.weightings import Ball, Members, Tails, Weighting, of_ranks
 
 
 def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
@@ -49,7 +49,7 @@ def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
 def weighting(problem: Problem, n_clients: int) -> Weighting:
     """The set of weightings of the clients in conic form."""
     risk = problem.over_clients
-    if by_rank(risk) and not isinstance(risk, Superquantile):
+    if by_rank(risk) and not isinstance(risk, Superquantile):  # which may weigh clients by a prior
         return of_ranks(risk.rank_weights(n_clients))
     if isinstance(getattr(risk, "prior", None), np.ndarray) and getattr(risk, "radius", 1.0) == 0:
         return Ball(risk.prior, 0.0, 2.0)
@@ -73,10 +73,13 @@ def weighting(problem: Problem, n_clients: int) -> Weighting:
         case Ellipsoid():
             factor = np.sqrt(risk.shape) if risk.shape.ndim == 1 else np.linalg.cholesky(risk.shape)
             return Elliptic(risk.prior, factor, math.sqrt(risk.radius))
+    if hasattr(risk, "project"):
+        return Members(np.asarray(risk.weights(np.zeros(n_clients)), float)[None], risk.weights)
     raise ValueError(
-        f"this method and its bound need a set of weights that the server's program has a form for, got {risk!r}: use "
-        "Mean, Simplex, LpBall, TotalVariationBall, Superquantile, a convex risk by rank such as Extremile(2), Box, "
-        "CDNorm, Ellipsoid, Polyhedron, KLBall, ChiSquareBall or WassersteinOverClients."
+        f"this method and its bound need a set of weights with a projection, got {risk!r}: the server's program has no "
+        "form for it. Give its maximiser to OwnSet(maximiser), or use Mean, Simplex, LpBall, TotalVariationBall, "
+        "Superquantile, a convex risk by rank such as Extremile(2), Box, CDNorm, Ellipsoid, Polyhedron, KLBall, "
+        "ChiSquareBall or WassersteinOverClients."
     )
 
 

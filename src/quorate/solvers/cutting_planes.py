@@ -16,7 +16,9 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.solvers.conic import P_OF, Index, Model, Status
-from quorate.solvers.weightings import Weighting
+from quorate.solvers.weightings import Members, Weighting
+
+MOST_MEMBERS = 200  # programs solved with one weighting more each
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,34 @@ def minimise(
     size, offset : bounds on ``||w||_*`` and on the intercept that hold an optimal model
     unit : typical size of the objective; the program is solved in this unit
     accuracy : of the conic solver, relative; a bound is proved from the multipliers whatever it is
+
+    Where Q is known by its maximiser, the program is solved again with every worst weighting that it finds.
     """
+    given = {"centre": centre, "metric": metric, "level": level, "size": size, "offset": offset, "unit": unit}
+    for _ in range(MOST_MEMBERS):
+        master, z = _minimise(shape, pieces, accuracy=accuracy, **given)
+        if not isinstance(shape.weighting, Members) or not master.solved:
+            break
+        grown = shape.weighting.grown(z, max(accuracy, 1e-10) * unit)
+        if grown is None:
+            break
+        shape = replace(shape, weighting=grown)
+    return master
+
+
+def _minimise(
+    shape: Shape,
+    pieces: Pieces,
+    *,
+    centre: Array | None,
+    metric: Array | float,
+    level: float | None,
+    size: float,
+    offset: float,
+    unit: float,
+    accuracy: float,
+) -> tuple[Master, Array]:
+    """The master problem once, and the pieces' largest values z (N,) at its minimiser."""
     # Own units: the objective in ``unit``, every coordinate and the prices so that their slopes are of size one.
     D = pieces.slope.shape[1]
     scale = unit / steepness(pieces.slope)
@@ -102,7 +131,7 @@ def minimise(
     model = Model()
     w, z = model.variable(D), model.variable(shape.n_clients)
     coefficients = w[own]
-    _prices(model, shape, pieces, coefficients, scale[own], size, z, w)
+    prices = _prices(model, shape, pieces, coefficients, scale[own], size, z, w)
     shape.weighting.add(model, z)
     _regulariser(model, shape, coefficients, scale[own], as_cost=level is None)
     if shape.intercept and math.isfinite(offset):
@@ -126,7 +155,10 @@ def minimise(
     answer[: len(coefficients)] = np.clip(answer[: len(coefficients)], *box)  # exactly, not to the solver's accuracy
     multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
     fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
-    return Master(answer, value * unit, multipliers, fine and bool(np.isfinite(answer).all()))
+    largest = np.full(shape.n_clients, -math.inf)
+    fees = 0.0 if prices is None else (shape.radius[pieces.owner] + pieces.slope_level) * solution.x[prices]
+    np.maximum.at(largest, pieces.owner, pieces.offset + pieces.slope @ solution.x[w] + fees)
+    return Master(answer, value * unit, multipliers, fine and bool(np.isfinite(answer).all())), largest * unit
 
 
 def steepness(slopes: Array) -> Array:
@@ -138,9 +170,13 @@ def steepness(slopes: Array) -> Array:
 
 def _prices(
     model: Model, shape: Shape, pieces: Pieces, coefficients: Index, scale: Array, size: float, z: Index, w: Index
-) -> None:
-    """The pieces (first rows of the program, so that their multipliers are its first duals) and the prices' bounds."""
+) -> Index | None:
+    """The pieces (first rows of the program, so that their multipliers are its first duals) and the prices' bounds.
+
+    Returns every piece's price, None where there are none.
+    """
     rows: list = [(z[pieces.owner], 1.0), (w, -pieces.slope), -pieces.offset]
+    at = None
     fees = bool(pieces.slope_level.any())  # at radius 0 too: cuts of runs at another radius hold only with their price
     priced, own = fees or bool(shape.radius.any()), fees or shape.own_price
     if priced:
@@ -157,6 +193,7 @@ def _prices(
             model.nonneg([(price, 1.0), (np.repeat(norm, len(price)), -shape.lipschitz * middle)])
         if math.isfinite(size):
             model.nonneg([size / middle, (norm, -1.0)])
+    return at
 
 
 def _regulariser(model: Model, shape: Shape, coefficients: Index, scale: Array, as_cost: bool) -> None:

@@ -11,7 +11,8 @@
             min <sigma, z^T>,  (a, b) -> (lo, hi):  hi >= a,  hi >= b,  lo + hi = a + b
             (Goemans, *Smallest compact formulation for the permutahedron*: the dual of his description of Q)
 
-Sets round a prior that curve are in ``curved_weightings``, polytopes in ``polyhedral_weightings``.
+Sets round a prior that curve are in ``curved_weightings``, polytopes in ``polyhedral_weightings``; ``Members`` is for
+sets of which no more is known than a maximiser.
 
 Ascending weights by rank are also tails: sigma = sum_i (sigma_i - sigma_{i-1}) (0, ..., 0, 1, ..., 1), so that
 sum_i sigma_i z_[i] = sum_i (sigma_i - sigma_{i-1}) m (mean of the m = n - i + 1 largest): one tail for each jump. Few
@@ -115,6 +116,32 @@ class Sorted:
             wires[first], wires[second] = lo, hi
         model.linear(wires, self.sigma)
         return lambda solution: solution.z[handle]
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """The mixes of some weightings of a set of which only a maximiser is known: phi from below, exact once grown.
+
+    A program over Q is solved by solving it over these, adding what the maximiser finds at its z, and so on until that
+    is no larger (Kelley's cutting planes for phi).
+    """
+
+    found: Array  # (K, N)
+    maximiser: Callable[[Array], Array]  # z (N,) -> a weighting of Q with the largest <q, z>
+
+    def add(self, model: Model, z: Index) -> Reader:
+        """Add the largest of <q_k, z> to the objective; the duals are the shares of the q_k."""
+        top = model.variable()
+        model.linear(top, 1.0)
+        handle = model.nonneg([(top, np.ones(len(self.found))), (z, -self.found)])
+        return lambda solution: solution.z[handle] @ self.found
+
+    def grown(self, z: Array, slack: float) -> Members | None:
+        """With the worst weighting at z; None where it is worse than those found by at most ``slack``."""
+        q = self.maximiser(z)
+        if float(q @ z) <= float((self.found @ z).max()) + slack:
+            return None
+        return Members(np.vstack([self.found, q]), self.maximiser)
 
 
 def of_ranks(sigma: Array) -> Tails | Sorted:

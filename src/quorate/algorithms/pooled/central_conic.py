@@ -35,7 +35,7 @@ from quorate.problem.risks.mean import Sum
 from quorate.problem.shape import check_unranked, weighting
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.solvers.conic import P_OF, Index, Model, Rows, Status, height_of, scaled
-from quorate.solvers.weightings import Ball, Weighting
+from quorate.solvers.weightings import Ball, Members, Weighting
 
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
@@ -94,7 +94,15 @@ def coefficients_of(problem: Problem, w: Index) -> Index:
 
 
 def _weighting(problem: Problem, n: int) -> Weighting:
-    return Ball(np.ones(n), 0.0, 2.0) if isinstance(problem.over_clients, Sum) else weighting(problem, n)
+    if isinstance(problem.over_clients, Sum):
+        return Ball(np.ones(n), 0.0, 2.0)
+    form = weighting(problem, n)
+    if isinstance(form, Members):
+        raise TypeError(
+            f"CentralConic is one program and needs a set of weights in conic form, got {problem.over_clients!r}: use "
+            "Bundle(), which adds what the set's maximiser finds."
+        )
+    return form
 
 
 def _penalty(model: Model, h: Any, w: Index) -> None:
