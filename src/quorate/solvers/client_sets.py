@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.arrays import Array
 from quorate.solvers.projections import EPS, clip_to_sum, decreasing_root
@@ -45,25 +46,21 @@ class Point(NamedTuple):
 
     gain: float
     usage: float
-    choice: Array
+    choice: Any
 
 
 class Priced(NamedTuple):
     """(1 - share) lean + share rich spends exactly the budget and is best; ``price`` proves it."""
 
     price: float
-    lean: Array
-    rich: Array
+    lean: Any
+    rich: Any
     share: float
-
-    @property
-    def mixed(self) -> Array:
-        return (1 - self.share) * self.lean + self.share * self.rich
 
 
 def scaled(losses: Array) -> Scaled:
     """Losses relative to the largest; ``ValueError`` where their differences overflow."""
-    top, spread = float(losses.max()), float(np.ptp(losses))
+    top, spread = float(losses.max()), float(losses.max()) - float(losses.min())
     if math.isinf(spread):
         raise ValueError("losses must differ by less than the largest floating-point number. Rescale them.")
     return Scaled(top, spread, (losses - top) / spread if spread > 0 else np.zeros_like(losses))
@@ -161,7 +158,7 @@ def at_budget(point: Callable[[float], Point], nothing: Point, budget: float) ->
 class _Moves(NamedTuple):
     """What the clients whose bound is not 0 may give and take."""
 
-    live: Array  # (N,) of bool
+    live: NDArray[np.bool_]  # (N,)
     give: Array  # (n,)
     take: Array  # (n,)
     rate: Array  # (n,) 1 / t
@@ -226,7 +223,7 @@ def _priced(z: Array, moves: _Moves, budget: float) -> tuple[Array, float, float
         return Point(float(z @ d), float(np.abs(d) @ moves.rate), d)
 
     found = at_budget(point, Point(0.0, 0.0, np.zeros_like(z)), budget)
-    return found.mixed, level, found.price
+    return (1 - found.share) * found.lean + found.share * found.rich, level, found.price
 
 
 def _matched(score: Array, moves: _Moves, level: float, amount: float) -> Array:
@@ -266,12 +263,12 @@ def _nearest_move(x: Array, moves: _Moves, budget: float) -> Array:
     def usage(d: Array) -> float:
         return float(np.abs(d) @ moves.rate)
 
-    def response(g: float, k: float) -> tuple[Array, Array]:
+    def response(g: float, k: float) -> tuple[Array, NDArray[np.bool_]]:
         y = x - g
         free = np.copysign(np.maximum(np.abs(y) - k * moves.rate, 0.0), y)
         return np.clip(free, -moves.give, moves.take), (free != 0) & (-moves.give < free) & (free < moves.take)
 
-    def shifted(k: float) -> tuple[Array, Array]:
+    def shifted(k: float) -> tuple[Array, NDArray[np.bool_]]:
         nonlocal start
 
         def excess(g: float) -> tuple[float, float]:

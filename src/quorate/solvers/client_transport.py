@@ -16,12 +16,13 @@ Nearest point, on a line: at a price mu the potentials u minimise
 and q = max(v - u, 0). Forward, the derivative of the best cost up to i as a function of u_i is piecewise linear and
 rising: it is kept as its breaks on either side of its zero, in two heaps, since the next gap moves all breaks on the
 left down and all on the right up by the same. Backward, each u_i is the point of its zero nearest to u_{i+1}. This is
-O(N log N), and the transport q costs falls with mu.
+O(N log N) or a little more, and the transport q costs falls with mu. Clients whose potentials differ by as much as
+they may form blocks; the sum of q over a block is that of c, so that q and its derivative in mu are computed block by
+block, to rounding, and Newton's method finds mu.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 from quorate.arrays import Array
 from quorate.solvers.client_sets import Point, at_budget, fraction, scaled, unscaled
 from quorate.solvers.nearest_point import nearest_point
-from quorate.solvers.projections import EPS, project_simplex
+from quorate.solvers.projections import EPS, decreasing_root, project_simplex
 
 NEVER = 1e300  # a price at which only moves of cost 0 pay
 FAR = 1e3  # a spread of v from which its nearest point is sought among mixes of vertices
@@ -154,18 +155,20 @@ def project_on_line(v: Array, prior: Array, budget: float, positions: Array) -> 
     if y.min() < -FAR:  # q = v - u would lose its digits, and few vertices make up the nearest point
         return project_by_transport(v, prior, budget * costs.scale, positions)
 
-    def cost(q: Array) -> float:
-        return float(np.abs(np.cumsum(q - c)[:-1]) @ gaps)
-
     near = project_simplex(y)
-    if cost(near) > budget:
-        near = _within(budget, near, lambda price: _nearest(y, c, gaps, price), cost) if budget else _at_home(y, c, x)
+    if _line_cost(near - c, gaps) > budget:
+        near = _within(near, y, c, gaps, budget) if budget else _at_home(y, c, x)
     near = near / near.sum()
-    if cost(near) > budget > 0:
-        near = c + budget / cost(near) * (near - c)
+    paid = _line_cost(near - c, gaps)
+    if paid > budget > 0:
+        near = c + budget / paid * (near - c)
     q = np.empty_like(c)
     q[costs.order] = near
     return q
+
+
+def _line_cost(d: Array, gaps: Array) -> float:
+    return float(np.abs(np.cumsum(d)[:-1]) @ gaps)
 
 
 def project_by_transport(v: Array, prior: Array, budget: float, cost: Array) -> Array:
@@ -181,30 +184,63 @@ def _at_home(y: Array, c: Array, x: Array) -> Array:
     return q
 
 
-def _within(budget: float, free: Array, at: Callable[[float], Array], cost: Callable[[Array], float]) -> Array:
-    """A mix of the points on either side of the price at which the cost, falling, is the budget."""
-    from scipy.optimize import brentq
+def _within(free: Array, y: Array, c: Array, gaps: Array, budget: float) -> Array:
+    """A mix of the points on either side of the price at which the cost, falling, is the budget; ``free`` at 0."""
+    seen: dict[float, Array] = {}
 
-    ends = {True: (0.0, free, cost(free)), False: (0.0, free, cost(free))}  # by whether it costs more
+    def over(price: float) -> tuple[float, float]:
+        seen[price], change = _nearest(y, c, gaps, price)
+        return _excess(seen[price] - c, change, gaps, budget)
 
-    def over(price: float) -> float:
-        q = at(price)
-        paid = cost(q)
-        ends[paid > budget] = (price, q, paid)
-        return paid - budget
-
-    high = 1.0
-    while over(high) > 4 * EPS and high < NEVER:
-        high *= 8
-    if ends[True][2] > budget >= ends[False][2]:
-        start = ends[True]
-        brentq(lambda k: over(k) if k > start[0] else start[2] - budget, start[0], high, xtol=1e-17, maxiter=500)
-    (_, rich, most), (_, lean, least) = ends[True], ends[False]
+    flow = np.sign(np.cumsum(free - c)[:-1])
+    paid, slope = _excess(free - c, _by_block(y, c, gaps, flow, 0.0)[1], gaps, budget)
+    low, high = 0.0, -paid / slope if slope < 0 else 1.0
+    while over(high)[0] > 0 and high < NEVER:
+        low, high = high, 8 * high
+    start = min(high, low + (high - low) / 2) if low else high
+    ends = decreasing_root(over, low, high, start, 4 * EPS * budget)
+    rich, lean = (seen[price] if price in seen else _nearest(y, c, gaps, price)[0] for price in ends)
+    most, least = _line_cost(rich - c, gaps), _line_cost(lean - c, gaps)
     return lean + fraction(budget - least, most - least) * (rich - lean)
 
 
-def _nearest(v: Array, c: Array, gaps: Array, price: float) -> Array:
-    return np.maximum(v - _potentials(v, c, gaps, price), 0.0)
+def _excess(d: Array, change: Array, gaps: Array, budget: float) -> tuple[float, float]:
+    """Cost of the moves d beyond the budget, and its derivative where d changes so."""
+    flow, more = np.cumsum(d)[:-1], np.cumsum(change)[:-1]
+    return float(np.abs(flow) @ gaps) - budget, -max(-float((np.sign(flow) * more) @ gaps), 0.0)
+
+
+def _nearest(v: Array, c: Array, gaps: Array, price: float) -> tuple[Array, Array]:
+    """q at a price and its derivative in it."""
+    return _by_block(v, c, gaps, _falls(v, c, gaps, price), price)
+
+
+@njit(cache=True)
+def _by_block(v, c, gaps, fall, price):
+    """q = max(v - base - price * offset, 0) where a base is that of a block, within which u falls by fall * gap."""
+    n = len(v)
+    q, change, offset = np.zeros(n), np.zeros(n), np.zeros(n)
+    stop = n
+    while stop > 0:
+        start, total = stop - 1, c[stop - 1]
+        while start > 0 and fall[start - 1] != 0.0:
+            start -= 1
+            offset[start] = offset[start + 1] + fall[start] * gaps[start]
+            total += c[start]
+        base, count = -np.inf, 0
+        while total > 0.0:  # what is above the base alone, until that is all that was
+            more, sum_v, sum_offset = 0, 0.0, 0.0
+            for i in range(start, stop):
+                if v[i] - price * offset[i] > base:
+                    more, sum_v, sum_offset = more + 1, sum_v + (v[i] - price * offset[i]), sum_offset + offset[i]
+            if more == 0 or more >= count > 0:
+                break
+            count, base = more, (sum_v - total) / more
+        for i in range(start, stop):
+            if count > 0 and v[i] - price * offset[i] > base:
+                q[i], change[i] = v[i] - price * offset[i] - base, sum_offset / count - offset[i]
+        stop = start
+    return q, change
 
 
 @njit(cache=True)
@@ -236,9 +272,11 @@ def _pop(keys, weights, size):
 
 
 @njit(cache=True)
-def _potentials(v, c, gaps, price):
-    """u (n,) at a price. A break (position, weight) on the left raises the slope by its weight on the way down, one on
-    the right on the way up; positions are kept less the shift of their side, on the right negated.
+def _falls(v, c, gaps, price):
+    """(n - 1,) of 1 and -1 where u falls and rises as steeply as it may, at a price, else 0.
+
+    A break (position, weight) on the left raises the slope by its weight on the way down, one on the right on the way
+    up; positions are kept less the shift of their side, on the right negated.
     """
     n = len(v)
     lk, lw, rk, rw = np.empty(3 * n), np.empty(3 * n), np.empty(3 * n), np.empty(3 * n)
@@ -272,7 +310,11 @@ def _potentials(v, c, gaps, price):
         zero[i] = u - h / slope if slope > 0.0 else u
         ln = _push(lk, lw, ln, zero[i] + shift, slope)
         rn = _push(rk, rw, rn, shift - zero[i], slope)
+    fall = np.zeros(n - 1)
     for i in range(n - 2, -1, -1):
         reach = price * gaps[i]
-        zero[i] = min(max(zero[i], zero[i + 1] - reach), zero[i + 1] + reach)
-    return zero
+        if zero[i] <= zero[i + 1] - reach:
+            zero[i], fall[i] = zero[i + 1] - reach, -1.0
+        elif zero[i] >= zero[i + 1] + reach:
+            zero[i], fall[i] = zero[i + 1] + reach, 1.0
+    return fall

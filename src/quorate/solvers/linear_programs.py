@@ -15,7 +15,6 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.solvers.client_sets import scaled, unscaled
-from quorate.solvers.projections import EPS
 
 OPTIONS = {"presolve": False, "primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 CLOSE = 1e-14  # of bound - value, relative to the numbers added up

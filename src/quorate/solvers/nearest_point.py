@@ -45,10 +45,10 @@ def nearest_point(v: Array, maximise: Callable[[Array], Array], max_steps: int =
         if not 2 * float(g @ step) > float(step @ step):  # no nearer
             break
         q = q + step
-    if gap > ENOUGH * size:
+    if not abs(gap) <= ENOUGH * size:  # below: q, a mix of maximisers, is larger than the maximiser
         raise ArithmeticError(
-            f"the nearest point was found to {gap / size:.1e} only, needed {ENOUGH:g}: the maximiser is not exact, or "
-            "its set too curved for a mix of points. Give the set a projection of its own."
+            f"the nearest point was found to {abs(gap) / size:.1e} only, needed {ENOUGH:g}: the maximiser is not exact "
+            "or its set too curved for a mix of points. Give the set a projection of its own."
         )
     return q
 

@@ -18,7 +18,6 @@ from quorate.arrays import Array
 from quorate.problem.risks.given import by_name, numbers
 from quorate.problem.risks.risk import Worst, prox_by_moreau, vector
 from quorate.solvers.linear_programs import excess, largest_in_polyhedron
-from quorate.solvers.nearest_point import nearest_point
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,16 +65,20 @@ class Polyhedron:
         D, c = self._rows(len(losses))
         found = largest_in_polyhedron(losses, D, c)
         if found is None:
-            raise ValueError(
-                f"the set is empty: every weighting of the {len(losses)} clients exceeds a row of D q <= c, the best "
-                f"by {excess(D, c):.6g} (rows divided by their largest entry). Raise c."
-            )
+            raise ValueError(_empty(D, c))
         q, bound = found
         value = float(q @ losses)
         return Worst(value, q, max(bound, value))
 
     def project(self, v: Array) -> Array:
-        return nearest_point(vector(v, None, "v"), self.weights)
+        from quorate.solvers.polyhedron_projection import project_polyhedron
+
+        v = vector(v, None, "v")
+        D, c = self._rows(len(v))
+        q = project_polyhedron(v, D, c)
+        if q is None:
+            raise ValueError(_empty(D, c))
+        return q
 
     def prox(self, v: Array, step: float) -> Array:
         return prox_by_moreau(self, v, step)
@@ -98,6 +101,13 @@ class Polyhedron:
         scale = np.abs(D).max(1)
         scale = np.where(scale > 0, scale, 1.0)
         return D / scale[:, None], c / scale
+
+
+def _empty(D: Array, c: Array) -> str:
+    return (
+        f"the set is empty: every weighting of the {D.shape[1]} clients exceeds a row of D q <= c, the best by "
+        f"{excess(D, c):.6g} (rows divided by their largest entry). Raise c."
+    )
 
 
 def _matrix(D: Any, c: Array) -> Array:

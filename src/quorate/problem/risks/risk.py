@@ -129,7 +129,10 @@ def prior_for(prior: Prior, n: int) -> Array:
 
 def vector(v: object, n: int | None, name: str) -> Array:
     """``v`` as a float vector, of length n where one is given; finite."""
-    array = np.asarray(v, dtype=float)
+    array = np.asarray(v)
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"{name} must be numbers, got {v!r}.")
+    array = array.astype(float, copy=False)
     if array.ndim != 1 or array.size == 0 or (n is not None and array.size != n):
         raise ValueError(f"{name} must be a vector of {n or 'one or more'} numbers, got shape {array.shape}.")
     if not np.isfinite(array).all():

@@ -9,6 +9,7 @@ their order has one: give positions (an age, a latitude, a time) or the costs th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -109,6 +110,6 @@ def _costs(cost: Any, n: int | None, names: Sequence[str] | None) -> Array:
                 f"cost must be >= 0 with zeros on the diagonal, got a least entry of {cost.min():g} and "
                 f"{np.abs(np.diag(cost)).max():g} on the diagonal: no move is paid for, staying costs nothing."
             )
-    elif not np.isfinite(np.ptp(cost)):
+    elif not math.isfinite(float(cost.max()) - float(cost.min())):
         raise ValueError("positions must differ by less than the largest floating-point number. Rescale them.")
     return cost
