@@ -7,6 +7,7 @@ projections   project_simplex(v, total): {q >= 0, sum q = total}          projec
 project_lp_ball(x, c, r, p): {q >= 0, sum q = 1, ||q - c||_p <= r}
 project_under_caps(v, c): {0 <= q <= c, sum q = 1}       project_permutahedron(v, s): conv {s in any order}, s rising
 oracles       largest_over_lp_ball(z, c, r, p) -> (q, bound), q'z = max over that set <= bound; largest_under_caps(z, c)
+aggregation   average  coordinate_median  trimmed_mean  krum  bulyan (models (n, D), weights (n,)) -> (D,)
 roots         decreasing_root(f, lo, hi): an interval of rounding size round the root of f -> (value, slope)
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from quorate.algorithms.federated.aggregation import average, bulyan, coordinate_median, krum, trimmed_mean
 from quorate.arrays import Array
 from quorate.problem.losses import Loss
 from quorate.problem.regularisers import Regulariser
@@ -33,8 +35,12 @@ from quorate.solvers.projections import (
 )
 
 __all__ = [
+    "average",
+    "bulyan",
+    "coordinate_median",
     "decreasing_root",
     "dual_exponent",
+    "krum",
     "largest_over_lp_ball",
     "largest_under_caps",
     "lp_norm",
@@ -46,6 +52,7 @@ __all__ = [
     "project_under_caps",
     "prox",
     "soft_threshold",
+    "trimmed_mean",
 ]
 
 

@@ -219,11 +219,9 @@ class AFL:
         left = (
             f"proven gap {gap:.2e}, relative {gap / scale:.2e}, of the last model" if proven else "no bound is proved"
         )
-        return Outcome(
-            Stop.MAX_ROUNDS,
-            f"stopped at max_rounds = {self.max_rounds}; {left}: raise max_rounds, or use MultiplierMethod() (smooth "
-            "losses) or Bundle(), which need far fewer rounds.",
-        )
+        other = ", or use MultiplierMethod() (smooth losses) or Bundle(), which need far fewer rounds"
+        advice = f"raise max_rounds{other if self._problem.convex else ''}."
+        return Outcome(Stop.MAX_ROUNDS, f"stopped at max_rounds = {self.max_rounds}; {left}: {advice}")
 
     @property
     def _problem(self) -> Problem:

@@ -233,8 +233,8 @@ class DRFA:
             return None
         return Outcome(
             Stop.MAX_ROUNDS,
-            f"stopped at max_rounds = {self.max_rounds}: there is no other test. MultiplierMethod() and Bundle() prove "
-            "how far the optimum is.",
+            f"stopped at max_rounds = {self.max_rounds}: there is no other test."
+            + (" MultiplierMethod() and Bundle() prove how far the optimum is." if self._problem.convex else ""),
         )
 
     @property

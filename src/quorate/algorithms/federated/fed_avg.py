@@ -187,7 +187,8 @@ class FedAvg:
         return Outcome(
             Stop.MAX_ROUNDS,
             f"stopped at max_rounds = {self.max_rounds}; the last round moved the model by {state.moved:.1e} of its "
-            "size: raise max_rounds, or use MultiplierMethod() or Bundle(), which prove how far the optimum is.",
+            "size: raise max_rounds"
+            + (", or use MultiplierMethod() or Bundle(), which prove an optimum." if self._problem.convex else "."),
         )
 
     @property
