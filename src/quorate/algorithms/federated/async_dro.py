@@ -33,68 +33,18 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from quorate.algorithms.federated.epigraph_client import risk_slopes
+from quorate.algorithms.federated.async_client import LastVisit, Meet, Met, Visit, Visited, meet, visit
 from quorate.algorithms.federated.gradient_client import bound_at, duals_at
 from quorate.arrays import Array, Block, Streams
-from quorate.problem.bounds import Duals, Surveyed, survey
+from quorate.problem.bounds import Duals, Surveyed
 from quorate.problem.problem import Problem
 from quorate.problem.shape import member
-from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, Version, record
+from quorate.rounds import Done, Outcome, Round, Stop, record
 
-NUDGE = 1e-3  # share of its loss by which a client's first, probing step would lower it
 SOON = 0.5  # of the tolerance: a predicted gap at which w stands still to be judged
 LATER = 0.25  # factor of that after a judgement that failed
 TINY = np.finfo(float).tiny
 FLAT = 1e-6  # of the largest curvature so far: below it a step is not trusted to be as long as it says
-
-
-@record
-class Meet:
-    """The first message: risk, slope and curvature at ``w``, or where the model starts."""
-
-    prior: Each  # (N,)
-    w: Version | None  # (D,)
-
-
-@record
-class Met:
-    """The client's first line, how curved its risk is, and what bounds the region of optima."""
-
-    risk: Each  # (n,) F_j(w)
-    level: Each  # (n,) b_j = F_j(w) - <g_j, w>
-    slope: Each  # (n, D) g_j
-    curvature: Each  # (n,) L_j
-    features: Max  # (n,) their number
-    plus: Sum  # these five as in ``Surveyed``
-    minus: Sum
-    reach: Max
-    target: Max
-    square: Sum
-
-
-@record
-class Visit:
-    """The client's line at ``w``."""
-
-    w: Version  # (D,)
-
-
-@record
-class Visited:
-    """The client's line, and the curvature of its risk between the last model it was sent and this one."""
-
-    level: Each  # (n,)
-    slope: Each  # (n, D)
-    curvature: Each  # (n,)
-
-
-@record
-class LastVisit:
-    """What a client keeps."""
-
-    w: Array  # (n, D)
-    slope: Array  # (n, D)
-    curvature: Array  # (n,)
 
 
 @record
@@ -176,24 +126,10 @@ class AsyncDRO:
         return None
 
     def meet(self, memory: LastVisit | None, ask: Meet, data: Block, rng: Streams) -> tuple[LastVisit, Met]:
-        problem = self._problem
-        shape = len(data.index), problem.predictor.dimension(data.n_features)
-        w = np.broadcast_to(problem.model_start(data.n_features) if ask.w is None else ask.w, shape).copy()
-        risk, slope, _ = risk_slopes(problem, w, data)
-        square = (slope**2).sum(1)
-        length = np.divide(NUDGE * risk, square, out=np.zeros_like(risk), where=square > 0)[:, None]
-        bent = risk_slopes(problem, w - length * slope, data)[1] - slope
-        curvature = _ratio(bent, length * slope, np.zeros_like(risk))
-        seen, features = survey(data, ask.prior), np.full(len(risk), float(data.n_features))
-        more = seen.plus, seen.minus, seen.reach, seen.target, seen.square
-        level = risk - (slope * w).sum(1)
-        return LastVisit(w, slope, curvature), Met(risk, level, slope, curvature, features, *more)
+        return meet(self._problem, ask, data)
 
     def visit(self, memory: LastVisit, ask: Visit, data: Block, rng: Streams) -> tuple[LastVisit, Visited]:
-        risk, slope, _ = risk_slopes(self._problem, ask.w, data)
-        curvature = _ratio(slope - memory.slope, ask.w - memory.w, memory.curvature)
-        level = risk - (slope * ask.w).sum(1)
-        return LastVisit(np.ascontiguousarray(ask.w), slope, curvature), Visited(level, slope, curvature)
+        return visit(self._problem, memory, ask, data)
 
     # -- server ---------------------------------------------------------------------------------------------------
 
@@ -377,12 +313,6 @@ class AsyncDRO:
         if self.problem is None:
             raise ValueError("AsyncDRO has no problem yet: run it through quorate.solve(problem, federation, ...).")
         return self.problem
-
-
-def _ratio(change: Array, step: Array, before: Array) -> Array:
-    """||change|| / ||step|| of every client; where it did not move what was known ``before``."""
-    length = np.sqrt((step**2).sum(1))
-    return np.divide(np.sqrt((change**2).sum(1)), length, out=before.copy(), where=length > 0)
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})

@@ -1,0 +1,104 @@
+"""The client half of AsyncDRO: its line at a model, and how curved its risk was on the way there.
+
+    F_j(v) ~ b_j + <g_j, v>,    g_j = F_j'(w),    b_j = F_j(w) - <g_j, w>,    L_j = ||g_j - g_j'|| / ||w - w'||
+
+A client keeps the last model w' it was sent and its slope there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from quorate.algorithms.federated.epigraph_client import risk_slopes
+from quorate.arrays import Array, Block
+from quorate.problem.bounds import survey
+from quorate.problem.problem import Problem
+from quorate.rounds import Each, Max, Sum, Version, record
+
+NUDGE = 1e-3  # share of its loss by which a client's first, probing step would lower it
+
+
+@record
+class Meet:
+    """The first message: risk, slope and curvature at ``w``, or where the model starts."""
+
+    prior: Each  # (N,)
+    w: Version | None  # (D,)
+
+
+@record
+class Met:
+    """The client's first line, how curved its risk is, and what bounds the region of optima."""
+
+    risk: Each  # (n,) F_j(w)
+    level: Each  # (n,) b_j = F_j(w) - <g_j, w>
+    slope: Each  # (n, D) g_j
+    curvature: Each  # (n,) L_j
+    features: Max  # (n,) their number
+    plus: Sum  # these five as in ``Surveyed``
+    minus: Sum
+    reach: Max
+    target: Max
+    square: Sum
+
+
+@record
+class Visit:
+    """The client's line at ``w``."""
+
+    w: Version  # (D,)
+
+
+@record
+class Visited:
+    """The client's line, and the curvature of its risk between the last model it was sent and this one."""
+
+    level: Each  # (n,)
+    slope: Each  # (n, D)
+    curvature: Each  # (n,)
+
+
+@record
+class LastVisit:
+    """What a client keeps."""
+
+    w: Array  # (n, D)
+    slope: Array  # (n, D)
+    curvature: Array  # (n,)
+
+
+def meet(problem: Problem, ask: Meet, data: Block) -> tuple[LastVisit, Met]:
+    """The first line; L_j along the slope, which takes a second gradient."""
+    shape = len(data.index), problem.predictor.dimension(data.n_features)
+    w = np.broadcast_to(problem.model_start(data.n_features) if ask.w is None else ask.w, shape).copy()
+    risk, slope, _ = risk_slopes(problem, w, data)
+    square = (slope**2).sum(1)
+    length = np.divide(NUDGE * risk, square, out=np.zeros_like(risk), where=square > 0)[:, None]
+    nudged = w - length * slope
+    level, curvature = _line(risk, slope, w, risk_slopes(problem, nudged, data)[1], nudged, np.zeros_like(risk))
+    seen, features = survey(data, ask.prior), np.full(len(risk), float(data.n_features))
+    more = seen.plus, seen.minus, seen.reach, seen.target, seen.square
+    return LastVisit(w, slope, curvature), Met(risk, level, slope, curvature, features, *more)
+
+
+def visit(problem: Problem, memory: LastVisit, ask: Visit, data: Block) -> tuple[LastVisit, Visited]:
+    """The line at ``ask.w``."""
+    w, (risk, slope, _) = np.ascontiguousarray(ask.w), risk_slopes(problem, ask.w, data)
+    level, curvature = _line(risk, slope, w, memory.slope, memory.w, memory.curvature)
+    return LastVisit(w, slope, curvature), Visited(level, slope, curvature)
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _line(risk, slope, w, old_slope, old_w, before):
+    """b, and ||change of the slope|| / ||change of w||; where w is the old one what was known before."""
+    level, curvature = risk.copy(), before.copy()
+    for i in range(len(risk)):
+        step = change = 0.0
+        for k in range(w.shape[1]):
+            level[i] -= slope[i, k] * w[i, k]
+            step += (w[i, k] - old_w[i, k]) ** 2
+            change += (slope[i, k] - old_slope[i, k]) ** 2
+        if step > 0:
+            curvature[i] = np.sqrt(change / step)
+    return level, curvature
