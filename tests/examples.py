@@ -15,6 +15,7 @@ from toy import AsyncToy, Toy, federation
 from quorate.algorithms.federated.ad_lpmm import ADLPMM
 from quorate.algorithms.federated.afl import AFL
 from quorate.algorithms.federated.aggregation import Krum
+from quorate.algorithms.federated.aspire import ASPIRE
 from quorate.algorithms.federated.async_dro import AsyncDRO
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.double_loop import DoubleLoop
@@ -114,6 +115,11 @@ def first(algorithm: Any, problem: Problem) -> Example:
     return Example(configure(algorithm, concrete, fed, None, None, 10, None), fed, lambda state: state.w, 1e-9)
 
 
+def planes(algorithm: Any, problem: Problem) -> Example:
+    """The same of a method whose model is ``state.z``."""
+    return replace(first(algorithm, problem), answer=lambda state: state.z)
+
+
 def private(algorithm: Any, problem: Problem, tolerance: float, budget: Any = _BUDGET) -> Example:
     """The first rounds of a method with noise, whose keys are the same in every mode."""
     concrete, fed = replace(problem, privacy=budget).at(federation((20, 35, 12, 28, 9), 4))
@@ -177,6 +183,11 @@ ALGORITHMS: dict[str, Example] = {
     "proximal AL, as printed": short(ProximalAL.paper(), NEYMAN_PEARSON),
     "proximal AL, all together": short(
         ProximalAL(), Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5), constraint=TOGETHER)
+    ),
+    "ASPIRE": planes(ASPIRE(), Problem(Logistic(), over_clients=LpBall(0.4), regulariser=L1(1e-2))),
+    "ASPIRE, all general": planes(
+        ASPIRE.paper(drop=False, synchronous=True, local_steps=2, every=1, max_planes=2, reuse=False),
+        Problem(Multinomial(), Softmax(), over_clients=Superquantile(0.3), regulariser=L2(1e-2)),
     ),
     "private ADMM": private(
         PrivateADMM(noise="simulation"), Problem(Multinomial(), Softmax(), regulariser=L2(1e-2)), 1e-12

@@ -64,6 +64,7 @@ _HOME = {
     "quorate.algorithms.federated.fed_avg": ("FedAvg", "FedProx"),
     "quorate.algorithms.federated.aggregation": ("Average", "Bulyan", "CoordinateMedian", "Krum", "TrimmedMean"),
     "quorate.algorithms.federated.multiplier_method": ("MultiplierMethod",),
+    "quorate.algorithms.federated.aspire": ("ASPIRE",),
     "quorate.algorithms.federated.interior_point": ("InteriorPoint",),
     "quorate.algorithms.federated.proximal_al": ("ProximalAL",),
     "quorate.algorithms.federated.private_admm": ("PrivateADMM", "OutputPerturbedADMM", "Penalty"),

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import quorate as qr
 from quorate.algorithms.federated.aspire import ASPIRE
-from quorate.algorithms.federated.aspire_client import POWERS, Descend, Descended, Look, Looked
+from quorate.algorithms.federated.aspire_client import POWERS, Approach, Approached, Gauge, Gauged
 from quorate.algorithms.federated.aspire_steps import chosen, steps_at
 from quorate.engines import InProcess
 from quorate.engines.activation import First, Stale
@@ -203,10 +203,10 @@ def test_the_directions_are_the_derivatives_of_the_lagrangian():
 
     problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex())
     algorithm, data = configured(ASPIRE(), problem, fed)
-    memory, _ = algorithm.on_client[Look](None, Look(w), data.block(0), None)
+    memory, _ = algorithm.on_client[Gauge](None, Gauge(w), data.block(0), None)
     memory = dataclasses.replace(memory, dual=phi[None])
-    ask = Descend(z[None], np.array([p]), np.array([1e-3]), None, kappa, 1e-300, 1e9, 1e9)
-    moved, up = algorithm.on_client[Descend](memory, ask, data.block(0), None)
+    ask = Approach(z[None], np.array([p]), np.array([1e-3]), None, kappa, 1e-300, 1e9, 1e9)
+    moved, up = algorithm.on_client[Approach](memory, ask, data.block(0), None)
     direction = (w - moved.u[0]) / 1e-3
     assert_allclose(direction, derivative(lambda v: L(z, v), w), rtol=1e-6)
     assert_allclose(up.gap[0], np.sum(direction**2), rtol=1e-9)  # its part of (32)
@@ -217,16 +217,18 @@ def test_the_directions_are_the_derivatives_of_the_lagrangian():
 # -- steps --------------------------------------------------------------------------------------------------------
 
 
-def looked(fed):
+def gauged(fed):
     problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex())
     algorithm, data = configured(ASPIRE(), problem, fed)
-    parts = [algorithm.on_client[Look](None, Look(np.zeros(0)), data.block(i), None)[1] for i in range(data.n_clients)]
-    return Looked(*[np.concatenate([getattr(part, f.name) for part in parts]) for f in dataclasses.fields(Looked)])
+    parts = [
+        algorithm.on_client[Gauge](None, Gauge(np.zeros(0)), data.block(i), None)[1] for i in range(data.n_clients)
+    ]
+    return Gauged(*[np.concatenate([getattr(part, f.name) for part in parts]) for f in dataclasses.fields(Gauged)])
 
 
 def test_first_answers_by_hand():
     fed = federation(d=5, seed=3)
-    up, (f, df) = looked(fed), losses(fed)
+    up, (f, df) = gauged(fed), losses(fed)
     for j in range(4):
         x, _ = fed.rows(j)
         bend = np.linalg.eigvalsh(x.T @ x / (4 * len(x)))[-1]  # the logistic loss at 0
@@ -235,33 +237,33 @@ def test_first_answers_by_hand():
         assert_allclose(up.length[j], np.linalg.norm(df(j, np.zeros(5))))
         assert_allclose(up.steep[j], np.abs(df(j, np.zeros(5))).max())
     assert_array_equal(up.features, 5)
-    assert ASPIRE().gradients(Look(np.zeros(0))) == 1 + POWERS
+    assert ASPIRE().gradients(Gauge(np.zeros(0))) == 1 + POWERS
 
 
 def test_steps_scale_with_the_workers_and_with_the_features():
     fed = federation()
-    one = chosen(ASPIRE(), looked(fed), np.full(4, 0.25), np.zeros(3))
+    one = chosen(ASPIRE(), gauged(fed), np.full(4, 0.25), np.zeros(3))
     twice = [fed.rows(j % 4) for j in range(8)]
     more = qr.Federation([f"d{j}" for j in range(8)], [x for x, _ in twice], [y for _, y in twice])
-    two = chosen(ASPIRE(), looked(more), np.full(8, 0.125), np.zeros(3))
+    two = chosen(ASPIRE(), gauged(more), np.full(8, 0.125), np.zeros(3))
     assert_allclose([two.kappa, two.rho2], [one.kappa / 2, one.rho2 / 2], rtol=1e-9)  # of the size 1/N
     assert_allclose(two.kappa * two.eta_z * 8, 1.0)
     assert_allclose([two.rho1, two.eta_h], [one.rho1, one.eta_h], rtol=1e-12)
     large = qr.Federation(fed.clients, [1e4 * fed.rows(j)[0] for j in range(4)], [fed.rows(j)[1] for j in range(4)])
-    three = chosen(ASPIRE(), looked(large), np.full(4, 0.25), np.zeros(3))
+    three = chosen(ASPIRE(), gauged(large), np.full(4, 0.25), np.zeros(3))
     assert_allclose(three.kappa, 1e8 * one.kappa, rtol=1e-4)
     assert_allclose([three.length, three.bounds[0]], [1e-4 * one.length, 1e-4 * one.bounds[0]], rtol=1e-4)
     assert_allclose([three.rho1, three.eta_h], [one.rho1, one.eta_h], rtol=1e-12)
     planes, same = np.eye(5), np.full((5, 5), 0.2)
     whole, part = steps_at(ASPIRE(), one, 0, planes, 1.0, 1.0), steps_at(ASPIRE(), one, 0, planes, 0.25, 1.0)
     assert_allclose([4 * part.rho1, 4 * part.eta_h], [whole.rho1, whole.eta_h])
-    assert_allclose(5 * whole.rho1, 1 / np.mean(looked(fed).loss))
+    assert_allclose(5 * whole.rho1, 1 / np.mean(gauged(fed).loss))
     assert_allclose(steps_at(ASPIRE(), one, 0, same, 1.0, 1.0).rho1, 2 * whole.rho1)
     assert_allclose(steps_at(ASPIRE(), one, 0, same[:1], 1.0, 1.0).rho1, 10 * whole.rho1)
     old = [steps_at(ASPIRE(), one, 0, planes, 1.0, age).rho1 / whole.rho1 for age in (6.0, 24.0, 1e9)]
     assert_allclose(old, [1.0, 1 / 8, 1 / 32])
     given = ASPIRE(rho1=0.3, eta_h=0.2, eta_w=4.0)
-    now = steps_at(given, chosen(given, looked(fed), np.full(4, 0.25), np.zeros(3)), 9, planes, 0.1, 99.0)
+    now = steps_at(given, chosen(given, gauged(fed), np.full(4, 0.25), np.zeros(3)), 9, planes, 0.1, 99.0)
     assert_allclose([now.eta_w, now.eta_z, now.eta_h, now.rho1], [4.0, one.eta_z, 0.2, 0.3])
 
 
@@ -278,7 +280,7 @@ def test_two_conditions_of_theorem_1_exclude_each_other_as_printed():
     fed = federation()
     for nu in (0.5, 0.95, 0.999):
         given = ASPIRE(theory=True, nu=nu, smooth=7.0)
-        steps = chosen(given, looked(fed), np.full(4, 0.25), np.zeros(3))
+        steps = chosen(given, gauged(fed), np.full(4, 0.25), np.zeros(3))
         first = steps_at(given, steps, 0, np.ones((1, 4)) / 4, 1.0, 1.0)
         assert_allclose(steps.rho1 * (7.0 + 2 * first.c1), 2.0)
         assert_allclose([first.c1 * first.rho1, first.c2 * first.rho2], nu)
@@ -423,16 +425,16 @@ def test_a_reused_loss_is_one_step_old():
 
 def test_no_plane_travels():
     """Error 12: a worker is sent z and omega_j, whatever the planes."""
-    assert {name for name, how in visibility(Descend).items() if how in ("each", "version")} == {
+    assert {name for name, how in visibility(Approach).items() if how in ("each", "version")} == {
         "z", "omega", "step", "fade",
     }  # fmt: skip
-    assert visibility(Descended) == {"w": "each", "loss": "each", "gap": "each"}
+    assert visibility(Approached) == {"w": "each", "loss": "each", "gap": "each"}
     fed = federation()
     problem = qr.Problem(qr.Logistic(), over_clients=qr.LpBall(0.4))
     _, end = run(ASPIRE(drop=False), problem, fed, max_rounds=30, tol=0.0)
     assert len(end.state.planes) > 3
     sizes = {row["message"]: row["bytes"] / row["count"] for row in end.messages}
-    assert sizes["Descend"] < 8 * (3 + 1) + 400  # the numbers themselves, and the header
+    assert sizes["Approach"] < 8 * (3 + 1) + 400  # the numbers themselves, and the header
 
 
 @dataclasses.dataclass(frozen=True)

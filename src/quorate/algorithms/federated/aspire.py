@@ -24,13 +24,13 @@ import numpy as np
 
 from quorate.algorithms.federated.aspire_client import (
     POWERS,
+    Approach,
+    Approached,
     ASPIREMemory,
-    Descend,
-    Descended,
-    Look,
-    Looked,
-    descend,
-    look,
+    Gauge,
+    Gauged,
+    approach,
+    gauge,
 )
 from quorate.algorithms.federated.aspire_server import (
     NOTHING,
@@ -148,26 +148,28 @@ class ASPIRE:
 
     @property
     def on_client(self) -> dict:
-        return {Look: self.look, Descend: self.descend}
+        return {Gauge: self.gauge, Approach: self.approach}
 
     def client_start(self, data: Block) -> None:
         return None
 
-    def look(self, memory: None, ask: Look, data: Block, rng: Streams) -> tuple[ASPIREMemory, Looked]:
-        return look(self._problem, ask, data)
+    def gauge(self, memory: None, ask: Gauge, data: Block, rng: Streams) -> tuple[ASPIREMemory, Gauged]:
+        return gauge(self._problem, ask, data)
 
-    def descend(self, memory: ASPIREMemory, ask: Descend, data: Block, rng: Streams) -> tuple[ASPIREMemory, Descended]:
-        return descend(self._problem, memory, ask, data, self.local_steps, self.reuse)
+    def approach(
+        self, memory: ASPIREMemory, ask: Approach, data: Block, rng: Streams
+    ) -> tuple[ASPIREMemory, Approached]:
+        return approach(self._problem, memory, ask, data, self.local_steps, self.reuse)
 
     def gradients(self, message: Any) -> float:
         """Slopes of its rows that a worker computes to answer."""
-        return 1.0 + POWERS if isinstance(message, Look) else float(self.local_steps)
+        return 1.0 + POWERS if isinstance(message, Gauge) else float(self.local_steps)
 
     # -- server ---------------------------------------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
-        return {Looked: self.begin, Descended: self.iterate}
+        return {Gauged: self.begin, Approached: self.iterate}
 
     def server_start(self, n_clients: int) -> tuple[ASPIREState, Round]:
         z = np.zeros(0) if self.start is None else np.asarray(self.start, float)
@@ -176,9 +178,9 @@ class ASPIRE:
             z, 0.0, none, none, np.zeros((0, n_clients)), nobody, some, some, none, none, nobody, nobody, nobody,
             nobody, None, 0, 0, 0, 0, 0, 0, NOTHING,
         )  # fmt: skip
-        return state, Round(Look(z))
+        return state, Round(Gauge(z))
 
-    def begin(self, state: ASPIREState, ids: Sequence[int], up: Looked) -> tuple[ASPIREState, Round]:
+    def begin(self, state: ASPIREState, ids: Sequence[int], up: Gauged) -> tuple[ASPIREState, Round]:
         """One plane of weight 1, a member of P: without any, no loss would pull at any w_j."""
         n, problem = len(ids), self._problem
         z = state.z if len(state.z) else problem.model_start(int(up.features))
@@ -204,7 +206,7 @@ class ASPIRE:
         )
         return state, self._round(state, ids, self._now(state, n), everybody=True)
 
-    def iterate(self, state: ASPIREState, ids: Sequence[int], up: Descended) -> tuple[ASPIREState, Round | Done]:
+    def iterate(self, state: ASPIREState, ids: Sequence[int], up: Approached) -> tuple[ASPIREState, Round | Done]:
         """One pass of Algorithm 1 at the master."""
         who, steps, problem = np.asarray(ids, np.intp), _steps(state), self._problem
         state = received(state, who, up)
@@ -268,7 +270,7 @@ class ASPIRE:
         """z and omega_j to those who answered; all are asked at first, and where everybody is waited for."""
         n, steps = len(state.copies), _steps(state)
         now = self._now(state, len(ids))
-        message = Descend(
+        message = Approach(
             z=state.z,
             omega=state.omega,
             step=None if now.eta_w is None else np.full(n, now.eta_w),

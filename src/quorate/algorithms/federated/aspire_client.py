@@ -24,14 +24,14 @@ POWERS = 4  # power iterations, one gradient each, that measure the curvature of
 
 
 @record
-class Look:
+class Gauge:
     """The first message: where the run starts; empty: where the model starts by itself."""
 
     w: Array  # (D,)
 
 
 @record
-class Looked:
+class Gauged:
     """What the steps are chosen from, at the first model."""
 
     loss: Each  # (n,) f_j
@@ -42,7 +42,7 @@ class Looked:
 
 
 @record
-class Descend:
+class Approach:
     """What worker j is sent after its last answer; ``z`` and omega_j are as old as that."""
 
     z: Version  # (D,)
@@ -56,7 +56,7 @@ class Descend:
 
 
 @record
-class Descended:
+class Approached:
     """A worker's answer."""
 
     w: Each  # (n, D)
@@ -75,7 +75,7 @@ class ASPIREMemory:
     curvature: Array  # (n,) L_j
 
 
-def look(problem: Problem, ask: Look, data: Block) -> tuple[ASPIREMemory, Looked]:
+def gauge(problem: Problem, ask: Gauge, data: Block) -> tuple[ASPIREMemory, Gauged]:
     """Losses, slopes and curvatures at the first model, of every worker of the block."""
     n = len(data.index)
     w = ask.w if len(ask.w) else problem.model_start(data.n_features)
@@ -85,7 +85,7 @@ def look(problem: Problem, ask: Look, data: Block) -> tuple[ASPIREMemory, Looked
     curvature = _curvature(problem, u, cut.base, cut.slope, length, data)
     memory = ASPIREMemory(u, np.zeros_like(u), cut.base, cut.slope, curvature)
     features = np.full(n, float(data.n_features))
-    return memory, Looked(cut.base, length, np.abs(cut.slope).max(1, initial=0.0), curvature, features)
+    return memory, Gauged(cut.base, length, np.abs(cut.slope).max(1, initial=0.0), curvature, features)
 
 
 def _curvature(problem: Problem, u: Array, loss: Array, slope: Array, length: Array, data: Block) -> Array:
@@ -101,9 +101,9 @@ def _curvature(problem: Problem, u: Array, loss: Array, slope: Array, length: Ar
     return bend
 
 
-def descend(
-    problem: Problem, memory: ASPIREMemory, ask: Descend, data: Block, steps: int, reuse: bool
-) -> tuple[ASPIREMemory, Descended]:
+def approach(
+    problem: Problem, memory: ASPIREMemory, ask: Approach, data: Block, steps: int, reuse: bool
+) -> tuple[ASPIREMemory, Approached]:
     """One trip: (16) with the z received, then ``steps`` steps (11); ``reuse``: send the loss where the last began."""
     n, z, omega = len(data.index), ask.z, ask.omega[:, None]
     fade = 0.0 if ask.fade is None else ask.fade[:, None]
@@ -117,7 +117,7 @@ def descend(
         if turn == 0:
             gap = (((memory.u - u) / step) ** 2).sum(1)  # (32), first line
         before, memory = memory.loss, _arrived(problem, memory, u, data)
-    return replace(memory, dual=dual), Descended(memory.u, before if reuse else memory.loss, gap)
+    return replace(memory, dual=dual), Approached(memory.u, before if reuse else memory.loss, gap)
 
 
 def ascended(dual: Array, z: Array, w: Array, rho: float, fade: Array | float, pull: float) -> Array:

@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.algorithms.federated.aspire_client import Descended, ascended
+from quorate.algorithms.federated.aspire_client import Approached, ascended
 from quorate.algorithms.federated.aspire_steps import Now, Steps
 from quorate.arrays import Array
 from quorate.problem.problem import Problem
@@ -79,7 +79,7 @@ def own(array: Array) -> Array:
     return array if array.flags.writeable else array.copy()
 
 
-def received(state: ASPIREState, ids: Index, up: Descended) -> ASPIREState:
+def received(state: ASPIREState, ids: Index, up: Approached) -> ASPIREState:
     """The answers in their workers' rows."""
     copies, loss, gap, total = own(state.copies), own(state.loss), own(state.gap), own(state.total)
     last, age, answers = own(state.last), own(state.age), state.answers + len(ids)

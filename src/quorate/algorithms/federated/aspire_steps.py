@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.federated.aspire_client import Looked
+from quorate.algorithms.federated.aspire_client import Gauged
 from quorate.arrays import Array
 from quorate.rounds import record
 
@@ -64,7 +64,7 @@ class Now:
     c2: float
 
 
-def chosen(given: Any, up: Looked, omega: Array, w: Array) -> Steps:
+def chosen(given: Any, up: Gauged, omega: Array, w: Array) -> Steps:
     """Steps and bounds from the first losses, slopes and curvatures, wherever ``given`` (an ASPIRE) has none."""
     n = len(up.loss)
     loss = max(float(np.abs(up.loss).mean()), 1e-300)
@@ -97,7 +97,7 @@ def chosen(given: Any, up: Looked, omega: Array, w: Array) -> Steps:
     )
 
 
-def _smooth(kappa: float, up: Looked, omega: Array) -> float:
+def _smooth(kappa: float, up: Gauged, omega: Array) -> float:
     """An estimate of L of Assumption 1 at the first model: the norms of the blocks of the second derivative of L_p."""
     n = len(up.loss)
     within = (n + 1) * kappa + float((omega * up.curvature).max())
