@@ -60,7 +60,7 @@ def public_of(config: Config, n_features: int) -> Public:
 
 def mechanism_of(config: Config, public: Public) -> dict[str, Any]:
     """How an answer is made, noise apart, and by how much one row moves it at each client; from public numbers."""
-    from quorate.solution import default_algorithm
+    from quorate.default import default_algorithm
 
     problem, asked = config.problem(), config.solve_arguments()
     over = problem.over_clients.at(np.array(public.sizes), public.clients)

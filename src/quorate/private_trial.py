@@ -120,8 +120,8 @@ def plan(config: Config, public: Public, book: Path | None = None) -> Plan:
         where the budget does not pay for all runs; nothing was touched
     """
     from quorate.algorithms.federated.private_client import Perturbed
+    from quorate.default import default_algorithm
     from quorate.rounds import encoded_size, rows
-    from quorate.solution import default_algorithm
 
     problem, asked, budget = config.problem(), config.solve_arguments(), budget_of(config)
     problem = replace(problem, over_clients=problem.over_clients.at(np.array(public.sizes), public.clients))

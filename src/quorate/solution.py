@@ -9,29 +9,26 @@ from typing import Any
 
 import numpy as np
 
+from quorate.algorithms.federated.async_dro import AsyncDRO
 from quorate.algorithms.federated.bundle import Bundle
-from quorate.algorithms.federated.interior_point import InteriorPoint
-from quorate.algorithms.pooled.rank_admm import RankADMM
 from quorate.arrays import Array, is_number
 from quorate.certificates.constrained import certify_constrained
 from quorate.certificates.duality import Certificate, certify_run
 from quorate.certificates.stationary import unprovable
 from quorate.charge import charged
 from quorate.data.federation import Federation
+from quorate.default import default_algorithm
 from quorate.engines.inprocess import InProcess
 from quorate.notes import client_table, notes
 from quorate.prices import broken, constraint_table, in_conflict
 from quorate.problem.bounds import Duals, row_duals
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed, weighting
-from quorate.problem.predictors import Linear, is_affine
+from quorate.problem.predictors import is_affine
 from quorate.problem.problem import Problem
-from quorate.problem.ranked import has_rank_coordinate
 from quorate.problem.risks.mean import Mean, Sum
-from quorate.problem.risks.ranks import by_rank
-from quorate.problem.shape import check_affine, only_constrained, public_shape
+from quorate.problem.shape import only_constrained, public_shape
 from quorate.rounds import Outcome, Stop
 
-SMALL = 500  # coefficients up to which second-order steps are the default
 PROVING_ROUNDS = 100  # at most, for the bound of a model whose algorithm proves none
 
 Watch = Callable[[dict[str, Any], Any], None]
@@ -99,8 +96,9 @@ def solve(
     Parameters
     ----------
     algorithm : such as ``Bundle()`` (the default for several clients), ``RankADMM()`` (for the rows of one),
-        ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()`` (with more)
-    engine : such as ``InProcess(checkpoint="run.qrt")``; by default in this process
+        ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()`` (with more), ``AsyncDRO()``
+        (for smooth losses where the problem is not convex or the engine asynchronous)
+    engine : such as ``InProcess(checkpoint="run.qrt")`` or ``VirtualClock()``; by default in this process
     tol, atol, max_rounds, start : override the algorithm's own
     seed : of every random stream
     watch : called with (history row, server state) after every round
@@ -125,7 +123,8 @@ def solve(
     began = time.perf_counter()
     engine = engine or InProcess()
     concrete, data = problem.at(fed)
-    algorithm = configure(algorithm or default_algorithm(concrete, data), concrete, data, tol, atol, max_rounds, start)
+    chosen = algorithm or default_algorithm(concrete, data, engine)
+    algorithm = configure(chosen, concrete, data, tol, atol, max_rounds, start)
     named = [_with_names(see, fed.clients) for see in watch]
     algorithm, charge = charged(algorithm, problem, fed, data, engine, resume)
     with charge:
@@ -198,38 +197,6 @@ def _proved_constrained(
     return replace(certificate, consensus=consensus), duals, runs
 
 
-def default_algorithm(problem: Problem, fed: Federation) -> Any:
-    """``InteriorPoint`` or, where it cannot be used, ``ProximalAL`` with constraints; else ``RankADMM`` or ``Bundle``.
-
-    ``RankADMM`` is for the rows of one client under a mean or a risk by rank.
-    """
-    if problem.privacy is not None:
-        from quorate.algorithms.federated.private_admm import PrivateADMM
-
-        return PrivateADMM()
-    if only_constrained(problem):
-        from quorate.algorithms.federated.proximal_al import ProximalAL
-
-        second = second_order(problem, fed) and problem.predictor.dimension(fed.n_features) <= SMALL
-        return InteriorPoint() if second else ProximalAL()
-    if fed.n_clients == 1 and (isinstance(problem.over_samples, Mean) or by_rank(problem.over_samples)):
-        alike = float(np.ptp(fed.share(0))) <= 1e-12 and isinstance(problem.predictor, Linear)
-        same = all(problem.over_clients.value(np.array([v])) == v for v in (1.0, 2.0))
-        if alike and same and has_rank_coordinate(problem.loss):
-            return RankADMM()
-    check_affine(problem, "the default algorithm")
-    return Bundle()
-
-
-def second_order(problem: Problem, fed: Federation) -> bool:
-    """Whether ``InteriorPoint`` takes a concrete problem: it has second derivatives, h is linear or quadratic."""
-    try:
-        InteriorPoint().admit(problem, fed)
-    except ValueError:
-        return False
-    return True
-
-
 def configure(
     algorithm: Any,
     problem: Problem,
@@ -288,7 +255,7 @@ def _confirmed(outcome: Outcome, proof: Certificate, algorithm: Any, problem: Pr
         risk, model, split = proof.residuals
         told = f" KKT residuals: {risk:.1e} of the risk, {model:.1e} of the regulariser, {split:.1e} between them."
         return Outcome(outcome.stop, outcome.text + told)
-    proves = isinstance(algorithm, Bundle) or hasattr(algorithm, "row_duals")  # an ADMM of clients claims residuals
+    proves = isinstance(algorithm, Bundle | AsyncDRO) or hasattr(algorithm, "row_duals")  # others claim residuals
     if outcome.stop is not Stop.OPTIMAL or not proves:
         return outcome
     scale = max(abs(proof.value), 1e-12)

@@ -178,9 +178,10 @@ def _proved(run: Run, problem: Any, fed: Any) -> tuple[Any, list[dict[str, Any]]
 
 def _ended(run: Run, problem: Any, fed: Any, certificate: Any, rows: list[dict[str, Any]]) -> tuple[bool, str]:
     """Whether the claim of a run with constraints is borne out, as `quorate.solve` would word it."""
+    from quorate.default import default_algorithm
     from quorate.problem.multipliers import Multipliers
     from quorate.rounds import Outcome, Stop
-    from quorate.solution import configure, confirmed_constrained, default_algorithm
+    from quorate.solution import configure, confirmed_constrained
 
     asked, stated = run.config.solve_arguments(), run.result["outcome"]
     given = [asked["tol"], None, asked["max_rounds"], None]

@@ -10,8 +10,8 @@ from constrained_programs import clients, neyman_pearson, one_hot, quadratic, st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import quorate as qr
+from quorate.default import default_algorithm
 from quorate.engines.inprocess import InProcess
-from quorate.solution import default_algorithm
 
 
 def solve(problem, fed, **options):

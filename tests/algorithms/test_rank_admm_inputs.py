@@ -9,8 +9,9 @@ from rank_programs import central, check, data, objective, pooled, rows_of, solv
 from scipy.sparse import csr_array
 
 import quorate as qr
+from quorate.default import default_algorithm
 from quorate.rounds import encode
-from quorate.solution import configure, default_algorithm
+from quorate.solution import configure
 
 # ---- what it takes
 

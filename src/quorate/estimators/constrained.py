@@ -24,6 +24,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 from quorate.algorithms.federated.interior_point import InteriorPoint
 from quorate.arrays import Array
 from quorate.data.federation import Federation
+from quorate.default import SMALL, second_order
 from quorate.estimators.columns import columns_of, named
 from quorate.estimators.fitting import DEFAULT_L2, Rows, check_rows, merged, prior_of, solved
 from quorate.estimators.linear import TwoClasses
@@ -40,7 +41,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2
 from quorate.problem.risks.mean import Mean
 from quorate.rounds import Outcome, Stop
-from quorate.solution import SMALL, Solution, second_order
+from quorate.solution import Solution
 
 
 class InfeasibleProblemError(ValueError):

@@ -1,0 +1,90 @@
+"""What `quorate.solve` picks where no algorithm is named, and a whole solve on a simulated clock."""
+
+import numpy as np
+import pytest
+
+import quorate as qr
+from quorate.default import default_algorithm
+from quorate.engines.log import Log
+from quorate.rounds import Stop
+
+CLOCK = qr.VirtualClock(qr.Constant(1.0))
+REPLAY = qr.Replay(Log((), 0, 64, np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.int64)))
+
+
+@pytest.fixture(scope="module")
+def fed() -> qr.Federation:
+    """Four clients, two features and a column of ones, labels that depend on the client."""
+    rng = np.random.default_rng(5)
+    X = np.column_stack([rng.standard_normal((80, 2)), np.ones(80)])
+    groups = np.repeat(["north", "east", "south", "west"], 20)
+    y = np.where(X @ [1.0, -1.0, 0.3] + 0.5 * (groups == "east") + rng.standard_normal(80) > 0, "ill", "fine")
+    return qr.Federation.from_arrays(X, y, groups)
+
+
+LOGISTIC = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.01))
+
+
+@pytest.mark.parametrize(
+    ("problem", "engine", "expected"),
+    [
+        (LOGISTIC, None, qr.Bundle),
+        (LOGISTIC, qr.InProcess("bytes"), qr.Bundle),
+        (LOGISTIC, CLOCK, qr.AsyncDRO),
+        (qr.Problem(qr.Hinge(), regulariser=qr.L2(0.01)), CLOCK, qr.Bundle),  # kinks: a synchronous method on the clock
+        (qr.Problem(qr.Logistic(), over_samples=qr.WassersteinBall(0.1)), CLOCK, qr.Bundle),
+        (qr.Problem(qr.Logistic(), qr.MLP((3,))), None, qr.AsyncDRO),
+        (qr.Problem(qr.Logistic(), qr.MLP((3,)), over_clients=qr.KLBall(0.1)), CLOCK, qr.AsyncDRO),
+        (qr.Problem(qr.Logistic(), regulariser=qr.MCP(0.01)), None, qr.AsyncDRO),
+        (qr.Problem(qr.Squared(), regulariser=qr.L2(0.01)), REPLAY, qr.AsyncDRO),
+    ],
+)
+def test_what_is_picked(fed, problem, engine, expected):
+    target = fed if problem.loss.targets == "sign" else fed.with_targets([np.arange(20.0)] * 4)
+    assert type(default_algorithm(*problem.at(target), engine)) is expected
+
+
+def test_what_no_default_takes_says_what_does(fed):
+    problem = qr.Problem(qr.Hinge(), qr.MLP((3,)))
+    with pytest.raises(ValueError, match=r"Logistic\(\).*AFL\(\) takes any loss"):
+        qr.solve(problem, fed)
+
+
+def test_a_solve_on_the_clock_has_all_that_a_solve_has(fed):
+    clock = qr.VirtualClock(stragglers={"east": 10.0}, wait=qr.First(2))
+    solution = qr.solve(LOGISTIC, fed, engine=clock, seed=3)
+    best = qr.solve(LOGISTIC, fed, algorithm=qr.MultiplierMethod(), tol=1e-10).certificate.value
+    proof = solution.certificate
+    assert solution.outcome.stop is Stop.OPTIMAL
+    assert 0 <= proof.gap <= 1e-3 * proof.value * (1 + 1e-9)
+    assert best <= proof.value <= best * (1 + 1e-3)
+    assert proof.value == pytest.approx(LOGISTIC.objective(solution.w, fed), rel=1e-12)
+    assert [row["client"] for row in solution.clients] == list(fed.clients)
+    assert sum(row["weight"] for row in solution.clients) == pytest.approx(1)
+    times = [row["time"] for row in solution.history]
+    assert times == sorted(times)
+    assert len(times) == solution.rounds
+    answers = {row["message"]: row["count"] for row in solution.messages if row["direction"] == "up"}
+    assert answers["Met"] == 4
+    assert answers["Visited"] == sum(row["answered"] for row in solution.history) - 4
+    for way in ("up", "down"):  # what the clients sent and received is what was counted
+        total = sum(row["bytes"] for row in solution.messages if row["direction"] == way)
+        assert sum(row[f"bytes_{way}"] for row in solution.clients) == total
+    again = qr.solve(LOGISTIC, fed, engine=clock, seed=3)
+    np.testing.assert_array_equal(again.w, solution.w)
+    assert again.history == solution.history
+
+
+def test_a_claim_of_the_clock_is_judged_by_the_certificate(fed, monkeypatch):
+    """A method that believes in a wrong bound is not called optimal."""
+    monkeypatch.setattr(qr.AsyncDRO, "_bound", lambda self, state, value: value)
+    solution = qr.solve(LOGISTIC, fed, engine=CLOCK)
+    assert solution.outcome.stop is Stop.UNPROVEN
+    assert "recomputed" in solution.outcome.text
+
+
+def test_a_time_that_runs_out_is_no_optimum(fed):
+    solution = qr.solve(LOGISTIC, fed, engine=qr.VirtualClock(max_time=3.0))
+    assert solution.outcome.stop is Stop.MAX_ROUNDS
+    assert "max_time" in solution.outcome.text
+    assert solution.certificate.gap > 0
