@@ -9,8 +9,9 @@ Mohri, Sivek, Suresh, *Agnostic federated learning*, with full gradients, h by i
 method). ``average``: the answer is the running average of the models, as the paper's analysis has it, not the last one.
 
 Without ``step_size`` eta = 1 / sum_i p_i L_i, where L_i is the largest curvature that client i has met between two
-models; without ``weight_step`` gamma = 0.25 / (eta G^2) with G the longest slope of a client: far from what either step
-can no longer follow (about 1), near to what is fastest.
+models; where slopes jump, eta = 1 / (L sqrt(t + 1)) in round t, with 1/L the step that would bring the first risk to 0
+along its slope. Without ``weight_step`` gamma = 0.25 / (eta G^2) with G the longest slope of a client: far from what
+either step can no longer follow (about 1), near to what is fastest.
 
 A client is sent w and its own weight. The server learns every client's risk, and of the slopes their weighted sum.
 """
@@ -24,7 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quorate.algorithms.federated.epigraph_client import risk_slopes
-from quorate.algorithms.federated.gradient_client import bound_at, duals_at
+from quorate.algorithms.federated.gradient_client import bound_at, duals_at, is_smooth
 from quorate.arrays import Array, Block, Streams, is_number
 from quorate.problem.bounds import Duals, Survey, Surveyed, survey
 from quorate.problem.problem import Problem
@@ -141,10 +142,11 @@ class AFL:
         risk, slope, _ = risk_slopes(self._problem, ask.w, data)
         w, square = np.tile(ask.w, (len(risk), 1)), (slope * slope).sum(1)
         if memory is None:
-            reach = NUDGE * np.abs(risk) / np.maximum(square, 1e-300)
-            near = w - np.minimum(reach, 1e150)[:, None] * slope
-            memory = MixedMemory(near, risk_slopes(self._problem, near, data)[1], np.zeros_like(risk))
-        curvature = np.maximum(memory.curvature, secant(w - memory.w, slope - memory.slope))
+            curvature = first_curvature(self._problem, w, risk, slope, data)
+        elif is_smooth(self._problem):
+            curvature = np.maximum(memory.curvature, secant(w - memory.w, slope - memory.slope))
+        else:
+            curvature = memory.curvature
         up = Mixed(risk, (ask.weights @ slope)[None], ask.weights * curvature, square)
         return MixedMemory(w, slope, curvature), up
 
@@ -167,6 +169,9 @@ class AFL:
 
     def improve(self, state: AFLState, ids: Sequence[int], up: Mixed) -> tuple[AFLState, Round | Done]:
         t, w, p = state.rounds, state.trial, state.weights
+        if not (np.isfinite(up.risk).all() and np.isfinite(up.slope).all()):
+            text = f"the risks are not finite after {t + 1} rounds: lower step_size or weight_step."
+            return replace(state, rounds=t + 1), Done(Outcome(Stop.STALLED, text))
         value = float(self._problem.over_clients.worst(up.risk).value) + self._problem.penalty(w)
         bound = bound_at(self._problem, w, value, float(p @ up.risk), up.slope, p, state.seen)
         if bound > state.bound:
@@ -175,7 +180,7 @@ class AFL:
         if self.optimistic and t:
             risks, slope = 2 * risks - state.risks, 2 * slope - state.slope
         steep = max(state.steep, float(up.steep))
-        eta, gamma = self._steps(float(up.curvature), steep)
+        eta, gamma = self._steps(float(up.curvature), steep, t)
         new = {"trial": self._problem.prox(w - eta * slope, eta)}
         new["weights"] = self._problem.over_clients.project(p + gamma * (risks - risks.max()))
         new["mean"] = state.mean + (w - state.mean) / (t + 1)
@@ -199,10 +204,11 @@ class AFL:
         w = state.mean if self.average and state.rounds else state.w
         return w, duals_at(self._problem, state.point, state.proof)
 
-    def _steps(self, curvature: float, steep: float) -> tuple[float, float]:
+    def _steps(self, curvature: float, steep: float, turn: int) -> tuple[float, float]:
         """(eta, gamma)."""
-        eta = self.step_size or 1 / max(curvature, 1e-12)
-        return eta, self.weight_step or COUPLING / (eta * max(steep, 1e-300))
+        eta = self.step_size or measured_step(self._problem, curvature, turn)
+        fall = 1 if is_smooth(self._problem) else turn + 1  # then gamma falls as eta does
+        return eta, self.weight_step or COUPLING / (eta * max(steep, 1e-300) * fall)
 
     def _outcome(self, state: AFLState) -> Outcome | None:
         gap = state.value - state.bound
@@ -210,10 +216,6 @@ class AFL:
         proven = math.isfinite(gap)
         if proven and not self.average and gap <= max(self.atol, self.tol * scale):
             return Outcome(Stop.OPTIMAL, f"gap {gap:.2e} proven after {state.rounds} rounds (tol {self.tol:g}).")
-        if not math.isfinite(state.value):
-            return Outcome(
-                Stop.STALLED, f"the risks are not finite after {state.rounds} rounds: lower step_size or weight_step."
-            )
         if state.rounds < self.max_rounds:
             return None
         left = (
@@ -234,3 +236,19 @@ def secant(move: Array, change: Array) -> Array:
     """||change|| / ||move|| of every client, (n,); 0 where nothing moved."""
     size = np.sqrt((move * move).sum(1))
     return np.divide(np.sqrt((change * change).sum(1)), size, out=np.zeros_like(size), where=size > 0)
+
+
+def first_curvature(problem: Problem, w: Array, risk: Array, slope: Array, data: Block) -> Array:
+    """Of every client's risk along its slope at w (n, D), (n,); where slopes jump, ||slope||^2 / risk."""
+    square = (slope * slope).sum(1)
+    near = w - np.minimum(NUDGE * np.abs(risk) / np.maximum(square, 1e-300), 1e150)[:, None] * slope
+    there = risk_slopes(problem, near, data)[1]
+    if is_smooth(problem):
+        return secant(near - w, there - slope)
+    longest = np.maximum(square, (there * there).sum(1))  # at w itself equal losses may hide how steep it is
+    return np.divide(longest, np.abs(risk), out=np.zeros_like(square), where=risk != 0)
+
+
+def measured_step(problem: Problem, curvature: float, turn: int) -> float:
+    """1 / curvature; where slopes jump, falling with the number of steps."""
+    return 1 / max(curvature, 1e-12) / (1.0 if is_smooth(problem) else math.sqrt(turn + 1))

@@ -2,8 +2,8 @@
 
     minimise over w:  max { p'F(w) : p in Q } + h(w)
 
-    m clients drawn with probabilities p (with repetition) take K local gradient steps from w    (``local_steps``)
-    w <- prox_{K eta h}( their mean ),     v <- the mean of their models after step t, drawn from 1, ..., K
+    m clients drawn with probabilities p (with repetition) take K local steps from w    (``local_steps``)
+    w <- their mean (with K = 1: its prox),     v <- the mean of their models after step t, drawn from 1, ..., K
     m clients drawn uniformly report F_i(v);     f_i = N/m F_i(v) for these, 0 for the others
     p <- argmax over Q of  K gamma f'p - strength K gamma/2 ||p - prior||^2 - ||p - p_old||^2/2
        = Proj_Q( (p_old + K gamma (f + strength prior)) / (1 + strength K gamma) )
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.federated.afl import COUPLING
+from quorate.algorithms.federated.afl import COUPLING, measured_step
 from quorate.algorithms.federated.gradient_client import duals_at
 from quorate.algorithms.federated.local_steps import (
     Descend,
@@ -144,7 +144,7 @@ class DRFA:
         return memory, scout(self._problem, ask, data)
 
     def descend(self, memory: None, ask: Descend, data: Block, rng: Streams) -> tuple[None, Descended]:
-        return memory, descend(self._problem, ask, data, rng, Walk(self.local_steps, self.batch), False)
+        return memory, descend(self._problem, ask, data, rng, self._walk, False)
 
     def judge(self, memory: None, ask: Judge, data: Block, rng: Streams) -> tuple[None, Judged]:
         rows = data if self.batch is None else first_rows(data, rng, self.batch)
@@ -166,11 +166,14 @@ class DRFA:
         state = replace(state, w=w, mean=np.zeros_like(w), curvature=float(up.curvature), steep=float(up.steep))
         return state, self._descend(state)
 
-    def average_models(self, state: DRFAState, ids: Sequence[int], up: Descended) -> tuple[DRFAState, Round]:
+    def average_models(self, state: DRFAState, ids: Sequence[int], up: Descended) -> tuple[DRFAState, Round | Done]:
         if up.change is None or up.snapshot is None:
             raise ValueError("the clients sent no sums of their changes.")
-        w = self._problem.prox(state.w + up.change, self._eta(state) * self.local_steps)
-        snapshot = state.w + up.snapshot
+        w, snapshot = state.w + up.change, state.w + up.snapshot
+        if not np.isfinite(w).all():
+            return replace(state, w=w), Done(_diverged(state.turns + 1))
+        if self._walk.single:
+            w = snapshot = self._problem.prox(w, self._eta(state))
         curvature = max(state.curvature, float(up.curvature))
         n = len(state.weights)
         to = None if self.participation is None else self._draw(state, 2).choice(n, self._count(n), replace=False)
@@ -183,6 +186,8 @@ class DRFA:
         risks[list(ids)] = up.risk
         f[list(ids)] = n / len(ids) * up.risk
         far = self.local_steps * self._gamma(state)
+        if not np.isfinite(risks).all():
+            return replace(state, risks=risks, turns=state.turns + 1), Done(_diverged(state.turns + 1))
         pulled = (state.weights + far * (f + self.strength * state.prior)) / (1 + self.strength * far)
         state = replace(state, weights=self._problem.over_clients.project(pulled), risks=risks, turns=state.turns + 1)
         outcome = self._outcome(state)
@@ -201,12 +206,16 @@ class DRFA:
     # -- the server's steps ---------------------------------------------------------------------------------------
 
     def _objective(self, state: DRFAState) -> float:
-        if not state.turns:
+        if not state.turns or not np.isfinite(state.risks).all():
             return math.inf
         return float(self._problem.over_clients.worst(state.risks).value) + self._problem.penalty(state.snapshot)
 
+    @property
+    def _walk(self) -> Walk:
+        return Walk(self.local_steps, self.batch)
+
     def _eta(self, state: DRFAState) -> float:
-        return self.step_size or 1 / max(state.curvature, 1e-12)
+        return self.step_size or measured_step(self._problem, state.curvature, state.turns)
 
     def _gamma(self, state: DRFAState) -> float:
         return self.weight_step or COUPLING / (self._eta(state) * max(state.steep, 1e-300) * self.local_steps**2)
@@ -224,11 +233,9 @@ class DRFA:
             weights = np.bincount(drawn, minlength=n) / len(drawn)
             to = tuple(np.flatnonzero(weights).tolist())
         snapshot = int(self._draw(state, 1).integers(1, self.local_steps + 1))
-        return Round(Descend(state.w, weights, self._eta(state), snapshot), to)
+        return Round(Descend(state.w, weights, self._eta(state), 1.0, snapshot), to)
 
     def _outcome(self, state: DRFAState) -> Outcome | None:
-        if not (np.isfinite(state.w).all() and np.isfinite(state.risks).all()):
-            return Outcome(Stop.STALLED, f"not finite after {state.turns} iterations: lower step_size or weight_step.")
         if 2 * state.turns < self.max_rounds:
             return None
         return Outcome(
@@ -242,3 +249,7 @@ class DRFA:
         if self.problem is None:
             raise ValueError("DRFA has no problem yet: run it through quorate.solve(problem, federation, ...).")
         return self.problem
+
+
+def _diverged(turn: int) -> Outcome:
+    return Outcome(Stop.STALLED, f"not finite after {turn} iterations: lower step_size or weight_step.")

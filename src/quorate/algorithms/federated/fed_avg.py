@@ -2,14 +2,14 @@
 
     minimise over w:  sum_i q_i F_i(w) + h(w)
 
-    u_i = K local gradient steps of client i from w        (``local_steps``)
-    w <- prox_{K eta h}( w + sum_i q_i (u_i - w) )
+    u_i = K local proximal gradient steps of client i from w        (``local_steps``)
+    w <- w + sum_i q_i (u_i - w)                                     with K = 1: its prox
 
 McMahan, Moore, Ramage, Hampson, Aguera y Arcas, *Communication-efficient learning of deep networks from decentralized
 data*. With K = 1 and all rows this is proximal gradient descent; with K > 1 the clients' steps drift towards their own
 optima, and w comes to rest near the optimum, not at it. ``FedProx`` pulls them back to w by strength/2 ||u - w||^2: Li,
-Sahu, Zaheer, Sanjabi, Talwalkar, Smith, *Federated optimization in heterogeneous networks*. h is the server's here, so
-that its zeros and bounds hold exactly.
+Sahu, Zaheer, Sanjabi, Talwalkar, Smith, *Federated optimization in heterogeneous networks*. Averages of models within
+bounds are within them; those of sparse models are less sparse.
 
 A server that averages sees the weighed sum of the changes alone; a rule against false uploads (``aggregation``) has to
 see every client's. It also learns the weighed mean of the risks.
@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from quorate.algorithms.federated.afl import measured_step
 from quorate.algorithms.federated.aggregation import Aggregation, Average
 from quorate.algorithms.federated.gradient_client import duals_at
 from quorate.algorithms.federated.local_steps import (
@@ -128,8 +129,7 @@ class FedAvg:
         return memory, scout(self._problem, ask, data)
 
     def descend(self, memory: None, ask: Descend, data: Block, rng: Streams) -> tuple[None, Descended]:
-        walk = Walk(self.local_steps, self.batch, self.epochs, self.strength)
-        return memory, descend(self._problem, ask, data, rng, walk, self.aggregate.single)
+        return memory, descend(self._problem, ask, data, rng, self._walk, self.aggregate.single)
 
     # -- server ---------------------------------------------------------------------------------------------------
 
@@ -150,8 +150,9 @@ class FedAvg:
     def average(self, state: AveragingState, ids: Sequence[int], up: Descended) -> tuple[AveragingState, Round | Done]:
         q, total = state.weights[list(ids)], float(state.weights.sum())
         change = np.asarray(up.change) / _mass(q) if up.single is None else self.aggregate.of(up.single, q)
-        far = self._step(state) * float(up.steps) / _mass(q)  # K eta, of different K their mean
-        w = self._problem.prox(state.w + change, far / total)
+        w = state.w + change
+        if self._walk.single and np.isfinite(w).all():
+            w = self._problem.prox(w, self._step(state) / total)
         value = float(up.risk) * total / _mass(q) + self._problem.penalty(state.w)
         moved = float(np.linalg.norm(w - state.w)) / max(float(np.linalg.norm(w)), 1e-300)
         curvature = max(state.curvature, float(up.curvature))
@@ -167,13 +168,17 @@ class FedAvg:
         """The model, and its own slopes, which prove a bound."""
         return state.w, duals_at(self._problem, state.w, state.weights)
 
+    @property
+    def _walk(self) -> Walk:
+        return Walk(self.local_steps, self.batch, self.epochs, self.strength)
+
     def _step(self, state: AveragingState) -> float:
-        return self.step_size or 1 / max(state.curvature + self.strength, 1e-12)
+        return self.step_size or measured_step(self._problem, state.curvature + self.strength, state.rounds)
 
     def _ask(self, state: AveragingState) -> Round:
         n = len(state.weights)
         to = drawn(self.seed, state.rounds, n, asked(self.participation, n))
-        return Round(Descend(state.w, state.weights, self._step(state), 0), to)
+        return Round(Descend(state.w, state.weights, self._step(state), 1 / float(state.weights.sum()), 0), to)
 
     def _outcome(self, state: AveragingState) -> Outcome | None:
         if not (np.isfinite(state.w).all() and math.isfinite(state.value)):

@@ -19,6 +19,7 @@ from quorate.arrays import Array, Block
 from quorate.problem.bounds import Duals, Minorant, Surveyed, lower_bound, region
 from quorate.problem.predictors import is_affine
 from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean
 from quorate.problem.shape import sample_radii
 from quorate.rounds import Each, record
 
@@ -42,6 +43,11 @@ def linearise(problem: Problem, ask: Linearise, data: Block) -> Linearised:
     """The answer of every client of the block."""
     risk, slope, _ = risk_slopes(problem, ask.w, data)
     return Linearised(risk, slope)
+
+
+def is_smooth(problem: Problem) -> bool:
+    """Whether slopes of the clients' risks are continuous, so that their changes tell how long a step may be."""
+    return bool(problem.loss.smooth) and isinstance(problem.over_samples, Mean)
 
 
 def duals_at(problem: Problem, w: Array, weights: Array) -> Duals | None:

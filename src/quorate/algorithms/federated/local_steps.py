@@ -1,9 +1,10 @@
 """Local gradient steps from a common model: the client of FedAvg, FedProx and DRFA.
 
-    u_0 = w,    u_{k+1} = u_k - eta ( F_i'(u_k; rows) + strength (u_k - w) ),    k = 0, ..., K - 1
+    u_0 = w,    u_{k+1} = prox_{eta h}( u_k - eta ( F_i'(u_k; rows) + strength (u_k - w) ) ),    k = 0, ..., K - 1
 
 on all rows or on ``batch`` rows a step: slices of a random order of the client's rows, drawn anew when it is used up.
-The regulariser is the server's affair. A client uploads u_K - w, weighed, so that the server may see the sum alone.
+With K = 1 the prox is the server's, after the sum, which makes the step one of proximal gradient descent. A client
+uploads u_K - w, weighed, so that the server may see the sum alone.
 
 Before the first model the server asks how curved and how steep the risks are there (``Scout``).
 """
@@ -17,10 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.algorithms.federated.afl import NUDGE, secant
+from quorate.algorithms.federated.afl import first_curvature, secant
 from quorate.algorithms.federated.epigraph_client import risk_slopes
+from quorate.algorithms.federated.gradient_client import is_smooth
 from quorate.arrays import Array, Block, Streams, is_number
 from quorate.problem.problem import Problem
+from quorate.problem.regularisers import Zero
 from quorate.problem.risks.ranks import by_rank
 from quorate.rounds import Each, Max, Sum, record
 
@@ -50,6 +53,7 @@ class Descend:
     w: Array  # (D,)
     weights: Each  # (N,) of the clients in the server's sum
     step: float  # eta
+    share: float  # of h in a client's objective
     snapshot: int
 
 
@@ -61,8 +65,7 @@ class Descended:
     single: Each | None  # (n, D) the same of every client, for rules that compare them
     snapshot: Sum | None  # (1, D) per block
     risk: Sum  # (n,) F_i(w), on the rows of the first step
-    steps: Sum  # (n,) their number
-    curvature: Max  # (n,) largest met between two steps on all rows; 0 for steps on some
+    curvature: Max  # (n,) largest met between two steps on all rows; 0 for steps on some, and where slopes jump
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,11 @@ class Walk:
     batch: int | None
     epochs: bool = False
     strength: float = 0.0
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one step, whose prox the server takes."""
+        return self.steps == 1 and not (self.epochs and self.batch is not None)
 
 
 def check_walk(steps: int, batch: int | None, step_size: float | None, strength: float = 0.0) -> None:
@@ -107,10 +115,8 @@ def scout(problem: Problem, ask: Scout, data: Block) -> Scouted:
     """Curvature and slope of every client of the block at w."""
     w = ask.w if len(ask.w) else problem.model_start(data.n_features)
     risk, slope, _ = risk_slopes(problem, w, data)
-    steep = (slope * slope).sum(1)
-    near = w - np.minimum(NUDGE * np.abs(risk) / np.maximum(steep, 1e-300), 1e150)[:, None] * slope
-    curvature = secant(near - w, risk_slopes(problem, near, data)[1] - slope)
-    return Scouted(np.full(len(risk), float(data.n_features)), curvature, steep)
+    curvature = first_curvature(problem, np.tile(w, (len(risk), 1)), risk, slope, data)
+    return Scouted(np.full(len(risk), float(data.n_features)), curvature, (slope * slope).sum(1))
 
 
 def descend(problem: Problem, ask: Descend, data: Block, rng: Streams, walk: Walk, single: bool) -> Descended:
@@ -118,23 +124,24 @@ def descend(problem: Problem, ask: Descend, data: Block, rng: Streams, walk: Wal
     n = len(data.index)
     w = np.tile(ask.w, (n, 1))
     u, snapshot, risk, curvature = w, w, np.zeros(n), np.zeros(n)
-    steps = np.zeros(n)
     last: tuple[Array, Array] | None = None
     for k, (rows, going) in enumerate(_batches(data, rng, walk)):
         value, slope, _ = risk_slopes(problem, u, rows)
         if k == 0:
             risk = value
-        if walk.batch is None and last is not None:
+        if walk.batch is None and last is not None and is_smooth(problem):
             curvature = np.maximum(curvature, secant(u - last[0], slope - last[1]))
         last = u, slope
-        steps = steps + going
-        u = u - ask.step * going[:, None] * (slope + walk.strength * (u - w))
+        v = u - ask.step * (slope + walk.strength * (u - w))
+        if not walk.single and not isinstance(problem.regulariser, Zero):
+            v = np.array([problem.prox(own, ask.step * ask.share) for own in v])
+        u = np.where(going[:, None] > 0, v, u)
         if k + 1 == ask.snapshot:
             snapshot = u
     weights, change = ask.weights, u - w
     together = None if single else (weights @ change)[None]
     taken = (weights @ (snapshot - w))[None] if ask.snapshot else None
-    return Descended(together, change if single else None, taken, weights * risk, weights * steps, curvature)
+    return Descended(together, change if single else None, taken, weights * risk, curvature)
 
 
 def _batches(data: Block, rng: Streams, walk: Walk) -> Iterator[tuple[Block, Array]]:

@@ -178,6 +178,11 @@ class MultiplierMethod:
 
     def _advance(self, state: MultiplierState, up: Linearised) -> MultiplierState:
         """One evaluation of the inner problem; where that is solved, the next one."""
+        if not (np.isfinite(up.risk).all() and np.isfinite(up.slope).all()):  # a step too far
+            if math.isinf(state.inner.value):
+                return replace(state, failures=TRIES)
+            state = replace(state, inner=observe(state.inner, math.inf, state.inner.slope), spent=state.spent + 1)
+            return self._stuck(state) if state.inner.failed else state
         if state.mu < 0:
             state = self._penalties(state, up)
         w, p = state.inner.trial, self._weights(state, up.risk)
