@@ -138,6 +138,27 @@ def test_gaps_close_at_every_scale(kind, scale):
         assert risk.worst(g).bound - g @ q <= 2e-13 * max(1.0, np.abs(g).max())
 
 
+@pytest.mark.parametrize("kind", KINDS[:3])
+def test_priors_losses_and_radii_of_any_size(kind):
+    rng = np.random.default_rng([7, KINDS.index(kind)])
+    for turn in range(300):
+        n = int(rng.integers(1, 12))
+        prior = np.maximum(rng.dirichlet(np.full(n, rng.choice([0.1, 1.0, 10.0]))), 10.0 ** rng.integers(-300, -5))
+        prior = prior / prior.sum()
+        spread = 10.0 ** rng.uniform(-150, 150, n) * rng.choice([-1, 1], n)
+        z = [rng.standard_normal(n), 1 + 2.3e-16 * rng.integers(0, 4, n), spread][turn % 3]
+        radius = 10.0 ** rng.uniform(-300 if turn % 5 == 0 else -20, 5)
+        ellipsoid = Ellipsoid(10.0 ** rng.uniform(-3, 3, n), radius, prior)
+        risk = {"kl": KLBall(radius, prior), "chi": ChiSquareBall(radius, prior)}.get(kind, ellipsoid)
+        worst, q = risk.worst(z), risk.project(z)
+        assert worst.value <= worst.bound <= worst.value + 1e-12 * np.abs(z).max()
+        assert risk.contains(worst.weights, 1e-11)
+        assert risk.contains(q, 1e-11)
+        g = (z - z.max()) - q
+        g = g - g.max()
+        assert risk.worst(g).bound - g @ q <= 1e-11 * max(1.0, np.abs(g).max())
+
+
 def divergence(q, prior):
     return rel_entr(q, prior).sum()
 

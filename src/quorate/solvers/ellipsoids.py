@@ -21,18 +21,24 @@ from quorate.arrays import Array
 from quorate.solvers.entropy_ball import CLOSE, FAR, TINY, newton_root
 from quorate.solvers.projections import EPS, project_simplex
 
+NONE = 1e-20  # an ellipsoid of this size is its centre
 
-def scaled_norm(d: Array, shape: Array) -> float:
-    """sqrt(sum d^2 / shape), without overflow or underflow."""
-    with np.errstate(over="ignore"):
-        part = np.abs(d) / np.sqrt(shape)
-    top = float(part.max())
-    return top * math.sqrt(float(((part / top) ** 2).sum())) if 0 < top < math.inf else top
+
+def length(v: Array) -> float:
+    """||v||_2 without overflow or underflow."""
+    top = float(np.abs(v).max(initial=0.0))
+    return top * math.sqrt(float(((v / top) ** 2).sum())) if 0 < top < math.inf else top
+
+
+def in_units(z: Array, top: float, spread: float) -> Array:
+    """z from -1 to 0; what is off the largest by less than any rounding counts as equal to it."""
+    z = (z - top) / spread
+    return np.where(z > -1e-100, 0.0, z)
 
 
 def off_ellipsoid(d: Array, shape: Array, radius: float) -> float:
     """How far, entry by entry, c + d is from the point of its segment to c on the boundary; 0 inside."""
-    norm, size = scaled_norm(d, shape), math.sqrt(radius)
+    norm, size = length(d / np.sqrt(shape)), math.sqrt(radius)
     return (1 - size / norm) * float(np.abs(d).max()) if norm > size else 0.0
 
 
@@ -45,25 +51,27 @@ def largest_in_ellipsoid(z: Array, prior: Array, shape: Array, radius: float) ->
     spread = top - float(z.min())
     if math.isinf(spread):
         raise ValueError("losses must differ by less than the largest floating-point number. Rescale them.")
-    if radius == 0 or spread == 0:
-        mean = float(prior @ (z - top))
-        return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top)
-    z, unit = (z - top) / spread, float(shape.max())
-    size, shape = math.sqrt(radius * unit), shape / unit
+    unit = float(shape.max())
+    size, shape = math.sqrt(radius) * math.sqrt(unit), shape / unit
+    if size <= NONE or spread == 0:
+        mean, far = float(prior @ (z - top)), size * math.sqrt(float(shape.sum())) * spread
+        return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top) + far
+    z, root = in_units(z, top, spread), np.sqrt(shape)
     at_top = z == 0
     room = np.where(at_top, shape, 0.0)
     corner = np.where(at_top, float(prior[~at_top].sum()) * (room / room.sum()), -prior)
-    if scaled_norm(corner, shape) <= size:
+    if length(corner / root) <= size:
         return _inside(prior, corner, shape, 1.0), top + 32 * EPS * abs(top)
     d, level, y = _arc(z, prior, shape, size)
-    linear, ball = float(prior @ y), size * scaled_norm(y, 1 / shape)
+    linear, ball = float(prior @ y), size * length(y * root)
     rounding = 32 * EPS * (abs(top) + spread * (abs(level) + float(prior @ np.abs(y)) + ball))
-    return _inside(prior, d, shape, size / scaled_norm(d, shape)), top + spread * (level + linear + ball) + rounding
+    return _inside(prior, d, shape, size / length(d / root)), top + spread * (level + linear + ball) + rounding
 
 
 def _arc(z: Array, prior: Array, shape: Array, size: float) -> tuple[Array, float, Array]:
     """d of norm ``size``, the level g and the dual y; Newton in t^2 from the left ends after finitely many steps."""
-    active, step = np.arange(len(z)), size / scaled_norm(_centred(z, shape)[1], 1 / shape)
+    root, active = np.sqrt(shape), np.arange(len(z))
+    step = size / length(root * _centred(z, shape)[1])
     given = outside = 0.0  # sum and squared norm of the prior where q is zero
     while True:
         while True:
@@ -75,33 +83,35 @@ def _arc(z: Array, prior: Array, shape: Array, size: float) -> tuple[Array, floa
             if kept.all():
                 break
             out = active[~kept]
-            given, outside = given + float(prior[out].sum()), outside + scaled_norm(prior[out], shape[out]) ** 2
+            given, outside = given + float(prior[out].sum()), outside + length(prior[out] / root[out]) ** 2
             active = active[kept]
         variance = float(sa @ za**2)
         room = size**2 - outside - mass * lost**2
-        new = math.sqrt(max(room, 0.0) / variance) if variance > 0 else step
-        if not new > step * (1 + 4 * EPS):
+        new = math.sqrt(max(room, 0.0)) / math.sqrt(variance) if variance > 0 else step
+        if not step * (1 + 4 * EPS) < new < math.inf:
             break
         step = new
     d = -prior
     d[active] = sa * (step * za + lost)
     level = float(mean - lost / step)
     with np.errstate(over="ignore"):
-        return d, level, np.maximum(z - level, -prior / (shape * step))
+        most = np.divide(prior, shape * step, out=np.full(len(z), np.inf), where=shape * step > 0)
+    return d, level, np.maximum(z - level, -most)
 
 
 def project_ellipsoid(x: Array, prior: Array, shape: Array, radius: float) -> Array:
     """The nearest point of Q; arrays (N,)."""
     free = project_simplex(x)
-    if radius == 0 or len(x) == 1:
-        return prior.copy()
     unit = float(shape.max())
-    size, shape = math.sqrt(radius * unit), shape / unit
-    if scaled_norm(free - prior, shape) <= size:
+    size, shape = math.sqrt(radius) * math.sqrt(unit), shape / unit
+    root = np.sqrt(shape)
+    if size <= NONE or len(x) == 1:
+        return prior.copy()
+    if length((free - prior) / root) <= size:
         return free
     z = (x - x.max()) - prior
     mean, centred = _centred(z, shape)
-    most = scaled_norm(centred, 1 / shape) / size * (1 + 1e-6)  # ||d|| <= ||z - mean|| / k, for any mean
+    most = length(root * centred) / size * (1 + 1e-6)  # ||d|| <= ||z - mean|| / k, for any mean
     level = [-mean]
 
     def answer(k: float) -> tuple[Array, Array]:
@@ -111,13 +121,14 @@ def project_ellipsoid(x: Array, prior: Array, shape: Array, radius: float) -> Ar
 
     def excess(k: float) -> tuple[float, float]:  # 1 - size / ||d||: nearly affine in k, near 0 as far away
         d, share = answer(k)
-        share, pull = np.where(d > -prior, share, 0.0), d / shape
-        mean = float(share @ pull) / max(float(share.sum()), TINY)
-        norm = scaled_norm(d, shape)
-        return 1 - size / norm, -size * float(share @ (pull - mean) ** 2) / norm**3
+        free, norm = d > -prior, max(length(d / root), TINY)
+        weight = np.where(free, 1 / (shape + k), 0.0)
+        pull = (float(weight @ (d / root / norm) ** 2), float(weight @ d) / norm)
+        fall = pull[0] - pull[1] ** 2 / max(float(share[free].sum()), TINY)
+        return 1 - size / norm, -size * max(fall, 0.0) / norm
 
     d = answer(newton_root(excess, FAR * most, most, most / 2, CLOSE))[0]
-    return _inside(prior, d, shape, size / scaled_norm(d, shape))
+    return _inside(prior, d, shape, size / length(d / root))
 
 
 def _level(z: Array, prior: Array, share: Array, start: float) -> tuple[Array, float]:

@@ -25,6 +25,7 @@ from quorate.solvers.projections import EPS, project_simplex
 TINY = 1e-300
 NOISE = 64 * EPS
 FAR = 1e-30  # a price that is none
+NONE = 1e-40  # a ball of this radius is its centre
 CLOSE = 1e-9  # from here one Newton step ends at rounding
 EXCESS = np.array([1 / 5760, 1 / 840, 1 / 144, 1 / 30, 1 / 8, 1 / 3, 1 / 2])  # (k - 1) / k!, falling powers
 
@@ -58,9 +59,9 @@ def largest_in_entropy_ball(z: Array, prior: Array, radius: float) -> tuple[Arra
     spread = top - float(z.min())
     if math.isinf(spread):
         raise ValueError("losses must differ by less than the largest floating-point number. Rescale them.")
-    if radius == 0 or spread == 0:
-        mean = float(prior @ (z - top))
-        return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top)
+    if radius <= NONE or spread == 0:
+        mean, far = float(prior @ (z - top)), math.sqrt(radius / 2) * spread  # Pinsker's inequality
+        return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top) + far
     z = (z - top) / spread
     at_top = z == 0
     share, rest = float(prior[at_top].sum()), float(prior[~at_top].sum())
@@ -108,7 +109,7 @@ def newton_root(f: Callable[[float], tuple[float, float]], lo: float, hi: float,
         value, slope = f(x)
         lo, hi = (x, hi) if value > 0 else (lo, x)
         new = x - value / slope if slope < 0 else math.nan
-        if abs(value) <= close or abs(new - x) <= 2 * EPS * abs(x):
+        if abs(value) <= close or (abs(value) <= 1e-3 and abs(new - x) <= 2 * EPS * abs(x)):
             return min(max(new, lo), hi) if slope < 0 else x
         if hi - lo <= 4 * EPS * max(abs(lo), abs(hi)):
             break
@@ -131,7 +132,10 @@ def _tilt(z: Array, prior: Array, s: float) -> tuple[Array, float, float]:
     q = prior * np.exp(s * z)
     mass = float(q.sum())
     q /= mass
-    return q, math.log(mass), s * float(q @ z) - math.log(mass)
+    log_mass, gain = math.log(mass), s * float(q @ z)
+    if gain - log_mass > 1e-4 * abs(gain):
+        return q, log_mass, gain - log_mass
+    return q, log_mass, float(prior @ _excess(np.maximum(s * z - log_mass, -750.0)))  # the two nearly cancel
 
 
 def project_entropy_ball(x: Array, prior: Array, radius: float) -> Array:
@@ -140,7 +144,7 @@ def project_entropy_ball(x: Array, prior: Array, radius: float) -> Array:
     if not inside.all():
         return _spread(project_entropy_ball(x[inside], prior[inside], radius), inside)
     free = project_simplex(x)
-    if radius == 0 or len(x) == 1:
+    if radius <= NONE or len(x) == 1:
         return prior.copy()
     if divergence(free, prior) <= radius:
         return free

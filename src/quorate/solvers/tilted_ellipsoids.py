@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array
 from quorate.solvers.conic import Model
+from quorate.solvers.ellipsoids import NONE, in_units
 from quorate.solvers.entropy_ball import CLOSE, FAR, TINY, newton_root
 from quorate.solvers.projections import EPS, project_simplex
 
@@ -70,7 +71,7 @@ def axes(shape: Array) -> Axes:
 
 def off_axes(d: Array, axes: Axes, radius: float) -> float:
     """How far, entry by entry, c + d is from the point of its segment to c on the boundary; 0 inside."""
-    norm, size = axes.norm(d), math.sqrt(radius * axes.unit)
+    norm, size = axes.norm(d), math.sqrt(radius) * math.sqrt(axes.unit)
     return (1 - size / norm) * float(np.abs(d).max()) if norm > size else 0.0
 
 
@@ -80,10 +81,11 @@ def largest_in_axes(z: Array, prior: Array, axes: Axes, radius: float) -> tuple[
     spread = top - float(z.min())
     if math.isinf(spread):
         raise ValueError("losses must differ by less than the largest floating-point number. Rescale them.")
-    if radius == 0 or spread == 0:
-        mean = float(prior @ (z - top))
-        return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top)
-    z, size = (z - top) / spread, math.sqrt(radius * axes.unit)
+    size = math.sqrt(radius) * math.sqrt(axes.unit)
+    if size <= NONE or spread == 0:
+        mean, far = float(prior @ (z - top)), size * math.sqrt(float(axes.S.trace())) * spread
+        return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top) + far
+    z = in_units(z, top, spread)
     corner = _corner(z == 0, prior, axes)
     if axes.norm(corner - prior) <= size:
         return corner, top + 32 * EPS * abs(top)
@@ -102,9 +104,9 @@ def largest_in_axes(z: Array, prior: Array, axes: Axes, radius: float) -> tuple[
 def project_axes(x: Array, prior: Array, axes: Axes, radius: float) -> Array:
     """The nearest point of Q; arrays (N,)."""
     free = project_simplex(x)
-    if radius == 0 or len(x) == 1:
+    size = math.sqrt(radius) * math.sqrt(axes.unit)
+    if size <= NONE or len(x) == 1:
         return prior.copy()
-    size = math.sqrt(radius * axes.unit)
     if axes.norm(free - prior) <= size:
         return free
     aim = (x - x.max()) - prior
