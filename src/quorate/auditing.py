@@ -178,15 +178,18 @@ def _record(given: Any, d: int) -> tuple[Array, Any]:
 def _with_record(fed: Federation, p: int, record: tuple[Array, Any]) -> Federation:
     """The data set with one row more at client p."""
     x, y = record
-    X, targets = list(fed.X), list(fed.y)
+    X, targets, own = list(fed.X), list(fed.y), fed.share(p) > 0  # a client without rows has one that does not count
     if isinstance(X[p], np.ndarray):
-        X[p] = np.vstack([X[p], x[None].astype(X[p].dtype)])
+        X[p] = np.vstack([X[p][own], x[None].astype(X[p].dtype)])
     else:
         from scipy.sparse import csr_array, vstack
 
-        X[p] = csr_array(vstack([X[p], csr_array(x[None])]))
-    targets[p] = np.append(targets[p], np.asarray([y], targets[p].dtype))
-    return fed._with(X=tuple(X), y=tuple(targets))
+        X[p] = csr_array(vstack([X[p][own], csr_array(x[None])]))
+    targets[p] = np.append(targets[p][own], np.asarray([y], targets[p].dtype))
+    weights = None if fed.sample_weight is None else list(fed.sample_weight)
+    if weights is not None:
+        weights[p] = np.ones(len(targets[p]))
+    return fed._with(X=tuple(X), y=tuple(targets), sample_weight=weights and tuple(weights))
 
 
 def _attack(algorithm: Any, silent: Any, blocks: list[Block], side: int, key: tuple[int, ...]) -> tuple[float, ...]:

@@ -161,7 +161,9 @@ class Charge:
         self.settled = True
         if self.fed.clients == self.given:
             return run
-        return replace(run, memories=tuple(run.memories[self.fed.position(name)] for name in self.given))
+        own = [self.fed.position(name) for name in self.given]
+        bytes_ = run.by_client(self.fed.n_clients)[:, own]
+        return replace(run, memories=tuple(run.memories[i] for i in own), exchanged=bytes_)
 
     def _settle(self, releases: dict[str, tuple[Release, ...]]) -> tuple[dict[str, tuple[Release, ...]], str]:
         """What stands in the book, and its digest; where it cannot be written all stays charged and the run is kept."""

@@ -218,7 +218,8 @@ class Federation:
             raise ValueError("from_quadratics got one of C and d: give both, or neither for no constraints.")
         if C is not None:
             first, *linear = check.linear(list(zip(C, d, strict=True)), ("server", *names), len(b[0]))
-            server = cls(("server",), (np.zeros((1, len(b[0]))),), (np.zeros(1),), linear=(first,))
+            zero = np.zeros((1, len(b[0])))
+            server = cls(("server",), (zero,), (np.zeros(1),), linear=(first,))
         return cls(names, tuple(A), tuple(b), server=server, linear=None if linear is None else tuple(linear))
 
     # ---------------------------------------------------------------- what it is
@@ -263,7 +264,7 @@ class Federation:
     def share(self, i: int) -> Array:
         """(m_i,) weight of each row of client i in its mean; sums to one."""
         weight = np.ones(len(self.y[i])) if self.sample_weight is None else self.sample_weight[i]
-        return weight / weight.sum()
+        return weight / (weight.sum() or 1.0)  # a client that takes part without rows has one of weight zero
 
     def digests(self) -> tuple[str, ...]:
         """One hexadecimal digest per client, of all that it and the server hold: equal data, equal digest."""
@@ -278,12 +279,11 @@ class Federation:
 
     def block(self, i: int) -> Block:
         """Client i alone: (1, m_i, d), unpadded, its rows not copied (CSR where they are sparse)."""
-        if not len(self.y[i]):  # as in ``private_plan.everybody``
-            return self._padded([i])
         x, columns = self.X[i], {key: parts[i][None] for key, parts in (self.columns or {}).items()}
+        rows = x[None] if isinstance(x, np.ndarray) else x
         linear = None if self.linear is None else (self.linear[i][0][None], self.linear[i][1][None])
         own = np.array([i]), (self.clients[i],), columns, linear
-        return Block(x[None] if isinstance(x, np.ndarray) else x, self._coded(i)[None], self.share(i)[None], *own)
+        return Block(rows, self._coded(i)[None], self.share(i)[None], *own)
 
     def blocks(self, size: int = 64) -> list[Block]:
         """Clients sorted by size, ``size`` at a time, padded to the longest of each block; sparse ones alone."""
@@ -296,7 +296,7 @@ class Federation:
         return [self.block(int(group[0])) if len(group) == 1 else self._padded(group) for group in groups]
 
     def _padded(self, index: list[Any]) -> Block:
-        longest = max(1, *(len(self.y[i]) for i in index))
+        longest = max(len(self.y[i]) for i in index)
         X = np.zeros((len(index), longest, self.n_features), self.X[index[0]].dtype)
         y, share = np.zeros((2, len(index), longest))
         extra = self.columns or {}

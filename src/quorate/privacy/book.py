@@ -141,9 +141,10 @@ class Book:
         """Strike out a run that is charged and was never begun, if it is."""
         with self._locked():
             runs = self.runs()
-            if self._one(runs, name)["state"] != "charged":
+            own = self._one(runs, name)
+            if own["state"] != "charged":
                 return False
-            nothing = {"state": "ended", "releases": {}}
+            nothing = {"state": "ended", "releases": {client: [] for client in own["planned"]}}
             self._write([run | nothing if run["id"] == name else run for run in runs])
         return True
 

@@ -114,7 +114,7 @@ def check_problem(it: PrivateADMM, problem: Problem, fed: Any) -> None:
         raise ValueError(f"{name} takes no constraints; Bounds as a regulariser is W.")
     _check_start(it.start, problem.predictor.dimension(fed.n_features))
     for i, client in enumerate(fed.clients):
-        if len(fed.share(i)) and np.ptp(fed.share(i)) > 1e-12:
+        if np.ptp(fed.share(i)) > 1e-12:
             raise ValueError(
                 f"the rows of client {client} have different weights: a weight is private, too. Leave "
                 "sample_weight out."
@@ -152,14 +152,15 @@ def everybody(problem: Problem, fed: Any) -> Any:
         if len(sizes) == fed.n_clients:
             return fed
         odd = next(name for name in sizes if name not in fed.clients)
-        raise ValueError(
-            f"client {odd!r} is declared in sizes and has no rows: give the prior by name, for all."
-        )
+        raise ValueError(f"client {odd!r} is declared in sizes and has no rows: give the prior by name, for all.")
     at = {name: i for i, name in enumerate(fed.clients)}
-    made = fed._pick([(at.get(name, 0), slice(None if name in at else 0)) for name in sizes])
-    none = np.zeros((0, fed.n_features), getattr(fed.X[0], "dtype", float))
-    X = tuple(x if x.shape[0] else none for x in made.X)
-    return made._with(clients=tuple(sizes), X=X)
+    made = fed._pick([(at.get(name, 0), slice(None if name in at else 1)) for name in sizes])
+    given = [np.ones(len(t)) for t in made.y] if made.sample_weight is None else made.sample_weight
+    X, weight = list(made.X), list(given)
+    for k, name in enumerate(sizes):
+        if name not in at:  # a row of zeros that counts for nothing
+            X[k], weight[k] = abs(X[k]) * 0, np.zeros(1)
+    return made._with(clients=tuple(sizes), X=tuple(X), sample_weight=tuple(weight))
 
 
 def _check_start(start: Any, D: int) -> None:
