@@ -8,8 +8,10 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array
 
 import quorate as qr
+from examples import RISKS
 from quorate.algorithms.federated.aspire import ASPIRE
 from quorate.algorithms.federated.aspire_client import POWERS, Approach, Approached, Gauge, Gauged
 from quorate.algorithms.federated.aspire_steps import chosen, steps_at
@@ -320,7 +322,8 @@ def test_certified_min_max_point(radius, engine):
     problem = qr.Problem(qr.Logistic(), over_clients=over, regulariser=REGULAR)
     best = optimum(fed, radius)
     assert problem.objective(np.zeros(3), fed) > 1.05 * best  # there is something to do
-    algorithm, end = run(ASPIRE(), problem, fed, engine)
+    tol = 1e-3 if radius is None else 3e-3  # p* of a ball is a mixture of many planes: it settles long after z
+    algorithm, end = run(ASPIRE(tol=tol), problem, fed, engine)
     assert end.outcome.stop is Stop.OPTIMAL, end.outcome.text
     w, duals = algorithm.answer(end.state)
     assert best * (1 - 1e-6) <= problem.objective(w, fed) <= best * (1 + 1e-3)
@@ -328,7 +331,7 @@ def test_certified_min_max_point(radius, engine):
     assert problem.over_clients.at(fed.sizes).contains(duals.weights, 1e-9)
     proof = qr.certify(problem, fed, w, duals)
     assert proof.bound <= best * (1 + 1e-7)
-    assert proof.relative_gap <= 2e-3
+    assert proof.relative_gap <= 2 * tol
     assert np.abs(algorithm.copies(end.memories) - w).max() < 0.02
 
 
@@ -363,7 +366,7 @@ def test_asynchronous_and_synchronous_rounds():
 
 
 def test_planes_of_ease_and_of_the_cutting_plane_method():
-    fed = federation(6, 3, 2, 0.4)
+    fed = federation(6, 3, 3, 0.2)
     problem = qr.Problem(qr.Logistic(), over_clients=qr.LpBall(0.4), regulariser=REGULAR)
     (_, ease), (_, cp_) = (run(ASPIRE(drop=drop), problem, fed, max_rounds=300, tol=0.0) for drop in (True, False))
     assert cp_.state.dropped == 0
@@ -504,6 +507,39 @@ def test_a_mean_is_a_set_of_one_weighting():
     assert_allclose(end.state.planes[0], fed.sizes / fed.sizes.sum())
     w, duals = algorithm.answer(end.state)
     assert qr.certify(problem, fed, w, duals).relative_gap <= 2e-3
+
+
+@pytest.mark.parametrize("risk", RISKS, ids=str)
+def test_every_set_of_weights(risk):
+    """Only ``weights`` and ``value`` are asked of a set; planes and their mixture lie in it."""
+    fed = federation(6, 3, 9, 0.2)
+    problem = qr.Problem(qr.Logistic(), over_clients=risk, regulariser=REGULAR)
+    algorithm, end = run(ASPIRE(), problem, fed, max_rounds=60, tol=0.0)
+    at = problem.over_clients.at(fed.sizes, fed.clients)
+    w, duals = algorithm.answer(end.state)
+    assert all(at.contains(p, 1e-7) for p in [*end.state.planes, duals.weights])
+    assert_allclose(end.state.omega, end.state.weights @ end.state.planes)
+    assert problem.objective(w, fed) < 0.9 * problem.objective(np.zeros(3), fed)
+    assert end.state.measured.oracle < 0.02
+
+
+def test_sparse_rows():
+    fed = federation()
+    thin = qr.Federation(fed.clients, [csr_array(x) for x in fed.X], fed.y, classes=(-1.0, 1.0))
+    problem = qr.Problem(qr.Logistic(), qr.Linear(intercept=True), over_clients=qr.Simplex(), regulariser=REGULAR)
+    clock = VirtualClock(stragglers={"c1": 3.0}, wait=First(2))
+    (_, dense), (_, sparse) = (run(ASPIRE(), problem, data, clock, max_rounds=50, tol=0.0) for data in (fed, thin))
+    assert_allclose(sparse.state.z, dense.state.z, rtol=1e-9)
+    assert_allclose(sparse.state.measured.stationarity, dense.state.measured.stationarity, rtol=1e-7)
+
+
+def test_the_regulariser_leaves_an_intercept_free():
+    fed = federation(4, 3, 9, 0.4)
+    heavy = qr.Problem(qr.Logistic(), qr.Linear(intercept=True), over_clients=qr.Mean(), regulariser=qr.L2(1e4))
+    _, end = run(ASPIRE(), heavy, fed, max_rounds=300, tol=0.0)
+    assert np.abs(end.state.z[:3]).max() < 1e-3
+    share = np.mean([np.mean(y > 0) for y in fed.y])
+    assert_allclose(end.state.z[3], np.log(share / (1 - share)), atol=1e-2)
 
 
 def test_one_client():
