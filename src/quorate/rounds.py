@@ -255,13 +255,18 @@ def settled(value: Any) -> Any:
 
 def _contiguous(value: Any) -> bool:
     """Whether every array in the value is C-contiguous."""
-    if isinstance(value, np.ndarray):
+    kind = type(value)
+    if kind is np.ndarray or isinstance(value, np.ndarray):
         return value.flags.c_contiguous
-    if (fields := FIELDS.get(type(value))) is not None:
-        return all([_contiguous(getattr(value, name)) for name in fields])  # noqa: C419  # a list is quicker
-    if type(value) is tuple or type(value) is dict:
-        return all(map(_contiguous, value.values() if type(value) is dict else value))
-    return True
+    if kind in _SCALAR:
+        return True
+    parts = value if kind is tuple else value.values() if kind is dict else None
+    if parts is None:
+        parts = value.__dict__.values() if kind in FIELDS else ()
+    return all([type(part) in _SCALAR or _contiguous(part) for part in parts])  # noqa: C419  # a list is quicker
+
+
+_SCALAR = {int, float, bool, str, type(None)}
 
 
 def members(memory: Any, positions: Any) -> Any:

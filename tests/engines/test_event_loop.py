@@ -459,7 +459,9 @@ def test_a_log_repeats_how_the_engine_ended_the_run():
 
 def test_a_solution_on_simulated_time():
     fed, problem = federation((20, 12, 30)), qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
-    one, other = (qr.solve(problem, fed, engine=each) for each in (VirtualClock(), qr.InProcess("each")))
+    one, other = (
+        qr.solve(problem, fed, algorithm=qr.Bundle(), engine=each) for each in (VirtualClock(), qr.InProcess("each"))
+    )
     assert one.outcome.stop is Stop.OPTIMAL
     np.testing.assert_allclose(one.w, other.w, rtol=0, atol=1e-3)
     assert one.history[-1]["time"] > one.rounds * 0.5
@@ -471,7 +473,8 @@ def test_a_solution_on_simulated_time():
 def test_a_certificate_is_made_outside_the_clock():
     fed = federation((20, 12, 30))
     engine = VirtualClock(Constant(1.0), crashes={fed.clients[0]: 1.5})
-    solution = qr.solve(qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1)), fed, engine=engine)
+    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    solution = qr.solve(problem, fed, algorithm=qr.Bundle(), engine=engine)
     assert (solution.outcome.stop, solution.rounds) == (Stop.STALLED, 1)
     assert np.isfinite(solution.certificate.value)  # which takes two rounds of all clients
 
@@ -574,7 +577,7 @@ def test_a_failed_server_of_a_donated_state_leaves_the_last_checkpoint(tmp_path)
 
 def test_a_version_is_handed_over_row_by_row():
     @record
-    class Ask:
+    class ShapesAsk:
         w: Version
         none: Version | None
         table: Version  # (2, 2)
@@ -584,10 +587,10 @@ def test_a_version_is_handed_over_row_by_row():
     class Shapes(Plain):
         @property
         def on_client(self) -> Any:
-            return {Ask: self.shape}
+            return {ShapesAsk: self.shape}
 
         def server_start(self, n_clients: int) -> Any:
-            return PlainState(np.zeros(2), 0, ()), Round(Ask(np.zeros(2), None, np.zeros((2, 2))))
+            return PlainState(np.zeros(2), 0, ()), Round(ShapesAsk(np.zeros(2), None, np.zeros((2, 2))))
 
         def shape(self, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
             n = len(data.names)
@@ -596,7 +599,7 @@ def test_a_version_is_handed_over_row_by_row():
 
         def note(self, state: PlainState, ids: Sequence[int], got: PlainGot) -> Any:
             state, ask = super().note(state, ids, got)
-            return state, ask if isinstance(ask, Done) else Round(Ask(state.w, None, np.ones((2, 2))), tuple(ids), 1)
+            return state, ask if isinstance(ask, Done) else Round(ShapesAsk(state.w, None, np.ones((2, 2))), tuple(ids), 1)
 
     run = VirtualClock(Constant(1.0), wait=First(3), stragglers=SLOW).run(Shapes(), federation())
     assert len(seen) == run.rounds  # different versions, one step

@@ -7,7 +7,6 @@ no state and draws nothing, so a run can be repeated. An algorithm that needs th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,11 +15,12 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array, is_number
 
-NOBODY = np.empty(0, np.intp)
+NOBODY = np.empty(0, np.int64)
 
 
+@dataclass(slots=True, eq=False)
 class View:
-    """What the server knows when its messages are on their way; arrays are made when they are looked at.
+    """What the server knows when its messages are on their way; its arrays are not to be written to.
 
     Attributes
     ----------
@@ -30,18 +30,10 @@ class View:
     trip : (N,) seconds from message to answer, of each one's last answer; nan before it
     """
 
-    def __init__(self, round_: int, time: float, messages: Sequence[Any], trips: Sequence[float]) -> None:
-        self.round, self.time, self._messages, self._trips = round_, time, messages, trips
-
-    @property
-    def sent(self) -> NDArray[np.int64]:
-        """(N,)."""
-        return np.array([-1 if m is None else m.round for m in self._messages], np.int64)
-
-    @property
-    def trip(self) -> Array:
-        """(N,)."""
-        return np.array(self._trips, float)
+    round: int
+    time: float
+    sent: NDArray[np.int64]
+    trip: Array
 
 
 class Waiting(Protocol):
@@ -88,8 +80,7 @@ class Stale:
 
     def need(self, view: View) -> tuple[int, NDArray[np.intp]]:
         """n answers, those of the overdue among them."""
-        sent = view.sent
-        return self.n, np.flatnonzero((sent >= 0) & (sent <= view.round - self.tau))
+        return self.n, np.flatnonzero((view.sent >= 0) & (view.sent <= view.round - self.tau))
 
 
 @dataclass(frozen=True)

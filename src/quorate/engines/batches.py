@@ -169,7 +169,7 @@ class Memories:
 
     def of(self, ids: NDArray[np.intp]) -> Any:
         """The memory of these clients, who have memories of one form."""
-        return members(self.stacks[self.place[ids[0]]], ids)
+        return mapped(self.stacks[self.place[ids[0]]], lambda array: array.take(ids, 0))
 
     def put(self, ids: NDArray[np.intp], memory: Any) -> None:
         """Write the memories of these clients."""

@@ -12,15 +12,16 @@ import csv
 import hashlib
 import math
 import os
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.arrays import Array, is_number
+from quorate.engines.arrivals import draw
 
 CHUNK = 64  # trips drawn at once, for speed; another number would be another sequence of delays
 
@@ -162,16 +163,17 @@ class Trips:
 
     def __init__(self, model: Delays, seed: int, clients: Sequence[str], factors: Mapping[str, float]) -> None:
         self.model, self.seed, self.clients = model, seed, tuple(clients)
-        self.scale = [factors.get(name, 1.0) * model.scale(seed, name, n) for n, name in enumerate(clients)]
-        self.drawn: list[array[float]] = [array("d")] * len(clients)
-        self.chunk = [-1] * len(clients)
-        self.made = [0] * len(clients)  # trips so far
+        self.scale = np.array([factors.get(name, 1.0) * model.scale(seed, name, n) for n, name in enumerate(clients)])
+        self.drawn = np.empty((len(clients), CHUNK))
+        self.chunk = np.full(len(clients), -1)  # the number of the CHUNK trips in drawn
+        self.made = np.zeros(len(clients), np.int64)  # trips so far
 
-    def next(self, i: int, gradients: float) -> float:
-        """The delay of client i's next trip."""
-        trip = self.made[i]
-        if trip // CHUNK != self.chunk[i]:
-            self.chunk[i] = trip // CHUNK
-            self.drawn[i] = array("d", self.model.trips(self.seed, self.clients[i], i, trip // CHUNK))
-        self.made[i] = trip + 1
-        return self.scale[i] * (self.drawn[i][trip % CHUNK] + self.model.per_gradient * gradients)
+    def next(self, ids: NDArray[np.int64], gradients: float) -> Array:
+        """The delays of these clients' next trips."""
+        delays, more, at = np.empty(len(ids)), float(self.model.per_gradient * gradients), 0
+        while (at := draw(ids, at, more, self.scale, self.drawn, self.chunk, self.made, delays)) < len(ids):
+            i = int(ids[at])
+            chunk = int(self.made[i]) // CHUNK
+            self.drawn[i] = self.model.trips(self.seed, self.clients[i], i, chunk)
+            self.chunk[i] = chunk
+        return delays

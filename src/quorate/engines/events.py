@@ -8,15 +8,15 @@ next message. A round that fails is undone, so that what is kept is always the l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Block, stream
 from quorate.engines import checkpoint as files
+from quorate.engines.arrivals import tally
 from quorate.engines.batches import Memories, Rows, Sent, chunks, form, gathered, sent
 from quorate.engines.inprocess import ClientError, Run, handler, plain, refused
 from quorate.engines.interrupts import Interrupts
@@ -55,8 +55,7 @@ class EventCheckpoint:
     ends: NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class _New:
+class _New(NamedTuple):
     """A round that is computed but not yet taken over."""
 
     state: Any
@@ -84,8 +83,9 @@ class Loop:
         self.data = federation.digests() if self.path else ()
         self.what = f"{files.describe(algorithm)} on {files.describe(rule)}"
         self.rows, self.memories = Rows(federation, engine.block_size), Memories(n)
-        self.turns, self.given, self.received = [0] * n, [0] * n, [0] * n  # messages answered, bytes from and to each
+        self.turns, self.given, self.received = np.zeros((3, n), np.int64)  # messages answered, bytes from and to each
         self.messages: list[Sent | None] = [None] * n  # in flight
+        self.since = np.full(n, -1)  # the finished rounds when they were asked, -1: not in flight
         self.position, self.flying = [0] * n, 0  # each client's row in its message; how many are in flight
         self.round, self.traffic = 0, dict[tuple[str, str], tuple[int, int]]()
         self.history: list[dict[str, Any]] = []
@@ -135,10 +135,11 @@ class Loop:
         assert isinstance(ask, Round)
         to = self._checked(ask)
         message = self._sent(ask, to)
-        self._fly(to, message)
+        asked = np.array(to, np.int64)
+        self._fly(to, asked, message)
         try:
-            self.source.send(to, gradients(self.algorithm, ask.message))
-            batch = self.source.take(self.round, ask.wait_for, self.flying, self.messages)
+            self.source.send(asked, gradients(self.algorithm, ask.message))
+            batch = self.source.take(self.round, ask.wait_for, self.flying, self.since)
             if isinstance(batch, Outcome):
                 self._undo(to)
                 return batch
@@ -148,7 +149,7 @@ class Loop:
         except BaseException:
             self._undo(to)
             raise
-        up = self._take_over(new, batch, to, message)
+        up = self._take_over(new, batch, asked, message)
         self._tell(report, (up, len(to) * message.size, len(batch.ids), new.staleness), watch)
         return None
 
@@ -174,7 +175,8 @@ class Loop:
         kept.size = size
         return kept
 
-    def _fly(self, to: Sequence[int], message: Sent) -> None:
+    def _fly(self, to: Sequence[int], asked: NDArray[np.int64], message: Sent) -> None:
+        self.since[asked] = self.round
         for position, i in enumerate(to):
             self.messages[i], self.position[i] = message, position
         self.flying += len(to)
@@ -183,9 +185,8 @@ class Loop:
         """As after the last finished round."""
         self.source.undo()
         for i in to:
-            if self.messages[i] is not None:
-                self.messages[i] = None
-                self.flying -= 1
+            self.messages[i], self.since[i] = None, -1
+        self.flying -= len(to)
 
     # ---- the answers
 
@@ -233,7 +234,7 @@ class Loop:
         old = self.memories.place[chunk[0]] >= 0
         memory = self.memories.of(ids) if old else settled(self.algorithm.client_start(block))
         memory, upload = self.algorithm.on_client[type(message)](
-            memory, message, block, lambda p: stream(self.seed, block.names[p], self.turns[ids[p]])
+            memory, message, block, lambda p: stream(self.seed, block.names[p], int(self.turns[ids[p]]))
         )
         return ids, settled(memory), upload
 
@@ -251,19 +252,17 @@ class Loop:
 
     # ---- a finished round
 
-    def _take_over(self, new: _New, batch: Batch, to: Sequence[int], message: Sent) -> int:
+    def _take_over(self, new: _New, batch: Batch, to: NDArray[np.int64], message: Sent) -> int:
         """What was computed becomes what is; the bytes of the answers."""
         self.lost = True  # until all of it is done
-        messages, turns, given, received, up = self.messages, self.turns, self.given, self.received, 0
+        up, messages = 0, self.messages
         for (index, memory), size in zip(new.memories, new.sizes, strict=True):
             self.memories.put(index, memory)
+            tally(index, size, self.given, self.turns, self.since)
             up += size * len(index)
-            for i in index.tolist():
-                given[i] += size
-                turns[i] += 1
-                messages[i] = None
-        for i in to:
-            received[i] += message.size
+        for i in batch.ids:
+            messages[i] = None
+        self.received[to] += message.size
         self.flying -= len(batch.ids)
         self._count((type(message.message).__name__, "down"), len(to), len(to) * message.size)
         self._count((new.name, "up"), len(batch.ids), up)
@@ -307,7 +306,7 @@ class Loop:
         ]
         has = [place >= 0 for place in self.memories.place]
         memories = tuple(self.memories.of(np.array([i])) if known else None for i, known in enumerate(has))
-        exchanged = np.array([self.given, self.received], np.int64)
+        exchanged = np.stack([self.given, self.received])
         return Run(self.state, outcome, self.history, table, self.round, Answered(log), memories, exchanged, log)
 
     # ---- the checkpoint
@@ -327,7 +326,7 @@ class Loop:
             state=self.state,
             ask=self.ask,
             memories=self.memories.stored(),
-            turns=np.array(self.turns, np.int64),
+            turns=self.turns,
             traffic=tuple((*key, *value) for key, value in self.traffic.items()),
             history=files.packed(self.history),
             active=(),
@@ -338,7 +337,7 @@ class Loop:
             source=self.source.stored(),
             messages=tuple((m.message, m.round, m.size) for m in flying.values()),
             flight=np.array([at, self.position], np.int64),
-            exchanged=np.array([self.given, self.received], np.int64),
+            exchanged=np.stack([self.given, self.received]),
             late=self.late,
             answered=log.answered,
             times=log.times,
@@ -352,14 +351,15 @@ class Loop:
         run = found.run
         files.check(run, self.what, self.clients, self.data, self.seed)
         self.state, self.ask, self.round = run.state, run.ask, run.round
-        self.history, self.turns = files.unpacked(run.history), run.turns.tolist()
-        self.given, self.received = found.exchanged.tolist()
+        self.history, self.turns = files.unpacked(run.history), run.turns
+        self.given, self.received = found.exchanged
         self.traffic = {(message, way): (count, size) for message, way, count, size in run.traffic}
         for ids, memory in run.memories:
             self.memories.put(ids, memory)
         messages = [sent(message, None, round_, size) for message, round_, size in found.messages]
         at, self.position = found.flight.tolist()
         self.messages = [None if k < 0 else messages[k] for k in at]
+        self.since = np.array([-1 if m is None else m.round for m in self.messages])
         self.flying, self.late = self.n - at.count(-1), found.late
         self.events = Recorder(found)
         self.source.restore(found.source)

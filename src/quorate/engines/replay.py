@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from quorate.engines.events import Loop
 from quorate.engines.inprocess import InProcess, Run
 from quorate.engines.log import Log
@@ -79,10 +82,10 @@ class _Recorded:
         self.log, self.time = log, 0.0
         self.latest = 0.0
 
-    def send(self, ids: Sequence[int], gradients: float) -> None:
+    def send(self, ids: NDArray[np.int64], gradients: float) -> None:
         """Nothing: when they answer is known."""
 
-    def take(self, round_: int, wait_for: int | None, flying: int, messages: Sequence[Any]) -> Batch | Outcome:
+    def take(self, round_: int, wait_for: int | None, flying: int, since: NDArray[np.int64]) -> Batch | Outcome:
         """The recorded answers of this round, or the outcome at the end of the log."""
         if round_ == len(self.log.ends):
             end = Outcome(Stop.INTERRUPTED, "the log ends here, though neither engine nor algorithm had ended the run")
@@ -90,8 +93,8 @@ class _Recorded:
         start, end = int(self.log.ends[round_ - 1]) if round_ else 0, int(self.log.ends[round_])
         ids, times = self.log.answered[start:end].tolist(), self.log.times[start:end].tolist()
         least = flying if wait_for is None else wait_for
-        if len(ids) < max(least, 1) or any(messages[i] is None for i in ids):
-            asked = [i for i, message in enumerate(messages) if message is not None]
+        if len(ids) < max(least, 1) or (since[ids] < 0).any():
+            asked = np.flatnonzero(since >= 0).tolist()
             raise ValueError(
                 f"the log does not fit: in round {round_ + 1} it has {len(ids)} answers, of {ids[:5]}, and the "
                 f"algorithm waits for {least} of the {flying} asked, {asked[:5]}. Replay needs the run's algorithm."

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from quorate.rounds import Outcome
 
@@ -20,14 +22,14 @@ class Source(Protocol):
 
     time: float
 
-    def send(self, ids: Sequence[int], gradients: float) -> None:
+    def send(self, ids: NDArray[np.int64], gradients: float) -> None:
         """Messages go to these clients."""
         ...
 
-    def take(self, round_: int, wait_for: int | None, flying: int, messages: Sequence[Any]) -> Batch | Outcome:
+    def take(self, round_: int, wait_for: int | None, flying: int, since: NDArray[np.int64]) -> Batch | Outcome:
         """The answers of the next round, or why there are none.
 
-        ``flying`` clients are in flight; ``messages`` (N,) are what they were sent (with a ``round``), None for others.
+        ``flying`` clients are in flight; ``since`` (N,): the finished rounds when they were asked, -1 for others.
         """
         ...
 

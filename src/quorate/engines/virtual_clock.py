@@ -8,7 +8,6 @@ one step, from the messages that were sent: time passes only on the clock, never
 
 from __future__ import annotations
 
-import heapq
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, is_number
-from quorate.engines.activation import First, View, Waiting
+from quorate.engines.activation import NOBODY, First, View, Waiting
+from quorate.engines.arrivals import post, put_back, take
 from quorate.engines.delays import Delays, LogNormal, Trips
 from quorate.engines.events import Loop
 from quorate.engines.inprocess import InProcess, Run
 from quorate.engines.source import Batch, checked
 from quorate.rounds import Algorithm, Outcome, Stop, record
+
+NO_MARKS = np.empty(0, bool)
 
 
 @dataclass(frozen=True)
@@ -119,16 +121,13 @@ class ClockState:
     """The clock between two rounds."""
 
     time: float
-    number: int  # messages sent so far
+    sent: int  # messages so far
     made: NDArray[np.int64]  # (N,) trips begun
     trip: Array  # (N,) seconds of each one's last finished trip; nan before it
-    due: Array  # (events,) when the answers in flight arrive
-    begun: Array  # (events,) when their messages were sent
-    events: NDArray[np.int64]  # (events, 2) the number of the message, the client
-    never: tuple[int, ...]  # clients in flight whose answer never arrives
-
-
-_Event = tuple[float, int, int, float]  # when it arrives, number of the message, client, when it was sent
+    due: Array  # (N,) when its answer arrives; inf: never
+    begun: Array  # (N,) when it was asked
+    number: NDArray[np.int64]  # (N,) the number of its message
+    coming: NDArray[np.int64]  # clients whose answers are on their way
 
 
 class _Clock:
@@ -138,103 +137,90 @@ class _Clock:
         for what in ("stragglers", "outages", "crashes"):
             if unknown := sorted(set(getattr(engine, what)) - set(clients)):
                 raise ValueError(f"{what} names {unknown[0]!r}, who is no client; clients are {', '.join(clients[:5])}")
-        self.engine, self.clients = engine, clients
+        n, self.engine, self.clients = len(clients), engine, clients
         self.trips = Trips(engine.delays, seed, clients, engine.stragglers)
         self.away = {clients.index(name): spans for name, spans in engine.outages.items()}
-        self.crash = {clients.index(name): time for name, time in engine.crashes.items()}
-        self.trip = [math.nan] * len(clients)
-        self.time, self.number = 0.0, 0
-        self.heap: list[_Event] = []
-        self.taken: list[_Event] = []
-        self.never: set[int] = set()  # whose answer never arrives
-        self.asked: Sequence[int] = ()  # since the last settle
-        self.before = 0
+        self.crash = {clients.index(name): float(time) for name, time in engine.crashes.items()}
+        self.time, self.sent = 0.0, 0
+        self.due, self.begun, self.trip = np.zeros(n), np.zeros(n), np.full(n, np.nan)
+        self.number, self.heap, self.size = np.zeros(n, np.int64), np.zeros(n, np.int64), 0
+        self.taken, self.asked, self.before = NOBODY, NOBODY, 0  # since the last settle
 
-    def send(self, ids: Sequence[int], gradients: float) -> None:
+    def send(self, ids: NDArray[np.int64], gradients: float) -> None:
         """Messages to these clients, who have answered all before."""
-        self.asked, self.before, now = ids, self.number, self.time
-        delay, heap = self.trips.next, self.heap
-        for number, i in enumerate(ids, self.number):
-            due = now + delay(i, gradients)
-            if i in self.away:
-                due = self._back(i, due)
-            if due > self.crash.get(i, math.inf):
-                self.never.add(i)
-            else:
-                heapq.heappush(heap, (due, number, i, now))
-        self.number += len(ids)
+        arrival = self.time + self.trips.next(ids, gradients)
+        self.asked = ids
+        if self.away or self.crash:
+            listed = zip(ids.tolist(), arrival.tolist(), strict=True)
+            arrival = np.array([self._arrival(i, due) for i, due in listed])
+        self.size = post(ids, arrival, self.time, self.sent, self.heap, self.size, self.due, self.number, self.begun)
+        self.sent += len(ids)
 
-    def _back(self, i: int, due: float) -> float:
-        """When work that would be done at ``due`` is done by a client that is out of reach at times."""
-        for start, end in self.away[i]:
+    def _arrival(self, i: int, due: float) -> float:
+        """When work that would be done at ``due`` is done by a client that is out of reach at times, or crashes."""
+        for start, end in self.away.get(i, ()):
             if end <= self.time:
                 continue
             if due <= start:
                 break
             due += end - max(start, self.time)
-        return due
+        return due if due <= self.crash.get(i, math.inf) else math.inf
 
-    def take(self, round_: int, wait_for: int | None, flying: int, messages: Sequence[Any]) -> Batch | Outcome:
+    def take(self, round_: int, wait_for: int | None, flying: int, since: NDArray[np.int64]) -> Batch | Outcome:
         """The next answers, or the outcome of a run that has none."""
-        heap, must = self.heap, set[int]()
-        if wait_for is None:
-            count = least = flying
-        else:
-            wanted, overdue = self.engine.wait.need(View(round_, self.time, messages, self.trip))
-            least, must = wait_for, set(overdue.tolist())
-            count = max(wait_for, min(wanted, len(heap)))
-        if count > len(heap) or not must.isdisjoint(self.never):
-            return self._stalled(least)
-        self.taken = taken = [heapq.heappop(heap) for _ in range(count)]
-        if must:
-            must.difference_update([event[2] for event in taken])
-        while must:
-            taken.append(heapq.heappop(heap))
-            must.discard(taken[-1][2])
-        if self.engine.max_time is not None and taken[-1][0] > self.engine.max_time:
+        count = least = flying
+        must, left = NO_MARKS, 0
+        if wait_for is not None:
+            wanted, overdue = self.engine.wait.need(View(round_, self.time, since, self.trip))
+            least, count = wait_for, max(wait_for, min(wanted, self.size))
+            if overdue.size:
+                must, left = np.zeros(len(self.due), bool), len(overdue)
+                must[overdue] = True
+        if count > self.size or (left and np.isinf(self.due[must]).any()):
+            return self._stalled(least, since)
+        taken = np.empty(self.size, np.int64) if left else np.empty(count, np.int64)
+        found = take(count, must, left, self.heap, self.size, self.due, self.number, taken)
+        self.taken, self.size = taken[:found], self.size - found
+        times = self.due[self.taken].tolist()
+        if self.engine.max_time is not None and times[-1] > self.engine.max_time:
             text = f"stopped at the engine's max_time = {self.engine.max_time:g} virtual seconds"
             return Outcome(Stop.MAX_ROUNDS, text)
-        return Batch([event[2] for event in taken], [event[0] for event in taken])
+        return Batch(self.taken.tolist(), times)
 
-    def _stalled(self, least: int) -> Outcome:
-        lost = sorted(self.never)
+    def _stalled(self, least: int, since: NDArray[np.int64]) -> Outcome:
+        lost = np.flatnonzero((since >= 0) & np.isinf(self.due)).tolist()
         named = ", ".join(self.clients[i] for i in lost[:5]) + f" and {len(lost) - 5} more" * (len(lost) > 5)
-        who = "the algorithm needs" if least > len(self.heap) else f"{self.engine.wait!r} waits for"
+        who = "the algorithm needs" if least > self.size else f"{self.engine.wait!r} waits for"
         text = f"stalled at {self.time:g} virtual seconds: {who} answers of clients that crashed ({named}). "
         text += "Leave them out (federation.restrict), or use an algorithm and a rule that go on without, such as "
         return Outcome(Stop.STALLED, text + "AsyncDRO() with First(n)")
 
     def settle(self) -> None:
         """The round is finished."""
-        for due, _, i, begun in self.taken:
-            self.trip[i] = due - begun
-        if self.taken:
-            self.time = self.taken[-1][0]
-        self.taken, self.asked, self.before = [], (), self.number
+        self.trip[self.taken] = self.due[self.taken] - self.begun[self.taken]
+        self.time = float(self.due[self.taken[-1]])
+        self.taken, self.asked, self.before = NOBODY, NOBODY, self.sent
 
     def undo(self) -> None:
         """As after the round before."""
-        self.heap = [event for event in (*self.heap, *self.taken) if event[1] < self.before]
-        heapq.heapify(self.heap)
-        for i in self.asked[: self.number - self.before]:
-            self.trips.made[i] -= 1
-            self.never.discard(i)
-        self.number, self.taken, self.asked = self.before, [], ()
+        self.size = put_back(self.taken, self.heap, self.size, self.due, self.number)
+        kept = self.heap[: self.size].copy()
+        kept = kept[self.number[kept] < self.before]
+        self.size = put_back(kept, self.heap, 0, self.due, self.number)
+        self.trips.made[self.asked] -= 1
+        self.sent, self.taken, self.asked = self.before, NOBODY, NOBODY
 
     def crashed(self) -> tuple[tuple[str, float], ...]:
         """Who has crashed by now, and when."""
-        return tuple((self.clients[i], float(time)) for i, time in sorted(self.crash.items()) if time <= self.time)
+        return tuple((self.clients[i], time) for i, time in sorted(self.crash.items()) if time <= self.time)
 
     def stored(self) -> ClockState:
         """For a checkpoint."""
-        due, number, client, begun = zip(*sorted(self.heap), strict=True) if self.heap else ((),) * 4
-        made, events = np.array(self.trips.made, np.int64), np.array([number, client], np.int64).T
-        trip, never = np.array(self.trip), tuple(sorted(self.never))
-        return ClockState(self.time, self.number, made, trip, np.array(due), np.array(begun), events, never)
+        coming = np.sort(self.heap[: self.size])
+        return ClockState(self.time, self.sent, self.trips.made, self.trip, self.due, self.begun, self.number, coming)
 
     def restore(self, state: ClockState) -> None:
         """From a checkpoint."""
-        self.time, self.number, self.before = state.time, state.number, state.number
-        self.trips.made, self.trip, self.never = state.made.tolist(), state.trip.tolist(), set(state.never)
-        events = zip(state.due.tolist(), state.events.tolist(), state.begun.tolist(), strict=True)
-        self.heap = [(due, number, i, begun) for due, (number, i), begun in events]  # sorted, and so a heap
+        self.time, self.sent, self.before, self.trips.made = state.time, state.sent, state.sent, state.made
+        self.trip, self.due, self.begun, self.number = state.trip, state.due, state.begun, state.number
+        self.size = put_back(state.coming, self.heap, 0, self.due, self.number)
