@@ -99,7 +99,8 @@ def _line(state: QuasiNewton) -> QuasiNewton:
     size = float(np.linalg.norm(state.slope))
     step = 1.0 if len(state.moves) or size == 0 else 1 / max(size, 1.0)
     low = 0.0, state.value, float(direction @ state.slope)
-    return replace(state, direction=direction, step=step, low=low, high=math.inf, tried=0)
+    nowhere = bool(np.linalg.norm(direction) <= np.finfo(float).eps * np.linalg.norm(state.w))
+    return replace(state, direction=direction, step=step, low=low, high=math.inf, tried=0, failed=nowhere)
 
 
 def _search(old: QuasiNewton, step: float, value: float, along: float, state: QuasiNewton) -> QuasiNewton:

@@ -6,12 +6,13 @@
 
 Mohri, Sivek, Suresh, *Agnostic federated learning*, with full gradients, h by its prox and any Q with a projection.
 ``optimistic``: both steps take 2 F(w_t) - F(w_{t-1}), and the slopes likewise, in place of the last ones (Popov's
-method). ``average``: the answer is the running average of the models, as the paper's analysis has it, not the last one.
+method): the last model of plain steps can circle the optimum, at a distance that falls with gamma, this one does not.
+``average``: the answer is the running average of the models, as the paper's analysis has it, not the last one.
 
-Without ``step_size`` eta = 1 / sum_i p_i L_i, where L_i is the largest curvature that client i has met between two
-models; where slopes jump, eta = 1 / (L sqrt(t + 1)) in round t, with 1/L the step that would bring the first risk to 0
-along its slope. Without ``weight_step`` gamma = 0.25 / (eta G^2) with G the longest slope of a client: far from what
-either step can no longer follow (about 1), near to what is fastest.
+Without ``step_size`` eta = 1 / sum_i p_i L_i (half of it for ``optimistic``), L_i being the largest curvature that
+client i has met between two models; where slopes jump, eta = 1 / (L sqrt(t + 1)) in round t, with 1/L the step that
+would bring the first risk to 0 along its slope. Without ``weight_step`` gamma = 0.25 / (eta G^2) with G the longest
+slope of a client: far from what either step can no longer follow (about 1), near to what is fastest.
 
 A client is sent w and its own weight. The server learns every client's risk, and of the slopes their weighted sum.
 """
@@ -206,7 +207,8 @@ class AFL:
 
     def _steps(self, curvature: float, steep: float, turn: int) -> tuple[float, float]:
         """(eta, gamma)."""
-        eta = self.step_size or measured_step(self._problem, curvature, turn)
+        longer = 2 if self.optimistic else 1  # extrapolated slopes overshoot from 2/3 of 1/L on
+        eta = self.step_size or measured_step(self._problem, longer * curvature, turn)
         fall = 1 if is_smooth(self._problem) else turn + 1  # then gamma falls as eta does
         return eta, self.weight_step or COUPLING / (eta * max(steep, 1e-300) * fall)
 

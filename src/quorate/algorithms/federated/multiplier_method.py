@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quorate.algorithms.federated.gradient_client import Linearise, Linearised, bound_at, duals_at, linearise
-from quorate.arrays import Array, Block, Streams
+from quorate.arrays import Array, Block, Streams, is_number
 from quorate.problem.bounds import Duals, Survey, Surveyed, survey
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2, Zero
@@ -90,7 +90,7 @@ class MultiplierMethod:
     problem: Problem | None = None
 
     def __post_init__(self) -> None:
-        if self.mu is not None and not 0 < self.mu < math.inf:
+        if self.mu is not None and not (is_number(self.mu) and 0 < self.mu < math.inf):
             raise ValueError(f"mu must be a positive number, got {self.mu!r}. Leave it out for the default.")
 
     def admit(self, problem: Problem, fed: object) -> None:
