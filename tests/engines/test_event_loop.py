@@ -599,7 +599,9 @@ def test_a_version_is_handed_over_row_by_row():
 
         def note(self, state: PlainState, ids: Sequence[int], got: PlainGot) -> Any:
             state, ask = super().note(state, ids, got)
-            return state, ask if isinstance(ask, Done) else Round(ShapesAsk(state.w, None, np.ones((2, 2))), tuple(ids), 1)
+            return state, ask if isinstance(ask, Done) else Round(
+                ShapesAsk(state.w, None, np.ones((2, 2))), tuple(ids), 1
+            )
 
     run = VirtualClock(Constant(1.0), wait=First(3), stragglers=SLOW).run(Shapes(), federation())
     assert len(seen) == run.rounds  # different versions, one step

@@ -182,7 +182,7 @@ def test_max_time_ends_before_the_first_round_that_is_later(tmp_path):
 
 def drawn(model: Any, client: str = A, trips: int = 200, seed: int = 0) -> np.ndarray:
     source = Trips(model, seed, (client,), {})
-    return np.array([source.next(0, 1.0) for _ in range(trips)])
+    return np.concatenate([source.next(np.array([0]), 1.0) for _ in range(trips)])
 
 
 def test_lognormal_delays_have_the_stated_law():

@@ -184,10 +184,11 @@ class Delays:
         self.seen = {}
         real = Trips.next
 
-        def noted(trips: Trips, i: int, gradients: float) -> float:
-            delay = real(trips, i, gradients)
-            self.seen.setdefault(trips.clients[i], []).append(delay)
-            return delay
+        def noted(trips: Trips, ids: Any, gradients: float) -> Any:
+            delays = real(trips, ids, gradients)
+            for i, delay in zip(ids.tolist(), delays.tolist(), strict=True):
+                self.seen.setdefault(trips.clients[i], []).append(delay)
+            return delays
 
         with monkeypatch.context() as patch:
             patch.setattr(Trips, "next", noted)
