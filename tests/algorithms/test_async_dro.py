@@ -77,7 +77,8 @@ def test_steps_are_those_of_the_formula_by_hand():
         age = np.maximum(gap, turn - last)
         eta = 1 / (p * curved * (1 + age)).sum()
         f = b + G @ w
-        mu = eta * max(((g - mean) ** 2).sum() for g in G)
+        far = ((G - mean) ** 2).sum(1)
+        mu = eta * (far.max() + far[p > 0].sum())
         new = Simplex().project(c + f / mu)
         return new, c + (new - c) / (1 + p @ age), (w - eta * (G.T @ new)) / (1 + eta * 1e-2), G.T @ new
 
@@ -154,6 +155,17 @@ def test_a_set_that_only_knows_its_worst_weights():
     run = VirtualClock(stragglers=SLOW).run(it, data)
     best = qr.solve(PROBLEM, FED, tol=1e-8).certificate.value
     assert best <= concrete.objective(run.state.w, FED) <= 1.02 * best
+
+
+def test_many_active_clients_do_not_make_the_weights_swing():
+    """At the optimum, w = 0, clients pull in all directions and no weighting is better than another."""
+    rng = np.random.default_rng(0)
+    X = [rng.standard_normal((12, 3)) + 1.0 for _ in range(60)]
+    y = [np.where(x @ rng.standard_normal(3) > 0, 1.0, -1.0) for x in X]
+    y[0], y[1] = np.tile([1.0, -1.0], 6), np.tile([-1.0, 1.0], 6)
+    fed = qr.Federation([f"c{i}" for i in range(60)], X, y)
+    found = qr.solve(PROBLEM, fed, algorithm=AsyncDRO(tol=1e-4, max_rounds=6000), engine=VirtualClock(keep_rows=50))
+    assert found.outcome.stop is Stop.OPTIMAL, found.outcome.text
 
 
 def test_units_do_not_matter():

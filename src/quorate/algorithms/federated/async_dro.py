@@ -6,14 +6,16 @@ The server keeps of every client j the last line (b_j, g_j), F_j(w) ~ b_j + <g_j
 their lines and takes one step:
 
     f = b + G w                             what all losses are at w, to first order: stale losses alone diverge
-    p = Proj_Q(c + f / mu)                  their worst weighting, near a centre c; mu = eta max_j ||g_j - g||^2, old g
+    p = Proj_Q(c + f / mu)                  their worst weighting near a centre c
     c <- c + (p - c) / (1 + p'a)            a_j: the age of line j, in steps
     w <- prox_{eta h}(w - eta g)            g = G'p,   1 / eta = sum_j p_j L_j (1 + a_j)
 
+    mu = eta (max_j d_j + sum_{p_j > 0} d_j),   d_j = ||g_j - g||^2 with the last g and p
+
 and sends w to those who answered. L_j is the curvature that client j saw between its last two models. The centre
-removes the bias of mu. So no step size is left to be chosen: the ages keep the delayed iteration stable, mu keeps the
-weights as fast as the model and no faster. Where Q has no projection (an own set with a maximiser alone) c moves
-towards the worst weights of f, and p = c.
+removes the bias of mu. So no step size is left to be chosen: the ages keep the delayed iteration stable, and f bends p
+by so little that eta times the curvature this adds, at most sum_{p_j > 0} d_j / mu, is below one. Where Q has no
+projection (an own set with a maximiser alone) c moves towards the worst weights of f, and p = c.
 
 No convergence proof is claimed. What stops the run is one: where everything is convex the lines bound every F_j from
 below however old they are, so that the minimum of p'(b + G v) + h(v) is a bound; once that is near, w stands still
@@ -317,18 +319,20 @@ class AsyncDRO:
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _lines(slopes, level, curvature, gap, last, turn, w, weights, mean):
-    """f, sum_j p_j L_j (1 + a_j), p'a and max_j ||g_j - g||^2, in one pass over G."""
-    predicted, curve, age, spread = np.empty(len(level)), 0.0, 0.0, 0.0
+    """f, sum_j p_j L_j (1 + a_j), p'a and max_j d_j + sum_{p_j > 0} d_j, in one pass over G."""
+    predicted, curve, age, furthest, spread = np.empty(len(level)), 0.0, 0.0, 0.0, 0.0
     for j in range(len(level)):
         value, square = level[j], 0.0
         for k in range(len(w)):
             value += slopes[j, k] * w[k]
             square += (slopes[j, k] - mean[k]) ** 2
-        predicted[j], spread = value, max(spread, square)
+        predicted[j], furthest = value, max(furthest, square)
+        if weights[j] > 0:
+            spread += square
         old = max(gap[j], float(turn - last[j]))
         curve += weights[j] * curvature[j] * (1.0 + old)
         age += weights[j] * old
-    return predicted, curve, age, spread
+    return predicted, curve, age, furthest + spread
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})

@@ -2,10 +2,11 @@
 
     minimise  phi_Q(z) + h(w)    subject to    w_s = w  (dual psi_s),   pi_s = z_s  (dual zeta_s),   pi_s >= R_s(w_s)
 
-phi_Q(z) = max_{q in Q} <q, z>. Against Algorithm 1 of Bai, Wong, Qiao, Ho, *Distributionally robust federated
-learning*, the variables t, eta and gamma are gone (the step of z is a projection onto Q, by Moreau's identity), the two
-constraints have penalties of their own, and the iteration is over-relaxed. The client's step is the same projection, in
-a scaled norm. At the end zeta = q*.
+phi_Q(z) = max_{q in Q} <q, z> for any convex set Q of weights with a projection: every risk over clients that is
+convex, monotone and positively homogeneous. Against Algorithm 1 of Bai, Wong, Qiao, Ho, *Distributionally robust
+federated learning*, the variables t, eta and gamma are gone (the step of z is a projection onto Q, by Moreau's
+identity), the two constraints have penalties of their own, and the iteration is over-relaxed. The client's step is the
+same projection, in a scaled norm. At the end zeta = q*.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from quorate.algorithms.federated.epigraph_client import (
 )
 from quorate.arrays import Array, Block, Streams
 from quorate.problem.problem import Problem
-from quorate.problem.shape import client_ball
+from quorate.problem.risks.risk import SupportsProject
+from quorate.problem.shape import member
 from quorate.rounds import Done, Round, record
 
 BALANCED = 200  # rounds in which the penalties may change, so that the iteration converges afterwards
@@ -62,6 +64,9 @@ class EpigraphState:
 @dataclass(frozen=True)
 class EpigraphADMM:
     """The method to choose where an ADMM is wanted: several times fewer rounds than Algorithm 1.
+
+    Also called ``RiskADMM``: of the risk over clients it needs no more than the projection onto its weights, so that a
+    superquantile over clients of Wasserstein balls inside clients is solved as an lp-ball is.
 
     Parameters
     ----------
@@ -96,6 +101,12 @@ class EpigraphADMM:
         check_settings(self.tol, self.max_rounds, self.sample, c_w=self.c_w, c_z=self.c_z)
         if self.problem is not None:
             checked_problem(self.problem, "EpigraphADMM")
+            if not isinstance(self.problem.over_clients, SupportsProject):
+                raise ValueError(
+                    f"EpigraphADMM needs a convex risk over clients with `project`, got {self.problem.over_clients!r}: "
+                    "use Mean, Simplex, LpBall, Superquantile, CDNorm, KLBall, a convex risk by rank or another set "
+                    "with a projection; AsyncDRO() and ASPIRE() need the worst weights alone."
+                )
 
     # -- clients --------------------------------------------------------------------------------------------------
 
@@ -121,7 +132,7 @@ class EpigraphADMM:
     def server_start(self, n_clients: int) -> tuple[EpigraphState, Round]:
         nobody, none, far = np.zeros(n_clients), np.zeros((n_clients, 0)), (math.inf, math.inf)
         first = np.zeros(0) if self.start is None else np.asarray(self.start, float)
-        prior = client_ball(self._problem, n_clients)[0]
+        prior = member(self._problem, n_clients)
         state = EpigraphState(
             first, nobody, none, nobody, none, prior, prior, 1.0, 1.0, math.inf, far, far, 0, 0
         )  # fmt: skip
@@ -215,6 +226,9 @@ class EpigraphADMM:
     @property
     def _problem(self) -> Problem:
         return checked_problem(self.problem, "EpigraphADMM")
+
+
+RiskADMM = EpigraphADMM  # one iteration for every such risk
 
 
 def _factor(pair: tuple[float, float]) -> float:
