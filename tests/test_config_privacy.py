@@ -322,3 +322,23 @@ def test_a_first_configuration_holds_no_value_of_the_rows(tmp_path: Path) -> Non
     assert starter(**own, private=True)[0] == text
     named, _ = starter(dataset="hospitals", out=tmp_path / "b.toml", private=True)
     assert parse_config(named).privacy.rehearsal
+
+
+def test_faults_of_numbers_are_said_in_one_line(
+    quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = {
+        "at most 1,000,000": ("max_rounds = 8", "max_rounds = 1000000000000"),
+        "the model is not finite": ("[algorithm]", '[algorithm]\nname = "private_admm"\noptions = { rho = 1e-320 }'),
+    }
+    for said, (old, new) in cases.items():
+        small_run.write_config(tmp_path, TEXT.replace(old, new))
+        assert quorate("run", "clinics.toml", "--out", "runs") == 2, said
+        told = capsys.readouterr().err
+        assert said in told
+        assert "Traceback" not in told
+    laplace = '[algorithm]\nname = "private_admm"\noptions = { mechanism = "laplace", clip = 1.0 }'
+    text = TEXT.replace("[algorithm]", laplace).replace("max_rounds = 8", "max_rounds = 10000000000")
+    small_run.write_config(tmp_path, text)
+    assert quorate("run", "--dry-run", "clinics.toml") == 2
+    assert "at most 1,000,000" in capsys.readouterr().err

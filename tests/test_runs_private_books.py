@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import small_run
 
+from quorate import charge
 from quorate.config import read_config
+from quorate.engines import inprocess
 from quorate.parts import prepare
 from quorate.privacy.accounting import Release, gaussian_epsilon
 from quorate.privacy.book import Book
@@ -79,6 +81,41 @@ def test_a_run_that_goes_on_spends_nothing_twice(tmp_path: Path, model: str, at:
     assert [round(epsilon, 2) for _, epsilon in states[:2]] == [1.0, 1.5]
     assert run.result["privacy"]["epsilon"] <= 3.0
     assert [row["answers"] for row in run.result["privacy"]["ledger"]] == [8, 8]
+    assert passed(verify_run(path))
+
+
+class Killed(BaseException):
+    """The machine dies."""
+
+
+@pytest.mark.parametrize("book", ['book = "book.json"\n', ""])
+@pytest.mark.parametrize("k", range(9))
+def test_a_run_that_dies_between_its_charge_and_its_first_rounds_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, k: int, book: str
+) -> None:
+    """Note, book, note, checkpoint with the keys, book, note, rounds: of the first run of a curve."""
+    config, parts, work = begun(tmp_path, CURVED.replace("[privacy]", f"[privacy]\n{book}"))
+    with monkeypatch.context() as dying:
+        count = iter(range(100))
+
+        def last(real: Callable[..., Any]) -> Callable[..., Any]:
+            def write(*given: Any) -> Any:
+                if next(count) == k:
+                    raise Killed
+                return real(*given)
+
+            return write
+
+        for owner, name in ((charge.Note, "write"), (Book, "_write"), (inprocess.files, "save")):
+            dying.setattr(owner, name, last(getattr(owner, name)))
+        with pytest.raises(Killed):
+            train_private(config, parts, work)
+    path = run_private(config, parts, work, True, None)
+    assert path is not None
+    states = charged(tmp_path / "book.json" if book else work / "book.json")
+    assert [state for state, _ in states] == ["ended"] * 3
+    assert [round(epsilon, 2) for _, epsilon in states[:2]] == [1.0, 1.5]
+    assert read_run(path).result["privacy"]["epsilon"] <= 3.0
     assert passed(verify_run(path))
 
 

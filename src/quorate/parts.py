@@ -171,7 +171,8 @@ def _read(config: Config) -> Owned:
     if data.path is None:
         return _dealt(dataset(str(data.name)), config)
     assert data.target is not None
-    found = tables.read_clients([str(config.folder / path) for path in data.path], data.client)
+    declared = config.privacy is not None and isinstance(config.privacy.sizes, Mapping)  # who need not have rows
+    found = tables.read_clients([str(config.folder / path) for path in data.path], data.client, declared)
     for table in found.values():
         tables.has_column(table, data.target, "data.target")
     if config.loss().targets != "sign":

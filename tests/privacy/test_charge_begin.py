@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from charged import T, Killed, Place, at
+from charged import Killed, Place, T, at
 
 from quorate import charge, cli
 from quorate.algorithms.federated.private_admm import PrivateADMM

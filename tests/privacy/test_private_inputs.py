@@ -13,7 +13,11 @@ from private_cases import BUDGET, case, planned
 
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.private_admm import Penalty, PrivateADMM
+from quorate.data.declared import declared_schema
 from quorate.data.federation import Federation
+from quorate.data.schema import Recipe, Schema
+from quorate.estimators.private import PrivateClassifier
+from quorate.privacy.accounting import noise_for
 from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.problem.constraints.rows import NeymanPearson
 from quorate.problem.losses import Hinge, Logistic, Multinomial, Squared
@@ -41,6 +45,15 @@ def refused(text: str, fed: Any = None, kind: type = ValueError, problem: Any = 
         ({"bound": -1.0}, "bound must be a number > 0"),
         ({"rho": True}, "rho must be a number > 0"),
         ({"rho": math.nan}, "rho must be a number > 0"),
+        ({"rho": 10**400}, "rho must be a number > 0, got 1000"),
+        ({"clip": Fraction(10**400)}, "clip must be a number > 0"),
+        ({"rho": lambda t: 10**400}, "rho must be a number > 0, got 1000.* in round 1"),
+        ({"rho": lambda t: 10.0 ** (400 * t)}, "rho must be a number > 0, and its function fails in round 1"),
+        ({"update": "prox", "eta": lambda t: 1 / (t - 2)}, "eta must be a number > 0, got -1.0 in round 1"),
+        (
+            {"update": "prox", "eta": lambda t: 1 / (2 - t)},
+            "eta must be a number > 0, and its function fails in round 2",
+        ),
         ({"rho": lambda t: 2.0 - t}, "rho must be a number > 0, got 0.0 in round 2"),
         ({"rho": lambda t: math.nan}, "rho must be a number > 0, got nan in round 1"),
         ({"update": "prox", "eta": lambda t: -1.0}, "eta must be a number > 0, got -1.0 in round 1"),
@@ -53,7 +66,9 @@ def refused(text: str, fed: Any = None, kind: type = ValueError, problem: Any = 
         ({"max_rounds": math.nan}, "max_rounds must be a whole number >= 1 and at most 1,000,000, got nan"),
         ({"max_rounds": math.inf}, "max_rounds must be a whole number >= 1 and at most 1,000,000, got inf"),
         ({"max_rounds": None}, "max_rounds must be a whole number >= 1 and at most 1,000,000, got None"),
+        ({"max_rounds": 10**6 + 1}, "max_rounds must be a whole number >= 1 and at most 1,000,000, got 1000001"),
         ({"max_rounds": 0}, "max_rounds must be a whole number >= 1 and at most 1,000,000, got 0"),
+        ({"mechanism": ["gaussian"]}, "mechanism must be one of gaussian, laplace"),
         ({"mechanism": "uniform"}, "mechanism must be one of gaussian, laplace"),
         ({"update": "newton"}, "update must be one of trust, prox, exact"),
         ({"radius": "1/t^3"}, "radius must be one of None, constant"),
@@ -69,6 +84,10 @@ def refused(text: str, fed: Any = None, kind: type = ValueError, problem: Any = 
         ({"mechanism": "laplace"}, "Laplace noise needs a declared l1 bound, and the features have none"),
         ({"start": np.zeros(2)}, "start must be 3 finite numbers"),
         ({"start": np.array([0.0, math.nan, 0.0])}, "start must be 3 finite numbers"),
+        ({"start": ["a"]}, "start must be 3 finite numbers"),
+        ({"start": ["a", "b", "c"]}, "start must be 3 finite numbers"),
+        ({"start": [True, True, False]}, "start must be 3 finite numbers"),
+        ({"start": 5}, "start must be 3 finite numbers"),
     ],
 )
 def test_settings_that_are_refused(options, text):
@@ -245,3 +264,84 @@ def test_a_target_beyond_single_precision_counts_as_one_row():
     problem = Problem(Squared(), privacy=Budget(1, 1e-6, sizes=40))
     solution = solve(problem, Federation(("a",), (X,), (y,)).single(), algorithm=PrivateADMM(max_rounds=3))
     assert np.isfinite(solution.w).all()
+
+
+@pytest.mark.parametrize("start", [["a"], ["a", "b", "c"], [[0.0] * 3], [None] * 3, [True] * 3])
+def test_a_start_that_is_no_model_is_refused_whoever_is_given_it(start):
+    it = case("logistic", "ordinary", 1)
+    with pytest.raises(ValueError, match="start must be 3 finite numbers"):
+        solve(it.problem, it.fed, start=start)
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize("rounds", [10**6 + 1, 10**12, 0, -3])
+def test_more_rounds_than_anybody_waits_for_are_refused_at_once(mechanism, rounds):
+    with pytest.raises(ValueError, match=r"rounds must be >= 1 and at most 1,000,000|count must be"):
+        noise_for(BUDGET, rounds, mechanism)
+    assert noise_for(BUDGET, 10**6, mechanism) > noise_for(BUDGET, 10**5, mechanism)
+
+
+def test_an_estimator_takes_true_and_false_for_what_they_are():
+    X, y = np.eye(4), ["a", "b", "a", "b"]
+    for name in ("average", "fit_intercept"):
+        for value in ("no", 1, None, 0.0):
+            with pytest.raises(ValueError, match=f"{name} must be True or False, got {value!r}"):
+                PrivateClassifier(rounds=2, **{name: value}).fit(X, y, groups=["g"] * 4)
+        PrivateClassifier(rounds=2, **{name: np.bool_(True)}).fit(X, y, groups=["g"] * 4)
+    with pytest.raises(ValueError, match="at most 1,000,000"):
+        PrivateClassifier(rounds=10**9).fit(X, y, groups=["g"] * 4)
+
+
+# -- features that were made by a look at the rows --------------------------------------------------------------------
+
+
+def tables(seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    return {n: {"age": rng.normal(50, 9, 8), "ward": rng.choice(["x", "y"], 8), "ill": np.arange(8) % 2} for n in "ab"}
+
+
+def test_a_schema_fitted_on_rows_is_refused_unless_they_are_public():
+    """Its scale and categories are exact functions of the rows, uncharged."""
+    declared = declared_schema(
+        ["age", "ward"], {"age": {"min": 0, "max": 99}, "ward": {"categories": ["x", "y"]}}, "ill"
+    )
+    fitted = Schema.fit(tables(), target="ill")
+    made = {name: Federation.from_tables(tables(), "ill", schema=schema) for name, schema in (("no", declared),)}
+    made["recipe"] = Federation.from_tables(tables(), "ill", schema=Recipe())
+    made["fitted"] = Federation.from_tables(tables(), "ill", schema=fitted)
+    made["read"] = Federation.from_tables(tables(), "ill", schema=Schema.from_dict(fitted.to_dict()))
+    problem = Problem(Logistic(), privacy=BUDGET)
+    assert solve(problem, made["no"], max_rounds=2).ledger.epsilon <= 2.0
+    for name in ("recipe", "fitted", "read"):
+        fed = made[name]
+        for each in (fed, fed.restrict("a"), fed.split(0.5)[0]):
+            with pytest.raises(ValueError, match=r"made by a schema fitted on rows: .*fed\.schema\.public\(\)"):
+                solve(problem, each, max_rounds=2)
+        assert fed.schema is not None
+        public = replace(fed, schema=fed.schema.public())
+        assert solve(problem, public, max_rounds=2).rounds == 2
+        assert solve(replace(problem, privacy=None), fed, max_rounds=2, algorithm=PrivateADMM()).rounds == 2
+    elsewhere = Schema.fit(tables(9), target="ill").public()
+    assert solve(problem, Federation.from_tables(tables(), "ill", schema=elsewhere), max_rounds=2).rounds == 2
+    kept = {key: value for key, value in fitted.to_dict().items() if key != "fitted"}
+    assert Schema.from_dict(kept).fitted  # of an older file nothing is known
+    assert not Schema.from_dict(declared.to_dict()).fitted
+
+
+# -- whose noise it is ------------------------------------------------------------------------------------------------
+
+
+def test_a_budget_has_the_clients_own_noise_and_no_seed_makes_it():
+    """Two runs with one seed on neighbouring data would share simulated noise: their difference would show the row."""
+    it = case("logistic", "ordinary", 1)
+    secure = [solve(it.problem, it.fed, max_rounds=2, seed=0) for _ in range(2)]
+    assert np.abs(secure[0].w - secure[1].w).max() > 0
+    assert "made from keys that the clients drew" in secure[0].ledger.text
+    run = PrivateADMM(max_rounds=2, noise="simulation")
+    simulated = [solve(it.problem, it.fed, algorithm=run, seed=0) for _ in range(2)]
+    np.testing.assert_array_equal(simulated[0].w, simulated[1].w)
+    assert "made from the seed: a simulation, as whoever has the seed" in simulated[0].ledger.text
+    free = [solve(replace(it.problem, privacy=None), it.fed, algorithm=PrivateADMM(max_rounds=2)) for _ in range(2)]
+    np.testing.assert_array_equal(free[0].w, free[1].w)
+    assert planned(PrivateADMM(), it.problem, it.fed)[0].plan.source == "secure"
+    assert planned(PrivateADMM(), replace(it.problem, privacy=None), it.fed)[0].plan.source == "simulation"

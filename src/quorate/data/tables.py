@@ -160,6 +160,10 @@ def read(path: str | Path, text: Sequence[str] = ()) -> Table:
         raise ValueError(f"{path} is no readable CSV file: {error}. Save it as CSV in UTF-8, or as Parquet.") from error
 
 
+class NoRowsError(ValueError):
+    """A file with a header and no rows."""
+
+
 class _HoldsText(Exception):  # noqa: N818  # it is no error: a column of numbers so far turns out to hold text
     pass
 
@@ -199,7 +203,7 @@ def _read_csv(file: IO[str], path: str, text: Sequence[str]) -> Table:
             if parts[0].dtype.kind != parts[-1].dtype.kind and "O" in (parts[0].dtype.kind, parts[-1].dtype.kind):
                 raise _HoldsText(name)
     if not chunks[0]:
-        raise ValueError(f"{path} has a header but no rows.")
+        raise NoRowsError(f"{path} has a header but no rows.")
     return {name: np.concatenate(parts) for name, parts in zip(header, chunks, strict=True)}
 
 
@@ -227,11 +231,21 @@ def parsed(cells: Sequence[str], as_text: bool = False) -> NDArray[Any]:
     return np.array([None if (cell := c.strip()) in MISSING else sys.intern(cell) for c in cells], dtype=object)
 
 
-def read_clients(files: Any, client: str | None = None) -> dict[str, Table]:
-    """One table per client: from one file each (named by its stem), or by the values of the column ``client``."""
-    paths = _paths(files)
+def read_clients(files: Any, client: str | None = None, empty: bool = False) -> dict[str, Table]:
+    """One table per client: from one file each (named by its stem), or by the values of the column ``client``.
+
+    ``empty``: files with a header and no rows are left out, and not refused.
+    """
     text = () if client is None else (client,)
-    tables = {str(path): read(path, text) for path in paths}
+    tables: dict[str, Table] = {}
+    for path in _paths(files):
+        try:
+            tables[str(path)] = read(path, text)
+        except NoRowsError:
+            if not empty:
+                raise
+    if not tables:
+        raise NoRowsError("no file has any row.")
     same_columns(tables)
     clients: dict[str, Table] = {}
     owner: dict[str, str] = {}
