@@ -16,7 +16,7 @@ from quorate.algorithms.federated.aspire import ASPIRE
 from quorate.algorithms.federated.aspire_client import POWERS, Approach, Approached, Gauge, Gauged
 from quorate.algorithms.federated.aspire_steps import chosen, steps_at
 from quorate.engines import InProcess
-from quorate.engines.activation import First, Stale
+from quorate.engines.activation import Adaptive, First, Stale
 from quorate.engines.virtual_clock import VirtualClock
 from quorate.rounds import Round, Stop, decode, encode, visibility
 from quorate.solution import configure
@@ -151,6 +151,7 @@ VARIANTS = {
 ENGINES = {
     "one by one": VirtualClock(stragglers={"c2": 5.0}),
     "two, at most four old": VirtualClock(stragglers={"c1": 9.0}, wait=Stale(2, 4)),
+    "ASPIRE-ADP": VirtualClock(stragglers={"c0": 2.0}, wait=Adaptive(2)),
     "together": InProcess(),
 }
 
@@ -477,7 +478,7 @@ def test_who_never_answers_keeps_the_run_from_claiming():
     fed = federation(5, 3, 9, 0.4)
     problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=REGULAR)
     clock = VirtualClock(crashes={"c2": 10.0}, keep_rows=100)
-    _, end = run(ASPIRE(), problem, fed, clock, max_rounds=1500)
+    _, end = run(ASPIRE(), problem, fed, clock, max_rounds=800)
     assert end.outcome.stop is not Stop.OPTIMAL
 
 
@@ -544,7 +545,7 @@ def test_the_regulariser_leaves_an_intercept_free():
 
 def test_one_client():
     fed = federation(1, 3, 9)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=REGULAR)
+    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.5))
     algorithm, end = run(ASPIRE(tol=5e-3), problem, fed)
     w, duals = algorithm.answer(end.state)
     assert qr.certify(problem, fed, w, duals).relative_gap <= 1e-2
