@@ -51,19 +51,10 @@ def soft_threshold(v: Array, level: float | Array) -> Array:
 
 def project_simplex(v: Array, total: float = 1.0) -> Array:
     """The nearest point of {q >= 0, sum q = total}, total > 0: q = max(v - g, 0)."""
+    from quorate.solvers.simplex_level import simplex_level
+
     shifted = _finite(v) - v.max()
-    return np.maximum(shifted - _level(shifted, total), 0.0)
-
-
-def _level(v: Array, total: float) -> float:
-    """g with sum max(v - g, 0) = total, for max v = 0: Newton from the left on a convex piecewise linear function."""
-    active = v[v > -total]  # the largest entry alone says g >= -total
-    while True:
-        level = (active.sum() - total) / active.size
-        kept = active[active > level]
-        if kept.size == active.size:
-            return float(level)
-        active = kept
+    return np.maximum(shifted - simplex_level(shifted, total), 0.0)
 
 
 def project_under_caps(v: Array, caps: Array) -> Array:
