@@ -21,7 +21,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-import operator
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Protocol, get_type_hints, runtime_checkable
@@ -186,7 +185,7 @@ class Combiner:
         for name, how in _visibility(self.upload_class):
             value = getattr(upload, name)
             form = () if value is None else self._part(name, how, value, len(ids))
-            if self.form.setdefault(name, form) != form:
+            if self.form.setdefault(name, form) is not form and self.form[name] != form:
                 raise ValueError(
                     f"{self.upload_class.__name__}.{name} is {form or None} at client {ids[0]} and "
                     f"{self.form[name] or None} at the clients before: all must agree"
@@ -209,12 +208,16 @@ class Combiner:
 
     def result(self) -> tuple[tuple[int, ...], Any]:
         """The ids in ascending order and the combined upload (``Each`` fields in the same order)."""
-        ids = np.concatenate(self.ids).tolist() if self.ids else []
+        ids = (self.ids[0] if len(self.ids) == 1 else np.concatenate(self.ids)).tolist() if self.ids else []
         order: Any = None if (listed := sorted(ids)) == ids else np.argsort(ids, kind="stable")
-        if not ids or any(map(operator.eq, listed, listed[1:])):
+        if not ids or len(set(ids)) < len(ids):
             raise ValueError(f"each client answers once in a round, got answers of {listed}")
-        fields = {n: _laid(v, order) if isinstance(v, list) else settled(v) for n, v in self.folded.items()}
-        return tuple(listed), self.upload_class(**(dict.fromkeys(self.form) | fields))
+        known = self.folded
+        fields = [
+            _laid(known[name], order) if how == "each" and name in known else settled(known.get(name))
+            for name, how in _visibility(self.upload_class)
+        ]
+        return tuple(listed), self.upload_class(*fields)
 
 
 _FOLD: dict[str, Callable[[Any, Any], Any]] = {

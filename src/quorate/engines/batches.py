@@ -50,7 +50,7 @@ class Rows:
         if len(ids) == 1:
             return self.alone[ids[0]]
         whole = self.all.get(self.sort[ids[0]])
-        return stacked([self.alone[i] for i in ids]) if whole is None else whole.part(self.position[ids])  # pyright: ignore
+        return stacked([self.alone[i] for i in ids]) if whole is None else whole.part(self.position.take(ids))
 
     def kept(self, ids: Sequence[int]) -> Block:
         """As ``block``; made once for clients who step together again and again."""
@@ -179,7 +179,7 @@ class Memories:
             self.stacks[number] = mapped(memory, lambda a: np.empty((self.n, *a.shape[1:]), a.dtype))
             self.count[number], self.made = 0, self.made + 1
         _write(self.stacks[number], ids, memory)
-        for i in ids.tolist():
+        for i in ids.tolist() if self.count[number] < self.n else ():
             if (old := self.place[i]) != number:
                 self.place[i] = number
                 self.count[number] += 1

@@ -95,6 +95,7 @@ class Loop:
         self.ask: Round | Done = Round(None)
         self.donated, self.lost = donates(algorithm), False  # lost: what is held is no finished round
         self.sizes: dict[Any, int] = {}
+        self.latest = Sent(None, 0, None)
 
     # ---- the run
 
@@ -173,6 +174,9 @@ class Loop:
         if (size := self.sizes.get(kept.alike)) is None:
             size = self._noted(kept.alike, encoded_size(rows(ask.message, to[:1])))
         kept.size = size
+        if kept.alike == self.latest.alike:
+            kept.alike = self.latest.alike  # the same object: quick to compare
+        self.latest = kept
         return kept
 
     def _fly(self, to: Sequence[int], asked: NDArray[np.int64], message: Sent) -> None:
