@@ -344,9 +344,10 @@ def test_methods_for_the_mean_refuse_ranks(algorithm):
     ranked = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.2), regulariser=qr.L2(0.1))
     with pytest.raises(ValueError, match=f"{name} needs over_samples = Mean.*WassersteinBall, got Superquantile"):
         qr.solve(ranked, fed, algorithm=algorithm)
-    tail = qr.Problem(qr.Hinge(), over_clients=qr.Superquantile(0.5), regulariser=qr.L2(0.1))
-    with pytest.raises(ValueError, match="over_clients = Mean, Simplex, LpBall or TotalVariationBall"):
-        qr.solve(tail, fed, algorithm=algorithm)
+    if name != "EpigraphADMM":  # which takes every set of weights with a projection
+        tail = qr.Problem(qr.Hinge(), over_clients=qr.Superquantile(0.5), regulariser=qr.L2(0.1))
+        with pytest.raises(ValueError, match="over_clients = Mean, Simplex, LpBall or TotalVariationBall"):
+            qr.solve(tail, fed, algorithm=algorithm)
 
 
 def test_the_central_program_refuses_ranks_over_samples():
