@@ -1,0 +1,52 @@
+"""Products of few columns: against sums of exact products."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from quorate.solvers.thin_products import columns, multiply
+
+SHAPES = [(0, 3, 1), (1, 1, 1), (5, 4, 2), (6, 0, 1), (7, 9, 1), (13, 30, 2), (25, 61, 3)]
+
+
+def numbers(rng: np.random.Generator, kind: type, *shape: int) -> np.ndarray:
+    """Small whole numbers, of which sums and products are exact in either precision."""
+    return rng.integers(-9, 10, shape).astype(kind)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_and_sums_of_products(kind, shape, turned):
+    rng = np.random.default_rng(1)
+    m, count, blocks = shape
+    wide = blocks * columns(np.dtype(kind).itemsize)
+    A = numbers(rng, kind, count, m).T if turned else numbers(rng, kind, m, count)
+    B, before = numbers(rng, kind, count, wide), numbers(rng, kind, m, wide)
+    room = np.vstack([np.full((1, wide), 99, kind), before, np.full((1, wide), 99, kind)])
+    for new in (False, True):
+        room[1:-1] = before if not new else np.nan  # whatever stood there
+        multiply(A, B, room[1:-1], new)
+        expected = A.astype(int) @ B.astype(int) + (0 if new else before.astype(int))
+        np.testing.assert_array_equal(room[1:-1], expected)
+        assert (room[[0, -1]] == 99).all()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_parts_of_arrays_and_rows_of_fewer_columns(kind):
+    rng = np.random.default_rng(2)
+    wide = columns(np.dtype(kind).itemsize)
+    A, B = numbers(rng, kind, 20, 11), numbers(rng, kind, 12, wide - 3)
+    C = np.empty((9, wide), kind)
+    multiply(A[3:12, :-1], B[:10], C, True)
+    np.testing.assert_array_equal(C[:, :-3], A[3:12, :-1].astype(int) @ B[:10].astype(int))
+
+
+def test_sums_are_as_exact_as_a_library():
+    rng = np.random.default_rng(3)
+    A, B = rng.random((40, 784)).astype(np.float32), rng.standard_normal((784, 64)).astype(np.float32)
+    C = np.empty((40, 64), np.float32)
+    multiply(A, B, C, True)
+    exact = A.astype(float) @ B.astype(float)
+    assert abs(C - exact).max() <= 4 * abs(A @ B - exact).max()
