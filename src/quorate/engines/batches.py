@@ -21,6 +21,7 @@ from quorate.rounds import mapped, members, visibility
 
 
 SMALL = 2**26  # bytes of rows of which a padded copy is kept; larger ones are put together when they are needed
+LARGE = 2**30  # bytes of rows from which no copy is kept, even if all clients step together in every round
 
 
 class Rows:
@@ -28,7 +29,7 @@ class Rows:
 
     def __init__(self, federation: Any, together: int) -> None:
         self.alone: list[Block] = [federation.block(i) for i in range(federation.n_clients)]
-        self.together = together
+        self.together, self.bytes = together, sum(block.y.size * block.n_features * 8 for block in self.alone)
         lengths = np.array([block.y.shape[1] for block in self.alone])
         even = lengths.max() <= 2 * lengths.mean()
         self.sort = [0 if even else int(m - 1).bit_length() for m in lengths]  # else longer than half the longest
@@ -56,7 +57,8 @@ class Rows:
         """As ``block``; made once for clients who step together again and again."""
         key = tuple(ids)
         if key not in self.known:
-            self.known[key] = None
+            if self.bytes <= LARGE:
+                self.known[key] = None
             return self.block(ids)
         if (found := self.known[key]) is None:
             found = self.known[key] = self.block(ids)

@@ -165,7 +165,7 @@ class Trips:
         self.model, self.seed, self.clients = model, seed, tuple(clients)
         self.scale = np.array([factors.get(name, 1.0) * model.scale(seed, name, n) for n, name in enumerate(clients)])
         self.drawn = np.empty((len(clients), CHUNK))
-        self.chunk = np.full(len(clients), -1)  # the number of the CHUNK trips in drawn
+        self.chunk = np.full(len(clients), -1, np.int64)  # the number of the CHUNK trips in drawn
         self.made = np.zeros(len(clients), np.int64)  # trips so far
 
     def next(self, ids: NDArray[np.int64], gradients: float) -> Array:

@@ -73,6 +73,7 @@ class Loop:
         self, engine: Any, source: Source, rule: Any, algorithm: Algorithm, federation: Any, seed: int
     ) -> None:
         self.engine, self.source, self.algorithm, self.seed = engine, source, algorithm, seed
+        self.on_client, self.on_server = algorithm.on_client, algorithm.on_server
         self.clients = tuple(map(str, federation.clients))
         self.n = n = len(self.clients)
         self.path = None if engine.checkpoint is None else Path(engine.checkpoint)
@@ -85,7 +86,7 @@ class Loop:
         self.rows, self.memories = Rows(federation, engine.block_size), Memories(n)
         self.turns, self.given, self.received = np.zeros((3, n), np.int64)  # messages answered, bytes from and to each
         self.messages: list[Sent | None] = [None] * n  # in flight
-        self.since = np.full(n, -1)  # the finished rounds when they were asked, -1: not in flight
+        self.since = np.full(n, -1, np.int64)  # the finished rounds when they were asked, -1: not in flight
         self.position, self.flying = [0] * n, 0  # each client's row in its message; how many are in flight
         self.round, self.traffic = 0, dict[tuple[str, str], tuple[int, int]]()
         self.history: list[dict[str, Any]] = []
@@ -203,7 +204,7 @@ class Loop:
             fold.add(index, upload)
         order, combined = fold.result()
         self.lost = self.donated  # until the server has answered, its state may be half overwritten
-        state, ask = handler(self.algorithm.on_server, kind, self.algorithm)(self.state, order, combined)
+        state, ask = handler(self.on_server, kind, self.algorithm)(self.state, order, combined)
         if not isinstance(ask, Round | Done):
             raise TypeError(f"on_server must return (state, Round or Done), got a {type(ask).__name__}")
         memories, sizes = [(index, memory) for index, memory, _ in parts], [self._size(part[2]) for part in parts]
@@ -237,7 +238,7 @@ class Loop:
         message = gathered([m for i in chunk if (m := self.messages[i]) is not None], [position[i] for i in chunk])
         old = self.memories.place[chunk[0]] >= 0
         memory = self.memories.of(ids) if old else settled(self.algorithm.client_start(block))
-        memory, upload = self.algorithm.on_client[type(message)](
+        memory, upload = self.on_client[type(message)](
             memory, message, block, lambda p: stream(self.seed, block.names[p], int(self.turns[ids[p]]))
         )
         return ids, settled(memory), upload
@@ -363,7 +364,7 @@ class Loop:
         messages = [sent(message, None, round_, size) for message, round_, size in found.messages]
         at, self.position = found.flight.tolist()
         self.messages = [None if k < 0 else messages[k] for k in at]
-        self.since = np.array([-1 if m is None else m.round for m in self.messages])
+        self.since = np.array([-1 if m is None else m.round for m in self.messages], np.int64)
         self.flying, self.late = self.n - at.count(-1), found.late
         self.events = Recorder(found)
         self.source.restore(found.source)
