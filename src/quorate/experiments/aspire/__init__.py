@@ -1,0 +1,1 @@
+"""Experiments of Jiao, Yang, Song, *Distributed distributionally robust optimization with non-convex objectives*."""

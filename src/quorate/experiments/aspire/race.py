@@ -1,0 +1,167 @@
+"""A race on one virtual clock: when each method's current model first is near the optimum, and what that has cost.
+
+    gap(w) = R(F(w)) + h(w) - F*,     F* the bound that the optimum is certified with
+
+The judge stands outside the clock: it looks at the model that the server holds after a round, at most once in ``every``
+virtual seconds, and takes no time. All methods meet the same delays: a client's k-th trip takes as long in every run
+with one delay seed. A first round in which a method only learns the number of features is counted like every other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quorate.algorithms.federated.fed_avg import FedAvg
+from quorate.algorithms.federated.multiplier_method import MultiplierMethod
+from quorate.arrays import Array
+from quorate.engines.activation import First, Waiting
+from quorate.experiments.aspire.setups import SetUp
+from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean
+from quorate.solution import configure, solve
+
+LEVELS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The optimum as certified: bound <= F* <= value."""
+
+    value: float
+    bound: float
+    w: Array  # (D,)
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A method, and whom its server waits for."""
+
+    algorithm: Any
+    wait: Waiting = First(1)
+
+
+@dataclass(frozen=True)
+class At:
+    """What the judge saw."""
+
+    time: float  # virtual seconds
+    gap: float
+    answers: int  # of clients so far; the server has sent as many messages, and those in flight
+    bytes: int  # both ways
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method's race."""
+
+    points: tuple[At, ...]
+    rounds: int
+    state: Any
+
+    def reaches(self, level: float) -> At | None:
+        """The first sight of a model within ``level`` of the optimum, or None."""
+        return next((at for at in self.points if at.gap <= level), None)
+
+    def time(self, level: float) -> float:
+        """Its time; infinite: never."""
+        at = self.reaches(level)
+        return np.inf if at is None else at.time
+
+    @property
+    def best(self) -> float:
+        """The least gap seen."""
+        return min((at.gap for at in self.points), default=np.inf)
+
+
+class _Over(Exception):
+    """The last level is reached."""
+
+
+def optimum(setup: SetUp, tol: float = 1e-9) -> Optimum:
+    """The certified optimum, by the synchronous reference."""
+    found = solve(setup.problem, setup.fed, algorithm=MultiplierMethod(), tol=tol)
+    proof = found.certificate
+    if proof.bound is None:
+        raise ArithmeticError(f"no bound on the optimum of set-up {setup.name} is proved: {found.outcome.text}")
+    return Optimum(proof.value, proof.bound, found.w)
+
+
+def objective(problem: Problem, fed: Any, w: Array) -> float:
+    """R(F(w)) + h(w) of a concrete problem."""
+    risks = np.concatenate([problem.client_risks(w, block) for block in fed.blocks()])
+    order = np.concatenate([block.index for block in fed.blocks()])
+    return float(problem.over_clients.value(risks[np.argsort(order)])) + problem.penalty(w)
+
+
+def current(algorithm: Any, state: Any) -> Array:
+    """The model that the server would send next; what it would answer where that is another one on purpose."""
+    trial = getattr(state, "trial", None)
+    if trial is None or getattr(algorithm, "average", False):
+        return algorithm.answer(state)[0]
+    return trial
+
+
+def race(
+    setup: SetUp,
+    entrants: Mapping[str, Entrant],
+    best: Optimum,
+    max_time: float,
+    *,
+    delays: int = 0,
+    levels: Sequence[float] = LEVELS,
+    every: float = 1.0,
+) -> dict[str, Run]:
+    """Run every entrant until its model is within the last level, or out of time."""
+    return {name: follow(setup, each, best, max_time, delays, levels, every) for name, each in entrants.items()}
+
+
+def follow(
+    setup: SetUp,
+    entrant: Entrant,
+    best: Optimum,
+    max_time: float,
+    delays: int = 0,
+    levels: Sequence[float] = LEVELS,
+    every: float = 1.0,
+) -> Run:
+    """One entrant's race; ``FedAvg`` is given equal weights and judged by the worst ones."""
+    judge, data = setup.problem.at(setup.fed)
+    asked = replace(judge, over_clients=Mean().at(data.sizes)) if isinstance(entrant.algorithm, FedAvg) else judge
+    algorithm = configure(entrant.algorithm, asked, data, None, None, None, None)
+    points, count, last = [], np.zeros(2, np.int64), -np.inf
+    kept: dict[str, Any] = {"rounds": 0, "state": None}
+
+    def see(row: dict[str, Any], state: Any) -> None:
+        nonlocal last
+        count[:] += row["answered"], row["bytes_up"] + row["bytes_down"]
+        kept["rounds"], kept["state"] = row["round"], state
+        if row["time"] < last + every or not len(w := current(algorithm, state)):
+            return
+        last = row["time"]
+        points.append(At(last, objective(judge, data, w) - best.bound, int(count[0]), int(count[1])))
+        if points[-1].gap <= min(levels):
+            raise _Over
+
+    try:
+        engine = setup.clock(entrant.wait, max_time=max_time, keep_rows=10**9)
+        engine.run(algorithm, data, seed=delays, watch=[see])
+    except _Over:
+        pass
+    return Run(tuple(points), **kept)
+
+
+def row(name: str, run: Run, levels: Sequence[float] = LEVELS, costed: float = 1e-2) -> tuple[Any, ...]:
+    """Of a table: times to the levels; messages both ways and KiB to ``costed``; the least gap."""
+    at = run.reaches(costed)
+    costs = (None, None) if at is None else (2 * at.answers, round(at.bytes / 1024))
+    times = [None if (found := run.reaches(level)) is None else round(found.time, 1) for level in levels]
+    return name, *times, *costs, float(f"{max(run.best, 0.0):.1e}")
+
+
+def columns(levels: Sequence[float] = LEVELS, costed: float = 1e-2) -> tuple[str, ...]:
+    """The heads of ``row``."""
+    return "method", *(f"{level:g}" for level in levels), f"messages to {costed:g}", f"KiB to {costed:g}", "least gap"

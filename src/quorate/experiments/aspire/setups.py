@@ -1,0 +1,130 @@
+"""Set-ups in which asynchronous methods race: noisy digits of scikit-learn, clients that differ, clients that are slow.
+
+    A   10 clients, one class each, all weightings; one client 10 times slower
+    B   the same, one client 50 times slower
+    C   100 clients, classes shared by Dirichlet(0.2), no weight above 0.05; 5 % of the clients 10 times slower
+
+Rows are the pixels over 16 plus normal noise of deviation 0.6, their 20 leading principal components, and a constant.
+The model is softmax regression (210 numbers) with 0.005 ||w||^2. ``digits_of(seed)`` and the slow clients are the same
+in every run with one seed; the delays' own seed is the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Array
+from quorate.data import load, partition
+from quorate.data.federation import Federation
+from quorate.engines.activation import First, Waiting
+from quorate.engines.virtual_clock import VirtualClock
+from quorate.problem.losses import Multinomial
+from quorate.problem.predictors import Softmax
+from quorate.problem.problem import Problem
+from quorate.problem.regularisers import L2
+from quorate.problem.risks.simplex import Simplex
+from quorate.problem.risks.superquantile import Superquantile
+
+NOISE, COMPONENTS, RIDGE = 0.6, 20, 0.01
+LEAST = 3  # rows of a client
+SLOW_OF_TEN = 3  # the position of the straggler in A and B
+
+
+@dataclass(frozen=True)
+class SetUp:
+    """A problem, its clients, and how much slower than the others some of them are."""
+
+    name: str
+    problem: Problem
+    fed: Federation
+    slow: Mapping[str, float] = field(default_factory=dict)
+
+    def clock(self, wait: Waiting | None = None, **settings: Any) -> VirtualClock:
+        """An engine in which the slow are slow; ``settings`` as of ``VirtualClock``."""
+        return VirtualClock(stragglers=self.slow, wait=wait or First(1), **settings)
+
+
+def digits_of(seed: int = 0, noise: float = NOISE, components: int = COMPONENTS) -> tuple[Array, NDArray[np.int64]]:
+    """(1797, components + 1) noisy digits and their classes."""
+    from sklearn.datasets import load_digits
+
+    pixels, y = load_digits(return_X_y=True)
+    X = np.asarray(pixels, float) / 16
+    X += noise * np.random.default_rng(seed).standard_normal(X.shape)
+    X -= X.mean(0)
+    axes = np.linalg.svd(X, full_matrices=False)[2][:components]
+    return np.column_stack([X @ axes.T, np.ones(len(X))]), np.asarray(y, np.int64)
+
+
+def stated(over_clients: Any, predictor: Any = None) -> Problem:
+    """The problem of all set-ups with another set of weights, or another model."""
+    return Problem(Multinomial(), predictor or Softmax(), over_clients=over_clients, regulariser=L2(RIDGE))
+
+
+def one_class_each(seed: int = 0, factor: float = 10.0, name: str = "A") -> SetUp:
+    """A and B: client "digit c" holds the rows of class c; "digit 3" is slow."""
+    X, y = digits_of(seed)
+    fed = Federation.from_arrays(X, y, [f"digit {c}" for c in y])
+    return SetUp(name, stated(Simplex()), fed, {f"digit {SLOW_OF_TEN}": factor})
+
+
+def a(seed: int = 0) -> SetUp:
+    """Set-up A."""
+    return one_class_each(seed)
+
+
+def b(seed: int = 0) -> SetUp:
+    """Set-up B."""
+    return one_class_each(seed, 50.0, "B")
+
+
+def c(seed: int = 0, clients: int = 100, most: float = 0.05, slow: float = 0.05, factor: float = 10.0) -> SetUp:
+    """Set-up C: ``most`` is the largest weight, ``slow`` the share of stragglers, drawn with the same seed."""
+    X, y = digits_of(seed)
+    fed = Federation.from_arrays(X, y, shared(y, clients, 0.2, seed), classes=np.arange(10))
+    late = np.random.default_rng([seed, clients]).choice(clients, max(1, round(slow * clients)), replace=False)
+    prior = 1 / fed.n_clients
+    risk = Superquantile(prior / most, np.full(fed.n_clients, prior))
+    return SetUp("C", stated(risk), fed, {fed.clients[i]: factor for i in sorted(late.tolist())})
+
+
+def shared(y: NDArray[np.int64], clients: int, alpha: float, seed: int) -> NDArray[Any]:
+    """(n,) names of clients: each class is shared by a Dirichlet draw; nobody has fewer than three rows.
+
+    A client with fewer takes the rows that are missing from the largest one.
+    """
+    rng, owner = np.random.default_rng([seed, clients, 7]), np.empty(len(y), np.int64)
+    for label in np.unique(y):
+        own = np.flatnonzero(y == label)
+        owner[own] = rng.choice(clients, len(own), p=rng.dirichlet(np.full(clients, alpha)))
+    while (sizes := np.bincount(owner, minlength=clients)).min() < LEAST:
+        owner[np.flatnonzero(owner == sizes.argmax())[-1]] = sizes.argmin()
+    return np.array([f"client {i}" for i in range(clients)])[owner]
+
+
+def workers(clients: int = 1000, slow: int = 5, factor: float = 10.0, seed: int = 0) -> SetUp:
+    """MNIST dealt to 1,000 workers of 60 images each, five of them slow; all pixels, softmax, no weight above 0.01.
+
+    Sorted by class before it is dealt in runs of 30: a worker has images of one or two classes.
+    """
+    images = load.mnist("train")
+    order = np.argsort(images.y, kind="stable")
+    rng, half = np.random.default_rng(seed), len(order) // (2 * clients)
+    runs = rng.permutation(2 * clients)
+    owner = np.empty(len(order), np.int64)
+    owner[order] = (runs % clients)[np.minimum(np.arange(len(order)) // half, 2 * clients - 1)]
+    X = np.column_stack([images.X, np.ones(len(images.X))])
+    fed = Federation.from_arrays(X, images.y, np.array([f"worker {i}" for i in range(clients)])[owner])
+    late = rng.choice(clients, slow, replace=False)
+    return SetUp("MNIST", stated(Simplex()), fed, {f"worker {i}": factor for i in sorted(late.tolist())})
+
+
+def iid(seed: int = 0, clients: int = 10) -> Federation:
+    """The digits dealt at random to clients of equal size."""
+    X, y = digits_of(seed)
+    return Federation.from_arrays(X, y, partition.iid(len(y), clients, seed), classes=np.arange(10))
