@@ -1,5 +1,6 @@
 """scikit-learn estimators and scorers; importing this imports scikit-learn."""
 
+from quorate.estimators.agnostic import AgnosticClassifier
 from quorate.estimators.constrained import ConstrainedClassifier, InfeasibleProblemError
 from quorate.estimators.fitting import MissingGroupsWarning, TrivialModelWarning
 from quorate.estimators.private import PrivateClassifier
@@ -16,6 +17,7 @@ from quorate.estimators.scorers import (
 )
 
 __all__ = [
+    "AgnosticClassifier",
     "ConstrainedClassifier",
     "InfeasibleProblemError",
     "MinusLoss",

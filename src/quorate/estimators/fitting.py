@@ -214,10 +214,13 @@ def fit_linear(estimator: Any, fed: Federation, loss: Loss, label_cost: float) -
     return w
 
 
-def solved(estimator: Any, problem: Problem, fed: Federation, default: Any = None) -> Array:
+def solved(
+    estimator: Any, problem: Problem, fed: Federation, default: Any = None, engine: Any = None, start: Any = None
+) -> Array:
     """Solve by the estimator's parameters, store what every estimator stores; w with the intercept last (0 without).
 
-    ``default`` is the algorithm where the estimator names none; None: that of ``solve``.
+    ``default`` is the algorithm where the estimator names none; None: that of ``solve``. ``engine`` and ``start`` are
+    used instead of the estimator's where they are given.
     """
     from quorate.solution import solve
 
@@ -226,11 +229,11 @@ def solved(estimator: Any, problem: Problem, fed: Federation, default: Any = Non
         problem,
         fed,
         algorithm=default if estimator.algorithm is None else estimator.algorithm,
-        engine=estimator.engine,
+        engine=estimator.engine if engine is None else engine,
         tol=estimator.tol,
         max_rounds=estimator.max_rounds,
         seed=int(seed if isinstance(seed, int | np.integer) else check_random_state(seed).randint(2**31)),
-        start=_start(estimator, problem, fed),
+        start=_start(estimator, problem, fed) if start is None else start,
     )
     if solution.outcome.stop in (Stop.MAX_ROUNDS, Stop.STALLED):
         warnings.warn(solution.outcome.text, ConvergenceWarning, stacklevel=4)
