@@ -189,9 +189,10 @@ class Merit:
 
 def refine(problem: Problem, memory: ProximalMemory, ask: Refine, data: Block) -> Any:
     """One round of Algorithm 2 at the clients of a block."""
-    merit = _merit(problem, memory, ask.beta, ask, data)
-    exact = Factored.of(merit, ask.rho)
-    new = _round(merit, memory, ask) if exact is None else exact.round(merit, memory, ask)
+    exact = Factored.of(problem, memory, ask, data, _merit)
+    new = (
+        _round(_merit(problem, memory, ask.beta, ask, data), memory, ask) if exact is None else exact.round(memory, ask)
+    )
     D, away = len(ask.w), new.drift[:, -1]
     upload = Refined(
         shifted=new.shifted[:, :D],

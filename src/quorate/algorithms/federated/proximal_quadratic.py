@@ -4,7 +4,9 @@ quadratic f_i and affine equalities.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +14,7 @@ from numba import njit
 from scipy.linalg import get_lapack_funcs
 
 from quorate.algorithms.federated.proximal_round import FAST, Stepped, moved, residual_of, set_out
-from quorate.arrays import Array
+from quorate.arrays import Array, Block
 from quorate.problem.constraints.constraint import once
 from quorate.problem.losses import Quadratic
 from quorate.solvers.packed import packed, times
@@ -41,6 +43,9 @@ class Factored:
     quadratic: Array  # (n, D (D + 1) / 2) A / scale, packed, in single precision
     scale: Array  # (n,) the largest number of A
     longest: Array  # (n,) the longest row of A / scale
+    exact: Array  # (n, D, D) A
+    weight: Array  # (n,) q
+    linear: Array  # (n, D) q b
     inverse: Array  # (n, D (D + 1) / 2) M^-1, packed
     C: Array  # (n, p, D)
     offset: Array  # (n, p) d
@@ -48,40 +53,46 @@ class Factored:
     small: Array  # (n, p, p) the inverse of I / beta + C M^-1 C'
 
     @classmethod
-    def of(cls, merit: Merit, rho: float) -> Factored | None:
+    def of(
+        cls, problem: Problem, memory: ProximalMemory, ask: Refine, data: Block, merit: Callable[..., Merit]
+    ) -> Factored | None:
         """Kept for the block until beta or rho change: making it costs as much as hundreds of rounds.
 
-        None where P_i is not a quadratic function.
+        None where P_i, ``merit`` of the other arguments, is not a quadratic function.
         """
-        if not isinstance(merit.problem.loss, Quadratic):
+        if not isinstance(problem.loss, Quadratic):
             return None
-        kept = once(merit.block, "quadratic clients of ProximalAL", dict)
-        key = (id(merit.problem), merit.beta, merit.sigma, rho, merit.weight.tobytes())
+        kept = once(data, "quadratic clients of ProximalAL", dict)
+        key = (id(problem), ask.beta, ask.sigma, ask.rho, memory.weight.tobytes())
         if kept.get("key") != key:
-            found = cls(*_factors(merit, rho)) if _affine(merit.problem) else None
+            own = merit(problem, memory, ask.beta, ask, data)
+            found = cls(*_factors(own, ask.rho)) if _affine(problem) else None
             kept.clear()
-            kept |= {"key": key, "problem": merit.problem, "found": found}  # the problem lives on, so its id is its own
+            kept |= {"key": key, "problem": problem, "found": found}  # the problem lives on, so its id is its own
         return kept["found"]
 
-    def round(self, merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
+    @cached_property
+    def fixed(self) -> tuple[Array, ...]:
+        """What every round is told."""
+        return tuple(getattr(self, each.name) for each in fields(self))
+
+    def round(self, memory: ProximalMemory, ask: Refine) -> Stepped:
         """One round: f_i'(w) comes from f_i'(u) and A in single precision, or from A itself where that is too rough."""
-        block, (n, D) = merit.block, memory.z.shape
+        n, D = memory.z.shape
         numbers, estimate, vectors = np.empty((6, n)), np.empty(self.offset.shape), np.empty((4, n, D))
-        own = self.quadratic, self.scale, self.longest, np.asarray(block.X), merit.weight, block.y
-        solving = self.inverse, self.C, self.offset, self.reach, self.small
-        past = memory.z, memory.slope, memory.dual, memory.points, memory.drift
-        shape = merit.multiplier, merit.beta, merit.anchor, merit.sigma, ask.rho
-        more = _round(numbers, estimate, vectors, ask.w, *past, ask.mix, ask.room, *own, *solving, *shape)
+        past = memory.z, memory.slope, memory.dual, memory.points, memory.drift, memory.anchor, memory.multiplier
+        asked = ask.w, ask.mix, ask.room, ask.beta, ask.sigma, ask.rho
+        more = _round(numbers, estimate, vectors, *past, *asked, *self.fixed)
         return Stepped._make((*numbers, np.empty((n, 0)), estimate, *vectors, *more, np.zeros(n)))
 
 
 @njit(cache=True, fastmath=FAST)
 def _round(
-    numbers, estimate, vectors, w, u, known, dual, points, drift, mix, room, A, scale, longest, exact, q, b, inverse, C,
-    d, reach, small, multiplier, beta, anchor, sigma, rho,
+    numbers, estimate, vectors, u, known, dual, points, drift, anchor, multiplier, w, mix, room, beta, sigma, rho,
+    A, scale, longest, exact, q, qb, inverse, C, d, reach, small,
 ):  # fmt: skip
     n, D = u.shape
-    qb, models = b * q.reshape(-1, 1), np.empty_like(u)
+    models = np.empty_like(u)
     value, violation, residual = numbers[0], numbers[1], numbers[2]
     for i in range(n):
         models[i] = w
@@ -170,17 +181,18 @@ def _affine(problem: Problem) -> bool:
 def _factors(merit: Merit, rho: float) -> tuple[Array, ...]:
     zero = np.zeros_like(merit.anchor)
     C, d = merit.jacobian(merit.point(zero)), merit.constraints(zero)
-    A = np.asarray(merit.block.X)
+    A, q = np.ascontiguousarray(merit.block.X), merit.weight
     scale = np.maximum(np.abs(A).max((1, 2)), np.finfo(float).tiny)
     single = np.stack([packed((one / size).astype(SINGLE)) for one, size in zip(A, scale, strict=True)])
     shift = (merit.sigma + rho) * np.eye(A.shape[1])
     longest = np.sqrt((A**2).sum(2)).max(1) / scale
-    inverse = np.stack([packed(_inverse(q * one + shift)) for q, one in zip(merit.weight, A, strict=True)])
+    inverse = np.stack([packed(_inverse(each * one + shift)) for each, one in zip(q, A, strict=True)])
     reach = np.empty_like(C)
     for i, k in np.ndindex(*C.shape[:2]):
         times(inverse[i], C[i, k], reach[i, k])
     small = np.matmul(reach, C.transpose(0, 2, 1)) + np.eye(C.shape[1]) / merit.beta
-    return single, scale, longest, inverse, C, d, reach, np.linalg.inv(small)
+    linear = q[:, None] * merit.block.y
+    return single, scale, longest, A, q, linear, inverse, C, d, reach, np.linalg.inv(small)
 
 
 def _inverse(matrix: Array) -> Array:

@@ -49,28 +49,29 @@ def residual_of(slope, w, old, dual, rho):
 @njit(cache=True, fastmath=FAST)
 def set_out(w, dual, history, mix, rho):
     """The last points w - lambda_i / rho, and lambda_i of their mixture: lambda_i^t where mix = [1.]."""
-    points, start = appended(history, len(mix)), np.empty_like(w)
-    h = points.shape[1]
-    for i, j in np.ndindex(w.shape):
-        points[i, h - 1, j] = w[i, j] - dual[i, j] / rho
-    for i in range(len(w)):
-        start[i] = w[i]
+    n, D = w.shape
+    h = min(history.shape[1], len(mix) - 1)
+    old, points, start = history.shape[1] - h, np.empty((n, h + 1, D)), np.empty((n, D))
+    for i in range(n):
+        for j in range(D):
+            points[i, h, j] = w[i, j] - dual[i, j] / rho
+            start[i, j] = rho * (w[i, j] - mix[h] * points[i, h, j])
         for k in range(h):
-            for j in range(w.shape[1]):
-                start[i, j] -= mix[k] * points[i, k, j]
-        start[i] *= rho
+            for j in range(D):
+                points[i, k, j] = history[i, old + k, j]
+                start[i, j] -= rho * mix[k] * points[i, k, j]
     return points, start
 
 
 @njit(cache=True, fastmath=FAST)
 def moved(w, old, new, start, rho, history, most, D, dual, shifted, squares):
-    """(20), (21), and the sums of squares and of products that the server is told."""
-    drift = appended(history, most)
-    n, h, _ = drift.shape
-    inner = np.zeros((n, h))
+    """(20), (21), and the sums of squares and of products that the server is told; D numbers of each are the model."""
+    n, size = w.shape
+    h = min(history.shape[1], most - 1)
+    first, drift, inner = history.shape[1] - h, np.empty((n, h + 1, size)), np.zeros((n, h + 1))
     for i in range(n):
-        away, primal, step, pull = drift[i, h - 1], 0.0, 0.0, 0.0
-        for j in range(w.shape[1]):
+        away, primal, step, pull = drift[i, h], 0.0, 0.0, 0.0
+        for j in range(size):
             away[j] = new[i, j] - w[i, j]
             dual[i, j] = start[i, j] + rho * away[j]  # (20)
             shifted[i, j] = new[i, j] + dual[i, j] / rho  # (21)
@@ -79,16 +80,10 @@ def moved(w, old, new, start, rho, history, most, D, dual, shifted, squares):
             pull += dual[i, j] ** 2
         squares[0, i], squares[1, i], squares[2, i] = primal, step, pull
         for k in range(h):
+            drift[i, k] = history[i, first + k]
+        for k in range(h + 1):
+            product = 0.0
             for j in range(D):
-                inner[i, k] += drift[i, k, j] * away[j]
+                product += drift[i, k, j] * away[j]
+            inner[i, k] = product
     return drift, inner
-
-
-@njit(cache=True)
-def appended(history, most):
-    """The last ones of (n, h, D), ``most`` at most, with room for the newest."""
-    n, h, D = history.shape
-    kept = min(h, most - 1)
-    new = np.empty((n, kept + 1, D))
-    new[:, :kept] = history[:, h - kept :]
-    return new
