@@ -127,6 +127,12 @@ def test_budgets_that_are_no_promise_are_refused_in_words():
         Budget(10**400, 1e-6)
 
 
+@pytest.mark.parametrize("book", [5, "", True, ["a"], b""])
+def test_a_book_is_a_path(book):
+    with pytest.raises(ValueError, match="book must be the path of a file, got "):
+        Budget(1.0, 1e-6, book=book)
+
+
 def test_a_delta_above_one_in_the_rows_is_said():
     it = case("logistic", "ordinary", 1)
     said = "delta is above one in the number of rows"

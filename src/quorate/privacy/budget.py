@@ -41,7 +41,7 @@ class Budget:
     delta : in (0, 1), well below one over the number of records
     adjacency : "add-remove": the data sets differ by one record more or less; "replace": one record is another one
     sizes : rows of every client as declared to everybody ({client: rows}, or one number for all): they weigh the
-        clients and scale the noise, and need not be true. None: the true sizes, which then are public; the promise of
+        clients and scale the noise, and need not be true; by name, who is declared takes part without rows, too. None: the true sizes, which then are public; the promise of
         "add-remove" is then about a record that counts or counts for nothing while its place is known
     book : file in which all runs on these data write what they spend, before they touch the data; None: the promise is
         that of each run by itself, and those of several runs add up
@@ -80,6 +80,8 @@ class Budget:
             )
         if not isinstance(self.adjacency, str) or self.adjacency not in ADJACENCY:
             raise ValueError(f"adjacency must be one of {', '.join(ADJACENCY)}, got {self.adjacency!r}.")
+        if self.book is not None and (not isinstance(self.book, str | os.PathLike) or not os.fspath(self.book)):
+            raise ValueError(f"book must be the path of a file, got {self.book!r}.")
         declared = self.sizes.values() if isinstance(self.sizes, Mapping) else [1 if self.sizes is None else self.sizes]
         if not all(_whole(n) for n in declared):
             raise ValueError(f"sizes must be whole numbers >= 1 and at most {MOST:g}, got {self.sizes!r}.")
