@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -130,8 +131,8 @@ def solve(
     with charge:
         run = charge.run(seed, named)
     w, duals = algorithm.answer(run.state)
-    if run.rounds == 0 and not len(w):  # interrupted before there was a model
-        raise KeyboardInterrupt
+    if run.rounds == 0 and not len(w):  # ended before there was a model
+        raise KeyboardInterrupt if run.outcome.stop is Stop.INTERRUPTED else RuntimeError(run.outcome.text)
     runs, copies = [run], algorithm.copies(run.memories) if hasattr(algorithm, "copies") else None
     proved = _proved_constrained if hasattr(algorithm, "constraints") else _proved
     certificate, duals, side = proved(problem, fed, algorithm, run, w, duals, _without_files(engine), copies, seed)
@@ -219,11 +220,12 @@ def configure(
         )
     given = {"tol": tol, "atol": atol, "max_rounds": max_rounds, "start": start}
     given = {k: v for k, v in given.items() if v is not None}
-    for name in ("tol", "atol", "max_rounds"):
-        if name in given and not (is_number(given[name]) and given[name] >= (1 if name == "max_rounds" else 0)):
-            raise ValueError(f"{name} must be >= {1 if name == 'max_rounds' else 0}, got {given[name]!r}.")
-        if name == "max_rounds" and name in given and given[name] != int(given[name]):
-            raise ValueError(f"max_rounds must be a whole number, got {given[name]}.")
+    for name, least in (("tol", 0), ("atol", 0), ("max_rounds", 1)):
+        value = given.get(name, getattr(algorithm, name, None))
+        if value is not None and not (is_number(value) and value >= least):
+            raise ValueError(f"{name} must be >= {least}, got {value!r}.")
+        if name == "max_rounds" and value is not None and value != math.inf and value != int(value):
+            raise ValueError(f"max_rounds must be a whole number, got {value}.")
     if start is not None:
         D = problem.predictor.dimension(fed.n_features)
         given["start"] = np.asarray(start, float) if np.asarray(start).dtype.kind in "fiu" else np.asarray(start)

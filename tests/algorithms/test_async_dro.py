@@ -231,3 +231,16 @@ def test_the_outcome_of_the_first_message_needs_no_size_of_the_model():
     _, ask = it.server_start(5)
     assert isinstance(ask, Round)
     assert ask.message.w is None
+
+
+@pytest.mark.parametrize(
+    "given", [{"tol": -1}, {"tol": "x"}, {"max_rounds": 0}, {"max_rounds": 2.5}, {"atol": math.nan}]
+)
+def test_stops_out_of_range_are_refused_whoever_states_them(given):
+    with pytest.raises(ValueError, match=f"{next(iter(given))} must be"):
+        qr.solve(PROBLEM, FED, algorithm=AsyncDRO(**given))
+
+
+def test_a_client_that_never_answers_at_all_is_named():
+    with pytest.raises(RuntimeError, match=f"crashed.*{FED.clients[2]}"):
+        qr.solve(PROBLEM, FED, algorithm=AsyncDRO(), engine=VirtualClock(crashes={FED.clients[2]: 0.0}))
