@@ -12,14 +12,14 @@ in every run with one seed; the delays' own seed is the engine's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.arrays import Array
-from quorate.data import load, partition
+from quorate.arrays import Array, stream
+from quorate.data import load
 from quorate.data.federation import Federation
 from quorate.engines.activation import First, Waiting
 from quorate.engines.virtual_clock import VirtualClock
@@ -108,9 +108,9 @@ def shared(y: NDArray[np.int64], clients: int, alpha: float, seed: int) -> NDArr
 
 
 def workers(clients: int = 1000, slow: int = 5, factor: float = 10.0, seed: int = 0) -> SetUp:
-    """MNIST dealt to 1,000 workers of 60 images each, five of them slow; all pixels, softmax, no weight above 0.01.
+    """MNIST's 60,000 training images dealt to workers, some of them slow: softmax of all pixels, all weightings.
 
-    Sorted by class before it is dealt in runs of 30: a worker has images of one or two classes.
+    Sorted by class and cut into two runs for every worker: 1,000 workers hold 60 images of one or two classes.
     """
     images = load.mnist("train")
     order = np.argsort(images.y, kind="stable")
@@ -124,7 +124,16 @@ def workers(clients: int = 1000, slow: int = 5, factor: float = 10.0, seed: int 
     return SetUp("MNIST", stated(Simplex()), fed, {f"worker {i}": factor for i in sorted(late.tolist())})
 
 
-def iid(seed: int = 0, clients: int = 10) -> Federation:
-    """The digits dealt at random to clients of equal size."""
-    X, y = digits_of(seed)
-    return Federation.from_arrays(X, y, partition.iid(len(y), clients, seed), classes=np.arange(10))
+def halves(setup: SetUp, share: float = 0.3, seed: int = 0) -> tuple[SetUp, Federation]:
+    """The set-up with some rows of every client kept back, and these rows: a ``share``, one at least."""
+    fed, train, test = setup.fed, [], []
+    for name, X, y in zip(fed.clients, fed.X, fed.y, strict=True):
+        order = stream(seed, name, 0).permutation(len(y))
+        cut = min(max(1, round(share * len(y))), len(y) - 1)
+        test.append((X[order[:cut]], y[order[:cut]]))
+        train.append((X[order[cut:]], y[order[cut:]]))
+    own, kept = (
+        Federation(fed.clients, tuple(X for X, _ in part), tuple(y for _, y in part), classes=fed.classes)
+        for part in (train, test)
+    )
+    return replace(setup, fed=own), kept
