@@ -94,11 +94,12 @@ class Example:
 
 def solving(algorithm: Any, problem: Problem, tol: float) -> Example:
     """An algorithm that solves a problem to a relative gap ``tol``: then so far do the values of two runs agree."""
-    concrete, fed = problem.at(federation((20, 35, 12, 28, 9), 4))
+    raw = federation((20, 35, 12, 28, 9), 4)
+    concrete, fed = problem.at(raw)
     return Example(
         configure(algorithm, concrete, fed, tol, None, None, None),
         fed,
-        lambda state: concrete.objective(state.w, fed),
+        lambda state: problem.objective(state.w, raw),
         tol,
     )
 
