@@ -155,8 +155,9 @@ ALGORITHMS: dict[str, Example] = {
     "epigraph ADMM": short(EpigraphADMM(), HINGE),
     "double loop": short(DoubleLoop(), LOGISTIC),
     "AsyncDRO": short(AsyncDRO(), Problem(Logistic(), over_clients=Simplex(), regulariser=L2(1e-2))),
-    "AsyncDRO, many classes": short(
-        AsyncDRO(), Problem(Multinomial(), Softmax(), over_clients=LpBall(0.2, 2), regulariser=L1(1e-2))
+    "AsyncDRO, many classes": replace(
+        short(AsyncDRO(), Problem(Multinomial(), Softmax(), over_clients=LpBall(0.2, 2), regulariser=L1(1e-2))),
+        answer=lambda state: state.w,
     ),
     "AFL": first(AFL(), Problem(Logistic(), over_clients=Simplex(), regulariser=L2(1e-2))),
     "AFL, subgradients, extrapolated and averaged": first(AFL(0.1, 0.1, average=True, optimistic=True), HINGE),
