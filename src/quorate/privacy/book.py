@@ -203,7 +203,7 @@ class Book:
         return any(run["id"] == name for run in self.runs())
 
     def state(self, name: str) -> str:
-        """ "charged", "open" or "ended"."""
+        """Of a run: "charged", "open" or "ended"."""
         return self._one(self.runs(), name)["state"]
 
     def _one(self, runs: list[dict[str, Any]], name: str) -> dict[str, Any]:

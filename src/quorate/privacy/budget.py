@@ -41,8 +41,9 @@ class Budget:
     delta : in (0, 1), well below one over the number of records
     adjacency : "add-remove": the data sets differ by one record more or less; "replace": one record is another one
     sizes : rows of every client as declared to everybody ({client: rows}, or one number for all): they weigh the
-        clients and scale the noise, and need not be true; by name, who is declared takes part without rows, too. None: the true sizes, which then are public; the promise of
-        "add-remove" is then about a record that counts or counts for nothing while its place is known
+        clients and scale the noise, and need not be true; who is declared by name takes part without rows, too. None:
+        the true sizes, which then are public; the promise of "add-remove" is then about a record that counts or counts
+        for nothing while its place is known
     book : file in which all runs on these data write what they spend, before they touch the data; None: the promise is
         that of each run by itself, and those of several runs add up
 

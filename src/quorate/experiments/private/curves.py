@@ -82,7 +82,7 @@ def total(
     **settings: Any,
 ) -> list[Curve]:
     """``PrivateADMM`` within a total (epsilon, 1e-6): its defaults, or ``settings``; judged at the end by default."""
-    algorithm = PrivateADMM(max_rounds=rounds, **{"noise": "simulation"} | settings)
+    algorithm = replace(PrivateADMM(max_rounds=rounds, noise="simulation"), **settings)
     return [follow(algorithm, problem(epsilon), split, seed, every or [rounds]) for seed in seeds]
 
 
