@@ -10,7 +10,7 @@ with one delay seed. A first round in which a method only learns the number of f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class Entrant:
     """A method, and whom its server waits for."""
 
     algorithm: Any
-    wait: Waiting = First(1)
+    wait: Waiting = field(default_factory=First)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Run:
         return min((at.gap for at in self.points), default=np.inf)
 
 
-class _Over(Exception):
+class _Over(Exception):  # noqa: N818  no error
     """The last level is reached."""
 
 

@@ -118,8 +118,7 @@ def workers(clients: int = 1000, slow: int = 5, factor: float = 10.0, seed: int 
     runs = rng.permutation(2 * clients)
     owner = np.empty(len(order), np.int64)
     owner[order] = (runs % clients)[np.minimum(np.arange(len(order)) // half, 2 * clients - 1)]
-    X = np.column_stack([images.X, np.ones(len(images.X))])
-    fed = Federation.from_arrays(X, images.y, np.array([f"worker {i}" for i in range(clients)])[owner])
+    fed = Federation.from_arrays(images.X, images.y, np.array([f"worker {i}" for i in range(clients)])[owner])
     late = rng.choice(clients, slow, replace=False)
     return SetUp("MNIST", stated(Simplex()), fed, {f"worker {i}": factor for i in sorted(late.tolist())})
 

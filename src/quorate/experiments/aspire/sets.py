@@ -1,0 +1,123 @@
+"""Every set of client weights on one kind of problem: two-class logistic regression, each client with a rule of its own.
+
+Client j has 15 to 59 rows x of 6 normal features, shifted, and labels sign(x'(w + 0.8 u_j) + 0.5 noise); 0.005 ||w||^2.
+Two solutions of each problem are compared: that of the synchronous reference, and of ``AsyncDRO`` as it comes with one
+client (position 3) slower than the others. Both end with a proven gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quorate.algorithms.federated.async_dro import AsyncDRO
+from quorate.algorithms.federated.multiplier_method import MultiplierMethod
+from quorate.data.federation import Federation
+from quorate.engines.activation import Waiting
+from quorate.experiments.aspire.setups import RIDGE, SetUp
+from quorate.problem.losses import Logistic
+from quorate.problem.problem import Problem
+from quorate.problem.regularisers import L2
+from quorate.problem.risks.box import Box
+from quorate.problem.risks.cd_norm import CDNorm
+from quorate.problem.risks.chi_square import ChiSquareBall
+from quorate.problem.risks.ellipsoid import Ellipsoid
+from quorate.problem.risks.kl_ball import KLBall
+from quorate.problem.risks.lp_ball import LpBall
+from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.own import OwnSet
+from quorate.problem.risks.polyhedron import Polyhedron
+from quorate.problem.risks.simplex import Simplex
+from quorate.problem.risks.spectral import ExponentialSpectral, Extremile, TopK
+from quorate.problem.risks.superquantile import Superquantile
+from quorate.problem.risks.total_variation import TotalVariationBall
+from quorate.problem.risks.wasserstein import WassersteinOverClients
+from quorate.solution import solve
+
+FEATURES = 6
+
+
+def federation(clients: int, seed: int = 0) -> Federation:
+    """Clients whose rules differ."""
+    rng, Xs, ys = np.random.default_rng(seed), [], []
+    base = rng.standard_normal(FEATURES)
+    for _ in range(clients):
+        rows = int(rng.integers(15, 60))
+        X = rng.standard_normal((rows, FEATURES)) + 0.5 * rng.standard_normal(FEATURES)
+        rule = base + 0.8 * rng.standard_normal(FEATURES)
+        Xs.append(X)
+        ys.append(np.where(X @ rule + 0.5 * rng.standard_normal(rows) > 0, 1, -1))
+    return Federation(tuple(f"client {i}" for i in range(clients)), tuple(Xs), tuple(ys), classes=np.array([-1, 1]))
+
+
+def every_set(n: int) -> Iterator[tuple[str, Any]]:
+    """A set of each kind for n clients, with uneven priors and bounds where it takes them."""
+    rng = np.random.default_rng(n)
+    prior = rng.dirichlet(np.full(n, 5.0))
+    spread = rng.standard_normal((n, n)) / np.sqrt(n)
+    yield "mean", Mean(prior)
+    yield "simplex", Simplex()
+    yield "lp ball, p = 1", LpBall(0.5, 1, prior)
+    yield "lp ball, p = 2", LpBall(0.3, 2, prior)
+    yield "superquantile", Superquantile(0.3, prior)
+    yield "top k", TopK(max(n // 5, 1))
+    yield "extremile", Extremile(2.0)
+    yield "exponential spectral", ExponentialSpectral(2.0)
+    yield "box", Box(prior / 3, 3 * prior)
+    yield "CD-norm", CDNorm(2.0, prior * rng.uniform(0.2, 1.5, n), prior)
+    yield "ellipsoid, diagonal", Ellipsoid(prior, 0.3, prior)
+    yield "ellipsoid, full", Ellipsoid((spread @ spread.T + np.eye(n)) / n, 0.3, prior)
+    yield "polyhedron", Polyhedron(rng.uniform(0, 1, (3, n)), np.full(3, 0.55))
+    yield "KL ball", KLBall(0.3, prior)
+    yield "chi-square ball", ChiSquareBall(0.5, prior)
+    yield "total variation ball", TotalVariationBall(0.3, prior)
+    yield "Wasserstein, positions", WassersteinOverClients(0.1 * n, "index", prior)
+    yield "Wasserstein, costs", WassersteinOverClients(0.3, np.abs(np.subtract.outer(prior, prior)) * n, prior)
+    yield "own set", OwnSet(_HalfWorst())
+
+
+class _HalfWorst:
+    """Half of the weight to the worst client, the other half to all alike: a set known by its maximiser alone."""
+
+    def __call__(self, losses: np.ndarray) -> np.ndarray:
+        weights = np.full(len(losses), 0.5 / len(losses))
+        weights[np.argmax(losses)] += 0.5
+        return weights
+
+
+def setup(name: str, over_clients: Any, fed: Federation, factor: float) -> SetUp:
+    """One problem, with a straggler."""
+    problem = Problem(Logistic(), over_clients=over_clients, regulariser=L2(RIDGE))
+    return SetUp(name, problem, fed, {fed.clients[3]: factor})
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A certified run."""
+
+    value: float
+    gap: float  # absolute; infinite: none is proved
+    relative: float
+    rounds: int
+    time: float  # virtual seconds; nan: in process
+    said: str
+
+
+def reference(case: SetUp) -> Solved:
+    """By ``MultiplierMethod`` at its defaults."""
+    return _solved(solve(case.problem, case.fed, algorithm=MultiplierMethod()))
+
+
+def asynchronous(case: SetUp, wait: Waiting | None = None, seed: int = 0) -> Solved:
+    """By ``AsyncDRO`` at its defaults, on the virtual clock."""
+    clock = case.clock(wait, keep_rows=1000)
+    return _solved(solve(case.problem, case.fed, algorithm=AsyncDRO(max_rounds=300_000), engine=clock, seed=seed))
+
+
+def _solved(found: Any) -> Solved:
+    proof, last = found.certificate, found.history[-1]
+    gap, relative = (np.inf, np.inf) if proof.gap is None else (proof.gap, proof.relative_gap)
+    return Solved(proof.value, gap, relative, found.rounds, last.get("time", np.nan), found.outcome.stop.value)
