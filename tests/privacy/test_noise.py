@@ -120,15 +120,64 @@ def test_single_precision_is_double_precision_rounded():
 
 
 def test_logarithm_and_turn_are_as_accurate_as_they_say():
-    log = numba.njit(lambda x: noise._log(x))
-    turn = numba.njit(lambda u: noise._cos_sin(u))
+    log = numba.njit(lambda x, halvings: noise._log(x, halvings))
+    turn = numba.njit(lambda t: noise._cos_sin(t))
     rng = np.random.default_rng(0)
     for x in [*(2.0 ** rng.uniform(-33, 1, 3000)), 1.0, 1 - 2**-33, 2**-33, math.sqrt(2), math.nextafter(1, 0)]:
-        assert abs(log(x) - math.log(x)) <= 2e-15 * max(1.0, abs(math.log(x)))
-    for u in [*rng.uniform(-0.5, 0.5, 3000), -0.5, -0.25, 0.0, 0.125, 0.25, 0.375, 0.5]:
-        c, s = turn(u)
-        assert abs(c - math.cos(2 * math.pi * u)) < 1e-11
-        assert abs(s - math.sin(2 * math.pi * u)) < 1e-11
+        for halvings in (0, 32, 33):
+            found = log(x * 2.0**halvings, halvings)
+            assert abs(found - math.log(x)) <= 2e-15 * max(1.0, abs(math.log(x)))
+    for t in [*rng.uniform(-math.pi / 2, math.pi / 2, 3000), -math.pi / 2, 0.0, 1e-9, math.pi / 4, math.pi / 2]:
+        c, s = turn(t)
+        assert abs(c - math.cos(t)) < 1e-12
+        assert abs(s - math.sin(t)) < 1e-12
+
+
+def words(key: int, count: int) -> list[int]:
+    """SplittableRandom of whole numbers: counts a step apart, each mixed."""
+    full = 2**64
+
+    def mix(z: int) -> int:
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % full
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % full
+        return z ^ (z >> 31)
+
+    step = mix((key + 0x9E3779B97F4A7C15) % full) | 1
+    return [mix((key + j * step) % full) for j in range(count)]
+
+
+@pytest.mark.parametrize("size", [1, 8, 31, noise.PART, noise.PART + 5, 3 * noise.PART - 1])
+@pytest.mark.parametrize("key", [0, 12345, 2**64 - 3])
+def test_numbers_are_the_formulas_of_the_counted_words(size, key):
+    half, pairs = noise.PART // 2, words(key, size)
+    gaussian, laplace = np.empty(size), np.empty(size)
+    fill(np.uint64(key), GAUSSIAN, gaussian)
+    fill(np.uint64(key), LAPLACE, laplace)
+    for start in range(0, size, noise.PART):
+        n = min(noise.PART, size - start)
+        for j in range(-(-n // 2)):
+            word = pairs[start // noise.PART * half + j]
+            high, low = word >> 32, word & (2**32 - 1)
+            r = math.sqrt(-2 * math.log((high + 0.5) / 2**32))
+            angle = math.pi * ((low % 2**31 + 0.5) / 2**31 - 0.5)
+            both = [(-1) ** (low >> 31) * r * math.cos(angle), r * math.sin(angle)]
+            pieces = [(bits >> 31, (bits % 2**31 + 0.5) / 2**31) for bits in (high, low)]
+            other = [(-1) ** (sign + 1) * math.log(u) for sign, u in pieces]
+            for k, at in enumerate(range(start + j, start + n, -(-n // 2))):
+                assert gaussian[at] == pytest.approx(both[k], rel=1e-10, abs=1e-10)
+                assert laplace[at] == pytest.approx(other[k], rel=1e-10, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_parts_are_added_as_the_whole(name, dtype):
+    kind, size = KINDS[name][0], 2 * noise.PART + 77
+    before = np.random.default_rng(1).standard_normal(size).astype(dtype)
+    out = before.copy()
+    for first in range(0, size, noise.PART):
+        noise.add(np.uint64(9), kind, 0.25, out[first : first + noise.PART], first)
+    expected = before + 0.25 * made("fill", kind, size, 9)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=1e-6 if dtype == np.float32 else 1e-15)
 
 
 # -- secure -----------------------------------------------------------------------------------------------------------

@@ -26,10 +26,13 @@ GAUSSIAN, LAPLACE = 0, 1
 KINDS = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
 MEAN_SIZE = (math.sqrt(2 / math.pi), 1.0)  # of the absolute value of one number, by kind
 
+PART = 2048  # entries whose pairs are among themselves: so many are made by themselves as in a longer array
+
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
-_FRACTION, _ONE = np.int64(0x000FFFFFFFFFFFFF), np.int64(0x3FF0000000000000)
+_HALF, _SIGN, _UNSIGNED = np.uint64(32), np.uint64(1 << 63), np.uint64(0x7FFFFFFF)
+_FRACTION, _ROOT = np.int64(0x000FFFFFFFFFFFFF), np.int64(0x3FE6A09E667F3BCD)  # the latter: of the square root of 1/2
+_TURN, _START = math.pi * 2.0**-31, math.pi * (2.0**-32 - 0.5)
 
 
 @njit(inline="always")
@@ -41,85 +44,118 @@ def mixed(z):
 
 
 @njit(inline="always")
-def _log(x):
-    """Natural logarithm of a normal positive double, to 2e-15: no call, so that loops vectorise."""
-    bits = np.float64(x).view(np.int64)
-    exponent = ((bits >> 52) & 2047) - 1023
-    m = np.int64((bits & _FRACTION) | _ONE).view(np.float64)
-    large = m > 1.4142135623730951
-    m = 0.5 * m if large else m
-    exponent = exponent + 1 if large else exponent
+def _log(x, halvings):
+    """Natural logarithm of a normal positive double over 2^halvings, to 2e-15: no call, so that loops vectorise.
+
+    The polynomial is 2 artanh(s) / s, interpolated at Chebyshev's points for x / 2^k in (sqrt(1/2), sqrt(2)).
+    """
+    bits = np.float64(x).view(np.int64) - (_ROOT + (np.int64(halvings) << 52))
+    m = np.int64((bits & _FRACTION) + _ROOT).view(np.float64)
     s = (m - 1.0) / (m + 1.0)
     q = s * s
-    p = 2.0 / 17
-    p = p * q + 2.0 / 15
-    p = p * q + 2.0 / 13
-    p = p * q + 2.0 / 11
-    p = p * q + 2.0 / 9
-    p = p * q + 2.0 / 7
-    p = p * q + 2.0 / 5
-    p = p * q + 2.0 / 3
-    return s * (p * q + 2.0) + exponent * 0.6931471805599453
+    p = 0.16837659970680488293
+    p = p * q + 0.18121934431215214114
+    p = p * q + 0.22223434547517906665
+    p = p * q + 0.28571416021107671580
+    p = p * q + 0.40000000061741615195
+    p = p * q + 0.66666666666552918001
+    p = p * q + 2.0000000000000003418
+    return s * p + (bits >> 52) * 0.6931471805599453
 
 
 @njit(inline="always")
-def _cos_sin(u):
-    """cos and sin of 2 pi u for |u| <= 1/2, to 1e-11."""
-    k = np.rint(4.0 * u)
-    r = (u - 0.25 * k) * 6.283185307179586
-    q = r * r
-    s = r * (1 + q * (-1 / 6 + q * (1 / 120 + q * (-1 / 5040 + q * (1 / 362880 + q * (-1 / 39916800))))))
-    c = 1 + q * (-1 / 2 + q * (1 / 24 + q * (-1 / 720 + q * (1 / 40320 + q * (-1 / 3628800 + q / 479001600)))))
-    quarter = np.int64(k) & 3
-    odd = (quarter & 1) == 1
-    a, b = (s if odd else c), (c if odd else s)
-    return (-a if quarter == 1 or quarter == 2 else a), (-b if quarter >= 2 else b)
+def _cos_sin(t):
+    """cos and sin of |t| <= pi / 2, to 1e-12; the polynomials are made as above."""
+    q = t * t
+    s = 1.5411219746648898534e-10
+    s = s * q - 2.5030268188822791275e-8
+    s = s * q + 2.7556952912858048419e-6
+    s = s * q - 1.9841266683130672732e-4
+    s = s * q + 8.3333333203583484769e-3
+    s = s * q - 0.16666666666466671588
+    s = s * q + 0.99999999999994965081
+    c = 1.9907506103760227874e-9
+    c = c * q - 2.7524670425081664120e-7
+    c = c * q + 2.4801039928008271823e-5
+    c = c * q - 1.3888884170789054048e-3
+    c = c * q + 4.1666666472851793788e-2
+    c = c * q - 0.49999999997012749680
+    c = c * q + 0.99999999999924796270
+    return c, t * s
 
 
 @njit(inline="always")
-def _uniforms(key, step, j):
-    """Two numbers, in (0, 1) and in (-1/2, 1/2), of 32 bits each; ``step`` is odd."""
-    h = mixed(key + np.uint64(j) * step)
-    u = (np.float64(np.int64(h >> _HALF)) + 0.5) * 2.3283064365386963e-10
-    return u, (np.float64(np.int64(h & _LOW)) + 0.5) * 2.3283064365386963e-10 - 0.5
+def _signed(x, word):
+    """x with the sign changed where the word's highest bit is set."""
+    return np.uint64(np.float64(x).view(np.uint64) ^ (word & _SIGN)).view(np.float64)
 
 
 @njit(inline="always")
-def _gaussian_pair(u, v):
-    """N(0, 1) twice (Box and Muller)."""
-    r = math.sqrt(-2.0 * _log(u))
-    c, s = _cos_sin(v)
-    return r * c, r * s
+def _gaussian_pair(word):
+    """N(0, 1) twice (Box and Muller): the high half is the radius; the low one a sign, and an angle of half a turn."""
+    odd = np.float64(np.int64((word >> np.uint64(31)) | np.uint64(1)))
+    r = math.sqrt(-2.0 * _log(odd, 33))
+    c, s = _cos_sin(np.float64(np.int64(word & _UNSIGNED)) * _TURN + _START)
+    return r * _signed(c, word << _HALF), r * s
 
 
 @njit(inline="always")
-def _laplace_pair(u, v):
-    """Laplace of scale 1 twice."""
-    u = u - 0.5
-    x, y = _log(1.0 - 2.0 * abs(u)), _log(1.0 - 2.0 * abs(v))
-    return (x if u < 0 else -x), (y if v < 0 else -y)
+def _exponential(bits):
+    """Of mean 1, from 31 bits; the uniform number is the middle of one of their intervals."""
+    return -_log(np.float64(np.int64((bits << np.uint64(1)) | np.uint64(1))), 32)
+
+
+@njit(inline="always")
+def _laplace_pair(word):
+    """Laplace of scale 1 twice, of half a word each: a sign and 31 bits."""
+    high, low = word >> _HALF, word << _HALF
+    return _signed(_exponential(high & _UNSIGNED), word), _signed(_exponential(word & _UNSIGNED), low)
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def fill(key, kind, out):
-    """Standard numbers into out (D,); entry j and entry j + ceil(D / 2) are a pair."""
-    half = (len(out) + 1) // 2
-    last = np.empty(2)
+def _add_gaussian(count, step, scale, low, high):
+    for j in range(len(high)):
+        a, b = _gaussian_pair(mixed(count))
+        low[j] += scale * a
+        high[j] += scale * b
+        count += step
+    if len(low) > len(high):
+        low[-1] += scale * _gaussian_pair(mixed(count))[0]
+
+
+@njit(cache=True, fastmath=_FAST, error_model="numpy")
+def _add_laplace(count, step, scale, low, high):
+    for j in range(len(high)):
+        a, b = _laplace_pair(mixed(count))
+        low[j] += scale * a
+        high[j] += scale * b
+        count += step
+    if len(low) > len(high):
+        low[-1] += scale * _laplace_pair(mixed(count))[0]
+
+
+@njit(cache=True)
+def add(key, kind, scale, out, first):
+    """Standard numbers times the scale, added to out (n,), entries ``first``, a multiple of PART, and so on of all.
+
+    In every PART of n entries, entry j and entry j + ceil(n / 2) are a pair. No two pairs of a key have one count.
+    """
     step = mixed(key + _STEP) | np.uint64(1)  # the key's own, as in SplittableRandom: two keys never count alike
-    low, high = out[:half], out[half:]
-    if kind == GAUSSIAN:
-        for j in range(len(high)):
-            u, v = _uniforms(key, step, j)
-            low[j], high[j] = _gaussian_pair(u, v)
-        u, v = _uniforms(key, step, half - 1)
-        last[0], last[1] = _gaussian_pair(u, v)
-    else:
-        for j in range(len(high)):
-            u, v = _uniforms(key, step, j)
-            low[j], high[j] = _laplace_pair(u, v)
-        u, v = _uniforms(key, step, half - 1)
-        last[0], last[1] = _laplace_pair(u, v)
-    low[half - 1] = last[0]
+    for start in range(0, len(out), PART):
+        part = out[start : start + PART]
+        half = (len(part) + 1) // 2
+        count = key + np.uint64((first + start) // 2) * step
+        if kind == GAUSSIAN:
+            _add_gaussian(count, step, scale, part[:half], part[half:])
+        else:
+            _add_laplace(count, step, scale, part[:half], part[half:])
+
+
+@njit(cache=True)
+def fill(key, kind, out):
+    """Standard numbers into out (D,)."""
+    out[:] = 0
+    add(key, kind, 1.0, out, 0)
 
 
 def secure(secret: bytes, about: bytes, kind: int, size: int) -> Array:

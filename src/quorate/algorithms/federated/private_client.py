@@ -145,18 +145,18 @@ def perturb(
         made = *own, keys, kind, scale, *penalties, *region, new, dual
         gap, shifted = kernels.softmax_round(data.X, rows.codes, *made)
     else:
-        gap = np.empty(n)
+        gap, shifted = np.empty(n), np.zeros((1, len(w)))
         for i in range(n):
             g, largest = rows.gradient(problem, mechanism, memory.z[i], data, i)
             if mechanism.unsafe:
                 scale[i] = mechanism.multiplier * weight[i] * largest  # (20)
-            xi = _noise(mechanism, kind, memory, ask, rng, i) if scale[i] > 0 else np.zeros(len(w))
-            g = weight[i] * g
-            if not mechanism.output:  # before anything large is added, which would round g to what tells of it
-                g, xi = (g + scale[i] * xi).astype(new.dtype), np.zeros_like(xi)
-            own = w, memory.z[i], memory.dual[i], g, xi, scale[i]
-            gap[i] = kernels.step(*own, mechanism.output, ask.rho, *region, new[i], dual[i])
-        shifted = _summed(new, dual, ask.next_rho)
+            xi = scale[i] * _noise(mechanism, kind, memory, ask, rng, i) if scale[i] > 0 else np.zeros(len(w))
+            # before anything large is added, which would round the gradient to what tells of it
+            new[i] = weight[i] * g + (0.0 if mechanism.output else xi)
+            kernels.towards(w, memory.z[i], memory.dual[i], ask.rho, *region, new[i])
+            if mechanism.output:
+                new[i] += (xi / (ask.rho + ask.reach)).astype(new.dtype)
+            gap[i] = kernels.prices(w, new[i], memory.dual[i], ask.rho, ask.next_rho, dual[i], shifted[0])
     size = scale * MEAN_SIZE[kind] / (ask.rho + ask.reach if mechanism.output else 1.0)  # of z_p, or of the objective
     upload = Perturbed(shifted, gap, size)
     return replace(memory, z=new, dual=dual, answered=memory.answered + 1), upload
@@ -172,11 +172,12 @@ def _summed(z: Array, dual: Array, rho: float) -> Array:
 
 
 def _box(problem: Problem, w: Array) -> tuple[Array, Array]:
-    """W as bounds (D,); none for an intercept."""
+    """W as bounds (D,), none for an intercept; without entries where W is everything."""
+    if not isinstance(problem.regulariser, Bounds):
+        return w[:0], w[:0]
     lower, upper = np.full_like(w, -np.inf), np.full_like(w, np.inf)
-    if isinstance(problem.regulariser, Bounds):
-        problem.predictor.split(lower)[0][:] = problem.regulariser.lower
-        problem.predictor.split(upper)[0][:] = problem.regulariser.upper
+    problem.predictor.split(lower)[0][:] = problem.regulariser.lower
+    problem.predictor.split(upper)[0][:] = problem.regulariser.upper
     return lower, upper
 
 

@@ -1,7 +1,7 @@
 """The client's arithmetic of the private ADMM, compiled: clipped gradients of softmax regression, and step (8) or (9).
 
 Rows are passed once, in tiles that stay in the cache: two products, softmax and clipping. Of a client only z and lambda
-are as long as the model and stay; gradient and noise live while it is served.
+are as long as the model and stay; the gradient lives while it is served, noise is added a part at a time.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import math
 import numpy as np
 from numba import njit, prange
 
-from quorate.privacy.noise import fill
+from quorate.privacy import noise
+from quorate.solvers import thin_products
 
 L1, L2 = 1, 2
 PROX, LINF, BALL = 0, 1, 2  # what keeps z^{t+1} near z^t
 
 SMALL = 1_000_000  # multiplications of a product that libraries of linear algebra do without copying
-LEAST, MOST = 64, 1024  # rows of a tile
+LEAST, MOST, FEW = 64, 1024, 96  # rows of a tile; FEW: where nobody copies
 GROUPS = 8  # of clients, each with its own sum: fixed, so that the number of threads changes nothing
-WIDE = 16  # columns that products like in multiples
-PART = 2048  # entries of the model at a time
+WIDE = 16  # columns that a library likes in multiples
+OWN = thin_products.SUITED
 
 # Sums in any order, products and sums in one instruction, no signed zeros; infinities and NaN stay what they are.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -66,13 +67,20 @@ def _exponentials(v):
 
 
 @njit(cache=True)
-def _tile(m, d, K):
-    """(rows of a tile, columns of its scores) of a client with m rows; spare columns make products faster."""
+def _rounded(K, multiple):
+    """K classes as columns; 0 where too many would be spare."""
+    wide = -(-K // multiple) * multiple
+    return wide if 8 * wide <= 9 * K else 0
+
+
+@njit(cache=True)
+def _tile(d, K, size):
+    """(rows of a tile, columns of its scores, whether ``thin_products`` are best); ``size``: bytes of a number."""
+    wide = _rounded(K, thin_products.columns(size))
+    if OWN and wide > 0:
+        return FEW, wide, True
     few = SMALL // (d * K)
-    if few >= LEAST:
-        return max(1, min(m, few)), K
-    wide = -(-K // WIDE) * WIDE
-    return max(1, min(m, MOST)), wide if 8 * wide <= 9 * K else K
+    return (few, K, False) if few >= LEAST else (MOST, max(K, _rounded(K, WIDE)), False)
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
@@ -83,6 +91,8 @@ def _residuals(S, K, y, factor, length, clip, norm):
         top = S[r, 0]
         for k in range(1, K):
             top = S[r, k] if S[r, k] > top else top
+        for k in range(K, wide):
+            S[r, k] = top
         for k in range(wide):
             S[r, k] = factor[r] * (S[r, k] - top)
     _exponentials(S.reshape(m * wide))
@@ -110,38 +120,63 @@ def _residuals(S, K, y, factor, length, clip, norm):
 
 
 @njit(cache=True)
-def _gradient(X, y, Z, factor, length, clip, norm, weight, buffers, g):
-    """The sum of the rows' clipped gradients times the weight, into g (d, K)."""
-    d, K = Z.shape
-    scores, wider, turned, more = buffers
-    T, wide = _tile(len(y), d, K)
-    if wide > K:
-        wider[:, :K] = Z
-        Z = wider
-    largest, G, H = 0.0, turned.reshape(wide, d), more.reshape(wide, d)
-    if len(y) == 0:
-        G[:] = 0
+def _thin(X, y, Z, factor, length, clip, norm, rooms):
+    """``_gradient`` without copies of X or Z: scores take more columns from Z than it has, which are the next rows'."""
+    K = Z.shape[1]
+    scores, last, G, _ = rooms
+    last[0, :K] = Z[-1]  # has no next row
+    largest, T = 0.0, len(scores)
     for start in range(0, len(y), T):
         here = slice(start, min(start + T, len(y)))
-        S = scores[: (here.stop - start) * wide].reshape(here.stop - start, wide)
-        np.dot(X[here], Z, S)
+        x, S = X[here], scores[: here.stop - start]
+        thin_products.multiply(x[:, :-1], Z[:-1], S, True)
+        thin_products.multiply(x[:, -1:], last, S, False)
         largest = max(largest, _residuals(S, K, y[here], factor[here], length[here], clip, norm))
-        np.dot(S.T, X[here], H if start else G)
-        if start:
-            G += H
-    for j in range(d):
-        for k in range(K):
-            g[j, k] = weight * G[k, j]
+        thin_products.multiply(x.T, S, G, start == 0)
     return largest
 
 
 @njit(cache=True)
-def _buffers(m, Z):
-    """Room for the scores of a tile, for a wider Z, and for two gradients, which serve client after client."""
+def _library(X, y, Z, factor, length, clip, norm, rooms):
+    """``_gradient`` with the products of a library of linear algebra."""
+    K = Z.shape[1]
+    scores, wider, G, turned = rooms
+    if scores.shape[1] > K:
+        wider[:, :K] = Z
+        Z = wider
+    largest, T = 0.0, len(scores)
+    for start in range(0, len(y), T):
+        here = slice(start, min(start + T, len(y)))
+        S = scores[: here.stop - start]
+        np.dot(X[here], Z, S)
+        largest = max(largest, _residuals(S, K, y[here], factor[here], length[here], clip, norm))
+        np.dot(S.T, X[here], turned)
+        if start == 0:
+            G[:] = turned.T
+        else:
+            G += turned.T
+    return largest
+
+
+@njit(cache=True)
+def _gradient(X, y, Z, factor, length, clip, norm, rooms):
+    """The sum of the rows' clipped gradients, in the first K columns of the third room (d, ...); the largest norm."""
     d, K = Z.shape
-    T, wide = _tile(m, d, K)
-    scores, wider = np.empty(T * wide, Z.dtype), np.zeros((d, wide if wide > K else 0), Z.dtype)
-    return scores, wider, np.empty(d * wide, Z.dtype), np.empty(d * wide, Z.dtype)
+    if len(y) == 0:
+        rooms[2][:] = 0
+    if _tile(d, K, Z.itemsize)[2]:
+        return _thin(X, y, Z, factor, length, clip, norm, rooms)
+    return _library(X, y, Z, factor, length, clip, norm, rooms)
+
+
+@njit(cache=True)
+def _rooms(m, Z):
+    """Room for the scores of a tile, for Z with more columns, or its last row, and for two gradients: once for many."""
+    d, K = Z.shape
+    T, wide, own = _tile(d, K, Z.itemsize)
+    copied = 1 if own else d if wide > K else 0
+    scores, more = np.empty((max(1, min(m, T)), wide), Z.dtype), np.zeros((copied, wide), Z.dtype)
+    return scores, more, np.empty((d, wide), Z.dtype), np.empty((wide, 0 if own else d), Z.dtype)
 
 
 @njit(cache=True)
@@ -150,26 +185,25 @@ def softmax_gradient(X, y, Z, factor, length, clip, norm, G):
 
     Row i is ``factor[i]`` x_i, of norm ``length[i]``. Returns the largest norm of a gradient before clipping.
     """
-    return _gradient(X, y, Z, factor, length, clip, norm, Z.dtype.type(1.0), _buffers(len(y), Z), G)
+    rooms = _rooms(len(y), Z)
+    largest = _gradient(X, y, Z, factor, length, clip, norm, rooms)
+    G[:] = rooms[2][:, : Z.shape[1]]
+    return largest
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def step(w, z, dual, g, xi, scale, output, rho, near, reach, lower, upper, new, new_dual):
-    """(8) or (9) and (4c) of one client; g is the gradient of f_p, ``scale`` that of the noise xi.
+def towards(w, z, dual, rho, near, reach, lower, upper, new):
+    """(8) or (9) of one client without noise on z^{t+1}: ``new`` holds f_p' + xi_p and becomes z^{t+1}.
 
     near : PROX: ``reach`` is 1 / eta; LINF, BALL: the radius delta of (6b)
-    lower, upper : W
-    output : the noise goes to z^{t+1} instead of the objective
-    Returns sum |w - z^{t+1}|.
+    lower, upper : W, or without entries
     """
     number = z.dtype.type
     pull = number(reach if near == PROX else 0.0)
     penalty, radius = number(rho), number(reach)
     over = number(1.0) / (penalty + pull)
-    inside = number(0.0 if output else scale)
-    after = over * number(scale if output else 0.0)
     for j in range(len(w)):
-        new[j] = (penalty * w[j] + dual[j] - (g[j] + inside * xi[j])) * over
+        new[j] = (penalty * w[j] + dual[j] - new[j]) * over
     if pull > 0:
         for j in range(len(w)):
             new[j] += over * pull * z[j]
@@ -185,15 +219,22 @@ def step(w, z, dual, g, xi, scale, output, rho, near, reach, lower, upper, new, 
         shorter = number(reach / math.sqrt(size) if size > reach * reach else 1.0)
         for j in range(len(w)):
             new[j] = z[j] + shorter * (new[j] - z[j])
-    for j in range(len(w)):  # loops over few arrays each, or the compiler takes one entry at a time
+    for j in range(len(lower)):
         v = lower[j] if new[j] < lower[j] else new[j]
         new[j] = upper[j] if v > upper[j] else v
+
+
+@njit(cache=True, fastmath=_FAST, error_model="numpy")
+def prices(w, z, dual, rho, next_rho, new_dual, to):
+    """(4c) into ``new_dual``, z^{t+1} - lambda^{t+1} / rho^{t+1} added to ``to``; returns sum |w - z^{t+1}|."""
+    penalty, over = w.dtype.type(rho), 1.0 / next_rho
     gap = 0.0
     for j in range(len(w)):
-        v = new[j] + after * xi[j]
-        new[j] = v
-        new_dual[j] = dual[j] + penalty * (w[j] - v)  # (4c)
-        gap += abs(w[j] - v)
+        away = w[j] - z[j]
+        price = dual[j] + penalty * away
+        new_dual[j] = price
+        gap += abs(away)
+        to[j] += z[j] - over * price
     return gap
 
 
@@ -223,8 +264,9 @@ def softmax_round(
     new,
     new_dual,
 ):
-    """One round of all clients of a block: ``softmax_gradient``, ``step`` and their sum in one sweep.
+    """One round of all clients of a block: gradients, noise, steps and their sum in one sweep.
 
+    output : noise goes to z^{t+1} instead of the objective
     new, new_dual : (n, D), to be filled; NumPy asks for large pages, where there are some, this compiler does not
     """
     n, D = z.shape
@@ -232,39 +274,49 @@ def softmax_round(
     gap = np.empty(n)
     groups = min(n, GROUPS)
     sums = np.zeros((groups, D))
-    part = D if near == BALL and reach < np.inf else PART
     for group in prange(groups):
-        buffers = _buffers(X.shape[1], z[0].reshape(d, K))
-        g, xi = np.empty(D, z.dtype), np.zeros(D, z.dtype)
+        rooms = _rooms(X.shape[1], z[0].reshape(d, K))
         for i in range(group, n, groups):
             m, Z = rows[i], z[i].reshape(d, K)
-            own = X[i, :m], y[i, :m], Z, factor[i, :m], length[i, :m], clip, norm
-            _gradient(*own, z.dtype.type(weight[i]), buffers, g.reshape(d, K))
-            if scale[i] > 0:
-                fill(keys[i], kind, xi)
-            given = w, z[i], dual[i], g, xi, scale[i], output, rho, near, reach, lower, upper
-            gap[i] = _steps(given, part, new[i], new_dual[i], next_rho, sums[group])
+            _gradient(X[i, :m], y[i, :m], Z, factor[i, :m], length[i, :m], clip, norm, rooms)
+            noised = keys[i], kind, scale[i], output
+            given = w, z[i], dual[i], rho, near, reach, lower, upper
+            gap[i] = _step(rooms[2], K, weight[i], noised, given, new[i], next_rho, new_dual[i], sums[group])
     return gap, _total(sums)
 
 
 @njit(cache=True)
-def _steps(given, part, new, new_dual, next_rho, to):
-    """``step`` and its share of the sum, a part at a time, so that what is at hand stays in the cache."""
-    w, z, dual, g, xi, scale, output, rho, near, reach, lower, upper = given
+def _step(G, K, weight, noised, given, new, next_rho, new_dual, to):
+    """Noise, ``towards`` and ``prices``, a part of the model at a time, so that what is at hand stays in the cache."""
+    key, kind, scale, output = noised
+    w, z, dual, rho, near, reach, lower, upper = given
+    size = len(w) if near == BALL and reach < np.inf else noise.PART
+    of_step = scale / (rho + (reach if near == PROX else 0.0))
     gap = 0.0
-    for first in range(0, len(w), part):
-        a = slice(first, min(first + part, len(w)))
-        own = w[a], z[a], dual[a], g[a], xi[a], scale, output, rho, near, reach, lower[a], upper[a]
-        gap += step(*own, new[a], new_dual[a])
-        _add(new[a], new_dual[a], next_rho, to[a])
+    for first in range(0, len(w), size):
+        a = slice(first, min(first + size, len(w)))
+        v = new[a]
+        _weighted(G, K, first, weight, v)
+        if scale > 0 and not output:
+            noise.add(key, kind, scale, v, first)
+        towards(w[a], z[a], dual[a], rho, near, reach, lower[a], upper[a], v)
+        if scale > 0 and output:
+            noise.add(key, kind, of_step, v, first)
+        gap += prices(w[a], v, dual[a], rho, next_rho, new_dual[a], to[a])
     return gap
 
 
 @njit(cache=True, fastmath=_FAST, error_model="numpy")
-def _add(z, dual, rho, to):
-    over = 1.0 / rho
-    for j in range(len(to)):
-        to[j] += z[j] - over * dual[j]
+def _weighted(G, K, first, weight, to):
+    """Entries from ``first`` of the first K columns of G times the weight; spare ones are written over by the next."""
+    number = to.dtype.type(weight)
+    for j in range(first // K, -(-(first + len(to)) // K)):
+        left = max(first - j * K, 0)
+        at = j * K + left - first
+        source = G[j, left : left + len(to) - at]
+        target = to[at : at + len(source)]
+        for k in range(len(source)):
+            target[k] = number * source[k]
 
 
 @njit(cache=True)
