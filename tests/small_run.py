@@ -43,6 +43,32 @@ TAIL = (  # a risk by rank over pooled rows
 RANKS = (  # the same risk inside every client
     TAIL.replace("pooled = true", "")
 )
+MIXED = """
+title = "clinics"
+[data]
+path = "clinics.csv"
+client = "clinic"
+target = "sick"
+test = 0.4
+[problem]
+loss = "logistic"
+strength = 1e-2
+[clients]
+risk = "simplex"
+[algorithm]
+name = "auto"
+tol = 1e-2
+"""
+CLOCK = (  # the same on a simulated clock
+    MIXED
+    + """
+[engine]
+kind = "virtual_clock"
+stragglers = { East = 10.0 }
+[report]
+compare_with = ["erm"]
+"""
+)
 KEPT = """
 title = "clinics"
 [data]

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
+from quorate.config_clients import ClientsSection
 from quorate.config_constraints import ConstraintSection, TradeOffSection, slots
+from quorate.config_engine import EngineSection
 from quorate.config_errors import said
 from quorate.config_privacy import PRIVATE, EvaluationSection, PrivacySection, moved, options
 from quorate.config_risks import RiskSection
@@ -24,10 +26,8 @@ from quorate.config_rules import CLASSES, broken_rule
 from quorate.config_sections import (
     LOSSES,
     AlgorithmSection,
-    ClientsSection,
     DataSection,
     Drift,
-    EngineSection,
     PathSection,
     ProblemSection,
     ReportSection,
@@ -53,6 +53,12 @@ ALGORITHMS = {
     "dca": "DCA",
     "interior_point": "InteriorPoint",
     "proximal_al": "ProximalAL",
+    "async_dro": "AsyncDRO",
+    "aspire": "ASPIRE",
+    "multiplier_method": "MultiplierMethod",
+    "afl": "AFL",
+    "drfa": "DRFA",
+    "fed_avg": "FedAvg",
     **PRIVATE,
 }
 
@@ -63,7 +69,7 @@ class ConfigError(ValueError):
 
 NO_OPTIONS = (  # set by the run, by keys of [algorithm] itself, or objects that a file cannot hold
     *("problem", "known", "start", "tol", "max_rounds", "penalty", "starts", "smoothing"),
-    *("plan", "eta", "sensitivity", "local_epsilon"),
+    *("plan", "eta", "sensitivity", "local_epsilon", "aggregate"),
 )
 
 
@@ -177,8 +183,13 @@ class Config(Section):
 
     @property
     def loss_of_classes(self) -> bool:
-        """Whether the target is one of two classes."""
-        return self.problem_.loss in CLASSES
+        """Whether the target is one of two classes, or of several."""
+        return self.problem_.loss in (*CLASSES, "multinomial")
+
+    @property
+    def ones(self) -> bool:
+        """Whether a feature of ones stands for the intercepts of several classes."""
+        return self.problem_.model == "softmax" and self.problem_.intercept
 
     def loss(self) -> Any:
         """The loss of one row."""
@@ -189,9 +200,9 @@ class Config(Section):
         return getattr(losses, name)(**given)
 
     def _predictor(self) -> Any:
-        from quorate.problem.predictors import Linear
+        from quorate.predict import predictor
 
-        return Linear(intercept=self.problem_.intercept)
+        return predictor({**self.problem_.model_dump(), "seed": self.seed})
 
     def _regulariser(self) -> Any:
         from quorate.problem import regularisers as h
@@ -229,25 +240,17 @@ class Config(Section):
         return given and (qr.BoxSupport if "lower" in given else qr.PolytopeSupport)(**given)
 
     def _over_clients(self) -> Any:
-        from quorate.problem.risks import LpBall, Mean, Simplex
+        from quorate.problem.risks import Mean
 
-        c = self.clients
-        if self.problem_.pooled:
-            return Mean()
-        return {
-            "mean": lambda: Mean(c.prior),
-            "simplex": lambda: Simplex(),
-            "lp_ball": lambda: LpBall(c.radius, c.p, c.prior),
-        }[c.risk]()
+        return Mean() if self.problem_.pooled else self.clients.build()
 
     def sentence(self) -> str:
         """The problem in words."""
         return sentence(self)
 
-    def solve_arguments(self, checkpoint: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-        """algorithm, engine, tol, max_rounds and seed, as `quorate.solve` takes them."""
+    def solve_arguments(self, checkpoint: str | os.PathLike[str] | None = None, clock: bool = True) -> dict[str, Any]:
+        """algorithm, engine, tol, max_rounds and seed, as `quorate.solve` takes them; ``clock``: by [engine] at all."""
         import quorate as qr
-        from quorate.engines.inprocess import InProcess
 
         chosen: Any = None
         name = "private_admm" if self.privacy is not None and self.algorithm.name == "auto" else self.algorithm.name
@@ -262,13 +265,16 @@ class Config(Section):
                         f"it takes {', '.join(allowed)}." + (f" Did you mean {near[0]!r}?" if near else "")
                     )
             try:
-                chosen = kind(**(self.algorithm.options if self.privacy is None else options(self)))
+                given = self.algorithm.options if self.privacy is None else options(self)
+                chosen = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"algorithm.options for {name!r}: {error}") from error
         elif self.algorithm.options:
             raise ConfigError("algorithm.options needs algorithm.name: 'auto' takes no options")
-        path = checkpoint if self.engine.checkpoint else None
-        engine = InProcess(self.engine.mode, self.engine.block_size, path, self.engine.every)
+        try:
+            engine = self.engine.build(self._folder, checkpoint) if clock else self.engine.plain(checkpoint)
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"[engine]: {error}") from error
         a = self.algorithm
         return {"algorithm": chosen, "engine": engine, "tol": a.tol, "max_rounds": a.max_rounds, "seed": self.seed}
 
@@ -294,7 +300,7 @@ class Config(Section):
         data = {"path": given and [there(path) for path in given]}
         data["server"] = there(held) if isinstance(held, str) else held
         budget = self.privacy and self.privacy.at(there)
-        other = self._with(data=self.data.model_copy(update=data), privacy=budget)
+        other = self._with(data=self.data.model_copy(update=data), privacy=budget, engine=self.engine.at(there))
         other._folder = folder
         return other
 

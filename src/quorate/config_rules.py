@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from quorate.config_clients import ClientsSection
 from quorate.config_privacy import private_rule
-from quorate.config_sections import ClientsSection
 
 if TYPE_CHECKING:
     from quorate.config import Config
@@ -18,6 +18,9 @@ WEAKLY_CONVEX = ("mcp", "scad")
 
 CLASSES = ("hinge", "smooth_hinge", "logistic", "exponential")  # losses of two classes
 SMOOTH = ("logistic", "smooth_hinge", "exponential", "squared", "huber")
+GRADIENT = ("async_dro", "aspire", "multiplier_method")  # algorithms for smooth losses and means of rows
+AVERAGING = ("fed_avg",)  # with options = { strength = ... } FedProx
+ANY_MODEL = ("async_dro", "aspire", "afl", "drfa", *AVERAGING)  # algorithms for models that are not affine
 
 
 def broken_rule(config: Config) -> str | None:
@@ -144,6 +147,60 @@ def _trade_off(config: Config) -> str | None:
     return None
 
 
+def _model(config: Config) -> str | None:
+    """Several classes, and models that are not linear."""
+    h, name = config.problem_, config.algorithm.name
+    several = h.loss == "multinomial"
+    if several and h.model == "linear":
+        return "problem.loss = 'multinomial' needs one score a class: set problem.model = 'softmax', or 'mlp'"
+    if h.model == "softmax" and not several:
+        return f"problem.model = 'softmax' has one score a class, and loss = {h.loss!r} is of one: use 'multinomial'"
+    if h.model == "linear":
+        return None
+    if config.privacy is not None or config.constrained:
+        what = "[privacy]" if config.privacy is not None else "[[constraint]] and problem.label"
+        return f"problem.model = {h.model!r} and {what} exclude each other: use problem.model = 'linear'"
+    if h.model == "softmax":
+        return None
+    if robust(config.robust.radius) or config.path is not None:
+        return "problem.model = 'mlp' has no Wasserstein balls: set robust.radius = 0 and leave [path] out"
+    if config.risk.by_rank or h.pooled:
+        key = f"risk.name = {config.risk.name!r}" if config.risk.by_rank else "problem.pooled = true"
+        return f"problem.model = 'mlp' is for means of clients' rows, got {key}: leave it out"
+    if h.loss not in (*SMOOTH, "multinomial"):
+        return f"problem.model = 'mlp' needs a smooth loss, got {h.loss!r}: use 'logistic', 'multinomial' or 'huber'"
+    if name not in ("auto", *ANY_MODEL):
+        return f"algorithm.name = {name!r} needs linear models: for 'mlp' use one of {', '.join(map(repr, ANY_MODEL))}"
+    return None
+
+
+def _gradient(config: Config) -> str | None:
+    """What methods of gradients do not take."""
+    name, loss = config.algorithm.name, config.problem_.loss
+    if name in GRADIENT and loss not in (*SMOOTH, "multinomial"):
+        return (
+            f"algorithm.name = {name!r} needs a smooth loss, got {loss!r}: use 'logistic' or 'smooth_hinge', or 'afl'"
+        )
+    if name in GRADIENT and (robust(config.robust.radius) or config.risk.by_rank):
+        return (
+            f"algorithm.name = {name!r} is for means of clients' rows: use 'bundle', or leave [robust] and [risk] out"
+        )
+    if name in AVERAGING and config.clients.risk != "mean" and not config.problem_.pooled:
+        return f"algorithm.name = {name!r} averages the clients, and clients.risk = {config.clients.risk!r}: use 'mean'"
+    return None
+
+
+def _clock(config: Config) -> str | None:
+    """What a simulated clock is not for."""
+    if not config.engine.clocked:
+        return None
+    if config.problem_.pooled:
+        return "engine.kind = 'virtual_clock' is about clients, and problem.pooled = true makes them one: leave it out"
+    if config.privacy is not None:
+        return "engine.kind = 'virtual_clock' and [privacy] exclude each other: private rounds wait for all clients"
+    return None
+
+
 def not_convex(config: Config) -> str | None:
     """The key that makes the problem not convex."""
     if not config.risk.convex:
@@ -157,4 +214,4 @@ def robust(radius: Any) -> bool:
     return any(map(robust, radius.values())) if isinstance(radius, dict) else radius != 0
 
 
-RULES = (private_rule, _path, _ranks, _one_place, _not_convex, _algorithm, _constrained)
+RULES = (private_rule, _path, _ranks, _one_place, _model, _not_convex, _algorithm, _gradient, _constrained, _clock)

@@ -18,6 +18,7 @@ LOSSES = {  # name in the file -> (class, the keys of [problem] that it takes)
     "huber": ("Huber", ("threshold",)),
     "epsilon_insensitive": ("EpsilonInsensitive", ("tolerance",)),
     "quantile": ("Quantile", ("level",)),
+    "multinomial": ("Multinomial", ()),
 }
 LossName = Literal[
     "hinge",
@@ -29,6 +30,7 @@ LossName = Literal[
     "huber",
     "epsilon_insensitive",
     "quantile",
+    "multinomial",
 ]
 Baseline = Literal["unconstrained", "erm", "afl", "drfa", "wafl"]
 Regulariser = Literal["none", "l1", "l2", "elastic_net", "mcp", "scad"]
@@ -47,6 +49,12 @@ AlgorithmName = Literal[
     "proximal_al",
     "private_admm",
     "output_perturbed_admm",
+    "async_dro",
+    "aspire",
+    "multiplier_method",
+    "afl",
+    "drfa",
+    "fed_avg",
 ]
 SUPPORTS = ({"lower", "upper"}, {"C", "d"}, {"C", "d", "c_label"})
 
@@ -206,10 +214,12 @@ class DataSection(Section):
 def _classes(value: Any) -> list[Any] | None:
     if value is None:
         return None
-    pair = isinstance(value, list) and len(value) == 2 and type(value[0]) is type(value[1]) and value[0] != value[1]
-    if pair and isinstance(value[0], str | int | float):
+    several = isinstance(value, list) and len(value) > 1 and len({type(v) for v in value}) == 1
+    if several and isinstance(value[0], str | int | float) and len({*value}) == len(value):
         return sorted(value)
-    raise ValueError("allowed: a list of the two classes of the target, both text or both numbers")
+    raise ValueError(
+        "allowed: a list of the two classes of the target (of a multinomial loss more), all text or all numbers"
+    )
 
 
 def _columns(value: Any) -> dict[str, dict[str, Any]] | None:
@@ -237,7 +247,10 @@ class ProblemSection(Section):
     strength: NonNegative = 1e-3
     l1_share: Probability = 0.5
     shape: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # of mcp its gamma, of scad its a
-    intercept: bool = True
+    intercept: bool = True  # of "linear"; of "softmax" a feature of ones
+    model: Literal["linear", "softmax", "mlp"] = "linear"
+    hidden: Annotated[list[Annotated[int, Field(ge=1)]], Field()] | None = None  # of mlp: units of the hidden layers
+    activation: Literal["tanh", "relu", "softplus"] | None = None
     pooled: bool = False  # all rows in one place: one client to solve for; whose rows they are stays for the report
 
     @model_validator(mode="after")
@@ -247,6 +260,9 @@ class ProblemSection(Section):
             if getattr(self, key) is not None and key not in takes:
                 owner = next(loss for loss, (_, keys) in LOSSES.items() if key in keys)
                 raise ValueError(f"has `{key}`, which {self.loss!r} does not take: it belongs to loss = {owner!r}")
+        for key in ("hidden", "activation"):
+            if getattr(self, key) is not None and self.model != "mlp":
+                raise ValueError(f"has `{key}`, which model = {self.model!r} does not take: it belongs to 'mlp'")
         if self.shape is not None and self.regulariser not in ("mcp", "scad"):
             raise ValueError(f"has `shape`, which {self.regulariser!r} does not take: it belongs to 'mcp' or 'scad'")
         if self.regulariser == "scad" and self.shape is not None and self.shape <= 2:
@@ -264,22 +280,6 @@ class RobustSection(Section):
     clip: bool = False
 
 
-class ClientsSection(Section):
-    """The risk over clients."""
-
-    risk: Literal["mean", "simplex", "lp_ball"] = "lp_ball"
-    radius: NonNegative = 0.1
-    p: Exponent = 2.0
-    prior: Annotated[Any, PlainValidator(_prior)] = "uniform"
-
-    @model_validator(mode="after")
-    def _not_for_simplex(self) -> ClientsSection:
-        unused = {"mean": ("radius", "p"), "simplex": ("radius", "p", "prior"), "lp_ball": ()}[self.risk]
-        if given := [key for key in unused if getattr(self, key) != type(self).model_fields[key].default]:
-            raise ValueError(f"has `{given[0]}`, which risk = {self.risk!r} does not take: use risk = 'lp_ball'")
-        return self
-
-
 class PathSection(Section):
     """Radii to try on the training rows: solved on one part of every client's rows, judged on the rest of them."""
 
@@ -295,15 +295,6 @@ class AlgorithmSection(Section):
     tol: Positive | None = None
     max_rounds: Annotated[int, Field(ge=1)] | None = None
     options: dict[str, Any] = {}
-
-
-class EngineSection(Section):
-    """How the clients are run, all in this process."""
-
-    mode: Literal["blocks", "each", "bytes"] = "blocks"
-    block_size: Annotated[int, Field(ge=1)] = 64
-    checkpoint: bool = True
-    every: Annotated[int, Field(ge=1)] = 1
 
 
 class ReportSection(Section):

@@ -13,19 +13,16 @@ def sentence(config: Config) -> str:
     h = config.problem_
     more = "" if h.regulariser == "none" else f", plus {h.regulariser} regularisation of strength {h.strength:g}"
     losses = _over_rows(config)
-    over = losses if h.pooled else f"{_over_clients(config)} of {losses}"
+    over = losses if h.pooled else f"{config.clients.words()} of {losses}"
     kept = f", subject to: {'; '.join(c.words() for c in config.constraint)}" if config.constraint else ""
-    return f"Minimised over linear models: {over}{more}{kept}."
+    return f"Minimised over {_models(h)}: {over}{more}{kept}."
 
 
-def _over_clients(config: Config) -> str:
-    c = config.clients
-    prior = f"{c.prior} prior" if isinstance(c.prior, str) else "given prior"
-    return {
-        "mean": f"the mean over the clients ({prior})",
-        "simplex": "the worst mix of the clients (any weights)",
-        "lp_ball": f"the worst mix of the clients (weights within {c.radius:g} of the {prior}, l{c.p:g} norm)",
-    }[c.risk]
+def _models(h: Any) -> str:
+    if h.model == "mlp":
+        layers = ", ".join(map(str, h.hidden or [16]))
+        return f"neural networks (hidden layers of {layers} units, {h.activation or 'tanh'})"
+    return "linear models" if h.model == "linear" else "softmax models, one linear score a class"
 
 
 def _over_rows(config: Config) -> str:

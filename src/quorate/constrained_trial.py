@@ -178,7 +178,7 @@ def summary(problem: Problem, w: Array, fed: Federation) -> dict[str, Any]:
 def groups(problem: Problem, w: Array, fed: Federation) -> Iterator[dict[str, Any]]:
     """The rates of every group of the columns that constraints name, rows of all clients together."""
     from quorate.fairness import group_rates
-    from quorate.trial import scores
+    from quorate.predict import scores
 
     if problem.loss.targets != "sign" or fed.classes is None:
         return
@@ -186,7 +186,7 @@ def groups(problem: Problem, w: Array, fed: Federation) -> Iterator[dict[str, An
     named = (getattr(getattr(one, "constraint", one), "column", None) for one in stated)
     positive = fed.classes.tolist()[1]
     truth = np.concatenate([np.where(y == positive, 1, -1) for y in fed.y])
-    chosen = np.concatenate([np.where(scores(problem, w, X) > 0, 1, -1) for X in fed.X])
+    chosen = np.concatenate([np.where(scores(problem.predictor, w, X) > 0, 1, -1) for X in fed.X])
     for column in dict.fromkeys(name for name in named if name in (fed.columns or {})):
         values = np.concatenate([np.asarray(part) for part in fed.columns[column]])  # type: ignore[index]
         if not ((truth > 0).any() or (chosen > 0).any()):

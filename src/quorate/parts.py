@@ -19,6 +19,7 @@ from quorate.data.federation import Federation
 from quorate.data.schema import Recipe
 from quorate.data.tables import Table
 
+MOST = 1000  # classes
 HELD_OUT, SHIFTED, DRIFTED = "held-out rows", "shifted clients", "shifted clients, drifted"
 
 
@@ -80,7 +81,8 @@ def prepare(config: Config) -> Parts:
 
     def made(part: Any, unknown: str = "ignore") -> Federation:  # rows to judge on may hold a category never trained on
         own = {"schema": schema, "classes": classes, "unknown": unknown, "columns": columns}
-        return Federation.from_tables(part, target, **own)
+        fed = Federation.from_tables(part, target, **own)
+        return _extended(fed) if config.ones else fed
 
     tests = {HELD_OUT: made(held)} if held else {}
     if data.shifted:
@@ -175,10 +177,11 @@ def _read(config: Config) -> Owned:
     found = tables.read_clients([str(config.folder / path) for path in data.path], data.client, declared)
     for table in found.values():
         tables.has_column(table, data.target, "data.target")
-    if config.loss().targets != "sign":
+    kind = config.loss().targets
+    if kind == "real":
         return Owned(found, data.target, None)
-    known = None if data.classes is None else np.array(data.classes)
-    return Owned(found, data.target, _two_classes(found, data.target) if known is None else known)
+    known = _classes(found, data.target, kind) if data.classes is None else np.array(data.classes)
+    return Owned(found, data.target, _two(known, data.target) if kind == "sign" else known)
 
 
 def _dealt(found: Owned, config: Config) -> Owned:
@@ -247,16 +250,35 @@ def _server(
     return train, {name: np.concatenate([part[name] for part in parts.values()]) for name in next(iter(parts.values()))}
 
 
-def _two_classes(tables: Mapping[str, Any], target: str) -> Any:
-    """The classes over all clients, so that a client may hold one alone."""
+def _classes(tables: Mapping[str, Any], target: str, kind: str) -> Any:
+    """The classes over all clients, so that a client may hold some of them alone."""
     from quorate.data import rows
 
     y = rows.same_type([rows.targets(table[target], name) for name, table in tables.items()], tuple(tables))
     found = np.unique(np.concatenate(y))
+    if kind == "class" and (len(found) < 2 or len(found) > MOST):
+        raise ConfigError(
+            f"data.target: column {target!r} has {len(found)} values: a loss of classes needs 2 to {MOST}"
+        )
+    return found
+
+
+def _two(found: Any, target: str) -> Any:
     if len(found) != 2:
         shown = ", ".join(map(repr, found[:6].tolist()))
-        raise ConfigError(f"data.target: column {target!r} has {len(found)} values, not two: {shown}")
+        raise ConfigError(
+            f"data.target: column {target!r} has {len(found)} values, not two: {shown}"
+            + "; for several classes set problem.loss = 'multinomial'" * (len(found) > 2)
+        )
     return found
+
+
+def _extended(fed: Federation) -> Federation:
+    """With a feature of ones, which stands for the intercepts of several classes."""
+    from quorate.predict import with_ones
+
+    names = None if fed.feature_names is None else (*fed.feature_names, "1")
+    return replace(fed, X=tuple(map(with_ones, fed.X)), feature_names=names)
 
 
 def named() -> list[str]:

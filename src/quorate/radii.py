@@ -48,7 +48,12 @@ def tried(config: Config, train: Federation, say: Callable[[str], None] = lambda
     path, problem = config.path, config.path_problem()
     assert path is not None
     own, held = train.split(path.test, config.seed)
-    options = {"radii": path.radii, "client_radii": path.client_radii, "test": held, **config.solve_arguments()}
+    options = {
+        "radii": path.radii,
+        "client_radii": path.client_radii,
+        "test": held,
+        **config.solve_arguments(clock=False),
+    }
     rows = radius_path(problem, own, **options, watch=lambda row: say(line(row)))
     points = [{k: v for k, v in row.items() if k != "w"} for row in rows]
     return Tried(

@@ -6,6 +6,7 @@
     baselines.safetensors  the models it is compared with
     path.json, path.safetensors  with [path]: the radii tried, held-out numbers, models
     trade_off.json, trade_off.safetensors  with [trade_off]: the levels tried, models, multipliers
+    events.qrt           on a simulated clock: who answered when, for `Replay(Log.load(path))`
 
 A private run keeps what stays with the owner in a folder of its own, see `quorate.private_run`.
 
@@ -49,6 +50,7 @@ from quorate.trade_off import LEVELS, PARTS, PROOFS, Traded
 
 if TYPE_CHECKING:
     from quorate.data.schema import Schema
+    from quorate.engines.log import Log
     from quorate.parts import Parts
     from quorate.solution import Solution
 
@@ -57,6 +59,7 @@ KEYS = (  # of result.json
     *("title", "model", "problem", "outcome", "rounds", "certificate", "clients", "messages", "notes", "baselines"),
     *("evaluation", "versions", "data", "files", "seal"),
 )
+EVENTS = "events.qrt"
 DERIVED = ("report.html", "figures/")  # drawn from the rest
 
 
@@ -74,6 +77,7 @@ class Run:
     history : one row a round
     tried : the radii tried and their models, None without [path]
     traded : the levels tried, their models and multipliers, None without [trade_off]
+    events : on a simulated clock who answered when, None else
     owner : of a private run what stays with the owner, as a run of its own; None where this copy has none
     """
 
@@ -89,6 +93,7 @@ class Run:
     tried: Tried | None = None
     traded: Traded | None = None
     owner: Run | None = None
+    events: Log | None = None
 
     @property
     def private(self) -> bool:
@@ -105,6 +110,7 @@ def result_of(
     """What result.json holds, digests of the files excepted."""
     from quorate.constrained_trial import of_constraints
     from quorate.rank_trial import of_ranks
+    from quorate.reached import of_clock
     from quorate.trial import called, label
 
     models = {label(solution.problem): solution.w, **{called(name): s.w for name, s in others.items()}}
@@ -136,6 +142,7 @@ def result_of(
             "evaluation": evaluation,
             **of_ranks(config, models, parts.train, parts.owners),
             **of_constraints(solution.problem, models, parts, *proved),
+            **of_clock({label(solution.problem): solution, **{called(name): s for name, s in others.items()}}),
             "versions": versions(),
             "data": data_digests(parts),
         }
@@ -208,6 +215,8 @@ def _write_files(
     save_arrays(work / "baselines.safetensors", others)
     write(work / "history.jsonl", "".join(to_json(row) + "\n" for row in solution.history).encode())
     write(work / "result.json", to_json(result, indent=1).encode())
+    if solution.log is not None:
+        solution.log.save(work / EVENTS)
 
 
 def save_model(work: Path, config: Config, solution: Solution, parts: Parts) -> None:
@@ -217,6 +226,9 @@ def save_model(work: Path, config: Config, solution: Solution, parts: Parts) -> 
         "format": FORMAT,
         "loss": config.problem_.loss,
         "intercept": config.problem_.intercept,
+        "model": config.problem_.model,
+        **{key: value for key in ("hidden", "activation") if (value := getattr(config.problem_, key)) is not None},
+        **({"ones": True} if config.ones else {}),
         "classes": None if fed.classes is None else plain(fed.classes),
         "feature_names": list(fed.feature_names),
         "schema": None if fed.schema is None else fed.schema.to_dict(),
@@ -267,6 +279,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
         _history(path),
         _read_tried(path) if config.path is not None else None,
         Traded(*_points(path, LEVELS, PROOFS, PARTS)) if config.trade_off is not None else None,
+        events=_read_events(path) if config.engine.clocked else None,
     )
 
 
@@ -294,6 +307,16 @@ def _history(path: Path) -> list[dict[str, Any]]:
 def load_if_any(file: Path) -> dict[str, Array]:
     """The arrays of a file, none where there is no such file."""
     return load_tensors(file)[0] if file.is_file() else {}
+
+
+def _read_events(path: Path) -> Log:
+    from quorate.engines.log import Log
+
+    complete(path, (EVENTS,))
+    try:
+        return Log.load(path / EVENTS)
+    except ValueError as error:
+        raise RunError(f"{path} is damaged: {error}") from error
 
 
 def _read_tried(path: Path) -> Tried:
@@ -336,6 +359,14 @@ def _read_model(path: str | os.PathLike[str]) -> tuple[Array, dict[str, Any], Sc
     tensors, metadata = load_tensors(file)
     model, schema = _model(metadata, file)
     w = tensors.get("w")
-    if w is None or w.shape != (len(schema.feature_names) + model["intercept"],):
+    if w is None or w.shape != (_dimension(model, len(schema.feature_names)),):
         raise RunError(f"{file} is damaged: its model does not fit its schema")
     return w, model, schema
+
+
+def _dimension(model: Mapping[str, Any], n_features: int) -> int:
+    """The size of a saved model."""
+    from quorate.predict import predictor
+
+    d, several = n_features + model.get("ones", False), model["loss"] == "multinomial"
+    return predictor(model).sized(d, len(model["classes"]) if several else None).dimension(d)

@@ -58,6 +58,7 @@ class Solution:
     state : the server's last state
     tries : for methods with several starts, one row a start
     constraints : one row for every constraint and owner: limit, measured, slack, price (0 if infeasible), met
+    log : of an asynchronous engine, who answered when; ``Replay(log)`` repeats the run
     """
 
     problem: Problem
@@ -76,6 +77,7 @@ class Solution:
     state: Any = None
     tries: list[dict[str, Any]] = field(default_factory=list)
     constraints: list[dict[str, Any]] = field(default_factory=list)
+    log: Any = None
 
 
 def solve(
@@ -162,6 +164,7 @@ def solve(
         state=run.state,
         tries=algorithm.tries(run.memories) if hasattr(algorithm, "tries") else [],
         constraints=table,
+        log=run.log,
     )
 
 

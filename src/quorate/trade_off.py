@@ -50,7 +50,7 @@ def traded(config: Config, parts: Parts, say: Callable[[str], None] = lambda lin
     points, arrays = [], {}
     for level in config.trade_off.levels:
         there = at(config, level)
-        found = solve(there.problem(), parts.train, **there.solve_arguments())
+        found = solve(there.problem(), parts.train, **there.solve_arguments(clock=False))
         if found.outcome.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
         assert isinstance(found.duals, Multipliers)

@@ -20,18 +20,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quorate.arrays import Array, Block
+from quorate.algorithms.federated.aspire import ASPIRE
+from quorate.algorithms.federated.async_dro import AsyncDRO
+from quorate.arrays import Array
 from quorate.bands import Bands
 from quorate.charge import was_begun
 from quorate.config import Config
 from quorate.constrained_trial import asked, free, summary
 from quorate.data.federation import Federation
+from quorate.predict import scores
 from quorate.problem.problem import Problem
 from quorate.problem.risks import Mean, Simplex
 from quorate.problem.risks.mean import among
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein import WassersteinBall
 from quorate.rank_trial import fairness, risk_of, risk_saved
+from quorate.reached import Reached
 from quorate.verdict import verdict
 
 if TYPE_CHECKING:
@@ -76,6 +80,8 @@ def unconstrained(problem: Problem, fed: Federation) -> tuple[Problem, Federatio
     """The same problem without constraints; where one class was in the objective, the mean over all rows."""
     return free(problem), fed
 
+
+UNAWARE = (ASPIRE, AsyncDRO)  # methods that do not know the exact objective on their way
 
 BASELINES: dict[str, Callable[[Problem, Federation], tuple[Problem, Federation]]] = {
     "erm": erm,
@@ -127,13 +133,15 @@ def train(
     tasks |= {called(name): BASELINES[name](problem, parts.train) for name in dict.fromkeys(config.report.compare_with)}
     for k, (name, (stated, fed)) in enumerate(tasks.items()):
         path = None if folder is None else folder / f"{name.lower()}.checkpoint"
-        arguments = config.solve_arguments(path)
+        arguments = config.solve_arguments(path, clock=fed.clients == parts.train.clients)
         if k:  # baselines are solved to the same tolerance by the default algorithm
             arguments |= {"algorithm": None} | ({"max_rounds": None} if problem.privacy is not None else {})
         again = resume and was_begun(path)
         bands = Bands(path and path.with_suffix(".bands"), again)
-        see = (bands,) if watch is None else (bands, watch(name))
-        models[name] = bands.beside(solve(stated, fed, **arguments, watch=see, resume=again))
+        reached = _observer(config, stated, fed, arguments, (problem, parts.train), path, again)
+        see = [each for each in (bands, reached, watch and watch(name)) if each is not None]
+        found = bands.beside(solve(stated, fed, **arguments, watch=see, resume=again))
+        models[name] = found if reached is None else reached.beside(found)
         if models[name].outcome.stop is Stop.INTERRUPTED:
             break
         if done is not None:
@@ -141,24 +149,37 @@ def train(
     return models
 
 
+def _observer(
+    config: Config, stated: Problem, fed: Federation, arguments: Mapping[str, Any], own: Any, path: Any, again: bool
+) -> Reached | None:
+    """Who looks at what the method has reached, where it does not know."""
+    from quorate.default import default_algorithm
+    from quorate.solution import configure
+
+    if stated.privacy is not None or asked(stated) or fed.clients != own[1].clients:
+        return None
+    concrete, data = stated.at(fed)
+    engine = arguments["engine"]
+    chosen = arguments["algorithm"] or default_algorithm(concrete, data, engine)
+    if not config.engine.clocked and not isinstance(chosen, UNAWARE):
+        return None
+    algorithm = configure(chosen, concrete, data, arguments["tol"], None, arguments["max_rounds"], None)
+    keep, file = getattr(engine, "keep_rows", 1), path and path.with_suffix(".reached")
+    return Reached(*own, lambda state: algorithm.answer(state)[0], keep, file, again)
+
+
 # ---------------------------------------------------------------------------------------- judging
-
-
-def scores(problem: Problem, w: Array, X: Array) -> Array:
-    """(m,) predictions of the rows X."""
-    m, rows = X.shape[0], X[None] if isinstance(X, np.ndarray) else X
-    block = Block(rows, np.zeros((1, m)), np.full((1, m), 1 / m), np.array([0]), ("",))
-    return problem.predictor.forward(w, block)[0]
 
 
 def _rows(problem: Problem, w: Array, fed: Federation) -> list[tuple[Array, Array, Array]]:
     """For every client the loss of each row, its merit (1 or 0, right or wrong; or minus the absolute error), and y."""
-    if problem.loss.targets == "class":
-        raise TypeError("models of several classes are not compared row by row yet: use a loss of two classes.")
     found = []
     for X, y in zip(fed.X, fed.y, strict=True):
-        prediction = scores(problem, w, X)
-        if problem.loss.targets == "sign":
+        prediction = scores(problem.predictor, w, X)
+        if problem.loss.targets == "class":
+            coded = np.searchsorted(fed.classes, y).astype(float)  # type: ignore[arg-type]
+            merit = (prediction.argmax(1) == coded).astype(float)
+        elif problem.loss.targets == "sign":
             coded = np.where(y == fed.classes[1], 1.0, -1.0)  # type: ignore[index]
             merit = (np.where(prediction > 0, 1.0, -1.0) == coded).astype(float)
         else:
@@ -180,7 +201,7 @@ def measure(problem: Problem, w: Array, fed: Federation, trained: int | None = N
     the number of rows that a risk of counted ranks was stated for.
     """
     rows = _rows(problem, w, fed)
-    name, sign = ("accuracy", 1.0) if problem.loss.targets == "sign" else ("error", -1.0)
+    name, sign = ("error", -1.0) if problem.loss.targets == "real" else ("accuracy", 1.0)
     clients = [
         {"client": c, "n": len(merit), "loss": float(loss.mean()), name: float(sign * merit.mean())}
         for c, (loss, merit, _) in zip(fed.clients, rows, strict=True)

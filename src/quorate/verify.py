@@ -153,7 +153,32 @@ def check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
         yield same("trade-off", run.traded.table, plain(recomputed_levels(run.config, parts, run.traded)))
     if run.tried is not None:
         yield compared("path", run.tried.table, plain(recomputed(run.config, fed, run.tried.table, run.tried.w)))
-    yield Check("rounds", stated["rounds"] == len(run.history), f"{len(run.history)} rounds in history.jsonl")
+    yield Check("rounds", *_rounds(run))
+    if run.events is not None or "clock" in stated:
+        yield _check_clock(run, plain(certificate.value))
+
+
+def _rounds(run: Run) -> tuple[bool, str]:
+    """One row of the history for every so many rounds, and perhaps one for the last."""
+    rounds, keep, found = run.result["rounds"], run.config.engine.keep_rows, [row["round"] for row in run.history]
+    expected = list(range(keep, rounds + 1, keep))
+    whole = found in (expected, [*expected, rounds])
+    return whole, f"{rounds} rounds, {len(found)} in history.jsonl"
+
+
+def _check_clock(run: Run, value: float) -> Check:
+    """The events add up to the rounds and the answers, and the last look was at the model."""
+    from quorate.reached import summary
+
+    stated, log = run.result, run.events
+    if log is None or "clock" not in stated:
+        return Check("events", False, "the log of events, or what is said of it, is missing")
+    last = stated["reached"][stated["model"]]["objective"][-1] if "reached" in stated else value
+    found = {"clock": plain(summary(log)), "rounds": len(log.ends), "value": last}
+    asked = {"clock": stated["clock"], "rounds": stated["rounds"], "value": value}
+    if run.config.engine.keep_rows == 1:
+        found["answered"], asked["answered"] = len(log.answered), sum(row["answered"] for row in run.history)
+    return compared("events", asked, found)
 
 
 def _proved(run: Run, problem: Any, fed: Any) -> tuple[Any, list[dict[str, Any]], Any]:

@@ -170,7 +170,7 @@ class AgnosticClassifier(ClassifierMixin, BaseEstimator):
         return self.model.sized(d, count if count > 2 or least > 1 else None), False
 
     def _problem(self, predictor: Any, several: bool, fed: Any) -> Problem:
-        over = Simplex() if self.uncertainty is None else self.uncertainty
+        over: Any = Simplex() if self.uncertainty is None else self.uncertainty
         if not hasattr(over, "worst") or isinstance(over, type):
             raise TypeError(f"uncertainty must be a set of weights such as Simplex() or KLBall(0.1), got {over!r}.")
         if self.prior is not None and not hasattr(over, "prior"):
@@ -178,7 +178,8 @@ class AgnosticClassifier(ClassifierMixin, BaseEstimator):
         if getattr(over, "prior", None) is not None:
             over = replace(over, prior=prior_of(over.prior if self.prior is None else self.prior, fed))
         h = L2(DEFAULT_L2) if self.regulariser is None else self.regulariser
-        return Problem(Multinomial() if several else Logistic(), predictor, over_clients=over, regulariser=h)
+        loss: Any = Multinomial() if several else Logistic()
+        return Problem(loss, predictor, over_clients=over, regulariser=h)
 
     def _solve(self, problem: Problem, fed: Any) -> None:
         engine = self._engine()
