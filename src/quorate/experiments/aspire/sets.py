@@ -1,4 +1,4 @@
-"""Every set of client weights on one kind of problem: two-class logistic regression, each client with a rule of its own.
+"""Every set of client weights on one kind of problem: logistic regression, each client with a rule of its own.
 
 Client j has 15 to 59 rows x of 6 normal features, shifted, and labels sign(x'(w + 0.8 u_j) + 0.5 noise); 0.005 ||w||^2.
 Two solutions of each problem are compared: that of the synchronous reference, and of ``AsyncDRO`` as it comes with one
