@@ -73,16 +73,17 @@ def test_steps_are_those_of_the_formula_by_hand():
     p, c, w, last, gap = np.full(5, 0.2), np.full(5, 0.2), np.zeros(4), np.zeros(5), np.zeros(5)
     at, turn, asked = np.zeros((5, 4)), 0, np.zeros((5, 4))
 
-    def step(p, c, w, mean):
+    far = ((G - G.T @ p) ** 2).sum(1)
+
+    def step(p, c, w):
         age = np.maximum(gap, turn - last)
         eta = 1 / (p * curved * (1 + age)).sum()
         f = b + G @ w
-        far = ((G - mean) ** 2).sum(1)
         mu = eta * (far.max() + far[p > 0].sum())
         new = Simplex().project(c + f / mu)
         return new, c + (new - c) / (1 + p @ age), (w - eta * (G.T @ new)) / (1 + eta * 1e-2), G.T @ new
 
-    p, c, w, mean = step(p, c, w, G.T @ p)
+    p, c, w, mean = step(p, c, w)
     asked[:] = w
     for i in (3, 3, 0):
         turn += 1
@@ -92,9 +93,10 @@ def test_steps_are_those_of_the_formula_by_hand():
         np.testing.assert_allclose(up.level, [bi], rtol=1e-9)
         curved[i] = np.linalg.norm(gi - G[i]) / np.linalg.norm(asked[i] - at[i])
         np.testing.assert_allclose(up.curvature, curved[i : i + 1], rtol=1e-6)
+        far[i] = ((gi - mean) ** 2).sum()
         b[i], G[i], at[i], gap[i], last[i] = bi, gi, asked[i], turn - last[i] - 1, turn
         state, ask = it.renew(state, (i,), up)
-        p, c, w, mean = step(p, c, w, mean)
+        p, c, w, mean = step(p, c, w)
         asked[i] = w
         assert ask.to == (i,)
         assert ask.wait_for == 1
@@ -244,3 +246,12 @@ def test_stops_out_of_range_are_refused_whoever_states_them(given):
 def test_a_client_that_never_answers_at_all_is_named():
     with pytest.raises(RuntimeError, match=f"crashed.*{FED.clients[2]}"):
         qr.solve(PROBLEM, FED, algorithm=AsyncDRO(), engine=VirtualClock(crashes={FED.clients[2]: 0.0}))
+
+
+@pytest.mark.parametrize("away", [{"crashes": {FED.clients[1]: 3.0}}, {"outages": {FED.clients[1]: [(3.0, 1e9)]}}])
+def test_a_cap_ends_the_wait_for_a_client_who_does_not_answer_any_more(away):
+    it, data = running(tol=0.5, max_rounds=300)
+    run = VirtualClock(**away).run(it, data, max_rounds=600)
+    assert run.state.still >= 0
+    assert (run.outcome.stop, run.rounds) == (Stop.MAX_ROUNDS, 301)
+    assert run.outcome.text.startswith("stopped at max_rounds = 300")

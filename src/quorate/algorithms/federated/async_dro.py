@@ -236,8 +236,8 @@ class AsyncDRO:
 
     def _judged(self, state: AsyncState, ids: Sequence[int]) -> tuple[AsyncState, Round | Done]:
         """w stands still until every line is its own: then the losses are exact."""
-        if (state.made < state.still).any():
-            return self._ask(state, ids)
+        if (state.made < state.still).any():  # never all, where a client crashed
+            return self._ask(state, ids) if state.turn < self.max_rounds else (state, Done(self._capped(state)))
         state = replace(state, mean=_mean(state.slopes, state.weights))
         risks = self._lines(state)
         value = self._problem.over_clients.value(risks) + self._problem.penalty(state.w)
