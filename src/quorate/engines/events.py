@@ -209,7 +209,8 @@ class Loop:
             raise TypeError(f"on_server must return (state, Round or Done), got a {type(ask).__name__}")
         memories, sizes = [(index, memory) for index, memory, _ in parts], [self._size(part[2]) for part in parts]
         oldest = min([self.messages[i].round for i in ids])  # pyright: ignore[reportOptionalMemberAccess]
-        return _New(settled(state), ask, memories, sizes, kind.__name__, self.round - oldest)
+        state = state if self.donated else settled(state)  # arrays overwritten in place stay as they are laid out
+        return _New(state, ask, memories, sizes, kind.__name__, self.round - oldest)
 
     def _client(self, chunk: list[int], answering: int) -> tuple[NDArray[np.intp], Any, Any]:
         """(clients, memory, upload) after the step of a chunk; names the clients whose step raises."""

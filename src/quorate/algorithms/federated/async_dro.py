@@ -10,7 +10,7 @@ their lines and takes one step:
     c <- c + (p - c) / (1 + p'a)            a_j: the age of line j, in steps
     w <- prox_{eta h}(w - eta g)            g = G'p,   1 / eta = sum_j p_j L_j (1 + a_j)
 
-    mu = eta (max_j d_j + sum_{p_j > 0} d_j),   d_j = ||g_j - g||^2 with the last g and p
+    mu = eta (max_j d_j + sum_{p_j > 0} d_j),   d_j = ||g_j - g||^2 with the g and p of when line j was renewed
 
 and sends w to those who answered. L_j is the curvature that client j saw between its last two models. The centre
 removes the bias of mu. So no step size is left to be chosen: the ages keep the delayed iteration stable, and f bends p
@@ -61,6 +61,7 @@ class AsyncState:
     last: NDArray[np.int64]  # (N,) the step of its last answer
     sent: NDArray[np.int64]  # (N,) the step after which it was asked last
     made: NDArray[np.int64]  # (N,) the step at whose model its line was made
+    apart: Array  # (N,) d
     weights: Array  # (N,) p
     centre: Array  # (N,) c
     mean: Array  # (D,) g
@@ -151,6 +152,7 @@ class AsyncDRO:
             last=steps,
             sent=steps,
             made=steps,
+            apart=zeros,
             weights=prior,
             centre=prior,
             mean=none,
@@ -183,7 +185,8 @@ class AsyncDRO:
             last=np.zeros(n, np.int64),
             sent=np.zeros(n, np.int64),
             made=np.zeros(n, np.int64),
-            mean=state.weights @ up.slope,
+            apart=((up.slope - (mean := state.weights @ up.slope)) ** 2).sum(1),
+            mean=mean,
             value=problem.over_clients.value(up.risk) + problem.penalty(w),
             seen=Surveyed(up.plus, up.minus, up.reach, up.target, up.square),
         )
@@ -193,7 +196,7 @@ class AsyncDRO:
         """The lines of those who answered, and a step."""
         turn, at = state.turn + 1, np.asarray(ids)
         state.slopes[at], state.level[at], state.curvature[at] = up.slope, up.level, up.curvature
-        state.made[at] = state.sent[at]
+        state.made[at], state.apart[at] = state.sent[at], ((up.slope - state.mean) ** 2).sum(1)
         state.gap[at], state.last[at] = turn - state.last[at] - 1, turn
         answers = state.answers + len(at)
         if state.still >= 0:
@@ -205,10 +208,8 @@ class AsyncDRO:
     def _stepped(self, state: AsyncState, turn: int, answers: int) -> AsyncState:
         """p, c and w."""
         problem, risk = self._problem, self._problem.over_clients
-        ages = state.gap, state.last, turn
-        f, curve, age, spread = _lines(
-            state.slopes, state.level, state.curvature, *ages, state.w, state.weights, state.mean
-        )
+        f = state.level + state.slopes @ state.w
+        curve, age, spread = _sums(state.weights, state.curvature, state.apart, state.gap, state.last, turn)
         if not (np.isfinite(f).all() and math.isfinite(curve)):
             raise ArithmeticError("a client's answer is not finite: rescale the features, or give AsyncDRO(step=0.1).")
         eta = self.step / max(curve, FLAT * state.steepest, TINY)
@@ -262,8 +263,8 @@ class AsyncDRO:
     def _ended(self, state: AsyncState, risks: Array, share: float) -> bool:
         """Whether w is optimal to ``share`` of the tolerance if its risks are these."""
         value = self._problem.over_clients.value(risks) + self._problem.penalty(state.w)
-        if math.isfinite(state.bound):
-            return value - state.bound <= share * self._allowed(value, state.bound)
+        if math.isfinite(state.bound):  # old lines may promise less than anything can have: that is not the end
+            return abs(value - state.bound) <= share * self._allowed(value, state.bound)
         lag = value - self._problem.penalty(state.w) - float(state.weights @ risks)
         return lag <= share * self._allowed(value, value) and self._length(state) <= share * self.tol * state.first
 
@@ -317,22 +318,18 @@ class AsyncDRO:
         return self.problem
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def _lines(slopes, level, curvature, gap, last, turn, w, weights, mean):
-    """f, sum_j p_j L_j (1 + a_j), p'a and max_j d_j + sum_{p_j > 0} d_j, in one pass over G."""
-    predicted, curve, age, furthest, spread = np.empty(len(level)), 0.0, 0.0, 0.0, 0.0
-    for j in range(len(level)):
-        value, square = level[j], 0.0
-        for k in range(len(w)):
-            value += slopes[j, k] * w[k]
-            square += (slopes[j, k] - mean[k]) ** 2
-        predicted[j], furthest = value, max(furthest, square)
-        if weights[j] > 0:
-            spread += square
+@njit(cache=True)
+def _sums(weights, curvature, apart, gap, last, turn):
+    """sum_j p_j L_j (1 + a_j), p'a and max_j d_j + sum_{p_j > 0} d_j."""
+    curve = age = furthest = spread = 0.0
+    for j in range(len(weights)):
         old = max(gap[j], float(turn - last[j]))
-        curve += weights[j] * curvature[j] * (1.0 + old)
-        age += weights[j] * old
-    return predicted, curve, age, furthest + spread
+        furthest = max(furthest, apart[j])
+        if weights[j] > 0:
+            curve += weights[j] * curvature[j] * (1.0 + old)
+            age += weights[j] * old
+            spread += apart[j]
+    return curve, age, furthest + spread
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
