@@ -22,6 +22,7 @@ import resource
 import sys
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import measure
@@ -115,7 +116,9 @@ def first_in(targets: Targets, runs: Mapping[str, race.Run], tuned: Mapping[str,
         ("AFL tuned", tuned["AFL"], 2),
     ):
         ratio = run.time(LEVEL) / ours
-        targets.need(factor <= ratio < np.inf, f"AsyncDRO reaches {LEVEL:g} at {ours:.1f}, {ratio:.1f} times before {name}")
+        targets.need(
+            factor <= ratio < np.inf, f"AsyncDRO reaches {LEVEL:g} at {ours:.1f}, {ratio:.1f} times before {name}"
+        )
 
 
 # -------------------------------------------------------------------- engine
@@ -256,7 +259,7 @@ def curve(attack: attacks.Attack) -> None:
 def mlp(targets: Targets, quick: bool) -> None:
     models: dict[str, Any] = {"softmax": lambda seed: None, "MLP(16)": lambda seed: qr.MLP((16,), seed=seed)}
     try:
-        import torch
+        torch = import_module("torch")
     except ImportError:
         print("torch is not installed: its path is left out")
     else:

@@ -130,7 +130,11 @@ def follow(
 ) -> Run:
     """One entrant's race; ``FedAvg`` is given equal weights and judged by the worst ones."""
     judge, data = setup.problem.at(setup.fed)
-    asked = replace(judge, over_clients=Mean().at(data.sizes)) if isinstance(entrant.algorithm, FedAvg) else judge
+    asked = (
+        replace(judge, over_clients=Mean().at(np.ones(data.n_clients)))
+        if isinstance(entrant.algorithm, FedAvg)
+        else judge
+    )
     algorithm = configure(entrant.algorithm, asked, data, None, None, None, None)
     points, count, last = [], np.zeros(2, np.int64), -np.inf
     kept: dict[str, Any] = {"rounds": 0, "state": None}

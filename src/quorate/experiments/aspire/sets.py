@@ -90,7 +90,7 @@ class _HalfWorst:
 
 def setup(name: str, over_clients: Any, fed: Federation, factor: float) -> SetUp:
     """One problem, with a straggler."""
-    problem = Problem(Logistic(), over_clients=over_clients, regulariser=L2(RIDGE))
+    problem = Problem(Logistic(), over_clients=over_clients, regulariser=L2(RIDGE))  # type: ignore[arg-type]
     return SetUp(name, problem, fed, {fed.clients[3]: factor})
 
 

@@ -63,7 +63,8 @@ def digits_of(seed: int = 0, noise: float = NOISE, components: int = COMPONENTS)
 
 def stated(over_clients: Any, predictor: Any = None) -> Problem:
     """The problem of all set-ups with another set of weights, or another model."""
-    return Problem(Multinomial(), predictor or Softmax(), over_clients=over_clients, regulariser=L2(RIDGE))
+    model = predictor or Softmax()
+    return Problem(Multinomial(), model, over_clients=over_clients, regulariser=L2(RIDGE))  # type: ignore[arg-type]
 
 
 def one_class_each(seed: int = 0, factor: float = 10.0, name: str = "A") -> SetUp:

@@ -71,7 +71,11 @@ def spread(problem: Problem, w: Array, fed: Federation, test: Federation) -> Spr
 def timed(setup: SetUp, entrant: Entrant, seconds: float, seed: int = 0) -> Array:
     """The model that a method has after so many virtual seconds."""
     stated, fed = setup.problem.at(setup.fed)
-    asked = replace(stated, over_clients=Mean().at(fed.sizes)) if isinstance(entrant.algorithm, FedAvg) else stated
+    asked = (
+        replace(stated, over_clients=Mean().at(np.ones(fed.n_clients)))
+        if isinstance(entrant.algorithm, FedAvg)
+        else stated
+    )
     algorithm = configure(entrant.algorithm, asked, fed, None, None, None, None)
     clock = setup.clock(entrant.wait, max_time=seconds, keep_rows=10**9)
     return algorithm.answer(clock.run(algorithm, fed, seed=seed).state)[0]
