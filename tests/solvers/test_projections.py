@@ -1,6 +1,7 @@
 """Projections and oracles of lp-balls against a conic solver, a closed form or a proof, small and large."""
 
 import math
+from itertools import pairwise
 
 import cvxpy as cp
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from quorate.solvers.projections import (
+    clip_to_sum,
     decreasing_root,
     dual_exponent,
     largest_over_lp_ball,
@@ -126,3 +128,18 @@ def test_bad_vectors_are_refused(bad):
     for call in (project_simplex, lambda v: project_lp_unit_ball(v, 2), lambda v: project_lp_ball(v, v, 0.1, 2)):
         with pytest.raises(ValueError, match="vector of finite numbers"):
             call(bad)
+
+
+@pytest.mark.parametrize("scale", [1e10, 1e20, 1e30, 1e100, 1e300])
+def test_points_of_any_size_between_limits_sum_to_the_total(scale):
+    rng = np.random.default_rng(1)
+    lower, upper = np.array([0.1, 0.0, 0.05, 0.0]), np.array([0.3, 0.5, 0.4, 0.6])
+    for v in (*rng.normal(size=(5, 4)), 0.6 + 1e-16 * np.arange(4.0), np.ones(4)):
+        q = clip_to_sum(v * scale, lower, upper, 1.0)
+        assert abs(q.sum() - 1) <= 1e-14
+        assert (q >= lower).all()
+        assert (q <= upper).all()
+        inner = (q > lower + 1e-12) & (q < upper - 1e-12)
+        order = np.argsort(-v)  # all below a client that may still take more are at their least
+        for j, i in pairwise(order):
+            assert v[j] * scale - v[i] * scale <= 1 or not inner[j] or q[i] <= lower[i] + 1e-12

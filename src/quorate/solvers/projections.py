@@ -167,8 +167,11 @@ def clip_to_sum(v: Array, lower: Array, upper: Array, total: float) -> Array:
         moved = v - g
         return float(np.clip(moved, lower, upper).sum()) - total, -float(((moved > lower) & (moved < upper)).sum())
 
-    for _ in range(2):  # the second time round the level itself: entries near it are then exact whatever their scale
-        v = v - decreasing_root(excess, float((v - upper).min()), float((v - lower).max()), flat=2 * EPS * total)[0]
+    for turn in range(40):  # again round the level itself: entries near it are then exact whatever their scale
+        level = decreasing_root(excess, float((v - upper).min()), float((v - lower).max()), flat=2 * EPS * total)[0]
+        v = v - level
+        if turn and abs(level) <= 1:
+            break
     return np.clip(v, lower, upper)
 
 
