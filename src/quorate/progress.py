@@ -35,7 +35,7 @@ def progress(console: Console) -> Progress:
 
 
 def cells(model: str, row: dict[str, Any], sent: int, seconds: float) -> tuple[str, ...]:
-    """A round in words, ``sent`` bytes and seconds since the start."""
+    """A round in words, ``sent`` bytes and seconds since the start; virtual ones where time is simulated."""
     from quorate.report.tables import printable, size
 
     def number(key: str, form: str) -> str:
@@ -51,7 +51,8 @@ def cells(model: str, row: dict[str, Any], sent: int, seconds: float) -> tuple[s
         gap = f"residual {number('residual', '.1e')}"
         gap += f", violation {number('violation', '.1e')}" if "violation" in row else ""
     worst = printable(str(row.get("worst_client", "–")))
-    return model, str(row["round"]), number("objective", ".6f"), gap, worst, size(sent), f"{seconds:.1f}"
+    told = next((key for key in ("objective", "predicted") if key in row), "objective")
+    return model, str(row["round"]), number(told, ".6f"), gap, worst, size(sent), f"{row.get('time', seconds):.1f}"
 
 
 class _Count:
@@ -81,7 +82,8 @@ class Lines:
             objective = "" if "copies" in gap else f"objective {objective}, "
             gap = gap if "residual" in gap or "copies" in gap else f"gap {gap}"
             worst = f"worst client {worst}, " if "worst_client" in row else ""  # rows in one place have none
-            line = f"{model} round {number}: {objective}{gap}, {worst}{sent}, {seconds} s"
+            unit = "virtual s" if "time" in row else "s"
+            line = f"{model} round {number}: {objective}{gap}, {worst}{sent}, {seconds} {unit}"
             self.last[model] = line
             step = EVERY * 10 ** max(0, len(str(row["round"] - 1)) - 2)  # every 50 beyond 100, every 500 beyond 1,000
             if row["round"] == 1 or row["round"] % step == 0:

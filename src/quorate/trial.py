@@ -165,7 +165,7 @@ def _observer(
         return None
     algorithm = configure(chosen, concrete, data, arguments["tol"], None, arguments["max_rounds"], None)
     keep, file = getattr(engine, "keep_rows", 1), path and path.with_suffix(".reached")
-    return Reached(*own, lambda state: algorithm.answer(state)[0], keep, file, again)
+    return Reached(own[0], own[1], lambda state: algorithm.answer(state)[0], keep, file, again)
 
 
 # ---------------------------------------------------------------------------------------- judging

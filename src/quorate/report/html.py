@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.report import constrained, tables, words
+from quorate.reached import thinned
+from quorate.report import clock, constrained, tables, words
 from quorate.report.figures import figures
+from quorate.report.figures_clock import INSTEAD as NOT_TIMED
+from quorate.report.figures_clock import clock_figures
 from quorate.report.figures_constrained import INSTEAD, constrained_figures
 from quorate.runs import Run
 
@@ -22,7 +25,11 @@ def render(run: Run) -> dict[str, str]:
         from quorate.report.private import render as render_private
 
         return render_private(run)
-    drawn = figures(run.result, run.history, prior_of(run), run.tried and run.tried.table)
+    history = thinned(run.history) or run.history  # the rows whose objective is known, where it is not in all
+    drawn = figures(run.result, history, prior_of(run), run.tried and run.tried.table)
+    if clock.asked(run.result):
+        drawn = {name: svg for name, svg in drawn.items() if name not in NOT_TIMED}
+        drawn |= clock_figures(run.result, run.history, run.events)
     if constrained.asked(run.result):
         plain = ("weights",) if run.config.clients.risk == "mean" else ()
         drawn = {name: svg for name, svg in drawn.items() if name not in (*INSTEAD, *plain)}
@@ -63,6 +70,8 @@ def page(run: Run, drawn: dict[str, str]) -> str:
             choice=[] if run.tried is None else words.choice(run.tried.table, run.result),
             measures=tables.measures(run.result),
             fairness=tables.fairness(run.result),
+            spread=clock.spread(run.result),
+            clock=_clock(run) if clock.asked(run.result) else None,
             people=tables.people(run.result),
             risk=run.result.get("risk"),
             figures={name: Markup(svg) for name, svg in drawn.items()},  # texts in them are escaped as they are drawn
@@ -76,6 +85,12 @@ def _tables(result: dict[str, Any]) -> dict[str, tables.Table]:
     makers = (tables.certificate, tables.clients, tables.messages, tables.baselines, tables.versions)
     found = {make.__name__: make(result) for make in makers}
     return found | ({"clients": tables.clients(result, constrained.HEADS)} if constrained.asked(result) else {})
+
+
+def _clock(run: Run) -> dict[str, Any]:
+    """What the page says of virtual time."""
+    timed = "reached" in run.result
+    return {"words": clock.words(run.result, run.config.engine), "pace": clock.pace(run.result) if timed else None}
 
 
 def _constrained(run: Run) -> dict[str, Any]:
@@ -101,7 +116,7 @@ def prior_of(run: Run) -> Array | None:
 
     if "owners" in run.result:
         return np.array([row["share"] for row in run.result["owners"]])
-    if run.config.clients.risk == "simplex":
+    if not run.config.clients.centred:
         return None
     rows = run.result["clients"]
     sizes = np.array([row["n"] for row in rows], dtype=float)

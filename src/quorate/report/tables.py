@@ -313,6 +313,9 @@ def compared(runs: Mapping[str, Mapping[str, Any]]) -> Table:
     if any("privacy" in result for result in runs.values()):
         line("total epsilon", lambda r: r.get("privacy", {}).get("epsilon"))
         line("delta", lambda r: r.get("privacy", {}).get("delta"))
+    if any("clock" in result for result in runs.values()):
+        line("virtual seconds", lambda r: r.get("clock", {}).get("time"))
+        line("answers", lambda r: r.get("clock", {}).get("answers"))
     line("rounds", lambda r: r["rounds"])
     line("ended", lambda r: r["outcome"]["stop"])
     line("worst client's worst-case loss", lambda r: max((row.get("worst_loss") for row in people(r)), key=_or_least))

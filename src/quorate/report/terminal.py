@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from quorate.report import constrained, tables, words
+from quorate.report import clock, constrained, tables, words
 from quorate.report.tables import Table, printable
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def show(run: Run, console: Console) -> None:
     if asked:
         judged = [table for table in constrained.groups(result) if table.title.endswith("held-out rows")]
         found += [constrained.constraints(result, MOST, True), *constrained.kept(result, MOST, True)[:1], *judged]
+    if clock.asked(result):
+        found += [*clock.spread(result)[:1], *([clock.pace(result)] if "reached" in result else [])]
     found += [tables.clients(result, heads, MOST)]
     for each in (*found, tables.certificate(result)):
         console.print()
@@ -59,6 +61,9 @@ def show(run: Run, console: Console) -> None:
         say(f"(of {n} clients, the {MOST} with the largest worst case; the report has all)", console)
     for said in words.summary(result):
         say(said, console)
+    if clock.asked(result):
+        for said in clock.words(result, run.config.engine):
+            say(said, console)
     if asked:
         console.print("\nPrices", style="bold")
         for said in constrained.priced(result):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from quorate.radii import equal
-from quorate.report import constrained
+from quorate.report import clock, constrained
 from quorate.report.tables import (
     baselines,
     certificate,
@@ -159,6 +159,9 @@ def markdown(
     if asked:
         parts += ["## Prices", *map(escaped, constrained.priced(result))]
         tables[1:1] = [constrained.constraints(result), *constrained.kept(result), *constrained.groups(result)]
+    if clock.asked(result):
+        tables[1:1] = [clock.pace(result)] if "reached" in result else []
+    tables += clock.spread(result)
     for each in tables:
         parts += [f"## {escaped(each.title)}", each.markdown()]
     if tried is not None:
