@@ -1,6 +1,6 @@
 """Who races: every method as it comes, and AFL and ASPIRE tuned over small grids that are stated here.
 
-    AFL      eta in 1, 2, 4, 8 and gamma in 0.01, 0.02, 0.03, 0.05, 0.1; its measured steps, extrapolated or not
+    AFL      eta in 1, 2, 4, 8, 16, gamma in 0.01, 0.02, 0.03, 0.05, 0.1; its measured steps, extrapolated or not
     ASPIRE   its own kappa, and with it rho_2, 1 / eta_z and 1 / eta_w, times 0.5, 1, 2, 4; rho_1 its own, and fixed
              at 0.5, 1, 2 times S / (f N^2), its own for N planes without stragglers (f: the mean loss at first)
 
@@ -24,7 +24,7 @@ from quorate.algorithms.federated.multiplier_method import MultiplierMethod
 from quorate.engines.activation import First
 from quorate.experiments.aspire.race import Entrant, Run
 
-AFL_ETA, AFL_GAMMA = (1.0, 2.0, 4.0, 8.0), (0.01, 0.02, 0.03, 0.05, 0.1)
+AFL_ETA, AFL_GAMMA = (1.0, 2.0, 4.0, 8.0, 16.0), (0.01, 0.02, 0.03, 0.05, 0.1)
 KAPPA, RHO1 = (0.5, 1.0, 2.0, 4.0), (None, 0.5, 1.0, 2.0)
 CAP = 10**7  # rounds: time ends a race
 
