@@ -203,11 +203,21 @@ def _enough(epsilon: float, delta: float, rounds: int, mechanism: str, spent: tu
     noise = _by_formula(epsilon, delta, rounds, mechanism, spent)
     if noise is None:
         return None
+    few = 0.0  # noise known not to be enough
+
+    def enough(noise: float) -> bool:
+        return total_epsilon((*spent, Release(mechanism, noise, rounds)), delta) <= epsilon
+
     for k in range(15):
-        if total_epsilon((*spent, Release(mechanism, noise, rounds)), delta) <= epsilon:
-            return noise
-        noise *= 1 + 1e-6 * 4**k
-    return None
+        if enough(noise):
+            break
+        few, noise = noise, noise * (1 + 1e-6 * 4**k)
+    else:
+        return None
+    while few and noise > few * (1 + 1e-3):
+        middle = (few + noise) / 2
+        few, noise = (few, middle) if enough(middle) else (middle, noise)
+    return noise
 
 
 def _by_formula(epsilon: float, delta: float, rounds: int, mechanism: str, spent: tuple[Release, ...]) -> float | None:

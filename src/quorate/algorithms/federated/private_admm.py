@@ -279,7 +279,8 @@ class PrivateADMM:
     def consent(self, state: PrivateState, ids: Sequence[int], up: Perturbed) -> tuple[PrivateState, Round | Done]:
         """(4a) with h, which makes the next w."""
         t, P = state.round + 1, state.clients
-        w = self._prox(up.shifted / P, 1 / (P * self._rho(t + 1)))
+        with np.errstate(all="ignore"):  # what is not finite is named below
+            w = self._prox(up.shifted / P, 1 / (P * self._rho(t + 1)))
         if not np.isfinite(w).all():
             raise ArithmeticError("the model is not finite any more: rescale the features, or give a larger rho.")
         mean = state.mean + (w - state.mean) / t
