@@ -231,3 +231,59 @@ def test_a_network_of_two_classes(tmp_path: Path) -> None:
     assert found["prediction"] == ["yes" if s > 0 else "no" for s in found["score"]]
     assert run.result["reached"]["model"]["objective"][-1] == run.result["certificate"]["value"]
     assert "clock" not in run.result
+
+
+# ---------------------------------------------------------------------------------------- from the command line
+
+
+def test_from_init_to_a_verified_report(
+    quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "clinics.csv").write_text(three(small_run.table(rows=30)))
+    assert quorate("init", "clinics.csv", "--agnostic", "--target", "sick", "--out", "q.toml") == 0
+    assert quorate("run", "q.toml", "--out", "runs") == 0
+    said = capsys.readouterr().out
+    for part in ("virtual s\n", "Virtual time", "Over the 3 clients of held-out rows", "virtual seconds: "):
+        assert part in said
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "figures" / "reached.svg").is_file()
+    assert quorate("verify", folder) == 0
+    assert quorate("report", folder) == 0
+    assert quorate("report", folder, "--format", "md") == 0
+    assert quorate("predict", folder, "clinics.csv", "--out", "p.csv") == 0
+    assert set((tmp_path / "p.csv").read_text().splitlines()[0].split(",")) == {
+        "prediction",
+        "score_high",
+        "score_low",
+        "score_mid",
+    }
+    capsys.readouterr()
+    assert quorate("compare", folder, folder) == 0
+    assert "virtual seconds" in capsys.readouterr().out
+
+
+def test_what_init_offers_is_valid_where_it_is_used(quorate: Callable[..., int], tmp_path: Path) -> None:
+    for arguments in (["--dataset", "hospitals"], ["clinics.csv"]):
+        (tmp_path / "clinics.csv").write_text(small_run.table())
+        assert quorate("init", *arguments, "--agnostic", "--out", "q.toml", "--force") == 0
+        text = (tmp_path / "q.toml").read_text()
+        for one, other in (
+            ('risk = "simplex"', '# risk = "simplex"'),
+            ('# risk = "cd_norm"', 'risk = "cd_norm"'),
+            ("# budget", "budget"),
+            ("# bounds", "bounds"),
+            ("# prior", "prior"),
+            ("# stragglers", "stragglers"),
+            ("# outages", "outages"),
+            ("# crashes", "crashes"),
+            ("# delays", "delays"),
+            ("# max_time", "max_time"),
+        ):
+            assert one in text
+            text = text.replace(one, other, 1)
+        (tmp_path / "all.toml").write_text(text)
+        config = read_config(tmp_path / "all.toml")
+        config.check()
+        assert config.engine.crashes
+        assert config.clients.build() is not None
+    assert quorate("init", "--dataset", "hospitals", "--agnostic", "--private", "--out", "x.toml") == 2

@@ -73,6 +73,7 @@ def init(
     client: Annotated[str | None, typer.Option(help="Column with the client of each row.")] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
     private: Annotated[bool, typer.Option("--private", help="Within a budget of privacy.")] = False,
+    agnostic: Annotated[bool, typer.Option("--agnostic", help="For the worst client, on a simulated clock.")] = False,
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("quorate.toml"),
     force: Annotated[bool, typer.Option(help="Overwrite it.")] = False,
 ) -> None:
@@ -82,9 +83,11 @@ def init(
 
     if (path is None) == (dataset is None):
         raise ConfigError("init needs a path to tables or --dataset NAME, and not both")
+    if private and agnostic:
+        raise ConfigError("--private and --agnostic exclude each other: private rounds wait for all clients")
     if out.exists() and not force:
         raise ConfigError(f"{out} exists: give another --out, or --force to overwrite it")
-    more = {"client": client, "target": target, "private": private}
+    more = {"client": client, "target": target, "private": private, "agnostic": agnostic}
     text, said = starter(out=out.absolute(), dataset=dataset, path=path, **more)
     parse_config(text, folder=out.absolute().parent)  # what is written must be valid
     out.write_text(text, encoding="utf-8")

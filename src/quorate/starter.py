@@ -14,6 +14,8 @@ from quorate.config import ConfigError
 CLIENTS = ("client", "site", "hospital", "clinic", "center", "centre", "bank", "branch", "region", "group", "source")
 TARGETS = ("target", "label", "outcome", "diagnosis", "class", "y", "sick", "disease", "default", "response")
 
+MOST = 50  # classes of a text column
+
 TEMPLATE = """\
 # Written by `quorate init`. Run it with `quorate run {file}`; every key has a default unless it says otherwise.
 title = {title}
@@ -81,6 +83,7 @@ def starter(
     client: str | None = None,
     target: str | None = None,
     private: bool = False,
+    agnostic: bool = False,
 ) -> tuple[str, list[str]]:
     """(the text of a configuration to be written to ``out``, what was guessed in words).
 
@@ -96,12 +99,13 @@ def starter(
 
         found = load(dataset)
         source, title = _line("name", dataset), dataset
-        classes = found.classes.tolist() if found.two_classes else []
+        classes = [] if found.classes is None else found.classes.tolist()
+        classes = classes if agnostic or found.two_classes else []
         if not found.owned:
             source += "\n" + PARTITION
     else:
         assert path is not None
-        source, classes = _inspected(path, out, client, target, said)
+        source, classes = _inspected(path, out, client, target, said, agnostic)
         title = Path(path).name.split(".")[0].strip("*") or Path(path).absolute().parent.name or "run"
     binary = bool(classes)
     if private:
@@ -110,6 +114,11 @@ def starter(
         columns = dict(next(iter(found.tables.values()))) if dataset is not None else _columns(path or "", source)
         left_out = {found.target} if dataset is not None else set()
         return private_starter(out.name, _value(title), source, columns, left_out, classes, dataset is None), said
+    if agnostic:
+        from quorate.starter_agnostic import agnostic_starter
+
+        someone = next(iter(found.tables)) if dataset is not None and found.owned else "a_client"
+        return agnostic_starter(out.name, _value(title), source, classes, someone), said
     text = TEMPLATE.format(
         file=out.name,
         title=_value(title),
@@ -126,8 +135,10 @@ def starter(
     return text, said
 
 
-def _inspected(path: str, out: Path, client: str | None, target: str | None, said: list[str]) -> tuple[str, list[Any]]:
-    """The keys of [data] for tables, and the classes of the target if there are two."""
+def _inspected(
+    path: str, out: Path, client: str | None, target: str | None, said: list[str], several: bool
+) -> tuple[str, list[Any]]:
+    """The keys of [data] for tables, and the classes of the target: of two, or where ``several`` text of up to 50."""
     from quorate.data import tables
 
     files = tables._paths(path)
@@ -139,14 +150,16 @@ def _inspected(path: str, out: Path, client: str | None, target: str | None, sai
         client = _guess_client(first, target, said)
     y = np.concatenate([tables.read(f)[target] for f in files])
     values = np.unique(y[[v is not None for v in y]])
-    if y.dtype.kind == "O" and len(values) != 2:
+    classes = len(values) == 2 or (several and y.dtype.kind == "O" and 2 < len(values) <= MOST)
+    if y.dtype.kind == "O" and not classes:
         raise ConfigError(
             f"column {target!r} holds text of {len(values)} kinds: give --target, a column of two classes"
+            + f", or --agnostic for several (up to {MOST})" * (not several)
         )
     kept = path if os.path.isabs(path) else os.path.relpath(path, out.parent).replace(os.sep, "/")
     lines = [_line("path", kept)]
     lines += [_line("client", client)] if client is not None else ["# one file per client, named by the file"]
-    return "\n".join([*lines, _line("target", target)]), values.tolist() if len(values) == 2 else []
+    return "\n".join([*lines, _line("target", target)]), values.tolist() if classes else []
 
 
 def _columns(path: str, source: str) -> dict[str, Any]:
