@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.federated.async_dro import AsyncDRO
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.arrays import Array, is_number
 from quorate.certificates.constrained import certify_constrained
@@ -260,19 +259,20 @@ def _confirmed(outcome: Outcome, proof: Certificate, algorithm: Any, problem: Pr
         risk, model, split = proof.residuals
         told = f" KKT residuals: {risk:.1e} of the risk, {model:.1e} of the regulariser, {split:.1e} between them."
         return Outcome(outcome.stop, outcome.text + told)
-    proves = isinstance(algorithm, Bundle | AsyncDRO) or hasattr(algorithm, "row_duals")  # others claim residuals
-    if outcome.stop is not Stop.OPTIMAL or not proves:
+    gap_claimed = hasattr(algorithm, "atol") or hasattr(algorithm, "row_duals")  # others claim residuals
+    if outcome.stop is not Stop.OPTIMAL or not gap_claimed:
         return outcome
     scale = max(abs(proof.value), 1e-12)
-    allowed = max(algorithm.atol, algorithm.tol * scale) + 1e-8 * scale  # cuts on polytopes hold to their solver
+    allowed = max(getattr(algorithm, "atol", 0.0), algorithm.tol * scale) + 1e-8 * scale  # cuts hold to their solver
     if proof.gap is not None and -1e-6 * scale <= proof.gap <= allowed:
         return outcome
     told = "no bound" if proof.gap is None else f"a gap of {proof.gap:.2e} only"
-    return Outcome(
-        Stop.UNPROVEN,
-        f"the {type(algorithm).__name__} run promised an optimum, but recomputed from the data it proves {told}: were "
-        "known cuts made on other data, or with another loss, label cost, norm or support? Solve without them.",
-    )
+    why = "lower tol, or regularise by L2, without which little can be proved."
+    if isinstance(algorithm, Bundle):
+        why = "were known cuts made on other data, or with another loss, cost, norm or support? Solve without them."
+    name = type(algorithm).__name__
+    text = f"the {name} run promised an optimum, but recomputed from the data it proves {told}: {why}"
+    return Outcome(Stop.UNPROVEN, text)
 
 
 def confirmed_constrained(

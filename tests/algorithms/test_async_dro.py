@@ -75,15 +75,15 @@ def test_steps_are_those_of_the_formula_by_hand():
 
     far = ((G - G.T @ p) ** 2).sum(1)
 
-    def step(p, c, w):
+    def step(p, c, w, most):
         age = np.maximum(gap, turn - last)
-        eta = 1 / (p * curved * (1 + age)).sum()
+        eta = min(1 / (p * curved * (1 + age)).sum(), most)
         f = b + G @ w
         mu = eta * (far.max() + far[p > 0].sum())
         new = Simplex().project(c + f / mu)
-        return new, c + (new - c) / (1 + p @ age), (w - eta * (G.T @ new)) / (1 + eta * 1e-2), G.T @ new
+        return new, c + (new - c) / (1 + p @ age), (w - eta * (G.T @ new)) / (1 + eta * 1e-2), G.T @ new, eta * 2**0.2
 
-    p, c, w, mean = step(p, c, w)
+    p, c, w, mean, most = step(p, c, w, np.inf)
     asked[:] = w
     for i in (3, 3, 0):
         turn += 1
@@ -96,7 +96,7 @@ def test_steps_are_those_of_the_formula_by_hand():
         far[i] = ((gi - mean) ** 2).sum()
         b[i], G[i], at[i], gap[i], last[i] = bi, gi, asked[i], turn - last[i] - 1, turn
         state, ask = it.renew(state, (i,), up)
-        p, c, w, mean = step(p, c, w)
+        p, c, w, mean, most = step(p, c, w, most)
         asked[i] = w
         assert ask.to == (i,)
         assert ask.wait_for == 1
@@ -248,10 +248,37 @@ def test_a_client_that_never_answers_at_all_is_named():
         qr.solve(PROBLEM, FED, algorithm=AsyncDRO(), engine=VirtualClock(crashes={FED.clients[2]: 0.0}))
 
 
-@pytest.mark.parametrize("away", [{"crashes": {FED.clients[1]: 3.0}}, {"outages": {FED.clients[1]: [(3.0, 1e9)]}}])
-def test_a_cap_ends_the_wait_for_a_client_who_does_not_answer_any_more(away):
-    it, data = running(tol=0.5, max_rounds=300)
-    run = VirtualClock(**away).run(it, data, max_rounds=600)
+def test_a_client_who_crashed_is_named_when_the_model_is_to_be_judged():
+    it, data = running(tol=0.5)
+    run = VirtualClock(crashes={FED.clients[1]: 3.0}).run(it, data, max_rounds=600)
     assert run.state.still >= 0
-    assert (run.outcome.stop, run.rounds) == (Stop.MAX_ROUNDS, 301)
-    assert run.outcome.text.startswith("stopped at max_rounds = 300")
+    assert run.outcome.stop is Stop.STALLED
+    assert FED.clients[1] in run.outcome.text
+
+
+def test_nobody_answers_twice_at_a_model_that_is_judged():
+    it, data = running(tol=0.5)
+    run = VirtualClock(outages={FED.clients[1]: [(3.0, 1e9)]}).run(it, data, max_rounds=600)
+    assert run.outcome.stop is Stop.OPTIMAL
+    assert run.history[-1]["time"] > 1e9
+    assert run.rounds < 100
+
+
+def test_a_cap_ends_the_wait_for_the_others():
+    it, data = running(tol=0.5)
+    free = VirtualClock(stragglers={FED.clients[1]: 1e3}).run(it, data)
+    first = next(k for k, row in enumerate(free.history, 1) if row["time"] > 100)  # after the model stands still
+    capped = VirtualClock(stragglers={FED.clients[1]: 1e3}).run(replace(it, max_rounds=first - 1), data)
+    assert capped.outcome.stop is Stop.MAX_ROUNDS
+    assert capped.rounds < free.rounds
+
+
+def test_steps_do_not_leap_where_losses_saturate():
+    """Two features of unlike size, hardly a regulariser: curvatures seen between two models all but vanish."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=40)
+    y, X = np.where(z + 0.3 * rng.normal(size=40) > 0, 1.0, -1.0), np.stack([rng.normal(size=40), 1e-2 * z], 1)
+    fed = qr.Federation.from_arrays(X, y, np.repeat([f"c{i}" for i in range(4)], 10))
+    problem = replace(PROBLEM, regulariser=qr.L2(1e-11))
+    values = [qr.solve(problem, fed, algorithm=AsyncDRO(max_rounds=k)).certificate.value for k in (20, 500, 1500)]
+    assert values == sorted(values, reverse=True)

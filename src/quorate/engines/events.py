@@ -157,7 +157,7 @@ class Loop:
 
     def _checked(self, ask: Round) -> Sequence[int]:
         """The clients asked; refuses a request that cannot be carried out."""
-        refused(self.algorithm, ask, self.n)
+        refused(self.algorithm, ask, self.n, self.flying)
         to = range(self.n) if ask.to is None else ask.to
         for i in to:
             if (last := self.messages[i]) is not None:
@@ -173,7 +173,7 @@ class Loop:
         message = copied(ask.message) if self.donated else settled(ask.message)
         kept = sent(message, None if ask.to is None else list(to), self.round)
         if (size := self.sizes.get(kept.alike)) is None:
-            size = self._noted(kept.alike, encoded_size(rows(ask.message, to[:1])))
+            size = self._noted(kept.alike, encoded_size(rows(ask.message, to[:1] or [0])))
         kept.size = size
         if kept.alike == self.latest.alike:
             kept.alike = self.latest.alike  # the same object: quick to compare

@@ -328,11 +328,11 @@ class _Job:
         return Run(now.state, outcome, history, table, now.round, active, memories)
 
 
-def refused(algorithm: Any, ask: Round, n: int) -> None:
-    """Refuse a request that no engine can carry out."""
+def refused(algorithm: Any, ask: Round, n: int, flying: int = 0) -> None:
+    """Refuse a request that no engine can carry out; ``flying``: clients still to answer earlier messages."""
     handler(algorithm.on_client, type(ask.message), algorithm)
     to = range(n) if ask.to is None else ask.to
-    if not len(to) or len(set(to)) != len(to) or min(to) < 0 or max(to) >= n:
+    if not len(to) + flying or len(set(to)) != len(to) or min(to, default=0) < 0 or max(to, default=0) >= n:
         raise ValueError(f"Round.to needs different clients in 0..{n - 1}, got {ask.to}")
     for name, how in visibility(type(ask.message)).items():
         value = getattr(ask.message, name)

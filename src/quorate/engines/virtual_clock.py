@@ -192,8 +192,8 @@ class _Clock:
         named = ", ".join(self.clients[i] for i in lost[:5]) + f" and {len(lost) - 5} more" * (len(lost) > 5)
         who = "the algorithm needs" if least > self.size else f"{self.engine.wait!r} waits for"
         text = f"stalled at {self.time:g} virtual seconds: {who} answers of clients that crashed ({named}). "
-        text += "Leave them out (federation.restrict), or use an algorithm and a rule that go on without, such as "
-        return Outcome(Stop.STALLED, text + "AsyncDRO() with First(n)")
+        text += "Leave them out: federation.restrict(...). AsyncDRO() with First(n) goes on without clients who crash "
+        return Outcome(Stop.STALLED, text + "after their first answer, until it has to judge its model")
 
     def settle(self) -> None:
         """The round is finished."""

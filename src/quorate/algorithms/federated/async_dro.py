@@ -190,7 +190,7 @@ class AsyncDRO:
             value=problem.over_clients.value(up.risk) + problem.penalty(w),
             seen=Surveyed(up.plus, up.minus, up.reach, up.target, up.square),
         )
-        return self._ask(self._stepped(state, 0, 0), ids)
+        return self._ask(self._stepped(state, 0, 0, len(ids)), ids)
 
     def renew(self, state: AsyncState, ids: Sequence[int], up: Visited) -> tuple[AsyncState, Round | Done]:
         """The lines of those who answered, and a step."""
@@ -203,16 +203,18 @@ class AsyncDRO:
             return self._judged(replace(state, turn=turn, answers=answers), ids)
         if turn >= self.max_rounds:
             return (state := replace(state, turn=turn)), Done(self._capped(state))
-        return self._ask(self._near(self._stepped(state, turn, answers)), ids)
+        return self._ask(self._near(self._stepped(state, turn, answers, len(at))), ids)
 
-    def _stepped(self, state: AsyncState, turn: int, answers: int) -> AsyncState:
-        """p, c and w."""
+    def _stepped(self, state: AsyncState, turn: int, answers: int, renewed: int) -> AsyncState:
+        """p, c and w, after so many lines were renewed."""
         problem, risk = self._problem, self._problem.over_clients
         f = state.level + state.slopes @ state.w
         curve, age, spread = _sums(state.weights, state.curvature, state.apart, state.gap, state.last, turn)
         if not (np.isfinite(f).all() and math.isfinite(curve)):
             raise ArithmeticError("a client's answer is not finite: rescale the features, or give AsyncDRO(step=0.1).")
         eta = self.step / max(curve, FLAT * state.steepest, TINY)
+        if turn:  # where losses saturate curvatures vanish, and no line is to be trusted so far away
+            eta = min(eta, state.eta * 2.0 ** (renewed / len(f)))
         pace = 1.0 / (1.0 + age)
         if not hasattr(risk, "project"):
             p = centre = state.centre + pace * (risk.weights(f) - state.centre)
@@ -236,9 +238,11 @@ class AsyncDRO:
         return replace(state, still=state.turn) if self._ended(state, self._lines(state), state.soon) else state
 
     def _judged(self, state: AsyncState, ids: Sequence[int]) -> tuple[AsyncState, Round | Done]:
-        """w stands still until every line is its own: then the losses are exact."""
-        if (state.made < state.still).any():  # never all, where a client crashed
-            return self._ask(state, ids) if state.turn < self.max_rounds else (state, Done(self._capped(state)))
+        """w stands still until every line is its own: then the losses are exact; whose line is waits for the others."""
+        if (state.made < state.still).any():
+            if state.turn >= self.max_rounds:
+                return state, Done(self._capped(state))
+            return self._ask(state, [i for i in ids if state.made[i] < state.still])
         state = replace(state, mean=_mean(state.slopes, state.weights))
         risks = self._lines(state)
         value = self._problem.over_clients.value(risks) + self._problem.penalty(state.w)
@@ -249,7 +253,8 @@ class AsyncDRO:
         state = replace(state, value=value, bound=max(state.bound, bound), predicted=risks)
         if state.turn >= self.max_rounds:
             return state, Done(self._capped(state))
-        return self._ask(self._stepped(replace(state, still=-1, soon=LATER * state.soon), state.turn, 0), ids)
+        state = replace(state, still=-1, soon=LATER * state.soon)
+        return self._ask(self._stepped(state, state.turn, 0, len(ids)), range(len(risks)))
 
     def _lines(self, state: AsyncState) -> Array:
         """b + G w."""
@@ -277,7 +282,7 @@ class AsyncDRO:
         return float(np.linalg.norm(moved)) / state.eta
 
     def _ask(self, state: AsyncState, ids: Sequence[int]) -> tuple[AsyncState, Round]:
-        state.sent[np.asarray(ids)] = state.turn
+        state.sent[np.asarray(ids, np.intp)] = state.turn
         return state, Round(Visit(state.w), tuple(ids), 1)
 
     # -- words ----------------------------------------------------------------------------------------------------
