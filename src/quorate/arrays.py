@@ -28,6 +28,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
+def has_truths(values: Any) -> bool:
+    """Whether a list of numbers holds True or False, which NumPy would take for 1 and 0."""
+    return isinstance(values, list | tuple) and any(isinstance(value, bool | np.bool_) for value in values)
+
+
 def norm(v: Array, kind: str) -> Array:
     """``||v||`` along the last axis; kind is "l1", "l2" or "linf"."""
     if kind == "l1":

@@ -127,3 +127,11 @@ def test_own_projection_of_an_inexact_maximiser_is_refused():
 
     with pytest.raises(ArithmeticError, match="the maximiser is not exact"):
         qr.OwnSet(careless).project(np.array([3.0, 0.0, 0.0]))
+
+
+def test_truth_values_in_lists_are_no_numbers_and_names_may_be_given_as_numbers():
+    for build in (lambda: qr.Box([0, True], 1).at((1, 1), ("0", "1")), lambda: qr.KLBall(1.0, [True, 0.0]).at((1, 1))):
+        with pytest.raises(ValueError, match="numbers"):
+            build()
+    np.testing.assert_allclose(qr.KLBall(0.1, {0: 0.25, 1: 0.75}).at((1, 1), ("0", "1")).prior, [0.25, 0.75])
+    np.testing.assert_allclose(qr.Box(0.0, {0: 0.5, 1: 0.75}).at((1, 1), ("0", "1")).upper, [0.5, 0.75])

@@ -61,6 +61,9 @@ class VirtualClock:
 
     def __post_init__(self) -> None:
         checked(self.block_size, self.keep_rows, self.every)
+        for what in ("stragglers", "outages", "crashes"):
+            if not isinstance(getattr(self, what), Mapping):
+                raise TypeError(f"{what} must be a mapping by client name, got {getattr(self, what)!r}.")
         for name, factor in self.stragglers.items():
             if not is_number(factor) or not 0 < factor < math.inf:
                 raise ValueError(f"stragglers[{name!r}] must be a finite factor > 0, got {factor!r}.")

@@ -185,7 +185,8 @@ class FedAvg:
             return Outcome(Stop.STALLED, f"the model is not finite after {state.rounds} rounds: lower step_size.")
         rests = self.participation == 1 and self.batch is None and state.moved <= self.tol
         if rests:
-            where = "" if self.local_steps == 1 else ", near the optimum: local_steps=1 has no drift"
+            plain = self.local_steps == 1 and isinstance(self.aggregate, Average)
+            where = "" if plain else "; where local steps or this rule let it rest need not be near the optimum"
             return Outcome(Stop.UNPROVEN, f"the model came to rest after {state.rounds} rounds{where}.")
         if state.rounds < self.max_rounds:
             return None

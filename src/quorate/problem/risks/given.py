@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.arrays import Array
+from quorate.arrays import Array, has_truths
 
 
 def number(value: Any, name: str, hint: str) -> float:
@@ -23,9 +23,10 @@ def by_name(value: Any, names: Sequence[str] | None, name: str) -> Any:
     """``value``, a mapping by client name put into the clients' order."""
     if not isinstance(value, Mapping):
         return value
+    value = {str(client): own for client, own in value.items()}  # names are text, also where numbers were given
     if names is None or set(value) != set(names):
         raise ValueError(
-            f"{name} by client name needs exactly one entry for each client, got {sorted(map(str, value))} "
+            f"{name} by client name needs exactly one entry for each client, got {sorted(value)} "
             f"for clients {'that have no names here' if names is None else list(names)}."
         )
     return [value[client] for client in names]
@@ -37,7 +38,7 @@ def numbers(value: Any, name: str) -> Array:
         array = np.asarray(value)
     except ValueError:  # rows of different lengths
         array = np.empty(0, object)
-    if array.dtype.kind not in "fiu":
+    if array.dtype.kind not in "fiu" or has_truths(value):
         raise ValueError(f"{name} must be numbers, got {value!r}.")
     array = array.astype(float)
     if not np.isfinite(array).all():

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from quorate.arrays import Array
+from quorate.arrays import Array, has_truths
 
 Prior = Any  # "uniform", "size", an array (N,) of weights, or a mapping from client name to weight
 
@@ -103,9 +103,10 @@ def resolve_prior(prior: Prior, sizes: Sequence[int] | Array, names: Sequence[st
             return counts / counts.sum()
         raise ValueError(f"prior must be 'uniform', 'size' or {n} weights, got {prior!r}.")
     if isinstance(prior, Mapping):
+        prior = {str(name): weight for name, weight in prior.items()}  # names are text, also where numbers were given
         if names is None or set(prior) != set(names):
             raise ValueError(
-                f"a prior by client name needs exactly one weight for each client, got {sorted(map(str, prior))} "
+                f"a prior by client name needs exactly one weight for each client, got {sorted(prior)} "
                 f"for clients {'that have no names here' if names is None else list(names)}."
             )
         prior = [prior[name] for name in names]
@@ -130,7 +131,7 @@ def prior_for(prior: Prior, n: int) -> Array:
 def vector(v: object, n: int | None, name: str) -> Array:
     """``v`` as a float vector, of length n where one is given; finite."""
     array = np.asarray(v)
-    if array.dtype.kind not in "fiu":
+    if array.dtype.kind not in "fiu" or has_truths(v):
         raise ValueError(f"{name} must be numbers, got {v!r}.")
     array = array.astype(float, copy=False)
     if array.ndim != 1 or array.size == 0 or (n is not None and array.size != n):
