@@ -82,6 +82,7 @@ def test_enough_python_runs() -> None:
         "rank",
         "constrained",
         "private",
+        "aspire",
         "data",
         "extending",
     }
@@ -218,6 +219,8 @@ WEIGHING = {"Weigh", "Weighed"}
 FEDERATED = [quorate.Bundle(), quorate.ADLPMM(), quorate.EpigraphADMM(), quorate.DoubleLoop()]
 CONSTRAINED = [quorate.InteriorPoint(), quorate.ProximalAL()]
 PRIVATE = [quorate.PrivateADMM(), quorate.OutputPerturbedADMM()]
+MIXED = [quorate.AsyncDRO(), quorate.ASPIRE(), quorate.MultiplierMethod()]
+MIXED += [quorate.AFL(), quorate.DRFA(), quorate.FedAvg()]
 POOLED = [quorate.RankADMM(), quorate.SmoothedRankADMM(), quorate.SGD(), quorate.LSVRG(), quorate.DCA()]
 
 
@@ -228,6 +231,7 @@ POOLED = [quorate.RankADMM(), quorate.SmoothedRankADMM(), quorate.SGD(), quorate
         ("rank.md", POOLED, SURVEYS),
         ("constrained.md", CONSTRAINED, WEIGHING),
         ("private.md", PRIVATE, set()),
+        ("aspire.md", MIXED, PROOF | {"Differentiate", "Differentiated"}),
     ],
 )
 def test_messages_disclose_what_the_page_says(page: str, algorithms: list[Any], more: set[str]) -> None:
