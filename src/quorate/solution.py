@@ -267,11 +267,12 @@ def _confirmed(outcome: Outcome, proof: Certificate, algorithm: Any, problem: Pr
     if proof.gap is not None and -1e-6 * scale <= proof.gap <= allowed:
         return outcome
     told = "no bound" if proof.gap is None else f"a gap of {proof.gap:.2e} only"
-    why = "lower tol, or regularise by L2, without which little can be proved."
+    text = f"{outcome.text} Recomputed from the data this proves {told}: lower tol, or regularise by L2."
     if isinstance(algorithm, Bundle):
-        why = "were known cuts made on other data, or with another loss, cost, norm or support? Solve without them."
-    name = type(algorithm).__name__
-    text = f"the {name} run promised an optimum, but recomputed from the data it proves {told}: {why}"
+        text = (
+            f"the Bundle run promised an optimum, but recomputed from the data it proves {told}: were known cuts made "
+            "on other data, or with another loss, label cost, norm or support? Solve without them."
+        )
     return Outcome(Stop.UNPROVEN, text)
 
 

@@ -340,15 +340,17 @@ def test_through_solve():
     fed = federation(3, 2, 9, 0.4)
     problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=REGULAR)
     solution = qr.solve(problem, fed, algorithm=ASPIRE(), tol=1e-2, start=[0.1, 0.2])
-    assert solution.outcome.stop is Stop.OPTIMAL
-    assert -1e-9 <= solution.certificate.relative_gap <= 2e-2
+    proved = solution.certificate.relative_gap
+    assert -1e-9 <= proved <= 2e-2
+    assert solution.outcome.stop is (Stop.OPTIMAL if proved <= 1e-2 else Stop.UNPROVEN)  # as far as the proof goes
+    assert "consensus and stationarity" in solution.outcome.text
     assert solution.certificate.consensus < 0.05
     capped = qr.solve(problem, fed, algorithm=ASPIRE(), max_rounds=3)
     assert capped.outcome.stop is Stop.MAX_ROUNDS
     assert "stopped at max_rounds" in capped.outcome.text
     assert "raise max_rounds or tol" in capped.outcome.text
     printed = qr.solve(problem, fed, algorithm=ASPIRE(atol=1e-3, tol=0.0))
-    assert printed.outcome.stop is Stop.OPTIMAL
+    assert printed.outcome.stop is (Stop.OPTIMAL if printed.certificate.gap <= 1e-3 else Stop.UNPROVEN)
     assert printed.history[-1]["stationarity"] <= 1e-3
 
 

@@ -295,7 +295,9 @@ class ASPIRE:
                 f"diverged after {state.rounds} rounds: the steps are too long. Leave kappa, rho1, rho2 and the etas "
                 "out, or give shorter ones; with old answers use the engine's Stale(n, tau) or ask for more at once.",
             )
-        small = seen.residual <= self.tol or (seen.stationarity <= self.atol and seen.oracle <= self.atol)
+        small = seen.residual <= self.tol / 2 or (  # half, since the parts of the gap add up
+            seen.stationarity <= self.atol and seen.oracle <= self.atol
+        )
         if not (fresh and small) and not self._last(state):
             return None
         text = (
