@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.report.figures import BLUE, GREY, INK, MODELS, ORANGE, PURPLE, column, draw, legend
+from quorate.report.figures import BLUE, GREY, INK, MODELS, ORANGE, PURPLE, _decades, column, draw, legend
 from quorate.report.tables import printable
 
 INSTEAD = ("convergence",)  # of other runs, and not drawn of these
@@ -47,20 +47,8 @@ def _reached(figure: Any, result: Mapping[str, Any]) -> None:
     below.set_xlabel("virtual seconds")
     if least > 0:
         below.set_xscale("log")
-        _plain(below)
+        _decades(below, np.concatenate([curve["time"] for curve in result["reached"].values()]))
     legend(top, min(4, len(result["reached"]) + 1))
-
-
-def _plain(axes: Any) -> None:
-    """Ticks such as 1, 10, 100: letters that are no formulas."""
-    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
-
-    low, high = axes.get_xlim()
-    subs = (1.0,) if high > 100 * low else (1.0, 2.0, 5.0)
-    axes.xaxis.set_major_locator(LogLocator(subs=subs))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def windows(events: Any) -> tuple[Array, Array, Array]:
