@@ -134,7 +134,7 @@ def test_weights_outside_the_set_are_moved_into_it():
         (qr.L1(0.5), lambda g, w: np.where(w == 0, np.maximum(np.abs(g) - 0.5, 0), g + 0.5 * np.sign(w))),
         (qr.Bounds(-0.1, 0.1), lambda g, w: np.where(np.abs(w) < 0.1, g, np.maximum(g * np.sign(w), 0))),
     ],
-    ids=str,
+    ids=["L1", "Bounds"],
 )
 def test_regularisers_that_are_not_smooth(h, off):
     """The distance of the weighted slope from minus the subdifferential, entry by entry; intercepts take none."""
