@@ -76,11 +76,11 @@ def test_a_solve_on_the_clock_has_all_that_a_solve_has(fed):
 
 
 def test_a_claim_of_the_clock_is_judged_by_the_certificate(fed, monkeypatch):
-    """A method that believes in a wrong bound is not called optimal."""
-    monkeypatch.setattr(qr.AsyncDRO, "_bound", lambda self, state, value: value)
+    """A method that stops too early and calls that proven is not called optimal."""
+    monkeypatch.setattr(qr.AsyncDRO, "_ended", lambda self, state, risks, share: True)
     solution = qr.solve(LOGISTIC, fed, engine=CLOCK)
     assert solution.outcome.stop is Stop.UNPROVEN
-    assert "recomputed" in solution.outcome.text
+    assert "Recomputed" in solution.outcome.text
 
 
 def test_a_time_that_runs_out_is_no_optimum(fed):
