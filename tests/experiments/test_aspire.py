@@ -132,9 +132,10 @@ def test_a_row_says_what_was_seen() -> None:
 
 
 def test_every_set_is_solved_at_one_setting() -> None:
-    fed = sets.federation(6)
-    for name, over_clients in sets.every_set(6):
-        case = sets.setup(name, over_clients, fed, 50.0 if name == "polyhedron" else 10.0)
+    """By both methods as they come; stragglers of 10 and 50 times are the benchmark's."""
+    fed = sets.federation(4)
+    for name, over_clients in sets.every_set(4):
+        case = sets.setup(name, over_clients, fed, 10.0 if name in ("simplex", "KL ball") else 3.0)
         exact, late = sets.reference(case), sets.asynchronous(case)
         assert exact.gap <= 1e-8, name
         assert late.relative <= 1e-3, name

@@ -1,6 +1,6 @@
 """Every set of client weights on one kind of problem: logistic regression, each client with a rule of its own.
 
-Client j has 15 to 59 rows x of 6 normal features, shifted, and labels sign(x'(w + 0.8 u_j) + 0.5 noise); 0.005 ||w||^2.
+Client j has 15 to 59 rows x of 6 normal features, shifted, and labels sign(x'(w + 0.2 u_j) + 0.5 noise); 0.005 ||w||^2.
 Two solutions of each problem are compared: that of the synchronous reference, and of ``AsyncDRO`` as it comes with one
 client (position 3) slower than the others. Both end with a proven gap.
 """
@@ -47,7 +47,7 @@ def federation(clients: int, seed: int = 0) -> Federation:
     for _ in range(clients):
         rows = int(rng.integers(15, 60))
         X = rng.standard_normal((rows, FEATURES)) + 0.5 * rng.standard_normal(FEATURES)
-        rule = base + 0.8 * rng.standard_normal(FEATURES)
+        rule = base + 0.2 * rng.standard_normal(FEATURES)
         Xs.append(X)
         ys.append(np.where(X @ rule + 0.5 * rng.standard_normal(rows) > 0, 1, -1))
     return Federation(tuple(f"client {i}" for i in range(clients)), tuple(Xs), tuple(ys), classes=np.array([-1, 1]))
@@ -70,12 +70,13 @@ def every_set(n: int) -> Iterator[tuple[str, Any]]:
     yield "CD-norm", CDNorm(2.0, prior * rng.uniform(0.2, 1.5, n), prior)
     yield "ellipsoid, diagonal", Ellipsoid(prior, 0.3, prior)
     yield "ellipsoid, full", Ellipsoid((spread @ spread.T + np.eye(n)) / n, 0.3, prior)
-    yield "polyhedron", Polyhedron(rng.uniform(0, 1, (3, n)), np.full(3, 0.55))
+    rows = np.vstack([rng.uniform(0, 1, (3, n)), np.eye(n)])
+    yield "polyhedron", Polyhedron(rows, rows @ prior + np.repeat([0.02, 3 / n], [3, n]))
     yield "KL ball", KLBall(0.3, prior)
     yield "chi-square ball", ChiSquareBall(0.5, prior)
     yield "total variation ball", TotalVariationBall(0.3, prior)
     yield "Wasserstein, positions", WassersteinOverClients(0.1 * n, "index", prior)
-    yield "Wasserstein, costs", WassersteinOverClients(0.3, np.abs(np.subtract.outer(prior, prior)) * n, prior)
+    yield "Wasserstein, costs", WassersteinOverClients(0.1, np.abs(np.subtract.outer(prior, prior)) * n, prior)
     yield "own set", OwnSet(_HalfWorst())
 
 
