@@ -5,10 +5,12 @@
 The server keeps of every client j the last line (b_j, g_j), F_j(w) ~ b_j + <g_j, w>. Whenever clients answer, it renews
 their lines and takes one step:
 
-    f = b + G w                             what all losses are at w, to first order: stale losses alone diverge
+    e_j = L_j ||w - w_j||^2 / 2             by how much line j, made at w_j, is about short of F_j(w)
+    s_j = e_j / (e_j + tau mu)              the share of this that is counted
+    f = b + G w + s e                       what all losses are at w, to first order: stale losses alone diverge
     p = Proj_Q(c + f / mu)                  their worst weighting near a centre c
     c <- c + (p - c) / (1 + p'a)            a_j: the age of line j, in steps
-    w <- prox_{eta h}(w - eta g)            g = G'p,   1 / eta = sum_j p_j L_j (1 + a_j)
+    w <- prox_{eta h}(w - eta (g + sum_j p_j s_j L_j (w - w_j)))      g = G'p,   1 / eta = sum_j p_j L_j (1 + a_j)
 
     mu = eta (max_j d_j + sum_{p_j > 0} d_j),   d_j = ||g_j - g||^2 with the g and p of when line j was renewed
 
@@ -21,7 +23,8 @@ No convergence proof is claimed. What stops the run is one: where everything is 
 below however old they are, so that the minimum of p'(b + G v) + h(v) is a bound; once that is near, w stands still
 until every client has answered at it.
 
-The server learns every client's risk, gradient and curvature at the models it was sent, and keeps N D numbers.
+The server learns every client's risk, gradient and curvature at the models it was sent. It keeps N D numbers, and the
+models that lines were made at and that are on their way.
 """
 
 from __future__ import annotations
@@ -32,10 +35,19 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
 from quorate.algorithms.federated.async_client import LastVisit, Meet, Met, Visit, Visited, meet, visit
+from quorate.algorithms.federated.async_lines import (
+    Lines,
+    asked,
+    first_lines,
+    mean_slope,
+    old_lines,
+    pull,
+    renewed,
+    shortfalls,
+    sums,
+)
 from quorate.algorithms.federated.gradient_client import bound_at, duals_at
 from quorate.arrays import Array, Block, Streams
 from quorate.problem.bounds import Duals, Surveyed
@@ -46,6 +58,8 @@ from quorate.rounds import Done, Outcome, Round, Stop, record
 SOON = 0.5  # of the tolerance: a predicted gap at which w stands still to be judged
 LATER = 0.25  # factor of that after a judgement that failed
 TINY = np.finfo(float).tiny
+TRUST = 10.0  # tau at first: times mu, a shortfall of which half is counted
+HALVED = 10  # answers of those who weigh after which tau is half
 FLAT = 1e-6  # of the largest curvature so far: below it a step is not trusted to be as long as it says
 
 
@@ -54,20 +68,14 @@ class AsyncState:
     """The server's memory; its arrays are overwritten in place."""
 
     w: Array  # (D,)
-    level: Array  # (N,) b
-    slopes: Array  # (N, D) G
-    curvature: Array  # (N,) L
-    gap: Array  # (N,) steps between the last two answers of a client
-    last: NDArray[np.int64]  # (N,) the step of its last answer
-    sent: NDArray[np.int64]  # (N,) the step after which it was asked last
-    made: NDArray[np.int64]  # (N,) the step at whose model its line was made
-    apart: Array  # (N,) d
+    lines: Lines | None
     weights: Array  # (N,) p
     centre: Array  # (N,) c
     mean: Array  # (D,) g
     predicted: Array  # (N,) f
     turn: int
     answers: int  # since the gap was predicted last
+    cycles: float  # answers so far of those who weigh, on average
     eta: float
     steepest: float  # largest curvature so far
     value: float  # exact objective of some model: the first one, or the last that was judged
@@ -141,24 +149,17 @@ class AsyncDRO:
         return {Met: self.begin, Visited: self.renew}
 
     def server_start(self, n_clients: int) -> tuple[AsyncState, Round]:
-        none, zeros = np.zeros(0), np.zeros(n_clients)
-        steps, prior = np.zeros(n_clients, np.int64), member(self._problem, n_clients)
+        none, prior = np.zeros(0), member(self._problem, n_clients)
         state = AsyncState(
             w=none,
-            level=zeros,
-            slopes=np.zeros((n_clients, 0)),
-            curvature=zeros,
-            gap=zeros,
-            last=steps,
-            sent=steps,
-            made=steps,
-            apart=zeros,
+            lines=None,
             weights=prior,
             centre=prior,
             mean=none,
-            predicted=zeros,
+            predicted=none,
             turn=0,
             answers=0,
+            cycles=0.0,
             eta=math.nan,
             steepest=0.0,
             value=math.inf,
@@ -173,31 +174,18 @@ class AsyncDRO:
 
     def begin(self, state: AsyncState, ids: Sequence[int], up: Met) -> tuple[AsyncState, Round | Done]:
         """The first lines, of all clients."""
-        n, problem = len(state.level), self._problem
+        problem = self._problem
         w = problem.model_start(int(up.features)) if self.start is None else np.asarray(self.start, float)
-        state = replace(
-            state,
-            w=w,
-            level=up.level.copy(),
-            slopes=up.slope.copy(),
-            curvature=up.curvature.copy(),
-            gap=np.zeros(n),
-            last=np.zeros(n, np.int64),
-            sent=np.zeros(n, np.int64),
-            made=np.zeros(n, np.int64),
-            apart=((up.slope - (mean := state.weights @ up.slope)) ** 2).sum(1),
-            mean=mean,
-            value=problem.over_clients.value(up.risk) + problem.penalty(w),
-            seen=Surveyed(up.plus, up.minus, up.reach, up.target, up.square),
-        )
+        mean = state.weights @ up.slope
+        value = problem.over_clients.value(up.risk) + problem.penalty(w)
+        seen = Surveyed(up.plus, up.minus, up.reach, up.target, up.square)
+        state = replace(state, w=w, lines=first_lines(up, w, mean), mean=mean, value=value, seen=seen)
         return self._ask(self._stepped(state, 0, 0, len(ids)), ids)
 
     def renew(self, state: AsyncState, ids: Sequence[int], up: Visited) -> tuple[AsyncState, Round | Done]:
         """The lines of those who answered, and a step."""
-        turn, at = state.turn + 1, np.asarray(ids)
-        state.slopes[at], state.level[at], state.curvature[at] = up.slope, up.level, up.curvature
-        state.made[at], state.apart[at] = state.sent[at], ((up.slope - state.mean) ** 2).sum(1)
-        state.gap[at], state.last[at] = turn - state.last[at] - 1, turn
+        turn, at = state.turn + 1, np.asarray(ids, np.intp)
+        renewed(_known(state), at, up, state.mean, turn)
         answers = state.answers + len(at)
         if state.still >= 0:
             return self._judged(replace(state, turn=turn, answers=answers), ids)
@@ -205,45 +193,59 @@ class AsyncDRO:
             return (state := replace(state, turn=turn)), Done(self._capped(state))
         return self._ask(self._near(self._stepped(state, turn, answers, len(at))), ids)
 
-    def _stepped(self, state: AsyncState, turn: int, answers: int, renewed: int) -> AsyncState:
+    def _stepped(self, state: AsyncState, turn: int, answers: int, renewed_lines: int) -> AsyncState:
         """p, c and w, after so many lines were renewed."""
-        problem, risk = self._problem, self._problem.over_clients
-        f = state.level + state.slopes @ state.w
-        curve, age, spread = _sums(state.weights, state.curvature, state.apart, state.gap, state.last, turn)
-        if not (np.isfinite(f).all() and math.isfinite(curve)):
+        problem, risk, known, w = self._problem, self._problem.over_clients, _known(state), state.w
+        f = known.slopes @ w
+        f += known.level
+        curve, age, spread = sums(state.weights, known.curvature, known.apart, known.gap, known.last, turn)
+        if not (math.isfinite(curve) and np.isfinite(f).all()):
             raise ArithmeticError("a client's answer is not finite: rescale the features, or give AsyncDRO(step=0.1).")
         eta = self.step / max(curve, FLAT * state.steepest, TINY)
         if turn:  # where losses saturate curvatures vanish, and no line is to be trusted so far away
-            eta = min(eta, state.eta * 2.0 ** (renewed / len(f)))
-        pace = 1.0 / (1.0 + age)
+            eta = min(eta, state.eta * 2.0 ** (renewed_lines / len(f)))
+        mu, pace = eta * spread, 1.0 / (1.0 + age)
+        short = shortfalls(w, known.models, known.users, known.made, known.curvature)
+        share = short / (short + max(TRUST * 2.0 ** (-state.cycles / HALVED) * mu, TINY))
+        f += share * short
         if not hasattr(risk, "project"):
             p = centre = state.centre + pace * (risk.weights(f) - state.centre)
         else:
-            mu = eta * spread
             p = risk.project(state.centre + f / mu) if mu > 0 else state.weights
             centre = state.centre + pace * (p - state.centre)
-        mean = _mean(state.slopes, p)
-        w = problem.prox(state.w - eta * mean, eta)
+        mean = mean_slope(known.slopes, p)
+        along = mean + pull(w, known.models, known.made, p, share * known.curvature)
+        w = problem.prox(w - eta * along, eta)
         first = state.first if state.turn else float(np.linalg.norm(w - state.w)) / eta
-        moved = {"w": w, "weights": p, "centre": centre, "mean": mean, "predicted": f}
         return replace(
-            state, turn=turn, answers=answers, eta=eta, steepest=max(state.steepest, curve), first=first, **moved
+            state,
+            w=w,
+            weights=p,
+            centre=centre,
+            mean=mean,
+            predicted=f,
+            turn=turn,
+            answers=answers,
+            cycles=state.cycles + pace,
+            eta=eta,
+            steepest=max(state.steepest, curve),
+            first=first,
         )
 
     def _near(self, state: AsyncState) -> AsyncState:
         """Once in N answers: whether the end is near by what the lines say; then w stands still."""
-        if state.answers < len(state.level):
+        if state.answers < len(state.weights):
             return state
         state = replace(state, answers=0, bound=max(state.bound, self._bound(state, state.value)))
         return replace(state, still=state.turn) if self._ended(state, self._lines(state), state.soon) else state
 
     def _judged(self, state: AsyncState, ids: Sequence[int]) -> tuple[AsyncState, Round | Done]:
         """w stands still until every line is its own: then the losses are exact; whose line is waits for the others."""
-        if (state.made < state.still).any():
+        if len(old := old_lines(_known(state), state.still)):
             if state.turn >= self.max_rounds:
                 return state, Done(self._capped(state))
-            return self._ask(state, [i for i in ids if state.made[i] < state.still])
-        state = replace(state, mean=_mean(state.slopes, state.weights))
+            return self._ask(state, sorted(set(old.tolist()).intersection(ids)))
+        state = replace(state, mean=mean_slope(_known(state).slopes, state.weights))
         risks = self._lines(state)
         value = self._problem.over_clients.value(risks) + self._problem.penalty(state.w)
         bound = self._bound(state, value)  # of lines at one model, as a certificate can repeat it
@@ -258,7 +260,7 @@ class AsyncDRO:
 
     def _lines(self, state: AsyncState) -> Array:
         """b + G w."""
-        return state.level + state.slopes @ state.w
+        return _known(state).level + _known(state).slopes @ state.w
 
     def _bound(self, state: AsyncState, value: float) -> float:
         """What the lines prove: they are below the risks, however old they are."""
@@ -282,7 +284,8 @@ class AsyncDRO:
         return float(np.linalg.norm(moved)) / state.eta
 
     def _ask(self, state: AsyncState, ids: Sequence[int]) -> tuple[AsyncState, Round]:
-        state.sent[np.asarray(ids, np.intp)] = state.turn
+        lines = asked(_known(state), ids, state.w, state.turn)
+        state = state if lines is state.lines else replace(state, lines=lines)
         return state, Round(Visit(state.w), tuple(ids), 1)
 
     # -- words ----------------------------------------------------------------------------------------------------
@@ -323,26 +326,6 @@ class AsyncDRO:
         return self.problem
 
 
-@njit(cache=True)
-def _sums(weights, curvature, apart, gap, last, turn):
-    """sum_j p_j L_j (1 + a_j), p'a and max_j d_j + sum_{p_j > 0} d_j."""
-    curve = age = furthest = spread = 0.0
-    for j in range(len(weights)):
-        old = max(gap[j], float(turn - last[j]))
-        furthest = max(furthest, apart[j])
-        if weights[j] > 0:
-            curve += weights[j] * curvature[j] * (1.0 + old)
-            age += weights[j] * old
-            spread += apart[j]
-    return curve, age, furthest + spread
-
-
-@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def _mean(slopes, weights):
-    """G'p, of those who weigh."""
-    mean = np.zeros(slopes.shape[1])
-    for j in range(len(weights)):
-        if weights[j] != 0:
-            for k in range(len(mean)):
-                mean[k] += weights[j] * slopes[j, k]
-    return mean
+def _known(state: AsyncState) -> Lines:
+    assert state.lines is not None, "the first answers make the lines"
+    return state.lines

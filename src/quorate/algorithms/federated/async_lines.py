@@ -1,0 +1,172 @@
+"""What an asynchronous server keeps of its clients: the last line of each, and the models these were made at.
+
+    F_j(v) ~ b_j + <g_j, v>,        short by about  e_j(v) = L_j ||v - w_j||^2 / 2  at other models than w_j
+
+Clients whose lines were made at one model, or who were sent one model, share one copy of it; a row of ``models`` that
+nobody needs any more is written over, so that their number is bounded by that of the clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from quorate.algorithms.federated.async_client import Met, Visited
+from quorate.arrays import Array
+from quorate.rounds import record
+
+FEW = 8  # rows of models at first
+
+
+@record
+class Lines:
+    """Of every client; all arrays are overwritten in place."""
+
+    level: Array  # (N,) b
+    slopes: Array  # (N, D) G
+    curvature: Array  # (N,) L
+    gap: Array  # (N,) steps between a client's last two answers
+    last: NDArray[np.int64]  # (N,) the step of its last answer
+    apart: Array  # (N,) d
+    made: NDArray[np.int64]  # (N,) the row of models at which its line was made
+    sent: NDArray[np.int64]  # (N,) the row it was sent last
+    models: Array  # (V, D)
+    turn: NDArray[np.int64]  # (V,) the step after which a model was sent
+    users: NDArray[np.int64]  # (V,) how often it stands in made and sent; 0: the row is free
+
+
+def first_lines(up: Met, w: Array, mean: Array) -> Lines:
+    """The first answers, of all N at the model w before step 0."""
+    n = len(up.level)
+    models, turn, users = np.zeros((FEW, len(w))), np.full(FEW, -1), np.zeros(FEW, np.int64)
+    models[0], users[0] = w, 2 * n
+    none = np.zeros((3, n), np.int64)
+    return Lines(
+        level=up.level.copy(),
+        slopes=up.slope.copy(),
+        curvature=up.curvature.copy(),
+        gap=np.zeros(n),
+        last=none[0],
+        apart=((up.slope - mean) ** 2).sum(1),
+        made=none[1],
+        sent=none[2],
+        models=models,
+        turn=turn,
+        users=users,
+    )
+
+
+def renewed(lines: Lines, ids: NDArray[np.intp], up: Visited, mean: Array, turn: int) -> None:
+    """Write the answers of these clients, taken at step ``turn``; their distances are those from ``mean``."""
+    lines.slopes[ids] = up.slope
+    _renew(ids, up.level, up.slope, up.curvature, mean, turn, *_columns(lines))
+
+
+def asked(lines: Lines, ids: Sequence[int], w: Array, turn: int) -> Lines:
+    """These clients are sent w after step ``turn``; with more room for models where there is none."""
+    row = _ask(np.asarray(ids, np.intp), lines.sent, lines.turn, lines.users, turn)
+    if row == len(lines.users):
+        more = len(lines.users)
+        lines = replace(
+            lines,
+            models=np.concatenate([lines.models, np.zeros_like(lines.models)]),
+            turn=np.concatenate([lines.turn, np.full(more, -1)]),
+            users=np.concatenate([lines.users, np.zeros(more, np.int64)]),
+        )
+        row = _ask(np.asarray(ids, np.intp), lines.sent, lines.turn, lines.users, turn)
+    lines.models[row] = w
+    return lines
+
+
+def old_lines(lines: Lines, turn: int) -> NDArray[np.intp]:
+    """The clients whose lines were made at models sent before step ``turn``."""
+    return np.flatnonzero(lines.turn[lines.made] < turn)
+
+
+def _columns(lines: Lines) -> tuple[Any, ...]:
+    return (lines.level, lines.curvature, lines.gap, lines.last, lines.apart, lines.made, lines.sent, lines.users)
+
+
+@njit(cache=True)
+def _renew(ids, levels, slopes, curvatures, mean, turn, level, curvature, gap, last, apart, made, sent, users):
+    for p in range(len(ids)):
+        j = ids[p]
+        level[j], curvature[j] = levels[p], curvatures[p]
+        gap[j], last[j] = turn - last[j] - 1, turn
+        square = 0.0
+        for k in range(len(mean)):
+            square += (slopes[p, k] - mean[k]) ** 2
+        apart[j] = square
+        users[made[j]] -= 1
+        users[sent[j]] += 1
+        made[j] = sent[j]
+
+
+@njit(cache=True)
+def _ask(ids, sent, turns, users, turn):
+    """The row that these clients share from now on; its number is that of all rows where none is free."""
+    row = 0
+    while row < len(users) and users[row] > 0:
+        row += 1
+    if row < len(users):
+        turns[row], users[row] = turn, len(ids)
+        for j in ids:
+            users[sent[j]] -= 1
+            sent[j] = row
+    return row
+
+
+@njit(cache=True)
+def sums(weights, curvature, apart, gap, last, turn):
+    """sum_j p_j L_j (1 + a_j), p'a and max_j d_j + sum_{p_j > 0} d_j."""
+    curve = age = furthest = spread = 0.0
+    for j in range(len(weights)):
+        old = max(gap[j], float(turn - last[j]))
+        furthest = max(furthest, apart[j])
+        if weights[j] > 0:
+            curve += weights[j] * curvature[j] * (1.0 + old)
+            age += weights[j] * old
+            spread += apart[j]
+    return curve, age, furthest + spread
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def shortfalls(w, models, users, made, curvature):
+    """(N,) e_j(w)."""
+    square, short = np.zeros(len(users)), np.empty(len(made))
+    for v in range(len(users)):
+        if users[v] > 0:
+            for k in range(len(w)):
+                square[v] += (w[k] - models[v, k]) ** 2
+    for j in range(len(made)):
+        short[j] = 0.5 * curvature[j] * square[made[j]]
+    return short
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def mean_slope(slopes, weights):
+    """G'p, of those who weigh."""
+    mean = np.zeros(slopes.shape[1])
+    for j in range(len(weights)):
+        if weights[j] != 0:
+            for k in range(len(mean)):
+                mean[k] += weights[j] * slopes[j, k]
+    return mean
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def pull(w, models, made, weights, force):
+    """sum_j p_j force_j (w - w_j)."""
+    each, pulled = np.zeros(len(models)), np.zeros(len(w))
+    for j in range(len(made)):
+        each[made[j]] += weights[j] * force[j]
+    for v in range(len(models)):
+        if each[v] != 0:
+            for k in range(len(w)):
+                pulled[k] += each[v] * (w[k] - models[v, k])
+    return pulled
