@@ -43,9 +43,9 @@ from quorate.algorithms.federated.async_lines import (
     first_lines,
     mean_slope,
     old_lines,
+    predict,
     pull,
     renewed,
-    shortfalls,
     sums,
 )
 from quorate.algorithms.federated.gradient_client import bound_at, duals_at
@@ -196,26 +196,22 @@ class AsyncDRO:
     def _stepped(self, state: AsyncState, turn: int, answers: int, renewed_lines: int) -> AsyncState:
         """p, c and w, after so many lines were renewed."""
         problem, risk, known, w = self._problem, self._problem.over_clients, _known(state), state.w
-        f = known.slopes @ w
-        f += known.level
         curve, age, spread = sums(state.weights, known.curvature, known.apart, known.gap, known.last, turn)
-        if not (math.isfinite(curve) and np.isfinite(f).all()):
-            raise ArithmeticError("a client's answer is not finite: rescale the features, or give AsyncDRO(step=0.1).")
         eta = self.step / max(curve, FLAT * state.steepest, TINY)
         if turn:  # where losses saturate curvatures vanish, and no line is to be trusted so far away
-            eta = min(eta, state.eta * 2.0 ** (renewed_lines / len(f)))
+            eta = min(eta, state.eta * 2.0 ** (renewed_lines / len(state.weights)))
         mu, pace = eta * spread, 1.0 / (1.0 + age)
-        short = shortfalls(w, known.models, known.users, known.made, known.curvature)
-        share = short / (short + max(TRUST * 2.0 ** (-state.cycles / HALVED) * mu, TINY))
-        f += share * short
+        f, half = known.slopes @ w, max(TRUST * 2.0 ** (-state.cycles / HALVED) * mu, TINY)
+        force = predict(f, w, known.level, known.models, known.users, known.made, known.curvature, half)
+        if not math.isfinite(curve + float(state.weights @ f)):
+            raise ArithmeticError("a client's answer is not finite: rescale the features, or give AsyncDRO(step=0.1).")
         if not hasattr(risk, "project"):
             p = centre = state.centre + pace * (risk.weights(f) - state.centre)
         else:
             p = risk.project(state.centre + f / mu) if mu > 0 else state.weights
             centre = state.centre + pace * (p - state.centre)
         mean = mean_slope(known.slopes, p)
-        along = mean + pull(w, known.models, known.made, p, share * known.curvature)
-        w = problem.prox(w - eta * along, eta)
+        w = problem.prox(w - eta * (mean + pull(w, known.models, known.made, p, force)), eta)
         first = state.first if state.turn else float(np.linalg.norm(w - state.w)) / eta
         return replace(
             state,
