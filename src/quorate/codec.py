@@ -59,7 +59,8 @@ def mapped(value: Any, change: Callable[[NDArray[Any]], Any]) -> Any:
     if isinstance(value, np.ndarray):
         return change(value)
     if (fields := FIELDS.get(type(value))) is not None:
-        return type(value)(*[mapped(getattr(value, name), change) for name in fields])
+        parts = [getattr(value, name) for name in fields]
+        return type(value)(*[change(part) if type(part) is np.ndarray else mapped(part, change) for part in parts])
     if type(value) is tuple:
         return tuple([mapped(part, change) for part in value])
     return {key: mapped(part, change) for key, part in value.items()} if type(value) is dict else value

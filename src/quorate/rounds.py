@@ -35,7 +35,7 @@ from quorate.codec import FIELDS, CodecError, decode, encode, encoded_size, mapp
 __all__ = [
     "Algorithm", "CodecError", "Combiner", "Done", "Each", "Max", "Outcome", "Round",
     "Stop", "Sum", "Version", "combine", "copied", "decode", "donates", "encode", "encoded_size",
-    "gradients", "join", "members", "named", "record", "rows", "settled", "visibility",
+    "gradients", "join", "marks", "members", "named", "record", "rows", "settled", "visibility",
 ]
 # fmt: on
 
@@ -47,11 +47,12 @@ Version = Annotated[Array, "version"]  # of messages alone
 
 def visibility(cls: type) -> dict[str, str]:
     """``{field: "sum" | "max" | "each" | "version" | "all"}``: what the types of a message or an upload disclose."""
-    return dict(_visibility(cls))
+    return dict(marks(cls))
 
 
 @functools.cache
-def _visibility(cls: type) -> tuple[tuple[str, str], ...]:
+def marks(cls: type) -> tuple[tuple[str, str], ...]:
+    """The pairs of ``visibility``."""
     if cls not in FIELDS:
         raise TypeError(f"{cls.__qualname__} is not a record: decorate it with @record")
     hints = get_type_hints(cls, include_extras=True)
@@ -156,7 +157,7 @@ def rows(message: Any, index: Sequence[int] | NDArray[np.intp]) -> Any:
     The rows of a ``Version`` field are one array seen n times (read-only); the other fields are unchanged.
     """
     kept, n = {}, len(index)
-    for name, how in _visibility(type(message)):
+    for name, how in marks(type(message)):
         if how in ("each", "version") and (value := getattr(message, name)) is not None:
             kept[name] = value[np.asarray(index)] if how == "each" else np.broadcast_to(value, (n, *value.shape))
     return dataclasses.replace(message, **kept) if kept else message
@@ -175,32 +176,31 @@ class Combiner:
         self.ids: list[NDArray[np.intp]] = []
         self.form: dict[str, tuple[Any, ...]] = {}  # field -> (dtype, shape of one client's part), or () for None
         self.folded: dict[str, Any] = {}  # Sum, Max: the combination so far; Each: a list of parts
-        if hidden := [name for name, how in _visibility(upload_class) if how not in _FOLD]:
+        self.fields = marks(upload_class)
+        if hidden := [name for name, how in self.fields if how not in _FOLD]:
             raise TypeError(f"{upload_class.__name__}.{hidden[0]} does not say who sees it: annotate Sum, Max or Each")
 
     def add(self, ids: Sequence[int] | NDArray[np.intp], upload: Any) -> None:
         """Fold in the upload of the clients ``ids``."""
         if type(upload) is not self.upload_class:
             raise TypeError(f"clients answered with {type(upload).__name__} and with {self.upload_class.__name__}")
-        for name, how in _visibility(self.upload_class):
+        n, known = len(ids), self.form
+        for name, how in self.fields:
             value = getattr(upload, name)
-            form = () if value is None else self._part(name, how, value, len(ids))
-            if self.form.setdefault(name, form) is not form and self.form[name] != form:
+            form = () if value is None else self._part(name, how, value, n)
+            if known.setdefault(name, form) != form:
                 raise ValueError(
                     f"{self.upload_class.__name__}.{name} is {form or None} at client {ids[0]} and "
-                    f"{self.form[name] or None} at the clients before: all must agree"
+                    f"{known[name] or None} at the clients before: all must agree"
                 )
             if value is not None:
                 self.folded[name] = _FOLD[how](self.folded.get(name), value)
         self.ids.append(np.asarray(ids, dtype=np.intp))
 
     def _part(self, name: str, how: str, value: Any, n: int) -> tuple[Any, ...]:
-        if (
-            isinstance(value, np.ndarray)
-            and value.ndim
-            and (value.shape[0] == n or (how != "each" and len(value) == 1))
-        ):
-            return value.dtype, *value.shape[1:]
+        shape = value.shape if isinstance(value, np.ndarray) else ()
+        if shape and (shape[0] == n or (shape[0] == 1 and how != "each")):
+            return value.dtype, *shape[1:]
         given = f"shape {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
         raise ValueError(
             f"{self.upload_class.__name__}.{name} needs a leading axis of the {n} client(s) of the block, got {given}"
@@ -215,7 +215,7 @@ class Combiner:
         known = self.folded
         fields = [
             _laid(known[name], order) if how == "each" and name in known else settled(known.get(name))
-            for name, how in _visibility(self.upload_class)
+            for name, how in self.fields
         ]
         return tuple(listed), self.upload_class(*fields)
 
@@ -229,7 +229,7 @@ _FOLD: dict[str, Callable[[Any, Any], Any]] = {
 
 def _laid(parts: list[Any], order: Any) -> Any:
     """The rows of the parts, in this order; those of one part that are in order are not copied."""
-    whole = settled(parts[0]) if len(parts) == 1 else np.concatenate(parts)
+    whole = np.asarray(parts[0], order="C") if len(parts) == 1 else np.concatenate(parts)
     return whole if order is None else whole[order]
 
 

@@ -57,16 +57,6 @@ def take(count, must, left, heap, size, due, number, taken):
 
 
 @njit(cache=True)
-def tally(ids, bytes_, total, turns, since):
-    """One more answer, of so many bytes, from each of these clients, who are no longer in flight."""
-    for p in range(len(ids)):
-        i = ids[p]
-        total[i] += bytes_
-        turns[i] += 1
-        since[i] = -1
-
-
-@njit(cache=True)
 def _sooner(i, j, due, number):
     return due[i] < due[j] or (due[i] == due[j] and number[i] < number[j])
 

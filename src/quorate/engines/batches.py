@@ -1,13 +1,12 @@
-"""Clients' rows, messages and memories put together for one step of those who answer at the same time.
+"""Clients' rows and memories put together for one step of those who answer at the same time.
 
-Blocks are made from the rows when they are needed, so nothing is held twice; a message is kept once, whoever is still
-to answer it; memories are rows of arrays that the engine writes in place.
+Blocks are made from the rows when they are needed, so nothing is held twice; memories are rows of arrays that the
+engine writes in place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Block
 from quorate.codec import FIELDS
-from quorate.rounds import mapped, members, visibility
+from quorate.rounds import mapped, members
 
 # ---- rows
 
@@ -32,13 +31,14 @@ class Rows:
         self.together, self.bytes = together, sum(block.y.size * block.n_features * 8 for block in self.alone)
         lengths = np.array([block.y.shape[1] for block in self.alone])
         even = lengths.max() <= 2 * lengths.mean()
-        self.sort = [0 if even else int(m - 1).bit_length() for m in lengths]  # else longer than half the longest
+        sorts = [0 if even else int(m - 1).bit_length() for m in lengths]  # else longer than half the longest
         for i, block in enumerate(self.alone):
-            self.sort[i] = self.sort[i] if isinstance(block.X, np.ndarray) else -1 - i  # sparse ones stay alone
+            sorts[i] = sorts[i] if isinstance(block.X, np.ndarray) else -1 - i  # sparse ones stay alone
+        self.sort = np.array(sorts, np.int64)
         self.all: dict[int, Block] = {}  # by sort, where small
         self.position = np.empty(len(self.alone), np.intp)  # of each client in that block
-        for sort in sorted(set(self.sort)) if together > 1 else ():
-            self._keep(sort, [i for i, other in enumerate(self.sort) if other == sort])
+        for sort in np.unique(self.sort).tolist() if together > 1 else ():
+            self._keep(sort, np.flatnonzero(self.sort == sort).tolist())
         self.known: dict[tuple[int, ...], Block | None] = {}  # of rounds of all; None: met once
 
     def _keep(self, sort: int, ids: list[int]) -> None:
@@ -46,16 +46,16 @@ class Rows:
             self.all[sort] = stacked([self.alone[i] for i in ids])
             self.position[ids] = np.arange(len(ids))
 
-    def block(self, ids: Sequence[int]) -> Block:
+    def block(self, ids: Sequence[int] | NDArray[np.int64]) -> Block:
         """The block of these clients, who are of one sort and in ascending order."""
         if len(ids) == 1:
             return self.alone[ids[0]]
-        whole = self.all.get(self.sort[ids[0]])
+        whole = self.all.get(int(self.sort[ids[0]]))
         return stacked([self.alone[i] for i in ids]) if whole is None else whole.part(self.position.take(ids))
 
-    def kept(self, ids: Sequence[int]) -> Block:
+    def kept(self, ids: Sequence[int] | NDArray[np.int64]) -> Block:
         """As ``block``; made once for clients who step together again and again."""
-        key = tuple(ids)
+        key = tuple(np.asarray(ids).tolist())
         if key not in self.known:
             if self.bytes <= LARGE:
                 self.known[key] = None
@@ -95,50 +95,6 @@ def _padded(parts: Sequence[Any]) -> NDArray[Any]:
     return whole
 
 
-# ---- messages
-
-
-@dataclass(slots=True, eq=False)
-class Sent:
-    """A message on its way: ``Each`` fields hold the rows of those asked, in the order in which they were asked."""
-
-    message: Any
-    round: int  # finished rounds when it was sent
-    alike: Any  # clients with messages of equal ``alike`` step together; they are of equal size
-    size: int = 0  # bytes to each client
-
-
-def sent(message: Any, ids: Sequence[int] | None, round_: int, size: int = 0) -> Sent:
-    """The message as it is kept for the clients ``ids`` (None: those of its rows)."""
-    cls, fields, alike, plain = type(message), [], [], True
-    for name, how in visibility(cls).items():
-        value = getattr(message, name)
-        value = value[ids] if how == "each" and ids is not None and value is not None else value
-        fields.append(value)
-        alike.append((value.dtype, value.shape) if how == "version" and value is not None else form(value))
-        plain &= how in ("each", "version") or value is None or isinstance(value, str | int | float)
-    return Sent(cls(*fields), round_, (cls, *alike) if plain else (cls, object()), size)
-
-
-def gathered(messages: Sequence[Sent], positions: Sequence[int]) -> Any:
-    """The messages of some clients as one, a row of ``Each`` and ``Version`` fields for every client."""
-    first = messages[0].message
-    same = all(each is messages[0] for each in messages)
-    fields, n = [], len(messages)
-    for name, how in visibility(type(first)).items():
-        value = getattr(first, name)
-        if value is None or how not in ("each", "version"):
-            fields.append(value)
-        elif how == "each":
-            rows_ = [getattr(each.message, name)[p : p + 1] for each, p in zip(messages, positions, strict=True)]
-            fields.append(value[positions] if same else np.concatenate(rows_))
-        elif same:
-            fields.append(np.broadcast_to(value, (n, *value.shape)))
-        else:
-            fields.append(np.array([getattr(m.message, name) for m in messages]))
-    return type(first)(*fields)
-
-
 # ---- memories
 
 
@@ -147,7 +103,8 @@ def form(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape[1:]
     if (fields := FIELDS.get(type(value))) is not None:
-        return (type(value), *[form(getattr(value, name)) for name in fields])
+        parts = [getattr(value, name) for name in fields]
+        return (type(value), *[(p.dtype, p.shape[1:]) if type(p) is np.ndarray else form(p) for p in parts])
     if type(value) is tuple:
         return (tuple, *map(form, value))
     if type(value) is dict:
@@ -163,7 +120,7 @@ class Memories:
 
     def __init__(self, n_clients: int) -> None:
         self.n = n_clients
-        self.place: list[int] = [-1] * n_clients  # the number of each client's form, -1: no memory yet
+        self.place = np.full(n_clients, -1, np.int64)  # the number of each client's form, -1: no memory yet
         self.forms: dict[Any, int] = {}
         self.stacks: dict[int, Any] = {}
         self.count: dict[int, int] = {}
@@ -171,7 +128,7 @@ class Memories:
 
     def of(self, ids: NDArray[np.intp]) -> Any:
         """The memory of these clients, who have memories of one form."""
-        return mapped(self.stacks[self.place[ids[0]]], lambda array: array.take(ids, 0))
+        return mapped(self.stacks[int(self.place[ids[0]])], lambda array: array.take(ids, 0))
 
     def put(self, ids: NDArray[np.intp], memory: Any) -> None:
         """Write the memories of these clients."""
@@ -182,7 +139,7 @@ class Memories:
             self.count[number], self.made = 0, self.made + 1
         _write(self.stacks[number], ids, memory)
         for i in ids.tolist() if self.count[number] < self.n else ():
-            if (old := self.place[i]) != number:
+            if (old := int(self.place[i])) != number:
                 self.place[i] = number
                 self.count[number] += 1
                 self._left(old)
@@ -197,7 +154,7 @@ class Memories:
 
     def stored(self) -> tuple[tuple[NDArray[np.intp], Any], ...]:
         """(clients, their memory) for every form."""
-        groups = [(np.flatnonzero(np.array(self.place) == number), stack) for number, stack in self.stacks.items()]
+        groups = [(np.flatnonzero(self.place == number), stack) for number, stack in self.stacks.items()]
         return tuple((ids, members(stack, ids)) for ids, stack in groups)
 
 
@@ -211,16 +168,3 @@ def _write(stack: Any, ids: NDArray[np.intp], memory: Any) -> None:
     elif type(stack) is tuple or type(stack) is dict:
         for key in range(len(stack)) if type(stack) is tuple else stack:
             _write(stack[key], ids, memory[key])
-
-
-def chunks(ids: list[int], messages: Sequence[Any], place: Sequence[int], rows: Rows) -> list[list[int]]:
-    """The clients in groups that step together, each in the order of ``ids``: by message, form of memory and rows."""
-    groups: dict[Any, list[int]] = {}
-    sort, size, first = rows.sort, rows.together, ids[0]
-    one, form_, kind = messages[first].alike, place[first], sort[first]
-    if all([messages[i].alike is one and place[i] == form_ and sort[i] == kind for i in ids]):  # noqa: C419  # quicker
-        groups[one] = ids
-    else:
-        for i in ids:
-            groups.setdefault((messages[i].alike, place[i], sort[i]), []).append(i)
-    return [group[k : k + size] for group in groups.values() for k in range(0, len(group), size)]

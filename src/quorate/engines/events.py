@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Block, stream
 from quorate.engines import checkpoint as files
-from quorate.engines.arrivals import tally
-from quorate.engines.batches import Memories, Rows, Sent, chunks, form, gathered, sent
+from quorate.engines.batches import Memories, Rows
+from quorate.engines.flight import Flight, Kind
 from quorate.engines.inprocess import ClientError, Run, handler, plain, refused
 from quorate.engines.interrupts import Interrupts
 from quorate.engines.log import Answered, Recorder
@@ -29,13 +29,11 @@ from quorate.rounds import (
     Outcome,
     Round,
     Stop,
-    copied,
     donates,
     encoded_size,
     gradients,
     members,
     record,
-    rows,
     settled,
 )
 
@@ -46,8 +44,8 @@ class EventCheckpoint:
 
     run: files.Checkpoint
     source: Any
-    messages: tuple[tuple[Any, int, int], ...]  # those in flight: message, its round, bytes
-    flight: NDArray[np.int64]  # (2, N): the number of each client's message in flight or -1, its row in that
+    messages: tuple[tuple[Any, int, int], ...]  # those in flight: message for who is to answer, its round, bytes
+    asked: NDArray[np.int64]  # (N,) the number of each client's message in flight, or -1
     exchanged: NDArray[np.int64]  # (2, N) bytes from and to each client
     late: tuple[int, int, int, int]  # since the last row of the history: bytes up, bytes down, answers, staleness
     answered: NDArray[np.int32]
@@ -61,7 +59,7 @@ class _New(NamedTuple):
     state: Any
     ask: Round | Done
     memories: list[tuple[NDArray[np.intp], Any]]
-    sizes: list[int]  # bytes from each client, by the parts of memories
+    size: int  # bytes from each client
     name: str  # of the upload
     staleness: int  # rounds since the oldest message was sent
 
@@ -84,19 +82,15 @@ class Loop:
         self.data = federation.digests() if self.path else ()
         self.what = f"{files.describe(algorithm)} on {files.describe(rule)}"
         self.rows, self.memories = Rows(federation, engine.block_size), Memories(n)
-        self.turns, self.given, self.received = np.zeros((3, n), np.int64)  # messages answered, bytes from and to each
-        self.messages: list[Sent | None] = [None] * n  # in flight
-        self.since = np.full(n, -1, np.int64)  # the finished rounds when they were asked, -1: not in flight
-        self.position, self.flying = [0] * n, 0  # each client's row in its message; how many are in flight
-        self.round, self.traffic = 0, dict[tuple[str, str], tuple[int, int]]()
+        self.donated, self.lost = donates(algorithm), False  # lost: what is held is no finished round
+        self.flight = Flight(n, self.donated)
+        self.round, self.traffic = 0, dict[tuple[str, str], list[int]]()  # messages, bytes
         self.history: list[dict[str, Any]] = []
         self.events = Recorder()
         self.late: tuple[int, int, int, int] = (0, 0, 0, 0)  # since the last row: bytes up, down, answers, staleness
         self.state: Any = None
         self.ask: Round | Done = Round(None)
-        self.donated, self.lost = donates(algorithm), False  # lost: what is held is no finished round
-        self.sizes: dict[Any, int] = {}
-        self.latest = Sent(None, 0, None)
+        self.sizes: dict[Any, int] = {}  # bytes of one client's part of an upload, by its form
 
     # ---- the run
 
@@ -135,70 +129,63 @@ class Loop:
         """One round, or why there is none."""
         ask, told = self.ask, len(watch)
         assert isinstance(ask, Round)
-        to = self._checked(ask)
-        message = self._sent(ask, to)
-        asked = np.array(to, np.int64)
-        self._fly(to, asked, message)
+        to, kind = self._sent(ask)
         try:
-            self.source.send(asked, gradients(self.algorithm, ask.message))
-            batch = self.source.take(self.round, ask.wait_for, self.flying, self.since)
+            self.source.send(to, gradients(self.algorithm, ask.message))
+            batch = self.source.take(self.round, ask.wait_for, self.flight.count, self.flight.since)
             if isinstance(batch, Outcome):
-                self._undo(to)
+                self._undo()
                 return batch
             new = self._answered(batch)
             due = told or (self.round + 1) % self.engine.keep_rows == 0 or isinstance(new.ask, Done)
             report = self.algorithm.report(new.state) if due else {}
         except BaseException:
-            self._undo(to)
+            self._undo()
             raise
-        up = self._take_over(new, batch, asked, message)
-        self._tell(report, (up, len(to) * message.size, len(batch.ids), new.staleness), watch)
+        self._take_over(new, batch, kind, len(to))
+        answers = len(batch.ids)
+        self._tell(report, (answers * new.size, len(to) * kind.size, answers, new.staleness), watch)
         return None
 
-    def _checked(self, ask: Round) -> Sequence[int]:
-        """The clients asked; refuses a request that cannot be carried out."""
-        refused(self.algorithm, ask, self.n, self.flying)
+    def _sent(self, ask: Round) -> tuple[NDArray[np.int64], Kind]:
+        """Puts the message on its way; refuses a request that cannot be carried out."""
+        flight, message = self.flight, ask.message
+        to = flight.everybody if ask.to is None else np.array(ask.to)
+        known = None if (key := flight.key(message)) is None else flight.alike.get(key)
+        if known is None:
+            refused(self.algorithm, ask, self.n, flight.count)
+            known = flight.new(key, message, self._counted(type(message).__name__, "down"))
+        least, most = ask.wait_for, flight.count + len(to)
+        whole = to.dtype.kind == "i" or not len(to)  # numbers, not what NumPy would round to numbers
+        if not most or not whole or (least is not None and not 1 <= least <= most):
+            self._refuse(ask)
+        to = to.astype(np.int64, copy=False)
+        if not flight.send(known, message, to, self.round):
+            self._refuse(ask)
+        return to, known
+
+    def _refuse(self, ask: Round) -> NoReturn:
+        """Says why a request cannot be carried out."""
+        refused(self.algorithm, ask, self.n, self.flight.count)
         to = range(self.n) if ask.to is None else ask.to
         for i in to:
-            if (last := self.messages[i]) is not None:
+            if (last := self.flight.since[i]) >= 0:
                 raise ValueError(
                     f"client {self.clients[i]} is asked in round {self.round + 1} and has not answered the message of "
-                    f"round {last.round + 1}: ask those who answered, to=tuple(ids), or wait for all (wait_for=None)"
+                    f"round {last + 1}: ask those who answered, to=tuple(ids), or wait for all (wait_for=None)"
                 )
-        if ask.wait_for is not None and not 1 <= ask.wait_for <= self.flying + len(to):
-            raise ValueError(f"Round.wait_for must be in 1..{self.flying + len(to)}, got {ask.wait_for}")
-        return to
+        raise ValueError(f"Round.wait_for must be in 1..{self.flight.count + len(to)}, got {ask.wait_for}")
 
-    def _sent(self, ask: Round, to: Sequence[int]) -> Sent:
-        message = copied(ask.message) if self.donated else settled(ask.message)
-        kept = sent(message, None if ask.to is None else list(to), self.round)
-        if (size := self.sizes.get(kept.alike)) is None:
-            size = self._noted(kept.alike, encoded_size(rows(ask.message, to[:1] or [0])))
-        kept.size = size
-        if kept.alike == self.latest.alike:
-            kept.alike = self.latest.alike  # the same object: quick to compare
-        self.latest = kept
-        return kept
-
-    def _fly(self, to: Sequence[int], asked: NDArray[np.int64], message: Sent) -> None:
-        self.since[asked] = self.round
-        for position, i in enumerate(to):
-            self.messages[i], self.position[i] = message, position
-        self.flying += len(to)
-
-    def _undo(self, to: Sequence[int]) -> None:
+    def _undo(self) -> None:
         """As after the last finished round."""
         self.source.undo()
-        for i in to:
-            self.messages[i], self.since[i] = None, -1
-        self.flying -= len(to)
+        self.flight.undo()
 
     # ---- the answers
 
     def _answered(self, batch: Batch) -> _New:
-        ids = sorted(batch.ids)
-        groups = chunks(ids, self.messages, self.memories.place, self.rows)
-        parts = [self._client(group, len(ids)) for group in groups]
+        ids, oldest, alike = self.flight.together(batch.ids, self.memories.place, self.rows.sort)
+        parts = [self._client(group, len(ids)) for group in self._groups(ids, alike)]
         fold = Combiner(kind := type(parts[0][2]))
         for index, _, upload in parts:
             fold.add(index, upload)
@@ -207,19 +194,29 @@ class Loop:
         state, ask = handler(self.on_server, kind, self.algorithm)(self.state, order, combined)
         if not isinstance(ask, Round | Done):
             raise TypeError(f"on_server must return (state, Round or Done), got a {type(ask).__name__}")
-        memories, sizes = [(index, memory) for index, memory, _ in parts], [self._size(part[2]) for part in parts]
-        oldest = min([self.messages[i].round for i in ids])  # pyright: ignore[reportOptionalMemberAccess]
+        memories, size = [(index, memory) for index, memory, _ in parts], self._size(fold, parts[0][2])
         state = state if self.donated else settled(state)  # arrays overwritten in place stay as they are laid out
-        return _New(state, ask, memories, sizes, kind.__name__, self.round - oldest)
+        return _New(state, ask, memories, size, kind.__name__, self.round - oldest)
 
-    def _client(self, chunk: list[int], answering: int) -> tuple[NDArray[np.intp], Any, Any]:
-        """(clients, memory, upload) after the step of a chunk; names the clients whose step raises."""
+    def _groups(self, ids: NDArray[np.int64], alike: bool) -> list[NDArray[np.int64]]:
+        """Who steps together: clients of one kind of message, of memory and of rows, each group in ascending order."""
+        groups, size = {0: ids}, self.rows.together
+        if not alike:
+            flight, parted = self.flight, dict[Any, list[int]]()
+            marks = zip(flight.kind[flight.slots[ids]], self.memories.place[ids], self.rows.sort[ids], strict=True)
+            for i, mark in zip(ids.tolist(), marks, strict=True):
+                parted.setdefault(mark, []).append(i)
+            groups = {number: np.array(group) for number, group in enumerate(parted.values())}
+        return [group[k : k + size] for group in groups.values() for k in range(0, len(group), size)]
+
+    def _client(self, ids: NDArray[np.int64], answering: int) -> tuple[NDArray[np.intp], Any, Any]:
+        """(clients, memory, upload) after the step of a group; names the clients whose step raises."""
         try:
-            return self._step(chunk, self.rows.kept(chunk) if answering == self.n else self.rows.block(chunk))
+            return self._step(ids, self.rows.kept(ids) if answering == self.n else self.rows.block(ids))
         except Exception as error:
-            failing = [i for i in chunk if self._raises(i)] or chunk
+            failing = [i for i in ids if self._raises(i)] or ids
             names = tuple(self.clients[i] for i in failing)
-            kind = type(self.messages[chunk[0]].message).__name__  # pyright: ignore[reportOptionalMemberAccess]
+            kind = self.flight.kind_of(ids[0]).message.__name__
             raise ClientError(
                 f"the step of client{'s' * (len(names) > 1)} {', '.join(names)} on {kind} failed in round "
                 f"{self.round + 1}: {type(error).__name__}: {error}. Mend or leave out; {self._advice()}",
@@ -229,57 +226,47 @@ class Loop:
 
     def _raises(self, i: int) -> bool:
         try:
-            self._step([i], self.rows.block([i]))
+            self._step(np.array([i]), self.rows.block([i]))
         except Exception:
             return True
         return False
 
-    def _step(self, chunk: list[int], block: Block) -> tuple[NDArray[np.intp], Any, Any]:
-        ids, position = block.index, self.position
-        message = gathered([m for i in chunk if (m := self.messages[i]) is not None], [position[i] for i in chunk])
-        old = self.memories.place[chunk[0]] >= 0
+    def _step(self, ids: NDArray[np.int64], block: Block) -> tuple[NDArray[np.intp], Any, Any]:
+        message, turns = self.flight.message(ids), self.flight.turns
+        old = self.memories.place[ids[0]] >= 0
         memory = self.memories.of(ids) if old else settled(self.algorithm.client_start(block))
         memory, upload = self.on_client[type(message)](
-            memory, message, block, lambda p: stream(self.seed, block.names[p], int(self.turns[ids[p]]))
+            memory, message, block, lambda p: stream(self.seed, block.names[p], int(turns[ids[p]]))
         )
-        return ids, settled(memory), upload
+        return ids, memory, upload
 
-    def _size(self, upload: Any) -> int:
+    def _size(self, fold: Combiner, upload: Any) -> int:
         """The bytes of one client's part of an upload."""
-        shape = form(upload)
-        found = self.sizes.get(shape)
-        return self._noted(shape, encoded_size(members(upload, slice(0, 1)))) if found is None else found
-
-    def _noted(self, shape: Any, size: int) -> int:
-        if len(self.sizes) > 100:
-            self.sizes.clear()
-        self.sizes[shape] = size
+        shape = fold.upload_class, *fold.form.values()
+        if (size := self.sizes.get(shape)) is None:
+            self.sizes = {} if len(self.sizes) > 100 else self.sizes
+            size = self.sizes[shape] = encoded_size(members(upload, slice(0, 1)))
         return size
 
     # ---- a finished round
 
-    def _take_over(self, new: _New, batch: Batch, to: NDArray[np.int64], message: Sent) -> int:
-        """What was computed becomes what is; the bytes of the answers."""
+    def _take_over(self, new: _New, batch: Batch, kind: Kind, asked: int) -> None:
+        """What was computed becomes what is."""
         self.lost = True  # until all of it is done
-        up, messages = 0, self.messages
-        for (index, memory), size in zip(new.memories, new.sizes, strict=True):
+        for index, memory in new.memories:
             self.memories.put(index, memory)
-            tally(index, size, self.given, self.turns, self.since)
-            up += size * len(index)
-        for i in batch.ids:
-            messages[i] = None
-        self.received[to] += message.size
-        self.flying -= len(batch.ids)
-        self._count((type(message.message).__name__, "down"), len(to), len(to) * message.size)
-        self._count((new.name, "up"), len(batch.ids), up)
+            self.flight.answered(index, new.size)
+        up = self._counted(new.name, "up")
+        for counted, messages, size in ((kind.traffic, asked, kind.size), (up, len(batch.ids), new.size)):
+            counted[0] += messages
+            counted[1] += messages * size
         self.events.add(*batch)
         self.source.settle()
         self.state, self.ask, self.round, self.lost = new.state, new.ask, self.round + 1, False
-        return up
 
-    def _count(self, key: tuple[str, str], count: int, size: int) -> None:
-        before = self.traffic.get(key, (0, 0))
-        self.traffic[key] = before[0] + count, before[1] + size
+    def _counted(self, name: str, way: str) -> list[int]:
+        """What was counted so far of a message or an upload, to be counted on."""
+        return self.traffic.setdefault((name, way), [0, 0])
 
     def _tell(self, report: dict[str, Any], now: tuple[int, int, int, int], watch: Sequence[Any]) -> None:
         """The history's row, if it is time for one, and the watchers'."""
@@ -310,9 +297,9 @@ class Loop:
             {"message": message, "direction": way, "count": count, "bytes": size}
             for (message, way), (count, size) in self.traffic.items()
         ]
-        has = [place >= 0 for place in self.memories.place]
+        has = self.memories.place >= 0
         memories = tuple(self.memories.of(np.array([i])) if known else None for i, known in enumerate(has))
-        exchanged = np.stack([self.given, self.received])
+        exchanged = np.stack([self.flight.given, self.flight.received])
         return Run(self.state, outcome, self.history, table, self.round, Answered(log), memories, exchanged, log)
 
     # ---- the checkpoint
@@ -320,8 +307,6 @@ class Loop:
     def _save(self) -> None:
         if self.path is None:
             return
-        flying = {id(m): m for m in self.messages if m is not None}
-        numbers = {key: number for number, key in enumerate(flying)}
         log = self.events.log(self.clients, self.seed, self.engine.block_size)
         run = files.Checkpoint(
             algorithm=self.what,
@@ -332,18 +317,18 @@ class Loop:
             state=self.state,
             ask=self.ask,
             memories=self.memories.stored(),
-            turns=self.turns,
-            traffic=tuple((*key, *value) for key, value in self.traffic.items()),
+            turns=self.flight.turns,
+            traffic=tuple((*key, count, size) for key, (count, size) in self.traffic.items()),
             history=files.packed(self.history),
             active=(),
         )
-        at = [-1 if m is None else numbers[id(m)] for m in self.messages]
+        messages, asked = self.flight.stored()
         kept = EventCheckpoint(
             run=run,
             source=self.source.stored(),
-            messages=tuple((m.message, m.round, m.size) for m in flying.values()),
-            flight=np.array([at, self.position], np.int64),
-            exchanged=np.stack([self.given, self.received]),
+            messages=messages,
+            asked=asked,
+            exchanged=np.stack([self.flight.given, self.flight.received]),
             late=self.late,
             answered=log.answered,
             times=log.times,
@@ -357,15 +342,11 @@ class Loop:
         run = found.run
         files.check(run, self.what, self.clients, self.data, self.seed)
         self.state, self.ask, self.round = run.state, run.ask, run.round
-        self.history, self.turns = files.unpacked(run.history), run.turns
-        self.given, self.received = found.exchanged
-        self.traffic = {(message, way): (count, size) for message, way, count, size in run.traffic}
+        self.history, self.late = files.unpacked(run.history), found.late
+        self.traffic = {(message, way): [count, size] for message, way, count, size in run.traffic}
         for ids, memory in run.memories:
             self.memories.put(ids, memory)
-        messages = [sent(message, None, round_, size) for message, round_, size in found.messages]
-        at, self.position = found.flight.tolist()
-        self.messages = [None if k < 0 else messages[k] for k in at]
-        self.since = np.array([-1 if m is None else m.round for m in self.messages], np.int64)
-        self.flying, self.late = self.n - at.count(-1), found.late
+        self.flight.turns, (self.flight.given, self.flight.received) = run.turns, found.exchanged
+        self.flight.restore(found.messages, found.asked, lambda name: self._counted(name, "down"))
         self.events = Recorder(found)
         self.source.restore(found.source)

@@ -72,9 +72,9 @@ class Recorder:
         self.times = array("d", [] if log is None else log.times.tolist())
         self.ends = array("q", [] if log is None else log.ends.tolist())
 
-    def add(self, ids: Sequence[int], times: Sequence[float]) -> None:
+    def add(self, ids: NDArray[np.int64], times: Sequence[float]) -> None:
         """The answers of one round, as they arrived."""
-        self.answered.extend(ids)
+        self.answered.extend(ids.tolist())
         self.times.extend(times)
         self.ends.append(len(self.answered))
 

@@ -13,7 +13,7 @@ from quorate.rounds import Outcome
 class Batch(NamedTuple):
     """The answers of one round in the order of arrival."""
 
-    ids: list[int]
+    ids: NDArray[np.int64]
     times: list[float]
 
 

@@ -188,7 +188,7 @@ class _Clock:
         if self.engine.max_time is not None and times[-1] > self.engine.max_time:
             text = f"stopped at the engine's max_time = {self.engine.max_time:g} virtual seconds"
             return Outcome(Stop.MAX_ROUNDS, text)
-        return Batch(self.taken.tolist(), times)
+        return Batch(self.taken, times)
 
     def _stalled(self, least: int, since: NDArray[np.int64]) -> Outcome:
         lost = np.flatnonzero((since >= 0) & np.isinf(self.due)).tolist()
