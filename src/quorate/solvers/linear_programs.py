@@ -5,6 +5,9 @@
 The bound is computed anew from the multipliers y, so that it holds whatever HiGHS says. HiGHS meets its conditions to
 1e-10 in units of the losses' spread; where value and bound differ by more than rounding, the program is solved again
 with what its multipliers leave, a millionth as large, as its costs: z - D'y of q and -y of the slack c - D q.
+
+Where the maximiser is the only one, and clearly so, the answer is written from its vertex (``vertices``), which is
+tried before HiGHS where vertices are kept: the answer is the same with and without.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.solvers.client_sets import scaled, unscaled
+from quorate.solvers.vertices import Best, Met, is_crowded, widened
 
 OPTIONS = {"presolve": False, "primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 CLOSE = 1e-14  # of bound - value, relative to the numbers added up
@@ -55,30 +59,53 @@ def excess(D: Array, c: Array) -> float:
     return float(linprog(cost, rows, c, sums, np.ones(1), options=OPTIONS).fun)
 
 
-def largest_in_polyhedron(losses: Array, D: Array, c: Array) -> tuple[Array, float] | None:
-    """A maximiser of losses'q and an upper bound; D (m, N), c (m,). None where there are no such weights.
+def largest_in_polyhedron(losses: Array, D: Array, c: Array, met: Met | None = None) -> tuple[Array, float] | None:
+    """A maximiser of losses'q and an upper bound; D (m, N), c (m,), rows of largest entry one or zero.
+
+    ``met`` are vertices of this D and c from earlier calls; they save programs and change no answer. None where there
+    are no such weights.
 
     Raises
     ------
     ArithmeticError
         where HiGHS ends without an answer
     """
-    of, n = scaled(losses), len(losses)
-    found = _solve(of.z, D, c)
-    if found.status == 2:
-        return None
-    if found.status != 0:
-        raise ArithmeticError(f"HiGHS gave no worst case of the polyhedron: {found.message} Scale the rows of D.")
-    best = _proved(of.z, _inside(found.x, D, c), np.maximum(-found.ineqlin.marginals, 0.0), D, c)
+    of = scaled(losses)
+    met = Met() if met is None else met
+    sure = met.best(of.z, D, c)
+    if sure is None:
+        found = _solve(of.z, D, c)
+        if found.status == 2:
+            return None
+        if found.status != 0:
+            raise ArithmeticError(f"HiGHS gave no worst case of the polyhedron: {found.message} Scale the rows of D.")
+        sure = _only(of.z, found.x, D, c, met)
+    if sure is None:
+        first = _proved(of.z, _inside(found.x, D, c), np.maximum(-found.ineqlin.marginals, 0.0), D, c)
+        best = _refined(of.z, first, D, c)
+        sure = (_only(of.z, best.q, D, c, met) if best is not first else None) or best
+    return sure.q, unscaled(of, sure.bound, sure.size)
+
+
+def _only(z: Array, q: Array, D: Array, c: Array, met: Met) -> Best | None:
+    """The answer where q is near the only maximiser."""
+    if not is_crowded(q, D, c):
+        return met.near(z, q, D, c)
+    found = _solve(z, D, widened(c))
+    return met.near(z, found.x, D, c, wider=True) if found.status == 0 else None
+
+
+def _refined(z: Array, best: _Proved, D: Array, c: Array) -> _Proved:
+    """Solved again with what the multipliers leave, until value and bound meet."""
     for _ in range(FINER):
-        if best.bound - float(of.z @ best.q) <= CLOSE * best.size:
+        if best.bound - float(z @ best.q) <= CLOSE * best.size:
             break
-        found = _solve_finer(of.z, D, c, best.y)
+        found = _solve_finer(z, D, c, best.y)
         if found.status != 0:
             break
         y = np.maximum(best.y - UNIT * found.eqlin.marginals[:-1], 0.0)
-        best = _better(of.z, best, _proved(of.z, _inside(found.x[:n], D, c), y, D, c))
-    return best.q, unscaled(of, best.bound, best.size)
+        best = _better(z, best, _proved(z, _inside(found.x[: len(z)], D, c), y, D, c))
+    return best
 
 
 def _proved(z: Array, q: Array, y: Array, D: Array, c: Array) -> _Proved:

@@ -7,36 +7,54 @@ An interior point method (Clarabel) tells which inequalities hold with equality 
 
 and prove themselves: all slacks, y, and (D'y + g - v) outside F are >= 0. What fails changes sides, a few times; where
 that does not settle, or v is so far away that its differences lose digits, ``nearest_point`` goes by linear programs.
+
+The nearest point is the only one, and where all of these are > 0 with room to spare so are F and T: then the answer is
+the same from wherever F and T were found, and those of the last projection are tried first.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import NDArray
 
 from quorate.arrays import Array
 from quorate.solvers.conic import Model, Status
 from quorate.solvers.linear_programs import largest_in_polyhedron
 from quorate.solvers.nearest_point import nearest_point
+from quorate.solvers.vertices import Mask, Met
 
 FAR = 1e3  # a spread of v from which single vertices matter
 CHANGES = 20
 ROUNDING = 1e-14
 
-Mask = NDArray[np.bool_]
+ROOM = 1e-9  # from which q, y and what is left are no rounding, v within a spread of one
+STEEP = 1e6  # of the matrix of the equations, largest singular value to the smallest, beyond which F and T are not sure
 
 
-def project_polyhedron(v: Array, D: Array, c: Array) -> Array | None:
-    """The nearest point of the set, None where it is empty; rows of D of largest entry one, or zero."""
-    v = v - v.max()
-    q = None if v.min() < -FAR else _polished(v, D, c)
+class _Settled(NamedTuple):
+    q: Array
+    sides: tuple[Mask, Mask]
+    sure: bool
+
+
+def project_polyhedron(v: Array, D: Array, c: Array, met: Met | None = None) -> Array | None:
+    """The nearest point of the set, None where it is empty; rows of D of largest entry one, or zero.
+
+    ``met`` is of this D and c from earlier calls; it saves work and changes no answer.
+    """
+    v, met = v - v.max(), Met() if met is None else met
+    far = bool(v.min() < -FAR)
+    q = None if far else _polished(v, D, c, met)
     if q is not None or largest_in_polyhedron(np.zeros_like(v), D, c) is None:
         return q
-    return nearest_point(v, lambda z: _vertex(z, D, c))
+    q = nearest_point(v, lambda z: _vertex(z, D, c, met))
+    settled = None if far else _settled(v, D, c, (q > ROOM, c - D @ q <= ROOM))
+    return settled.q if settled is not None and settled.sure else q
 
 
-def _vertex(z: Array, D: Array, c: Array) -> Array:
-    found = largest_in_polyhedron(z, D, c)
+def _vertex(z: Array, D: Array, c: Array, met: Met) -> Array:
+    found = largest_in_polyhedron(z, D, c, met)
     if found is None:
         raise ArithmeticError(
             "HiGHS found weights with D q <= c once, and none again: the set is nearly empty. Raise c."
@@ -44,19 +62,33 @@ def _vertex(z: Array, D: Array, c: Array) -> Array:
     return found[0]
 
 
-def _polished(v: Array, D: Array, c: Array) -> Array | None:
+def _polished(v: Array, D: Array, c: Array, before: Met) -> Array | None:
     """The nearest point exact to rounding, or None."""
-    guess = _guess(v, D, c)
-    if guess is None:
+    found = _settled(v, D, c, before.sides)
+    if found is None or not found.sure:
+        found = _settled(v, D, c, _guess(v, D, c))
+    if found is None:
         return None
-    free, met = guess
+    if found.sure:
+        before.sides = found.sides
+    return found.q
+
+
+def _settled(v: Array, D: Array, c: Array, start: tuple[Mask, Mask] | None) -> _Settled | None:
+    """What these sides lead to, with all signs right; None where they do not settle."""
+    if start is None:
+        return None
+    free, met = start
     for _ in range(CHANGES):
-        q, y, left = _on(v, D, c, free, met)
+        at = _on(v, D, c, free, met)
+        q, y, left = at.q, at.y, at.left
         short, size = c - D @ q, max(1.0, float(np.abs(y).max(initial=0.0)))
         wrong_free, wrong_out = free & (q < -ROUNDING), ~free & (left > ROUNDING * size)
         wrong_met, wrong_slack = met & (y < -ROUNDING * size), ~met & (short < -ROUNDING)
         if not (wrong_free.any() or wrong_out.any() or wrong_met.any() or wrong_slack.any()):
-            return _clean(q, D, c)
+            q, room = _clean(q, D, c), ROOM * size
+            sure = at.steep <= STEEP and _least(at.q[free], -left[~free], y[met], short[~met]) >= room
+            return None if q is None else _Settled(q, (free, met), sure)
         free, met = free ^ (wrong_free | wrong_out), met ^ (wrong_met | wrong_slack)
     return None
 
@@ -83,14 +115,26 @@ def _guess(v: Array, D: Array, c: Array) -> tuple[Mask, Mask] | None:
     return near > found.z[positive], c - D @ near < found.z[rows]
 
 
-def _on(v: Array, D: Array, c: Array, free: Mask, met: Mask) -> tuple[Array, Array, Array]:
-    """q nearest to v with these equalities, y of all rows, and v - D'y - g."""
+class _On(NamedTuple):
+    """q nearest to v with equalities, y of all rows, v - D'y - g, and how far from dependent the equalities are."""
+
+    q: Array
+    y: Array
+    left: Array
+    steep: float
+
+
+def _on(v: Array, D: Array, c: Array, free: Mask, met: Mask) -> _On:
     A = np.vstack([D[met], np.ones(len(v))])
     of_free, b = A[:, free], np.append(c[met], 1.0)
-    price = np.linalg.lstsq(of_free @ of_free.T, of_free @ v[free] - b, rcond=None)[0]
+    price, _, _, values = np.linalg.lstsq(of_free @ of_free.T, of_free @ v[free] - b, rcond=None)
     left = v - A.T @ price
     q = np.where(free, left, 0.0)
     q[free] += np.linalg.lstsq(of_free, b - of_free @ q[free], rcond=None)[0]  # what rounding left of the equalities
     y = np.zeros(len(c))
     y[met] = price[:-1]
-    return q, y, left
+    return _On(q, y, left, float(values[0] / values[-1]) if values[-1] > 0 else np.inf)
+
+
+def _least(*parts: Array) -> float:
+    return min(float(part.min(initial=np.inf)) for part in parts)

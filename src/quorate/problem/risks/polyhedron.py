@@ -3,14 +3,15 @@
     R(z) = max { q'z : D q <= c,  q >= 0,  sum q = 1 }
 
 Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-EASE), their polyhedron
-kept within the simplex. Worst cases are linear programs (HiGHS), bounds are computed from their multipliers.
+kept within the simplex. Worst cases are linear programs (HiGHS), bounds are computed from their multipliers. A concrete
+set keeps the vertices it met last, so that losses that change slowly need no new program; no answer depends on them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,15 @@ from quorate.arrays import Array
 from quorate.problem.risks.given import by_name, numbers
 from quorate.problem.risks.risk import Worst, prox_by_moreau, vector
 from quorate.solvers.linear_programs import excess, largest_in_polyhedron
+from quorate.solvers.vertices import Met
+
+
+class _Scaled(NamedTuple):
+    """D and c with rows divided by the largest entry of D, and what was met."""
+
+    D: Array
+    c: Array
+    met: Met | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +61,15 @@ class Polyhedron:
         D = np.transpose(numbers(by_name(self.D, names, "D"), "D")) if given else self.D
         c = numbers(self.c, "c")
         concrete = replace(self, D=_matrix(D, c), c=c)
+        for own in (concrete.D, c):  # what is kept of them must stay true
+            own.setflags(write=False)
+        vars(concrete)["_kept"] = concrete._scaled(len(sizes))._replace(met=Met())
         concrete.worst(np.zeros(len(sizes)))
         return concrete
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Its fields: copies and files have met nothing."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def value(self, losses: Array) -> float:
         return self.worst(losses).value
@@ -62,8 +79,8 @@ class Polyhedron:
 
     def worst(self, losses: Array) -> Worst:
         losses = vector(losses, None, "losses")
-        D, c = self._rows(len(losses))
-        found = largest_in_polyhedron(losses, D, c)
+        D, c, met = self._scaled(len(losses))
+        found = largest_in_polyhedron(losses, D, c, met)
         if found is None:
             raise ValueError(_empty(D, c))
         q, bound = found
@@ -74,8 +91,8 @@ class Polyhedron:
         from quorate.solvers.polyhedron_projection import project_polyhedron
 
         v = vector(v, None, "v")
-        D, c = self._rows(len(v))
-        q = project_polyhedron(v, D, c)
+        D, c, met = self._scaled(len(v))
+        q = project_polyhedron(v, D, c, met)
         if q is None:
             raise ValueError(_empty(D, c))
         return q
@@ -86,21 +103,23 @@ class Polyhedron:
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         """Rows count in units of their largest entry."""
         weights = vector(weights, None, "weights")
-        D, c = self._rows(len(weights))
+        D, c, _ = self._scaled(len(weights))
         over = float((D @ weights - c).max(initial=-np.inf))
         return bool(weights.min() >= -tol and abs(weights.sum() - 1) <= tol and over <= tol)
 
-    def _rows(self, n: int) -> tuple[Array, Array]:
-        """D and c with rows divided by the largest entry of D."""
+    def _scaled(self, n: int) -> _Scaled:
         if isinstance(self.D, Mapping):
             raise ValueError("D by client name needs the clients' names: call risk.at(sizes, names) first.")
+        kept = vars(self).get("_kept")
+        if kept is not None and kept.D.shape[1] == n:
+            return kept
         c = numbers(self.c, "c")
         D = _matrix(self.D, c)
         if D.shape[1] != n:
             raise ValueError(f"D must have one column per client, {n} of them, got shape {D.shape}.")
         scale = np.abs(D).max(1)
         scale = np.where(scale > 0, scale, 1.0)
-        return D / scale[:, None], c / scale
+        return _Scaled(D / scale[:, None], c / scale, None)
 
 
 def _empty(D: Array, c: Array) -> str:
