@@ -1,15 +1,16 @@
 """The nearest weights that keep linear inequalities: argmin { ||q - v|| : D q <= c, q >= 0, sum q = 1 }.
 
-An interior point method (Clarabel) tells which inequalities hold with equality there. Given these, q and multipliers
-(y of the rows, g of the sum) solve linear equations,
+Given which inequalities hold with equality there, q and multipliers (y of the rows, g of the sum) solve equations,
 
     q_F = (v - D'y - g)_F,   D_T q = c_T,   sum q = 1;    F: q > 0,  T: rows that are met
 
-and prove themselves: all slacks, y, and (D'y + g - v) outside F are >= 0. What fails changes sides, a few times; where
-that does not settle, or v is so far away that its differences lose digits, ``nearest_point`` goes by linear programs.
+and prove themselves: all slacks, y, and (D'y + g - v) outside F are >= 0. What fails changes sides, a few times. The
+first guess of F and T is from the nearest point of the simplex, the second from an interior point method (Clarabel);
+where both do not settle, or v is so far away that its differences lose digits, ``nearest_point`` goes by linear
+programs.
 
-The nearest point is the only one, and where all of these are > 0 with room to spare so are F and T: then the answer is
-the same from wherever F and T were found, and those of the last projection are tried first.
+The nearest point is the only one, and where all of q_F, slacks, y and differences are > 0 with room to spare, so are F
+and T: then the answer is the same from wherever they were found, and those of the last projection are tried first.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from quorate.arrays import Array
 from quorate.solvers.conic import Model, Status
 from quorate.solvers.linear_programs import largest_in_polyhedron
 from quorate.solvers.nearest_point import nearest_point
+from quorate.solvers.projections import project_simplex
 from quorate.solvers.vertices import Mask, Met
 
 FAR = 1e3  # a spread of v from which single vertices matter
 CHANGES = 20
 ROUNDING = 1e-14
-
-ROOM = 1e-9  # from which q, y and what is left are no rounding, v within a spread of one
+ROOM = 1e-9  # from which q, slacks, y and differences are no rounding
 STEEP = 1e6  # of the matrix of the equations, largest singular value to the smallest, beyond which F and T are not sure
 
 
@@ -64,14 +65,19 @@ def _vertex(z: Array, D: Array, c: Array, met: Met) -> Array:
 
 def _polished(v: Array, D: Array, c: Array, before: Met) -> Array | None:
     """The nearest point exact to rounding, or None."""
-    found = _settled(v, D, c, before.sides)
-    if found is None or not found.sure:
-        found = _settled(v, D, c, _guess(v, D, c))
-    if found is None:
-        return None
-    if found.sure:
-        before.sides = found.sides
-    return found.q
+    found = None
+    for start in (lambda: before.sides, lambda: _simple(v, D, c), lambda: _guess(v, D, c)):
+        found = _settled(v, D, c, start())
+        if found is not None and found.sure:
+            before.sides = found.sides
+            break
+    return None if found is None else found.q
+
+
+def _simple(v: Array, D: Array, c: Array) -> tuple[Mask, Mask]:
+    """(F, rows that are exceeded) at the nearest weights of all."""
+    q = project_simplex(v)
+    return q > 0, c - D @ q < 0
 
 
 def _settled(v: Array, D: Array, c: Array, start: tuple[Mask, Mask] | None) -> _Settled | None:
