@@ -172,11 +172,10 @@ class Combiner:
     """
 
     def __init__(self, upload_class: type) -> None:
-        self.upload_class = upload_class
+        self.upload_class, self.fields = upload_class, marks(upload_class)
         self.ids: list[NDArray[np.intp]] = []
-        self.form: dict[str, tuple[Any, ...]] = {}  # field -> (dtype, shape of one client's part), or () for None
-        self.folded: dict[str, Any] = {}  # Sum, Max: the combination so far; Each: a list of parts
-        self.fields = marks(upload_class)
+        self.forms: list[tuple[Any, ...]] = []  # of each field (dtype, shape of one client's part), or () for None
+        self.folded: list[Any] = []  # of each field; Sum, Max: the combination so far; Each: a list of parts
         if hidden := [name for name, how in self.fields if how not in _FOLD]:
             raise TypeError(f"{upload_class.__name__}.{hidden[0]} does not say who sees it: annotate Sum, Max or Each")
 
@@ -184,20 +183,23 @@ class Combiner:
         """Fold in the upload of the clients ``ids``."""
         if type(upload) is not self.upload_class:
             raise TypeError(f"clients answered with {type(upload).__name__} and with {self.upload_class.__name__}")
-        n, known = len(ids), self.form
-        for name, how in self.fields:
+        n, first = len(ids), not self.ids
+        for k, (name, how) in enumerate(self.fields):
             value = getattr(upload, name)
-            form = () if value is None else self._part(name, how, value, n)
-            if known.setdefault(name, form) != form:
+            form = () if value is None else self._form(name, how, value, n)
+            if first:
+                self.forms.append(form)
+                self.folded.append(None if value is None else _FOLD[how](None, value))
+            elif form != self.forms[k]:
                 raise ValueError(
                     f"{self.upload_class.__name__}.{name} is {form or None} at client {ids[0]} and "
-                    f"{known[name] or None} at the clients before: all must agree"
+                    f"{self.forms[k] or None} at the clients before: all must agree"
                 )
-            if value is not None:
-                self.folded[name] = _FOLD[how](self.folded.get(name), value)
+            elif value is not None:
+                self.folded[k] = _FOLD[how](self.folded[k], value)
         self.ids.append(np.asarray(ids, dtype=np.intp))
 
-    def _part(self, name: str, how: str, value: Any, n: int) -> tuple[Any, ...]:
+    def _form(self, name: str, how: str, value: Any, n: int) -> tuple[Any, ...]:
         shape = value.shape if isinstance(value, np.ndarray) else ()
         if shape and (shape[0] == n or (shape[0] == 1 and how != "each")):
             return value.dtype, *shape[1:]
@@ -212,11 +214,12 @@ class Combiner:
         order: Any = None if (listed := sorted(ids)) == ids else np.argsort(ids, kind="stable")
         if not ids or len(set(ids)) < len(ids):
             raise ValueError(f"each client answers once in a round, got answers of {listed}")
-        known = self.folded
-        fields = [
-            _laid(known[name], order) if how == "each" and name in known else settled(known.get(name))
-            for name, how in self.fields
-        ]
+        fields = []
+        for value in self.folded:
+            if type(value) is list:  # Each: the rows of those of one part that are in order are not copied
+                value = value[0] if len(value) == 1 else np.concatenate(value)
+                value = value if order is None else value[order]
+            fields.append(value if value is None or value.flags.c_contiguous else settled(value))
         return tuple(listed), self.upload_class(*fields)
 
 
@@ -225,12 +228,6 @@ _FOLD: dict[str, Callable[[Any, Any], Any]] = {
     "max": lambda total, value: value.max(0) if total is None else _into(np.maximum, total, value.max(0)),
     "each": lambda parts, value: [value] if parts is None else (parts.append(value), parts)[1],
 }
-
-
-def _laid(parts: list[Any], order: Any) -> Any:
-    """The rows of the parts, in this order; those of one part that are in order are not copied."""
-    whole = np.asarray(parts[0], order="C") if len(parts) == 1 else np.concatenate(parts)
-    return whole if order is None else whole[order]
 
 
 def _into(operation: np.ufunc, total: Any, value: Any) -> Any:

@@ -144,6 +144,12 @@ class Memories:
                 self.count[number] += 1
                 self._left(old)
 
+    def drop(self, ids: NDArray[np.intp]) -> None:
+        """These clients have no memory."""
+        for i in ids.tolist():
+            old, self.place[i] = int(self.place[i]), -1
+            self._left(old)
+
     def _left(self, number: int) -> None:
         if number < 0:
             return
@@ -164,7 +170,10 @@ def _write(stack: Any, ids: NDArray[np.intp], memory: Any) -> None:
         stack[ids] = memory
     elif (fields := FIELDS.get(type(stack))) is not None:
         for name in fields:
-            _write(getattr(stack, name), ids, getattr(memory, name))
+            if type(part := getattr(stack, name)) is np.ndarray:
+                part[ids] = getattr(memory, name)
+            else:
+                _write(part, ids, getattr(memory, name))
     elif type(stack) is tuple or type(stack) is dict:
         for key in range(len(stack)) if type(stack) is tuple else stack:
             _write(stack[key], ids, memory[key])

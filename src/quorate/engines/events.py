@@ -53,14 +53,12 @@ class EventCheckpoint:
     ends: NDArray[np.int64]
 
 
-class _New(NamedTuple):
-    """A round that is computed but not yet taken over."""
+class _Answers(NamedTuple):
+    """The answers of a round that is not yet taken over."""
 
-    state: Any
-    ask: Round | Done
-    memories: list[tuple[NDArray[np.intp], Any]]
+    ids: tuple[int, ...]  # ascending
+    combined: Any
     size: int  # bytes from each client
-    name: str  # of the upload
     staleness: int  # rounds since the oldest message was sent
 
 
@@ -84,13 +82,15 @@ class Loop:
         self.rows, self.memories = Rows(federation, engine.block_size), Memories(n)
         self.donated, self.lost = donates(algorithm), False  # lost: what is held is no finished round
         self.flight = Flight(n, self.donated)
-        self.round, self.traffic = 0, dict[tuple[str, str], list[int]]()  # messages, bytes
+        self.round, self.traffic = 0, dict[tuple[str, str], tuple[int, int]]()  # messages, bytes
         self.history: list[dict[str, Any]] = []
         self.events = Recorder()
         self.late: tuple[int, int, int, int] = (0, 0, 0, 0)  # since the last row: bytes up, down, answers, staleness
         self.state: Any = None
         self.ask: Round | Done = Round(None)
-        self.sizes: dict[Any, int] = {}  # bytes of one client's part of an upload, by its form
+        self.replaced: list[tuple[NDArray[np.int64], Any]] = []  # memories before this round, None: none
+        self.latest: tuple[Any, NDArray[np.int64]] = (None, np.empty(0, np.int64))  # who answered, twice
+        self.sizes: dict[Any, int] = {}  # bytes of one client's part of the uploads of a whole round, by their form
 
     # ---- the run
 
@@ -136,25 +136,37 @@ class Loop:
             if isinstance(batch, Outcome):
                 self._undo()
                 return batch
-            new = self._answered(batch)
-            due = told or (self.round + 1) % self.engine.keep_rows == 0 or isinstance(new.ask, Done)
-            report = self.algorithm.report(new.state) if due else {}
+            answers = self._answers(batch)
+            state, after = self._served(answers)
+            due = told or (self.round + 1) % self.engine.keep_rows == 0 or isinstance(after, Done)
+            report = self.algorithm.report(state) if due else {}
         except BaseException:
             self._undo()
             raise
-        self._take_over(new, batch, kind, len(to))
-        answers = len(batch.ids)
-        self._tell(report, (answers * new.size, len(to) * kind.size, answers, new.staleness), watch)
+        down, up = (len(to), len(to) * kind.size), (len(batch.ids), len(batch.ids) * answers.size)
+        self.lost = True  # until all of it is done
+        self._count((type(ask.message).__name__, "down"), *down)
+        self._count((type(answers.combined).__name__, "up"), *up)
+        self.flight.answered(batch.ids, answers.size)
+        self.events.add(*batch)
+        self.source.settle()
+        self.replaced = []
+        self.state, self.ask, self.round, self.lost = state, after, self.round + 1, False
+        self._tell(report, (up[1], down[1], up[0], answers.staleness), watch)
         return None
+
+    def _count(self, key: tuple[str, str], count: int, size: int) -> None:
+        before = self.traffic.get(key, (0, 0))
+        self.traffic[key] = before[0] + count, before[1] + size
 
     def _sent(self, ask: Round) -> tuple[NDArray[np.int64], Kind]:
         """Puts the message on its way; refuses a request that cannot be carried out."""
         flight, message = self.flight, ask.message
-        to = flight.everybody if ask.to is None else np.array(ask.to)
+        to = flight.everybody if ask.to is None else self.latest[1] if ask.to is self.latest[0] else np.array(ask.to)
         known = None if (key := flight.key(message)) is None else flight.alike.get(key)
         if known is None:
             refused(self.algorithm, ask, self.n, flight.count)
-            known = flight.new(key, message, self._counted(type(message).__name__, "down"))
+            known = flight.new(key, message)
         least, most = ask.wait_for, flight.count + len(to)
         whole = to.dtype.kind == "i" or not len(to)  # numbers, not what NumPy would round to numbers
         if not most or not whole or (least is not None and not 1 <= least <= most):
@@ -180,37 +192,45 @@ class Loop:
         """As after the last finished round."""
         self.source.undo()
         self.flight.undo()
+        for ids, memory in self.replaced:
+            self.memories.drop(ids) if memory is None else self.memories.put(ids, memory)
+        self.replaced = []
 
     # ---- the answers
 
-    def _answered(self, batch: Batch) -> _New:
+    def _answers(self, batch: Batch) -> _Answers:
+        """Of all clients that answer; their memories are then those of this round."""
         ids, oldest, alike = self.flight.together(batch.ids, self.memories.place, self.rows.sort)
-        parts = [self._client(group, len(ids)) for group in self._groups(ids, alike)]
-        fold = Combiner(kind := type(parts[0][2]))
-        for index, _, upload in parts:
-            fold.add(index, upload)
-        order, combined = fold.result()
+        groups = [ids] if alike and len(ids) <= self.rows.together else self._groups(ids)
+        parts = [self._client(group, len(ids)) for group in groups]
+        order, combined, size = self._combined(groups, [upload for _, _, upload in parts])
+        self.lost = True  # until all memories are written
+        self.replaced = [(group, old) for group, (old, _, _) in zip(groups, parts, strict=True)]
+        for group, (_, memory, _) in zip(groups, parts, strict=True):
+            self.memories.put(group, memory)
+        self.lost = False
+        self.latest = order, ids
+        return _Answers(order, combined, size, self.round - oldest)
+
+    def _served(self, answers: _Answers) -> tuple[Any, Round | Done]:
+        """The server's state and request after these answers."""
+        step = handler(self.on_server, type(answers.combined), self.algorithm)
         self.lost = self.donated  # until the server has answered, its state may be half overwritten
-        state, ask = handler(self.on_server, kind, self.algorithm)(self.state, order, combined)
+        state, ask = step(self.state, answers.ids, answers.combined)
         if not isinstance(ask, Round | Done):
             raise TypeError(f"on_server must return (state, Round or Done), got a {type(ask).__name__}")
-        memories, size = [(index, memory) for index, memory, _ in parts], self._size(fold, parts[0][2])
-        state = state if self.donated else settled(state)  # arrays overwritten in place stay as they are laid out
-        return _New(state, ask, memories, size, kind.__name__, self.round - oldest)
+        return state if self.donated else settled(state), ask  # what is overwritten in place stays as it is laid out
 
-    def _groups(self, ids: NDArray[np.int64], alike: bool) -> list[NDArray[np.int64]]:
+    def _groups(self, ids: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Who steps together: clients of one kind of message, of memory and of rows, each group in ascending order."""
-        groups, size = {0: ids}, self.rows.together
-        if not alike:
-            flight, parted = self.flight, dict[Any, list[int]]()
-            marks = zip(flight.kind[flight.slots[ids]], self.memories.place[ids], self.rows.sort[ids], strict=True)
-            for i, mark in zip(ids.tolist(), marks, strict=True):
-                parted.setdefault(mark, []).append(i)
-            groups = {number: np.array(group) for number, group in enumerate(parted.values())}
-        return [group[k : k + size] for group in groups.values() for k in range(0, len(group), size)]
+        flight, parted, size = self.flight, dict[Any, list[int]](), self.rows.together
+        marks = zip(flight.kind[flight.slots[ids]], self.memories.place[ids], self.rows.sort[ids], strict=True)
+        for i, mark in zip(ids.tolist(), marks, strict=True):
+            parted.setdefault(mark, []).append(i)
+        return [np.array(group[k : k + size]) for group in parted.values() for k in range(0, len(group), size)]
 
-    def _client(self, ids: NDArray[np.int64], answering: int) -> tuple[NDArray[np.intp], Any, Any]:
-        """(clients, memory, upload) after the step of a group; names the clients whose step raises."""
+    def _client(self, ids: NDArray[np.int64], answering: int) -> tuple[Any, Any, Any]:
+        """(memory before or None, memory, upload) of a group's step; names the clients whose step raises."""
         try:
             return self._step(ids, self.rows.kept(ids) if answering == self.n else self.rows.block(ids))
         except Exception as error:
@@ -231,42 +251,34 @@ class Loop:
             return True
         return False
 
-    def _step(self, ids: NDArray[np.int64], block: Block) -> tuple[NDArray[np.intp], Any, Any]:
+    def _step(self, ids: NDArray[np.int64], block: Block) -> tuple[Any, Any, Any]:
         message, turns = self.flight.message(ids), self.flight.turns
-        old = self.memories.place[ids[0]] >= 0
-        memory = self.memories.of(ids) if old else settled(self.algorithm.client_start(block))
+        old = self.memories.of(ids) if self.memories.place[ids[0]] >= 0 else None
         memory, upload = self.on_client[type(message)](
-            memory, message, block, lambda p: stream(self.seed, block.names[p], int(turns[ids[p]]))
+            settled(self.algorithm.client_start(block)) if old is None else old,
+            message,
+            block,
+            lambda p: stream(self.seed, block.names[p], int(turns[ids[p]])),
         )
-        return ids, memory, upload
+        return old, memory, upload
 
-    def _size(self, fold: Combiner, upload: Any) -> int:
-        """The bytes of one client's part of an upload."""
-        shape = fold.upload_class, *fold.form.values()
-        if (size := self.sizes.get(shape)) is None:
-            self.sizes = {} if len(self.sizes) > 100 else self.sizes
-            size = self.sizes[shape] = encoded_size(members(upload, slice(0, 1)))
-        return size
+    def _combined(self, groups: list[NDArray[np.int64]], uploads: list[Any]) -> tuple[tuple[int, ...], Any, int]:
+        """(clients, what the server receives, bytes from each client)."""
+        first, ids = uploads[0], groups[0]
+        if len(groups) == 1 and (size := self.sizes.get(known := (len(ids), *_laid(first)))):
+            return tuple(ids.tolist()), first, size
+        fold = Combiner(type(first))
+        for group, upload in zip(groups, uploads, strict=True):
+            fold.add(group, upload)
+        order, combined = fold.result()
+        if (size := self.sizes.get(form := (fold.upload_class, *fold.forms))) is None:
+            self.sizes = {} if len(self.sizes) > 1000 else self.sizes
+            size = self.sizes[form] = encoded_size(members(first, slice(0, 1)))
+        if len(groups) == 1 and all(getattr(combined, name) is getattr(first, name) for name, _ in fold.fields):
+            self.sizes[known] = size  # what is laid out like this is in order, and combined as it is
+        return order, combined, size
 
     # ---- a finished round
-
-    def _take_over(self, new: _New, batch: Batch, kind: Kind, asked: int) -> None:
-        """What was computed becomes what is."""
-        self.lost = True  # until all of it is done
-        for index, memory in new.memories:
-            self.memories.put(index, memory)
-            self.flight.answered(index, new.size)
-        up = self._counted(new.name, "up")
-        for counted, messages, size in ((kind.traffic, asked, kind.size), (up, len(batch.ids), new.size)):
-            counted[0] += messages
-            counted[1] += messages * size
-        self.events.add(*batch)
-        self.source.settle()
-        self.state, self.ask, self.round, self.lost = new.state, new.ask, self.round + 1, False
-
-    def _counted(self, name: str, way: str) -> list[int]:
-        """What was counted so far of a message or an upload, to be counted on."""
-        return self.traffic.setdefault((name, way), [0, 0])
 
     def _tell(self, report: dict[str, Any], now: tuple[int, int, int, int], watch: Sequence[Any]) -> None:
         """The history's row, if it is time for one, and the watchers'."""
@@ -343,10 +355,19 @@ class Loop:
         files.check(run, self.what, self.clients, self.data, self.seed)
         self.state, self.ask, self.round = run.state, run.ask, run.round
         self.history, self.late = files.unpacked(run.history), found.late
-        self.traffic = {(message, way): [count, size] for message, way, count, size in run.traffic}
+        self.traffic = {(message, way): (count, size) for message, way, count, size in run.traffic}
         for ids, memory in run.memories:
             self.memories.put(ids, memory)
         self.flight.turns, (self.flight.given, self.flight.received) = run.turns, found.exchanged
-        self.flight.restore(found.messages, found.asked, lambda name: self._counted(name, "down"))
+        self.flight.restore(found.messages, found.asked)
         self.events = Recorder(found)
         self.source.restore(found.source)
+
+
+def _laid(upload: Any) -> list[Any]:
+    """All that ``Combiner`` looks at but for the numbers."""
+    parts = [
+        (value.dtype, value.shape, value.flags.c_contiguous) if type(value) is np.ndarray else type(value)
+        for value in vars(upload).values()
+    ]
+    return [type(upload), *parts]

@@ -8,7 +8,6 @@ Once the last one has answered, the slot is given to another message.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,7 +76,6 @@ class Kind(NamedTuple):
     store: Store
     fields: list[Any]  # those that are equal in all
     size: int  # bytes to each client
-    traffic: list[int]  # messages, bytes
 
 
 class Flight:
@@ -115,7 +113,7 @@ class Flight:
                 return None
         return tuple(parts)
 
-    def new(self, key: tuple[Any, ...] | None, message: Any, traffic: list[int], size: int = 0) -> Kind:
+    def new(self, key: tuple[Any, ...] | None, message: Any, size: int = 0) -> Kind:
         """A kind for a message that is like none before."""
         if len(self.alike) + len(self.stores) > self.many:
             self._forget()
@@ -128,7 +126,7 @@ class Flight:
             store = self.stores[tuple(shape)] = Store(message, self.n)
         self.made += 1
         size = size or encoded_size(rows(message, [0]))
-        kind = Kind(-self.made if key is None else self.made, type(message), store, fields, size, traffic)
+        kind = Kind(-self.made if key is None else self.made, type(message), store, fields, size)
         self.kinds[kind.number] = kind
         if key is not None:
             self.alike[key] = kind
@@ -206,13 +204,13 @@ class Flight:
             found.append((kind.message(*fields), int(self.since[ids[0]]), kind.size))
         return tuple(found), which
 
-    def restore(self, messages: Any, which: NDArray[np.int64], counted: Callable[[str], list[int]]) -> None:
-        """From a checkpoint, what everybody has exchanged as it was; ``counted``: by the name of a message."""
+    def restore(self, messages: Any, which: NDArray[np.int64]) -> None:
+        """From a checkpoint; what everybody has exchanged stays as it is."""
         received = self.received.copy()
         for number, (message, round_, size) in enumerate(messages):
             key = self.key(message, whole=False)
             kind = None if key is None else self.alike.get(key)
-            kind = kind or self.new(key, message, counted(type(message).__name__), size)
+            kind = kind or self.new(key, message, size)
             self.send(kind, message, np.flatnonzero(which == number), round_, whole=False)
         self.received[:] = received
         self.latest = self.everybody[:0], 0, None

@@ -71,15 +71,24 @@ class Recorder:
         self.answered = array("i", [] if log is None else log.answered.tolist())
         self.times = array("d", [] if log is None else log.times.tolist())
         self.ends = array("q", [] if log is None else log.ends.tolist())
+        self.fresh: list[tuple[NDArray[np.int64], Array]] = []  # the last rounds, not yet in these
 
-    def add(self, ids: NDArray[np.int64], times: Sequence[float]) -> None:
+    def add(self, ids: NDArray[np.int64], times: Array) -> None:
         """The answers of one round, as they arrived."""
-        self.answered.extend(ids.tolist())
-        self.times.extend(times)
-        self.ends.append(len(self.answered))
+        self.fresh.append((ids, times))
+        if len(self.fresh) == 1000:
+            self._written()
+
+    def _written(self) -> None:
+        for ids, times in self.fresh:
+            self.answered.extend(ids.tolist())
+            self.times.extend(times.tolist())
+            self.ends.append(len(self.answered))
+        self.fresh.clear()
 
     def log(self, clients: tuple[str, ...], seed: int, block_size: int, *ending: Any) -> Log:
         """As a record."""
+        self._written()
         answered, times = np.array(self.answered, np.int32), np.array(self.times, np.float64)
         return Log(clients, seed, block_size, answered, times, np.array(self.ends, np.int64), *ending)
 

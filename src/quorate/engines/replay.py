@@ -91,7 +91,7 @@ class _Recorded:
             end = Outcome(Stop.INTERRUPTED, "the log ends here, though neither engine nor algorithm had ended the run")
             return self.log.outcome or end
         start, end = int(self.log.ends[round_ - 1]) if round_ else 0, int(self.log.ends[round_])
-        ids, times = self.log.answered[start:end].astype(np.int64), self.log.times[start:end].tolist()
+        ids, times = self.log.answered[start:end].astype(np.int64), self.log.times[start:end]
         least = flying if wait_for is None else wait_for
         if len(ids) < max(least, 1) or (since[ids] < 0).any():
             asked = np.flatnonzero(since >= 0).tolist()
@@ -99,7 +99,7 @@ class _Recorded:
                 f"the log does not fit: in round {round_ + 1} it has {len(ids)} answers, of {ids[:5].tolist()}, and "
                 f"the algorithm waits for {least} of the {flying} asked, {asked[:5]}. Replay needs the run's algorithm."
             )
-        self.latest = times[-1]
+        self.latest = float(times[-1])
         return Batch(ids, times)
 
     def settle(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate.arrays import Array
 from quorate.rounds import Outcome
 
 
@@ -14,7 +15,7 @@ class Batch(NamedTuple):
     """The answers of one round in the order of arrival."""
 
     ids: NDArray[np.int64]
-    times: list[float]
+    times: Array
 
 
 class Source(Protocol):

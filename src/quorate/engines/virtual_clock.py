@@ -26,7 +26,7 @@ from quorate.engines.inprocess import InProcess, Run
 from quorate.engines.source import Batch, checked
 from quorate.rounds import Algorithm, Outcome, Stop, record
 
-NO_MARKS = np.empty(0, bool)
+NO_MARKS, NO_TRIPS = np.empty(0, bool), np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,9 @@ class _Clock:
         self.crash = {clients.index(name): float(time) for name, time in engine.crashes.items()}
         self.time, self.sent = 0.0, 0
         self.due, self.begun, self.trip = np.zeros(n), np.zeros(n), np.full(n, np.nan)
-        self.number, self.heap, self.size = np.zeros(n, np.int64), np.zeros(n, np.int64), 0
+        self.number, self.heap, self.dues, self.size = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n), 0
         self.taken, self.asked, self.before = NOBODY, NOBODY, 0  # since the last settle
+        self.latest, self.trips_before = 0.0, NO_TRIPS
 
     def send(self, ids: NDArray[np.int64], gradients: float) -> None:
         """Messages to these clients, who have answered all before."""
@@ -156,7 +157,8 @@ class _Clock:
         if self.away or self.crash:
             listed = zip(ids.tolist(), arrival.tolist(), strict=True)
             arrival = np.array([self._arrival(i, due) for i, due in listed])
-        self.size = post(ids, arrival, self.time, self.sent, self.heap, self.size, self.due, self.number, self.begun)
+        books = self.heap, self.dues, self.size, self.due, self.number, self.begun
+        self.size = post(ids, arrival, self.time, self.sent, *books)
         self.sent += len(ids)
 
     def _arrival(self, i: int, due: float) -> float:
@@ -181,14 +183,17 @@ class _Clock:
                 must[overdue] = True
         if count > self.size or (left and np.isinf(self.due[must]).any()):
             return self._stalled(least, since)
-        taken = np.empty(self.size, np.int64) if left else np.empty(count, np.int64)
-        found = take(count, must, left, self.heap, self.size, self.due, self.number, taken)
-        self.taken, self.size = taken[:found], self.size - found
-        times = self.due[self.taken].tolist()
-        if self.engine.max_time is not None and times[-1] > self.engine.max_time:
+        most = self.size if left else count
+        taken, times, before = np.empty(most, np.int64), np.empty(most), np.empty(most)
+        books = self.heap, self.dues, self.size, self.number, self.begun, self.trip
+        if (found := take(count, must, left, *books, taken, times, before)) < most:
+            taken, times, before = taken[:found], times[:found], before[:found]
+        self.taken, self.trips_before, self.size = taken, before, self.size - found
+        self.latest = float(times[-1])
+        if self.engine.max_time is not None and self.latest > self.engine.max_time:
             text = f"stopped at the engine's max_time = {self.engine.max_time:g} virtual seconds"
             return Outcome(Stop.MAX_ROUNDS, text)
-        return Batch(self.taken, times)
+        return Batch(taken, times)
 
     def _stalled(self, least: int, since: NDArray[np.int64]) -> Outcome:
         lost = np.flatnonzero((since >= 0) & np.isinf(self.due)).tolist()
@@ -200,18 +205,18 @@ class _Clock:
 
     def settle(self) -> None:
         """The round is finished."""
-        self.trip[self.taken] = self.due[self.taken] - self.begun[self.taken]
-        self.time = float(self.due[self.taken[-1]])
-        self.taken, self.asked, self.before = NOBODY, NOBODY, self.sent
+        self.time = self.latest
+        self.taken, self.trips_before, self.asked, self.before = NOBODY, NO_TRIPS, NOBODY, self.sent
 
     def undo(self) -> None:
         """As after the round before."""
-        self.size = put_back(self.taken, self.heap, self.size, self.due, self.number)
+        self.trip[self.taken] = self.trips_before
+        self.size = put_back(self.taken, self.heap, self.dues, self.size, self.due, self.number)
         kept = self.heap[: self.size].copy()
         kept = kept[self.number[kept] < self.before]
-        self.size = put_back(kept, self.heap, 0, self.due, self.number)
+        self.size = put_back(kept, self.heap, self.dues, 0, self.due, self.number)
         self.trips.made[self.asked] -= 1
-        self.sent, self.taken, self.asked = self.before, NOBODY, NOBODY
+        self.sent, self.taken, self.asked, self.trips_before = self.before, NOBODY, NOBODY, NO_TRIPS
 
     def crashed(self) -> tuple[tuple[str, float], ...]:
         """Who has crashed by now, and when."""
@@ -226,4 +231,4 @@ class _Clock:
         """From a checkpoint."""
         self.time, self.sent, self.before, self.trips.made = state.time, state.sent, state.sent, state.made
         self.trip, self.due, self.begun, self.number = state.trip, state.due, state.begun, state.number
-        self.size = put_back(state.coming, self.heap, 0, self.due, self.number)
+        self.size = put_back(state.coming, self.heap, self.dues, 0, self.due, self.number)
