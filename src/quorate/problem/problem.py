@@ -23,6 +23,7 @@ from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.rows import label_code
 from quorate.problem.constraints.shared import Global, shared
 from quorate.problem.losses import Loss, Quadratic, value_and_slope
+from quorate.problem.one_pass import in_one_pass
 from quorate.problem.predictors import Linear, check_outputs, is_affine, pullback
 from quorate.problem.regularisers import Zero
 from quorate.problem.risks.mean import Mean, among
@@ -268,6 +269,8 @@ class Problem:
         """
         radius, ball = self.radii(block), self.over_samples
         if not isinstance(ball, WassersteinBall) or not radius.any():
+            if (quick := in_one_pass(self, w, block)) is not None:
+                return quick
             (prediction, back), zero = pullback(self.predictor, w, block), np.zeros(len(radius))
             losses, slopes = value_and_slope(self.loss, prediction, block.y)
             weights = self.row_weights(losses, block)

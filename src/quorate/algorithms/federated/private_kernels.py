@@ -13,6 +13,7 @@ from numba import njit, prange
 
 from quorate.privacy import noise
 from quorate.solvers import thin_products
+from quorate.solvers.exponential import exp64
 
 L1, L2 = 1, 2
 PROX, LINF, BALL = 0, 1, 2  # what keeps z^{t+1} near z^t
@@ -43,18 +44,6 @@ def _exp32(x):
     return p * np.int32((np.float32(shifted).view(np.int32) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-@njit(inline="always")
-def _exp64(x):
-    """The same of a double, of less than -708 as of -708."""
-    x = -708.0 if x < -708.0 else x
-    shifted = x * 1.4426950408889634 + 6755399441055744.0  # 1.5 * 2^52
-    k = shifted - 6755399441055744.0
-    r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10
-    tail = r * (1 / 5040 + r * (1 / 40320 + r * (1 / 362880 + r * (1 / 3628800 + r * (1 / 39916800 + r / 479001600)))))
-    p = 1.0 + r * (1.0 + r * (1 / 2 + r * (1 / 6 + r * (1 / 24 + r * (1 / 120 + r * (1 / 720 + tail))))))
-    return p * np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
-
-
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
 def _exponentials(v):
     """exp of every entry, in place; sums as written, without which the rounding above is lost."""
@@ -63,7 +52,7 @@ def _exponentials(v):
             v[j] = _exp32(v[j])
     else:
         for j in range(len(v)):
-            v[j] = _exp64(v[j])
+            v[j] = exp64(-708.0 if v[j] < -708.0 else v[j])  # NaN stays
 
 
 @njit(cache=True)

@@ -1,0 +1,68 @@
+"""Mean losses of clients and their slopes by one compiled pass over the rows: of linear and small softmax models.
+
+A library of linear algebra is called twice for every client, and NumPy a dozen times for the block: with some twenty
+rows a client that is most of the time of a gradient step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array, Block
+from quorate.problem.clients import row_shares
+from quorate.problem.losses import Logistic, Multinomial
+from quorate.problem.predictors import Linear, Softmax
+from quorate.problem.risks.ranks import by_rank
+from quorate.problem.wasserstein import Cut
+
+# Entries of the matrix of a softmax model with its columns filled up to eights. Beyond some 4,000 the libraries are up
+# to a fifth quicker with 20 rows a client, and with thousands of rows they never are (measured with AVX-512). What
+# decides may not depend on the rows: a client's numbers would then depend on which clients share its block. A linear
+# model of 3,000 coefficients still is a fifth quicker here, as its rows are read once instead of twice.
+MOST = 3200
+
+
+def in_one_pass(problem: Any, w: Array, block: Block) -> Cut | None:
+    """``problem.cut`` at w, (D,) or (n, D), where the samples' risk is the mean.
+
+    None where it is not, where this is not the way, or where w is wrong.
+    """
+    pair = type(problem.loss), type(problem.predictor)  # subclasses may mean something else by theirs
+    if pair not in _PASSES or not _suits(w, block.X) or by_rank(problem.over_samples):
+        return None
+    found = _PASSES[pair](problem, w if w.ndim > 1 else w[None], block)
+    if found is None:
+        return None
+    zero = np.zeros(len(block.index))
+    return Cut(found[0], zero, found[1], zero)
+
+
+def _suits(w: Array, X: Any) -> bool:
+    return (
+        isinstance(X, np.ndarray)
+        and X.dtype == w.dtype == np.float64
+        and X.flags.c_contiguous
+        and (w.ndim == 1 or w.shape[:-1] == X.shape[:1])
+    )
+
+
+def _softmax(problem: Any, w: Array, block: Block) -> tuple[Array, Array] | None:
+    classes = problem.predictor.classes or w.shape[1] // block.n_features
+    from quorate.solvers.softmax import filled, risks_and_slopes
+
+    if classes * block.n_features != w.shape[1] or block.n_features * filled(classes) > MOST:
+        return None
+    return risks_and_slopes(block.X, block.y, row_shares(problem, block), np.ascontiguousarray(w), classes)
+
+
+def _linear(problem: Any, w: Array, block: Block) -> tuple[Array, Array] | None:
+    if w.shape[1] != problem.predictor.dimension(block.n_features):
+        return None
+    from quorate.solvers.logistic import risks_and_slopes
+
+    return risks_and_slopes(block.X, block.y, row_shares(problem, block), np.ascontiguousarray(w))
+
+
+_PASSES = {(Multinomial, Softmax): _softmax, (Logistic, Linear): _linear}

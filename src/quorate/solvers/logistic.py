@@ -1,0 +1,87 @@
+"""The logistic loss of clients by a linear model, and its slope, in one pass over the rows.
+
+    log(1 + exp(-m)),   -y / (1 + exp(m)),   m = y (<w, x> + b)
+
+by exp(-|m|) alone, so that neither cancels. Predictions of a tile of rows, their losses several rows at a time, and
+the slope from the same rows while they are at hand. A client's numbers come from its own rows up to the last that
+counts, in tiles of one size: they are the same, bit for bit, whichever clients share its block.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from quorate.solvers.exponential import exp64, log1p64
+
+TILE = 64  # rows
+
+
+@njit(cache=True, error_model="numpy")
+def risks_and_slopes(X, y, weights, w):
+    """sum_r weights_r loss_r of every client, (n,), and its slope (n, D).
+
+    Parameters
+    ----------
+    X, y, weights : (n, m, d), (n, m), (n, m); rows of weight 0 have no part in it
+    w : (n, D), or (1, D) for all clients: d coefficients, and the intercept where D = d + 1
+    """
+    n, m, d = X.shape
+    D = w.shape[1]
+    losses, slopes = np.empty(TILE), np.empty(TILE)
+    risks, slope = np.zeros(n), np.zeros((n, D))
+    for i in range(n):
+        own = i if len(w) > 1 else 0
+        used = m
+        while used > 0 and weights[i, used - 1] == 0.0:
+            used -= 1
+        left = 0.0
+        for first in range(0, used, TILE):
+            count = min(TILE, used - first)
+            for r in range(count):
+                slopes[r] = _dot(X, w, i, first + r, own, d)
+            _terms(slopes, losses, y, weights, i, first, count)
+            for r in range(count):
+                if weights[i, first + r] == 0.0:
+                    continue
+                _add(X, slopes[r], i, first + r, d, slope)
+                if d < D:
+                    slope[i, d] += slopes[r]
+                total = risks[i] + losses[r]  # the sum, and what it lost
+                back = (risks[i] - total) + losses[r] if risks[i] >= losses[r] else (losses[r] - total) + risks[i]
+                left, risks[i] = left + back, total
+        risks[i] += left if np.isfinite(left) else 0.0
+        if used == 0:  # what is not finite stays so
+            for k in range(D):
+                slope[i, k] = 0.0 * w[own, k]
+                risks[i] += slope[i, k]
+    return risks, slope
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
+def _dot(X, w, i, r, own, d):
+    """<w, x>, and the intercept; in an order that d alone decides."""
+    total = 0.0
+    for k in range(d):
+        total += X[i, r, k] * w[own, k]
+    return total + w[own, d] if w.shape[1] > d else total
+
+
+@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+def _add(X, factor, i, r, d, slope):
+    for k in range(d):
+        slope[i, k] += factor * X[i, r, k]
+
+
+@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+def _terms(predictions, losses, y, weights, i, first, count):
+    """Weighted losses of predictions, and their weighted slopes in place."""
+    for r in range(count):
+        label, weight = y[i, first + r], weights[i, first + r]
+        margin = label * predictions[r]
+        size = abs(margin)
+        tail = exp64(-size if size < 708.0 else -708.0)
+        tail = 0.0 if size > 708.0 else tail
+        tail = tail if size == size else size
+        losses[r] = weight * (log1p64(tail) + (0.0 if margin > 0.0 else size))
+        predictions[r] = -label * weight * (tail if margin > 0.0 else 1.0) / (1.0 + tail)
