@@ -130,3 +130,22 @@ def test_libraries_serve_large_softmax_models_whatever_the_rows():
         for n, m in ((1, 1), (3, 5)):
             found = in_one_pass(problem, np.zeros(4 * d), block_of(rng, n, m, d))
             assert (found is not None) == quick
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_how_arrays_are_kept_changes_no_bit(model):
+    """Not to be written, not aligned, not contiguous, whole numbers for classes."""
+    rng = np.random.default_rng(6)
+    loss, predictor, _ = MODELS[model]
+    data, problem = coded(loss, block_of(rng)), qr.Problem(loss, predictor)
+    w = rng.standard_normal((6, predictor.dimension(5)))
+    usual = problem.cut(w, data)
+    fixed = replace(data, X=data.X.copy(), y=data.y.astype(int), share=np.asfortranarray(data.share))
+    for array in (np.asarray(fixed.X), fixed.y, fixed.share):
+        array.flags.writeable = False
+    odd = np.frombuffer(b"." + w.tobytes(), np.uint8)[1:].view(np.float64).reshape(w.shape)
+    assert not odd.flags.aligned
+    for models in (odd, np.asfortranarray(w)):
+        cut = problem.cut(models, fixed)
+        np.testing.assert_array_equal(cut.base, usual.base)
+        np.testing.assert_array_equal(cut.slope, usual.slope)

@@ -44,17 +44,24 @@ def _suits(w: Array, X: Any) -> bool:
         isinstance(X, np.ndarray)
         and X.dtype == w.dtype == np.float64
         and X.flags.c_contiguous
+        and X.flags.aligned
         and (w.ndim == 1 or w.shape[:-1] == X.shape[:1])
     )
 
 
+def _plain(v: Array) -> Array:
+    """As what is compiled takes it; a copy only where it is not."""
+    v = np.ascontiguousarray(v, np.float64)
+    return v if v.flags.aligned else v.copy()
+
+
 def _softmax(problem: Any, w: Array, block: Block) -> tuple[Array, Array] | None:
     classes = problem.predictor.classes or w.shape[1] // block.n_features
-    from quorate.solvers.softmax import filled, risks_and_slopes
-
-    if classes * block.n_features != w.shape[1] or block.n_features * filled(classes) > MOST:
+    if classes * block.n_features != w.shape[1] or block.n_features * -(-classes // 8) * 8 > MOST:
         return None
-    return risks_and_slopes(block.X, block.y, row_shares(problem, block), np.ascontiguousarray(w), classes)
+    from quorate.solvers.multinomial import risks_and_slopes
+
+    return risks_and_slopes(block.X, _plain(block.y), _plain(row_shares(problem, block)), _plain(w), classes)
 
 
 def _linear(problem: Any, w: Array, block: Block) -> tuple[Array, Array] | None:
@@ -62,7 +69,7 @@ def _linear(problem: Any, w: Array, block: Block) -> tuple[Array, Array] | None:
         return None
     from quorate.solvers.logistic import risks_and_slopes
 
-    return risks_and_slopes(block.X, block.y, row_shares(problem, block), np.ascontiguousarray(w))
+    return risks_and_slopes(block.X, _plain(block.y), _plain(row_shares(problem, block)), _plain(w))
 
 
 _PASSES = {(Multinomial, Softmax): _softmax, (Logistic, Linear): _linear}

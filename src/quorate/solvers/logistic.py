@@ -10,14 +10,51 @@ counts, in tiles of one size: they are the same, bit for bit, whichever clients 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 
 from quorate.solvers.exponential import exp64, log1p64
 
 TILE = 64  # rows
 
 
-@njit(cache=True, error_model="numpy")
+def _given(axes: int) -> types.Array:
+    return types.Array(types.float64, axes, "C", readonly=True)
+
+
+_ANSWER = types.Tuple((types.float64[::1], types.float64[:, ::1]))
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
+def _dot(X, w, i, r, own, d):
+    """<w, x>, and the intercept; in an order that d alone decides."""
+    total = 0.0
+    for k in range(d):
+        total += X[i, r, k] * w[own, k]
+    return total + w[own, d] if w.shape[1] > d else total
+
+
+@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+def _add(X, factor, i, r, d, slope):
+    for k in range(d):
+        slope[i, k] += factor * X[i, r, k]
+
+
+@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+def _terms(predictions, losses, y, weights, i, first, count):
+    """Weighted losses of predictions, and their weighted slopes in place."""
+    for r in range(count):
+        label, weight = y[i, first + r], weights[i, first + r]
+        margin = label * predictions[r]
+        size = abs(margin)
+        tail = exp64(-size if size < 708.0 else -708.0)
+        tail = 0.0 if size > 708.0 else tail
+        tail = tail if size == size else size
+        losses[r] = weight * (log1p64(tail) + (0.0 if margin > 0.0 else size))
+        predictions[r] = -label * weight * (tail if margin > 0.0 else 1.0) / (1.0 + tail)
+
+
+# One code for arrays that may be written and those that may not: equal numbers give equal bits.
+@njit([_ANSWER(_given(3), _given(2), _given(2), _given(2))], cache=True, error_model="numpy")
 def risks_and_slopes(X, y, weights, w):
     """sum_r weights_r loss_r of every client, (n,), and its slope (n, D).
 
@@ -56,32 +93,3 @@ def risks_and_slopes(X, y, weights, w):
                 slope[i, k] = 0.0 * w[own, k]
                 risks[i] += slope[i, k]
     return risks, slope
-
-
-@njit(cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
-def _dot(X, w, i, r, own, d):
-    """<w, x>, and the intercept; in an order that d alone decides."""
-    total = 0.0
-    for k in range(d):
-        total += X[i, r, k] * w[own, k]
-    return total + w[own, d] if w.shape[1] > d else total
-
-
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
-def _add(X, factor, i, r, d, slope):
-    for k in range(d):
-        slope[i, k] += factor * X[i, r, k]
-
-
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
-def _terms(predictions, losses, y, weights, i, first, count):
-    """Weighted losses of predictions, and their weighted slopes in place."""
-    for r in range(count):
-        label, weight = y[i, first + r], weights[i, first + r]
-        margin = label * predictions[r]
-        size = abs(margin)
-        tail = exp64(-size if size < 708.0 else -708.0)
-        tail = 0.0 if size > 708.0 else tail
-        tail = tail if size == size else size
-        losses[r] = weight * (log1p64(tail) + (0.0 if margin > 0.0 else size))
-        predictions[r] = -label * weight * (tail if margin > 0.0 else 1.0) / (1.0 + tail)

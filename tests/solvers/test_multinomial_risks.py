@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quorate.solvers.softmax import TILE, risks_and_slopes
+from quorate.solvers.multinomial import TILE, risks_and_slopes
 
 L = np.longdouble
 SHAPES = [(300, 1, 4, 10), (40, 20, 21, 10), (9, TILE + 1, 5, 2), (4, 3 * TILE, 3, 17), (3, 7, 1, 8), (2, 9, 30, 3)]
