@@ -81,7 +81,8 @@ def test_steps_are_those_of_the_formula_by_hand():
         eta = min(1 / (p * curved * (1 + age)).sum(), most)
         mu = eta * (far.max() + far[p > 0].sum())
         short = curved * ((w - at) ** 2).sum(1) / 2
-        share = short / (short + 10 * 0.5 ** (cycles / 10) * mu)
+        claimed = np.maximum(p * curved * (1 + age) * eta, 3e-3)
+        share = short / (short + 3 * 0.5 ** (max(0, cycles - 40) / 3) * mu / claimed)
         f = b + G @ w + share * short
         new = Simplex().project(c + f / mu)
         slope = G.T @ new + (new * share * curved) @ (w - at)

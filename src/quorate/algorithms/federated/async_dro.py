@@ -6,7 +6,7 @@ The server keeps of every client j the last line (b_j, g_j), F_j(w) ~ b_j + <g_j
 their lines and takes one step:
 
     e_j = L_j ||w - w_j||^2 / 2             by how much line j, made at w_j, is about short of F_j(w)
-    s_j = e_j / (e_j + tau mu)              the share of this that is counted
+    s_j = e_j / (e_j + tau mu / r_j)        the share of this that is counted,   r_j = p_j L_j (1 + a_j) eta >= 0.003
     f = b + G w + s e                       what all losses are at w, to first order: stale losses alone diverge
     p = Proj_Q(c + f / mu)                  their worst weighting near a centre c
     c <- c + (p - c) / (1 + p'a)            a_j: the age of line j, in steps
@@ -18,6 +18,12 @@ and sends w to those who answered. L_j is the curvature that client j saw betwee
 removes the bias of mu. So no step size is left to be chosen: the ages keep the delayed iteration stable, and f bends p
 by so little that eta times the curvature this adds, at most sum_{p_j > 0} d_j / mu, is below one. Where Q has no
 projection (an own set with a maximiser alone) c moves towards the worst weights of f, and p = c.
+
+A line is below its convex risk, so a model far from w_j looks better to client j than it is. Where that is the slowest
+client and a heavy one, the weights swing from it and back with every answer, for ever. Counting e_j holds w near w_j:
+with s_j = 1 a step minimises a majorant. That is slow where lines are good. So tau = 3: shortfalls hardly count that
+would move p little, or are those of clients who claim a small share r_j of the step. Once those who weigh have answered
+40 times it is halved with every third further answer.
 
 No convergence proof is claimed. What stops the run is one: where everything is convex the lines bound every F_j from
 below however old they are, so that the minimum of p'(b + G v) + h(v) is a bound; once that is near, w stands still
@@ -58,8 +64,8 @@ from quorate.rounds import Done, Outcome, Round, Stop, record
 SOON = 0.5  # of the tolerance: a predicted gap at which w stands still to be judged
 LATER = 0.25  # factor of that after a judgement that failed
 TINY = np.finfo(float).tiny
-TRUST = 10.0  # tau at first: times mu, a shortfall of which half is counted
-HALVED = 10  # answers of those who weigh after which tau is half
+TRUST, LEAST = 3.0, 3e-3  # tau and the least r: times mu / r a shortfall of which half is counted
+PATIENCE, HALVED = 40, 3  # answers of those who weigh after which tau falls, and with which it is halved
 FLAT = 1e-6  # of the largest curvature so far: below it a step is not trusted to be as long as it says
 
 
@@ -196,13 +202,14 @@ class AsyncDRO:
     def _stepped(self, state: AsyncState, turn: int, answers: int, renewed_lines: int) -> AsyncState:
         """p, c and w, after so many lines were renewed."""
         problem, risk, known, w = self._problem, self._problem.over_clients, _known(state), state.w
-        curve, age, spread = sums(state.weights, known.curvature, known.apart, known.gap, known.last, turn)
+        curves, curve, age, spread = sums(state.weights, known.curvature, known.apart, known.gap, known.last, turn)
         eta = self.step / max(curve, FLAT * state.steepest, TINY)
         if turn:  # where losses saturate curvatures vanish, and no line is to be trusted so far away
             eta = min(eta, state.eta * 2.0 ** (renewed_lines / len(state.weights)))
         mu, pace = eta * spread, 1.0 / (1.0 + age)
-        f, half = known.slopes @ w, max(TRUST * 2.0 ** (-state.cycles / HALVED) * mu, TINY)
-        force = predict(f, w, known.level, known.models, known.users, known.made, known.curvature, half)
+        f, half = known.slopes @ w, max(_trust(state.cycles) * mu, TINY)
+        claimed = np.maximum(curves * eta, LEAST)
+        force = predict(f, w, known.level, known.models, known.users, known.made, known.curvature, half, claimed)
         if not math.isfinite(curve + float(state.weights @ f)):
             raise ArithmeticError("a client's answer is not finite: rescale the features, or give AsyncDRO(step=0.1).")
         if not hasattr(risk, "project"):
@@ -320,6 +327,11 @@ class AsyncDRO:
         if self.problem is None:
             raise ValueError("AsyncDRO has no problem yet: run it through quorate.solve(problem, federation, ...).")
         return self.problem
+
+
+def _trust(cycles: float) -> float:
+    """tau."""
+    return TRUST * 2.0 ** (-max(0.0, cycles - PATIENCE) / HALVED)
 
 
 def _known(state: AsyncState) -> Lines:

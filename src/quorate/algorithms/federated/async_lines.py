@@ -124,21 +124,22 @@ def _ask(ids, sent, turns, users, turn):
 
 @njit(cache=True)
 def sums(weights, curvature, apart, gap, last, turn):
-    """sum_j p_j L_j (1 + a_j), p'a and max_j d_j + sum_{p_j > 0} d_j."""
-    curve = age = furthest = spread = 0.0
+    """Curves p_j L_j (1 + a_j) (N,), their sum, p'a and max_j d_j + sum_{p_j > 0} d_j."""
+    curves, curve, age, furthest, spread = np.zeros(len(weights)), 0.0, 0.0, 0.0, 0.0
     for j in range(len(weights)):
         old = max(gap[j], float(turn - last[j]))
         furthest = max(furthest, apart[j])
         if weights[j] > 0:
-            curve += weights[j] * curvature[j] * (1.0 + old)
+            curves[j] = weights[j] * curvature[j] * (1.0 + old)
+            curve += curves[j]
             age += weights[j] * old
             spread += apart[j]
-    return curve, age, furthest + spread
+    return curves, curve, age, furthest + spread
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def predict(f, w, level, models, users, made, curvature, half):
-    """f: G w becomes b + G w + s e, s_j = e_j / (e_j + half); (N,) s_j L_j."""
+def predict(f, w, level, models, users, made, curvature, half, claimed):
+    """f: G w becomes b + G w + s e, s_j = e_j / (e_j + half / claimed_j); (N,) s_j L_j."""
     square, force = np.zeros(len(users)), np.empty(len(f))
     for v in range(len(users)):
         if users[v] > 0:
@@ -146,7 +147,7 @@ def predict(f, w, level, models, users, made, curvature, half):
                 square[v] += (w[k] - models[v, k]) ** 2
     for j in range(len(f)):
         short = 0.5 * curvature[j] * square[made[j]]
-        share = short / (short + half)
+        share = short / (short + half / claimed[j])
         f[j] += level[j] + share * short
         force[j] = share * curvature[j]
     return force
