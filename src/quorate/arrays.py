@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,7 +100,7 @@ class Block:
         X = self.X.take(positions, 0) if isinstance(self.X, np.ndarray) else self.X[positions]  # take is quicker
         y, share, index = self.y.take(positions, 0), self.share.take(positions, 0), self.index.take(positions, 0)
         linear = None if self.linear is None else (self.linear[0][positions], self.linear[1][positions])
-        names = tuple([self.names[p] for p in positions.tolist()])
+        names = itemgetter(*positions.tolist())(self.names) if len(positions) > 1 else (self.names[positions[0]],)
         return Block(X, y, share, index, names, columns, linear)
 
     @property

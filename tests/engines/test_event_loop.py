@@ -260,6 +260,8 @@ def test_nobody_is_asked_before_it_has_answered():
         ({"to": ()}, ValueError, r"Round\.to needs different clients in 0\.\.4, got \(\)"),
         ({"to": (0, 0)}, ValueError, r"got \(0, 0\)"),
         ({"to": (7,)}, ValueError, r"got \(7,\)"),
+        ({"to": (0.5, 1)}, TypeError, r"whole numbers in 0\.\.4, got \(0\.5, 1\)"),
+        ({"to": (True,)}, TypeError, r"whole numbers in 0\.\.4, got \(True,\)"),
         ({"wait_for": 0}, ValueError, r"Round\.wait_for must be in 1\.\.5, got 0"),
         ({"wait_for": 6}, ValueError, "got 6"),
         ({"message": Lookup(np.zeros(3), np.ones(2), 1.0)}, ValueError, "weight needs one row for each of the 5"),

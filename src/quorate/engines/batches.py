@@ -39,6 +39,7 @@ class Rows:
         self.position = np.empty(len(self.alone), np.intp)  # of each client in that block
         for sort in np.unique(self.sort).tolist() if together > 1 else ():
             self._keep(sort, np.flatnonzero(self.sort == sort).tolist())
+        self.one = self.all.get(sorts[0]) if len(set(sorts)) == 1 else None  # all clients, in order
         self.known: dict[tuple[int, ...], Block | None] = {}  # of rounds of all; None: met once
 
     def _keep(self, sort: int, ids: list[int]) -> None:
@@ -50,6 +51,8 @@ class Rows:
         """The block of these clients, who are of one sort and in ascending order."""
         if len(ids) == 1:
             return self.alone[ids[0]]
+        if self.one is not None:
+            return self.one.part(np.asarray(ids))
         whole = self.all.get(int(self.sort[ids[0]]))
         return stacked([self.alone[i] for i in ids]) if whole is None else whole.part(self.position.take(ids))
 
@@ -125,13 +128,18 @@ class Memories:
         self.stacks: dict[int, Any] = {}
         self.count: dict[int, int] = {}
         self.made = 0
+        self.common: tuple[type, tuple[str, ...], list[NDArray[Any]]] | None = None  # all have such a record of arrays
 
     def of(self, ids: NDArray[np.intp]) -> Any:
         """The memory of these clients, who have memories of one form."""
+        if self.common is not None:
+            return self.common[0](*[array.take(ids, 0) for array in self.common[2]])
         return mapped(self.stacks[int(self.place[ids[0]])], lambda array: array.take(ids, 0))
 
     def put(self, ids: NDArray[np.intp], memory: Any) -> None:
         """Write the memories of these clients."""
+        if self.common is not None and type(memory) is self.common[0] and self._put_alike(ids, memory):
+            return
         shape = form(memory)
         if (number := self.forms.get(shape)) is None:
             number = self.forms[shape] = self.made
@@ -143,9 +151,29 @@ class Memories:
                 self.place[i] = number
                 self.count[number] += 1
                 self._left(old)
+        self._common(number)
+
+    def _common(self, number: int) -> None:
+        stack = self.stacks.get(number)
+        fields = FIELDS.get(type(stack), ())
+        parts = [getattr(stack, name) for name in fields]
+        flat = bool(parts) and all(type(part) is np.ndarray for part in parts)
+        self.common = (type(stack), fields, parts) if flat and self.count[number] == self.n else None
+
+    def _put_alike(self, ids: NDArray[np.intp], memory: Any) -> bool:
+        """Write memories that have the form that all have; False, and nothing done, if they have not."""
+        _, names, arrays = self.common  # pyright: ignore[reportGeneralTypeIssues]
+        new = [getattr(memory, name) for name in names]
+        for array, value in zip(arrays, new, strict=True):
+            if type(value) is not np.ndarray or value.dtype != array.dtype or value.shape[1:] != array.shape[1:]:
+                return False
+        for array, value in zip(arrays, new, strict=True):
+            array[ids] = value
+        return True
 
     def drop(self, ids: NDArray[np.intp]) -> None:
         """These clients have no memory."""
+        self.common = None
         for i in ids.tolist():
             old, self.place[i] = int(self.place[i]), -1
             self._left(old)

@@ -82,7 +82,7 @@ class Loop:
         self.rows, self.memories = Rows(federation, engine.block_size), Memories(n)
         self.donated, self.lost = donates(algorithm), False  # lost: what is held is no finished round
         self.flight = Flight(n, self.donated)
-        self.round, self.traffic = 0, dict[tuple[str, str], tuple[int, int]]()  # messages, bytes
+        self.round, self.traffic = 0, dict[tuple[str, str], list[int]]()  # messages, bytes
         self.history: list[dict[str, Any]] = []
         self.events = Recorder()
         self.late: tuple[int, int, int, int] = (0, 0, 0, 0)  # since the last row: bytes up, down, answers, staleness
@@ -156,8 +156,9 @@ class Loop:
         return None
 
     def _count(self, key: tuple[str, str], count: int, size: int) -> None:
-        before = self.traffic.get(key, (0, 0))
-        self.traffic[key] = before[0] + count, before[1] + size
+        counted = self.traffic.get(key) or self.traffic.setdefault(key, [0, 0])
+        counted[0] += count
+        counted[1] += size
 
     def _sent(self, ask: Round) -> tuple[NDArray[np.int64], Kind]:
         """Puts the message on its way; refuses a request that cannot be carried out."""
@@ -168,10 +169,10 @@ class Loop:
             refused(self.algorithm, ask, self.n, flight.count)
             known = flight.new(key, message)
         least, most = ask.wait_for, flight.count + len(to)
-        whole = to.dtype.kind == "i" or not len(to)  # numbers, not what NumPy would round to numbers
-        if not most or not whole or (least is not None and not 1 <= least <= most):
+        if to.dtype != np.int64:  # nobody's, or no whole numbers: NumPy would round them
+            to = to.astype(np.int64) if to.dtype.kind == "i" or not len(to) else np.full(1, -1)
+        if not most or (least is not None and not 1 <= least <= most):
             self._refuse(ask)
-        to = to.astype(np.int64, copy=False)
         if not flight.send(known, message, to, self.round):
             self._refuse(ask)
         return to, known
@@ -180,6 +181,8 @@ class Loop:
         """Says why a request cannot be carried out."""
         refused(self.algorithm, ask, self.n, self.flight.count)
         to = range(self.n) if ask.to is None else ask.to
+        if not all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in to):
+            raise TypeError(f"Round.to needs the clients' positions, whole numbers in 0..{self.n - 1}, got {ask.to}")
         for i in to:
             if (last := self.flight.since[i]) >= 0:
                 raise ValueError(
@@ -202,14 +205,13 @@ class Loop:
         """Of all clients that answer; their memories are then those of this round."""
         ids, oldest, alike = self.flight.together(batch.ids, self.memories.place, self.rows.sort)
         groups = [ids] if alike and len(ids) <= self.rows.together else self._groups(ids)
-        parts = [self._client(group, len(ids)) for group in groups]
-        order, combined, size = self._combined(groups, [upload for _, _, upload in parts])
+        olds, memories, uploads = zip(*[self._client(group, len(ids)) for group in groups], strict=True)
+        order, combined, size = self._combined(groups, uploads)
         self.lost = True  # until all memories are written
-        self.replaced = [(group, old) for group, (old, _, _) in zip(groups, parts, strict=True)]
-        for group, (_, memory, _) in zip(groups, parts, strict=True):
+        self.replaced = list(zip(groups, olds, strict=True))
+        for group, memory in zip(groups, memories, strict=True):
             self.memories.put(group, memory)
-        self.lost = False
-        self.latest = order, ids
+        self.lost, self.latest = False, (order, ids)
         return _Answers(order, combined, size, self.round - oldest)
 
     def _served(self, answers: _Answers) -> tuple[Any, Round | Done]:
@@ -262,7 +264,7 @@ class Loop:
         )
         return old, memory, upload
 
-    def _combined(self, groups: list[NDArray[np.int64]], uploads: list[Any]) -> tuple[tuple[int, ...], Any, int]:
+    def _combined(self, groups: list[NDArray[np.int64]], uploads: Sequence[Any]) -> tuple[tuple[int, ...], Any, int]:
         """(clients, what the server receives, bytes from each client)."""
         first, ids = uploads[0], groups[0]
         if len(groups) == 1 and (size := self.sizes.get(known := (len(ids), *_laid(first)))):
@@ -283,8 +285,11 @@ class Loop:
     def _tell(self, report: dict[str, Any], now: tuple[int, int, int, int], watch: Sequence[Any]) -> None:
         """The history's row, if it is time for one, and the watchers'."""
         self.late = self.late[0] + now[0], self.late[1] + now[1], self.late[2] + now[2], max(self.late[3], now[3])
+        due = self.round % self.engine.keep_rows == 0 or isinstance(self.ask, Done)
+        if not (due or watch):
+            return
         told = {key: plain(value) for key, value in report.items()}
-        if self.round % self.engine.keep_rows == 0 or isinstance(self.ask, Done):
+        if due:
             self.history.append(self._row(self.late, told))
             self.late = (0, 0, 0, 0)
         if watch:
@@ -355,7 +360,7 @@ class Loop:
         files.check(run, self.what, self.clients, self.data, self.seed)
         self.state, self.ask, self.round = run.state, run.ask, run.round
         self.history, self.late = files.unpacked(run.history), found.late
-        self.traffic = {(message, way): (count, size) for message, way, count, size in run.traffic}
+        self.traffic = {(message, way): [count, size] for message, way, count, size in run.traffic}
         for ids, memory in run.memories:
             self.memories.put(ids, memory)
         self.flight.turns, (self.flight.given, self.flight.received) = run.turns, found.exchanged

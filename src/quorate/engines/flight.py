@@ -60,10 +60,10 @@ class Store:
 
     def rows(self, ids: Clients, slots: NDArray[np.int64]) -> list[tuple[int, NDArray[Any]]]:
         """By position of the field: a row for every one of these clients."""
-        n, first, arrays = len(ids), slots[0], self.arrays
-        found = [(k, arrays[k].take(ids, 0)) for k, _ in self.each]
-        if n > 1 and first == slots[-1] and (slots == first).all():  # one message: its row is seen n times
-            one = [(k, arrays[k][first].copy()) for k, _ in self.versions]
+        n, arrays = len(ids), self.arrays
+        found = [(k, arrays[k].take(ids, 0)) for k, _ in self.each] if self.each else []
+        if n > 1 and slots[0] == slots[-1] and (slots == slots[0]).all():  # one message: its row is seen n times
+            one = [(k, arrays[k][slots[0]].copy()) for k, _ in self.versions]
             return found + [(k, np.broadcast_to(value, (n, *value.shape))) for k, value in one]
         return found + [(k, arrays[k].take(slots, 0)) for k, _ in self.versions]
 
@@ -170,13 +170,13 @@ class Flight:
 
     def kind_of(self, i: int) -> Kind:
         """What client i is to answer."""
-        return self.kinds[int(self.kind[self.slots[i]])]
+        return self.kinds[self.kind.item(self.slots.item(i))]
 
     def message(self, ids: Clients) -> Any:
         """The messages, alike, of these clients as one: a row of ``Each`` and ``Version`` fields for every client."""
-        kind, slots = self.kind_of(ids[0]), self.slots.take(ids)
+        kind = self.kind_of(ids[0])
         fields = kind.fields.copy()
-        for k, value in kind.store.rows(ids, slots):
+        for k, value in kind.store.rows(ids, self.slots.take(ids)):
             fields[k] = value
         return kind.message(*fields)
 
