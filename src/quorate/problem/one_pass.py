@@ -17,11 +17,11 @@ from quorate.problem.predictors import Linear, Softmax
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein import Cut
 
-# Entries of the matrix of a softmax model with its columns filled up to eights. Beyond some 4,000 the libraries are up
-# to a fifth quicker with 20 rows a client, and with thousands of rows they never are (measured with AVX-512). What
-# decides may not depend on the rows: a client's numbers would then depend on which clients share its block. A linear
-# model of 3,000 coefficients still is a fifth quicker here, as its rows are read once instead of twice.
-MOST = 3200
+# Entries of the matrix of a softmax model with its columns filled up to eights. Beyond some 4,000 with AVX-512 and some
+# 2,500 with AVX2 the libraries are up to a fifth quicker where clients have 20 rows; with thousands of rows they never
+# are (measured). What decides may not depend on the rows: a client's numbers would then depend on which clients share
+# its block. A linear model of 3,000 coefficients still is a fifth quicker here: its rows are read once, not twice.
+MOST = 2400
 
 
 def in_one_pass(problem: Any, w: Array, block: Block) -> Cut | None:
