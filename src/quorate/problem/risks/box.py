@@ -16,14 +16,15 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.problem.risks.given import numbers, per_client
-from quorate.problem.risks.risk import Worst, prox_by_moreau, vector
+from quorate.problem.risks.risk import Worst, vector
+from quorate.problem.risks.sets import WeightSet, attained
 from quorate.solvers.client_sets import largest_in_box, project_box
 
 SLACK = 1e-9  # how far sums of limits may be off one by rounding
 
 
 @dataclass(frozen=True, eq=False)
-class Box:
+class Box(WeightSet):
     """Client weights between two limits.
 
     Parameters
@@ -50,25 +51,14 @@ class Box:
         lower, upper = limits(self, len(sizes), names)
         return replace(self, lower=lower, upper=upper)
 
-    def value(self, losses: Array) -> float:
-        return self.worst(losses).value
-
-    def weights(self, losses: Array) -> Array:
-        return self.worst(losses).weights
-
     def worst(self, losses: Array) -> Worst:
         """Equal losses share what is between their limits in proportion to it."""
         losses = vector(losses, None, "losses")
-        q, bound = largest_in_box(losses, *limits(self, len(losses)))
-        value = float(q @ losses)
-        return Worst(value, q, max(bound, value))
+        return attained(losses, *largest_in_box(losses, *limits(self, len(losses))))
 
     def project(self, v: Array) -> Array:
         v = vector(v, None, "v")
         return project_box(v, *limits(self, len(v)))
-
-    def prox(self, v: Array, step: float) -> Array:
-        return prox_by_moreau(self, v, step)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         weights = vector(weights, None, "weights")

@@ -17,12 +17,13 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.problem.risks.given import number, numbers, per_client
-from quorate.problem.risks.risk import Prior, Worst, prior_for, prox_by_moreau, resolve_prior, vector
+from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
+from quorate.problem.risks.sets import WeightSet, attained
 from quorate.solvers.client_sets import cd_norm_usage, largest_in_cd_norm, project_cd_norm
 
 
 @dataclass(frozen=True, eq=False)
-class CDNorm:
+class CDNorm(WeightSet):
     """Client weights that leave a prior by at most their bounds, and by few of these bounds together.
 
     Parameters
@@ -52,24 +53,13 @@ class CDNorm:
         bounds = _nonnegative(per_client(self.bounds, len(sizes), names, "bounds"))
         return replace(self, bounds=bounds, prior=resolve_prior(self.prior, sizes, names))
 
-    def value(self, losses: Array) -> float:
-        return self.worst(losses).value
-
-    def weights(self, losses: Array) -> Array:
-        return self.worst(losses).weights
-
     def worst(self, losses: Array) -> Worst:
         losses = vector(losses, None, "losses")
-        q, bound = largest_in_cd_norm(losses, *self._centre(len(losses)), float(self.budget))
-        value = float(q @ losses)
-        return Worst(value, q, max(bound, value))
+        return attained(losses, *largest_in_cd_norm(losses, *self._centre(len(losses)), float(self.budget)))
 
     def project(self, v: Array) -> Array:
         v = vector(v, None, "v")
         return project_cd_norm(v, *self._centre(len(v)), float(self.budget))
-
-    def prox(self, v: Array, step: float) -> Array:
-        return prox_by_moreau(self, v, step)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         """Whether weights within ``tol`` of these, client by client, are in the set."""

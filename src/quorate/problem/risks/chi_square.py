@@ -10,20 +10,19 @@ positive prior.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quorate.arrays import Array
-from quorate.problem.risks.given import number
-from quorate.problem.risks.risk import Prior, Worst, prior_for, prox_by_moreau, resolve_prior, vector
+from quorate.problem.risks.risk import prior_for, vector
+from quorate.problem.risks.sets import PriorBall
 from quorate.solvers.ellipsoids import largest_in_ellipsoid, off_ellipsoid, project_ellipsoid
 
 
 @dataclass(frozen=True)
-class ChiSquareBall:
+class ChiSquareBall(PriorBall):
     """Client weights of which the chi-square divergence from a prior is at most ``radius``.
 
     Parameters
@@ -39,49 +38,24 @@ class ChiSquareBall:
         radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first use)
     """
 
-    radius: float
-    prior: Prior = "uniform"
+    RADIUS: ClassVar[str] = "a divergence"
 
-    def __post_init__(self) -> None:
-        number(self.radius, "radius", "It is a divergence: for the mean use 0, for all weightings Simplex().")
-
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> ChiSquareBall:
-        return replace(self, prior=resolve_prior(self.prior, sizes, names))
-
-    def value(self, losses: Array) -> float:
-        return self.worst(losses).value
-
-    def weights(self, losses: Array) -> Array:
-        return self.worst(losses).weights
-
-    def worst(self, losses: Array) -> Worst:
+    def _largest(self, losses: Array, prior: Array) -> tuple[Array, float]:
         """Equal losses share in proportion to their priors."""
-        losses = vector(losses, None, "losses")
-        inside, prior = self._support(len(losses))
-        q, bound = np.zeros(len(losses)), 0.0
-        q[inside], bound = largest_in_ellipsoid(losses[inside], prior, prior, float(self.radius))
-        value = float(q @ losses)
-        return Worst(value, q, max(bound, value))
+        inside, q = prior > 0, np.zeros(len(losses))
+        q[inside], bound = largest_in_ellipsoid(losses[inside], prior[inside], prior[inside], float(self.radius))
+        return q, bound
 
-    def project(self, v: Array) -> Array:
-        v = vector(v, None, "v")
-        inside, prior = self._support(len(v))
-        q = np.zeros(len(v))
-        q[inside] = project_ellipsoid(v[inside], prior, prior, float(self.radius))
+    def _nearest(self, v: Array, prior: Array) -> Array:
+        inside, q = prior > 0, np.zeros(len(v))
+        q[inside] = project_ellipsoid(v[inside], prior[inside], prior[inside], float(self.radius))
         return q
-
-    def prox(self, v: Array, step: float) -> Array:
-        return prox_by_moreau(self, v, step)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         """Whether weights within ``tol`` of these, client by client, are in the set."""
         weights = vector(weights, None, "weights")
-        inside, prior = self._support(len(weights))
-        off = off_ellipsoid(weights[inside] - prior, prior, float(self.radius))
+        prior = prior_for(self.prior, len(weights))
+        inside = prior > 0
+        off = off_ellipsoid((weights - prior)[inside], prior[inside], float(self.radius))
         outside = float(np.abs(weights[~inside]).max(initial=0.0))
         return bool(weights.min() >= -tol and abs(weights.sum() - 1) <= tol and max(off, outside) <= tol)
-
-    def _support(self, n: int) -> tuple[NDArray[np.bool_], Array]:
-        """Where the prior is positive, and the prior there."""
-        prior = prior_for(self.prior, n)
-        return prior > 0, prior[prior > 0]

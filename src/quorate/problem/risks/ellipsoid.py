@@ -18,13 +18,14 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.problem.risks.given import by_name, number, numbers
-from quorate.problem.risks.risk import Prior, Worst, prior_for, prox_by_moreau, resolve_prior, vector
+from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
+from quorate.problem.risks.sets import WeightSet, attained
 from quorate.solvers.ellipsoids import largest_in_ellipsoid, off_ellipsoid, project_ellipsoid
 from quorate.solvers.tilted_ellipsoids import Axes, axes, largest_in_axes, off_axes, project_axes
 
 
 @dataclass(frozen=True, eq=False)
-class Ellipsoid:
+class Ellipsoid(WeightSet):
     """Client weights in an ellipsoid round a prior.
 
     Parameters
@@ -56,22 +57,13 @@ class Ellipsoid:
         concrete.centre(len(sizes))
         return concrete
 
-    def value(self, losses: Array) -> float:
-        return self.worst(losses).value
-
-    def weights(self, losses: Array) -> Array:
-        return self.worst(losses).weights
-
     def worst(self, losses: Array) -> Worst:
         """Of several maximisers the one nearest to the prior, in the ellipsoid's norm."""
         losses = vector(losses, None, "losses")
         prior, radius = self.centre(len(losses)), float(self.radius)
         if self.shape.ndim == 1:
-            q, bound = largest_in_ellipsoid(losses, prior, self.shape, radius)
-        else:
-            q, bound = largest_in_axes(losses, prior, self.axes, radius)
-        value = float(q @ losses)
-        return Worst(value, q, max(bound, value))
+            return attained(losses, *largest_in_ellipsoid(losses, prior, self.shape, radius))
+        return attained(losses, *largest_in_axes(losses, prior, self.axes, radius))
 
     def project(self, v: Array) -> Array:
         v = vector(v, None, "v")
@@ -79,9 +71,6 @@ class Ellipsoid:
         if self.shape.ndim == 1:
             return project_ellipsoid(v, prior, self.shape, radius)
         return project_axes(v, prior, self.axes, radius)
-
-    def prox(self, v: Array, step: float) -> Array:
-        return prox_by_moreau(self, v, step)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         """Whether weights within ``tol`` of these, client by client, are in the set."""

@@ -11,19 +11,19 @@ positive prior. Hu and Hong, *Kullback-Leibler divergence constrained distributi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.risks.given import number
-from quorate.problem.risks.risk import Prior, Worst, prior_for, prox_by_moreau, resolve_prior, vector
+from quorate.problem.risks.risk import prior_for, vector
+from quorate.problem.risks.sets import PriorBall
 from quorate.solvers.entropy_ball import divergence, largest_in_entropy_ball, project_entropy_ball
 
 
 @dataclass(frozen=True)
-class KLBall:
+class KLBall(PriorBall):
     """Client weights of which the divergence from a prior is at most ``radius``.
 
     Parameters
@@ -38,34 +38,14 @@ class KLBall:
         radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first use)
     """
 
-    radius: float
-    prior: Prior = "uniform"
+    RADIUS: ClassVar[str] = "a divergence"
 
-    def __post_init__(self) -> None:
-        number(self.radius, "radius", "It is a divergence: for the mean use 0, for all weightings Simplex().")
-
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> KLBall:
-        return replace(self, prior=resolve_prior(self.prior, sizes, names))
-
-    def value(self, losses: Array) -> float:
-        return self.worst(losses).value
-
-    def weights(self, losses: Array) -> Array:
-        return self.worst(losses).weights
-
-    def worst(self, losses: Array) -> Worst:
+    def _largest(self, losses: Array, prior: Array) -> tuple[Array, float]:
         """Equal losses share in proportion to their priors."""
-        losses = vector(losses, None, "losses")
-        q, bound = largest_in_entropy_ball(losses, prior_for(self.prior, len(losses)), float(self.radius))
-        value = float(q @ losses)
-        return Worst(value, q, max(bound, value))
+        return largest_in_entropy_ball(losses, prior, float(self.radius))
 
-    def project(self, v: Array) -> Array:
-        v = vector(v, None, "v")
-        return project_entropy_ball(v, prior_for(self.prior, len(v)), float(self.radius))
-
-    def prox(self, v: Array, step: float) -> Array:
-        return prox_by_moreau(self, v, step)
+    def _nearest(self, v: Array, prior: Array) -> Array:
+        return project_entropy_ball(v, prior, float(self.radius))
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         """Whether weights within ``tol`` of these, client by client, are in the set."""

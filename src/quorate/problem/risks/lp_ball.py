@@ -8,17 +8,18 @@ weights), ``radius`` their theta. radius = 0 is ``Mean(prior)``, a radius >= 2 (
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from quorate.arrays import Array
-from quorate.problem.risks.risk import Prior, Worst, prior_for, prox_by_moreau, resolve_prior, vector
+from quorate.problem.risks.given import number
+from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
+from quorate.problem.risks.sets import WeightSet, attained
 from quorate.solvers.projections import dual_exponent, largest_over_lp_ball, lp_norm, project_lp_ball
 
 
 @dataclass(frozen=True)
-class LpBall:
+class LpBall(WeightSet):
     """Client weights within ``radius`` of a prior, in the lp-norm.
 
     Parameters
@@ -38,33 +39,19 @@ class LpBall:
     prior: Prior = "uniform"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.radius < math.inf:
-            raise ValueError(
-                f"radius must be a number >= 0, got {self.radius}. For the mean use 0, for all weightings Simplex()."
-            )
+        number(self.radius, "radius", "For the mean use 0, for all weightings Simplex().")
         dual_exponent(self.p)
 
     def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> LpBall:
         return replace(self, prior=resolve_prior(self.prior, sizes, names))
 
-    def value(self, losses: Array) -> float:
-        return self.worst(losses).value
-
-    def weights(self, losses: Array) -> Array:
-        return self.worst(losses).weights
-
     def worst(self, losses: Array) -> Worst:
         losses = vector(losses, None, "losses")
-        q, bound = largest_over_lp_ball(losses, prior_for(self.prior, len(losses)), self.radius, self.p)
-        value = float(q @ losses)
-        return Worst(value, q, max(bound, value))
+        return attained(losses, *largest_over_lp_ball(losses, prior_for(self.prior, len(losses)), self.radius, self.p))
 
     def project(self, v: Array) -> Array:
         v = vector(v, None, "v")
         return project_lp_ball(v, prior_for(self.prior, len(v)), self.radius, self.p)
-
-    def prox(self, v: Array, step: float) -> Array:
-        return prox_by_moreau(self, v, step)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         weights = vector(weights, None, "weights")

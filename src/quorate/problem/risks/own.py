@@ -15,7 +15,8 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.problem.risks.given import numbers
-from quorate.problem.risks.risk import Worst, prox_by_moreau, vector
+from quorate.problem.risks.risk import Worst, vector
+from quorate.problem.risks.sets import WeightSet, attained
 from quorate.solvers.nearest_point import nearest_point
 from quorate.solvers.projections import EPS
 
@@ -23,7 +24,7 @@ OFF = 1e-9  # how far returned weights may be off the simplex
 
 
 @dataclass(frozen=True, eq=False)
-class OwnSet:
+class OwnSet(WeightSet):
     """A convex set of client weights by functions of your own.
 
     Parameters
@@ -57,12 +58,6 @@ class OwnSet:
         self.worst(np.zeros(len(sizes)))
         return self
 
-    def value(self, losses: Array) -> float:
-        return self.worst(losses).value
-
-    def weights(self, losses: Array) -> Array:
-        return self.worst(losses).weights
-
     def worst(self, losses: Array) -> Worst:
         losses = vector(losses, None, "losses")
         given = self.maximiser(losses.copy())
@@ -77,16 +72,13 @@ class OwnSet:
                 f"the maximiser's bound {bound:.12g} is below the {value:.12g} of its own weights. Return a number "
                 "that no weights of the set exceed, or the weights alone."
             )
-        return Worst(value, q, max(bound, value))
+        return attained(losses, q, bound)
 
     def project(self, v: Array) -> Array:
         v = vector(v, None, "v")
         if self.projection is None:
             return nearest_point(v, self.weights)
         return _weights(self.projection(v.copy()), len(v), "projection")
-
-    def prox(self, v: Array, step: float) -> Array:
-        return prox_by_moreau(self, v, step)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         weights = vector(weights, None, "weights")

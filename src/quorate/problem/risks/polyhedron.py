@@ -17,7 +17,8 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.problem.risks.given import by_name, numbers
-from quorate.problem.risks.risk import Worst, prox_by_moreau, vector
+from quorate.problem.risks.risk import Worst, vector
+from quorate.problem.risks.sets import WeightSet, attained
 from quorate.solvers.linear_programs import excess, largest_in_polyhedron
 from quorate.solvers.vertices import Met
 
@@ -31,7 +32,7 @@ class _Scaled(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Polyhedron:
+class Polyhedron(WeightSet):
     """Client weights q with D q <= c.
 
     Parameters
@@ -71,12 +72,6 @@ class Polyhedron:
         """Its fields: copies and files have met nothing."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def value(self, losses: Array) -> float:
-        return self.worst(losses).value
-
-    def weights(self, losses: Array) -> Array:
-        return self.worst(losses).weights
-
     def worst(self, losses: Array) -> Worst:
         losses = vector(losses, None, "losses")
         D, c, met = self._scaled(len(losses))
@@ -84,8 +79,7 @@ class Polyhedron:
         if found is None:
             raise ValueError(_empty(D, c))
         q, bound = found
-        value = float(q @ losses)
-        return Worst(value, q, max(bound, value))
+        return attained(losses, q, bound)
 
     def project(self, v: Array) -> Array:
         from quorate.solvers.polyhedron_projection import project_polyhedron
@@ -96,9 +90,6 @@ class Polyhedron:
         if q is None:
             raise ValueError(_empty(D, c))
         return q
-
-    def prox(self, v: Array, step: float) -> Array:
-        return prox_by_moreau(self, v, step)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         """Rows count in units of their largest entry."""

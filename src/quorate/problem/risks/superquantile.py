@@ -16,12 +16,13 @@ from typing import ClassVar
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.risks.risk import Prior, Worst, prior_for, prox_by_moreau, resolve_prior, vector
+from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
+from quorate.problem.risks.sets import WeightSet, attained
 from quorate.solvers.projections import EPS, largest_under_caps, project_under_caps
 
 
 @dataclass(frozen=True)
-class Superquantile:
+class Superquantile(WeightSet):
     """The mean of the worst losses.
 
     Parameters
@@ -68,25 +69,14 @@ class Superquantile:
         mass = float(round(mass)) if abs(mass - round(mass)) <= 4 * EPS * mass else mass
         return np.clip(mass - np.arange(n, dtype=float)[::-1], 0.0, 1.0) / mass
 
-    def value(self, losses: Array) -> float:
-        return self.worst(losses).value
-
-    def weights(self, losses: Array) -> Array:
-        return self.worst(losses).weights
-
     def worst(self, losses: Array) -> Worst:
         """Equal losses share in proportion to their priors."""
         losses = vector(losses, None, "losses")
-        q, bound = largest_under_caps(losses, self.caps(len(losses)))
-        value = float(q @ losses)
-        return Worst(value, q, max(bound, value))
+        return attained(losses, *largest_under_caps(losses, self.caps(len(losses))))
 
     def project(self, v: Array) -> Array:
         v = vector(v, None, "v")
         return project_under_caps(v, self.caps(len(v)))
-
-    def prox(self, v: Array, step: float) -> Array:
-        return prox_by_moreau(self, v, step)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         weights = vector(weights, None, "weights")

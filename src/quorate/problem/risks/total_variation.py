@@ -7,19 +7,19 @@ radius is the mass that may move: 0 is ``Mean(prior)``, 1 is ``Simplex()``; the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.risks.given import number
-from quorate.problem.risks.risk import Prior, Worst, prior_for, prox_by_moreau, resolve_prior, vector
+from quorate.problem.risks.risk import prior_for, vector
+from quorate.problem.risks.sets import PriorBall
 from quorate.solvers.projections import largest_over_lp_ball, project_lp_ball
 
 
 @dataclass(frozen=True)
-class TotalVariationBall:
+class TotalVariationBall(PriorBall):
     """Client weights of which at most the mass ``radius`` is elsewhere than in the prior.
 
     Parameters
@@ -33,34 +33,14 @@ class TotalVariationBall:
         radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first use)
     """
 
-    radius: float
-    prior: Prior = "uniform"
+    RADIUS: ClassVar[str] = "a share of the weight"
 
-    def __post_init__(self) -> None:
-        number(self.radius, "radius", "It is a share of the weight: for the mean use 0, for all weightings Simplex().")
-
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> TotalVariationBall:
-        return replace(self, prior=resolve_prior(self.prior, sizes, names))
-
-    def value(self, losses: Array) -> float:
-        return self.worst(losses).value
-
-    def weights(self, losses: Array) -> Array:
-        return self.worst(losses).weights
-
-    def worst(self, losses: Array) -> Worst:
+    def _largest(self, losses: Array, prior: Array) -> tuple[Array, float]:
         """Mass moves from the smallest losses to the largest; equal losses give and take alike."""
-        losses = vector(losses, None, "losses")
-        q, bound = largest_over_lp_ball(losses, prior_for(self.prior, len(losses)), 2.0 * self.radius, 1.0)
-        value = float(q @ losses)
-        return Worst(value, q, max(bound, value))
+        return largest_over_lp_ball(losses, prior, 2.0 * self.radius, 1.0)
 
-    def project(self, v: Array) -> Array:
-        v = vector(v, None, "v")
-        return project_lp_ball(v, prior_for(self.prior, len(v)), 2.0 * self.radius, 1.0)
-
-    def prox(self, v: Array, step: float) -> Array:
-        return prox_by_moreau(self, v, step)
+    def _nearest(self, v: Array, prior: Array) -> Array:
+        return project_lp_ball(v, prior, 2.0 * self.radius, 1.0)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         weights = vector(weights, None, "weights")

@@ -18,11 +18,12 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.problem.risks.given import by_name, number, numbers
-from quorate.problem.risks.risk import Prior, Worst, prior_for, prox_by_moreau, resolve_prior, vector
+from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
+from quorate.problem.risks.sets import WeightSet, attained
 
 
 @dataclass(frozen=True, eq=False)
-class WassersteinOverClients:
+class WassersteinOverClients(WeightSet):
     """Client weights within a transport cost of a prior.
 
     Parameters
@@ -52,19 +53,11 @@ class WassersteinOverClients:
         cost = _costs(self.cost, len(sizes), names)
         return replace(self, cost=cost, prior=resolve_prior(self.prior, sizes, names))
 
-    def value(self, losses: Array) -> float:
-        return self.worst(losses).value
-
-    def weights(self, losses: Array) -> Array:
-        return self.worst(losses).weights
-
     def worst(self, losses: Array) -> Worst:
         from quorate.solvers.client_transport import largest_by_transport
 
         losses = vector(losses, None, "losses")
-        q, bound = largest_by_transport(losses, *self._set(len(losses)))
-        value = float(q @ losses)
-        return Worst(value, q, max(bound, value))
+        return attained(losses, *largest_by_transport(losses, *self._set(len(losses))))
 
     def project(self, v: Array) -> Array:
         from quorate.solvers.client_transport import project_by_transport, project_on_line
@@ -72,9 +65,6 @@ class WassersteinOverClients:
         v = vector(v, None, "v")
         prior, radius, cost = self._set(len(v))
         return (project_on_line if cost.ndim == 1 else project_by_transport)(v, prior, radius, cost)
-
-    def prox(self, v: Array, step: float) -> Array:
-        return prox_by_moreau(self, v, step)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         """Costs count in units of the largest."""
