@@ -114,6 +114,15 @@ def check_affine(problem: Problem, method: str) -> None:
         )
 
 
+def check_projects(problem: Problem, method: str) -> None:
+    """Raise ``ValueError`` unless the clients' weights are from a set with a projection."""
+    if not hasattr(problem.over_clients, "project"):
+        raise ValueError(
+            f"{method} needs over_clients with `project`, got {problem.over_clients!r}: use Simplex, LpBall, "
+            "Superquantile or another set of the package, or give your set a projection."
+        )
+
+
 def check_convex(problem: Problem) -> None:
     """Raise ``ValueError`` unless a cut of every client's risk bounds it from below."""
     check_affine(problem, "a method of cuts, or a lower bound,")

@@ -30,7 +30,7 @@ from quorate.algorithms.federated.gradient_client import bound_at, duals_at, is_
 from quorate.arrays import Array, Block, Streams, is_number
 from quorate.problem.bounds import Duals, Survey, Surveyed, survey
 from quorate.problem.problem import Problem
-from quorate.problem.shape import member
+from quorate.problem.shape import check_projects, member
 from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
 
 COUPLING = 0.25  # eta gamma G^2
@@ -121,11 +121,7 @@ class AFL:
 
     def admit(self, problem: Problem, fed: object) -> None:
         """Refuse what the method cannot do."""
-        if not hasattr(problem.over_clients, "project"):
-            raise ValueError(
-                f"AFL needs over_clients with `project`, got {problem.over_clients!r}: use Simplex, LpBall, "
-                "Superquantile or another set of the package, or give your set a projection."
-            )
+        check_projects(problem, "AFL")
 
     # -- clients --------------------------------------------------------------------------------------------------
 

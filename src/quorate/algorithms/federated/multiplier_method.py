@@ -29,7 +29,7 @@ from quorate.problem.bounds import Duals, Survey, Surveyed, survey
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2, Zero
 from quorate.problem.risks.mean import Mean
-from quorate.problem.shape import member
+from quorate.problem.shape import check_projects, member
 from quorate.rounds import Done, Outcome, Round, Stop, record
 from quorate.solvers.quasi_newton import QuasiNewton, begin, observe, restart
 
@@ -105,11 +105,7 @@ class MultiplierMethod:
                 f"MultiplierMethod needs a convex regulariser, got {problem.regulariser!r}. Use Zero, L1, L2, "
                 "ElasticNet, GroupL2 or Bounds, or AFL(), which takes any with a prox."
             )
-        if not hasattr(problem.over_clients, "project"):
-            raise ValueError(
-                f"MultiplierMethod needs over_clients with `project`, got {problem.over_clients!r}: use Simplex, "
-                "LpBall, Superquantile or another set of the package, or give your set a projection."
-            )
+        check_projects(problem, "MultiplierMethod")
 
     # -- clients --------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ import numpy as np
 from quorate.algorithms.federated.fed_avg import FedAvg
 from quorate.algorithms.federated.multiplier_method import MultiplierMethod
 from quorate.arrays import Array
+from quorate.data.federation import Federation
 from quorate.engines.activation import First, Waiting
 from quorate.experiments.aspire.setups import SetUp
 from quorate.problem.problem import Problem
@@ -119,6 +120,13 @@ def race(
     return {name: follow(setup, each, best, max_time, delays, levels, every) for name, each in entrants.items()}
 
 
+def configured(entrant: Entrant, judge: Problem, data: Federation) -> Any:
+    """An entrant's method for a concrete problem; ``FedAvg`` is given equal weights."""
+    equal = isinstance(entrant.algorithm, FedAvg)
+    asked = replace(judge, over_clients=Mean().at(np.ones(data.n_clients))) if equal else judge
+    return configure(entrant.algorithm, asked, data, None, None, None, None)
+
+
 def follow(
     setup: SetUp,
     entrant: Entrant,
@@ -128,14 +136,9 @@ def follow(
     levels: Sequence[float] = LEVELS,
     every: float = 1.0,
 ) -> Run:
-    """One entrant's race; ``FedAvg`` is given equal weights and judged by the worst ones."""
+    """One entrant's race; ``FedAvg``, too, is judged by the worst weights."""
     judge, data = setup.problem.at(setup.fed)
-    asked = (
-        replace(judge, over_clients=Mean().at(np.ones(data.n_clients)))
-        if isinstance(entrant.algorithm, FedAvg)
-        else judge
-    )
-    algorithm = configure(entrant.algorithm, asked, data, None, None, None, None)
+    algorithm = configured(entrant, judge, data)
     points, count, last = [], np.zeros(2, np.int64), -np.inf
     kept: dict[str, Any] = {"rounds": 0, "state": None}
 

@@ -13,16 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.federated.fed_avg import FedAvg
 from quorate.arrays import Array
 from quorate.baselines import client_risks, clients_alone, mixture
 from quorate.data.federation import Federation
 from quorate.experiments.aspire.backdoor import predicted
-from quorate.experiments.aspire.race import Entrant
+from quorate.experiments.aspire.race import Entrant, configured
 from quorate.experiments.aspire.setups import SetUp
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
-from quorate.solution import configure
 
 NUMBERS = ("worst_loss", "mean_loss", "worst_accuracy", "mean_accuracy", "deviation")
 
@@ -71,12 +69,7 @@ def spread(problem: Problem, w: Array, fed: Federation, test: Federation) -> Spr
 def timed(setup: SetUp, entrant: Entrant, seconds: float, seed: int = 0) -> Array:
     """The model that a method has after so many virtual seconds."""
     stated, fed = setup.problem.at(setup.fed)
-    asked = (
-        replace(stated, over_clients=Mean().at(np.ones(fed.n_clients)))
-        if isinstance(entrant.algorithm, FedAvg)
-        else stated
-    )
-    algorithm = configure(entrant.algorithm, asked, fed, None, None, None, None)
+    algorithm = configured(entrant, stated, fed)
     clock = setup.clock(entrant.wait, max_time=seconds, keep_rows=10**9)
     return algorithm.answer(clock.run(algorithm, fed, seed=seed).state)[0]
 
