@@ -46,8 +46,10 @@ from quorate.algorithms.federated.async_client import LastVisit, Meet, Met, Visi
 from quorate.algorithms.federated.async_lines import (
     Lines,
     asked,
+    exact,
     first_lines,
     mean_slope,
+    moved,
     old_lines,
     predict,
     pull,
@@ -64,7 +66,7 @@ from quorate.rounds import Done, Outcome, Round, Stop, record
 SOON = 0.5  # of the tolerance: a predicted gap at which w stands still to be judged
 LATER = 0.25  # factor of that after a judgement that failed
 TINY = np.finfo(float).tiny
-TRUST, LEAST = 3.0, 3e-3  # tau and the least r: times mu / r a shortfall of which half is counted
+TRUST = 3.0  # tau: times mu / r_j, a shortfall of which half is counted
 PATIENCE, HALVED = 40, 3  # answers of those who weigh after which tau falls, and with which it is halved
 FLAT = 1e-6  # of the largest curvature so far: below it a step is not trusted to be as long as it says
 
@@ -191,7 +193,7 @@ class AsyncDRO:
     def renew(self, state: AsyncState, ids: Sequence[int], up: Visited) -> tuple[AsyncState, Round | Done]:
         """The lines of those who answered, and a step."""
         turn, at = state.turn + 1, np.asarray(ids, np.intp)
-        renewed(_known(state), at, up, state.mean, turn)
+        renewed(_known(state), at, up, state.w, state.mean, turn)
         answers = state.answers + len(at)
         if state.still >= 0:
             return self._judged(replace(state, turn=turn, answers=answers), ids)
@@ -207,9 +209,8 @@ class AsyncDRO:
         if turn:  # where losses saturate curvatures vanish, and no line is to be trusted so far away
             eta = min(eta, state.eta * 2.0 ** (renewed_lines / len(state.weights)))
         mu, pace = eta * spread, 1.0 / (1.0 + age)
-        f, half = known.slopes @ w, max(_trust(state.cycles) * mu, TINY)
-        claimed = np.maximum(curves * eta, LEAST)
-        force = predict(f, w, known.level, known.models, known.users, known.made, known.curvature, half, claimed)
+        half, where = max(_trust(state.cycles) * mu, TINY), (known.models, known.users, known.made)
+        f, force = predict(w, known.losses, *where, known.curvature, half, curves * eta)
         if not math.isfinite(curve + float(state.weights @ f)):
             raise ArithmeticError("a client's answer is not finite: rescale the features, or give AsyncDRO(step=0.1).")
         if not hasattr(risk, "project"):
@@ -219,6 +220,7 @@ class AsyncDRO:
             centre = state.centre + pace * (p - state.centre)
         mean = mean_slope(known.slopes, p)
         w = problem.prox(w - eta * (mean + pull(w, known.models, known.made, p, force)), eta)
+        moved(known, w - state.w)
         first = state.first if state.turn else float(np.linalg.norm(w - state.w)) / eta
         return replace(
             state,
@@ -263,7 +265,7 @@ class AsyncDRO:
 
     def _lines(self, state: AsyncState) -> Array:
         """b + G w."""
-        return _known(state).level + _known(state).slopes @ state.w
+        return exact(_known(state), state.w)
 
     def _bound(self, state: AsyncState, value: float) -> float:
         """What the lines prove: they are below the risks, however old they are."""

@@ -5,13 +5,16 @@
 Clients whose lines were made at one model, or who were sent one model, share one copy of it; a row of ``models`` that
 nobody needs any more is written over, so that their number is bounded by that of the clients. They are kept in single
 precision: an error of 1e-7 in where a line was made is one of 1e-14 in what it is short of.
+
+What the lines say at the present model, b + G w, is carried on by G (w' - w) as it moves to w': with slopes in single
+precision, whose error vanishes with the steps, for reading them is most of the server's work. The number of a client
+who answers is computed anew, everybody's once in N answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -22,6 +25,7 @@ from quorate.arrays import Array
 from quorate.rounds import record
 
 FEW = 8  # rows of models at first
+LEAST = 3e-3  # the least r
 
 
 @record
@@ -30,6 +34,8 @@ class Lines:
 
     level: Array  # (N,) b
     slopes: Array  # (N, D) G
+    rough: NDArray[np.float32]  # (N, D) G
+    losses: Array  # (N,) b + G w at the present model
     curvature: Array  # (N,) L
     gap: Array  # (N,) steps between a client's last two answers
     last: NDArray[np.int64]  # (N,) the step of its last answer
@@ -46,10 +52,12 @@ def first_lines(up: Met, w: Array, mean: Array) -> Lines:
     n = len(up.level)
     models, turn, users = np.zeros((FEW, len(w)), np.float32), np.full(FEW, -1), np.zeros(FEW, np.int64)
     models[0], users[0] = w, 2 * n
-    none = np.zeros((3, n), np.int64)
+    none, level = np.zeros((3, n), np.int64), up.level.copy()
     return Lines(
-        level=up.level.copy(),
+        level=level,
         slopes=up.slope.copy(),
+        rough=up.slope.astype(np.float32),
+        losses=level + up.slope @ w,
         curvature=up.curvature.copy(),
         gap=np.zeros(n),
         last=none[0],
@@ -62,10 +70,23 @@ def first_lines(up: Met, w: Array, mean: Array) -> Lines:
     )
 
 
-def renewed(lines: Lines, ids: NDArray[np.intp], up: Visited, mean: Array, turn: int) -> None:
-    """Write the answers of these clients, taken at step ``turn``; their distances are those from ``mean``."""
-    lines.slopes[ids] = up.slope
-    _renew(ids, up.level, up.slope, up.curvature, mean, turn, *_columns(lines))
+def renewed(lines: Lines, ids: NDArray[np.intp], up: Visited, w: Array, mean: Array, turn: int) -> None:
+    """Write the answers of these clients, taken at step ``turn``: their losses at w, their distances from ``mean``."""
+    where = lines.gap, lines.last, lines.made, lines.sent, lines.users
+    what = lines.level, lines.slopes, lines.rough, lines.losses, lines.curvature, lines.apart
+    _renew(ids, up.level, up.slope, up.curvature, w, mean, turn, *what, *where)
+
+
+def moved(lines: Lines, step: Array) -> None:
+    """The present model has moved by ``step``."""
+    lines.losses[:] += lines.rough @ step.astype(np.float32)
+
+
+def exact(lines: Lines, w: Array) -> Array:
+    """b + G w, which ``lines`` keep, too."""
+    np.matmul(lines.slopes, w, out=lines.losses)
+    lines.losses[:] += lines.level
+    return lines.losses.copy()
 
 
 def asked(lines: Lines, ids: Sequence[int], w: Array, turn: int) -> Lines:
@@ -89,20 +110,36 @@ def old_lines(lines: Lines, turn: int) -> NDArray[np.intp]:
     return np.flatnonzero(lines.turn[lines.made] < turn)
 
 
-def _columns(lines: Lines) -> tuple[Any, ...]:
-    return (lines.level, lines.curvature, lines.gap, lines.last, lines.apart, lines.made, lines.sent, lines.users)
-
-
-@njit(cache=True)
-def _renew(ids, levels, slopes, curvatures, mean, turn, level, curvature, gap, last, apart, made, sent, users):
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _renew(
+    ids,
+    levels,
+    steep,
+    curved,
+    w,
+    mean,
+    turn,
+    level,
+    slopes,
+    rough,
+    losses,
+    curvature,
+    apart,
+    gap,
+    last,
+    made,
+    sent,
+    users,
+):
     for p in range(len(ids)):
-        j = ids[p]
-        level[j], curvature[j] = levels[p], curvatures[p]
+        j, loss, square = ids[p], 0.0, 0.0
+        for k in range(len(w)):
+            slope = steep[p, k]
+            slopes[j, k], rough[j, k] = slope, slope
+            loss += slope * w[k]
+            square += (slope - mean[k]) ** 2
+        level[j], losses[j], curvature[j], apart[j] = levels[p], levels[p] + loss, curved[p], square
         gap[j], last[j] = turn - last[j] - 1, turn
-        square = 0.0
-        for k in range(len(mean)):
-            square += (slopes[p, k] - mean[k]) ** 2
-        apart[j] = square
         users[made[j]] -= 1
         users[sent[j]] += 1
         made[j] = sent[j]
@@ -138,19 +175,19 @@ def sums(weights, curvature, apart, gap, last, turn):
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def predict(f, w, level, models, users, made, curvature, half, claimed):
-    """f: G w becomes b + G w + s e, s_j = e_j / (e_j + half / claimed_j); (N,) s_j L_j."""
-    square, force = np.zeros(len(users)), np.empty(len(f))
+def predict(w, losses, models, users, made, curvature, half, claims):
+    """(N,) b + G w + s e and s_j L_j, with s_j = e_j / (e_j + half / max(claims_j, LEAST))."""
+    square, at = np.zeros(len(users), np.float32), w.astype(np.float32)
+    f, force = np.empty(len(losses)), np.empty(len(losses))
     for v in range(len(users)):
         if users[v] > 0:
             for k in range(len(w)):
-                square[v] += (w[k] - models[v, k]) ** 2
+                square[v] += (at[k] - models[v, k]) ** 2
     for j in range(len(f)):
         short = 0.5 * curvature[j] * square[made[j]]
-        share = short / (short + half / claimed[j])
-        f[j] += level[j] + share * short
-        force[j] = share * curvature[j]
-    return force
+        share = short / (short + half / max(claims[j], LEAST))
+        f[j], force[j] = losses[j] + share * short, share * curvature[j]
+    return f, force
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
