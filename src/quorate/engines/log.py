@@ -64,6 +64,9 @@ class Log:
         return found
 
 
+FRESH = 20_000  # numbers that may wait to be written
+
+
 class Recorder:
     """The events so far: 12 bytes an answer, 8 a round."""
 
@@ -72,11 +75,13 @@ class Recorder:
         self.times = array("d", [] if log is None else log.times.tolist())
         self.ends = array("q", [] if log is None else log.ends.tolist())
         self.fresh: list[tuple[NDArray[np.int64], Array]] = []  # the last rounds, not yet in these
+        self.more = 0  # about how many numbers they hold
 
     def add(self, ids: NDArray[np.int64], times: Array) -> None:
         """The answers of one round, as they arrived."""
         self.fresh.append((ids, times))
-        if len(self.fresh) == 1000:
+        self.more += 10 + len(ids)
+        if self.more > FRESH:
             self._written()
 
     def _written(self) -> None:
@@ -85,6 +90,7 @@ class Recorder:
             self.times.extend(times.tolist())
             self.ends.append(len(self.answered))
         self.fresh.clear()
+        self.more = 0
 
     def log(self, clients: tuple[str, ...], seed: int, block_size: int, *ending: Any) -> Log:
         """As a record."""

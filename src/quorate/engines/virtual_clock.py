@@ -187,7 +187,7 @@ class _Clock:
         taken, times, before = np.empty(most, np.int64), np.empty(most), np.empty(most)
         books = self.heap, self.dues, self.size, self.number, self.begun, self.trip
         if (found := take(count, must, left, *books, taken, times, before)) < most:
-            taken, times, before = taken[:found], times[:found], before[:found]
+            taken, times, before = taken[:found].copy(), times[:found].copy(), before[:found].copy()  # some are kept
         self.taken, self.trips_before, self.size = taken, before, self.size - found
         self.latest = float(times[-1])
         if self.engine.max_time is not None and self.latest > self.engine.max_time:
