@@ -51,10 +51,9 @@ def soft_threshold(v: Array, level: float | Array) -> Array:
 
 def project_simplex(v: Array, total: float = 1.0) -> Array:
     """The nearest point of {q >= 0, sum q = total}, total > 0: q = max(v - g, 0)."""
-    from quorate.solvers.simplex_level import simplex_level
+    from quorate.solvers.onto_simplex import onto_simplex
 
-    shifted = _finite(v) - v.max()
-    return np.maximum(shifted - simplex_level(shifted, total), 0.0)
+    return onto_simplex(_finite(v) - v.max(), total)
 
 
 def project_under_caps(v: Array, caps: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The level of a projection onto the simplex, compiled: asynchronous servers project at every answer."""
+"""Projections onto the simplex, compiled: asynchronous servers project at every answer."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from numba import njit
 
 
 @njit(cache=True)
-def simplex_level(v, total):
-    """g with sum max(v - g, 0) = total, for max v = 0: Newton from the left on a convex piecewise linear function.
+def onto_simplex(v, total):
+    """v becomes max(v - g, 0) with the sum total, for max v = 0; g by Newton on a convex piecewise linear function.
 
     After Michelot, *A finite algorithm for finding the projection of a point onto the canonical simplex of R^n*; the
     largest entry alone says g >= -total. Entries at or below the level are dropped for good.
@@ -26,5 +26,8 @@ def simplex_level(v, total):
                 active[kept] = active[k]
                 kept += 1
         if kept == count:
-            return level
+            break
         count = kept
+    for k in range(len(v)):
+        v[k] = max(v[k] - level, 0.0)
+    return v
