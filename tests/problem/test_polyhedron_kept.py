@@ -14,10 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from problems import federation
 from scipy.optimize import linprog
 
 import quorate as qr
 from quorate.engines.checkpoint import describe
+from quorate.rounds import encode
+from quorate.solution import configure
 from quorate.solvers import linear_programs, polyhedron_projection
 from quorate.solvers.vertices import KEPT
 
@@ -160,6 +163,26 @@ def test_what_was_met_is_no_part_of_the_set():
     assert answer(wider, z) == answer(qr.Polyhedron(concrete.D, concrete.c + 0.2), z) != answer(concrete, z)
     with pytest.raises(ValueError, match="read-only"):
         concrete.c[0] = 0.0
+
+
+@pytest.mark.parametrize("algorithm", [qr.AFL(tol=1e-9), qr.MultiplierMethod(), qr.DRFA()])
+def test_a_run_that_is_killed_and_resumed_is_the_same(algorithm, tmp_path):
+    clients, D = federation(4, n_clients=6), np.random.default_rng(12).standard_normal((3, 6))
+    over = qr.Polyhedron(D, D.mean(1) + 0.1)
+    problem = qr.Problem(qr.Logistic(), over_clients=over, regulariser=qr.L2(0.01))
+
+    def ran(name, max_rounds, resume=False):
+        concrete, data = problem.at(clients)  # a set that has met nothing
+        ready = configure(algorithm, concrete, data, None, None, None, None)
+        return qr.InProcess(checkpoint=tmp_path / name).run(ready, data, seed=3, max_rounds=max_rounds, resume=resume)
+
+    whole = ran("whole", 30)
+    assert whole.rounds > 8
+    for stop in (3, 7):
+        ran(f"{stop}", stop)
+        resumed = ran(f"{stop}", 30, resume=True)
+        assert resumed.rounds == whole.rounds
+        assert encode(resumed.state) == encode(whole.state)
 
 
 def digest(first):
