@@ -44,17 +44,18 @@ import numpy as np
 
 from quorate.algorithms.federated.async_client import LastVisit, Meet, Met, Visit, Visited, meet, visit
 from quorate.algorithms.federated.async_lines import (
+    TINY,
     Lines,
+    Sizes,
     asked,
+    descend,
     exact,
     first_lines,
+    look,
     mean_slope,
     moved,
     old_lines,
-    predict,
-    pull,
     renewed,
-    sums,
 )
 from quorate.algorithms.federated.gradient_client import bound_at, duals_at
 from quorate.arrays import Array, Block, Streams
@@ -65,7 +66,6 @@ from quorate.rounds import Done, Outcome, Round, Stop, record
 
 SOON = 0.5  # of the tolerance: a predicted gap at which w stands still to be judged
 LATER = 0.25  # factor of that after a judgement that failed
-TINY = np.finfo(float).tiny
 TRUST = 3.0  # tau: times mu / r_j, a shortfall of which half is counted
 PATIENCE, HALVED = 40, 3  # answers of those who weigh after which tau falls, and with which it is halved
 FLAT = 1e-6  # of the largest curvature so far: below it a step is not trusted to be as long as it says
@@ -203,23 +203,21 @@ class AsyncDRO:
 
     def _stepped(self, state: AsyncState, turn: int, answers: int, renewed_lines: int) -> AsyncState:
         """p, c and w, after so many lines were renewed."""
-        problem, risk, known, w = self._problem, self._problem.over_clients, _known(state), state.w
-        curves, curve, age, spread = sums(state.weights, known.curvature, known.apart, known.gap, known.last, turn)
-        eta = self.step / max(curve, FLAT * state.steepest, TINY)
-        if turn:  # where losses saturate curvatures vanish, and no line is to be trusted so far away
-            eta = min(eta, state.eta * 2.0 ** (renewed_lines / len(state.weights)))
-        mu, pace = eta * spread, 1.0 / (1.0 + age)
-        half, where = max(_trust(state.cycles) * mu, TINY), (known.models, known.users, known.made)
-        f, force = predict(w, known.losses, *where, known.curvature, half, curves * eta)
+        problem, risk, known = self._problem, self._problem.over_clients, _known(state)
+        # where losses saturate curvatures vanish, and no line is to be trusted so far away
+        most = state.eta * 2.0 ** (renewed_lines / len(state.weights)) if turn else math.inf
+        sizes = Sizes(self.step, max(FLAT * state.steepest, TINY), most, _trust(state.cycles))
+        f, force, (curve, age, eta, mu) = look(known, state.w, state.weights, turn, sizes)
         if not math.isfinite(curve + float(state.weights @ f)):
             raise ArithmeticError("a client's answer is not finite: rescale the features, or give AsyncDRO(step=0.1).")
+        pace = 1.0 / (1.0 + age)
         if not hasattr(risk, "project"):
-            p = centre = state.centre + pace * (risk.weights(f) - state.centre)
+            p = state.centre + pace * (risk.weights(f) - state.centre)
+            centre, mean, w = descend(known, state.w, p, force, eta, p, 0.0)
         else:
             p = risk.project(state.centre + f / mu) if mu > 0 else state.weights
-            centre = state.centre + pace * (p - state.centre)
-        mean = mean_slope(known.slopes, p)
-        w = problem.prox(w - eta * (mean + pull(w, known.models, known.made, p, force)), eta)
+            centre, mean, w = descend(known, state.w, p, force, eta, state.centre, pace)
+        w = problem.prox(w, eta)
         moved(known, w - state.w)
         first = state.first if state.turn else float(np.linalg.norm(w - state.w)) / eta
         return replace(
@@ -250,7 +248,7 @@ class AsyncDRO:
             if state.turn >= self.max_rounds:
                 return state, Done(self._capped(state))
             return self._ask(state, sorted(set(old.tolist()).intersection(ids)))
-        state = replace(state, mean=mean_slope(_known(state).slopes, state.weights))
+        state = replace(state, mean=mean_slope(_known(state), state.weights))
         risks = self._lines(state)
         value = self._problem.over_clients.value(risks) + self._problem.penalty(state.w)
         bound = self._bound(state, value)  # of lines at one model, as a certificate can repeat it

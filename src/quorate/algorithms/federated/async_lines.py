@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -26,6 +27,25 @@ from quorate.rounds import record
 
 FEW = 8  # rows of models at first
 LEAST = 3e-3  # the least r
+TINY = np.finfo(float).tiny
+
+
+class Sizes(NamedTuple):
+    """What bounds a step."""
+
+    step: float  # times 1 / sum_j p_j L_j (1 + a_j): eta
+    least: float  # of that sum
+    most: float  # eta
+    trust: float  # tau
+
+
+class Look(NamedTuple):
+    """The sizes of a step."""
+
+    curve: float  # sum_j p_j L_j (1 + a_j)
+    age: float  # p'a
+    eta: float
+    mu: float
 
 
 @record
@@ -74,7 +94,7 @@ def renewed(lines: Lines, ids: NDArray[np.intp], up: Visited, w: Array, mean: Ar
     """Write the answers of these clients, taken at step ``turn``: their losses at w, their distances from ``mean``."""
     where = lines.gap, lines.last, lines.made, lines.sent, lines.users
     what = lines.level, lines.slopes, lines.rough, lines.losses, lines.curvature, lines.apart
-    _renew(ids, up.level, up.slope, up.curvature, w, mean, turn, *what, *where)
+    _renew(ids, (up.level, up.slope, up.curvature), w, mean, turn, *what, *where)
 
 
 def moved(lines: Lines, step: Array) -> None:
@@ -111,26 +131,8 @@ def old_lines(lines: Lines, turn: int) -> NDArray[np.intp]:
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def _renew(
-    ids,
-    levels,
-    steep,
-    curved,
-    w,
-    mean,
-    turn,
-    level,
-    slopes,
-    rough,
-    losses,
-    curvature,
-    apart,
-    gap,
-    last,
-    made,
-    sent,
-    users,
-):
+def _renew(ids, answers, w, mean, turn, level, slopes, rough, losses, curvature, apart, gap, last, made, sent, users):
+    levels, steep, curved = answers
     for p in range(len(ids)):
         j, loss, square = ids[p], 0.0, 0.0
         for k in range(len(w)):
@@ -159,57 +161,87 @@ def _ask(ids, sent, turns, users, turn):
     return row
 
 
+def look(lines: Lines, w: Array, weights: Array, turn: int, sizes: Sizes) -> tuple[Array, Array, Look]:
+    """f and s_j L_j of all clients, and the sizes of the step that follow from curvatures, ages and distances."""
+    f, force = np.empty(len(weights)), np.empty(len(weights))
+    ages = lines.curvature, lines.apart, lines.gap, lines.last, turn
+    where = lines.models, lines.users, lines.made
+    return f, force, Look(*_look(w, weights, lines.losses, *ages, *where, *sizes, f, force))
+
+
+def descend(
+    lines: Lines, w: Array, weights: Array, force: Array, eta: float, centre: Array, pace: float
+) -> tuple[Array, Array, Array]:
+    """c + pace (p - c), G'p and w - eta (G'p + sum_j p_j force_j (w - w_j)) for weights p."""
+    moved_centre, mean, to = np.empty(len(weights)), np.empty(len(w)), np.empty(len(w))
+    where = lines.slopes, lines.models, lines.made
+    _descend(w, weights, *where, force, eta, centre, pace, moved_centre, mean, to)
+    return moved_centre, mean, to
+
+
+def mean_slope(lines: Lines, weights: Array) -> Array:
+    """G'p."""
+    mean = np.empty(lines.slopes.shape[1])
+    _mean(lines.slopes, weights, mean)
+    return mean
+
+
 @njit(cache=True)
-def sums(weights, curvature, apart, gap, last, turn):
-    """Curves p_j L_j (1 + a_j) (N,), their sum, p'a and max_j d_j + sum_{p_j > 0} d_j."""
-    curves, curve, age, furthest, spread = np.zeros(len(weights)), 0.0, 0.0, 0.0, 0.0
+def _sums(weights, curvature, apart, gap, last, turn, curves):
+    """Into curves p_j L_j (1 + a_j); their sum, p'a and max_j d_j + sum_{p_j > 0} d_j."""
+    curve = age = furthest = spread = 0.0
     for j in range(len(weights)):
         old = max(gap[j], float(turn - last[j]))
         furthest = max(furthest, apart[j])
+        curves[j] = weights[j] * curvature[j] * (1.0 + old)
         if weights[j] > 0:
-            curves[j] = weights[j] * curvature[j] * (1.0 + old)
             curve += curves[j]
             age += weights[j] * old
             spread += apart[j]
-    return curves, curve, age, furthest + spread
+    return curve, age, furthest + spread
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def predict(w, losses, models, users, made, curvature, half, claims):
-    """(N,) b + G w + s e and s_j L_j, with s_j = e_j / (e_j + half / max(claims_j, LEAST))."""
+def _look(
+    w, weights, losses, curvature, apart, gap, last, turn, models, users, made, step, least, most, trust, f, force
+):
+    """Into f b + G w + s e with s_j = e_j / (e_j + trust mu / r_j), into force s_j L_j; (curve, age, eta, mu)."""
     square, at = np.zeros(len(users), np.float32), w.astype(np.float32)
-    f, force = np.empty(len(losses)), np.empty(len(losses))
+    curve, age, spread = _sums(weights, curvature, apart, gap, last, turn, force)
+    eta = min(step / max(curve, least), most)
+    mu = eta * spread
     for v in range(len(users)):
         if users[v] > 0:
             for k in range(len(w)):
                 square[v] += (at[k] - models[v, k]) ** 2
     for j in range(len(f)):
         short = 0.5 * curvature[j] * square[made[j]]
-        share = short / (short + half / max(claims[j], LEAST))
+        share = short / (short + max(trust * mu, TINY) / max(force[j] * eta, LEAST))
         f[j], force[j] = losses[j] + share * short, share * curvature[j]
-    return f, force
+    return curve, age, eta, mu
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def mean_slope(slopes, weights):
-    """G'p, of those who weigh."""
-    mean = np.zeros(slopes.shape[1])
+def _mean(slopes, weights, mean):
+    mean[:] = 0.0
     for j in range(len(weights)):
         if weights[j] != 0:
             for k in range(len(mean)):
                 mean[k] += weights[j] * slopes[j, k]
-    return mean
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def pull(w, models, made, weights, force):
-    """sum_j p_j force_j (w - w_j)."""
-    each, pulled = np.zeros(len(models)), np.zeros(len(w))
-    for j in range(len(made)):
+def _descend(w, weights, slopes, models, made, force, eta, centre, pace, moved_centre, mean, to):
+    each = np.zeros(len(models))
+    for j in range(len(weights)):
+        moved_centre[j] = centre[j] + pace * (weights[j] - centre[j])
         if weights[j] != 0:
             each[made[j]] += weights[j] * force[j]
+    _mean(slopes, weights, mean)
+    to[:] = mean
     for v in range(len(models)):
         if each[v] != 0:
             for k in range(len(w)):
-                pulled[k] += each[v] * (w[k] - models[v, k])
-    return pulled
+                to[k] += each[v] * (w[k] - models[v, k])
+    for k in range(len(w)):
+        to[k] = w[k] - eta * to[k]
