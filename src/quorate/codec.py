@@ -54,6 +54,13 @@ def record(cls: type[T]) -> type[T]:
     return cls
 
 
+def changed(value: T, **fields: Any) -> T:
+    """The record with other values in these fields: ``dataclasses.replace`` where every microsecond counts."""
+    other = object.__new__(type(value))
+    other.__dict__.update(value.__dict__, **fields)
+    return other
+
+
 def mapped(value: Any, change: Callable[[NDArray[Any]], Any]) -> Any:
     """The value with every array in it changed."""
     if isinstance(value, np.ndarray):

@@ -323,7 +323,8 @@ class Problem:
     def prox(self, w: Array, step: float) -> Array:
         """argmin_v step h(v) + ||v - w||^2 / 2; an intercept is free."""
         coefficients = self.predictor.split(w)[0]
-        return np.concatenate([self.regulariser.prox(coefficients, step), w[len(coefficients) :]])
+        near = self.regulariser.prox(coefficients, step)
+        return near if len(near) == len(w) else np.concatenate([near, w[len(near) :]])
 
 
 def _model(w: Any, size: int) -> Array:

@@ -59,6 +59,7 @@ from quorate.algorithms.federated.async_lines import (
 )
 from quorate.algorithms.federated.gradient_client import bound_at, duals_at
 from quorate.arrays import Array, Block, Streams
+from quorate.codec import changed
 from quorate.problem.bounds import Duals, Surveyed
 from quorate.problem.problem import Problem
 from quorate.problem.shape import member
@@ -220,7 +221,7 @@ class AsyncDRO:
         w = problem.prox(w, eta)
         moved(known, w - state.w)
         first = state.first if state.turn else float(np.linalg.norm(w - state.w)) / eta
-        return replace(
+        return changed(
             state,
             w=w,
             weights=p,
