@@ -274,8 +274,7 @@ class Problem:
             (prediction, back), zero = pullback(self.predictor, w, block), np.zeros(len(radius))
             losses, slopes = value_and_slope(self.loss, prediction, block.y)
             weights = self.row_weights(losses, block)
-            slope = back(by_row(weights, slopes))
-            return Cut((weights * losses).sum(1), zero, slope, zero)
+            return Cut((weights * losses).sum(1), zero, back(by_row(weights, slopes)), zero)
         if ball.support is None:
             return free_space(w, block, self.loss, self.predictor, ball, radius)
         return ball.support.cut(w, block, self.loss, self.predictor, ball, radius)

@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from quorate.arrays import Array
+from quorate.solvers.exponential import exp64
 
 LINEAR, PLUS, RAMP, LOGISTIC, EXPONENTIAL = range(5)
 
@@ -124,17 +125,6 @@ ROUNDS, SMALL, SPAN = 20, 5e-6, 256
 
 
 @njit(cache=True, error_model="numpy")
-def _exp(x):
-    """exp on [-708, 700] to 2 ulp, in arithmetic alone, so that loops over it use vector instructions."""
-    shifted = x * 1.4426950408889634 + 6755399441055744.0  # 1.5 * 2^52: the nearest integer is in the last bits
-    k = shifted - 6755399441055744.0
-    r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10
-    tail = r * (1 / 5040 + r * (1 / 40320 + r * (1 / 362880 + r * (1 / 3628800 + r * (1 / 39916800 + r / 479001600)))))
-    p = 1.0 + r * (1.0 + r * (1 / 2 + r * (1 / 6 + r * (1 / 24 + r * (1 / 120 + r * (1 / 720 + tail))))))
-    return p * np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
-
-
-@njit(cache=True, error_model="numpy")
 def _rough_log(x):
     """log x within 0.06 for x > 0, from the bits of x."""
     return (np.float64(x).view(np.int64) * 2.0**-52 - 1022.9570) * 0.6931471805599453
@@ -155,13 +145,13 @@ def _start(kind, c, m):
 def _step(kind, c, shift, u, bend):
     """Halley's step where bend = 1, Newton's where it is 0."""
     if kind == LOGISTIC:
-        e = _exp(-min(u, 708.0))
+        e = exp64(-min(u, 708.0))
         w = 1.0 / (1.0 + e)
         h = e * w
         f, q = (u + shift) - c * h, c * h * w
         d, curvature = 1.0 + q, -q * (1.0 - e) * w
     else:
-        e = _exp(min(max(u, -708.0), 700.0))
+        e = exp64(min(max(u, -708.0), 700.0))
         f, d, curvature = e + (u - shift), 1.0 + e, e
     return 2 * f * d / max(2 * d * d - bend * f * curvature, d * d)
 
@@ -175,7 +165,7 @@ def _inside(kind, c, shift, u):
 def _finish(kind, c, m, u):
     if kind == LOGISTIC:
         return -u if c / 2 > m else u
-    return u - math.log(c) if m + math.log(c) > 1.0 else m - _exp(max(u, -708.0))
+    return u - math.log(c) if m + math.log(c) > 1.0 else m - exp64(max(u, -708.0))
 
 
 @njit(cache=True, error_model="numpy")
