@@ -219,6 +219,29 @@ def test_units_do_not_matter():
     np.testing.assert_allclose(1e3 * other.w, one.w, rtol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-40, 1e-23, 1e30, 1e60])
+def test_units_far_from_one_change_no_step(scale):
+    """Of the features, or of targets and regulariser: what is kept in single precision is counted in other units."""
+    Xs, ys = zip(*[FED.rows(i) for i in range(5)], strict=True)
+    engine, flat = VirtualClock(stragglers=SLOW), replace(PROBLEM, regulariser=qr.Zero())
+    runs = [
+        qr.solve(flat, qr.Federation(FED.clients, [s * X for X in Xs], list(ys)), algorithm=AsyncDRO(), engine=engine)
+        for s in (1.0, scale)
+    ]
+    assert runs[1].rounds == runs[0].rounds
+    np.testing.assert_allclose(scale * runs[1].w, runs[0].w, rtol=1e-6)
+    real = qr.Problem(qr.Squared(), over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
+    targets = [X[:, 0] + np.sin(5 * X[:, 1]) for X in Xs]
+    runs = [
+        qr.solve(
+            real, qr.Federation(FED.clients, list(Xs), [s * t for t in targets]), algorithm=AsyncDRO(), engine=engine
+        )
+        for s in (1.0, scale)
+    ]
+    assert runs[1].rounds == runs[0].rounds
+    np.testing.assert_allclose(runs[1].w / scale, runs[0].w, rtol=1e-6)
+
+
 def test_the_model_stands_still_until_all_have_answered_at_it():
     it, data = running(tol=1e-2)
     seen = []

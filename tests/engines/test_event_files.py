@@ -63,6 +63,11 @@ def test_a_log_is_refused_where_it_does_not_fit(tmp_path):
     run = Replay(twice).run(AsyncToy(), federation())
     assert (run.rounds, run.outcome.stop) == (3, Stop.INTERRUPTED)
     assert "the log ends here" in run.outcome.text
+    for third, fourth in ((0, 0), (-1, 1), (99, 1)):  # twice in a round, no client
+        answered, times = np.array([0, 1, 2, 3, 4, third, fourth]), log.times[:7]
+        odd = replace(log, answered=answered.astype(log.answered.dtype), times=times, ends=np.array([5, 7]))
+        with pytest.raises(ValueError, match=r"the log does not fit: in round 2 it has 2 answers, of \["):
+            Replay(odd).run(AsyncToy(), federation())
     with pytest.raises(TypeError, match="Replay needs a Log"):
         Replay("log")  # pyright: ignore
     path = tmp_path / "log"

@@ -149,3 +149,12 @@ def test_how_arrays_are_kept_changes_no_bit(model):
         cut = problem.cut(models, fixed)
         np.testing.assert_array_equal(cut.base, usual.base)
         np.testing.assert_array_equal(cut.slope, usual.slope)
+
+
+@pytest.mark.parametrize("bad", [4.0, 1e5, -1.0, np.nan])
+@pytest.mark.parametrize("predictor", [qr.Softmax(4), OwnSoftmax(4)])
+def test_rows_of_classes_without_a_prediction_are_refused(predictor, bad):
+    data, problem = block_of(np.random.default_rng(0)), qr.Problem(qr.Multinomial(), predictor)
+    data.y[2, 0] = bad
+    with pytest.raises(ValueError, match=r"numbers of classes 0..3, got \["):
+        problem.cut(np.zeros(20), data)

@@ -98,6 +98,7 @@ def test_a_hundred_thousand_clients(p):
 def test_closed_forms():
     assert_allclose(project_simplex(np.array([0.6, 0.6, -1.0])), [0.5, 0.5, 0.0], rtol=1e-15)
     assert_allclose(project_simplex(np.array([5.0, 1.0]), total=8.0), [6.0, 2.0], rtol=1e-15)
+    assert_allclose(project_simplex(np.array([1, 1, 1])), np.full(3, 1 / 3), rtol=1e-15)
     assert_allclose(project_lp_unit_ball(np.array([3.0, -4.0]), 2), [0.6, -0.8], rtol=1e-15)
     assert_allclose(project_lp_unit_ball(np.array([3.0, -2.5]), 1), [0.75, -0.25], rtol=1e-15)
     uniform = np.full(4, 0.25)

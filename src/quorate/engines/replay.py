@@ -92,8 +92,8 @@ class _Recorded:
             return self.log.outcome or end
         start, end = int(self.log.ends[round_ - 1]) if round_ else 0, int(self.log.ends[round_])
         ids, times = self.log.answered[start:end].astype(np.int64), self.log.times[start:end]
-        least = flying if wait_for is None else wait_for
-        if len(ids) < max(least, 1) or (since[ids] < 0).any():
+        least, known = flying if wait_for is None else wait_for, (ids >= 0) & (ids < len(since))
+        if len(np.unique(ids)) < max(least, len(ids), 1) or not known.all() or (since[ids] < 0).any():
             asked = np.flatnonzero(since >= 0).tolist()
             raise ValueError(
                 f"the log does not fit: in round {round_ + 1} it has {len(ids)} answers, of {ids[:5].tolist()}, and "

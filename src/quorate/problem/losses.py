@@ -340,6 +340,7 @@ class Multinomial:
         """Both in one pass."""
         from quorate.solvers.softmax import losses_and_slopes
 
+        check_numbers_of_classes(y, prediction.shape[-1])
         value, slope = losses_and_slopes(prediction.reshape(-1, prediction.shape[-1]), y.ravel())
         return value.reshape(y.shape), slope.reshape(prediction.shape)
 
@@ -347,6 +348,16 @@ class Multinomial:
         """(..., C): the diagonal of the second derivative."""
         share = _probabilities(prediction)
         return share * (1.0 - share)
+
+
+def check_numbers_of_classes(y: Array, classes: int) -> None:
+    """Refuse rows of classes that a model has no prediction for: compiled loops would read beyond its numbers."""
+    if y.size and not (y.min() >= 0 and y.max() < classes):
+        odd = np.unique(y[~((y >= 0) & (y < classes))])[:5].tolist()
+        raise ValueError(
+            f"targets must be numbers of classes 0..{classes - 1}, got {odd}: the model has {classes} classes. Were "
+            "these rows coded for another problem? Use the federation that problem.at(fed) returns."
+        )
 
 
 def value_and_slope(loss: Any, prediction: Array, y: Array) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from quorate.arrays import Array, Block
 from quorate.problem.clients import row_shares
-from quorate.problem.losses import Logistic, Multinomial
+from quorate.problem.losses import Logistic, Multinomial, check_numbers_of_classes
 from quorate.problem.predictors import Linear, Softmax
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein import Cut
@@ -61,6 +61,7 @@ def _softmax(problem: Any, w: Array, block: Block) -> tuple[Array, Array] | None
         return None
     from quorate.solvers.multinomial import risks_and_slopes
 
+    check_numbers_of_classes(block.y, classes)
     return risks_and_slopes(block.X, _plain(block.y), _plain(row_shares(problem, block)), _plain(w), classes)
 
 

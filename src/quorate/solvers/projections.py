@@ -53,7 +53,7 @@ def project_simplex(v: Array, total: float = 1.0) -> Array:
     """The nearest point of {q >= 0, sum q = total}, total > 0: q = max(v - g, 0)."""
     from quorate.solvers.onto_simplex import onto_simplex
 
-    return onto_simplex(_finite(v) - v.max(), total)
+    return onto_simplex(np.subtract(_finite(v), v.max(), dtype=float), total)
 
 
 def project_under_caps(v: Array, caps: Array) -> Array:

@@ -4,7 +4,8 @@
 
 Clients whose lines were made at one model, or who were sent one model, share one copy of it; a row of ``models`` that
 nobody needs any more is written over, so that their number is bounded by that of the clients. They are kept in single
-precision: an error of 1e-7 in where a line was made is one of 1e-14 in what it is short of.
+precision: an error of 1e-7 in where a line was made is one of 1e-14 in what it is short of. What is kept so is counted
+in powers of two near the first slopes and the first loss over them, whatever units features and targets have.
 
 What the lines say at the present model, b + G w, is carried on by G (w' - w) as it moves to w': with slopes in single
 precision, whose error vanishes with the steps, for reading them is most of the server's work. The number of a client
@@ -13,6 +14,7 @@ who answers is computed anew, everybody's once in N answers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -65,18 +67,22 @@ class Lines:
     models: NDArray[np.float32]  # (V, D)
     turn: NDArray[np.int64]  # (V,) the step after which a model was sent
     users: NDArray[np.int64]  # (V,) how often it stands in made and sent; 0: the row is free
+    steepness: float  # what ``rough`` is counted in
+    length: float  # what ``models`` are counted in
 
 
 def first_lines(up: Met, w: Array, mean: Array) -> Lines:
     """The first answers, of all N at the model w before step 0."""
-    n = len(up.level)
+    n, steepest = len(up.level), float(np.abs(up.slope).max(initial=0.0))
+    steepness = _unit(steepest)
+    length = _unit(max(float(np.abs(up.risk).max()) / max(steepest, TINY), float(np.abs(w).max(initial=0.0))))
     models, turn, users = np.zeros((FEW, len(w)), np.float32), np.full(FEW, -1), np.zeros(FEW, np.int64)
-    models[0], users[0] = w, 2 * n
+    models[0], users[0] = w / length, 2 * n
     none, level = np.zeros((3, n), np.int64), up.level.copy()
     return Lines(
         level=level,
         slopes=up.slope.copy(),
-        rough=up.slope.astype(np.float32),
+        rough=(up.slope / steepness).astype(np.float32),
         losses=level + up.slope @ w,
         curvature=up.curvature.copy(),
         gap=np.zeros(n),
@@ -87,19 +93,29 @@ def first_lines(up: Met, w: Array, mean: Array) -> Lines:
         models=models,
         turn=turn,
         users=users,
+        steepness=steepness,
+        length=length,
     )
+
+
+def _unit(size: float) -> float:
+    """A power of two near it; 1 near 0 and infinity."""
+    return 2.0 ** min(max(math.frexp(size)[1], -1000), 1000) if TINY < size < math.inf else 1.0
 
 
 def renewed(lines: Lines, ids: NDArray[np.intp], up: Visited, w: Array, mean: Array, turn: int) -> None:
     """Write the answers of these clients, taken at step ``turn``: their losses at w, their distances from ``mean``."""
     where = lines.gap, lines.last, lines.made, lines.sent, lines.users
     what = lines.level, lines.slopes, lines.rough, lines.losses, lines.curvature, lines.apart
-    _renew(ids, (up.level, up.slope, up.curvature), w, mean, turn, *what, *where)
+    _renew(ids, (up.level, up.slope, up.curvature), w, mean, turn, 1.0 / lines.steepness, *what, *where)
 
 
 def moved(lines: Lines, step: Array) -> None:
     """The present model has moved by ``step``."""
-    lines.losses[:] += lines.rough @ step.astype(np.float32)
+    size = float(np.abs(step).max(initial=0.0))
+    if size > 0:
+        slopes_along = lines.rough @ (step / size).astype(np.float32)
+        lines.losses[:] += slopes_along.astype(float) * (lines.steepness * size)
 
 
 def exact(lines: Lines, w: Array) -> Array:
@@ -121,7 +137,7 @@ def asked(lines: Lines, ids: Sequence[int], w: Array, turn: int) -> Lines:
             users=np.concatenate([lines.users, np.zeros(more, np.int64)]),
         )
         row = _ask(np.asarray(ids, np.intp), lines.sent, lines.turn, lines.users, turn)
-    lines.models[row] = w
+    lines.models[row] = w / lines.length
     return lines
 
 
@@ -131,13 +147,15 @@ def old_lines(lines: Lines, turn: int) -> NDArray[np.intp]:
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def _renew(ids, answers, w, mean, turn, level, slopes, rough, losses, curvature, apart, gap, last, made, sent, users):
+def _renew(
+    ids, answers, w, mean, turn, scale, level, slopes, rough, losses, curvature, apart, gap, last, made, sent, users
+):
     levels, steep, curved = answers
     for p in range(len(ids)):
         j, loss, square = ids[p], 0.0, 0.0
         for k in range(len(w)):
             slope = steep[p, k]
-            slopes[j, k], rough[j, k] = slope, slope
+            slopes[j, k], rough[j, k] = slope, slope * scale
             loss += slope * w[k]
             square += (slope - mean[k]) ** 2
         level[j], losses[j], curvature[j], apart[j] = levels[p], levels[p] + loss, curved[p], square
@@ -165,7 +183,7 @@ def look(lines: Lines, w: Array, weights: Array, turn: int, sizes: Sizes) -> tup
     """f and s_j L_j of all clients, and the sizes of the step that follow from curvatures, ages and distances."""
     f, force = np.empty(len(weights)), np.empty(len(weights))
     ages = lines.curvature, lines.apart, lines.gap, lines.last, turn
-    where = lines.models, lines.users, lines.made
+    where = lines.length, lines.models, lines.users, lines.made
     return f, force, Look(*_look(w, weights, lines.losses, *ages, *where, *sizes, f, force))
 
 
@@ -174,7 +192,7 @@ def descend(
 ) -> tuple[Array, Array, Array]:
     """c + pace (p - c), G'p and w - eta (G'p + sum_j p_j force_j (w - w_j)) for weights p."""
     moved_centre, mean, to = np.empty(len(weights)), np.empty(len(w)), np.empty(len(w))
-    where = lines.slopes, lines.models, lines.made
+    where = lines.slopes, lines.length, lines.models, lines.made
     _descend(w, weights, *where, force, eta, centre, pace, moved_centre, mean, to)
     return moved_centre, mean, to
 
@@ -203,10 +221,27 @@ def _sums(weights, curvature, apart, gap, last, turn, curves):
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _look(
-    w, weights, losses, curvature, apart, gap, last, turn, models, users, made, step, least, most, trust, f, force
+    w,
+    weights,
+    losses,
+    curvature,
+    apart,
+    gap,
+    last,
+    turn,
+    length,
+    models,
+    users,
+    made,
+    step,
+    least,
+    most,
+    trust,
+    f,
+    force,
 ):
     """Into f b + G w + s e with s_j = e_j / (e_j + trust mu / r_j), into force s_j L_j; (curve, age, eta, mu)."""
-    square, at = np.zeros(len(users), np.float32), w.astype(np.float32)
+    square, at = np.zeros(len(users), np.float32), (w / length).astype(np.float32)
     curve, age, spread = _sums(weights, curvature, apart, gap, last, turn, force)
     eta = min(step / max(curve, least), most)
     mu = eta * spread
@@ -215,7 +250,7 @@ def _look(
             for k in range(len(w)):
                 square[v] += (at[k] - models[v, k]) ** 2
     for j in range(len(f)):
-        short = 0.5 * curvature[j] * square[made[j]]
+        short = 0.5 * (curvature[j] * length) * (square[made[j]] * length)
         share = short / (short + max(trust * mu, TINY) / max(force[j] * eta, LEAST))
         f[j], force[j] = losses[j] + share * short, share * curvature[j]
     return curve, age, eta, mu
@@ -231,7 +266,7 @@ def _mean(slopes, weights, mean):
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def _descend(w, weights, slopes, models, made, force, eta, centre, pace, moved_centre, mean, to):
+def _descend(w, weights, slopes, length, models, made, force, eta, centre, pace, moved_centre, mean, to):
     each = np.zeros(len(models))
     for j in range(len(weights)):
         moved_centre[j] = centre[j] + pace * (weights[j] - centre[j])
@@ -242,6 +277,6 @@ def _descend(w, weights, slopes, models, made, force, eta, centre, pace, moved_c
     for v in range(len(models)):
         if each[v] != 0:
             for k in range(len(w)):
-                to[k] += each[v] * (w[k] - models[v, k])
+                to[k] += each[v] * (w[k] - length * models[v, k])
     for k in range(len(w)):
         to[k] = w[k] - eta * to[k]
