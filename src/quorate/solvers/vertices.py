@@ -101,7 +101,7 @@ def _vertex(free: NDArray[np.intp], met: NDArray[np.intp], D: Array, c: Array) -
     rows, both = D[met], np.array([c, widened(c)])
     K, b = np.vstack([rows[:, free], np.ones(len(free))]), np.append(both[:, met], np.ones((2, 1)), 1).T
     try:
-        inverse = np.linalg.inv(K)
+        inverse = np.asarray(np.linalg.inv(K), float)
     except np.linalg.LinAlgError:
         return None
     if not np.abs(inverse).sum(1).max() <= STEEP:

@@ -85,7 +85,7 @@ class Attack:
         return float((self._predicted(problem, w, self.X) == self.y).mean())
 
     def _predicted(self, problem: Problem, w: Array, X: Array) -> NDArray[np.int64]:
-        rows = Federation(("test",), (X,), (np.resize(self.fed.classes, len(X)),), classes=self.fed.classes)
+        rows = Federation(("test",), (X,), (np.resize(np.asarray(self.fed.classes), len(X)),), classes=self.fed.classes)
         return predicted(problem.at(self.fed)[0], w, rows)[0]
 
 
