@@ -61,6 +61,12 @@ def stream(seed: int, client: str, turn: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=np.frombuffer(key, np.uint64), counter=[0, 0, 0, turn]))
 
 
+def compact(v: Array) -> Array:
+    """v as compiled code takes it, in order, aligned and in double precision; a copy only where it is not."""
+    v = np.ascontiguousarray(v, np.float64)
+    return v if v.flags.aligned else v.copy()
+
+
 def by_row(weights: Array, values: Array) -> Array:
     """weights (n, m) times values (n, m), or (n, m, C) with C numbers a row."""
     return weights.reshape(weights.shape + (1,) * (values.ndim - weights.ndim)) * values

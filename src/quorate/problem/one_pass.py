@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, compact
 from quorate.problem.clients import row_shares
 from quorate.problem.losses import Logistic, Multinomial, check_numbers_of_classes
 from quorate.problem.predictors import Linear, Softmax
@@ -49,12 +49,6 @@ def _suits(w: Array, X: Any) -> bool:
     )
 
 
-def _plain(v: Array) -> Array:
-    """As what is compiled takes it; a copy only where it is not."""
-    v = np.ascontiguousarray(v, np.float64)
-    return v if v.flags.aligned else v.copy()
-
-
 def _softmax(problem: Any, w: Array, block: Block) -> tuple[Array, Array] | None:
     classes = problem.predictor.classes or w.shape[1] // block.n_features
     if classes * block.n_features != w.shape[1] or block.n_features * -(-classes // 8) * 8 > MOST:
@@ -62,7 +56,7 @@ def _softmax(problem: Any, w: Array, block: Block) -> tuple[Array, Array] | None
     from quorate.solvers.multinomial import risks_and_slopes
 
     check_numbers_of_classes(block.y, classes)
-    return risks_and_slopes(block.X, _plain(block.y), _plain(row_shares(problem, block)), _plain(w), classes)
+    return risks_and_slopes(block.X, compact(block.y), compact(row_shares(problem, block)), compact(w), classes)
 
 
 def _linear(problem: Any, w: Array, block: Block) -> tuple[Array, Array] | None:
@@ -70,7 +64,7 @@ def _linear(problem: Any, w: Array, block: Block) -> tuple[Array, Array] | None:
         return None
     from quorate.solvers.logistic import risks_and_slopes
 
-    return risks_and_slopes(block.X, _plain(block.y), _plain(row_shares(problem, block)), _plain(w))
+    return risks_and_slopes(block.X, compact(block.y), compact(row_shares(problem, block)), compact(w))
 
 
 _PASSES = {(Multinomial, Softmax): _softmax, (Logistic, Linear): _linear}

@@ -8,10 +8,9 @@ A client keeps the last model w' it was sent and its slope there.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from quorate.algorithms.federated.epigraph_client import risk_slopes
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, compact
 from quorate.problem.bounds import survey
 from quorate.problem.problem import Problem
 from quorate.rounds import Each, Max, Sum, Version, record
@@ -89,16 +88,7 @@ def visit(problem: Problem, memory: LastVisit, ask: Visit, data: Block) -> tuple
     return LastVisit(w, slope, curvature), Visited(level, slope, curvature)
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def _line(risk, slope, w, old_slope, old_w, before):
-    """b, and ||change of the slope|| / ||change of w||; where w is the old one what was known before."""
-    level, curvature = risk.copy(), before.copy()
-    for i in range(len(risk)):
-        step = change = 0.0
-        for k in range(w.shape[1]):
-            level[i] -= slope[i, k] * w[i, k]
-            step += (w[i, k] - old_w[i, k]) ** 2
-            change += (slope[i, k] - old_slope[i, k]) ** 2
-        if step > 0:
-            curvature[i] = np.sqrt(change / step)
-    return level, curvature
+def _line(*numbers: Array) -> tuple[Array, Array]:
+    from quorate.solvers.secant import lines_and_curvatures
+
+    return lines_and_curvatures(*[compact(each) for each in numbers])
