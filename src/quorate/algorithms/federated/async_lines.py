@@ -105,9 +105,10 @@ def _unit(size: float) -> float:
 
 def renewed(lines: Lines, ids: NDArray[np.intp], up: Visited, w: Array, mean: Array, turn: int) -> None:
     """Write the answers of these clients, taken at step ``turn``: their losses at w, their distances from ``mean``."""
+    answers = up.level.copy(), up.slope.copy(), up.curvature.copy()  # that may be written: one code, equal bits
     where = lines.gap, lines.last, lines.made, lines.sent, lines.users
     what = lines.level, lines.slopes, lines.rough, lines.losses, lines.curvature, lines.apart
-    _renew(ids, (up.level, up.slope, up.curvature), w, mean, turn, 1.0 / lines.steepness, *what, *where)
+    _renew(ids, answers, w, mean, turn, 1.0 / lines.steepness, *what, *where)
 
 
 def moved(lines: Lines, step: Array) -> None:
