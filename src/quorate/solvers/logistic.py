@@ -10,18 +10,12 @@ counts, in tiles of one size: they are the same, bit for bit, whichever clients 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
 from quorate.solvers.exponential import exp64, log1p64
+from quorate.solvers.signatures import RISKS_AND_SLOPES, given
 
 TILE = 64  # rows
-
-
-def _given(axes: int) -> types.Array:
-    return types.Array(types.float64, axes, "C", readonly=True)
-
-
-_ANSWER = types.Tuple((types.float64[::1], types.float64[:, ::1]))
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
@@ -53,8 +47,7 @@ def _terms(predictions, losses, y, weights, i, first, count):
         predictions[r] = -label * weight * (tail if margin > 0.0 else 1.0) / (1.0 + tail)
 
 
-# One code for arrays that may be written and those that may not: equal numbers give equal bits.
-@njit([_ANSWER(_given(3), _given(2), _given(2), _given(2))], cache=True, error_model="numpy")
+@njit([RISKS_AND_SLOPES(given(3), given(2), given(2), given(2))], cache=True, error_model="numpy")
 def risks_and_slopes(X, y, weights, w):
     """sum_r weights_r loss_r of every client, (n,), and its slope (n, D).
 

@@ -15,19 +15,13 @@ import numpy as np
 from numba import njit, types
 
 from quorate.solvers.exponential import exp64, log1p64
+from quorate.solvers.signatures import RISKS_AND_SLOPES, given
 from quorate.solvers.thin_products import multiply_narrow
 
 TILE = 96  # rows
 LANES = 8  # columns come in multiples
 FAR = 700.0  # a prediction so far above that of the row's class is served apart, or its exponential would overflow
 ENDS = 1e304  # just below exp(FAR)
-
-
-def _given(axes: int) -> types.Array:
-    return types.Array(types.float64, axes, "C", readonly=True)
-
-
-_ANSWER = types.Tuple((types.float64[::1], types.float64[:, ::1]))
 
 
 @njit(cache=True, error_model="numpy")
@@ -107,8 +101,7 @@ def _far(S, r, own, weight, classes):
     return np.log(total) + ahead
 
 
-# One code for arrays that may be written and those that may not: equal numbers give equal bits.
-@njit([_ANSWER(_given(3), _given(2), _given(2), _given(2), types.int64)], cache=True, error_model="numpy")
+@njit([RISKS_AND_SLOPES(given(3), given(2), given(2), given(2), types.int64)], cache=True, error_model="numpy")
 def risks_and_slopes(X, y, weights, w, classes):
     """sum_r weights_r loss_r of every client, (n,), and its slope (n, D).
 

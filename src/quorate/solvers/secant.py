@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import njit
+
+from quorate.solvers.signatures import given
 
 
-def _given(ndim: int) -> types.Array:
-    return types.Array(types.float64, ndim, "C", readonly=True)
-
-
-# One code for arrays that may be written and those that may not: equal numbers give equal bits.
 @njit(
-    [(_given(1), _given(2), _given(2), _given(2), _given(2), _given(1))],
+    [(given(1), given(2), given(2), given(2), given(2), given(1))],
     cache=True,
     fastmath={"reassoc", "contract", "nsz"},
 )

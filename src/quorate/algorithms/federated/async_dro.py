@@ -29,8 +29,8 @@ No convergence proof is claimed. What stops the run is one: where everything is 
 below however old they are, so that the minimum of p'(b + G v) + h(v) is a bound; once that is near, w stands still
 until every client has answered at it.
 
-The server learns every client's risk, gradient and curvature at the models it was sent. It keeps N D numbers, and the
-models that lines were made at and that are on their way.
+The server learns every client's risk, gradient and curvature at the models it was sent. It keeps N D numbers, these
+once more in single precision, and the models that lines were made at and that are on their way.
 """
 
 from __future__ import annotations
