@@ -10,7 +10,7 @@ from typing import Any
 import constrained_oracles as oracle
 import numpy as np
 from constrained_oracles import Constrained
-from toy import AsyncToy, Toy, federation
+from toy import AsyncToy, SeparateToy, Toy, federation
 
 from quorate.algorithms.federated.ad_lpmm import ADLPMM
 from quorate.algorithms.federated.afl import AFL
@@ -147,6 +147,7 @@ TOGETHER = (Coupled(NeymanPearson(1.0, 0.4)), LinearInequality(np.ones((1, 5)), 
 ALGORITHMS: dict[str, Example] = {
     "toy": Example(Toy(), federation(), lambda state: state.w, 1e-12),  # six rounds: only rounding
     "asynchronous toy": Example(AsyncToy(), federation(), lambda state: state.w, 1e-12),
+    "toy of separate clients": Example(SeparateToy(), federation(), lambda state: state.w, 1e-12),
     "bundle": solving(Bundle(), HINGE, 1e-6),
     "bundle, level": solving(Bundle(variant="level"), HINGE, 1e-6),
     "bundle, hessian": solving(Bundle(metric="hessian"), LOGISTIC, 1e-6),

@@ -166,3 +166,33 @@ class AsyncToy:
 
     def report(self, state: Table) -> dict[str, float]:
         return {"total": state.total}
+
+
+@record
+class Seen:
+    gradient: Each  # (n, d)
+    noise: Each  # (n,)
+
+
+@dataclass(frozen=True)
+class SeparateToy(AsyncToy):
+    """AsyncToy with a loop over the clients, so that each one's bits are its own; it says so."""
+
+    @property
+    def on_server(self) -> Any:
+        return {Seen: self.descend}
+
+    def independent(self, blocks: Sequence[Block]) -> bool:
+        return True
+
+    def look(self, memory: ToyMemory, ask: Lookup, data: Block, rng: Streams) -> tuple[ToyMemory, Any]:
+        gradient = np.empty_like(memory.momentum)
+        noise = np.array([rng(position).standard_normal() for position in range(len(data.names))])
+        for i, share in enumerate(data.share):
+            rows, targets = np.asarray(data.X)[i, share > 0], data.y[i, share > 0]
+            gradient[i] = (share[share > 0] * (rows @ ask.w[i] - targets)) @ rows + 1e-3 * noise[i]
+        gradient = 0.5 * memory.momentum + (ask.scale * ask.weight)[:, None] * gradient / 2
+        return ToyMemory(gradient, memory.seen + 1), Seen(gradient, noise)
+
+    def descend(self, state: Table, ids: Sequence[int], got: Any) -> tuple[Table, Round | Done]:
+        return super().descend(state, ids, Looked(got.gradient, np.abs(got.noise).sum()))

@@ -67,6 +67,21 @@ def compact(v: Array) -> Array:
     return v if v.flags.aligned else v.copy()
 
 
+def writable(v: Any) -> Any:
+    """v, or a copy where it may not be written to.
+
+    Left to itself numba compiles a second code for arrays that may not be written, and its last bits can differ.
+    """
+    return v if v.flags.writeable else v.copy()
+
+
+def unwritable(v: Any) -> Any:
+    """v, seen as an array that may not be written to: for rows too many to copy, to the same end."""
+    view = v.view()
+    view.flags.writeable = False
+    return view
+
+
 def by_row(weights: Array, values: Array) -> Array:
     """weights (n, m) times values (n, m), or (n, m, C) with C numbers a row."""
     return weights.reshape(weights.shape + (1,) * (values.ndim - weights.ndim)) * values

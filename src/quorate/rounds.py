@@ -35,7 +35,7 @@ from quorate.codec import FIELDS, CodecError, decode, encode, encoded_size, mapp
 __all__ = [
     "Algorithm", "CodecError", "Combiner", "Done", "Each", "Max", "Outcome", "Round",
     "Stop", "Sum", "Version", "combine", "copied", "decode", "donates", "encode", "encoded_size",
-    "gradients", "join", "marks", "members", "named", "record", "rows", "settled", "visibility",
+    "gradients", "independent", "join", "marks", "members", "named", "record", "rows", "settled", "visibility",
 ]
 # fmt: on
 
@@ -110,10 +110,12 @@ class Done:
 class Algorithm(Protocol):
     """What an engine runs.
 
-    Two optional members: ``donates: ClassVar[bool] = True`` allows ``on_server`` to overwrite the arrays of the state
+    Three optional members: ``donates: ClassVar[bool] = True`` allows ``on_server`` to overwrite the arrays of the state
     it is given (a table with a row per client need not be copied for every answer); messages may share arrays with
     the state all the same. ``gradients(message) -> float``: how many gradients of its rows a client computes to
-    answer (1 by default), for engines that simulate time.
+    answer (1 by default), for engines that simulate time. ``independent(blocks) -> bool``, for the blocks of single
+    clients: whether what each answers from its second message on has the same bits whoever shares its block, so that
+    an engine may choose who steps together.
     """
 
     on_client: Mapping[type, Callable[[Any, Any, Block, Streams], tuple[Any, Any]]]
@@ -144,6 +146,12 @@ def gradients(algorithm: Any, message: Any) -> float:
     """The gradients of its rows that a client computes to answer a message."""
     counted = getattr(algorithm, "gradients", None)
     return 1.0 if counted is None else float(counted(message))
+
+
+def independent(algorithm: Any, blocks: Sequence[Block]) -> bool:
+    """Whether what a client answers, but for its first message, has the same bits whoever shares its block."""
+    said = getattr(algorithm, "independent", None)
+    return False if said is None else bool(said(blocks))
 
 
 def copied(value: Any) -> Any:

@@ -168,8 +168,9 @@ def test_what_lines_say_is_carried_from_model_to_model():
     far = []
 
     def see(row, state):
-        said = state.lines.level + state.lines.slopes @ state.w
-        far.append(np.abs(state.lines.losses - said).max())
+        lines = state.lines
+        said = lines.level + lines.slopes @ (state.w - lines.step)
+        far.append(np.abs(lines.losses - said).max())
 
     VirtualClock(stragglers=SLOW).run(it, data, max_rounds=400, watch=[see])
     assert max(far) <= 1e-6

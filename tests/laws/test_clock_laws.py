@@ -16,10 +16,12 @@ from quorate.engines import ClientError, InProcess, Replay, VirtualClock
 from quorate.engines.activation import Adaptive, First, Stale
 from quorate.engines.delays import Constant, LogNormal, Trips
 from quorate.engines.log import Log
-from quorate.rounds import Stop, encode
+from quorate.rounds import Stop, encode, independent
 
 EXAMPLE = pytest.mark.parametrize("example", ALGORITHMS.values(), ids=ALGORITHMS.keys())
-TOY = pytest.mark.parametrize("example", [ALGORITHMS[name] for name in ("toy", "asynchronous toy")])
+TOY = pytest.mark.parametrize(
+    "example", [ALGORITHMS[name] for name in ("toy", "asynchronous toy", "toy of separate clients")]
+)
 RULES = [First(1), First(2), Stale(1, 3), Adaptive(2)]
 
 
@@ -144,6 +146,17 @@ def test_inputs_are_never_mutated(example):
     guarded = clock(example).run(Guarded(example.algorithm), example.federation, seed=1)
     assert whole(guarded) == whole(run_of(example))
     assert example.federation.digests() == data
+
+
+@EXAMPLE
+def test_clients_said_to_be_independent_are_so_bit_for_bit(example):
+    blocks = [example.federation.block(i) for i in range(example.federation.n_clients)]
+    if not independent(example.algorithm, blocks):
+        return
+    for size in (2, 3, 64):
+        run = clock(example, block_size=size).run(example.algorithm, example.federation, seed=1)
+        silent = clock(example, block_size=size).run(Guarded(example.algorithm), example.federation, seed=1)
+        assert whole(silent) == whole(run)  # without saying so each one steps with those who are due
 
 
 # ---- rules of waiting and delays

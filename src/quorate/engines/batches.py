@@ -136,6 +136,11 @@ class Memories:
             return self.common[0](*[array.take(ids, 0) for array in self.common[2]])
         return mapped(self.stacks[int(self.place[ids[0]])], lambda array: array.take(ids, 0))
 
+    def each(self) -> tuple[Any, ...]:
+        """Of every client alone, as rows of the arrays, or None."""
+        stacks = [self.stacks.get(number) for number in self.place.tolist()]
+        return tuple(None if stack is None else members(stack, slice(i, i + 1)) for i, stack in enumerate(stacks))
+
     def put(self, ids: NDArray[np.intp], memory: Any) -> None:
         """Write the memories of these clients."""
         if self.common is not None and type(memory) is self.common[0] and self._put_alike(ids, memory):

@@ -1,8 +1,9 @@
 """The loop of engines in which clients answer at different times, whatever tells the times.
 
 A source of events says who answers next (`Source`): a simulated clock, or the log of an earlier run. The loop keeps
-what is in flight, computes the answers of a round in one step of all who answer, hands them to the server and sends its
-next message. A round that fails is undone, so that what is kept is always the last finished round.
+what is in flight, computes the answers of a round in one step of all who answer (and of some who will answer next,
+where that changes no bit: ``ahead.py``), hands them to the server and sends its next message. A round that fails is
+undone, so that what is kept is always the last finished round.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Block, stream
 from quorate.engines import checkpoint as files
+from quorate.engines.ahead import Ahead
 from quorate.engines.batches import Memories, Rows
 from quorate.engines.flight import Flight, Kind
 from quorate.engines.inprocess import ClientError, Run, handler, plain, refused
@@ -32,6 +34,7 @@ from quorate.rounds import (
     donates,
     encoded_size,
     gradients,
+    independent,
     members,
     record,
     settled,
@@ -82,6 +85,8 @@ class Loop:
         self.rows, self.memories = Rows(federation, engine.block_size), Memories(n)
         self.donated, self.lost = donates(algorithm), False  # lost: what is held is no finished round
         self.flight = Flight(n, self.donated)
+        free = engine.block_size > 1 and independent(algorithm, self.rows.alone)  # to choose who steps together
+        self.ahead = Ahead(self.flight, self.memories, self.rows, self._step) if free else None
         self.round, self.traffic = 0, dict[tuple[str, str], list[int]]()  # messages, bytes
         self.history: list[dict[str, Any]] = []
         self.events = Recorder()
@@ -150,6 +155,8 @@ class Loop:
         self.flight.answered(batch.ids, answers.size)
         self.events.add(*batch)
         self.source.settle()
+        if self.ahead is not None:
+            self.ahead.settle()
         self.replaced = []
         self.state, self.ask, self.round, self.lost = state, after, self.round + 1, False
         self._tell(report, (up[1], down[1], up[0], answers.staleness), watch)
@@ -195,6 +202,8 @@ class Loop:
         """As after the last finished round."""
         self.source.undo()
         self.flight.undo()
+        if self.ahead is not None:
+            self.ahead.undo()
         for ids, memory in self.replaced:
             self.memories.drop(ids) if memory is None else self.memories.put(ids, memory)
         self.replaced = []
@@ -204,6 +213,12 @@ class Loop:
     def _answers(self, batch: Batch) -> _Answers:
         """Of all clients that answer; their memories are then those of this round."""
         ids, oldest, alike = self.flight.together(batch.ids, self.memories.place, self.rows.sort)
+        if self.ahead is not None:
+            few = alike and len(ids) < self.rows.together
+            if few and (known := self.ahead.answers(ids, self.source.coming())) is not None:
+                self.latest = order, _ = tuple(ids.tolist()), ids
+                return _Answers(order, known, self.ahead.size, self.round - oldest)
+            self.ahead.drop()
         groups = [ids] if alike and len(ids) <= self.rows.together else self._groups(ids)
         olds, memories, uploads = zip(*[self._client(group, len(ids)) for group in groups], strict=True)
         order, combined, size = self._combined(groups, uploads)
@@ -234,7 +249,7 @@ class Loop:
     def _client(self, ids: NDArray[np.int64], answering: int) -> tuple[Any, Any, Any]:
         """(memory before or None, memory, upload) of a group's step; names the clients whose step raises."""
         try:
-            return self._step(ids, self.rows.kept(ids) if answering == self.n else self.rows.block(ids))
+            return self._step(ids, self.rows.kept(ids) if answering == self.n else None)
         except Exception as error:
             failing = [i for i in ids if self._raises(i)] or ids
             names = tuple(self.clients[i] for i in failing)
@@ -248,12 +263,13 @@ class Loop:
 
     def _raises(self, i: int) -> bool:
         try:
-            self._step(np.array([i]), self.rows.block([i]))
+            self._step(np.array([i]))
         except Exception:
             return True
         return False
 
-    def _step(self, ids: NDArray[np.int64], block: Block) -> tuple[Any, Any, Any]:
+    def _step(self, ids: NDArray[np.int64], block: Block | None = None) -> tuple[Any, Any, Any]:
+        block = self.rows.block(ids) if block is None else block
         message, turns = self.flight.message(ids), self.flight.turns
         old = self.memories.of(ids) if self.memories.place[ids[0]] >= 0 else None
         memory, upload = self.on_client[type(message)](
@@ -314,9 +330,9 @@ class Loop:
             {"message": message, "direction": way, "count": count, "bytes": size}
             for (message, way), (count, size) in self.traffic.items()
         ]
-        has = self.memories.place >= 0
-        memories = tuple(self.memories.of(np.array([i])) if known else None for i, known in enumerate(has))
-        exchanged = np.stack([self.flight.given, self.flight.received])
+        if self.ahead is not None:
+            self.ahead.drop()
+        memories, exchanged = self.memories.each(), np.stack([self.flight.given, self.flight.received])
         return Run(self.state, outcome, self.history, table, self.round, Answered(log), memories, exchanged, log)
 
     # ---- the checkpoint
@@ -333,7 +349,7 @@ class Loop:
             round=self.round,
             state=self.state,
             ask=self.ask,
-            memories=self.memories.stored(),
+            memories=self.memories.stored() if self.ahead is None else self.ahead.stored(),
             turns=self.flight.turns,
             traffic=tuple((*key, count, size) for key, (count, size) in self.traffic.items()),
             history=files.packed(self.history),

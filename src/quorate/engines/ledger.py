@@ -71,3 +71,30 @@ def settle(ids, size, given, turns, since, slots, left, kinds, free, over):
                 over[found] = kinds[slot]
                 found += 1
     return found
+
+
+@njit(cache=True)
+def company(due, coming, row, since, slots, kinds, place, sort, found):
+    """Into ``found`` those of ``due`` without a row and, as room is left, those of ``coming`` who can step with them.
+
+    In ascending order; their rows are then -2. Returns how many; -1 where one who is due has no memory or no room.
+    """
+    count = 0
+    for i in due:
+        if row[i] == -1:
+            if place[i] < 0 or count == len(found):
+                row[found[:count]] = -1
+                return -1
+            found[count], row[i] = i, -2
+            count += 1
+    if count > 0:
+        first = found[0]
+        for i in coming:
+            if count == len(found):
+                break
+            flies = 0 <= i < len(row) and row[i] == -1 and since[i] >= 0 and place[i] == place[first]
+            if flies and kinds[slots[i]] == kinds[slots[first]] and sort[i] == sort[first]:
+                found[count], row[i] = i, -2
+                count += 1
+        found[:count].sort()
+    return count

@@ -80,7 +80,7 @@ class _Recorded:
 
     def __init__(self, log: Log) -> None:
         self.log, self.time = log, 0.0
-        self.latest = 0.0
+        self.latest, self.next = 0.0, 0
 
     def send(self, ids: NDArray[np.int64], gradients: float) -> None:
         """Nothing: when they answer is known."""
@@ -99,8 +99,12 @@ class _Recorded:
                 f"the log does not fit: in round {round_ + 1} it has {len(ids)} answers, of {ids[:5].tolist()}, and "
                 f"the algorithm waits for {least} of the {flying} asked, {asked[:5]}. Replay needs the run's algorithm."
             )
-        self.latest = float(times[-1])
+        self.latest, self.next = float(times[-1]), end
         return Batch(ids, times)
+
+    def coming(self) -> NDArray[np.int64]:
+        """Whose answers are recorded next."""
+        return self.log.answered[self.next : self.next + 4 * self.log.block_size].astype(np.int64)
 
     def settle(self) -> None:
         """The round is finished."""

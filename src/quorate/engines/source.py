@@ -34,6 +34,10 @@ class Source(Protocol):
         """
         ...
 
+    def coming(self) -> NDArray[np.int64]:
+        """Clients whose answers are on their way, about in their order, or an empty array; only speed depends on it."""
+        ...
+
     def settle(self) -> None:
         """The round is finished: its events have happened."""
         ...

@@ -195,6 +195,10 @@ class _Clock:
             return Outcome(Stop.MAX_ROUNDS, text)
         return Batch(taken, times)
 
+    def coming(self) -> NDArray[np.int64]:
+        """Who is on the heap, about in order."""
+        return self.heap[: self.size]
+
     def _stalled(self, least: int, since: NDArray[np.int64]) -> Outcome:
         lost = np.flatnonzero((since >= 0) & np.isinf(self.due)).tolist()
         named = ", ".join(self.clients[i] for i in lost[:5]) + f" and {len(lost) - 5} more" * (len(lost) > 5)

@@ -14,6 +14,7 @@ from quorate.arrays import Array, Block, compact
 from quorate.problem.clients import row_shares
 from quorate.problem.losses import Logistic, Multinomial, check_numbers_of_classes
 from quorate.problem.predictors import Linear, Softmax
+from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein import Cut
 
@@ -39,19 +40,29 @@ def in_one_pass(problem: Any, w: Array, block: Block) -> Cut | None:
     return Cut(found[0], zero, found[1], zero)
 
 
+def alone(problem: Any, block: Block) -> bool:
+    """Whether a client with these rows has the same risk and slope, bit for bit, whoever shares its block."""
+    loss, predictor, mean = problem.loss, problem.predictor, problem.over_samples
+    if (type(loss), type(predictor)) not in _PASSES or type(mean) is not Mean or mean.code is not None:
+        return False  # ``Mean(label=...)`` sums shares over padded rows
+    return _plain(block.X) and not (type(predictor) is Softmax and _too_many(predictor.classes or MOST, block))
+
+
+def _plain(X: Any) -> bool:
+    return isinstance(X, np.ndarray) and X.dtype == np.float64 and X.flags.c_contiguous and X.flags.aligned
+
+
 def _suits(w: Array, X: Any) -> bool:
-    return (
-        isinstance(X, np.ndarray)
-        and X.dtype == w.dtype == np.float64
-        and X.flags.c_contiguous
-        and X.flags.aligned
-        and (w.ndim == 1 or w.shape[:-1] == X.shape[:1])
-    )
+    return _plain(X) and w.dtype == np.float64 and (w.ndim == 1 or w.shape[:-1] == X.shape[:1])
+
+
+def _too_many(classes: int, block: Block) -> bool:
+    return block.n_features * -(-classes // 8) * 8 > MOST
 
 
 def _softmax(problem: Any, w: Array, block: Block) -> tuple[Array, Array] | None:
     classes = problem.predictor.classes or w.shape[1] // block.n_features
-    if classes * block.n_features != w.shape[1] or block.n_features * -(-classes // 8) * 8 > MOST:
+    if classes * block.n_features != w.shape[1] or _too_many(classes, block):
         return None
     from quorate.solvers.multinomial import risks_and_slopes
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+
+from quorate.solvers.signatures import given
 
 
-@njit(cache=True)
+@njit([types.float64[::1](given(1), types.float64)], cache=True)
 def onto_simplex(v, total):
-    """v becomes max(v - g, 0) with the sum total, for max v = 0; g by Newton on a convex piecewise linear function.
+    """max(v - g, 0) with the sum total > 0, for finite v; g by Newton on a convex piecewise linear function.
 
     After Michelot, *A finite algorithm for finding the projection of a point onto the canonical simplex of R^n*; the
     largest entry alone says g >= -total. Entries at or below the level are dropped for good.
     """
-    active, count = np.empty(len(v)), 0
+    active, count, top = np.empty(len(v)), 0, v.max()
     for x in v:
-        if x > -total:
-            active[count] = x
+        if x - top > -total:
+            active[count] = x - top
             count += 1
     while True:
         level = (active[:count].sum() - total) / count
@@ -28,6 +30,7 @@ def onto_simplex(v, total):
         if kept == count:
             break
         count = kept
+    q = np.empty(len(v))
     for k in range(len(v)):
-        v[k] = max(v[k] - level, 0.0)
-    return v
+        q[k] = max(v[k] - top - level, 0.0)
+    return q

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.arrays import Array
+from quorate.arrays import Array, compact
 
 EPS = float(np.finfo(float).eps)
 
@@ -53,7 +53,7 @@ def project_simplex(v: Array, total: float = 1.0) -> Array:
     """The nearest point of {q >= 0, sum q = total}, total > 0: q = max(v - g, 0)."""
     from quorate.solvers.onto_simplex import onto_simplex
 
-    return onto_simplex(np.subtract(_finite(v), v.max(), dtype=float), total)
+    return onto_simplex(compact(_finite(v)), float(total))
 
 
 def project_under_caps(v: Array, caps: Array) -> Array:
@@ -89,7 +89,7 @@ def project_lp_unit_ball(v: Array, p: float) -> Array:
 
 def project_lp_ball(x: Array, prior: Array, radius: float, p: float) -> Array:
     """The nearest point of Q round ``prior`` (N,), a point of the simplex."""
-    free = project_simplex(_finite(x))
+    free = project_simplex(x)
     if radius == 0:
         return prior.copy()
     if lp_norm(free - prior, p) <= radius:

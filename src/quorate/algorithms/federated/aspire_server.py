@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from quorate.algorithms.federated.aspire_client import Approached, ascended
 from quorate.algorithms.federated.aspire_steps import Now, Steps
-from quorate.arrays import Array
+from quorate.arrays import Array, writable
 from quorate.problem.problem import Problem
 from quorate.rounds import record
 
@@ -74,15 +74,10 @@ class ASPIREState:
 NOTHING = Measured(*[math.inf] * 8, answers=0)
 
 
-def own(array: Array) -> Array:
-    """The array itself where the engine lets it be overwritten, else a copy."""
-    return array if array.flags.writeable else array.copy()
-
-
 def received(state: ASPIREState, ids: Index, up: Approached) -> ASPIREState:
     """The answers in their workers' rows."""
-    copies, loss, gap, total = own(state.copies), own(state.loss), own(state.gap), own(state.total)
-    last, age, answers = own(state.last), own(state.age), state.answers + len(ids)
+    copies, loss, gap, total = writable(state.copies), writable(state.loss), writable(state.gap), writable(state.total)
+    last, age, answers = writable(state.last), writable(state.age), state.answers + len(ids)
     total += (up.w - copies[ids]).sum(0)
     copies[ids], loss[ids], gap[ids] = up.w, up.loss, up.gap
     age[ids], last[ids] = answers - last[ids], answers
@@ -97,7 +92,7 @@ def moved(problem: Problem, state: ASPIREState, ids: Index, now: Now, steps: Ste
     h = min(max(state.h - now.eta_h * (1 - float(state.weights.sum())), steps.floor), top)  # (14)
     rise = state.planes @ state.loss - h - now.c1 * state.weights
     weights = np.clip(state.weights + now.rho1 * rise, 0.0, cap)  # (15)
-    dual, sums = own(state.dual), own(state.pull)
+    dual, sums = writable(state.dual), writable(state.pull)
     old = dual[ids]
     new = ascended(old, z, state.copies[ids], now.rho2, now.c2, pull)  # (16)
     dual[ids] = new

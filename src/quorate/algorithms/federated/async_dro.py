@@ -45,22 +45,26 @@ import numpy as np
 from quorate.algorithms.federated.async_client import LastVisit, Meet, Met, Visit, Visited, meet, visit
 from quorate.algorithms.federated.async_lines import (
     TINY,
+    Answers,
     Lines,
+    Present,
     Sizes,
+    answers,
     asked,
     descend,
     exact,
     first_lines,
     look,
     mean_slope,
-    moved,
+    nobody,
     old_lines,
-    renewed,
+    renew,
 )
 from quorate.algorithms.federated.gradient_client import bound_at, duals_at
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import changed
 from quorate.problem.bounds import Duals, Surveyed
+from quorate.problem.one_pass import alone
 from quorate.problem.problem import Problem
 from quorate.problem.shape import member
 from quorate.rounds import Done, Outcome, Round, Stop, record
@@ -151,6 +155,10 @@ class AsyncDRO:
     def visit(self, memory: LastVisit, ask: Visit, data: Block, rng: Streams) -> tuple[LastVisit, Visited]:
         return visit(self._problem, memory, ask, data)
 
+    def independent(self, blocks: Sequence[Block]) -> bool:
+        """Whether compiled loops over each client's rows are all that ``visit`` computes."""
+        return all(alone(self._problem, block) for block in blocks)
+
     # -- server ---------------------------------------------------------------------------------------------------
 
     @property
@@ -184,32 +192,32 @@ class AsyncDRO:
     def begin(self, state: AsyncState, ids: Sequence[int], up: Met) -> tuple[AsyncState, Round | Done]:
         """The first lines, of all clients."""
         problem = self._problem
-        w = problem.model_start(int(up.features)) if self.start is None else np.asarray(self.start, float)
+        w = problem.model_start(int(up.features)) if self.start is None else np.array(self.start, float)
         mean = state.weights @ up.slope
         value = problem.over_clients.value(up.risk) + problem.penalty(w)
         seen = Surveyed(up.plus, up.minus, up.reach, up.target, up.square)
         state = replace(state, w=w, lines=first_lines(up, w, mean), mean=mean, value=value, seen=seen)
-        return self._ask(self._stepped(state, 0, 0, len(ids)), ids)
+        return self._ask(self._stepped(state, 0, 0, nobody(len(w)), len(ids)), ids)
 
     def renew(self, state: AsyncState, ids: Sequence[int], up: Visited) -> tuple[AsyncState, Round | Done]:
         """The lines of those who answered, and a step."""
-        turn, at = state.turn + 1, np.asarray(ids, np.intp)
-        renewed(_known(state), at, up, state.w, state.mean, turn)
-        answers = state.answers + len(at)
-        if state.still >= 0:
-            return self._judged(replace(state, turn=turn, answers=answers), ids)
-        if turn >= self.max_rounds:
-            return (state := replace(state, turn=turn)), Done(self._capped(state))
-        return self._ask(self._near(self._stepped(state, turn, answers, len(at))), ids)
+        turn, new = state.turn + 1, answers(ids, up)
+        count = state.answers + len(ids)
+        if state.still >= 0 or turn >= self.max_rounds:
+            renew(_known(state), new, state.w, state.mean, turn)
+            state = replace(state, turn=turn, answers=count)
+            return self._judged(state, ids) if state.still >= 0 else (state, Done(self._capped(state)))
+        return self._ask(self._near(self._stepped(state, turn, count, new, len(ids))), ids)
 
-    def _stepped(self, state: AsyncState, turn: int, answers: int, renewed_lines: int) -> AsyncState:
-        """p, c and w, after so many lines were renewed."""
+    def _stepped(self, state: AsyncState, turn: int, answered: int, new: Answers, fresh: int) -> AsyncState:
+        """p, c and w with these answers; so many lines are fresh."""
         problem, risk, known = self._problem, self._problem.over_clients, _known(state)
         # where losses saturate curvatures vanish, and no line is to be trusted so far away
-        most = state.eta * 2.0 ** (renewed_lines / len(state.weights)) if turn else math.inf
-        sizes = Sizes(self.step, max(FLAT * state.steepest, TINY), most, _trust(state.cycles))
-        f, force, (curve, age, eta, mu) = look(known, state.w, state.weights, turn, sizes)
-        if not math.isfinite(curve + float(state.weights @ f)):
+        most = state.eta * 2.0 ** (fresh / len(state.weights)) if turn else math.inf
+        sizes = Sizes(float(self.step), max(FLAT * state.steepest, TINY), most, _trust(state.cycles))
+        here = Present(state.w, state.mean, state.weights)
+        f, force, (curve, age, eta, mu, mean_loss) = look(known, new, here, turn, sizes)
+        if not math.isfinite(curve + mean_loss):
             raise ArithmeticError("a client's answer is not finite: rescale the features, or give AsyncDRO(step=0.1).")
         pace = 1.0 / (1.0 + age)
         if not hasattr(risk, "project"):
@@ -219,7 +227,7 @@ class AsyncDRO:
             p = risk.project(state.centre + f / mu) if mu > 0 else state.weights
             centre, mean, w = descend(known, state.w, p, force, eta, state.centre, pace)
         w = problem.prox(w, eta)
-        moved(known, w - state.w)
+        np.subtract(w, state.w, out=known.step)
         first = state.first if state.turn else float(np.linalg.norm(w - state.w)) / eta
         return changed(
             state,
@@ -229,7 +237,7 @@ class AsyncDRO:
             mean=mean,
             predicted=f,
             turn=turn,
-            answers=answers,
+            answers=answered,
             cycles=state.cycles + pace,
             eta=eta,
             steepest=max(state.steepest, curve),
@@ -260,7 +268,7 @@ class AsyncDRO:
         if state.turn >= self.max_rounds:
             return state, Done(self._capped(state))
         state = replace(state, still=-1, soon=LATER * state.soon)
-        return self._ask(self._stepped(state, state.turn, 0, len(ids)), range(len(risks)))
+        return self._ask(self._stepped(state, state.turn, 0, nobody(len(state.w)), len(ids)), range(len(risks)))
 
     def _lines(self, state: AsyncState) -> Array:
         """b + G w."""

@@ -7,9 +7,9 @@ nobody needs any more is written over, so that their number is bounded by that o
 precision: an error of 1e-7 in where a line was made is one of 1e-14 in what it is short of. What is kept so is counted
 in powers of two near the first slopes and the first loss over them, whatever units features and targets have.
 
-What the lines say at the present model, b + G w, is carried on by G (w' - w) as it moves to w': with slopes in single
-precision, whose error vanishes with the steps, for reading them is most of the server's work. The number of a client
-who answers is computed anew, everybody's once in N answers.
+What the lines say at the present model, b + G w, is carried on by G (w' - w) when it has moved to w': with slopes in
+single precision, whose error vanishes with the steps, for reading them is most of the server's work. The number of a
+client who answers is computed anew, everybody's once in N answers.
 """
 
 from __future__ import annotations
@@ -17,19 +17,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from quorate.algorithms.federated.async_client import Met, Visited
-from quorate.arrays import Array
+from quorate.arrays import Array, writable
 from quorate.rounds import record
 
 FEW = 8  # rows of models at first
+WIDE = 32  # rows in single precision have a multiple of it, and zeros: whole vectors of a processor
 LEAST = 3e-3  # the least r
 TINY = np.finfo(float).tiny
+
+
+class Present(NamedTuple):
+    """Where the server is."""
+
+    w: Array  # (D,)
+    mean: Array  # (D,) g
+    weights: Array  # (N,) p
 
 
 class Sizes(NamedTuple):
@@ -48,6 +57,7 @@ class Look(NamedTuple):
     age: float  # p'a
     eta: float
     mu: float
+    mean: float  # p'f
 
 
 @record
@@ -56,15 +66,16 @@ class Lines:
 
     level: Array  # (N,) b
     slopes: Array  # (N, D) G
-    rough: NDArray[np.float32]  # (N, D) G
-    losses: Array  # (N,) b + G w at the present model
+    rough: NDArray[np.float32]  # (N, D or more) G, and zeros
+    losses: Array  # (N,) b + G (w - step) at the present model w
+    step: Array  # (D,) that of w which losses do not know yet
     curvature: Array  # (N,) L
     gap: Array  # (N,) steps between a client's last two answers
     last: NDArray[np.int64]  # (N,) the step of its last answer
     apart: Array  # (N,) d
     made: NDArray[np.int64]  # (N,) the row of models at which its line was made
     sent: NDArray[np.int64]  # (N,) the row it was sent last
-    models: NDArray[np.float32]  # (V, D)
+    models: NDArray[np.float32]  # (V, D or more), and zeros
     turn: NDArray[np.int64]  # (V,) the step after which a model was sent
     users: NDArray[np.int64]  # (V,) how often it stands in made and sent; 0: the row is free
     steepness: float  # what ``rough`` is counted in
@@ -76,14 +87,17 @@ def first_lines(up: Met, w: Array, mean: Array) -> Lines:
     n, steepest = len(up.level), float(np.abs(up.slope).max(initial=0.0))
     steepness = _unit(steepest)
     length = _unit(max(float(np.abs(up.risk).max()) / max(steepest, TINY), float(np.abs(w).max(initial=0.0))))
-    models, turn, users = np.zeros((FEW, len(w)), np.float32), np.full(FEW, -1), np.zeros(FEW, np.int64)
-    models[0], users[0] = w / length, 2 * n
+    wide, turn, users = -(-len(w) // WIDE) * WIDE, np.full(FEW, -1), np.zeros(FEW, np.int64)
+    models, rough = np.zeros((FEW, wide), np.float32), np.zeros((n, wide), np.float32)
+    models[0, : len(w)], users[0] = w / length, 2 * n
+    np.divide(up.slope, steepness, out=rough[:, : len(w)], casting="same_kind")
     none, level = np.zeros((3, n), np.int64), up.level.copy()
     return Lines(
         level=level,
         slopes=up.slope.copy(),
-        rough=(up.slope / steepness).astype(np.float32),
+        rough=rough,
         losses=level + up.slope @ w,
+        step=np.zeros(len(w)),
         curvature=up.curvature.copy(),
         gap=np.zeros(n),
         last=none[0],
@@ -103,26 +117,40 @@ def _unit(size: float) -> float:
     return 2.0 ** min(max(math.frexp(size)[1], -1000), 1000) if TINY < size < math.inf else 1.0
 
 
-def renewed(lines: Lines, ids: NDArray[np.intp], up: Visited, w: Array, mean: Array, turn: int) -> None:
-    """Write the answers of these clients, taken at step ``turn``: their losses at w, their distances from ``mean``."""
-    answers = up.level.copy(), up.slope.copy(), up.curvature.copy()  # that may be written: one code, equal bits
-    where = lines.gap, lines.last, lines.made, lines.sent, lines.users
-    what = lines.level, lines.slopes, lines.rough, lines.losses, lines.curvature, lines.apart
-    _renew(ids, answers, w, mean, turn, 1.0 / lines.steepness, *what, *where)
+class Answers(NamedTuple):
+    """What some clients answered."""
+
+    ids: NDArray[np.intp]
+    level: Array
+    slope: Array
+    curvature: Array
 
 
-def moved(lines: Lines, step: Array) -> None:
-    """The present model has moved by ``step``."""
-    size = float(np.abs(step).max(initial=0.0))
-    if size > 0:
-        slopes_along = lines.rough @ (step / size).astype(np.float32)
-        lines.losses[:] += slopes_along.astype(float) * (lines.steepness * size)
+def answers(ids: Sequence[int], up: Visited) -> Answers:
+    """Of these clients."""
+    return Answers(np.array(ids, np.intp), *map(writable, (up.level, up.slope, up.curvature)))
+
+
+def nobody(n: int) -> Answers:
+    """No answers, of n coefficients."""
+    return Answers(np.zeros(0, np.intp), np.zeros(0), np.zeros((0, n)), np.zeros(0))
+
+
+def renew(lines: Lines, new: Answers, w: Array, mean: Array, turn: int) -> None:
+    """Write what was answered at step ``turn``: losses at w, distances from ``mean``."""
+    _renew(*new, w, mean, turn, *_written(lines))
+
+
+def _written(lines: Lines) -> tuple[Any, ...]:
+    what = lines.level, lines.slopes, lines.rough, lines.losses, lines.step, lines.curvature, lines.apart
+    return *what, lines.gap, lines.last, lines.made, lines.sent, lines.users, lines.steepness
 
 
 def exact(lines: Lines, w: Array) -> Array:
     """b + G w, which ``lines`` keep, too."""
     np.matmul(lines.slopes, w, out=lines.losses)
     lines.losses[:] += lines.level
+    lines.step[:] = 0.0
     return lines.losses.copy()
 
 
@@ -138,7 +166,7 @@ def asked(lines: Lines, ids: Sequence[int], w: Array, turn: int) -> Lines:
             users=np.concatenate([lines.users, np.zeros(more, np.int64)]),
         )
         row = _ask(np.asarray(ids, np.intp), lines.sent, lines.turn, lines.users, turn)
-    lines.models[row] = w / lines.length
+    np.divide(w, lines.length, out=lines.models[row, : len(w)], casting="same_kind")
     return lines
 
 
@@ -148,15 +176,63 @@ def old_lines(lines: Lines, turn: int) -> NDArray[np.intp]:
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _follow(rough, step, steepness, losses):
+    """Losses follow the model's step, which is then none."""
+    size = 0.0
+    for k in range(len(step)):
+        size = max(size, abs(step[k]))
+    if not size > 0:
+        return
+    along, whole, unit = np.zeros(rough.shape[1], np.float32), len(losses) // 4 * 4, steepness * size
+    for k in range(len(step)):
+        along[k], step[k] = step[k] / size, 0.0
+    for j in range(0, whole, 4):  # four rows at once: a step is read once for them
+        a = b = c = d = np.float32(0.0)
+        for k in range(len(along)):
+            a += rough[j, k] * along[k]
+            b += rough[j + 1, k] * along[k]
+            c += rough[j + 2, k] * along[k]
+            d += rough[j + 3, k] * along[k]
+        losses[j] += unit * a
+        losses[j + 1] += unit * b
+        losses[j + 2] += unit * c
+        losses[j + 3] += unit * d
+    for j in range(whole, len(losses)):
+        a = np.float32(0.0)
+        for k in range(len(along)):
+            a += rough[j, k] * along[k]
+        losses[j] += unit * a
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _renew(
-    ids, answers, w, mean, turn, scale, level, slopes, rough, losses, curvature, apart, gap, last, made, sent, users
+    ids,
+    levels,
+    steep,
+    curved,
+    w,
+    mean,
+    turn,
+    level,
+    slopes,
+    rough,
+    losses,
+    step,
+    curvature,
+    apart,
+    gap,
+    last,
+    made,
+    sent,
+    users,
+    steepness,
 ):
-    levels, steep, curved = answers
+    _follow(rough, step, steepness, losses)
     for p in range(len(ids)):
         j, loss, square = ids[p], 0.0, 0.0
         for k in range(len(w)):
             slope = steep[p, k]
-            slopes[j, k], rough[j, k] = slope, slope * scale
+            slopes[j, k], rough[j, k] = slope, slope / steepness
             loss += slope * w[k]
             square += (slope - mean[k]) ** 2
         level[j], losses[j], curvature[j], apart[j] = levels[p], levels[p] + loss, curved[p], square
@@ -180,12 +256,11 @@ def _ask(ids, sent, turns, users, turn):
     return row
 
 
-def look(lines: Lines, w: Array, weights: Array, turn: int, sizes: Sizes) -> tuple[Array, Array, Look]:
-    """f and s_j L_j of all clients, and the sizes of the step that follow from curvatures, ages and distances."""
-    f, force = np.empty(len(weights)), np.empty(len(weights))
-    ages = lines.curvature, lines.apart, lines.gap, lines.last, turn
-    where = lines.length, lines.models, lines.users, lines.made
-    return f, force, Look(*_look(w, weights, lines.losses, *ages, *where, *sizes, f, force))
+def look(lines: Lines, new: Answers, at: Present, turn: int, sizes: Sizes) -> tuple[Array, Array, Look]:
+    """``renew``; then f and s_j L_j of all clients, and the sizes of the step by curvatures, ages and distances."""
+    f, force = np.empty((2, len(lines.level)))
+    parts: Any = (*new, *at, turn, *_written(lines), lines.length, lines.models, *sizes, f, force)
+    return f, force, Look(*_look(*parts))
 
 
 def descend(
@@ -222,39 +297,57 @@ def _sums(weights, curvature, apart, gap, last, turn, curves):
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _look(
+    ids,
+    levels,
+    steep,
+    curved,
     w,
+    mean,
     weights,
+    turn,
+    level,
+    slopes,
+    rough,
     losses,
+    step,
     curvature,
     apart,
     gap,
     last,
-    turn,
+    made,
+    sent,
+    users,
+    steepness,
     length,
     models,
-    users,
-    made,
-    step,
+    factor,
     least,
     most,
     trust,
     f,
     force,
 ):
-    """Into f b + G w + s e with s_j = e_j / (e_j + trust mu / r_j), into force s_j L_j; (curve, age, eta, mu)."""
-    square, at = np.zeros(len(users), np.float32), (w / length).astype(np.float32)
+    """Into f b + G w + s e with s_j = e_j / (e_j + trust mu / r_j), into force s_j L_j; (curve, age, eta, mu, p'f)."""
+    answered = ids, levels, steep, curved
+    written = level, slopes, rough, losses, step, curvature, apart, gap, last, made, sent, users, steepness
+    _renew(*answered, w, mean, turn, *written)
+    square, at = np.zeros(len(users), np.float32), np.zeros(models.shape[1], np.float32)
+    for k in range(len(w)):
+        at[k] = w[k] / length
     curve, age, spread = _sums(weights, curvature, apart, gap, last, turn, force)
-    eta = min(step / max(curve, least), most)
+    eta = min(factor / max(curve, least), most)
     mu = eta * spread
     for v in range(len(users)):
         if users[v] > 0:
-            for k in range(len(w)):
+            for k in range(len(at)):
                 square[v] += (at[k] - models[v, k]) ** 2
+    total = 0.0
     for j in range(len(f)):
         short = 0.5 * (curvature[j] * length) * (square[made[j]] * length)
         share = short / (short + max(trust * mu, TINY) / max(force[j] * eta, LEAST))
         f[j], force[j] = losses[j] + share * short, share * curvature[j]
-    return curve, age, eta, mu
+        total += weights[j] * f[j]
+    return curve, age, eta, mu, total
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.algorithms.federated import private_kernels as kernels
-from quorate.arrays import Array, Block, Streams
+from quorate.arrays import Array, Block, Streams, unwritable, writable
 from quorate.privacy.budget import BudgetSpentError
 from quorate.privacy.noise import KINDS, MEAN_SIZE, fill, secure
 from quorate.problem.constraints.constraint import once
@@ -137,26 +137,27 @@ def perturb(
     kind = KINDS[mechanism.kind or "gaussian"]
     region = near, ask.reach, *_box(problem, w)
     fast = rows.codes is not None and not memory.secret.shape[1] and not mechanism.unsafe
-    new, dual = np.empty_like(memory.z), np.empty_like(memory.dual)
+    z, old = writable(memory.z), writable(memory.dual)
+    new, dual = np.empty_like(z), np.empty_like(old)
     if fast:
         keys = _keys(mechanism, ask, n, rng) if scale.any() else np.zeros(n, np.uint64)
-        own = rows.count, w, memory.z, memory.dual, rows.factor, rows.length, mechanism.clip, mechanism.norm, weight
+        own = rows.count, w, z, old, rows.factor, rows.length, mechanism.clip, mechanism.norm, weight
         penalties = mechanism.output, ask.rho, ask.next_rho
         made = *own, keys, kind, scale, *penalties, *region, new, dual
-        gap, shifted = kernels.softmax_round(data.X, rows.codes, *made)
+        gap, shifted = kernels.softmax_round(unwritable(data.X), rows.codes, *made)
     else:
         gap, shifted = np.empty(n), np.zeros((1, len(w)))
         for i in range(n):
-            g, largest = rows.gradient(problem, mechanism, memory.z[i], data, i)
+            g, largest = rows.gradient(problem, mechanism, z[i], data, i)
             if mechanism.unsafe:
                 scale[i] = mechanism.multiplier * weight[i] * largest  # (20)
             xi = scale[i] * _noise(mechanism, kind, memory, ask, rng, i) if scale[i] > 0 else np.zeros(len(w))
             # before anything large is added, which would round the gradient to what tells of it
             new[i] = weight[i] * g + (0.0 if mechanism.output else xi)
-            kernels.towards(w, memory.z[i], memory.dual[i], ask.rho, *region, new[i])
+            kernels.towards(w, z[i], old[i], ask.rho, *region, new[i])
             if mechanism.output:
                 new[i] += (xi / (ask.rho + ask.reach)).astype(new.dtype)
-            gap[i] = kernels.prices(w, new[i], memory.dual[i], ask.rho, ask.next_rho, dual[i], shifted[0])
+            gap[i] = kernels.prices(w, new[i], old[i], ask.rho, ask.next_rho, dual[i], shifted[0])
     size = scale * MEAN_SIZE[kind] / (ask.rho + ask.reach if mechanism.output else 1.0)  # of z_p, or of the objective
     upload = Perturbed(shifted, gap, size)
     return replace(memory, z=new, dual=dual, answered=memory.answered + 1), upload
@@ -282,9 +283,9 @@ class Rows:
         """The sum of client i's clipped gradients (D,), and the largest norm before clipping."""
         block, m = data.part(np.array([i])), self.count[i]
         if self.codes is not None:
-            Z = v.reshape(block.n_features, -1)
+            Z = writable(v).reshape(block.n_features, -1)
             G = np.empty_like(Z)
-            own = block.X[0, :m], self.codes[i, :m], Z, self.factor[i, :m], self.length[i, :m]
+            own = unwritable(block.X)[0, :m], self.codes[i, :m], Z, self.factor[i, :m], self.length[i, :m]
             largest = kernels.softmax_gradient(*own, mechanism.clip, mechanism.norm, G)
             return G.reshape(-1), largest
         with np.errstate(all="ignore"):  # whatever the rows and the model, no row counts for more than clip

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from quorate.algorithms.federated.proximal_quadratic import Factored
 from quorate.algorithms.federated.proximal_round import Stepped, moved, residual_of, set_out
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, writable
 from quorate.problem.clients import client_slopes, client_values, hessians, row_shares
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.losses import Quadratic
@@ -225,15 +225,16 @@ def refine(problem: Problem, memory: ProximalMemory, ask: Refine, data: Block) -
 
 
 def _round(merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
-    w, old, rho, most = _everywhere(ask), memory.z, ask.rho, len(ask.mix) + 1
+    w, rho, most = _everywhere(ask), ask.rho, len(ask.mix) + 1
+    old, prices, history, drift = map(writable, (memory.z, memory.dual, memory.points, memory.drift))
     value, slope, c, estimate = merit.all(w)
     local, p = merit.problem.local_constraint, merit.problem.local_constraint.size
     violation = np.where(local.equality, np.abs(c[:, :p]), c[:, :p]).max(1, initial=0.0)
-    residual = np.array([residual_of(*own, rho) for own in zip(slope, w, old, memory.dual, strict=True)])
-    points, start = set_out(w, memory.dual, memory.points, ask.mix, rho)
+    residual = np.array([residual_of(*own, rho) for own in zip(slope, w, old, prices, strict=True)])
+    points, start = set_out(w, prices, history, writable(ask.mix), rho)
     new, unsolved = _minimised(merit, old, w, start, ask)  # (19)
     dual, shifted, squares = np.empty_like(w), np.empty_like(w), np.empty((3, len(w)))
-    drift, inner = moved(w, old, new, start, rho, memory.drift, most, len(ask.w), dual, shifted, squares)
+    drift, inner = moved(w, old, new, start, rho, drift, most, len(ask.w), dual, shifted, squares)
     found = c[:, p:] + ask.slack * ask.unit, estimate, new, memory.slope, dual, shifted, points, drift, inner, unsolved
     return Stepped._make((value, violation, residual, *squares, *found))
 

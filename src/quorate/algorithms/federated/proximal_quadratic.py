@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
 from scipy.linalg import get_lapack_funcs
 
 from quorate.algorithms.federated.proximal_round import FAST, Stepped, moved, residual_of, set_out
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, unwritable, writable
 from quorate.problem.constraints.constraint import once
 from quorate.problem.losses import Quadratic
 from quorate.solvers.packed import packed, times
@@ -74,15 +74,16 @@ class Factored:
     @cached_property
     def fixed(self) -> tuple[Array, ...]:
         """What every round is told."""
-        return tuple(getattr(self, each.name) for each in fields(self))
+        return tuple(unwritable(getattr(self, each.name)) for each in fields(self))
 
     def round(self, memory: ProximalMemory, ask: Refine) -> Stepped:
         """One round: f_i'(w) comes from f_i'(u) and A in single precision, or from A itself where that is too rough."""
         n, D = memory.z.shape
         numbers, estimate, vectors = np.empty((6, n)), np.empty(self.offset.shape), np.empty((4, n, D))
         past = memory.z, memory.slope, memory.dual, memory.points, memory.drift, memory.anchor, memory.multiplier
-        asked = ask.w, ask.mix, ask.room, ask.beta, ask.sigma, ask.rho
-        more = _round(numbers, estimate, vectors, *past, *asked, *self.fixed)
+        arrays = map(writable, (*past, ask.w, ask.mix))
+        given: Any = (*arrays, ask.room, ask.beta, ask.sigma, ask.rho, *self.fixed)
+        more = _round(numbers, estimate, vectors, *given)
         return Stepped._make((*numbers, np.empty((n, 0)), estimate, *vectors, *more, np.zeros(n)))
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quorate.arrays import Array
+from quorate.arrays import Array, compact
 from quorate.problem.risks.risk import Worst, prox_by_moreau, vector
-from quorate.solvers.projections import project_simplex
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,9 @@ class Simplex:
         return Worst(value, self.weights(losses), value)
 
     def project(self, v: Array) -> Array:
-        return project_simplex(vector(v, None, "v"))
+        from quorate.solvers.onto_simplex import onto_simplex
+
+        return onto_simplex(compact(vector(v, None, "v")), 1.0)
 
     def prox(self, v: Array, step: float) -> Array:
         return prox_by_moreau(self, v, step)
