@@ -80,8 +80,8 @@ def _down(heap, dues, size, number):
     i, due, at = heap[size], dues[size], 0
     while 2 * at + 1 < size:
         below = 2 * at + 1
-        if below + 1 < size and _sooner(below + 1, below, heap, dues, number):
-            below += 1
+        if below + 1 < size:
+            below += _sooner(below + 1, below, heap, dues, number)  # hard to foresee: no branch
         if due < dues[below] or (due == dues[below] and number[i] < number[heap[below]]):
             break
         heap[at], dues[at] = heap[below], dues[below]
@@ -92,4 +92,6 @@ def _down(heap, dues, size, number):
 
 @njit(cache=True)
 def _sooner(a, b, heap, dues, number):
-    return dues[a] < dues[b] or (dues[a] == dues[b] and number[heap[a]] < number[heap[b]])
+    if dues[a] == dues[b]:
+        return number[heap[a]] < number[heap[b]]
+    return dues[a] < dues[b]

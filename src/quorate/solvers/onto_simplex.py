@@ -16,17 +16,15 @@ def onto_simplex(v, total):
     largest entry alone says g >= -total. Entries at or below the level are dropped for good.
     """
     active, count, top = np.empty(len(v)), 0, v.max()
-    for x in v:
-        if x - top > -total:
-            active[count] = x - top
-            count += 1
+    for x in v:  # whether an entry stays is hard to foresee: counted, not branched upon, it is quicker
+        active[count] = x - top
+        count += x - top > -total
     while True:
         level = (active[:count].sum() - total) / count
         kept = 0
         for k in range(count):
-            if active[k] > level:
-                active[kept] = active[k]
-                kept += 1
+            active[kept] = active[k]
+            kept += active[k] > level
         if kept == count:
             break
         count = kept

@@ -41,14 +41,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.algorithms.federated.async_client import LastVisit, Meet, Met, Visit, Visited, meet, visit
 from quorate.algorithms.federated.async_lines import (
     TINY,
     Answers,
     Lines,
-    Present,
-    Sizes,
     answers,
     asked,
     descend,
@@ -207,24 +206,24 @@ class AsyncDRO:
             renew(_known(state), new, state.w, state.mean, turn)
             state = replace(state, turn=turn, answers=count)
             return self._judged(state, ids) if state.still >= 0 else (state, Done(self._capped(state)))
-        return self._ask(self._near(self._stepped(state, turn, count, new, len(ids))), ids)
+        return self._ask(self._near(self._stepped(state, turn, count, new, len(ids))), ids, new[0])
 
     def _stepped(self, state: AsyncState, turn: int, answered: int, new: Answers, fresh: int) -> AsyncState:
         """p, c and w with these answers; so many lines are fresh."""
         problem, risk, known = self._problem, self._problem.over_clients, _known(state)
         # where losses saturate curvatures vanish, and no line is to be trusted so far away
         most = state.eta * 2.0 ** (fresh / len(state.weights)) if turn else math.inf
-        sizes = Sizes(float(self.step), max(FLAT * state.steepest, TINY), most, _trust(state.cycles))
-        here = Present(state.w, state.mean, state.weights)
-        f, force, (curve, age, eta, mu, mean_loss) = look(known, new, here, turn, sizes)
-        if not math.isfinite(curve + mean_loss):
+        sizes = float(self.step), max(FLAT * state.steepest, TINY), most, _trust(state.cycles)
+        f, force, towards, found = look(known, new, state.w, state.mean, state.weights, state.centre, turn, sizes)
+        curve, age, eta, mu, loss = found
+        if not math.isfinite(curve + loss):
             raise ArithmeticError("a client's answer is not finite: rescale the features, or give AsyncDRO(step=0.1).")
         pace = 1.0 / (1.0 + age)
         if not hasattr(risk, "project"):
             p = state.centre + pace * (risk.weights(f) - state.centre)
             centre, mean, w = descend(known, state.w, p, force, eta, p, 0.0)
         else:
-            p = risk.project(state.centre + f / mu) if mu > 0 else state.weights
+            p = risk.project(towards) if mu > 0 else state.weights
             centre, mean, w = descend(known, state.w, p, force, eta, state.centre, pace)
         w = problem.prox(w, eta)
         np.subtract(w, state.w, out=known.step)
@@ -295,8 +294,11 @@ class AsyncDRO:
         moved = self._problem.prox(state.w - state.eta * state.mean, state.eta) - state.w
         return float(np.linalg.norm(moved)) / state.eta
 
-    def _ask(self, state: AsyncState, ids: Sequence[int]) -> tuple[AsyncState, Round]:
-        lines = asked(_known(state), ids, state.w, state.turn)
+    def _ask(
+        self, state: AsyncState, ids: Sequence[int], to: NDArray[np.intp] | None = None
+    ) -> tuple[AsyncState, Round]:
+        """w to these clients; ``to``: them, where an array is at hand."""
+        lines = asked(_known(state), np.array(ids, np.intp) if to is None else to, state.w, state.turn)
         state = state if lines is state.lines else replace(state, lines=lines)
         return state, Round(Visit(state.w), tuple(ids), 1)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -33,31 +33,7 @@ LEAST = 3e-3  # the least r
 TINY = np.finfo(float).tiny
 
 
-class Present(NamedTuple):
-    """Where the server is."""
-
-    w: Array  # (D,)
-    mean: Array  # (D,) g
-    weights: Array  # (N,) p
-
-
-class Sizes(NamedTuple):
-    """What bounds a step."""
-
-    step: float  # times 1 / sum_j p_j L_j (1 + a_j): eta
-    least: float  # of that sum
-    most: float  # eta
-    trust: float  # tau
-
-
-class Look(NamedTuple):
-    """The sizes of a step."""
-
-    curve: float  # sum_j p_j L_j (1 + a_j)
-    age: float  # p'a
-    eta: float
-    mu: float
-    mean: float  # p'f
+Answers = tuple[NDArray[np.intp], Array, Array, Array]  # clients, their b, g and L
 
 
 @record
@@ -117,23 +93,14 @@ def _unit(size: float) -> float:
     return 2.0 ** min(max(math.frexp(size)[1], -1000), 1000) if TINY < size < math.inf else 1.0
 
 
-class Answers(NamedTuple):
-    """What some clients answered."""
-
-    ids: NDArray[np.intp]
-    level: Array
-    slope: Array
-    curvature: Array
-
-
 def answers(ids: Sequence[int], up: Visited) -> Answers:
     """Of these clients."""
-    return Answers(np.array(ids, np.intp), *map(writable, (up.level, up.slope, up.curvature)))
+    return np.array(ids, np.intp), writable(up.level), writable(up.slope), writable(up.curvature)
 
 
 def nobody(n: int) -> Answers:
     """No answers, of n coefficients."""
-    return Answers(np.zeros(0, np.intp), np.zeros(0), np.zeros((0, n)), np.zeros(0))
+    return np.zeros(0, np.intp), np.zeros(0), np.zeros((0, n)), np.zeros(0)
 
 
 def renew(lines: Lines, new: Answers, w: Array, mean: Array, turn: int) -> None:
@@ -154,9 +121,9 @@ def exact(lines: Lines, w: Array) -> Array:
     return lines.losses.copy()
 
 
-def asked(lines: Lines, ids: Sequence[int], w: Array, turn: int) -> Lines:
+def asked(lines: Lines, to: NDArray[np.intp], w: Array, turn: int) -> Lines:
     """These clients are sent w after step ``turn``; with more room for models where there is none."""
-    row = _ask(np.asarray(ids, np.intp), lines.sent, lines.turn, lines.users, turn)
+    row = _ask(to, w, turn, lines.sent, lines.turn, lines.users, lines.length, lines.models)
     if row == len(lines.users):
         more = len(lines.users)
         lines = replace(
@@ -165,8 +132,7 @@ def asked(lines: Lines, ids: Sequence[int], w: Array, turn: int) -> Lines:
             turn=np.concatenate([lines.turn, np.full(more, -1)]),
             users=np.concatenate([lines.users, np.zeros(more, np.int64)]),
         )
-        row = _ask(np.asarray(ids, np.intp), lines.sent, lines.turn, lines.users, turn)
-    np.divide(w, lines.length, out=lines.models[row, : len(w)], casting="same_kind")
+        _ask(to, w, turn, lines.sent, lines.turn, lines.users, lines.length, lines.models)
     return lines
 
 
@@ -243,8 +209,11 @@ def _renew(
 
 
 @njit(cache=True)
-def _ask(ids, sent, turns, users, turn):
-    """The row that these clients share from now on; its number is that of all rows where none is free."""
+def _ask(ids, w, turn, sent, turns, users, length, models):
+    """The row that these clients share from now on; its number is that of all rows, and nothing done, if none is free.
+
+    A model beyond single precision is infinite there.
+    """
     row = 0
     while row < len(users) and users[row] > 0:
         row += 1
@@ -253,14 +222,37 @@ def _ask(ids, sent, turns, users, turn):
         for j in ids:
             users[sent[j]] -= 1
             sent[j] = row
+        for k in range(len(w)):
+            models[row, k] = w[k] / length
     return row
 
 
-def look(lines: Lines, new: Answers, at: Present, turn: int, sizes: Sizes) -> tuple[Array, Array, Look]:
-    """``renew``; then f and s_j L_j of all clients, and the sizes of the step by curvatures, ages and distances."""
-    f, force = np.empty((2, len(lines.level)))
-    parts: Any = (*new, *at, turn, *_written(lines), lines.length, lines.models, *sizes, f, force)
-    return f, force, Look(*_look(*parts))
+def look(
+    lines: Lines,
+    new: Answers,
+    w: Array,
+    mean: Array,
+    weights: Array,
+    centre: Array,
+    turn: int,
+    sizes: tuple[float, ...],
+) -> tuple[Array, Array, Array, tuple[float, ...]]:
+    """``renew``; then f, s_j L_j and c + f / mu, and what follows from curvatures, ages and distances.
+
+    Parameters
+    ----------
+    sizes : factor of eta, the least sum_j p_j L_j (1 + a_j), the largest eta, tau
+
+    Returns
+    -------
+    f, force, towards : (N,)
+    found : sum_j p_j L_j (1 + a_j), p'a, eta, mu, p'f
+    """
+    n = len(weights)
+    f, force, towards = np.empty(n), np.empty(n), np.empty(n)
+    at = w, mean, weights, centre, turn
+    parts: Any = (*new, *at, *_written(lines), lines.length, lines.models, *sizes, f, force, towards)
+    return f, force, towards, _look(*parts)
 
 
 def descend(
@@ -280,7 +272,7 @@ def mean_slope(lines: Lines, weights: Array) -> Array:
     return mean
 
 
-@njit(cache=True)
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _sums(weights, curvature, apart, gap, last, turn, curves):
     """Into curves p_j L_j (1 + a_j); their sum, p'a and max_j d_j + sum_{p_j > 0} d_j."""
     curve = age = furthest = spread = 0.0
@@ -288,10 +280,9 @@ def _sums(weights, curvature, apart, gap, last, turn, curves):
         old = max(gap[j], float(turn - last[j]))
         furthest = max(furthest, apart[j])
         curves[j] = weights[j] * curvature[j] * (1.0 + old)
-        if weights[j] > 0:
-            curve += curves[j]
-            age += weights[j] * old
-            spread += apart[j]
+        curve += curves[j]
+        age += weights[j] * old
+        spread += apart[j] if weights[j] > 0 else 0.0
     return curve, age, furthest + spread
 
 
@@ -304,6 +295,7 @@ def _look(
     w,
     mean,
     weights,
+    centre,
     turn,
     level,
     slopes,
@@ -326,19 +318,22 @@ def _look(
     trust,
     f,
     force,
+    towards,
 ):
-    """Into f b + G w + s e with s_j = e_j / (e_j + trust mu / r_j), into force s_j L_j; (curve, age, eta, mu, p'f)."""
+    """Into f b + G w + s e with s_j = e_j / (e_j + trust mu / r_j), into force s_j L_j, into towards c + f / mu."""
     answered = ids, levels, steep, curved
     written = level, slopes, rough, losses, step, curvature, apart, gap, last, made, sent, users, steepness
     _renew(*answered, w, mean, turn, *written)
-    square, at = np.zeros(len(users), np.float32), np.zeros(models.shape[1], np.float32)
+    square, at = np.full(len(users), -1.0, np.float32), np.zeros(models.shape[1], np.float32)
+    for j in range(len(made)):
+        square[made[j]] = 0.0
     for k in range(len(w)):
         at[k] = w[k] / length
     curve, age, spread = _sums(weights, curvature, apart, gap, last, turn, force)
     eta = min(factor / max(curve, least), most)
     mu = eta * spread
     for v in range(len(users)):
-        if users[v] > 0:
+        if square[v] == 0.0:  # a line was made there
             for k in range(len(at)):
                 square[v] += (at[k] - models[v, k]) ** 2
     total = 0.0
@@ -346,31 +341,42 @@ def _look(
         short = 0.5 * (curvature[j] * length) * (square[made[j]] * length)
         share = short / (short + max(trust * mu, TINY) / max(force[j] * eta, LEAST))
         f[j], force[j] = losses[j] + share * short, share * curvature[j]
+        towards[j] = centre[j] + f[j] / mu if mu > 0 else centre[j]
         total += weights[j] * f[j]
     return curve, age, eta, mu, total
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _mean(slopes, weights, mean):
+    some, count = _positions(weights)
     mean[:] = 0.0
+    for j in some[:count]:
+        for k in range(len(mean)):
+            mean[k] += weights[j] * slopes[j, k]
+
+
+@njit(cache=True)
+def _positions(weights):
+    """Where weights are not 0, and how many; that is hard to foresee, and counted, not branched upon, it is quicker."""
+    found, count = np.empty(len(weights), np.int64), 0
     for j in range(len(weights)):
-        if weights[j] != 0:
-            for k in range(len(mean)):
-                mean[k] += weights[j] * slopes[j, k]
+        found[count] = j
+        count += weights[j] != 0
+    return found, count
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _descend(w, weights, slopes, length, models, made, force, eta, centre, pace, moved_centre, mean, to):
-    each = np.zeros(len(models))
     for j in range(len(weights)):
         moved_centre[j] = centre[j] + pace * (weights[j] - centre[j])
-        if weights[j] != 0:
-            each[made[j]] += weights[j] * force[j]
+    each, (some, count) = np.zeros(len(models)), _positions(weights)
+    for j in some[:count]:
+        each[made[j]] += weights[j] * force[j]
     _mean(slopes, weights, mean)
     to[:] = mean
-    for v in range(len(models)):
-        if each[v] != 0:
-            for k in range(len(w)):
-                to[k] += each[v] * (w[k] - length * models[v, k])
+    some, count = _positions(each)
+    for v in some[:count]:
+        for k in range(len(w)):
+            to[k] += each[v] * (w[k] - length * models[v, k])
     for k in range(len(w)):
         to[k] = w[k] - eta * to[k]
