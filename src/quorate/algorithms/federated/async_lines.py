@@ -105,7 +105,7 @@ def nobody(n: int) -> Answers:
 
 def renew(lines: Lines, new: Answers, w: Array, mean: Array, turn: int) -> None:
     """Write what was answered at step ``turn``: losses at w, distances from ``mean``."""
-    _renew(*new, w, mean, turn, *_written(lines))
+    _renew(new, w, mean, turn, _written(lines))
 
 
 def _written(lines: Lines) -> tuple[Any, ...]:
@@ -171,28 +171,9 @@ def _follow(rough, step, steepness, losses):
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def _renew(
-    ids,
-    levels,
-    steep,
-    curved,
-    w,
-    mean,
-    turn,
-    level,
-    slopes,
-    rough,
-    losses,
-    step,
-    curvature,
-    apart,
-    gap,
-    last,
-    made,
-    sent,
-    users,
-    steepness,
-):
+def _renew(answered, w, mean, turn, written):
+    ids, levels, steep, curved = answered
+    level, slopes, rough, losses, step, curvature, apart, gap, last, made, sent, users, steepness = written
     _follow(rough, step, steepness, losses)
     for p in range(len(ids)):
         j, loss, square = ids[p], 0.0, 0.0
@@ -250,7 +231,7 @@ def look(
     """
     n = len(weights)
     f, force, towards = np.empty(n), np.empty(n), np.empty(n)
-    at = w, mean, weights, centre, turn
+    at = w, mean, weights, centre, turn  # one by one: tuples of arrays take microseconds to look through
     parts: Any = (*new, *at, *_written(lines), lines.length, lines.models, *sizes, f, force, towards)
     return f, force, towards, _look(*parts)
 
@@ -321,10 +302,9 @@ def _look(
     towards,
 ):
     """Into f b + G w + s e with s_j = e_j / (e_j + trust mu / r_j), into force s_j L_j, into towards c + f / mu."""
-    answered = ids, levels, steep, curved
     written = level, slopes, rough, losses, step, curvature, apart, gap, last, made, sent, users, steepness
-    _renew(*answered, w, mean, turn, *written)
-    square, at = np.full(len(users), -1.0, np.float32), np.zeros(models.shape[1], np.float32)
+    _renew((ids, levels, steep, curved), w, mean, turn, written)
+    square, at = np.full(len(models), -1.0, np.float32), np.zeros(models.shape[1], np.float32)
     for j in range(len(made)):
         square[made[j]] = 0.0
     for k in range(len(w)):
@@ -332,7 +312,7 @@ def _look(
     curve, age, spread = _sums(weights, curvature, apart, gap, last, turn, force)
     eta = min(factor / max(curve, least), most)
     mu = eta * spread
-    for v in range(len(users)):
+    for v in range(len(models)):
         if square[v] == 0.0:  # a line was made there
             for k in range(len(at)):
                 square[v] += (at[k] - models[v, k]) ** 2
