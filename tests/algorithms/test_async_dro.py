@@ -346,3 +346,14 @@ def test_steps_do_not_leap_where_losses_saturate():
     problem = replace(PROBLEM, regulariser=qr.L2(1e-11))
     values = [qr.solve(problem, fed, algorithm=AsyncDRO(max_rounds=k)).certificate.value for k in (20, 500, 1500)]
     assert values == sorted(values, reverse=True)
+
+
+def test_a_visit_of_its_own_says_nothing_of_independence():
+    class Mine(AsyncDRO):
+        def visit(self, memory, ask, data, rng):
+            return super().visit(memory, ask, data, rng)
+
+    it, data = running()
+    blocks = [data.block(i) for i in range(data.n_clients)]
+    assert it.independent(blocks)
+    assert not Mine(problem=it.problem).independent(blocks)

@@ -7,13 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from toy import Looked, Seen, SeparateToy, ToyMemory, federation
+from toy import Looked, Lookup, Seen, SeparateToy, ToyMemory, federation
 from wrapped import Guarded, everything
 
-from quorate.engines import ClientError, Replay, VirtualClock
+from quorate.arrays import Array
+from quorate.engines import ClientError, Replay, VirtualClock, batches
 from quorate.engines.activation import Adaptive, First, Stale
 from quorate.engines.ahead import Ahead
-from quorate.rounds import Stop, copied, encode
+from quorate.engines.batches import Memories
+from quorate.rounds import Each, Round, Stop, Version, copied, encode, record
 
 MANY = federation((4, 9, 1, 6, 3, 5, 2, 8, 4, 4, 7, 3))
 SLOW = {"site c2": 20.0, "site f5": 3.0}
@@ -165,3 +167,101 @@ def test_no_more_is_kept_than_some_blocks(monkeypatch):
     monkeypatch.setattr(Ahead, "answers", noted)
     clock(wait=First(1), block_size=2).run(toy(), MANY)
     assert 1 < max(seen) <= 8
+
+
+# ---- what a hostile reader found
+
+
+@record
+class Reset:
+    w: Version  # (d,)
+    weight: Each  # (N,)
+    scale: float
+
+
+@record
+class OtherMemory:
+    momentum: Array  # (n, d)
+    seen: Array  # (n,)
+
+
+@dataclass(frozen=True)
+class Forgetful(SeparateToy):
+    """All are asked once to keep their memory as another class."""
+
+    donates: ClassVar[bool] = False
+
+    @property
+    def on_client(self) -> Any:
+        return {Lookup: self.look, Reset: self.reset}
+
+    def reset(self, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
+        new, up = super().look(memory, ask, data, rng)
+        return OtherMemory(new.momentum, new.seen), up
+
+    def look(self, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
+        new, up = super().look(memory, ask, data, rng)
+        return type(memory)(new.momentum, new.seen), up
+
+    def descend(self, state: Any, ids: Any, got: Any) -> Any:
+        state, ask = super().descend(copied(state), ids, got)
+        if state.steps == 5:
+            message = ask.message
+            ask = Round(Reset(message.w, message.weight, message.scale), ask.to, wait_for=None)
+        return state, ask
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_memories_that_change_their_form_between_ends_the_computing_ahead(seed):
+    ahead = clock(wait=First(1)).run(Forgetful(max_rounds=25), MANY, seed=seed)
+    assert whole(ahead) == whole(clock(wait=First(1)).run(Guarded(Forgetful(max_rounds=25)), MANY, seed=seed))
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("after", [False, True])
+def test_memories_that_cannot_be_written_leave_what_can_be_resumed(error, after, tmp_path, monkeypatch):
+    well, engine = clock(wait=First(1)).run(toy(), MANY), clock(wait=First(1), checkpoint=tmp_path / "run")
+    real, calls = Memories.put, []
+
+    def put(self: Memories, ids: Any, memory: Any) -> None:
+        calls.append(len(ids))
+        if len(calls) == 5 and not after:
+            raise error
+        real(self, ids, memory)
+        if len(calls) == 5:
+            raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Memories, "put", put)
+        if error is MemoryError:
+            with pytest.raises(MemoryError):
+                engine.run(toy(), MANY)
+        else:
+            assert engine.run(toy(), MANY).outcome.stop is Stop.INTERRUPTED
+    assert len(calls) > 5  # what was computed ahead was taken back for the file
+    assert whole(engine.run(toy(), MANY, resume=True)) == whole(well)
+
+
+def test_who_fails_is_not_tried_again_and_again(monkeypatch):
+    monkeypatch.setattr(Counted, "steps", [])
+
+    @dataclass(frozen=True)
+    class Sick(Counted):
+        def look(self, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
+            if "site c2" in data.names and memory.seen[data.names.index("site c2")] == 1:
+                raise ZeroDivisionError
+            return super().look(memory, ask, data, rng)
+
+    with pytest.raises(ClientError, match="client site c2 on Lookup failed in round"):
+        clock(wait=First(1)).run(Sick(max_rounds=4000), MANY)
+    assert max(map(len, Counted.steps[6:])) == 1
+
+
+def test_clients_of_many_rows_step_alone(monkeypatch):
+    monkeypatch.setattr(batches, "LIGHT", 8 * 3 * 8)  # of the largest client, but not of nine rows
+    monkeypatch.setattr(Counted, "steps", [])
+    clock(wait=First(1), stragglers={}).run(Counted(max_rounds=40), federation((4, 8, 5, 6)))
+    assert max(map(len, Counted.steps[2:])) > 1
+    monkeypatch.setattr(Counted, "steps", [])
+    clock(wait=First(1), stragglers={}).run(Counted(max_rounds=40), federation((4, 9, 5, 6)))
+    assert max(map(len, Counted.steps[2:])) == 1

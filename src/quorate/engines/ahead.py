@@ -67,9 +67,8 @@ class Ahead:
         try:
             before, memory, upload = self.step(group)
             self.serves = self._fits(before, memory, upload, len(group))
-        except Exception:  # who of them is due raises again in a step without the others
-            self.row[group] = -1
-            return False
+        except Exception:  # who of them raised does so again when it is due; until then nothing is tried in vain
+            self.serves = False
         if not self.serves:
             self.row[group] = -1
             return False
@@ -77,16 +76,18 @@ class Ahead:
         for kept, value in ((self.uploads, upload), (self.before, before)):
             for array, name in zip(kept, FIELDS[type(value)], strict=True):
                 array[at] = getattr(value, name)
-        self.memories.put(group, memory)
         self.row[group], self.left = at, self.left - len(group)
+        self.memories.put(group, memory)  # last: if it fails halfway, what was before is known
         return True
 
     def _fits(self, before: Any, memory: Any, upload: Any, n: int) -> bool:
         """Whether rows of arrays are all there is to uploads and memories, of one form for all clients."""
+        if self.memories.common is None or form(memory) != form(before):
+            return False
         if (found := (form(before), form(upload))) == self.form:
-            return form(memory) == found[0] and all(len(value) == n for value in vars(upload).values())
+            return all(len(value) == n for value in vars(upload).values())
         values = [*vars(before).values(), *vars(upload).values()] if type(before) in FIELDS else [None]
-        if self.left < len(self.free) or self.memories.common is None or form(memory) != form(before):
+        if self.left < len(self.free):
             return False
         each = type(upload) in FIELDS and all(how == "each" for _, how in marks(type(upload)))
         if not each or any(type(value) is not np.ndarray or value.shape[:1] != (n,) for value in values):

@@ -20,6 +20,7 @@ from quorate.rounds import mapped, members
 
 
 SMALL = 2**26  # bytes of rows of which a padded copy is kept; larger ones are put together when they are needed
+LIGHT = 2**18  # bytes of one client's rows up to which copying them costs less than a step of its own
 LARGE = 2**30  # bytes of rows from which no copy is kept, even if all clients step together in every round
 
 
@@ -30,6 +31,7 @@ class Rows:
         self.alone: list[Block] = [federation.block(i) for i in range(federation.n_clients)]
         self.together, self.bytes = together, sum(block.y.size * block.n_features * 8 for block in self.alone)
         lengths = np.array([block.y.shape[1] for block in self.alone])
+        self.light = all(8 * block.y.size * block.n_features <= LIGHT for block in self.alone)
         even = lengths.max() <= 2 * lengths.mean()
         sorts = [0 if even else int(m - 1).bit_length() for m in lengths]  # else longer than half the longest
         for i, block in enumerate(self.alone):

@@ -85,7 +85,7 @@ class Loop:
         self.rows, self.memories = Rows(federation, engine.block_size), Memories(n)
         self.donated, self.lost = donates(algorithm), False  # lost: what is held is no finished round
         self.flight = Flight(n, self.donated)
-        free = engine.block_size > 1 and independent(algorithm, self.rows.alone)  # to choose who steps together
+        free = engine.block_size > 1 and self.rows.light and independent(algorithm, self.rows.alone)
         self.ahead = Ahead(self.flight, self.memories, self.rows, self._step) if free else None
         self.round, self.traffic = 0, dict[tuple[str, str], list[int]]()  # messages, bytes
         self.history: list[dict[str, Any]] = []
@@ -134,8 +134,8 @@ class Loop:
         """One round, or why there is none."""
         ask, told = self.ask, len(watch)
         assert isinstance(ask, Round)
-        to, kind = self._sent(ask)
         try:
+            to, kind = self._sent(ask)
             self.source.send(to, gradients(self.algorithm, ask.message))
             batch = self.source.take(self.round, ask.wait_for, self.flight.count, self.flight.since)
             if isinstance(batch, Outcome):
@@ -144,7 +144,7 @@ class Loop:
             answers = self._answers(batch)
             state, after = self._served(answers)
             due = told or (self.round + 1) % self.engine.keep_rows == 0 or isinstance(after, Done)
-            report = self.algorithm.report(state) if due else {}
+            report = {key: plain(value) for key, value in self.algorithm.report(state).items()} if due else {}
         except BaseException:
             self._undo()
             raise
@@ -158,7 +158,7 @@ class Loop:
         if self.ahead is not None:
             self.ahead.settle()
         self.replaced = []
-        self.state, self.ask, self.round, self.lost = state, after, self.round + 1, False
+        self.state, self.ask, self.round = state, after, self.round + 1
         self._tell(report, (up[1], down[1], up[0], answers.staleness), watch)
         return None
 
@@ -299,17 +299,15 @@ class Loop:
     # ---- a finished round
 
     def _tell(self, report: dict[str, Any], now: tuple[int, int, int, int], watch: Sequence[Any]) -> None:
-        """The history's row, if it is time for one, and the watchers'."""
+        """The history's row, if it is time for one, which ends the round, and the watchers'."""
         self.late = self.late[0] + now[0], self.late[1] + now[1], self.late[2] + now[2], max(self.late[3], now[3])
         due = self.round % self.engine.keep_rows == 0 or isinstance(self.ask, Done)
-        if not (due or watch):
-            return
-        told = {key: plain(value) for key, value in report.items()}
         if due:
-            self.history.append(self._row(self.late, told))
+            self.history.append(self._row(self.late, report))
             self.late = (0, 0, 0, 0)
+        self.lost = False
         if watch:
-            row = self.history[-1] if self.engine.keep_rows == 1 else self._row(now, told)
+            row = self.history[-1] if self.engine.keep_rows == 1 else self._row(now, report)
             for see in watch:
                 see(row, self.state)
 

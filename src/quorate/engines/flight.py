@@ -94,7 +94,8 @@ class Flight:
         self.stores: dict[Any, Store] = {}  # by class and shapes
         self.made, self.many = 0, 16
         self.over = np.zeros(n, np.int64)
-        self.latest: tuple[Clients, int, Kind | None] = (self.everybody[:0], 0, None)
+        self.none: tuple[Clients, int, Kind | None] = (self.everybody[:0], 0, None)
+        self.latest = self.none  # message of this round
 
     # ---- kinds
 
@@ -157,12 +158,12 @@ class Flight:
         return True
 
     def undo(self) -> None:
-        """As before the latest message."""
+        """As before this round's message."""
         to, slot, kind = self.latest
         if kind is not None:
             unasked(to, slot, kind.size, self.since, self.received, self.left, self.free)
             self.count -= len(to)
-        self.latest = to, slot, None
+        self.latest = self.none
 
     def together(self, arrived: Clients, place: Clients, sort: Clients) -> tuple[Clients, int, bool]:
         """These clients in ascending order, the round of the oldest message, whether all of them can step together."""
@@ -181,8 +182,8 @@ class Flight:
         return kind.message(*fields)
 
     def answered(self, ids: Clients, size: int) -> None:
-        """Answers of so many bytes each."""
-        self.count -= len(ids)
+        """Answers of so many bytes each, which end the round."""
+        self.count, self.latest = self.count - len(ids), self.none
         books = self.since, self.slots, self.left, self.kind, self.free
         for number in self.over[: settle(ids, size, self.given, self.turns, *books, self.over)].tolist():
             del self.kinds[number]
@@ -213,4 +214,4 @@ class Flight:
             kind = kind or self.new(key, message, size)
             self.send(kind, message, np.flatnonzero(which == number), round_, whole=False)
         self.received[:] = received
-        self.latest = self.everybody[:0], 0, None
+        self.latest = self.none

@@ -156,7 +156,7 @@ class AsyncDRO:
 
     def independent(self, blocks: Sequence[Block]) -> bool:
         """Whether compiled loops over each client's rows are all that ``visit`` computes."""
-        return all(alone(self._problem, block) for block in blocks)
+        return type(self).visit is AsyncDRO.visit and all(alone(self._problem, block) for block in blocks)
 
     # -- server ---------------------------------------------------------------------------------------------------
 

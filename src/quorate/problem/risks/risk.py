@@ -136,7 +136,7 @@ def vector(v: object, n: int | None, name: str) -> Array:
     array = array.astype(float, copy=False)
     if array.ndim != 1 or array.size == 0 or (n is not None and array.size != n):
         raise ValueError(f"{name} must be a vector of {n or 'one or more'} numbers, got shape {array.shape}.")
-    if not math.isfinite(array.dot(array)) and not np.isfinite(array).all():  # the first is quicker, and may overflow
+    if not np.isfinite(array).all():
         raise ValueError(
             f"{name} must be finite, got {array[~np.isfinite(array)][0]} at {(~np.isfinite(array)).argmax()}."
         )
