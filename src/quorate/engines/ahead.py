@@ -20,7 +20,7 @@ from quorate.engines.flight import Flight
 from quorate.engines.ledger import company
 from quorate.rounds import encoded_size, marks, members
 
-BLOCKS = 4  # of answers that are kept at most
+TOGETHER, KEPT = 4, 8  # blocks that step as one, and whose answers are kept at most
 
 Clients = NDArray[np.int64]
 NOBODY = np.empty(0, np.int64)
@@ -37,7 +37,7 @@ class Ahead:
     def __init__(self, flight: Flight, memories: Memories, rows: Rows, step: Callable[[Clients], tuple[Any, ...]]):
         self.flight, self.memories, self.rows, self.step = flight, memories, rows, step
         self.row = np.full(flight.n, -1, np.int64)  # by client: where its answer is, -1: it is not computed
-        most = BLOCKS * rows.together
+        most = KEPT * rows.together
         self.free, self.left = np.arange(most), most  # a stack of free rows, and how many there are
         self.form: Any = None  # of what is kept
         self.upload: type = object
@@ -53,7 +53,7 @@ class Ahead:
         """
         if not self.serves:
             return None
-        found = np.empty(min(self.rows.together, self.left), np.int64)
+        found = np.empty(min(TOGETHER * self.rows.together, self.left), np.int64)
         flight, marks_ = self.flight, (self.memories.place, self.rows.sort)
         if (n := company(due, coming, self.row, flight.since, flight.slots, flight.kind, *marks_, found)) < 0:
             return None

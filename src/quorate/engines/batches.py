@@ -140,6 +140,9 @@ class Memories:
 
     def each(self) -> tuple[Any, ...]:
         """Of every client alone, as rows of the arrays, or None."""
+        if self.common is not None:
+            kind, _, arrays = self.common
+            return tuple([kind(*[array[i : i + 1] for array in arrays]) for i in range(self.n)])
         stacks = [self.stacks.get(number) for number in self.place.tolist()]
         return tuple(None if stack is None else members(stack, slice(i, i + 1)) for i, stack in enumerate(stacks))
 

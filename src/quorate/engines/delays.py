@@ -9,6 +9,7 @@ nobody's delays. Trips are drawn ``CHUNK`` at a time from a counter-based stream
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
 import math
 import os
@@ -45,6 +46,12 @@ class Delays(Protocol):
         ...
 
 
+@functools.lru_cache(maxsize=2**14)
+def _key(seed: int, client: str) -> tuple[int, ...]:
+    digest = hashlib.blake2b(f"{seed}/{client}".encode(), digest_size=16, person=b"quorate delays").digest()
+    return struct.unpack("=QQ", digest)
+
+
 class _Streams(threading.local):
     """One generator for a thread that is set to any client's stream: to make one takes ten times as long."""
 
@@ -54,8 +61,7 @@ class _Streams(threading.local):
 
     def at(self, seed: int, client: str, counter: int) -> np.random.Generator:
         """A stream of its own, until the next call: no algorithm draws from it."""
-        key = hashlib.blake2b(f"{seed}/{client}".encode(), digest_size=16, person=b"quorate delays").digest()
-        place = {"counter": (0, 0, 0, counter), "key": struct.unpack("=QQ", key)}
+        place = {"counter": (0, 0, 0, counter), "key": _key(seed, client)}
         drawn: Any = {"buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}  # nothing yet
         self.bits.state = drawn | {"bit_generator": "Philox", "state": place}
         return self.draws

@@ -314,8 +314,10 @@ def _look(
     mu = eta * spread
     for v in range(len(models)):
         if square[v] == 0.0:  # a line was made there
+            far = np.float32(0.0)
             for k in range(len(at)):
-                square[v] += (at[k] - models[v, k]) ** 2
+                far += (at[k] - models[v, k]) ** 2
+            square[v] = far
     total = 0.0
     for j in range(len(f)):
         short = 0.5 * (curvature[j] * length) * (square[made[j]] * length)

@@ -133,10 +133,10 @@ def vector(v: object, n: int | None, name: str) -> Array:
     array = np.asarray(v)
     if array.dtype.kind not in "fiu" or has_truths(v):
         raise ValueError(f"{name} must be numbers, got {v!r}.")
-    array = array.astype(float, copy=False)
+    array = array if array.dtype == np.float64 else array.astype(float)
     if array.ndim != 1 or array.size == 0 or (n is not None and array.size != n):
         raise ValueError(f"{name} must be a vector of {n or 'one or more'} numbers, got shape {array.shape}.")
-    if not np.isfinite(array).all():
+    if np.count_nonzero(np.isfinite(array)) < array.size:
         raise ValueError(
             f"{name} must be finite, got {array[~np.isfinite(array)][0]} at {(~np.isfinite(array)).argmax()}."
         )
