@@ -41,8 +41,8 @@ class VirtualClock:
     outages : by name, the times ``[(from, to), ...]`` when a client is out of reach: its work goes on when it is back
     crashes : by name, the time from which a client never answers
     wait : ``First(n)``, ``Stale(n, tau)`` or ``Adaptive(n)``; of no effect on algorithms that need everybody's answer
-    block_size : clients that step together at most, or a quarter of them where answers are computed ahead (``ahead.py``);
-        1: one by one, bit for bit as ``InProcess("each")``
+    block_size : clients that step together at most, four times as many where answers are computed ahead
+        (``ahead.py``); 1: one by one, bit for bit as ``InProcess("each")``
     max_time : end before the first round that would finish later, in virtual seconds
     keep_rows : rounds for each row of the history; the last round of a finished run has a row in any case
     checkpoint : file to keep the run in (overwritten by a run that does not resume), or None
