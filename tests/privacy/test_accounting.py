@@ -172,6 +172,7 @@ def test_order_and_splitting_change_nothing(given_, delta, random):
     st.lists(releases, max_size=3),
 )
 @example(10**2.75, 1e-12, 1, "laplace", [Release("laplace", 1.0, 98)])  # on the grid half a percent above the formula
+@example(10**2.859375, 1e-6, 1, "gaussian", [])  # masses that cannot be divided by
 @settings(max_examples=50, deadline=None)
 def test_noise_for_a_budget_never_overspends_and_hardly_wastes(epsilon, delta, rounds, mechanism, spent):
     budget, before = Budget(epsilon, delta), total_epsilon(spent, delta)

@@ -89,7 +89,9 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
         upper = dict(enumerate(shares.tolist())) | {-1: -2 * SPREAD**2}  # what lies beyond counts as an infinite loss
         lower = dict(enumerate((shares - losses).tolist()))
         parts.append(pld.from_two_probability_mass_functions(lower, upper, True, grid, symmetric=True))
-    return float(functools.reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta))
+    with np.errstate(over="ignore"):  # beyond epsilon = 709 masses under delta are too small to divide by
+        found = float(functools.reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta))
+    return found if math.isfinite(found) else _plain_sum(mu, pure, delta)
 
 
 def _split(releases: tuple[Release, ...]) -> tuple[float, list[tuple[float, int]]]:

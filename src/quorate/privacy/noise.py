@@ -28,7 +28,7 @@ MEAN_SIZE = (math.sqrt(2 / math.pi), 1.0)  # of the absolute value of one number
 
 PART = 2048  # entries whose pairs are among themselves: so many are made by themselves as in a longer array
 
-_FAST = {"reassoc", "contract", "arcp", "nsz"}
+_FAST = {"contract", "nsz"}  # no other order of operations: which one is taken depends on what a loop is compiled into
 _STEP, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _HALF, _SIGN, _UNSIGNED = np.uint64(32), np.uint64(1 << 63), np.uint64(0x7FFFFFFF)
 _FRACTION, _ROOT = np.int64(0x000FFFFFFFFFFFFF), np.int64(0x3FE6A09E667F3BCD)  # the latter: of the square root of 1/2
