@@ -263,9 +263,7 @@ class Federation:
 
     def share(self, i: int) -> Array:
         """(m_i,) weight of each row of client i in its mean; sums to one."""
-        if self.sample_weight is None:
-            return np.full(m := len(self.y[i]), 1.0 / max(m, 1))
-        weight = self.sample_weight[i]
+        weight = np.ones(len(self.y[i])) if self.sample_weight is None else self.sample_weight[i]
         return weight / (weight.sum() or 1.0)  # a client that takes part without rows has one of weight zero
 
     def digests(self) -> tuple[str, ...]:
