@@ -54,8 +54,8 @@ class Ahead:
         if not self.serves:
             return None
         found = np.empty(min(TOGETHER * self.rows.together, self.left), np.int64)
-        flight, marks_ = self.flight, (self.memories.place, self.rows.sort)
-        if (n := company(due, coming, self.row, flight.since, flight.slots, flight.kind, *marks_, found)) < 0:
+        books = self.row, self.flight.since, self.flight.slots, self.flight.kind, self.memories.place, self.rows.sort
+        if (n := company(due, coming, *books, found)) < 0:
             return None
         if n and not self._computed(found[:n]):
             return None

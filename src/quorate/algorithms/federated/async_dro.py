@@ -155,8 +155,8 @@ class AsyncDRO:
         return visit(self._problem, memory, ask, data)
 
     def independent(self, blocks: Sequence[Block]) -> bool:
-        """Whether compiled loops over each client's rows are all that ``visit`` computes."""
-        return type(self).visit is AsyncDRO.visit and all(alone(self._problem, block) for block in blocks)
+        """Whether compiled loops over each client's rows are all that ``visit`` computes; a subclass may do more."""
+        return type(self) is AsyncDRO and all(alone(self._problem, block) for block in blocks)
 
     # -- server ---------------------------------------------------------------------------------------------------
 
