@@ -1,4 +1,6 @@
-"""Federations the benchmarks share: heterogeneous clients, each with its own feature means and its own linear rule."""
+"""Federations the benchmarks share: heterogeneous clients, each with its own feature means and its
+own linear rule.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,12 @@ import numpy as np
 import quorate as qr
 
 
-def federation(loss, n_clients: int, n_features: int, rows: int, seed: int = 7, same_size: bool = False):
-    """Clients of about ``rows`` rows (exactly, with ``same_size``); labels, or real targets with heavy-tailed noise."""
+def federation(
+    loss, n_clients: int, n_features: int, rows: int, seed: int = 7, same_size: bool = False
+):
+    """Clients of about ``rows`` rows (exactly, with ``same_size``); labels, or real targets with
+    heavy-tailed noise.
+    """
     rng = np.random.default_rng(seed)
     common = rng.normal(size=n_features)
     Xs, ys = [], []
@@ -24,7 +30,9 @@ def federation(loss, n_clients: int, n_features: int, rows: int, seed: int = 7, 
     return qr.Federation([f"c{i}" for i in range(n_clients)], Xs, ys)
 
 
-def robust(loss, radius: float = 0.05, label_cost: float = 1.0, norm: str = "l1", p: float = 2.0, **more) -> qr.Problem:
+def robust(
+    loss, radius: float = 0.05, label_cost: float = 1.0, norm: str = "l1", p: float = 2.0, **more
+) -> qr.Problem:
     """DRFL: a Wasserstein ball at every client, an lp ball round the uniform client weights."""
     return qr.Problem(
         loss,
@@ -35,10 +43,17 @@ def robust(loss, radius: float = 0.05, label_cost: float = 1.0, norm: str = "l1"
 
 
 def groups(n_groups: int, rows: int = 20_000, features: int = 20, seed: int = 0):
-    """X, y, group: ``features`` columns, the last one the group (as dro's GroupDRO wants it), scaled to [-1, 1]."""
+    """X, y, group: ``features`` columns, the last one the group (as dro's GroupDRO wants it),
+    scaled to [-1, 1].
+    """
     rng = np.random.default_rng(seed)
     group = np.repeat(np.arange(n_groups), rows // n_groups)
-    means, rules = 0.3 * rng.normal(size=(n_groups, features - 1)), 0.5 * rng.normal(size=(n_groups, features))
-    X = np.column_stack([rng.normal(size=(rows, features - 1)) + means[group], np.linspace(-1, 1, n_groups)[group]])
+    means, rules = (
+        0.3 * rng.normal(size=(n_groups, features - 1)),
+        0.5 * rng.normal(size=(n_groups, features)),
+    )
+    X = np.column_stack(
+        [rng.normal(size=(rows, features - 1)) + means[group], np.linspace(-1, 1, n_groups)[group]]
+    )
     score = (X * (rng.normal(size=features) + rules)[group]).sum(1) + rng.normal(size=rows)
     return X, np.where(score > 0, 1.0, -1.0), group

@@ -1,18 +1,26 @@
-"""Constrained federated learning: rounds, numbers sent and CPU seconds beside the paper's settings and central solvers.
+"""Constrained federated learning: rounds, numbers sent and CPU seconds beside the paper's settings
+and central solvers.
 
-    constrained.py neyman   Neyman-Pearson classification, (30): InteriorPoint beside SciPy's SLSQP and trust-constr and
-                            CentralisedAL. Targets: at most 40 rounds, within 1e-6 of the optimum, proved to 1e-6,
-                            violation at most 1e-6.
-    constrained.py admm     the rounds of ProximalAL to relative gaps of 1e-1, 1e-2, 1e-3: its defaults and the paper's
-                            settings. Target: the defaults take at most a third of the paper's rounds.
-    constrained.py lcqp     quadratic programs with equality constraints, (86), beside a dense KKT solve. Targets: model
-                            and multipliers to 1e-6, at most 0.15 ms CPU a client and round at d = 500.
+    constrained.py neyman  Neyman-Pearson classification, (30): InteriorPoint beside SciPy's SLSQP
+    and trust-constr and
+                            CentralisedAL. Targets: at most 40 rounds, within 1e-6 of the optimum,
+                            proved to 1e-6, violation at most 1e-6.
+    constrained.py admm  the rounds of ProximalAL to relative gaps of 1e-1, 1e-2, 1e-3: its defaults
+    and the paper's
+                            settings. Target: the defaults take at most a third of the paper's
+                            rounds.
+    constrained.py lcqp  quadratic programs with equality constraints, (86), beside a dense KKT
+    solve. Targets: model
+                            and multipliers to 1e-6, at most 0.15 ms CPU a client and round at d =
+                            500.
     constrained.py odd      the same, ill-conditioned, singular, with redundant rows, infeasible.
-    constrained.py fairness (32) beside the best of several starts of SLSQP. Target: within 0.5 %, all constraints met.
+    constrained.py fairness (32) beside the best of several starts of SLSQP. Target: within 0.5 %,
+    all constraints met.
     constrained.py parity   parity between groups beside fairlearn (``constrained_parity.py``).
 
-``--quick`` runs small parts of all. Needs the data directory. Optima are those of ``quorate.experiments.constrained``:
-SLSQP, then Newton steps on the active set, to residuals of 1e-12.
+``--quick`` runs small parts of all. Needs the data directory. Optima are those of
+``quorate.experiments.constrained``: SLSQP, then Newton steps on the active set, to residuals of
+1e-12.
 """
 
 from __future__ import annotations
@@ -27,9 +35,9 @@ import measure
 import numpy as np
 
 import quorate as qr
-from quorate.algorithms.federated.interior_point import InteriorPoint
-from quorate.algorithms.federated.proximal_al import ProximalAL
-from quorate.algorithms.pooled.centralised_al import CentralisedAL
+from quorate.algorithms.comparators.centralised_al import CentralisedAL
+from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
+from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from quorate.experiments.constrained import data, fairness, reference
 from quorate.experiments.constrained import neyman_pearson as neyman_study
 from quorate.experiments.constrained.lcqp import LCQP, aggregate, lcqp
@@ -46,13 +54,20 @@ def encoded(name: str) -> data.Encoded:
 
 
 @cache
-def case(name: str, n_clients: int, alike: bool = True) -> tuple[qr.Federation, reference.Reference]:
+def case(
+    name: str, n_clients: int, alike: bool = True
+) -> tuple[qr.Federation, reference.Reference]:
     found = encoded(name)
-    owner = data.stratified(found.y, n_clients) if alike else data.unlike(found.X, found.y, n_clients)
+    owner = (
+        data.stratified(found.y, n_clients) if alike else data.unlike(found.X, found.y, n_clients)
+    )
     fed = data.federation(found, owner)
     best = reference.solve(reference.neyman_pearson(fed, neyman_study.LEVEL))
     if best.residual > 1e-9:
-        raise RuntimeError(f"{name}, {n_clients} clients: the reference ended at a residual of {best.residual:.1e}.")
+        raise RuntimeError(
+            f"{name}, {n_clients} clients: the reference ended at a residual of"
+            f" {best.residual:.1e}."
+        )
     return fed, best
 
 
@@ -77,7 +92,9 @@ def timed(run: Callable[[], Any], repeats: int = 1) -> tuple[float, Any]:
 
 
 def words_of(solution: qr.Solution) -> tuple[int, int]:
-    """Numbers of 8 bytes sent and received by one client on average: by the method, by the certificate."""
+    """Numbers of 8 bytes sent and received by one client on average: by the method, by the
+    certificate.
+    """
     own = sum(m["bytes"] for m in solution.messages if not m["message"].startswith("Weigh"))
     proof = sum(m["bytes"] for m in solution.messages if m["message"].startswith("Weigh"))
     n = len(solution.clients)
@@ -96,13 +113,37 @@ def neyman(targets: Targets, quick: bool) -> None:
         gap = proof.value / best.value - 1
         proved = np.inf if proof.relative_gap is None else proof.relative_gap
         ours.append(
-            (name, f"{best.value:.8f}", found.rounds, gap, proved, proof.feasibility, seconds, *words_of(found))
+            (
+                name,
+                f"{best.value:.8f}",
+                found.rounds,
+                gap,
+                proved,
+                proof.feasibility,
+                seconds,
+                *words_of(found),
+            )
         )
         targets.need(found.rounds <= 40, f"{name}: {found.rounds} <= 40 rounds")
-        targets.need(abs(gap) <= 1e-6 and proved <= 1e-6, f"{name}: gap {gap:.1e}, proved {proved:.1e} <= 1e-6")
-        targets.need(proof.feasibility <= 1e-6, f"{name}: violation {proof.feasibility:.1e} <= 1e-6")
+        targets.need(
+            abs(gap) <= 1e-6 and proved <= 1e-6,
+            f"{name}: gap {gap:.1e}, proved {proved:.1e} <= 1e-6",
+        )
+        targets.need(
+            proof.feasibility <= 1e-6, f"{name}: violation {proof.feasibility:.1e} <= 1e-6"
+        )
         others.append((name, seconds, *_central(problem, fed, best)))
-    columns = ("case", "optimum", "rounds", "gap", "proved", "violation", "CPU s", "numbers", "of the proof")
+    columns = (
+        "case",
+        "optimum",
+        "rounds",
+        "gap",
+        "proved",
+        "violation",
+        "CPU s",
+        "numbers",
+        "of the proof",
+    )
     print("\n" + measure.table(columns, ours))
     print("\nnumbers: of 8 bytes, sent and received by a client\n")
     columns = (
@@ -121,18 +162,28 @@ def neyman(targets: Targets, quick: bool) -> None:
 
 
 def _central(problem: qr.Problem, fed: qr.Federation, best: reference.Reference) -> tuple:
-    """CPU seconds and gap of solvers that have all rows: |objective / optimum - 1|, or the violation over the level."""
+    """CPU seconds and gap of solvers that have all rows: |objective / optimum - 1|, or the
+    violation over the level.
+    """
     program, row = reference.neyman_pearson(fed, neyman_study.LEVEL), []
     for method in ("SLSQP", "trust-constr"):
         end = reference.solve(program, method=method, polish=False)
-        row += [end.seconds, max(abs(end.value / best.value - 1), end.violation / neyman_study.LEVEL)]
+        row += [
+            end.seconds,
+            max(abs(end.value / best.value - 1), end.violation / neyman_study.LEVEL),
+        ]
     for settings in ({"beta": 300.0, "s_bar": 1e-3, "tol": 1e-3}, {"tol": 1e-6}):
-        seconds, end = timed(lambda settings=settings: CentralisedAL(**settings).solve(problem, fed))
-        row += [seconds, max(abs(end.value / best.value - 1), end.residuals.feasibility / neyman_study.LEVEL)]
+        seconds, end = timed(
+            lambda settings=settings: CentralisedAL(**settings).solve(problem, fed)
+        )
+        row += [
+            seconds,
+            max(abs(end.value / best.value - 1), end.residuals.feasibility / neyman_study.LEVEL),
+        ]
     return tuple(row)
 
 
-# -------------------------------------------------------------------- the proximal augmented Lagrangian method
+# --------------------------------------------------------- the proximal augmented Lagrangian method
 
 
 def admm(targets: Targets, quick: bool) -> None:
@@ -141,20 +192,37 @@ def admm(targets: Targets, quick: bool) -> None:
         fed, best = case(*key)
         name, cap = title(*key), 1000 if quick else CAP[key[0]]
         reached = {}
-        for which, algorithm in (("default", ProximalAL(max_rounds=cap)), ("paper", ProximalAL.paper(max_rounds=cap))):
+        for which, algorithm in (
+            ("default", ProximalAL(max_rounds=cap)),
+            ("paper", ProximalAL.paper(max_rounds=cap)),
+        ):
             run = follow(algorithm, problem, fed)
             points = evaluate(problem, fed, run.models)
             reached[which] = rounds_to(points, best.value, neyman_study.LEVEL, GAPS)
             end = points[-1]
             off = end.objective / best.value - 1
             numbers = run.floats // fed.n_clients // max(run.rounds, 1)
-            rows.append((name, which, *reached[which], run.rounds, run.stop, off, end.violation, numbers, run.seconds))
+            rows.append(
+                (
+                    name,
+                    which,
+                    *reached[which],
+                    run.rounds,
+                    run.stop,
+                    off,
+                    end.violation,
+                    numbers,
+                    run.seconds,
+                )
+            )
             honest = run.stop != "optimal" or abs(off) <= 1e-3
             targets.need(honest, f"{name}, {which}: says {run.stop} at a gap of {off:.1e}")
         for gap, mine, theirs in zip(GAPS, reached["default"], reached["paper"], strict=True):
-            least = theirs if theirs is not None else cap  # not within the cap: the ratio is at least this
+            # not within the cap: the ratio is at least this
+            least = theirs if theirs is not None else cap
             text = (
-                f"{name}: {gap:g} after {mine} rounds, paper's settings {theirs if theirs is not None else f'> {cap}'}"
+                f"{name}: {gap:g} after {mine} rounds, paper's settings"
+                f" {theirs if theirs is not None else f'> {cap}'}"
             )
             targets.need(mine is not None and 3 * mine <= least, text)
     columns = (
@@ -176,7 +244,9 @@ def admm(targets: Targets, quick: bool) -> None:
 
 
 def dense(fed: qr.Federation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(w, C'mu, mu) of the KKT system by LAPACK, with two steps of refinement; least norm where it is singular."""
+    """(w, C'mu, mu) of the KKT system by LAPACK, with two steps of refinement; least norm where it
+    is singular.
+    """
     held = fed.server.linear[0]
     C = np.concatenate([held[0], *(own[0] for own in fed.linear)])
     d = np.concatenate([held[1], *(own[1] for own in fed.linear)])
@@ -206,15 +276,30 @@ def quadratic(targets: Targets, quick: bool) -> None:
             fed, name = lcqp(d, n, m, seed=0), f"d = {d}, n = {n}, m = {m}"
             w, _, mu = dense(fed)
             seconds, exact = timed(lambda fed=fed: aggregate(fed), 2)
-            rows.append((name, "aggregate", 1, _relative(exact[0], w), _relative(_all(exact[1]), mu), seconds, None))
+            rows.append(
+                (
+                    name,
+                    "aggregate",
+                    1,
+                    _relative(exact[0], w),
+                    _relative(_all(exact[1]), mu),
+                    seconds,
+                    None,
+                )
+            )
             for which, algorithm in _methods():
                 row = _one(fed, algorithm, w, mu)
                 rows.append((name, which, *row))
                 step = row[-1]
                 if which != "ProximalAL, paper":
-                    targets.need(max(row[1:3]) <= 1e-6, f"{name}, {which}: errors {row[1]:.1e}, {row[2]:.1e} <= 1e-6")
+                    targets.need(
+                        max(row[1:3]) <= 1e-6,
+                        f"{name}, {which}: errors {row[1]:.1e}, {row[2]:.1e} <= 1e-6",
+                    )
                 if d == 500 and which != "InteriorPoint":
-                    targets.need(step <= 0.15, f"{name}, {which}: {step:.3f} <= 0.15 ms a client and round")
+                    targets.need(
+                        step <= 0.15, f"{name}, {which}: {step:.3f} <= 0.15 ms a client and round"
+                    )
     columns = ("instance", "method", "rounds", "error of w", "of multipliers", "CPU s", "client ms")
     print("\n" + measure.table(columns, rows))
     print("\nclient ms: median CPU of a client's step in a round\n")
@@ -231,7 +316,11 @@ def _methods() -> list[tuple[str, Any]]:
 
 def _one(fed: qr.Federation, algorithm: Any, w: np.ndarray, mu: np.ndarray) -> tuple:
     """Rounds, errors, CPU seconds of a solve, median CPU ms of a client's step in a round."""
-    kind, verb, spent = type(algorithm), "expand" if isinstance(algorithm, InteriorPoint) else "refine", []
+    kind, verb, spent = (
+        type(algorithm),
+        "expand" if isinstance(algorithm, InteriorPoint) else "refine",
+        [],
+    )
     own = getattr(kind, verb)
 
     def step(self: Any, memory: Any, ask: Any, block: Any, rng: Any) -> Any:
@@ -262,20 +351,49 @@ def odd(targets: Targets, quick: bool) -> None:
     for name, options in ODD.items():
         fed = lcqp(60 if quick else 100, 5, 2, seed=0, **options)
         for which, algorithm in _methods()[:2]:
-            seconds, found = timed(lambda fed=fed, algorithm=algorithm: qr.solve(LCQP, fed, algorithm=algorithm))
+            seconds, found = timed(
+                lambda fed=fed, algorithm=algorithm: qr.solve(LCQP, fed, algorithm=algorithm)
+            )
             says, proof = found.outcome.stop.value, found.certificate
             if name == "infeasible":
                 targets.need(says == "infeasible", f"{name}, {which}: says {says}")
-                rows.append((name, which, found.rounds, says, None, None, proof.feasibility, proof.infeasible, seconds))
+                rows.append(
+                    (
+                        name,
+                        which,
+                        found.rounds,
+                        says,
+                        None,
+                        None,
+                        proof.feasibility,
+                        proof.infeasible,
+                        seconds,
+                    )
+                )
                 continue
             w, pull, _ = dense(fed)
             C = np.concatenate([fed.server.linear[0][0], *(own[0] for own in fed.linear)])
             errors = _relative(found.w, w), _relative(C.T @ _all(found.duals), pull)
-            rows.append((name, which, found.rounds, says, *errors, proof.feasibility, None, seconds))
+            rows.append(
+                (name, which, found.rounds, says, *errors, proof.feasibility, None, seconds)
+            )
             if which == "InteriorPoint":
-                targets.need(max(errors) <= 1e-6, f"{name}, {which}: errors {errors[0]:.1e}, {errors[1]:.1e} <= 1e-6")
+                targets.need(
+                    max(errors) <= 1e-6,
+                    f"{name}, {which}: errors {errors[0]:.1e}, {errors[1]:.1e} <= 1e-6",
+                )
             targets.need(says != "optimal" or max(errors) <= 1e-4, f"{name}, {which}: says {says}")
-    columns = ("instance", "method", "rounds", "says", "error of w", "of C'mu", "violation", "proved", "CPU s")
+    columns = (
+        "instance",
+        "method",
+        "rounds",
+        "says",
+        "error of w",
+        "of C'mu",
+        "violation",
+        "proved",
+        "CPU s",
+    )
     print("\n" + measure.table(columns, rows))
     print("\nproved: every model breaks a constraint by at least this\n")
 
@@ -291,22 +409,40 @@ def fair(targets: Targets, quick: bool) -> None:
             program, d = reference.loss_gaps(fed, level), fed.n_features
             starts = [
                 None,
-                *(np.random.default_rng(k).normal(size=d) / np.sqrt(d) for k in range(1, 2 if quick else 5)),
+                *(
+                    np.random.default_rng(k).normal(size=d) / np.sqrt(d)
+                    for k in range(1, 2 if quick else 5)
+                ),
             ]
             ends = [reference.solve(program, start) for start in starts]
             best = min((end for end in ends if end.violation <= 1e-9), key=lambda end: end.value)
-            seconds, found = timed(lambda fed=fed, level=level: qr.solve(fairness.problem(level), fed), 2)
+            seconds, found = timed(
+                lambda fed=fed, level=level: qr.solve(fairness.problem(level), fed), 2
+            )
             off = found.certificate.value / best.value - 1
             spread = max(end.value for end in ends if end.violation <= 1e-9) / best.value - 1
             slsqp = sum(end.seconds for end in ends) / len(ends)
             name = f"n = {n}, level {level:g}"
             broken = found.certificate.feasibility
             stop = found.outcome.stop.value
-            rows.append((name, f"{best.value:.7f}", spread, found.rounds, stop, off, broken, seconds, slsqp))
-            targets.need(
-                off <= 5e-3 and broken <= 1e-6, f"{name}: {off:.1e} over the best start, violation {broken:.1e}"
+            rows.append(
+                (name, f"{best.value:.7f}", spread, found.rounds, stop, off, broken, seconds, slsqp)
             )
-    columns = ("case", "best of SLSQP", "spread", "rounds", "says", "over it", "violation", "CPU s", "SLSQP s")
+            targets.need(
+                off <= 5e-3 and broken <= 1e-6,
+                f"{name}: {off:.1e} over the best start, violation {broken:.1e}",
+            )
+    columns = (
+        "case",
+        "best of SLSQP",
+        "spread",
+        "rounds",
+        "says",
+        "over it",
+        "violation",
+        "CPU s",
+        "SLSQP s",
+    )
     print("\n" + measure.table(columns, rows))
     print("\nspread: of the starts, worst over best; SLSQP s: one start\n")
 
@@ -334,7 +470,8 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"parts are {', '.join(PARTS)}, got {', '.join(unknown)}")
     print(f"constrained learning; {measure.machine('fairlearn', 'scikit-learn')}\n")
     targets, quick = Targets(), "--quick" in arguments
-    qr.solve(neyman_study.problem(), case("monks-1", 5)[0], algorithm=InteriorPoint())  # have everything compiled
+    # have everything compiled
+    qr.solve(neyman_study.problem(), case("monks-1", 5)[0], algorithm=InteriorPoint())
     for name in names or PARTS:
         PARTS[name](targets, quick)
     targets.finish()

@@ -1,13 +1,16 @@
 """Parity between two groups on adult: what was asked, and what the model does, beside fairlearn.
 
-Ours bounds the difference of the groups' mean probabilities, by ``DemographicParity(group, bound, Probability())`` or
-``EqualisedOdds``, over all rows of five clients. fairlearn's ExponentiatedGradient mixes classifiers and bounds
-each group's rate of positive predictions against that of *all* rows, so that two groups may differ by nearly twice the
-bound. Both are stated for the training rows and measured there:
+Ours bounds the difference of the groups' mean probabilities, by ``DemographicParity(group, bound,
+Probability())`` or ``EqualisedOdds``, over all rows of five clients. fairlearn's
+ExponentiatedGradient mixes classifiers and bounds each group's rate of positive predictions against
+that of *all* rows, so that two groups may differ by nearly twice the bound. Both are stated for the
+training rows and measured there:
 
 - asked quantity: what the method's own bound is on;
-- two groups: the difference of the groups' mean probabilities (fairlearn: of being predicted positive by the mixture);
-- decisions: the same of the predictions, ours at 1/2, fairlearn's one draw; error: their share that is wrong.
+- two groups: the difference of the groups' mean probabilities (fairlearn: of being predicted
+  positive by the mixture);
+- decisions: the same of the predictions, ours at 1/2, fairlearn's one draw; error: their share that
+  is wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +34,10 @@ def gap(values: np.ndarray, group: np.ndarray, y: np.ndarray, kind: str) -> floa
     """The largest difference of the groups' means, within each class for equalised odds."""
     cells = [np.ones(len(y), bool)] if kind == KINDS[0] else [y == 0, y == 1]
     names = np.unique(group)
-    return max(abs(float(np.subtract(*(values[cell & (group == g)].mean() for g in names)))) for cell in cells)
+    return max(
+        abs(float(np.subtract(*(values[cell & (group == g)].mean() for g in names))))
+        for cell in cells
+    )
 
 
 def to_all(values: np.ndarray, group: np.ndarray, y: np.ndarray, kind: str) -> float:
@@ -43,7 +49,9 @@ def to_all(values: np.ndarray, group: np.ndarray, y: np.ndarray, kind: str) -> f
 
 def ours(found: data.Encoded, fed: qr.Federation, kind: str, bound: float) -> tuple:
     stated = qr.DemographicParity if kind == KINDS[0] else qr.EqualisedOdds
-    problem = qr.Problem(qr.Logistic(), constraint=qr.Coupled(stated("group", bound, qr.Probability())))
+    problem = qr.Problem(
+        qr.Logistic(), constraint=qr.Coupled(stated("group", bound, qr.Probability()))
+    )
     began = time.process_time()
     solution = qr.solve(problem, fed)
     seconds = time.process_time() - began
@@ -60,7 +68,8 @@ def theirs(found: data.Encoded, kind: str, bound: float) -> tuple:
 
     moment: Any = DemographicParity if kind == KINDS[0] else EqualizedOdds
     model = ExponentiatedGradient(
-        LogisticRegression(C=1e6, fit_intercept=False, max_iter=1000), moment(difference_bound=bound)
+        LogisticRegression(C=1e6, fit_intercept=False, max_iter=1000),
+        moment(difference_bound=bound),
     )
     began = time.process_time()
     with warnings.catch_warnings():
@@ -88,7 +97,9 @@ def beside(targets: measure.Targets, quick: bool) -> None:
         for bound in (0.05,) if quick else BOUNDS:
             mine = ours(found, fed, kind, bound)
             table.append((kind, bound, "quorate", *mine))
-            targets.need(mine[1] <= bound + 1e-6, f"{kind}: asked {bound:g}, measured {mine[1]:.6f}")
+            targets.need(
+                mine[1] <= bound + 1e-6, f"{kind}: asked {bound:g}, measured {mine[1]:.6f}"
+            )
             if rival:
                 table.append((kind, bound, "fairlearn", *theirs(found, kind, bound)))
     columns = (

@@ -1,8 +1,10 @@
-"""Rounds and CPU seconds to a relative gap of 1e-2 .. 1e-6 in F at the server's model: bundles beside ADMMs.
+"""Rounds and CPU seconds to a relative gap of 1e-2 .. 1e-6 in F at the server's model: bundles
+beside ADMMs.
 
-A round is one exchange with every client. Counted: the first round whose model meets the tolerance (an ADMM iterate can
-leave it again, a bundle's best model cannot). F* is the bundle's own at 1e-9, with its proven gap. Target: the default
-needs at most 45 rounds to prove 1e-6, at most 15 at 200 clients.
+A round is one exchange with every client. Counted: the first round whose model meets the tolerance
+(an ADMM iterate can leave it again, a bundle's best model cannot). F* is the bundle's own at 1e-9,
+with its proven gap. Target: the default needs at most 45 rounds to prove 1e-6, at most 15 at 200
+clients.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import numpy as np
 from cases import federation, robust
 
 import quorate as qr
-from quorate.solution import configure
+from quorate.solution.configure import configure
 
 LEVELS = (1e-2, 1e-3, 1e-4, 1e-6)
 LOSSES = (qr.Hinge(), qr.Huber(0.5), qr.Logistic())
@@ -42,7 +44,9 @@ def admms(limit: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Counted:
-    """First rounds that meet each level (None: not met), CPU seconds to the last level met, rounds to the end."""
+    """First rounds that meet each level (None: not met), CPU seconds to the last level met, rounds
+    to the end.
+    """
 
     rounds: tuple[int | None, ...]
     seconds: float
@@ -54,7 +58,9 @@ class Enough(Exception):  # noqa: N818  not an error
     """The tightest level is met: nothing more to count."""
 
 
-def count(problem: qr.Problem, fed: qr.Federation, algorithm: Any, best: float, stop_early: bool) -> Counted:
+def count(
+    problem: qr.Problem, fed: qr.Federation, algorithm: Any, best: float, stop_early: bool
+) -> Counted:
     """Run, and evaluate F exactly at the server's model after every round (not in the time)."""
     concrete, data = problem.at(fed)
     algorithm = configure(algorithm, concrete, data, None, None, None, None)
@@ -82,7 +88,9 @@ def count(problem: qr.Problem, fed: qr.Federation, algorithm: Any, best: float, 
     return Counted(tuple(first), spent, asked, outcome)
 
 
-def case(loss, n_clients: int, n_features: int, rows: int, limit: int, targets: measure.Targets) -> list[tuple]:
+def case(
+    loss, n_clients: int, n_features: int, rows: int, limit: int, targets: measure.Targets
+) -> list[tuple]:
     fed, problem = federation(loss, n_clients, n_features, rows), robust(loss)
     reference = qr.solve(problem, fed, tol=1e-9)
     best = reference.certificate.value
@@ -105,7 +113,10 @@ def case(loss, n_clients: int, n_features: int, rows: int, limit: int, targets: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--limit", type=int, default=500, help="rounds of an ADMM, fewer for many clients; 0: bundles only"
+        "--limit",
+        type=int,
+        default=500,
+        help="rounds of an ADMM, fewer for many clients; 0: bundles only",
     )
     parser.add_argument("--clients", type=int, nargs="*", default=(3, 10, 50, 200))
     given = parser.parse_args()

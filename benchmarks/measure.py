@@ -1,7 +1,9 @@
-"""How every benchmark here measures: CPU seconds, variants alternating in one run, the least of several repeats.
+"""How every benchmark here measures: CPU seconds, variants alternating in one run, the least of
+several repeats.
 
-One thread: run with OMP_NUM_THREADS=1 (set here, before NumPy loads, unless the caller chose otherwise). CPU time is
-the process's, so other work on the machine disturbs little. Peak memory is that of a process of its own.
+One thread: run with OMP_NUM_THREADS=1 (set here, before NumPy loads, unless the caller chose
+otherwise). CPU time is the process's, so other work on the machine disturbs little. Peak memory is
+that of a process of its own.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def alternate(variants: Mapping[str, Callable[[], Any]], repeats: int = 3) -> di
 
 @contextmanager
 def stopwatch(owner: Any, name: str, total: dict[str, float]) -> Iterator[None]:
-    """Add up the CPU seconds (and count the calls, "<name> calls") spent inside ``owner.name`` while the block runs."""
+    """Add up the CPU seconds (and count the calls, "<name> calls") spent inside ``owner.name``
+    while the block runs.
+    """
     function = getattr(owner, name)
 
     def timed(*args: Any, **kwargs: Any) -> Any:
@@ -64,23 +68,31 @@ def stopwatch(owner: Any, name: str, total: dict[str, float]) -> Iterator[None]:
 
 
 def apart(script: str, *arguments: object) -> dict[str, Any]:
-    """Run a script of this folder in a process of its own; its last line is JSON. Adds "peak", its peak MiB."""
+    """Run a script of this folder in a process of its own; its last line is JSON. Adds "peak", its
+    peak MiB.
+    """
     code = (
-        "import json, resource, runpy, sys; "
-        f"sys.argv = {[script, *map(str, arguments)]!r}; sys.path.insert(0, {str(Path(__file__).parent)!r}); "
-        f"runpy.run_path({str(Path(__file__).with_name(script))!r}, run_name='__main__'); "
-        "print(json.dumps({'peak': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))"
+        f"import json, resource, runpy, sys; sys.argv = {[script, *map(str, arguments)]!r};"
+        f" sys.path.insert(0, {str(Path(__file__).parent)!r});"
+        f" runpy.run_path({str(Path(__file__).with_name(script))!r}, run_name='__main__');"
+        " print(json.dumps({'peak': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{script} {' '.join(map(str, arguments))} failed:\n{done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{script} {' '.join(map(str, arguments))} failed:\n{done.stderr[-2000:]}"
+        )
     *_, told, peak = done.stdout.strip().splitlines()
     return json.loads(told) | json.loads(peak)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A Markdown table."""
-    lines = [list(columns), ["---"] * len(columns), *([_cell(value) for value in row] for row in rows)]
+    lines = [
+        list(columns),
+        ["---"] * len(columns),
+        *([_cell(value) for value in row] for row in rows),
+    ]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -97,7 +109,10 @@ def machine(*packages: str) -> str:
         except PackageNotFoundError:
             known.append(f"{name} missing")
     threads = os.environ["OMP_NUM_THREADS"]
-    return f"{os.cpu_count()} cores, {threads} thread(s) used, Python {platform.python_version()}, {', '.join(known)}"
+    return (
+        f"{os.cpu_count()} cores, {threads} thread(s) used, Python {platform.python_version()},"
+        f" {', '.join(known)}"
+    )
 
 
 @dataclass

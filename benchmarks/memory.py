@@ -1,8 +1,9 @@
 """Peak memory of a 1,000-client run over a million rows, in a process of its own.
 
-The data are rows x (features + 1) numbers. Beyond them the engine holds the clients once more as padded blocks, and a
-client's step holds some arrays of one number per row of its block. The server holds K cuts of features + 3 numbers and
-the points they were made at: never a number per row, never one model per client.
+The data are rows x (features + 1) numbers. Beyond them the engine holds the clients once more as
+padded blocks, and a client's step holds some arrays of one number per row of its block. The server
+holds K cuts of features + 3 numbers and the points they were made at: never a number per row, never
+one model per client.
 """
 
 from __future__ import annotations
@@ -32,15 +33,42 @@ def main() -> None:
         for mode in ("blocks", "each"):
             told = measure.apart("memory.py", total, mode)
             over = told["peak"] - told["before"]
-            rows.append((total, mode, told["rounds"], told["data"], told["before"], told["peak"], over, told["state"]))
-    names = ("rows", "mode", "rounds", "data", "before solve", "peak", "solve adds", "server's state")
+            rows.append(
+                (
+                    total,
+                    mode,
+                    told["rounds"],
+                    told["data"],
+                    told["before"],
+                    told["peak"],
+                    over,
+                    told["state"],
+                )
+            )
+    names = (
+        "rows",
+        "mode",
+        "rounds",
+        "data",
+        "before solve",
+        "peak",
+        "solve adds",
+        "server's state",
+    )
     print(measure.table(names, rows), "\n")
     data, over = rows[2][3], rows[2][-2]
-    targets.need(over <= 3 * data, f"blocks, 1e6 rows: solve adds {over:.0f} MiB <= 3 x the data ({data:.0f} MiB)")
-    small = max(row[-1] for row in rows)
-    targets.need(small <= 64, f"the server's state is at most {small:.1f} MiB <= 64, whatever the number of rows")
     targets.need(
-        rows[3][-2] <= data, f"one by one, 1e6 rows: solve adds {rows[3][-2]:.0f} MiB <= the data ({data:.0f} MiB)"
+        over <= 3 * data,
+        f"blocks, 1e6 rows: solve adds {over:.0f} MiB <= 3 x the data ({data:.0f} MiB)",
+    )
+    small = max(row[-1] for row in rows)
+    targets.need(
+        small <= 64,
+        f"the server's state is at most {small:.1f} MiB <= 64, whatever the number of rows",
+    )
+    targets.need(
+        rows[3][-2] <= data,
+        f"one by one, 1e6 rows: solve adds {rows[3][-2]:.0f} MiB <= the data ({data:.0f} MiB)",
     )
     targets.finish()
 
@@ -59,7 +87,8 @@ def child(total: int, mode: str) -> None:
     ys = [np.where(X @ (rule + 0.5 * rng.normal(size=FEATURES)) > 0, 1.0, -1.0) for X in Xs]
     fed = qr.Federation([f"c{i}" for i in range(CLIENTS)], Xs, ys)
     data = sum(X.nbytes + y.nbytes for X, y in zip(Xs, ys, strict=True)) / MEBI
-    qr.solve(robust(qr.Hinge()), fed.restrict(fed.clients[:10]), max_rounds=2)  # imports and compiled kernels
+    # imports and compiled kernels
+    qr.solve(robust(qr.Hinge()), fed.restrict(fed.clients[:10]), max_rounds=2)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     solution = qr.solve(robust(qr.Hinge()), fed, engine=qr.InProcess(mode))
     state = len(encode(solution.state)) / MEBI

@@ -1,7 +1,8 @@
-"""Where the CPU of a run goes at 1,000 small clients: engine, client work, server's mathematics, per client and round.
+"""Where the CPU of a run goes at 1,000 small clients: engine, client work, server's mathematics,
+per client and round.
 
-The engine's own cost (messages, blocks, folding, traffic, history) is what is left of the run after the clients' cuts
-and the server's step. Target: at most 0.2 ms per client and round, in every mode.
+The engine's own cost (messages, blocks, folding, traffic, history) is what is left of the run after
+the clients' cuts and the server's step. Target: at most 0.2 ms per client and round, in every mode.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from cases import federation, robust
 import quorate as qr
 from quorate.algorithms.federated import bundle
 from quorate.problem.problem import Problem
-from quorate.solution import configure
+from quorate.solution.configure import configure
 
 CLIENTS, ROWS, FEATURES, TARGET = 1000, 30, 10, 0.2
 
@@ -47,11 +48,20 @@ def main() -> None:
         runs = [parts(mode) for _ in range(3)]
         least = {name: min(run[name] for run in runs) for name in runs[0]}
         rows.append((mode, *(least[name] for name in ("rounds", *columns))))
-    names = ("mode", "rounds", "total", "engine", "clients' cuts", "master programs", "rest of the server")
+    names = (
+        "mode",
+        "rounds",
+        "total",
+        "engine",
+        "clients' cuts",
+        "master programs",
+        "rest of the server",
+    )
     print(measure.table(names, rows), "\n")
     for mode, _, total, engine, *_ in rows:
         targets.need(
-            engine <= TARGET, f"{mode}: engine {engine:.4f} <= {TARGET} ms per client and round (all {total:.4f})"
+            engine <= TARGET,
+            f"{mode}: engine {engine:.4f} <= {TARGET} ms per client and round (all {total:.4f})",
         )
     targets.finish()
 

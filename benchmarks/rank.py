@@ -1,14 +1,17 @@
-"""Rank-based risks: proven gaps of every convex case, rivals, time to a gap, and best-known figures of the others.
+"""Rank-based risks: proven gaps of every convex case, rivals, time to a gap, and best-known figures
+of the others.
 
-    objective = R(losses of n rows) + mu / 2 ||w||_2^2    or    + mu / 2 ||w||_1         data: see ``rank_data``
+    objective = R(losses of n rows) + mu / 2 ||w||_2^2  or  + mu / 2 ||w||_1
+            data: see ``rank_data``
 
-``rank.py convex``: mean, superquantile, extremile and ESRM, logistic and hinge, l2 and l1, at three sizes: CPU seconds
-of a whole solve, its certificate included. Targets: relative gaps of 1e-8 (l2) and 1e-6 (l1), known optima, four times.
-``rank.py baselines``: the least objective that each method found within ``BUDGET`` CPU seconds, tuning not counted,
-over the proven bound. Target: none is below RankADMM's, which runs until its proof.
-``rank.py curves``: of the same runs the CPU seconds at which relative excesses are reached. Target: RankADMM is at 1e-6
-before the baselines.
-``rank.py ranges``: ranked ranges, both directions, and prospect theory. Target: 1 % over the least objective known.
+``rank.py convex``: mean, superquantile, extremile and ESRM, logistic and hinge, l2 and l1, at three
+sizes: CPU seconds of a whole solve, its certificate included. Targets: relative gaps of 1e-8 (l2)
+and 1e-6 (l1), known optima, four times. ``rank.py baselines``: the least objective that each method
+found within ``BUDGET`` CPU seconds, tuning not counted, over the proven bound. Target: none is
+below RankADMM's, which runs until its proof. ``rank.py curves``: of the same runs the CPU seconds
+at which relative excesses are reached. Target: RankADMM is at 1e-6 before the baselines. ``rank.py
+ranges``: ranked ranges, both directions, and prospect theory. Target: 1 % over the least objective
+known.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ import numpy as np
 import rank_data as data
 
 import quorate as qr
-from quorate.algorithms.pooled.stochastic import tuned
-from quorate.solution import configure
+from quorate.algorithms.comparators.stochastic import tuned
+from quorate.solution.configure import configure
 
 RISKS = {
     "mean": qr.Mean(),
@@ -94,21 +97,39 @@ def convex(targets: Targets) -> None:
             for g in REGULARISERS:
                 for risk in RISKS:
                     table.append(_case(size, rows, risk, loss, g, targets))
-    columns = ("rows x features", "risk", "loss", "penalty", "CPU s", "iterations", "proven gap", "objective")
+    columns = (
+        "rows x features",
+        "risk",
+        "loss",
+        "penalty",
+        "CPU s",
+        "iterations",
+        "proven gap",
+        "objective",
+    )
     print("\n" + measure.table(columns, table), "\n")
 
 
 def _case(size: str, rows: data.Rows, risk: str, loss: str, g: str, targets: Targets) -> tuple:
     key, stated = (size, risk, loss, g), problem(risk, loss, g)
     repeats = 3 if key in SECONDS else 1
-    seconds, solution = min((solved(stated, rows, tol=TOL[g]) for _ in range(repeats)), key=lambda run: run[0])
+    seconds, solution = min(
+        (solved(stated, rows, tol=TOL[g]) for _ in range(repeats)), key=lambda run: run[0]
+    )
     proof, name = solution.certificate, f"{size}, {risk}, {loss}, {g}"
     gap = np.inf if proof.relative_gap is None else proof.relative_gap
     targets.need(gap <= GAPS[g], f"{name}: proven gap {gap:.1e} <= {GAPS[g]:g}")
     if key in SECONDS:
         least, limit = SECONDS[key]
-        targets.need(gap <= least and seconds <= limit, f"{name}: {seconds:.2f} <= {limit:g} s, gap <= {least:g}")
-    known = data.OPTIMA.get((risk, LOSSES[loss], 2 if g == "l2" else 1)) if size == "600 x 500" else None
+        targets.need(
+            gap <= least and seconds <= limit,
+            f"{name}: {seconds:.2f} <= {limit:g} s, gap <= {least:g}",
+        )
+    known = (
+        data.OPTIMA.get((risk, LOSSES[loss], 2 if g == "l2" else 1))
+        if size == "600 x 500"
+        else None
+    )
     if known is not None:  # printed to ten digits after the point
         off = proof.value - known
         held = -1e-10 <= off <= TOL[g] * known + 1e-10 and (proof.bound or 0) <= known + 1e-10
@@ -137,21 +158,29 @@ def followed(algorithm: Any, stated: qr.Problem, rows: data.Rows, budget: float)
         if seconds[-1] >= budget:
             raise KeyboardInterrupt  # ends a run after the round
 
-    qr.InProcess().run(configure(algorithm, concrete, fed, None, None, None, None), fed, watch=[watch])
+    qr.InProcess().run(
+        configure(algorithm, concrete, fed, None, None, None, None), fed, watch=[watch]
+    )
     return Trace(np.array(seconds), np.minimum.accumulate(values))
 
 
 @cache
 def rivals(size: str, risk: str, loss: str, g: str) -> tuple[float, dict[str, Trace]]:
-    """A proven bound on the optimum, 1e-10 below it at most where that is reached, and the traces of all methods."""
+    """A proven bound on the optimum, 1e-10 below it at most where that is reached, and the traces
+    of all methods.
+    """
     rows, stated = rows_of(*RIVALS[size]), problem(risk, loss, g)
     optimum = solved(stated, rows, tol=1e-10)[1].certificate
     assert optimum.bound is not None, "the bound to compare with is missing"
     methods: dict[str, Any] = {
         "RankADMM": qr.RankADMM(tol=1e-9),
         "SmoothedRankADMM": qr.SmoothedRankADMM(tol=1e-9, max_rounds=10**6),
-        "RankADMM, Table 6": qr.RankADMM(penalty=PUBLISHED, relaxation=1.0, finish=False, max_rounds=30),
-        "SmoothedRankADMM, Table 6": qr.SmoothedRankADMM(penalty=PUBLISHED, relaxation=1.0, max_rounds=30),
+        "RankADMM, Table 6": qr.RankADMM(
+            penalty=PUBLISHED, relaxation=1.0, finish=False, max_rounds=30
+        ),
+        "SmoothedRankADMM, Table 6": qr.SmoothedRankADMM(
+            penalty=PUBLISHED, relaxation=1.0, max_rounds=30
+        ),
         "SGD": qr.SGD(max_rounds=10**6),
         "LSVRG, uniform": qr.LSVRG(max_rounds=10**6),
         "LSVRG, not uniform": qr.LSVRG(uniform=False, max_rounds=10**6),
@@ -161,9 +190,13 @@ def rivals(size: str, risk: str, loss: str, g: str) -> tuple[float, dict[str, Tr
     for name, algorithm in methods.items():
         if hasattr(algorithm, "learning_rate"):
             grid = (1.0, 0.1, 0.01) if name == "DCA" else None
-            algorithm = tuned(algorithm, stated, rows.federation(), grid, rounds=1 if name == "DCA" else 20)[0]
+            algorithm = tuned(
+                algorithm, stated, rows.federation(), grid, rounds=1 if name == "DCA" else 20
+            )[0]
             algorithm = replace(algorithm, tol=0.0)
-        traces[name] = followed(algorithm, stated, rows, 10 * BUDGET if name == "RankADMM" else BUDGET)
+        traces[name] = followed(
+            algorithm, stated, rows, 10 * BUDGET if name == "RankADMM" else BUDGET
+        )
     if (risk, loss) == ("mean", "logistic"):
         traces |= _scikit_learn(rows, stated, g)
     return optimum.bound, traces
@@ -175,8 +208,15 @@ def _scikit_learn(rows: data.Rows, stated: qr.Problem, g: str) -> dict[str, Trac
 
     strength, fed, traces = REGULARISERS[g].strength, rows.federation(), {}
     for solver in ("lbfgs", "newton-cholesky") if g == "l2" else ("liblinear", "saga"):
-        options = {"C": 1 / (len(rows.y) * strength), "fit_intercept": False, "tol": 1e-10, "solver": solver}
-        model = LogisticRegression(**options, l1_ratio=float(g == "l1"), max_iter=1000, random_state=0)
+        options = {
+            "C": 1 / (len(rows.y) * strength),
+            "fit_intercept": False,
+            "tol": 1e-10,
+            "solver": solver,
+        }
+        model = LogisticRegression(
+            **options, l1_ratio=float(g == "l1"), max_iter=1000, random_state=0
+        )
         began = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # at its cap of iterations
@@ -189,8 +229,15 @@ def _scikit_learn(rows: data.Rows, stated: qr.Problem, g: str) -> dict[str, Trac
 
 
 def _problems() -> list[tuple[str, str, str, str]]:
-    kinds = [(risk, loss, g) for risk in ("mean", "superquantile") for loss in LOSSES for g in REGULARISERS]
-    return [("600 x 500", *kind) for kind in kinds] + [("12000 x 20", *kind) for kind in kinds if kind[2] == "l2"]
+    kinds = [
+        (risk, loss, g)
+        for risk in ("mean", "superquantile")
+        for loss in LOSSES
+        for g in REGULARISERS
+    ]
+    return [("600 x 500", *kind) for kind in kinds] + [
+        ("12000 x 20", *kind) for kind in kinds if kind[2] == "l2"
+    ]
 
 
 def baselines(targets: Targets) -> None:
@@ -199,10 +246,21 @@ def baselines(targets: Targets) -> None:
         bound, traces = rivals(*key)
         for name, trace in traces.items():
             excess = (trace.values[-1] - bound) / bound
-            table.append((", ".join(key), name, trace.seconds[-1], f"{trace.values[-1]:.9f}", f"{excess:.1e}"))
+            table.append(
+                (
+                    ", ".join(key),
+                    name,
+                    trace.seconds[-1],
+                    f"{trace.values[-1]:.9f}",
+                    f"{excess:.1e}",
+                )
+            )
         best = min(trace.values[-1] for trace in traces.values())
         ours = traces["RankADMM"].values[-1]
-        targets.need(ours <= best * (1 + 1e-6), f"{', '.join(key)}: RankADMM {ours:.9f}, least of all {best:.9f}")
+        targets.need(
+            ours <= best * (1 + 1e-6),
+            f"{', '.join(key)}: RankADMM {ours:.9f}, least of all {best:.9f}",
+        )
     print("\n" + measure.table(("problem", "method", "CPU s", "objective", "excess"), table), "\n")
 
 
@@ -212,11 +270,17 @@ def curves(targets: Targets) -> None:
         bound, traces = rivals(*key)
         times = {name: _reached(trace, bound) for name, trace in traces.items()}
         table += [(", ".join(key), name, *reached) for name, reached in times.items()]
-        others = [reached[2] for name, reached in times.items() if name.startswith(("SGD", "LSVRG", "DCA"))]
+        others = [
+            reached[2]
+            for name, reached in times.items()
+            if name.startswith(("SGD", "LSVRG", "DCA"))
+        ]
         soonest = min((t for t in others if t is not None), default=None)
         ours = times["RankADMM"][2]
         met = ours is not None and (soonest is None or ours <= soonest)
-        targets.need(met, f"{', '.join(key)}: excess {LEVELS[2]:g} after {_s(ours)}, baselines {_s(soonest)}")
+        targets.need(
+            met, f"{', '.join(key)}: excess {LEVELS[2]:g} after {_s(ours)}, baselines {_s(soonest)}"
+        )
     columns = ("problem", "method", *(f"s to {level:g}" for level in LEVELS))
     print("\n" + measure.table(columns, table), "\n")
 
@@ -224,7 +288,10 @@ def curves(targets: Targets) -> None:
 def _reached(trace: Trace, bound: float) -> list[float | None]:
     """CPU seconds at which the excess is first below every level; None where it is not."""
     excess = (trace.values - bound) / bound
-    return [float(trace.seconds[np.argmax(excess <= level)]) if excess[-1] <= level else None for level in LEVELS]
+    return [
+        float(trace.seconds[np.argmax(excess <= level)]) if excess[-1] <= level else None
+        for level in LEVELS
+    ]
 
 
 def _s(seconds: float | None) -> str:
@@ -251,7 +318,9 @@ def ranges(targets: Targets) -> None:
     print("\n" + measure.table(columns, table), "\n")
 
 
-def _beside_known(name: str, stated: qr.Problem, rows: data.Rows, known: float, targets: Targets) -> tuple:
+def _beside_known(
+    name: str, stated: qr.Problem, rows: data.Rows, known: float, targets: Targets
+) -> tuple:
     seconds, solution = solved(stated, rows)
     value, residuals = solution.certificate.value, solution.certificate.residuals
     targets.need(value <= WITHIN * known, f"{name}: {value:.7g} <= {WITHIN} x {known:.7g}")

@@ -1,18 +1,21 @@
 """Data of the benchmarks of rank-based risks, and the least objectives known there.
 
-    objective = R(l(-y_1 <w, x_1>), ..., l(-y_n <w, x_n>)) + mu / 2 ||w||_2^2    or    + mu / 2 ||w||_1
+    objective = R(l(-y_1 <w, x_1>), ..., l(-y_n <w, x_n>)) + mu / 2 ||w||_2^2  or   + mu / 2 ||w||_1
 
-The recipes are those behind the published figures of Xiao, Ge, Jiang, Yan, *A unified framework for rank-based loss
-minimization*. The paper does not say them all; each was singled out by an optimum that other recipes miss:
+The recipes are those behind the published figures of Xiao, Ge, Jiang, Yan, *A unified framework for
+rank-based loss minimization*. The paper does not say them all; each was singled out by an optimum
+that other recipes miss:
 - every feature is scaled to mean 0 and variance 1 on all rows, before the split;
-- spectral and human risks: train_test_split(train_size=0.6, random_state=17), not stratified, no intercept, mu = 1e-2.
-  Logistic ERM on 600 x 500 then has the optimum 0.0948234868; stratified it is 0.1092, unscaled 0.0864, scaled on the
-  training rows alone 0.0954;
-- average of ranked range: half of the rows, stratified, then a column of ones that is regularised too, mu = 1e-4.
-  Descending hinge on titanic then ends at 0.9306622 (not stratified 0.9143, the other half 1), descending logistic on
-  monks_3 at 0.6398094 (not stratified below 0.05). Splice and australian tell less: w = 0 is best there descending.
+- spectral and human risks: train_test_split(train_size=0.6, random_state=17), not stratified, no
+  intercept, mu = 1e-2. Logistic ERM on 600 x 500 then has the optimum 0.0948234868; stratified it
+  is 0.1092, unscaled 0.0864, scaled on the training rows alone 0.0954;
+- average of ranked range: half of the rows, stratified, then a column of ones that is regularised
+  too, mu = 1e-4. Descending hinge on titanic then ends at 0.9306622 (not stratified 0.9143, the
+  other half 1), descending logistic on monks_3 at 0.6398094 (not stratified below 0.05). Splice and
+  australian tell less: w = 0 is best there descending.
 
-Run it for the checks: sizes, log 2 at w = 0, and optima of logistic ERM by Newton's method and L-BFGS to 1e-9.
+Run it for the checks: sizes, log 2 at w = 0, and optima of logistic ERM by Newton's method and
+L-BFGS to 1e-9.
 """
 
 from __future__ import annotations
@@ -51,8 +54,8 @@ class Rows(NamedTuple):
 class RangeCase:
     """A ranked range of Tables 8 and 9, and the least objectives known when minimising it.
 
-    ascending: over the mean of the (m+1)-th to k-th smallest loss; descending: of the (m+1)-th to k-th largest.
-    None of these is proved to be a minimum: a method may well end below.
+    ascending: over the mean of the (m+1)-th to k-th smallest loss; descending: of the (m+1)-th to
+    k-th largest. None of these is proved to be a minimum: a method may well end below.
     """
 
     name: str
@@ -77,7 +80,8 @@ RANGES = (
 )
 BEST = {(case.name, case.loss): case for case in RANGES}
 
-# optima on synthetic(1000, 500), each proved to 1e-10: (mean or superquantile 0.8, loss, power of the norm)
+# optima on synthetic(1000, 500), each proved to 1e-10: (mean or superquantile 0.8, loss, power of
+# the norm)
 OPTIMA = {
     ("mean", LOGISTIC, 2): 0.0948234868,
     ("mean", LOGISTIC, 1): 0.1783222885,
@@ -89,12 +93,16 @@ OPTIMA = {
     ("superquantile", HINGE, 1): 0.0732757607,
 }
 
-# human risk (gamma 0.61, delta 0.69, reference log(1 + e^-5)), logistic, l2: the least of 24 starts, none proved
-HUMAN = {"australian": 0.4276169, "monks_3": 0.4579098, "synthetic": 0.2104696}  # synthetic(500, 60)
+# human risk (gamma 0.61, delta 0.69, reference log(1 + e^-5)), logistic, l2: the least of 24
+# starts, none proved
+# synthetic(500, 60)
+HUMAN = {"australian": 0.4276169, "monks_3": 0.4579098, "synthetic": 0.2104696}
 
 
 def synthetic(n_samples: int, n_features: int, seed: int = SEED) -> Rows:
-    """``make_classification`` of ``n_samples`` rows, 60 % of them for training: 1000 x 500 trains on 600 x 500."""
+    """``make_classification`` of ``n_samples`` rows, 60 % of them for training: 1000 x 500 trains
+    on 600 x 500.
+    """
     from sklearn.datasets import make_classification
 
     X, y = make_classification(n_samples=n_samples, n_features=n_features, random_state=seed)
@@ -102,19 +110,25 @@ def synthetic(n_samples: int, n_features: int, seed: int = SEED) -> Rows:
 
 
 def human(name: str, seed: int = SEED) -> Rows:
-    """A data set of `quorate.data.load` for the human risk: 60 % for training, no column of ones."""
+    """A data set of `quorate.data.load` for the human risk: 60 % for training, no column of
+    ones.
+    """
     return _split(*_loaded(name), 0.6, seed, stratified=False)
 
 
 def aorr(name: str, seed: int = SEED) -> Rows:
-    """A data set of `quorate.data.load` for the average of ranked range: half for training, a last column of ones."""
+    """A data set of `quorate.data.load` for the average of ranked range: half for training, a
+    last column of ones.
+    """
     rows = _split(*_loaded(name), 0.5, seed, stratified=True)
     X, X_test = (np.column_stack([part, np.ones(len(part))]) for part in (rows.X, rows.X_test))
     return Rows(X, rows.y, X_test, rows.y_test)
 
 
 def _loaded(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(n, d) features and (n,) labels -1, +1; the file of the data directory, else the error that names it."""
+    """(n, d) features and (n,) labels -1, +1; the file of the data directory, else the error that
+    names it.
+    """
     X, y, _ = getattr(load, name)()
     return X, 2.0 * y - 1.0
 
@@ -123,7 +137,9 @@ def _split(X: np.ndarray, y: np.ndarray, train: float, seed: int, stratified: bo
     from sklearn.model_selection import train_test_split
     from sklearn.preprocessing import scale
 
-    parts = train_test_split(scale(X), y, train_size=train, random_state=seed, stratify=y if stratified else None)
+    parts = train_test_split(
+        scale(X), y, train_size=train, random_state=seed, stratify=y if stratified else None
+    )
     X_train, X_test, y_train, y_test = parts
     return Rows(np.ascontiguousarray(X_train), y_train, np.ascontiguousarray(X_test), y_test)
 
@@ -132,7 +148,9 @@ def _split(X: np.ndarray, y: np.ndarray, train: float, seed: int, stratified: bo
 
 
 def logistic_l2(rows: Rows, mu: float = MU) -> float:
-    """min of the mean logistic loss + mu / 2 ||w||_2^2 by damped Newton steps, gradient below 1e-12."""
+    """min of the mean logistic loss + mu / 2 ||w||_2^2 by damped Newton steps, gradient below
+    1e-12.
+    """
     D, n = -rows.y[:, None] * rows.X, len(rows.y)
     w = np.zeros(D.shape[1])
 
@@ -149,7 +167,9 @@ def logistic_l2(rows: Rows, mu: float = MU) -> float:
         while value(w - size * step) > value(w) - 1e-4 * size * (gradient @ step) and size > 1e-9:
             size /= 2
         w = w - size * step
-    raise RuntimeError(f"Newton's method stopped at a gradient of {np.linalg.norm(gradient):.1e} after 50 steps.")
+    raise RuntimeError(
+        f"Newton's method stopped at a gradient of {np.linalg.norm(gradient):.1e} after 50 steps."
+    )
 
 
 def logistic_l1(rows: Rows, mu: float = MU) -> float:
@@ -160,11 +180,21 @@ def logistic_l1(rows: Rows, mu: float = MU) -> float:
 
     def value(uv: np.ndarray) -> tuple[float, np.ndarray]:
         t = D @ (uv[:d] - uv[d:])
-        slope = D.T @ (1 / (1 + np.exp(-t))) / n
-        return np.logaddexp(0, t).mean() + mu / 2 * uv.sum(), np.concatenate([slope, -slope]) + mu / 2
+        gradient = D.T @ (1 / (1 + np.exp(-t))) / n
+        return (
+            np.logaddexp(0, t).mean() + mu / 2 * uv.sum(),
+            np.concatenate([gradient, -gradient]) + mu / 2,
+        )
 
     options = {"maxiter": 50_000, "maxfun": 100_000, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 50}
-    found = minimize(value, np.zeros(2 * d), jac=True, method="L-BFGS-B", bounds=[(0, None)] * (2 * d), options=options)
+    found = minimize(
+        value,
+        np.zeros(2 * d),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0, None)] * (2 * d),
+        options=options,
+    )
     return float(found.fun)
 
 
@@ -180,12 +210,21 @@ def main() -> int:
     for power, solve in ((2, logistic_l2), (1, logistic_l1)):
         found, known = solve(rows), OPTIMA["mean", LOGISTIC, power]
         right &= abs(found - known) < 1e-9
-        print(f"logistic ERM, l{power}, {len(rows.y)} x {rows.X.shape[1]}: {found:.10f}, known {known:.10f}")
+        print(
+            f"logistic ERM, l{power}, {len(rows.y)} x {rows.X.shape[1]}: {found:.10f}, known"
+            f" {known:.10f}"
+        )
     for case in RANGES:
         rows = aorr(case.name)
         zero, expected = at_zero(rows, case), math.log(2) if case.loss == LOGISTIC else 1.0
-        right &= math.isclose(zero, expected, rel_tol=1e-12) and max(case.ascending, case.descending) <= zero + 1e-7
-        print(f"{case.name} {type(case.loss).__name__}: {rows.X.shape}, k {case.k}, m {case.m}, {zero:.7f} at w = 0")
+        right &= (
+            math.isclose(zero, expected, rel_tol=1e-12)
+            and max(case.ascending, case.descending) <= zero + 1e-7
+        )
+        print(
+            f"{case.name} {type(case.loss).__name__}: {rows.X.shape}, k {case.k}, m {case.m},"
+            f" {zero:.7f} at w = 0"
+        )
     return 0 if right else 1
 
 

@@ -1,8 +1,10 @@
-"""CPU seconds beside rivals, in one run: dro's GroupDRO, and the conic program of problem (4) written in CVXPY.
+"""CPU seconds beside rivals, in one run: dro's GroupDRO, and the conic program of problem (4)
+written in CVXPY.
 
-GroupDRO minimises the worst group's mean hinge loss, with an intercept and no regulariser: our Problem(Hinge(),
-Linear(intercept=True), over_clients=Simplex()). Both objectives are evaluated exactly at both models. Target: at least
-20 times less CPU at an equal or better objective (equal to 1e-6 relative, our default tolerance).
+GroupDRO minimises the worst group's mean hinge loss, with an intercept and no regulariser: our
+Problem(Hinge(), Linear(intercept=True), over_clients=Simplex()). Both objectives are evaluated
+exactly at both models. Target: at least 20 times less CPU at an equal or better objective (equal to
+1e-6 relative, our default tolerance).
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ FASTER, EQUAL = 20.0, 1e-6
 
 
 def group_dro():
-    """dro's linear GroupDRO; only its linear half is loaded, since the other half needs a matching torchvision."""
+    """dro's linear GroupDRO; only its linear half is loaded, since the other half needs a matching
+    torchvision.
+    """
     spec = importlib.util.find_spec("dro")
     if spec is None:
         return None
@@ -55,13 +59,20 @@ def beside_dro(n_groups: int, targets: measure.Targets) -> list[tuple]:
         targets.need(False, f"{name}: dro is not installed: pip install quorate[benchmarks]")
         return rows
     ours, theirs = rows
-    targets.need(ours[3] <= theirs[3] * (1 + EQUAL), f"{name}: objective {ours[3]:.9f} <= {theirs[3]:.9f}")
-    targets.need(theirs[2] >= FASTER * ours[2], f"{name}: {theirs[2] / ours[2]:.1f} >= {FASTER:g} times less CPU")
+    targets.need(
+        ours[3] <= theirs[3] * (1 + EQUAL), f"{name}: objective {ours[3]:.9f} <= {theirs[3]:.9f}"
+    )
+    targets.need(
+        theirs[2] >= FASTER * ours[2],
+        f"{name}: {theirs[2] / ours[2]:.1f} >= {FASTER:g} times less CPU",
+    )
     return rows
 
 
 def written_in_cvxpy(problem: qr.Problem, fed: qr.Federation) -> np.ndarray:
-    """Problem (4) for the hinge, l1 transport, R^n, p = 2, as a reader of the paper would write it."""
+    """Problem (4) for the hinge, l1 transport, R^n, p = 2, as a reader of the paper would write
+    it.
+    """
     import cvxpy as cp
 
     ball, q = problem.over_samples, problem.over_clients
@@ -97,9 +108,16 @@ def beside_conic(n_clients: int, rows: int, targets: measure.Targets) -> list[tu
     name = f"DRFL (4), {n_clients} clients, {int(fed.sizes.sum())} x 20"
     table = [(name, who, t.seconds, problem.objective(t.result, fed)) for who, t in timed.items()]
     ours, central, written = table
-    targets.need(ours[3] <= min(central[3], written[3]) * (1 + EQUAL), f"{name}: objective {ours[3]:.9f}")
-    targets.need(ours[2] < central[2], f"{name}: {central[2] / ours[2]:.1f} > 1 times less CPU than CentralConic")
-    targets.need(ours[2] < written[2], f"{name}: {written[2] / ours[2]:.1f} > 1 times less CPU than CVXPY")
+    targets.need(
+        ours[3] <= min(central[3], written[3]) * (1 + EQUAL), f"{name}: objective {ours[3]:.9f}"
+    )
+    targets.need(
+        ours[2] < central[2],
+        f"{name}: {central[2] / ours[2]:.1f} > 1 times less CPU than CentralConic",
+    )
+    targets.need(
+        ours[2] < written[2], f"{name}: {written[2] / ours[2]:.1f} > 1 times less CPU than CVXPY"
+    )
     return table
 
 
@@ -113,7 +131,13 @@ def main() -> None:
         rows += beside_dro(n_groups, targets)
     for n_clients, size in ((10, 200), (50, 100)):
         rows += beside_conic(n_clients, size, targets)
-    print("\n" + measure.table(("problem", "method", "CPU s", "exact objective"), [_nine(row) for row in rows]), "\n")
+    print(
+        "\n"
+        + measure.table(
+            ("problem", "method", "CPU s", "exact objective"), [_nine(row) for row in rows]
+        ),
+        "\n",
+    )
     targets.finish()
 
 

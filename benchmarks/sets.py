@@ -1,12 +1,15 @@
-"""Worst weightings of N clients over every uncertainty set: CPU ms, beside HiGHS or Clarabel in one run at N = 1,000.
+"""Worst weightings of N clients over every uncertainty set: CPU ms, beside HiGHS or Clarabel in one
+run at N = 1,000.
 
-Each case is a set made for N clients: ``worst`` is timed at N = 10, 1,000 and 100,000 (sets described by a matrix at
-most at 1,000), ``project`` at 1,000. HiGHS solves the same linear program through SciPy, Clarabel the same conic
-program where the set is curved; their values must agree. Costs
-between any two clients are left out there: their program has N^2 variables. Targets: times at N = 100,000, one thread.
+Each case is a set made for N clients: ``worst`` is timed at N = 10, 1,000 and 100,000 (sets
+described by a matrix at most at 1,000), ``project`` at 1,000. HiGHS solves the same linear program
+through SciPy, Clarabel the same conic program where the set is curved; their values must agree.
+Costs between any two clients are left out there: their program has N^2 variables. Targets: times at
+N = 100,000, one thread.
 
-The second table is a polyhedron that is asked again and again, 20 rows, 200 losses of a random walk: cold is a set that
-keeps nothing, warm one that keeps the vertices it met, both beside ``linprog`` as it comes; all three in turn.
+The second table is a polyhedron that is asked again and again, 20 rows, 200 losses of a random
+walk: cold is a set that keeps nothing, warm one that keeps the vertices it met, both beside
+``linprog`` as it comes; all three in turn.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from scipy.optimize import linprog
 from scipy.sparse import block_array, csr_array, eye_array
 
 import quorate as qr
-from quorate.solvers.conic import Index, Model
+from quorate.solvers.conic.builder import Index, Model
 
 SIZES = (10, 1_000, 100_000)
 AGREE = 1e-7  # HiGHS and ours, relative to the spread of the losses; HiGHS meets conditions to 1e-7
@@ -31,7 +34,9 @@ Make = Callable[[int, np.random.Generator], Any]
 Program = Callable[[Any, np.ndarray], dict[str, Any]]
 Cone = Callable[[Model, Index, Any], None]  # adds a set's condition on q
 ROWS, LOSSES = 20, 200  # of the polyhedron that is asked again and again
-CURVED = 1e-5  # Clarabel and ours: it meets conditions of a curved set to 1e-8, which moves the value by their root
+# Clarabel and ours: it meets conditions of a curved set to 1e-8, which moves the value by their
+# root
+CURVED = 1e-5
 
 
 class Case(NamedTuple):
@@ -50,10 +55,17 @@ def prior(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def box_program(risk: Any, z: np.ndarray) -> dict[str, Any]:
-    return {"c": -z, "A_eq": np.ones((1, len(z))), "b_eq": [1.0], "bounds": np.c_[risk.lower, risk.upper]}
+    return {
+        "c": -z,
+        "A_eq": np.ones((1, len(z))),
+        "b_eq": [1.0],
+        "bounds": np.c_[risk.lower, risk.upper],
+    }
 
 
-def moves(risk: Any, z: np.ndarray, rate: np.ndarray, caps: np.ndarray, budget: float) -> dict[str, Any]:
+def moves(
+    risk: Any, z: np.ndarray, rate: np.ndarray, caps: np.ndarray, budget: float
+) -> dict[str, Any]:
     """q = prior + up - down."""
     n, size = len(z), rate.max()
     give, take = np.minimum(caps, risk.prior), np.minimum(caps, 1 - risk.prior)
@@ -133,25 +145,47 @@ def covariance(n: int, rng: np.random.Generator) -> np.ndarray:
 
 CASES: dict[str, Case] = {
     "Box": Case(lambda n, rng: qr.Box(0.0, 4 * prior(n, rng)), box_program, 10.0),
-    "CDNorm": Case(lambda n, rng: qr.CDNorm(n / 5, rng.random(n) * 3 / n, prior(n, rng)), cd_norm_program, 150.0),
-    "CDNorm, equal bounds": Case(lambda n, rng: qr.CDNorm(n / 5, 2 / n, prior(n, rng)), cd_norm_program),
-    "TotalVariationBall": Case(lambda n, rng: qr.TotalVariationBall(0.2, prior(n, rng)), variation_program),
+    "CDNorm": Case(
+        lambda n, rng: qr.CDNorm(n / 5, rng.random(n) * 3 / n, prior(n, rng)),
+        cd_norm_program,
+        150.0,
+    ),
+    "CDNorm, equal bounds": Case(
+        lambda n, rng: qr.CDNorm(n / 5, 2 / n, prior(n, rng)), cd_norm_program
+    ),
+    "TotalVariationBall": Case(
+        lambda n, rng: qr.TotalVariationBall(0.2, prior(n, rng)), variation_program
+    ),
     "WassersteinOverClients, index": Case(
-        lambda n, rng: qr.WassersteinOverClients(n / 100, "index", prior(n, rng)), line_program, 60.0
+        lambda n, rng: qr.WassersteinOverClients(n / 100, "index", prior(n, rng)),
+        line_program,
+        60.0,
     ),
     "WassersteinOverClients, positions": Case(
-        lambda n, rng: qr.WassersteinOverClients(0.01, rng.random(n), prior(n, rng)), line_program, 60.0
+        lambda n, rng: qr.WassersteinOverClients(0.01, rng.random(n), prior(n, rng)),
+        line_program,
+        60.0,
     ),
     "WassersteinOverClients, matrix": Case(
-        lambda n, rng: qr.WassersteinOverClients(0.01, a_matrix(n, rng), prior(n, rng)), None, None, 1_000, False
+        lambda n, rng: qr.WassersteinOverClients(0.01, a_matrix(n, rng), prior(n, rng)),
+        None,
+        None,
+        1_000,
+        False,
     ),
     "Polyhedron, 10 rows": Case(a_polyhedron, polyhedron_program, None, 1_000),
     "KLBall": Case(lambda n, rng: qr.KLBall(0.3, prior(n, rng)), target=10.0, cone=entropy),
     "ChiSquareBall": Case(lambda n, rng: qr.ChiSquareBall(0.5, prior(n, rng)), cone=ellipsoid),
-    "ChiSquareBall, most at 0": Case(lambda n, rng: qr.ChiSquareBall(5.0, prior(n, rng)), cone=ellipsoid),
-    "Ellipsoid": Case(lambda n, rng: qr.Ellipsoid(rng.random(n) + 0.1, 1 / n, prior(n, rng)), cone=ellipsoid),
+    "ChiSquareBall, most at 0": Case(
+        lambda n, rng: qr.ChiSquareBall(5.0, prior(n, rng)), cone=ellipsoid
+    ),
+    "Ellipsoid": Case(
+        lambda n, rng: qr.Ellipsoid(rng.random(n) + 0.1, 1 / n, prior(n, rng)), cone=ellipsoid
+    ),
     "Ellipsoid, matrix": Case(
-        lambda n, rng: qr.Ellipsoid(covariance(n, rng), 0.3, prior(n, rng)), most=1_000, cone=ellipsoid
+        lambda n, rng: qr.Ellipsoid(covariance(n, rng), 0.3, prior(n, rng)),
+        most=1_000,
+        cone=ellipsoid,
     ),
     "Superquantile": Case(lambda n, rng: qr.Superquantile(0.2, prior(n, rng))),
     "LpBall, p = 2": Case(lambda n, rng: qr.LpBall(0.3, 2, prior(n, rng))),
@@ -161,10 +195,17 @@ CASES: dict[str, Case] = {
 def best(run: Callable[[], Any], seconds: float = 0.2) -> float:
     """Least CPU ms of a call; as many calls as fit into about ``seconds``, three at least."""
     once = measure.alternate({"run": run}, 1)["run"].seconds
-    return 1e3 * measure.alternate({"run": run}, min(max(int(seconds / max(once, 1e-5)), 3), 200))["run"].seconds
+    return (
+        1e3
+        * measure.alternate({"run": run}, min(max(int(seconds / max(once, 1e-5)), 3), 200))[
+            "run"
+        ].seconds
+    )
 
 
-def solver(case: Case, risk: Any, z: np.ndarray, targets: measure.Targets, name: str) -> float | None:
+def solver(
+    case: Case, risk: Any, z: np.ndarray, targets: measure.Targets, name: str
+) -> float | None:
     """CPU ms of HiGHS or Clarabel, whose value must be ours."""
     if case.cone is not None:
         off = abs(risk.value(z) - clarabel(case, risk, z)) / np.ptp(z)
@@ -186,7 +227,9 @@ def solver(case: Case, risk: Any, z: np.ndarray, targets: measure.Targets, name:
 
 
 def walk(n: int, step: float, targets: measure.Targets) -> list[list[Any]]:
-    """CPU ms a call of a polyhedron whose losses, drawn from [0, 1], change by normal steps; the mean of 200."""
+    """CPU ms a call of a polyhedron whose losses, drawn from [0, 1], change by normal steps; the
+    mean of 200.
+    """
     rng = np.random.default_rng(n)
     D = rng.standard_normal((ROWS, n))
     cold = qr.Polyhedron(D, D @ prior(n, rng) + 0.1)
@@ -199,19 +242,26 @@ def walk(n: int, step: float, targets: measure.Targets) -> list[list[Any]]:
         warm = cold.at(np.ones(n))
         for run in ways.values():  # loads what it needs
             run(losses[0])
-        runs = [measure.alternate({way: partial(run, z) for way, run in ways.items()}, 1) for z in losses]
+        runs = [
+            measure.alternate({way: partial(run, z) for way, run in ways.items()}, 1)
+            for z in losses
+        ]
         ms = {way: 1e3 * float(np.mean([run[way].seconds for run in runs])) for way in ways}
         same = all(np.array_equal(run["warm"].result, run["cold"].result) for run in runs)
-        targets.need(same, f"{name}, N = {n:,}, steps of {step:g}: warm and cold give the same numbers")
+        targets.need(
+            same, f"{name}, N = {n:,}, steps of {step:g}: warm and cold give the same numbers"
+        )
         ratio = ms["linprog"] / ms["warm"] if "linprog" in ms else None
         if ratio is not None:
             off = max(abs(run["warm"].result - run["linprog"].result) for run in runs)
             targets.need(
-                off <= AGREE, f"{name}, N = {n:,}, steps of {step:g}: linprog finds the same values ({off:.0e})"
+                off <= AGREE,
+                f"{name}, N = {n:,}, steps of {step:g}: linprog finds the same values ({off:.0e})",
             )
             if step <= 0.01:
                 targets.need(
-                    ratio >= 5, f"{name}, N = {n:,}, steps of {step:g}: {ratio:.0f} times linprog's speed >= 5"
+                    ratio >= 5,
+                    f"{name}, N = {n:,}, steps of {step:g}: {ratio:.0f} times linprog's speed >= 5",
                 )
         rows.append([name, f"{n:,}", step, ms["warm"], ms["cold"], ms.get("linprog"), ratio])
     return rows
@@ -230,19 +280,36 @@ def main(*only: str) -> None:
             if n > case.most:
                 row += [None]
                 continue
-            risk = copy(case.make(n, rng).at(np.ones(n)))  # a copy of a polyhedron has met no vertex
+            # a copy of a polyhedron has met no vertex
+            risk = copy(case.make(n, rng).at(np.ones(n)))
             row += [best(lambda risk=risk, z=z: risk.worst(z))]
             if n == SIZES[1]:
                 row += [solver(case, risk, z, targets, name)]
-                row += [best(lambda risk=risk, z=z: risk.project(z / len(z))) if case.project else None]
+                row += [
+                    best(lambda risk=risk, z=z: risk.project(z / len(z))) if case.project else None
+                ]
         rows.append(row)
         if case.target is not None:
-            targets.need(row[-1] <= case.target, f"{name} at N = 100,000: {row[-1]:.1f} ms <= {case.target:g}")
+            targets.need(
+                row[-1] <= case.target,
+                f"{name} at N = 100,000: {row[-1]:.1f} ms <= {case.target:g}",
+            )
     if rows:
-        print(f"\n{measure.table(('set', '10', '1,000', 'solver 1,000', 'project 1,000', '100,000'), rows)}\n")
+        head = ("set", "10", "1,000", "solver 1,000", "project 1,000", "100,000")
+        print(f"\n{measure.table(head, rows)}\n")
     if not only or "walk" in only:
-        asked = [row for n in (100, 1_000) for step in (0.001, 0.01, 0.1) for row in walk(n, step, targets)]
-        print(measure.table(("of a polyhedron", "N", "steps", "warm", "cold", "linprog", "linprog / warm"), asked))
+        asked = [
+            row
+            for n in (100, 1_000)
+            for step in (0.001, 0.01, 0.1)
+            for row in walk(n, step, targets)
+        ]
+        print(
+            measure.table(
+                ("of a polyhedron", "N", "steps", "warm", "cold", "linprog", "linprog / warm"),
+                asked,
+            )
+        )
     targets.finish()
 
 

@@ -2,9 +2,9 @@
 
     argmin_z  sum_i sigma_i l(z_[i]) + rho / 2 ||z - m||^2          m ~ N(-1/2, 4^2), rho = 0.3 / n
 
-so that steps are about 3 times the slope of the loss, and pooled blocks are one (superquantile) to ten thousand.
-Targets: at 1e5 rows at most 10 ms with the logistic and 2 ms with the hinge loss, at 1e6 rows 130 ms. Compiling is not
-counted. Beside it NumPy's argsort of the same numbers.
+so that steps are about 3 times the gradient of the loss, and pooled blocks are one (superquantile)
+to ten thousand. Targets: at 1e5 rows at most 10 ms with the logistic and 2 ms with the hinge loss,
+at 1e6 rows 130 ms. Compiling is not counted. Beside it NumPy's argsort of the same numbers.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import measure
 import numpy as np
 
 import quorate as qr
-from quorate.problem.ranked import kernel_of
-from quorate.solvers.pava import rank_prox
+from quorate.problem.rank_coordinates import kernel_of
+from quorate.solvers.rank.pava import rank_prox
 
 LOSSES = (qr.Hinge(), qr.SmoothHinge(), qr.Logistic(), qr.Exponential())
 RISKS = {
@@ -52,7 +52,10 @@ def main() -> None:
             rows.append((f"{n:,}", name, *ms.values(), max(blocks)))
             if (n, name) in TARGETS:
                 slowest, limit = max(RISKS, key=ms.__getitem__), TARGETS[n, name]
-                targets.need(ms[slowest] <= limit, f"{name}, {n:,} rows: {ms[slowest]:.2f} <= {limit:g} ms ({slowest})")
+                targets.need(
+                    ms[slowest] <= limit,
+                    f"{name}, {n:,} rows: {ms[slowest]:.2f} <= {limit:g} ms ({slowest})",
+                )
     print("\n" + measure.table(("rows", "loss", *RISKS, "argsort", "most blocks"), rows), "\n")
     targets.finish()
 

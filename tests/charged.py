@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 import quorate as qr
-from quorate.algorithms.federated.private_admm import PrivateADMM
+from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.engines.inprocess import InProcess
-from quorate.privacy.book import Book
 from quorate.privacy.budget import Budget
+from quorate.privacy.ledger_file import Book
 
 DELTA, T = 1e-5, 5
 
@@ -39,17 +39,32 @@ class Place:
     engine: InProcess = field(default_factory=InProcess)
     book: str | None = "book.json"
 
-    def solve(self, checkpoint: str | None = "run", resume: bool = False, watch: Any = (), fed: Any = FED, **options):
+    def solve(
+        self,
+        checkpoint: str | None = "run",
+        resume: bool = False,
+        watch: Any = (),
+        fed: Any = FED,
+        **options,
+    ):
         own = self.folder / self.book if self.book else None
         epsilon = options.pop("epsilon", self.epsilon)
-        budget = Budget(epsilon, DELTA, options.pop("adjacency", "add-remove"), book=own and str(own))
+        budget = Budget(
+            epsilon, DELTA, options.pop("adjacency", "add-remove"), book=own and str(own)
+        )
         problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1), privacy=budget)
         path = None if checkpoint is None else self.folder / checkpoint
         engine = replace(options.pop("engine", self.engine), checkpoint=path)
         seed = options.pop("seed", 0)
         algorithm = PrivateADMM(**{"max_rounds": T, "noise": "simulation"} | options)
         return qr.solve(
-            problem, fed, algorithm=algorithm, engine=engine, seed=seed, resume=resume, watch=[watch] if watch else []
+            problem,
+            fed,
+            algorithm=algorithm,
+            engine=engine,
+            seed=seed,
+            resume=resume,
+            watch=[watch] if watch else [],
         )
 
     @property

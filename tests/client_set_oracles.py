@@ -9,13 +9,19 @@ import quorate as qr
 
 
 def members(risk, q: cp.Variable) -> list:
-    """The constraints of a concrete set (``risk.at(sizes)``) on q; roots of squares keep the digits of radii."""
+    """The constraints of a concrete set (``risk.at(sizes)``) on q; roots of squares keep the digits
+    of radii.
+    """
     prior = getattr(risk, "prior", None)
     simplex = [q >= 0, cp.sum(q) == 1]
     match risk:
         case qr.KLBall():
             inside = np.flatnonzero(prior > 0)
-            return [*simplex, cp.sum(cp.rel_entr(q[inside], prior[inside])) <= risk.radius, q[prior == 0] == 0]
+            return [
+                *simplex,
+                cp.sum(cp.rel_entr(q[inside], prior[inside])) <= risk.radius,
+                q[prior == 0] == 0,
+            ]
         case qr.ChiSquareBall():
             inside = np.flatnonzero(prior > 0)
             scaled = cp.multiply(q[inside] - prior[inside], prior[inside] ** -0.5)

@@ -1,6 +1,8 @@
-"""Constraints with what they measure, computed from the raw rows in plain NumPy, for the laws of constraints.
+"""Constraints with what they measure, computed from the raw rows in plain NumPy, for the laws of
+constraints.
 
-Nothing of quorate is used in the measures: group means are taken row by row from the clients' own arrays.
+Nothing of quorate is used in the measures: group means are taken row by row from the clients' own
+arrays.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 
 from quorate.data.federation import Federation
 from quorate.problem.losses import Logistic
-from quorate.problem.predictors import Linear
+from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 
 SIZES = (7, 4, 9, 6, 5)
@@ -37,7 +39,11 @@ class Rows:
         """The weighted mean of phi(prediction, y) over the rows inside; NaN without any."""
         mass = float(np.sum(self.weight[inside]))
         p = self.X @ w[: self.X.shape[1]] + (w[-1] if len(w) > self.X.shape[1] else 0.0)
-        return float(np.sum(self.weight[inside] * phi(p[inside], self.y[inside]))) / mass if mass > 0 else np.nan
+        return (
+            float(np.sum(self.weight[inside] * phi(p[inside], self.y[inside]))) / mass
+            if mass > 0
+            else np.nan
+        )
 
     def column(self, name: str) -> Any:
         """A column, or the feature of that name."""
@@ -47,13 +53,20 @@ class Rows:
 Measure = Callable[[Any, Rows], Sequence[float]]
 
 
-def federation(real: bool = False, text: bool = True, weights: bool = False, sparse: bool = False) -> Federation:
-    """Five clients of different sizes with columns "sex" and "age", one binary feature, and own linear rows."""
+def federation(
+    real: bool = False, text: bool = True, weights: bool = False, sparse: bool = False
+) -> Federation:
+    """Five clients of different sizes with columns "sex" and "age", one binary feature, and own
+    linear rows.
+    """
     rng = np.random.default_rng(4)
     X = [0.7 * rng.standard_normal((m, len(FEATURES))) for m in SIZES]
     for x in X:
         x[:, 2] = np.arange(len(x)) % 2
-    y: list[Any] = [rng.standard_normal(m) if real else np.where(rng.random(m) < 0.5, "no", "yes") for m in SIZES]
+    y: list[Any] = [
+        rng.standard_normal(m) if real else np.where(rng.random(m) < 0.5, "no", "yes")
+        for m in SIZES
+    ]
     sex = [np.array(["f", "m", "f", "m", "m", "f", "m", "f", "f"])[:m] for m in SIZES]
     age = [np.array([30, 50, 70, 30, 50, 70, 30, 50, 50])[:m] for m in SIZES]
     if not real:
@@ -63,7 +76,9 @@ def federation(real: bool = False, text: bool = True, weights: bool = False, spa
         if not text:
             y = [np.where(labels == "yes", 1, 0) for labels in y]
     sex[NAMES.index(LONE)][:] = "f"
-    linear = tuple((rng.standard_normal((k, len(FEATURES))), rng.standard_normal(k)) for k in (2, 0, 1, 2, 1))
+    linear = tuple(
+        (rng.standard_normal((k, len(FEATURES))), rng.standard_normal(k)) for k in (2, 0, 1, 2, 1)
+    )
     if sparse:
         from scipy.sparse import csr_array
 
@@ -100,15 +115,19 @@ def raw_rows(fed: Federation) -> list[Rows]:
 def together(rows: Sequence[Rows]) -> Rows:
     """All owners' rows as if one had them."""
     columns = {key: np.concatenate([one.columns[key] for one in rows]) for key in rows[0].columns}
-    X, y, weight = (np.concatenate([getattr(one, part) for one in rows]) for part in ("X", "y", "weight"))
+    X, y, weight = (
+        np.concatenate([getattr(one, part) for one in rows]) for part in ("X", "y", "weight")
+    )
     return Rows(X, y, columns, weight, 0)
 
 
 @dataclass(frozen=True)
 class Constrained:
-    """A constraint, data that have it, and its measure: the law is measured <= limit, row by row of the p constraints.
+    """A constraint, data that have it, and its measure: the law is measured <= limit, row by row of
+    the p constraints.
 
-    ``limit`` (N, p) is what every client is asked, or (p,) for sums over the clients (``prior`` (N,) their weights).
+    ``limit`` (N, p) is what every client is asked, or (p,) for sums over the clients (``prior``
+    (N,) their weights).
     """
 
     stated: Any
@@ -116,7 +135,8 @@ class Constrained:
     limit: Any
     problem: Problem = field(default_factory=lambda: Problem(Logistic()))
     fed: Federation = field(default_factory=federation)
-    prior: Any = None  # of a sum over the clients: weights, or "rows" where all rows are one owner's
+    # of a sum over the clients: weights, or "rows" where all rows are one owner's
+    prior: Any = None
     hessian: bool = True
 
     @property
@@ -124,18 +144,22 @@ class Constrained:
         """Whether it is a sum over the clients."""
         return self.prior is not None
 
-    def at(self, fed: Federation | None = None, intercept: bool = False) -> tuple[Problem, Federation]:
+    def at(
+        self, fed: Federation | None = None, intercept: bool = False
+    ) -> tuple[Problem, Federation]:
         """The concrete problem with the constraint in its slot."""
         slot = "constraint" if self.coupled else "local_constraint"
         changes = {"predictor": Linear(True)} if intercept else {}
-        return replace(self.problem, **{slot: self.stated}, **changes).at(self.fed if fed is None else fed)
+        return replace(self.problem, **{slot: self.stated}, **changes).at(
+            self.fed if fed is None else fed
+        )
 
     def stack(self, problem: Problem) -> Any:
         """Its concrete stack."""
         return problem.constraint.coupled if self.coupled else problem.local_constraint
 
 
-# ------------------------------------------------------------------------------------------- measures
+# ----------------------------------------------------------------------------------------- measures
 
 
 def logistic(p: Any, y: Any) -> Any:
@@ -168,7 +192,9 @@ def of_groups(phi: Callable[..., Any], column: str, values: Sequence[Any]) -> Me
     return lambda w, rows: [rows.mean(phi, w, rows.column(column) == v) for v in values]
 
 
-def gaps(phi: Callable[..., Any], column: str, values: Sequence[Any], labels: Sequence[Any] = (None,)) -> Measure:
+def gaps(
+    phi: Callable[..., Any], column: str, values: Sequence[Any], labels: Sequence[Any] = (None,)
+) -> Measure:
     """Every two groups' difference, either way round, within each label."""
 
     def measure(w: Any, rows: Rows) -> list[float]:
@@ -202,7 +228,7 @@ def own_rows_of(fed: Federation, k: int) -> tuple[Measure, Any]:
     return measure, limit
 
 
-# ------------------------------------------------------------------------------------------- a function of one's own
+# -------------------------------------------------------------------------- a function of one's own
 
 
 def ball(w: Any, X: Any, y: Any) -> tuple[Any, Any]:

@@ -1,4 +1,5 @@
-"""Constrained problems over generated clients, and their optima and multipliers by CVXPY from the raw rows.
+"""Constrained problems over generated clients, and their optima and multipliers by CVXPY from the
+raw rows.
 
 Nothing of quorate is used in the programs: losses, group means and weights are written out.
 """
@@ -17,7 +18,9 @@ import quorate as qr
 TOLERANCES = 1e-11, 1e-10, 1e-9, 1e-8  # of Clarabel: the first that it meets
 
 
-def clients(seed=0, sizes=(30, 50, 25), d=4, scales=1.0, text=False, weights=False, real=False, X=None):
+def clients(
+    seed=0, sizes=(30, 50, 25), d=4, scales=1.0, text=False, weights=False, real=False, X=None
+):
     """Clients with noisy linear rules; labels are 0 and 1, text, or numbers."""
     rng = np.random.default_rng(seed)
     n = sum(sizes)
@@ -25,18 +28,33 @@ def clients(seed=0, sizes=(30, 50, 25), d=4, scales=1.0, text=False, weights=Fal
     score = X @ rng.standard_normal(X.shape[1]) + rng.standard_normal(n)
     X = X * scales
     ends = np.cumsum(sizes)[:-1]
-    y = score + 0.3 if real else np.where(score > 0.2, "ill", "healthy") if text else (score > 0.2).astype(int)
+    y = (
+        score + 0.3
+        if real
+        else np.where(score > 0.2, "ill", "healthy")
+        if text
+        else (score > 0.2).astype(int)
+    )
     weight = tuple(np.split(rng.uniform(0.2, 3.0, n), ends)) if weights else None
     names = [f"clinic {i}" for i in range(len(sizes))]
-    return qr.Federation(names, tuple(np.split(X, ends)), tuple(np.split(y, ends)), sample_weight=weight)
+    return qr.Federation(
+        names, tuple(np.split(X, ends)), tuple(np.split(y, ends)), sample_weight=weight
+    )
 
 
 def one_hot(seed=0, sizes=(40, 25, 30)):
-    """Categories as indicators with a column of ones: rank deficient, and a feature that is never seen."""
+    """Categories as indicators with a column of ones: rank deficient, and a feature that is never
+    seen.
+    """
     rng = np.random.default_rng(seed)
     n = sum(sizes)
     X = np.hstack(
-        [np.eye(3)[rng.integers(0, 3, n)], np.eye(4)[rng.integers(0, 4, n)], np.ones((n, 1)), np.zeros((n, 1))]
+        [
+            np.eye(3)[rng.integers(0, 3, n)],
+            np.eye(4)[rng.integers(0, 4, n)],
+            np.ones((n, 1)),
+            np.zeros((n, 1)),
+        ]
     )
     return clients(seed, sizes, X=X)
 
@@ -90,15 +108,29 @@ def penalty(h, w):
 
 
 def mean_of(loss, X, y, share, w, b, label=None):
-    """The weighted mean loss of a client's rows, of those of one class (-1 or +1) where ``label``."""
+    """The weighted mean loss of a client's rows, of those of one class (-1 or +1) where
+    ``label``.
+    """
     inside = np.ones(len(y), bool) if label is None else y == label
     if not inside.any():
         return None
     return share[inside] / share[inside].sum() @ losses(loss, X[inside] @ w + b, y[inside])
 
 
-def neyman_pearson(fed, loss, level, h=None, intercept=False, objective_of=-1.0, bound_on=1.0, prior=None, linear=None):
-    """min sum_i prior_i mean_i(class -1) + h, mean_i(class +1) <= level_i; ``linear`` (C, d): C w + d <= 0 for all."""
+def neyman_pearson(
+    fed,
+    loss,
+    level,
+    h=None,
+    intercept=False,
+    objective_of=-1.0,
+    bound_on=1.0,
+    prior=None,
+    linear=None,
+):
+    """min sum_i prior_i mean_i(class -1) + h, mean_i(class +1) <= level_i; ``linear`` (C, d): C w +
+    d <= 0 for all.
+    """
     d, h = fed.X[0].shape[1], qr.Zero() if h is None else h
     w, b = cp.Variable(d), cp.Variable() if intercept else 0.0
     rows = list(rows_of(fed))
@@ -108,8 +140,14 @@ def neyman_pearson(fed, loss, level, h=None, intercept=False, objective_of=-1.0,
     parts = [mean_of(loss, *row, w, b, objective_of) for row in rows]
     value, extra = penalty(h, w)
     value = value + sum(q * part for q, part in zip(prior, parts, strict=True) if part is not None)
-    bounded = [mean_of(loss, *row, w, b, bound_on) for row in rows] if bound_on is not None else [None] * n
-    held = [None if part is None else part <= limit for part, limit in zip(bounded, level, strict=True)]
+    bounded = (
+        [mean_of(loss, *row, w, b, bound_on) for row in rows]
+        if bound_on is not None
+        else [None] * n
+    )
+    held = [
+        None if part is None else part <= limit for part, limit in zip(bounded, level, strict=True)
+    ]
     own = [] if linear is None else [linear[0] @ w + linear[1] <= 0]
     program = cp.Problem(cp.Minimize(value), [one for one in held if one is not None] + extra + own)
     solve(program)
@@ -122,7 +160,8 @@ def solve(program):
     """By Clarabel, as accurately as it can."""
     for tol in TOLERANCES:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of a tolerance that is not met: the next one is tried
+            # of a tolerance that is not met: the next one is tried
+            warnings.simplefilter("ignore", UserWarning)
             program.solve(cp.CLARABEL, tol_gap_abs=tol, tol_gap_rel=tol, tol_feas=tol, max_iter=500)
         if program.status == "optimal":
             return
@@ -130,7 +169,9 @@ def solve(program):
 
 
 def stated(fed, loss=None, level=0.45, h=None, intercept=False, **more):
-    """(30): the mean loss of the first class, with that of the second at most ``level`` at every client."""
+    """(30): the mean loss of the first class, with that of the second at most ``level`` at every
+    client.
+    """
     first, second = np.unique(np.concatenate(fed.y)).tolist()
     return qr.Problem(
         qr.Logistic() if loss is None else loss,
@@ -143,7 +184,9 @@ def stated(fed, loss=None, level=0.45, h=None, intercept=False, **more):
 
 
 def quadratic(seed=0, d=20, n=4, m=2, rank=None, redundant=False, apart=0.0, size=1.0):
-    """Clients with (A_i, b_i, C_i, d_i) of known sum; equalities of the server and of every client."""
+    """Clients with (A_i, b_i, C_i, d_i) of known sum; equalities of the server and of every
+    client.
+    """
     rng = np.random.default_rng(seed)
     half = rng.standard_normal((n, d, rank or d))
     A = [size * h @ h.T for h in half]

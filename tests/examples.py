@@ -12,33 +12,32 @@ import numpy as np
 from constrained_oracles import Constrained
 from toy import AsyncToy, SeparateToy, Toy, federation
 
+from quorate.algorithms.comparators.afl import AFL
+from quorate.algorithms.comparators.aggregation import Krum
+from quorate.algorithms.comparators.dca import DCA
+from quorate.algorithms.comparators.double_loop import DoubleLoop
+from quorate.algorithms.comparators.drfa import DRFA
+from quorate.algorithms.comparators.fed_avg import FedAvg, FedProx
+from quorate.algorithms.comparators.lsvrg import LSVRG
+from quorate.algorithms.comparators.multiplier_method import MultiplierMethod
+from quorate.algorithms.comparators.sgd import SGD
 from quorate.algorithms.federated.ad_lpmm import ADLPMM
-from quorate.algorithms.federated.afl import AFL
-from quorate.algorithms.federated.aggregation import Krum
-from quorate.algorithms.federated.aspire import ASPIRE
-from quorate.algorithms.federated.async_dro import AsyncDRO
+from quorate.algorithms.federated.aspire.aspire import ASPIRE
+from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
 from quorate.algorithms.federated.bundle import Bundle
-from quorate.algorithms.federated.double_loop import DoubleLoop
-from quorate.algorithms.federated.drfa import DRFA
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
-from quorate.algorithms.federated.fed_avg import FedAvg, FedProx
-from quorate.algorithms.federated.interior_point import InteriorPoint
-from quorate.algorithms.federated.multiplier_method import MultiplierMethod
-from quorate.algorithms.federated.private_admm import OutputPerturbedADMM, PrivateADMM
-from quorate.algorithms.federated.proximal_al import ProximalAL
-from quorate.algorithms.pooled.dca import DCA
-from quorate.algorithms.pooled.lsvrg import LSVRG
-from quorate.algorithms.pooled.penalties import Growing
-from quorate.algorithms.pooled.rank_admm import RankADMM
-from quorate.algorithms.pooled.rank_starts import Start
-from quorate.algorithms.pooled.sgd import SGD
-from quorate.algorithms.pooled.smoothed_rank_admm import SmoothedRankADMM
+from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
+from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
+from quorate.algorithms.pooled.rank.continuation import Start
+from quorate.algorithms.pooled.rank.penalties import Growing
+from quorate.algorithms.pooled.rank.rank_admm import RankADMM
+from quorate.algorithms.pooled.rank.smoothed_rank_admm import SmoothedRankADMM
 from quorate.data.federation import Federation
 from quorate.privacy.budget import Budget
 from quorate.problem.constraints.coupled import Coupled
-from quorate.problem.constraints.linear import CostLimit, LinearEquality, LinearInequality, Monotone, Sign
-from quorate.problem.constraints.own import Constraint
-from quorate.problem.constraints.rows import (
+from quorate.problem.constraints.custom import Constraint
+from quorate.problem.constraints.group_means import (
     BoundedGroupLoss,
     DemographicParity,
     EqualisedOdds,
@@ -46,9 +45,16 @@ from quorate.problem.constraints.rows import (
     NeymanPearson,
     Probability,
 )
+from quorate.problem.constraints.linear import (
+    CostLimit,
+    LinearEquality,
+    LinearInequality,
+    Monotone,
+    Sign,
+)
 from quorate.problem.losses import Exponential, Hinge, Logistic, Multinomial, Squared
-from quorate.problem.predictors import Linear, Softmax
-from quorate.problem.predictors_mlp import MLP
+from quorate.problem.predictors.affine import Linear, Softmax
+from quorate.problem.predictors.mlp import MLP
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.risks import (
@@ -76,8 +82,8 @@ from quorate.problem.risks import (
     ValueAtRisk,
     WassersteinOverClients,
 )
-from quorate.problem.wasserstein import WassersteinBall
-from quorate.solution import configure
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.solution.configure import configure
 
 _BUDGET = Budget(3.0, 1e-3)
 
@@ -88,12 +94,15 @@ class Example:
 
     algorithm: Any
     federation: Federation
-    answer: Callable[[Any], Any]  # of the last state: what a run in blocks must share with one in turn ...
+    # of the last state: what a run in blocks must share with one in turn ...
+    answer: Callable[[Any], Any]
     tolerance: float  # ... to this, relative
 
 
 def solving(algorithm: Any, problem: Problem, tol: float) -> Example:
-    """An algorithm that solves a problem to a relative gap ``tol``: then so far do the values of two runs agree."""
+    """An algorithm that solves a problem to a relative gap ``tol``: then so far do the values of
+    two runs agree.
+    """
     raw = federation((20, 35, 12, 28, 9), 4)
     concrete, fed = problem.at(raw)
     return Example(
@@ -105,15 +114,23 @@ def solving(algorithm: Any, problem: Problem, tol: float) -> Example:
 
 
 def short(algorithm: Any, problem: Problem) -> Example:
-    """The first rounds of a slower algorithm; inner solves stop at 1e-9 and better, so that far do two runs agree."""
+    """The first rounds of a slower algorithm; inner solves stop at 1e-9 and better, so that far do
+    two runs agree.
+    """
     example = solving(algorithm, problem, 1e-6)
-    return replace(example, algorithm=replace(example.algorithm, tol=0.0, max_rounds=10), tolerance=1e-6)
+    return replace(
+        example, algorithm=replace(example.algorithm, tol=0.0, max_rounds=10), tolerance=1e-6
+    )
 
 
 def first(algorithm: Any, problem: Problem) -> Example:
-    """The first rounds of a method without inner solves or tolerance: two runs differ by rounding."""
+    """The first rounds of a method without inner solves or tolerance: two runs differ by
+    rounding.
+    """
     concrete, fed = problem.at(federation((20, 35, 12, 28, 9), 4))
-    return Example(configure(algorithm, concrete, fed, None, None, 10, None), fed, lambda state: state.w, 1e-9)
+    return Example(
+        configure(algorithm, concrete, fed, None, None, 10, None), fed, lambda state: state.w, 1e-9
+    )
 
 
 def planes(algorithm: Any, problem: Problem) -> Example:
@@ -136,11 +153,19 @@ def pooling(algorithm: Any, problem: Problem, tolerance: float = 1e-12) -> Examp
 
 
 HINGE, LOGISTIC = (
-    Problem(loss=loss, over_samples=WassersteinBall(0.05, 0.5, "l2"), over_clients=LpBall(0.2, 2), regulariser=L2(1e-2))
+    Problem(
+        loss=loss,
+        over_samples=WassersteinBall(0.05, 0.5, "l2"),
+        over_clients=LpBall(0.2, 2),
+        regulariser=L2(1e-2),
+    )
     for loss in (Hinge(), Logistic())
 )
 NEYMAN_PEARSON = Problem(
-    Logistic(), over_samples=Mean(label=-1.0), regulariser=L1(1e-2), local_constraint=NeymanPearson(1.0, 0.6)
+    Logistic(),
+    over_samples=Mean(label=-1.0),
+    regulariser=L1(1e-2),
+    local_constraint=NeymanPearson(1.0, 0.6),
 )
 TIGHT = NeymanPearson(-1.0, 0.1), NeymanPearson(1.0, 0.1)
 TOGETHER = (Coupled(NeymanPearson(1.0, 0.4)), LinearInequality(np.ones((1, 5)), -0.2))
@@ -155,79 +180,139 @@ ALGORITHMS: dict[str, Example] = {
     "AD-LPMM, half of the rows": short(ADLPMM(sample=0.5), LOGISTIC),
     "epigraph ADMM": short(EpigraphADMM(), HINGE),
     "double loop": short(DoubleLoop(), LOGISTIC),
-    "AsyncDRO": short(AsyncDRO(), Problem(Logistic(), over_clients=Simplex(), regulariser=L2(1e-2))),
+    "AsyncDRO": short(
+        AsyncDRO(), Problem(Logistic(), over_clients=Simplex(), regulariser=L2(1e-2))
+    ),
     "AsyncDRO, many classes": replace(
-        short(AsyncDRO(), Problem(Multinomial(), Softmax(), over_clients=LpBall(0.2, 2), regulariser=L1(1e-2))),
+        short(
+            AsyncDRO(),
+            Problem(Multinomial(), Softmax(), over_clients=LpBall(0.2, 2), regulariser=L1(1e-2)),
+        ),
         answer=lambda state: state.w,
     ),
     "AFL": first(AFL(), Problem(Logistic(), over_clients=Simplex(), regulariser=L2(1e-2))),
-    "AFL, subgradients, extrapolated and averaged": first(AFL(0.1, 0.1, average=True, optimistic=True), HINGE),
-    "DRFA": first(DRFA(2, participation=0.5, batch=8), Problem(Multinomial(), Softmax(), over_clients=Simplex())),
+    "AFL, subgradients, extrapolated and averaged": first(
+        AFL(0.1, 0.1, average=True, optimistic=True), HINGE
+    ),
+    "DRFA": first(
+        DRFA(2, participation=0.5, batch=8),
+        Problem(Multinomial(), Softmax(), over_clients=Simplex()),
+    ),
     "DRFA-Prox, all clients": first(DRFA(2, strength=0.1), LOGISTIC),
     "FedAvg": first(FedAvg(), Problem(Logistic(), Linear(True), regulariser=L1(1e-2))),
     "FedAvg, some clients and rows": first(
-        FedAvg(1, batch=8, epochs=True, participation=0.5), Problem(Multinomial(), Softmax(), over_clients=Mean("size"))
+        FedAvg(1, batch=8, epochs=True, participation=0.5),
+        Problem(Multinomial(), Softmax(), over_clients=Mean("size")),
     ),
-    "FedProx, Krum": first(FedProx(0.5, aggregate=Krum(1, 2)), Problem(Logistic(), regulariser=L2(1e-2))),
+    "FedProx, Krum": first(
+        FedProx(0.5, aggregate=Krum(1, 2)), Problem(Logistic(), regulariser=L2(1e-2))
+    ),
     "multiplier method": solving(
         MultiplierMethod(), Problem(Logistic(), over_clients=Simplex(), regulariser=L2(1e-2)), 1e-6
     ),
     "multiplier method, bounds": solving(
         MultiplierMethod(),
-        Problem(Logistic(), Linear(True), over_clients=Superquantile(0.4), regulariser=Bounds(-0.5, 0.5)),
+        Problem(
+            Logistic(), Linear(True), over_clients=Superquantile(0.4), regulariser=Bounds(-0.5, 0.5)
+        ),
         1e-6,
     ),
     "interior point": solving(InteriorPoint(), NEYMAN_PEARSON, 1e-9),
-    "interior point, infeasible": solving(InteriorPoint(), replace(NEYMAN_PEARSON, local_constraint=TIGHT), 1e-6),
+    "interior point, infeasible": solving(
+        InteriorPoint(), replace(NEYMAN_PEARSON, local_constraint=TIGHT), 1e-6
+    ),
     "interior point, all together": solving(
-        InteriorPoint(), Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5), constraint=TOGETHER), 1e-9
+        InteriorPoint(),
+        Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5), constraint=TOGETHER),
+        1e-9,
     ),
     "proximal AL": short(ProximalAL(), NEYMAN_PEARSON),
     "proximal AL, as printed": short(ProximalAL.paper(), NEYMAN_PEARSON),
     "proximal AL, all together": short(
-        ProximalAL(), Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5), constraint=TOGETHER)
+        ProximalAL(),
+        Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5), constraint=TOGETHER),
     ),
     "ASPIRE": planes(ASPIRE(), Problem(Logistic(), over_clients=LpBall(0.4), regulariser=L1(1e-2))),
     "ASPIRE, all general": planes(
-        ASPIRE.paper(drop=False, synchronous=True, local_steps=2, every=1, max_planes=2, reuse=False),
+        ASPIRE.paper(
+            drop=False, synchronous=True, local_steps=2, every=1, max_planes=2, reuse=False
+        ),
         Problem(Multinomial(), Softmax(), over_clients=Superquantile(0.3), regulariser=L2(1e-2)),
     ),
     "private ADMM": private(
-        PrivateADMM(noise="simulation"), Problem(Multinomial(), Softmax(), regulariser=L2(1e-2)), 1e-12
+        PrivateADMM(noise="simulation"),
+        Problem(Multinomial(), Softmax(), regulariser=L2(1e-2)),
+        1e-12,
     ),
     "private ADMM, all general": private(
-        PrivateADMM(mechanism="laplace", bound=2.0, update="prox", average=True, noise="simulation"),
+        PrivateADMM(
+            mechanism="laplace", bound=2.0, update="prox", average=True, noise="simulation"
+        ),
         Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5)),
         1e-12,
     ),
-    "private ADMM, noise-free": private(PrivateADMM(rho=1.0, radius="1/t"), Problem(Logistic()), 1e-12, None),
-    "private ADMM, exact": private(PrivateADMM(rho=1.0, update="exact", tol=1e-10), Problem(Logistic()), 1e-6, None),
-    "output-perturbed ADMM": private(OutputPerturbedADMM(noise="simulation"), Problem(Multinomial(), Softmax()), 1e-12),
-    "SGD": pooling(SGD(trial_epochs=2), Problem(loss=Hinge(), over_samples=Superquantile(0.3), regulariser=L1(1e-2))),
-    "LSVRG": pooling(LSVRG(trial_epochs=2), Problem(loss=Logistic(), over_samples=Superquantile(0.3))),
-    "LSVRG, not uniform": pooling(LSVRG(0.01, False), Problem(loss=Hinge(), over_samples=RankedRange(80, 10))),
-    "DCA": pooling(DCA(inner=20), Problem(loss=Logistic(), over_samples=RankedRange(80, 10), regulariser=L2(1e-2))),
-    "rank ADMM": pooling(RankADMM(), Problem(Logistic(), over_samples=Superquantile(0.3), regulariser=L2(1e-2))),
+    "private ADMM, noise-free": private(
+        PrivateADMM(rho=1.0, radius="1/t"), Problem(Logistic()), 1e-12, None
+    ),
+    "private ADMM, exact": private(
+        PrivateADMM(rho=1.0, update="exact", tol=1e-10), Problem(Logistic()), 1e-6, None
+    ),
+    "output-perturbed ADMM": private(
+        OutputPerturbedADMM(noise="simulation"), Problem(Multinomial(), Softmax()), 1e-12
+    ),
+    "SGD": pooling(
+        SGD(trial_epochs=2),
+        Problem(loss=Hinge(), over_samples=Superquantile(0.3), regulariser=L1(1e-2)),
+    ),
+    "LSVRG": pooling(
+        LSVRG(trial_epochs=2), Problem(loss=Logistic(), over_samples=Superquantile(0.3))
+    ),
+    "LSVRG, not uniform": pooling(
+        LSVRG(0.01, False), Problem(loss=Hinge(), over_samples=RankedRange(80, 10))
+    ),
+    "DCA": pooling(
+        DCA(inner=20),
+        Problem(loss=Logistic(), over_samples=RankedRange(80, 10), regulariser=L2(1e-2)),
+    ),
+    "rank ADMM": pooling(
+        RankADMM(), Problem(Logistic(), over_samples=Superquantile(0.3), regulariser=L2(1e-2))
+    ),
     "rank ADMM, Newton steps": pooling(
-        RankADMM(check=2), Problem(Hinge(), Linear(True), over_samples=Superquantile(0.3), regulariser=L1(1e-2))
+        RankADMM(check=2),
+        Problem(Hinge(), Linear(True), over_samples=Superquantile(0.3), regulariser=L1(1e-2)),
     ),
     "rank ADMM, two starts and their polish": pooling(
-        RankADMM(check=2, max_iterations=10, starts=(Start(Growing(1e-4, 1.5)), Start(Growing(1e-4, 1.5), 1.0))),
+        RankADMM(
+            check=2,
+            max_iterations=10,
+            starts=(Start(Growing(1e-4, 1.5)), Start(Growing(1e-4, 1.5), 1.0)),
+        ),
         Problem(Hinge(), over_samples=RankedRange(80, 10), regulariser=L2(1e-2)),
     ),
     "smoothed rank ADMM": pooling(
-        SmoothedRankADMM(), Problem(loss=Hinge(), over_samples=Superquantile(0.3), regulariser=L1(1e-2))
+        SmoothedRankADMM(),
+        Problem(loss=Hinge(), over_samples=Superquantile(0.3), regulariser=L1(1e-2)),
     ),
 }
 
 # risks over 6 clients and regularisers of 4 coefficients: every law runs over them
 PRIOR = np.array([0.3, 0.05, 0.2, 0.0, 0.25, 0.2])
 CAPS = np.array([0.1, 0.05, 1e-3, 0.2, 0.0, 0.6])
-COSTS = np.array([[0, 1, 2, 3, 1, 2], [1, 0, 1, 1, 5, 1], [2, 1, 0, 1, 1, 0], [9, 1, 1, 0, 1, 1], *np.ones((2, 6))])
+COSTS = np.array(
+    [
+        [0, 1, 2, 3, 1, 2],
+        [1, 0, 1, 1, 5, 1],
+        [2, 1, 0, 1, 1, 0],
+        [9, 1, 1, 0, 1, 1],
+        *np.ones((2, 6)),
+    ]
+)
 COSTS[[4, 5], [4, 5]] = 0.0
 PLACES = np.array([0.5, -1.0, 3.0, 0.5, 0.7, 1e-3])
 SHAPE = np.array([1.0, 0.1, 2.0, 0.5, 10.0, 0.3])
-AXES = np.diag(SHAPE) + 0.3 * np.outer([1.0, 0.2, -1.0, 0.5, 2.0, 0.4], [1.0, 0.2, -1.0, 0.5, 2.0, 0.4])
+AXES = np.diag(SHAPE) + 0.3 * np.outer(
+    [1.0, 0.2, -1.0, 0.5, 2.0, 0.4], [1.0, 0.2, -1.0, 0.5, 2.0, 0.4]
+)
 RISKS = [
     Mean(),
     Mean(PRIOR),
@@ -266,7 +351,10 @@ RISKS = [
     *(WassersteinOverClients(radius, "index", PRIOR) for radius in (0.0, 0.2, 5.0)),
     *(WassersteinOverClients(radius, PLACES, PRIOR) for radius in (0.0, 0.3)),
     *(WassersteinOverClients(radius, COSTS, PRIOR) for radius in (0.0, 0.3, 9.0)),
-    Polyhedron(np.array([[1.0, 2.0, 0.0, -1.0, 0.0, 3.0], [-1e-9, 0.0, 0.0, -1e-9, 0.0, 0.0]]), [1.0, -2e-10]),
+    Polyhedron(
+        np.array([[1.0, 2.0, 0.0, -1.0, 0.0, 3.0], [-1e-9, 0.0, 0.0, -1e-9, 0.0, 0.0]]),
+        [1.0, -2e-10],
+    ),
     Polyhedron(np.diag(1e6 + np.arange(6.0)), np.full(6, 3e5)),
     OwnSet(Superquantile(0.3).weights),
 ]
@@ -307,14 +395,17 @@ PREDICTORS = [
     MLP((), classes=3),
 ]
 
-# constraints with what they measure, computed from the raw rows: every law of constraints runs over them
+# constraints with what they measure, computed from the raw rows: every law of constraints runs over
+# them
 ROWS, REAL = oracle.federation(), oracle.federation(real=True)
 WEIGHED = oracle.federation(text=False, weights=True)
 LEVELS = np.array([0.3, 0.5, 0.4, 0.6, 0.2])
 C, SUM_TO = np.array([[1.0, -2.0, 0.0, 0.5], [0.0, 1.0, 1.0, 0.0]]), np.array([0.3, -0.2])
 OWN, OWN_LIMIT = oracle.own_rows_of(ROWS, 2)
 CONSTRAINTS: dict[str, Constrained] = {
-    "Neyman-Pearson": Constrained(NeymanPearson("yes", 0.4), oracle.of_class(oracle.logistic, 1.0), 0.4),
+    "Neyman-Pearson": Constrained(
+        NeymanPearson("yes", 0.4), oracle.of_class(oracle.logistic, 1.0), 0.4
+    ),
     "Neyman-Pearson, level by client": Constrained(
         NeymanPearson("no", LEVELS), oracle.of_class(oracle.logistic, -1.0), LEVELS[:, None]
     ),
@@ -343,33 +434,55 @@ CONSTRAINTS: dict[str, Constrained] = {
         Problem(Squared()),
         REAL,
     ),
-    "parity of scores": Constrained(DemographicParity("age", 0.1), oracle.gaps(oracle.score, "age", (30, 50, 70)), 0.1),
+    "parity of scores": Constrained(
+        DemographicParity("age", 0.1), oracle.gaps(oracle.score, "age", (30, 50, 70)), 0.1
+    ),
     "parity of probabilities": Constrained(
         DemographicParity("sex", LEVELS, Probability()),
         oracle.gaps(oracle.probability, "sex", "fm"),
         LEVELS[:, None],
         fed=WEIGHED,
     ),
-    "equalised odds": Constrained(EqualisedOdds("sex", 0.2), oracle.gaps(oracle.score, "sex", "fm", (-1.0, 1.0)), 0.2),
+    "equalised odds": Constrained(
+        EqualisedOdds("sex", 0.2), oracle.gaps(oracle.score, "sex", "fm", (-1.0, 1.0)), 0.2
+    ),
     "equalised odds of probabilities": Constrained(
-        EqualisedOdds("sex", 0.2, Probability()), oracle.gaps(oracle.probability, "sex", "fm", (-1.0, 1.0)), 0.2
+        EqualisedOdds("sex", 0.2, Probability()),
+        oracle.gaps(oracle.probability, "sex", "fm", (-1.0, 1.0)),
+        0.2,
     ),
     "linear equality": Constrained(LinearEquality(C, SUM_TO), oracle.affine(C), -SUM_TO),
-    "linear inequality": Constrained(LinearInequality(C, SUM_TO), oracle.affine(C), -SUM_TO, Problem(Squared()), REAL),
+    "linear inequality": Constrained(
+        LinearInequality(C, SUM_TO), oracle.affine(C), -SUM_TO, Problem(Squared()), REAL
+    ),
     "own linear equality": Constrained(LinearEquality(), OWN, OWN_LIMIT),
     "own linear inequality": Constrained(LinearInequality(), OWN, OWN_LIMIT),
-    "sign": Constrained(Sign({"bmi": 1, "dose": -1}), oracle.affine([[0, -1, 0, 0], [1, 0, 0, 0]]), 0.0),
-    "monotone": Constrained(Monotone(["stay", "dose", "bmi"]), oracle.affine([[-1, 0, 0, 1], [1, -1, 0, 0]]), 0.0),
-    "cost limit": Constrained(CostLimit({"dose": 2.0, "stay": 0.5}, 1.5), oracle.affine([[2.0, 0, 0, 0.5]]), 1.5),
-    "own function": Constrained(
-        Constraint(oracle.ball, 2, convex=True, hessian=oracle.ball_hessian), oracle.ball_measure, 0.0
+    "sign": Constrained(
+        Sign({"bmi": 1, "dose": -1}), oracle.affine([[0, -1, 0, 0], [1, 0, 0, 0]]), 0.0
     ),
-    "own function without curvature": Constrained(Constraint(oracle.ball, 2), oracle.ball_measure, 0.0, hessian=False),
+    "monotone": Constrained(
+        Monotone(["stay", "dose", "bmi"]), oracle.affine([[-1, 0, 0, 1], [1, -1, 0, 0]]), 0.0
+    ),
+    "cost limit": Constrained(
+        CostLimit({"dose": 2.0, "stay": 0.5}, 1.5), oracle.affine([[2.0, 0, 0, 0.5]]), 1.5
+    ),
+    "own function": Constrained(
+        Constraint(oracle.ball, 2, convex=True, hessian=oracle.ball_hessian),
+        oracle.ball_measure,
+        0.0,
+    ),
+    "own function without curvature": Constrained(
+        Constraint(oracle.ball, 2), oracle.ball_measure, 0.0, hessian=False
+    ),
     "coupled, all rows": Constrained(
         Coupled(NeymanPearson("yes", 0.4)), oracle.of_class(oracle.logistic, 1.0), 0.4, prior="rows"
     ),
     "coupled gap, all rows, weights": Constrained(
-        Coupled(LossGap("sex", 0.1)), oracle.gaps(oracle.logistic, "sex", "fm"), 0.1, fed=WEIGHED, prior="rows"
+        Coupled(LossGap("sex", 0.1)),
+        oracle.gaps(oracle.logistic, "sex", "fm"),
+        0.1,
+        fed=WEIGHED,
+        prior="rows",
     ),
     "coupled, uniform": Constrained(
         Coupled(BoundedGroupLoss("sex", 0.4), "uniform"),
@@ -383,5 +496,7 @@ CONSTRAINTS: dict[str, Constrained] = {
         LEVELS[:, None],
         prior=np.array(oracle.SIZES) / 31,
     ),
-    "coupled own equalities": Constrained(Coupled(LinearEquality(), "uniform"), OWN, OWN_LIMIT, prior=np.full(5, 0.2)),
+    "coupled own equalities": Constrained(
+        Coupled(LinearEquality(), "uniform"), OWN, OWN_LIMIT, prior=np.full(5, 0.2)
+    ),
 }

@@ -1,4 +1,6 @@
-"""Independent models of a client's worst case at a fixed model: the sets Omega_s, and transport as linear programs."""
+"""Independent models of a client's worst case at a fixed model: the sets Omega_s, and transport as
+linear programs.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ import numpy as np
 from scipy.optimize import linprog
 
 from quorate.arrays import Block
-from quorate.problem.losses import Absolute, EpsilonInsensitive, Hinge, Huber, Logistic, Quantile, SmoothHinge
+from quorate.problem.losses import (
+    Absolute,
+    EpsilonInsensitive,
+    Hinge,
+    Huber,
+    Logistic,
+    Quantile,
+    SmoothHinge,
+)
 
 MARGIN = [Hinge(), SmoothHinge(), Logistic()]
 RESIDUAL = [Huber(0.7), EpsilonInsensitive(0.2), Quantile(0.3), Absolute()]
@@ -31,11 +41,17 @@ def block_of(X, y, share=None):
 
 
 def targets(rng, loss, shape):
-    return np.where(rng.random(shape) < 0.5, -1.0, 1.0) if loss.targets == "sign" else rng.normal(size=shape)
+    return (
+        np.where(rng.random(shape) < 0.5, -1.0, 1.0)
+        if loss.targets == "sign"
+        else rng.normal(size=shape)
+    )
 
 
 def free_value(w, X, y, share, loss, norm, label_cost, radius, b=0.0):
-    """(B.1), (B.5), (B.6) and their like on all of R^n: a linear program in (lambda, alpha) at fixed w."""
+    """(B.1), (B.5), (B.6) and their like on all of R^n: a linear program in (lambda, alpha) at
+    fixed w.
+    """
     u, m = X @ w + b, len(y)
     size = np.linalg.norm(w, DUAL_P[norm])
     here = loss.value(u, y)
@@ -51,7 +67,9 @@ def free_value(w, X, y, share, loss, norm, label_cost, radius, b=0.0):
 
 
 def polytope_value(w, X, y, share, loss, norm, label_cost, radius, C, d, c=None, b=0.0):
-    """(B.2) to (B.4) with the support {C x + c y <= d}, as printed (with the constants of docs/deviations)."""
+    """(B.2) to (B.4) with the support {C x + c y <= d}, as printed (with the constants of
+    docs/deviations).
+    """
     lam, alpha, u = cp.Variable(nonneg=True), cp.Variable(len(y)), X @ w + b
     c = np.zeros(len(d)) if c is None else c
     slack = d - X @ C.T - np.outer(y, c) if loss.targets == "real" else d - X @ C.T
@@ -91,7 +109,9 @@ def box_rows(lower, upper, d):
 
 
 def vertex_value(w, X, y, share, loss, label_cost, radius, lower, upper):
-    """l1 transport on a box: coordinates stay or go to a bound, labels stay or flip; then a linear program is exact."""
+    """l1 transport on a box: coordinates stay or go to a bound, labels stay or flip; then a linear
+    program is exact.
+    """
     m, d = X.shape
     cost, gain, pick = [], [], []
     for i in range(m):
@@ -109,9 +129,15 @@ def vertex_value(w, X, y, share, loss, label_cost, radius, lower, upper):
 
 
 def transport_cost(X, y, share, atoms, labels, p, row, norm, label_cost, classes):
-    """Cost of the coupling (row, atom), an upper bound on the Wasserstein distance; checks that it is a coupling."""
+    """Cost of the coupling (row, atom), an upper bound on the Wasserstein distance; checks that it
+    is a coupling.
+    """
     np.testing.assert_allclose(np.bincount(row, p, len(y)), share, rtol=1e-9, atol=1e-15)
     moved = np.linalg.norm(atoms - X[row], {"l1": 1, "l2": 2, "linf": math.inf}[norm], axis=1)
     gap = (labels != y[row]).astype(float) if classes else np.abs(labels - y[row])
     assert math.isfinite(label_cost) or not gap.any()
-    return p @ (moved + np.where(gap > 0, label_cost, 0.0) * np.where(gap > 0, gap, 0.0) if gap.any() else moved)
+    return p @ (
+        moved + np.where(gap > 0, label_cost, 0.0) * np.where(gap > 0, gap, 0.0)
+        if gap.any()
+        else moved
+    )

@@ -1,7 +1,8 @@
-"""What every predictor must satisfy, as plain functions: each takes a predictor of 4 features and raises if it breaks.
+"""What every predictor must satisfy, as plain functions: each takes a predictor of 4 features and
+raises if it breaks.
 
-`laws/test_predictor_laws.py` runs them over PREDICTORS of `examples.py`, `problem/test_predictors_torch.py` over torch
-modules.
+`laws/test_predictor_laws.py` runs them over PREDICTORS of `examples.py`,
+`problem/test_predictors_torch.py` over torch modules.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from scipy.sparse import csr_array
 
 from quorate.arrays import Block
 from quorate.data.federation import Federation
-from quorate.problem.predictors import is_affine, pullback
+from quorate.problem.predictors.affine import is_affine, pullback
 
 SIZES = (7, 3, 11, 1)
-DIFFERENCES = {-2: 1 / 12, -1: -8 / 12, 1: 8 / 12, 2: -1 / 12}  # of a derivative, exact up to step^4
+# of a derivative, exact up to step^4
+DIFFERENCES = {-2: 1 / 12, -1: -8 / 12, 1: 8 / 12, 2: -1 / 12}
 
 
 def federation(scale=1.0) -> Federation:
@@ -72,16 +74,24 @@ def shapes(predictor):
 
 
 def backward_is_the_transpose_of_the_derivative(predictor, step=1e-4):
-    """<s, forward'(w) v> = <backward(w, s), v> for every client, v in random directions, by finite differences."""
+    """<s, forward'(w) v> = <backward(w, s), v> for every client, v in random directions, by finite
+    differences.
+    """
     data, w = block(), models(predictor)
     s, rng = pushes(predictor, data), np.random.default_rng(8)
     for model in (w, w[0]):
-        slope = predictor.backward(model, s, data)
+        gradient = predictor.backward(model, s, data)
         for _ in range(4):
             v = rng.normal(size=w.shape[1])
-            along = sum(part * predictor.forward(model + k * step * v, data) for k, part in DIFFERENCES.items()) / step
+            along = (
+                sum(
+                    part * predictor.forward(model + k * step * v, data)
+                    for k, part in DIFFERENCES.items()
+                )
+                / step
+            )
             expected = (s * along).reshape(4, -1).sum(1)
-            assert_allclose(slope @ v, expected, rtol=1e-8, atol=1e-8 * np.abs(expected).max())
+            assert_allclose(gradient @ v, expected, rtol=1e-8, atol=1e-8 * np.abs(expected).max())
 
 
 def backward_is_linear(predictor):
@@ -100,11 +110,25 @@ def one_model_per_client_is_one_at_a_time(predictor):
     for i in range(4):
         one = data.part(np.array([i]))
         assert_allclose(together[0][i], predictor.forward(w[i], one)[0], rtol=1e-12, atol=1e-13)
-        assert_allclose(together[1][i], predictor.backward(w[i], s[i : i + 1], one)[0], rtol=1e-11, atol=1e-12)
-        assert_allclose(together[1][i], predictor.backward(w[i : i + 1], s[i : i + 1], one)[0], rtol=1e-11, atol=1e-12)
+        assert_allclose(
+            together[1][i], predictor.backward(w[i], s[i : i + 1], one)[0], rtol=1e-11, atol=1e-12
+        )
+        assert_allclose(
+            together[1][i],
+            predictor.backward(w[i : i + 1], s[i : i + 1], one)[0],
+            rtol=1e-11,
+            atol=1e-12,
+        )
     shared = np.tile(w[0], (4, 1))
-    assert_allclose(predictor.forward(shared, data), predictor.forward(w[0], data), rtol=1e-12, atol=1e-13)
-    assert_allclose(predictor.backward(shared, s, data), predictor.backward(w[0], s, data), rtol=1e-11, atol=1e-12)
+    assert_allclose(
+        predictor.forward(shared, data), predictor.forward(w[0], data), rtol=1e-12, atol=1e-13
+    )
+    assert_allclose(
+        predictor.backward(shared, s, data),
+        predictor.backward(w[0], s, data),
+        rtol=1e-11,
+        atol=1e-12,
+    )
 
 
 def padding_does_not_matter(predictor):
@@ -114,14 +138,25 @@ def padding_does_not_matter(predictor):
     noise = np.random.default_rng(9).normal(size=data.X.shape)
     other = replace(data, X=np.where(real[:, :, None], data.X, 10 * noise))
     for model in (w, w[0]):
-        assert_allclose(predictor.forward(model, data)[real], predictor.forward(model, other)[real], rtol=1e-12)
+        assert_allclose(
+            predictor.forward(model, data)[real], predictor.forward(model, other)[real], rtol=1e-12
+        )
         found = predictor.backward(model, s, data)
         assert_allclose(found, predictor.backward(model, s, other), rtol=1e-12, atol=1e-13)
         for i, at in enumerate(data.index):
             alone = fed.block(int(at))
             rows, own = alone.y.shape[1], model if model.ndim == 1 else model[i]
-            assert_allclose(predictor.forward(own, alone)[0], predictor.forward(model, data)[i, :rows], rtol=1e-11)
-            assert_allclose(predictor.backward(own, s[i : i + 1, :rows], alone)[0], found[i], rtol=1e-11, atol=1e-12)
+            assert_allclose(
+                predictor.forward(own, alone)[0],
+                predictor.forward(model, data)[i, :rows],
+                rtol=1e-11,
+            )
+            assert_allclose(
+                predictor.backward(own, s[i : i + 1, :rows], alone)[0],
+                found[i],
+                rtol=1e-11,
+                atol=1e-12,
+            )
 
 
 def sparse_rows_are_the_same(predictor):
@@ -130,7 +165,12 @@ def sparse_rows_are_the_same(predictor):
     dense, sparse = replace(alone, X=X), replace(alone, X=csr_array(X[0]))
     s = np.random.default_rng(4).normal(size=predictor.forward(w[0], dense).shape)
     for model in (w[0], w[:1]):
-        assert_allclose(predictor.forward(model, sparse), predictor.forward(model, dense), rtol=1e-12, atol=1e-14)
+        assert_allclose(
+            predictor.forward(model, sparse),
+            predictor.forward(model, dense),
+            rtol=1e-12,
+            atol=1e-14,
+        )
         expected = predictor.backward(model, s, dense)
         assert_allclose(predictor.backward(model, s, sparse), expected, rtol=1e-11, atol=1e-13)
 
@@ -142,7 +182,9 @@ def pullbacks_are_forward_and_backward(predictor):
         prediction, back = pullback(predictor, model, data)
         assert_allclose(prediction, predictor.forward(model, data), rtol=1e-13, atol=1e-14)
         for push in (s, 2 * s, s):  # as often as asked for
-            assert_allclose(back(push), predictor.backward(model, push, data), rtol=1e-12, atol=1e-13)
+            assert_allclose(
+                back(push), predictor.backward(model, push, data), rtol=1e-12, atol=1e-13
+            )
 
 
 def nothing_is_written_to(predictor):

@@ -11,9 +11,9 @@ from scipy import sparse
 from quorate.data.federation import Federation
 from quorate.privacy.budget import Budget
 from quorate.problem.losses import Exponential, Huber, Logistic, Multinomial, SmoothHinge, Squared
-from quorate.problem.predictors import Linear, Softmax
+from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
-from quorate.solution import configure
+from quorate.solution.configure import configure
 
 SIZES = (7, 4)
 BUDGET = Budget(2.0, 1e-4, sizes=6)
@@ -38,11 +38,21 @@ LOSSES = {
     "huber": (Huber(0.5), Linear()),
     "multinomial": (Multinomial(), Softmax()),
 }
-ROWS = {"ordinary": 1.0, "long": 1e10, "longer than doubles square": 1e99, "tiny": 1e-90, "zero": 0.0}
+ROWS = {
+    "ordinary": 1.0,
+    "long": 1e10,
+    "longer than doubles square": 1e99,
+    "tiny": 1e-90,
+    "zero": 0.0,
+}
 
 
-def case(loss: str, row: str, seed: int, budget: Budget | None = BUDGET, thin: bool = False) -> Case:
-    """Random rows; the row that comes and goes, and the one that takes its place, are as long as ``row`` says."""
+def case(
+    loss: str, row: str, seed: int, budget: Budget | None = BUDGET, thin: bool = False
+) -> Case:
+    """Random rows; the row that comes and goes, and the one that takes its place, are as long as
+    ``row`` says.
+    """
     rng = np.random.default_rng(seed)
     function, predictor = LOSSES[loss]
     d, classes = 3, [0, 1, 2] if loss == "multinomial" else [0, 1]
@@ -66,4 +76,7 @@ def case(loss: str, row: str, seed: int, budget: Budget | None = BUDGET, thin: b
 
 def planned(algorithm: Any, problem: Problem, fed: Federation) -> tuple[Any, Federation]:
     concrete, data = problem.at(fed)
-    return configure(algorithm, concrete, data, None, None, None, None).planned(concrete, data), data
+    return (
+        configure(algorithm, concrete, data, None, None, None, None).planned(concrete, data),
+        data,
+    )

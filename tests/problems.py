@@ -1,4 +1,6 @@
-"""Generated problems: heterogeneous clients, every valid loss x norm x support, the weight ball's p cycled."""
+"""Generated problems: heterogeneous clients, every valid loss x norm x support, the weight ball's p
+cycled.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,17 @@ class Case:
     bounded: bool  # a lower bound is provable: a regulariser, or a radius on all of R^n
 
 
-def federation(seed: int, n_clients: int = 3, n_features: int = 8, rows: int = 30, targets: str = "sign", box=None):
-    """Clients with their own means and their own linear rule; noise of Student's t for regression."""
+def federation(
+    seed: int,
+    n_clients: int = 3,
+    n_features: int = 8,
+    rows: int = 30,
+    targets: str = "sign",
+    box=None,
+):
+    """Clients with their own means and their own linear rule; noise of Student's t for
+    regression.
+    """
     rng = np.random.default_rng(seed)
     common = rng.normal(size=n_features)
     Xs, ys = [], []
@@ -60,10 +71,14 @@ def support_of(name: str, n_features: int):
 
 
 def cases() -> Iterator[Case]:
-    """90 problems: loss x norm x support x (on R^n) two label costs; p, intercept and regulariser alternate."""
+    """90 problems: loss x norm x support x (on R^n) two label costs; p, intercept and regulariser
+    alternate.
+    """
     exponents = itertools.cycle([1.0, 2.0, math.inf, 1.7])
     count = 0
-    for loss, norm, support in itertools.product(LOSSES, ("l1", "l2", "linf"), ("R^n", *BOXES, "polytope")):
+    for loss, norm, support in itertools.product(
+        LOSSES, ("l1", "l2", "linf"), ("R^n", *BOXES, "polytope")
+    ):
         if support != "R^n" and loss.pieces is None:
             continue
         for label_cost in (0.5, 5.0) if support == "R^n" else (1.0,):
@@ -79,7 +94,8 @@ def cases() -> Iterator[Case]:
                 over_clients=qr.LpBall(0.1, p),
                 regulariser=regulariser,
             )
-            name = f"{type(loss).__name__}-{norm}-{support}-p{p:g}-kappa{label_cost:g}-{type(regulariser).__name__}"
+            kinds = type(loss).__name__, type(regulariser).__name__
+            name = f"{kinds[0]}-{norm}-{support}-p{p:g}-kappa{label_cost:g}-{kinds[1]}"
             yield Case(name, problem, fed, support == "R^n" or isinstance(regulariser, qr.L2))
 
 

@@ -1,10 +1,12 @@
-"""Slow, plain ways to the same rank-based proximal steps: bisection, formulas of minima and maxima, enumeration."""
+"""Slow, plain ways to the same rank-based proximal steps: bisection, formulas of minima and maxima,
+enumeration.
+"""
 
 import itertools
 
 import numpy as np
 
-from quorate.solvers.pava import EXPONENTIAL, LINEAR, LOGISTIC, PLUS, RAMP, Kernel
+from quorate.solvers.rank.pava import EXPONENTIAL, LINEAR, LOGISTIC, PLUS, RAMP, Kernel
 
 KERNELS = [
     Kernel(LINEAR),
@@ -37,12 +39,14 @@ def loss(kernel, t):
         return short
     if kernel.kind == RAMP:
         return np.where(
-            short <= kernel.width, short**2 / 2, np.minimum(kernel.width, 1e99) * (short - kernel.width / 2)
+            short <= kernel.width,
+            short**2 / 2,
+            np.minimum(kernel.width, 1e99) * (short - kernel.width / 2),
         )
     return np.logaddexp(0.0, t) if kernel.kind == LOGISTIC else np.exp(np.minimum(t, 600.0))
 
 
-def slope(kernel, t):
+def gradient(kernel, t):
     """l' from the right, for t in the rank coordinate."""
     if kernel.kind == LINEAR:
         return np.ones_like(t)
@@ -50,16 +54,18 @@ def slope(kernel, t):
         return np.where(t >= kernel.knot, 1.0, 0.0)
     if kernel.kind == RAMP:
         return np.clip(t - kernel.knot, 0.0, kernel.width)
-    return np.exp(-np.logaddexp(0.0, -t)) if kernel.kind == LOGISTIC else np.exp(np.minimum(t, 600.0))
+    return (
+        np.exp(-np.logaddexp(0.0, -t)) if kernel.kind == LOGISTIC else np.exp(np.minimum(t, 600.0))
+    )
 
 
 def prox(kernel, c, m):
     """argmin c l(v) + (v - m)^2 / 2 by bisection, elementwise."""
-    low = np.minimum(m, 0.0) - c if kernel.kind == EXPONENTIAL else m - c * slope(kernel, m)
+    low = np.minimum(m, 0.0) - c if kernel.kind == EXPONENTIAL else m - c * gradient(kernel, m)
     high = m + 0.0
     for _ in range(110):
         middle = low + (high - low) / 2
-        right = c * slope(kernel, middle) + middle - m > 0
+        right = c * gradient(kernel, middle) + middle - m > 0
         low, high = np.where(right, low, middle), np.where(right, middle, high)
     return low + (high - low) / 2
 
@@ -67,10 +73,15 @@ def prox(kernel, c, m):
 def blocks(kernel, m, sigma, rho):
     """(…, n, n): the value of every block a..b of chains m (…, n), inf where b < a."""
     n = m.shape[-1]
-    sums, weights = (np.concatenate([np.zeros((*v.shape[:-1], 1)), np.cumsum(v, -1)], -1) for v in (m, sigma))
+    sums, weights = (
+        np.concatenate([np.zeros((*v.shape[:-1], 1)), np.cumsum(v, -1)], -1) for v in (m, sigma)
+    )
     a, b = np.triu_indices(n)
     count = b + 1 - a
-    mean, c = (sums[..., b + 1] - sums[..., a]) / count, (weights[..., b + 1] - weights[..., a]) / (rho * count)
+    mean, c = (
+        (sums[..., b + 1] - sums[..., a]) / count,
+        (weights[..., b + 1] - weights[..., a]) / (rho * count),
+    )
     values = np.full((*m.shape[:-1], n, n), np.inf)
     values[..., a, b] = prox(kernel, np.maximum(c, 0.0), mean)
     return values
@@ -92,7 +103,9 @@ def objective(kernel, m, sigma, rho, z):
 
 
 def least_of_all_orders(kernel, m, sigma, rho):
-    """The least objective over every order the entries could have: the global minimum, whatever sigma."""
+    """The least objective over every order the entries could have: the global minimum, whatever
+    sigma.
+    """
     orders = np.array(list(itertools.permutations(range(len(m)))))
     size = np.abs(m) if kernel.even else m
     z = chain(kernel, size[orders], np.broadcast_to(sigma, orders.shape), rho)
@@ -101,11 +114,16 @@ def least_of_all_orders(kernel, m, sigma, rho):
 
 
 def prospect_value(kernel, z, below, above, at):
-    """Omega with one weight sequence up to ``at`` and another beyond, lower semicontinuous: the best count of a tie."""
+    """Omega with one weight sequence up to ``at`` and another beyond, lower semicontinuous: the
+    best count of a tie.
+    """
     size = np.sort(np.abs(z) if kernel.even else z)
     losses = loss(kernel, size)
     first, last = np.searchsorted(size, at, "left"), np.searchsorted(size, at, "right")
-    return min((below[:j] * losses[:j]).sum() + (above[j:] * losses[j:]).sum() for j in range(first, last + 1))
+    return min(
+        (below[:j] * losses[:j]).sum() + (above[j:] * losses[j:]).sum()
+        for j in range(first, last + 1)
+    )
 
 
 def prospect_least(kernel, m, below, above, at, rho):
@@ -121,14 +139,18 @@ def prospect_least(kernel, m, below, above, at, rho):
 
 
 def threshold_step(kernel, m, first, last, weight, rho):
-    """The step for sigma = ``weight`` on ranks first <= r < last and 0 elsewhere, by partition alone.
+    """The step for sigma = ``weight`` on ranks first <= r < last and 0 elsewhere, by partition
+    alone.
 
-    Below ``first`` and from ``last`` on nothing moves alone, the ranks between are proxes. Only where the lowest of
-    these cross what stays below is there anything to pool, and that is one block: its value v solves
+    Below ``first`` and from ``last`` on nothing moves alone, the ranks between are proxes. Only
+    where the lowest of these cross what stays below is there anything to pool, and that is one
+    block: its value v solves
 
-        sum over the entries in it of (v - m_i) + (how many of its ranks have weight) * weight / rho * l'(v) = 0
+        sum over the entries in it of (v - m_i) + (how many of its ranks have weight) * weight / rho
+        * l'(v) = 0
 
-    with the entries m_i > v below, prox(m_i) < v between: a decreasing and an increasing set, so v by bisection.
+    with the entries m_i > v below, prox(m_i) < v between: a decreasing and an increasing set, so v
+    by bisection.
     """
     n = len(m)
     order = np.argpartition(m, [r for r in (first, last) if r < n])
@@ -141,7 +163,7 @@ def threshold_step(kernel, m, first, last, weight, rho):
     for _ in range(200):
         v = low + (high - low) / 2
         pull = np.maximum(m[below] - v, 0.0).sum()
-        push = np.maximum(v + c * slope(kernel, np.array(v)) - m[between], 0.0).sum()
+        push = np.maximum(v + c * gradient(kernel, np.array(v)) - m[between], 0.0).sum()
         low, high = (low, v) if push > pull else (v, high)
     z[below] = np.minimum(m[below], high)
     z[between] = np.maximum(z[between], low)

@@ -1,4 +1,6 @@
-"""A small run on tables of three clinics, for the tests of configurations, runs, reports and the command line."""
+"""A small run on tables of three clinics, for the tests of configurations, runs, reports and the
+command line.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from quorate.config import Config, read_config
-from quorate.parts import prepare
-from quorate.radii import tried
+from quorate.config.config import Config, read_config
 from quorate.report.html import render
-from quorate.runs import Run, read_run, result_of, write_run
-from quorate.trade_off import traded
-from quorate.trial import evaluate, train
+from quorate.runs.folder import read_run
+from quorate.runs.pipeline import begin, run_study
+from quorate.runs.run import Run
 
 CLINICS = ("North", "East", "South")
 CONFIG = """
@@ -40,9 +40,7 @@ TAIL = (  # a risk by rank over pooled rows
     .replace("[robust]", '[problem]\nloss = "logistic"\nstrength = 1e-2\npooled = true')
     .replace('"afl", "erm"', '"erm"')
 )
-RANKS = (  # the same risk inside every client
-    TAIL.replace("pooled = true", "")
-)
+RANKS = TAIL.replace("pooled = true", "")  # the same risk inside every client
 MIXED = """
 title = "clinics"
 [data]
@@ -59,7 +57,7 @@ risk = "simplex"
 name = "auto"
 tol = 1e-2
 """
-CLOCK = (  # the same on a simulated clock
+CLOCK = (
     MIXED
     + """
 [engine]
@@ -68,7 +66,7 @@ stragglers = { East = 10.0 }
 [report]
 compare_with = ["erm"]
 """
-)
+)  # the same on a simulated clock
 KEPT = """
 title = "clinics"
 [data]
@@ -105,7 +103,10 @@ def wards(text: str, seed: int = 1) -> str:
     """The table with one more column, "ward", of two values."""
     rng = np.random.default_rng(seed)
     head, *lines = text.splitlines()
-    return "\n".join([f"{head},ward", *(f"{line},{'ab'[rng.random() < 0.5]}" for line in lines)]) + "\n"
+    return (
+        "\n".join([f"{head},ward", *(f"{line},{'ab'[rng.random() < 0.5]}" for line in lines)])
+        + "\n"
+    )
 
 
 def table(seed: int = 0, rows: int = 24, clinics: tuple[str, ...] = CLINICS) -> str:
@@ -116,7 +117,10 @@ def table(seed: int = 0, rows: int = 24, clinics: tuple[str, ...] = CLINICS) -> 
         X = rng.normal(size=(rows, 2)) + np.array([k, 0])
         sick = X @ [1.0, -1.0] + 0.5 * rng.normal(size=rows) > k
         quoted = '"' + clinic.replace('"', '""') + '"'
-        lines += [f"{quoted},{x[0]:.6f},{x[1]:.6f},{'yes' if s else 'no'}" for x, s in zip(X, sick, strict=True)]
+        lines += [
+            f"{quoted},{x[0]:.6f},{x[1]:.6f},{'yes' if s else 'no'}"
+            for x, s in zip(X, sick, strict=True)
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -129,19 +133,7 @@ def write_config(folder: Path, text: str = CONFIG, data: str | None = None) -> P
 
 def finish(config: Config, out: Path, draw: bool = False) -> Run:
     """Train, evaluate, write."""
-    parts = prepare(config)
-    config, stated = config.settled(parts.train), config
-    models = train(config, parts)
-    main, *others = models
-    evaluation = evaluate(config.problem(), {name: s.w for name, s in models.items()}, parts.tests, parts.ranked)
-    result = result_of(stated, models[main], {n.lower(): models[n] for n in others}, parts, evaluation)
-    weights = {n.lower(): models[n].w for n in others}
-    points = None if config.path is None else tried(config, parts.train)
-    levels = None if config.trade_off is None else traded(config, parts)
-    draws = render if draw else None
-    more = {"tried": points, "traded": levels, "render": draws}
-    path = write_run(out, stated, result, models[main], weights, parts, **more)
-    return read_run(path)
+    return read_run(run_study(begin(config), out, render=render if draw else None))
 
 
 def small_run(folder: Path, draw: bool = False, data: str | None = None, text: str = CONFIG) -> Run:
@@ -176,14 +168,12 @@ max_rounds = 8
 """
 
 
-def private_run(folder: Path, draw: bool = False, data: str | None = None, text: str = PRIVATE) -> Run:
+def private_run(
+    folder: Path, draw: bool = False, data: str | None = None, text: str = PRIVATE
+) -> Run:
     """A finished private run below ``folder``."""
-    from quorate.private_trial import run_private, with_sizes
-
-    text = text if draw else text.replace("[report]", "[report]\nhtml = false")
     config, out = read_config(write_config(folder, text, data)), folder / "runs"
-    parts, work = prepare(config), out / "clinics.partial"
+    work = out / "clinics.partial"
     work.mkdir(parents=True, exist_ok=True)
-    path = run_private(with_sizes(config, parts.rows), parts, work, False, None)
-    assert path is not None
-    return read_run(path)
+    drawn = render if draw else None
+    return read_run(run_study(begin(config, work), out, render=drawn))

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from problems import federation
 
 import quorate as qr
-from quorate.baselines import client_risks, clients_alone, mixture
+from quorate.experiments.reference_models import client_risks, clients_alone, mixture
 
 
 def test_every_client_has_its_own_optimum_and_all_are_judged_by_all():
@@ -16,11 +16,15 @@ def test_every_client_has_its_own_optimum_and_all_are_judged_by_all():
     assert alone.risks.shape == (4, 4)
     for j, solution in enumerate(alone.solutions):
         X, y = fed.rows(j)
-        slope = -(X * (y / (1 + np.exp(y * (X @ solution.w))))[:, None]).mean(0) + 0.05 * solution.w
-        assert_allclose(slope, 0.0, atol=1e-4)
+        gradient = (
+            -(X * (y / (1 + np.exp(y * (X @ solution.w))))[:, None]).mean(0) + 0.05 * solution.w
+        )
+        assert_allclose(gradient, 0.0, atol=1e-4)
         for i in range(4):
             X, y = fed.rows(i)
-            assert_allclose(alone.risks[j, i], np.log1p(np.exp(-y * (X @ solution.w))).mean(), rtol=1e-12)
+            assert_allclose(
+                alone.risks[j, i], np.log1p(np.exp(-y * (X @ solution.w))).mean(), rtol=1e-12
+            )
     assert alone.best == np.argmin(alone.risks.max(1))
     robust = qr.solve(problem, fed, algorithm=qr.MultiplierMethod()).w
     assert client_risks(problem, robust, fed).max() < alone.risks.max(1).min()
@@ -30,8 +34,11 @@ def test_the_mixture_ignores_sizes_and_the_set():
     fed = federation(1, 4)
     problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.05))
     w = mixture(problem, fed).w
-    slopes = [-(X * (y / (1 + np.exp(y * (X @ w))))[:, None]).mean(0) for X, y in zip(fed.X, fed.y, strict=True)]
-    assert_allclose(np.mean(slopes, 0) + 0.05 * w, 0.0, atol=1e-4)
+    gradients = [
+        -(X * (y / (1 + np.exp(y * (X @ w))))[:, None]).mean(0)
+        for X, y in zip(fed.X, fed.y, strict=True)
+    ]
+    assert_allclose(np.mean(gradients, 0) + 0.05 * w, 0.0, atol=1e-4)
 
 
 def test_clients_of_one_class_and_held_out_rows():
@@ -39,7 +46,9 @@ def test_clients_of_one_class_and_held_out_rows():
     X = [rng.normal(size=(20, 4)) + 3 * np.eye(4)[j] for j in range(3)]
     fed = qr.Federation(["a", "b", "c"], X, [np.full(20, name) for name in ("x", "y", "z")])
     train, test = fed.split(0.4, seed=0)
-    problem = qr.Problem(qr.Multinomial(), qr.Softmax(), over_clients=qr.Simplex(), regulariser=qr.L2(0.01))
+    problem = qr.Problem(
+        qr.Multinomial(), qr.Softmax(), over_clients=qr.Simplex(), regulariser=qr.L2(0.01)
+    )
     alone = clients_alone(problem, train, judge=test)
     assert (np.diag(alone.risks) < np.log(3) / 2).all()
     assert (alone.risks[~np.eye(3, dtype=bool)] > 0.9).all()
@@ -49,13 +58,19 @@ def test_clients_of_one_class_and_held_out_rows():
 def test_radii_by_client_and_another_algorithm():
     fed = federation(3, 3)
     ball = qr.WassersteinBall({"c0": 0.0, "c1": 0.05, "c2": 0.5}, 0.5, "l2")
-    problem = qr.Problem(qr.Hinge(), over_samples=ball, over_clients=qr.LpBall(0.1), regulariser=qr.L2(0.01))
+    problem = qr.Problem(
+        qr.Hinge(), over_samples=ball, over_clients=qr.LpBall(0.1), regulariser=qr.L2(0.01)
+    )
     alone = clients_alone(problem, fed, tol=1e-5)
     for j, radius in enumerate((0.0, 0.05, 0.5)):
-        own = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(radius, 0.5, "l2"), regulariser=qr.L2(0.01))
+        own = qr.Problem(
+            qr.Hinge(), over_samples=qr.WassersteinBall(radius, 0.5, "l2"), regulariser=qr.L2(0.01)
+        )
         expected = qr.solve(own, fed.restrict([f"c{j}"]), tol=1e-5).certificate.value
         assert_allclose(alone.solutions[j].certificate.value, expected, rtol=2e-5)
-    slow = clients_alone(qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1)), fed, algorithm=qr.AFL(), max_rounds=3)
+    slow = clients_alone(
+        qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1)), fed, algorithm=qr.AFL(), max_rounds=3
+    )
     assert {solution.rounds for solution in slow.solutions} == {4}
 
 

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 import small_run
 
-import quorate.progress as quorate_progress
-from quorate.runs import read_run
+import quorate.report.progress as quorate_progress
+from quorate.runs.folder import read_run
 
-QUICK = small_run.CONFIG.replace('compare_with = ["afl", "erm"]', 'compare_with = ["erm"]\nhtml = false')
+QUICK = small_run.CONFIG.replace(
+    'compare_with = ["afl", "erm"]', 'compare_with = ["erm"]\nhtml = false'
+)
 
 
 Call = Callable[..., int]
@@ -30,7 +32,8 @@ try:
     main()
 except SystemExit:
     pass
-heavy = {"numpy", "scipy", "numba", "sklearn", "matplotlib", "pydantic", "pandas"} & set(sys.modules)
+heavy = {"numpy", "scipy", "numba", "sklearn", "matplotlib", "pydantic", "pandas"}
+heavy &= set(sys.modules)
 assert not heavy, heavy
 """
 
@@ -40,17 +43,30 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in ("init", "run", "predict", "report", "verify", "compare", "data"))
+    assert all(
+        name in done.stdout
+        for name in ("init", "run", "predict", "report", "verify", "compare", "data")
+    )
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
 
 
-def test_from_a_table_to_a_verified_run_and_its_predictions(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
+def test_from_a_table_to_a_verified_run_and_its_predictions(
+    quorate: Call, tmp_path: Path, capsys: Capture
+) -> None:
     (tmp_path / "clinics.csv").write_text(small_run.table())
     assert quorate("init", "clinics.csv", "--out", "q.toml") == 0
     assert quorate("run", "q.toml", "--out", "runs") == 0
     said = capsys.readouterr().out
     (folder,) = (tmp_path / "runs").iterdir()
-    for part in ("DRFL round 1:", "worst client", "ERM", "AFL", "Certificate", "Did robustness help?", "report.html"):
+    for part in (
+        "DRFL round 1:",
+        "worst client",
+        "ERM",
+        "AFL",
+        "Certificate",
+        "Did robustness help?",
+        "report.html",
+    ):
         assert part in said
     assert {p.name for p in folder.iterdir()} >= {"report.html", "figures", "result.json"}
     assert quorate("verify", folder) == 0
@@ -63,9 +79,12 @@ def test_from_a_table_to_a_verified_run_and_its_predictions(quorate: Call, tmp_p
 
 def test_rare_categories_are_no_obstacle(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
     rows = list(csv.reader(small_run.table().splitlines()))
-    (tmp_path / "rare.csv").write_text("\n".join(",".join([*r, f"k{i}" if i else "ward"]) for i, r in enumerate(rows)))
+    (tmp_path / "rare.csv").write_text(
+        "\n".join(",".join([*r, f"k{i}" if i else "ward"]) for i, r in enumerate(rows))
+    )
     assert quorate("init", "rare.csv", "--out", "q.toml") == 0
-    assert quorate("run", "q.toml", "--quick", "--out", "runs") == 0  # held-out rows have categories of their own
+    # held-out rows have categories of their own
+    assert quorate("run", "q.toml", "--quick", "--out", "runs") == 0
     (folder,) = (tmp_path / "runs").iterdir()
     assert quorate("verify", folder) == 0
     assert quorate("predict", folder, "rare.csv") == 2
@@ -73,7 +92,9 @@ def test_rare_categories_are_no_obstacle(quorate: Call, tmp_path: Path, capsys: 
     assert quorate("predict", folder, "rare.csv", "--unknown", "ignore", "--out", "p.csv") == 0
 
 
-def test_reports_in_three_forms_and_runs_side_by_side(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
+def test_reports_in_three_forms_and_runs_side_by_side(
+    quorate: Call, tmp_path: Path, capsys: Capture
+) -> None:
     run = small_run.small_run(tmp_path, text=QUICK)
     assert quorate("report", run.path, "--format", "json") == 0
     assert json.loads(capsys.readouterr().out)["certificate"] == run.result["certificate"]
@@ -91,7 +112,9 @@ def test_reports_in_three_forms_and_runs_side_by_side(quorate: Call, tmp_path: P
     assert quorate("compare", run.path, other.path) == 0
 
 
-def test_an_owner_sees_its_most_exposed_rows(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
+def test_an_owner_sees_its_most_exposed_rows(
+    quorate: Call, tmp_path: Path, capsys: Capture
+) -> None:
     run = small_run.small_run(tmp_path, text=QUICK)
     before = sorted(run.path.rglob("*"))
     assert quorate("report", run.path, "--client", "North") == 0
@@ -101,12 +124,18 @@ def test_an_owner_sees_its_most_exposed_rows(quorate: Call, tmp_path: Path, caps
     assert "no client 'Nort'" in capsys.readouterr().err
 
 
-def test_pooled_rows_of_a_risk_by_rank_from_run_to_predictions(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
+def test_pooled_rows_of_a_risk_by_rank_from_run_to_predictions(
+    quorate: Call, tmp_path: Path, capsys: Capture
+) -> None:
     small_run.write_config(tmp_path, small_run.TAIL)
     assert quorate("run", "clinics.toml", "--out", "runs") == 0
     said = capsys.readouterr().out
     (folder,) = (tmp_path / "runs").iterdir()
-    for part in ("superquantile round 1:", "Is the superquantile of new losses lower?", "North against all others"):
+    for part in (
+        "superquantile round 1:",
+        "Is the superquantile of new losses lower?",
+        "North against all others",
+    ):
         assert part in said
     assert "worst client" not in said.split("Held-out rows")[0]  # one place has none
     assert quorate("verify", folder) == 0
@@ -123,7 +152,9 @@ def test_pooled_rows_of_a_risk_by_rank_from_run_to_predictions(quorate: Call, tm
     assert "held-out rows: risk" in capsys.readouterr().out
 
 
-def test_verify_returns_one_when_something_differs_or_is_absent(quorate: Call, tmp_path: Path, capsys: Capture) -> None:
+def test_verify_returns_one_when_something_differs_or_is_absent(
+    quorate: Call, tmp_path: Path, capsys: Capture
+) -> None:
     run = small_run.small_run(tmp_path, text=QUICK)
     (tmp_path / "clinics.csv").rename(tmp_path / "moved.csv")
     assert quorate("verify", run.path) == 1
@@ -149,7 +180,12 @@ class Interrupt:
 
 @pytest.mark.parametrize(("model", "after"), [("DRFL", 4), ("ERM", 2)])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
-    quorate: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, model: str, after: int
+    quorate: Call,
+    tmp_path: Path,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    after: int,
 ) -> None:
     whole = small_run.small_run(tmp_path, text=QUICK)
     with monkeypatch.context() as patch:
@@ -164,7 +200,9 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
     assert not folder.exists()
     assert resumed.w.tobytes() == whole.w.tobytes()
     assert resumed.result["certificate"] == whole.result["certificate"]
-    assert [row["objective"] for row in resumed.history] == [row["objective"] for row in whole.history]
+    assert [row["objective"] for row in resumed.history] == [
+        row["objective"] for row in whole.history
+    ]
     assert resumed.result["files"]["config.toml"] == whole.result["files"]["config.toml"]
 
 
@@ -178,7 +216,7 @@ def test_an_interrupted_path_is_solved_again_and_auto_radii_are_said(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("quorate.radii.line", interrupted)
+        patch.setattr("quorate.runs.sections.radius_path.line", interrupted)
         assert quorate("run", "clinics.toml", "--out", "out") == 130
     told = capsys.readouterr()
     assert "radius auto: North 0." in told.out
@@ -246,7 +284,9 @@ def test_bad_input_is_one_line_and_status_two(
     assert not list((tmp_path).glob("runs/*.partial"))
 
 
-def test_names_of_data_sets(quorate: Call, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_data_sets(
+    quorate: Call, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("QUORATE_DATA", raising=False)
     assert quorate("data") == 0
     said = capsys.readouterr().out
@@ -261,7 +301,7 @@ def test_clients_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
 
     from rich.console import Console
 
-    from quorate.report.tables import clients
+    from quorate.report.sections.clients import clients
     from quorate.report.terminal import drawn
 
     run = small_run.small_run(
@@ -270,7 +310,9 @@ def test_clients_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=200)
     with quorate_progress.progress(console) as live:
-        live.watch("DRFL")({"round": 1, "objective": 1.0, "gap": float("inf"), "worst_client": HOSTILE[0]}, None)
+        live.watch("DRFL")(
+            {"round": 1, "objective": 1.0, "gap": float("inf"), "worst_client": HOSTILE[0]}, None
+        )
         live.done("DRFL", "done")
     console.print(drawn(clients(run.result)))
     assert out.getvalue().count(HOSTILE[0]) >= 2
@@ -288,16 +330,31 @@ def test_plain_lines_come_every_few_rounds_and_at_the_end(capsys: Capture) -> No
     see = lines.watch("M")
     for k in (*range(1, 8), 100, 105, 150):
         see(
-            {"round": k, "objective": 1.0 / k, "gap": 0.1, "worst_client": "A", "bytes_up": 600, "bytes_down": 400},
+            {
+                "round": k,
+                "objective": 1.0 / k,
+                "gap": 0.1,
+                "worst_client": "A",
+                "bytes_up": 600,
+                "bytes_down": 400,
+            },
             None,
         )
     lines.done("M", "finished.")
     said = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in said] == ["M round 1", "M round 5", "M round 100", "M round 150", "M"]
+    assert [line.split(":")[0] for line in said] == [
+        "M round 1",
+        "M round 5",
+        "M round 100",
+        "M round 150",
+        "M",
+    ]
     assert "8.0 kB" in said[2]
 
 
 def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
     command = f"{sys.executable} -m quorate.cli data | head -c 1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, env=dict(os.environ))
+    done = subprocess.run(
+        command, shell=True, capture_output=True, text=True, check=False, env=dict(os.environ)
+    )
     assert "Traceback" not in done.stderr

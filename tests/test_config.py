@@ -9,14 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quorate as qr
-from quorate.config import ALGORITHMS, Config, ConfigError, parse_config, read_config
-from quorate.config_errors import line_of
-from quorate.config_privacy import PRIVATE
-from quorate.config_rules import AVERAGING, CONSTRAINED, GRADIENT, POOLED
-from quorate.config_sections import LOSSES, LossName
-from quorate.starter import starter
-from quorate.verify import passed, verify_run
+from quorate.algorithms.requirements import AVERAGE, ONE_CLIENT
+from quorate.config.config import Config, ConfigError, parse_config, read_config
+from quorate.config.errors import line_of
+from quorate.config.tables import names_with
+from quorate.names import NAMED, load
+from quorate.runs.splits import DRIFTED, HELD_OUT, SHIFTED, prepare
+from quorate.runs.verification import passed, verify_run
+from quorate.starters.starter import starter
 
+PRIVATE = names_with("algorithm", "private")
 DATA = '[data]\nname = "hospitals"\n'
 
 WRONG = {
@@ -29,44 +31,98 @@ WRONG = {
         DATA + '[problem]\nloss = "hing"\n',
         ["line 4", "problem.loss", "'hing'", "'quantile'"],
     ),
-    "wrong type": (DATA + '[problem]\nstrength = "a"\n', ["line 4", "problem.strength", "'a'", "number"]),
+    "wrong type": (
+        DATA + '[problem]\nstrength = "a"\n',
+        ["line 4", "problem.strength", "'a'", "number"],
+    ),
     "number as text": (DATA + '[problem]\nstrength = "0.1"\n', ["problem.strength", "'0.1'"]),
-    "truth as number": (DATA + "[robust]\nradius = true\n", ["robust.radius", "True", "finite number >= 0"]),
-    "negative radius": (DATA + "[robust]\nradius = -0.1\n", ["line 4", "robust.radius", "-0.1", ">= 0"]),
+    "truth as number": (
+        DATA + "[robust]\nradius = true\n",
+        ["robust.radius", "True", "finite number >= 0"],
+    ),
+    "negative radius": (
+        DATA + "[robust]\nradius = -0.1\n",
+        ["line 4", "robust.radius", "-0.1", ">= 0"],
+    ),
     "radius of a client": (
         DATA + "[robust]\nradius = { A = 1.0, B = nan }\n",
         ["line 4", "robust.radius", "'B'", "nan"],
     ),
-    "label cost": (DATA + "[robust]\nlabel_cost = 0\n", ["line 4", "robust.label_cost", "0", "greater than 0"]),
+    "label cost": (
+        DATA + "[robust]\nlabel_cost = 0\n",
+        ["line 4", "robust.label_cost", "0", "greater than 0"],
+    ),
     "label cost nan": (DATA + "[robust]\nlabel_cost = nan\n", ["robust.label_cost", "nan"]),
-    "box without upper": (DATA + "[robust]\nsupport = { lower = 0 }\n", ["robust.support", "{lower, upper}"]),
-    "exponent": (DATA + "[clients]\np = 0.5\n", ["clients.p", "0.5", "greater than or equal to 1"]),
-    "prior": (DATA + '[clients]\nprior = "sizes"\n', ["clients.prior", "'sizes'", "'uniform', 'size'"]),
-    "prior of a simplex": (DATA + '[clients]\nrisk = "simplex"\nradius = 0.5\n', ["clients", "radius", "lp_ball"]),
-    "test share": ('[data]\nname = "hospitals"\ntest = 1.0\n', ["line 3", "data.test", "1.0", "less than 1"]),
+    "box without upper": (
+        DATA + "[robust]\nsupport = { lower = 0 }\n",
+        ["robust.support", "{lower, upper}"],
+    ),
+    "exponent": (
+        DATA + "[clients]\np = 0.5\n",
+        ["line 4, clients.p", "must be in [1, inf], got 0.5"],
+    ),
+    "prior": (
+        DATA + '[clients]\nprior = "sizes"\n',
+        ["line 4, clients.prior", "'sizes'", "'uniform' or 'size'"],
+    ),
+    "prior of a simplex": (
+        DATA + '[clients]\nrisk = "simplex"\nradius = 0.5\n',
+        ["clients", "radius", "lp_ball"],
+    ),
+    "test share": (
+        '[data]\nname = "hospitals"\ntest = 1.0\n',
+        ["line 3", "data.test", "1.0", "less than 1"],
+    ),
     "no source": ("[data]\nscale = 'none'\n", ["line 1", "data", "`name`", "`path`"]),
     "no target": ('[data]\npath = "x.csv"\n', ["data", "`target`"]),
     "no data": ("seed = 1\n", ["[data]", "missing"]),
     "drift of nobody": (DATA + "drift = { noise = 0.1 }\n", ["data", "`shifted`"]),
-    "another loss's key": (DATA + '[problem]\nloss = "hinge"\nlevel = 0.1\n', ["`level`", "'hinge'", "'quantile'"]),
+    "another loss's key": (
+        DATA + '[problem]\nloss = "hinge"\nlevel = 0.1\n',
+        ["`level`", "'hinge'", "'quantile'"],
+    ),
     "seed": ("seed = -1\n" + DATA, ["line 1", "seed", "-1"]),
     "rounds": (DATA + "[algorithm]\nmax_rounds = 0\n", ["algorithm.max_rounds", "0"]),
-    "baseline": (DATA + '[report]\ncompare_with = ["emr"]\n', ["report.compare_with", "'emr'", "did you mean 'erm'"]),
-    "radius in words": (DATA + '[robust]\nradius = "atuo"\n', ["line 4", "robust.radius", "'atuo'", "'auto'"]),
-    "no radii": (DATA + "[path]\nradii = []\n", ["line 4", "path.radii", "[]", "list of numbers >= 0"]),
+    "baseline": (
+        DATA + '[report]\ncompare_with = ["emr"]\n',
+        ["report.compare_with", "'emr'", "did you mean 'erm'"],
+    ),
+    "radius in words": (
+        DATA + '[robust]\nradius = "atuo"\n',
+        ["line 4", "robust.radius", "'atuo'", "'auto'"],
+    ),
+    "no radii": (
+        DATA + "[path]\nradii = []\n",
+        ["line 4", "path.radii", "[]", "list of numbers >= 0"],
+    ),
     "radii missing": (DATA + "[path]\ntest = 0.2\n", ["line 3", "path", "[radii] is missing"]),
     "radii twice": (DATA + "[path]\nradii = [0.1, 0.1]\n", ["path.radii", "every radius once"]),
-    "negative radii": (DATA + "[path]\nradii = [0.1, -0.1]\n", ["path.radii", "finite number >= 0"]),
-    "geometric from 0": (DATA + "[path]\nradii = { from = 0, to = 1, count = 3 }\n", ["path.radii", "0 < a < b"]),
-    "geometric of one": (DATA + "[path]\nradii = { from = 0.1, to = 1, count = 1 }\n", ["path.radii", "n >= 2"]),
-    "path key": (DATA + "[path]\nradi = [0.1]\nradii = [0.1]\n", ["line 4", "path.radi", "did you mean 'radii'"]),
+    "negative radii": (
+        DATA + "[path]\nradii = [0.1, -0.1]\n",
+        ["path.radii", "finite number >= 0"],
+    ),
+    "geometric from 0": (
+        DATA + "[path]\nradii = { from = 0, to = 1, count = 3 }\n",
+        ["path.radii", "0 < a < b"],
+    ),
+    "geometric of one": (
+        DATA + "[path]\nradii = { from = 0.1, to = 1, count = 1 }\n",
+        ["path.radii", "n >= 2"],
+    ),
+    "path key": (
+        DATA + "[path]\nradi = [0.1]\nradii = [0.1]\n",
+        ["line 4", "path.radi", "did you mean 'radii'"],
+    ),
     "path test": (DATA + "[path]\nradii = [0.1]\ntest = 0.0\n", ["line 5", "path.test", "0"]),
     "client radii": (
         DATA + '[clients]\nrisk = "mean"\n[path]\nradii = [0.1]\nclient_radii = [0.1]\n',
         ["client_radii", "'lp_ball'", "'mean'"],
     ),
     "no TOML": ("a =", ["no TOML"]),
-    "inline table": ('data = { name = "hospitals", scal = "x" }\n', ["line 1", "data.scal", "did you mean 'scale'"]),
+    "inline table": (
+        'data = { name = "hospitals", scal = "x" }\n',
+        ["line 1", "data.scal", "did you mean 'scale'"],
+    ),
 }
 
 
@@ -91,7 +147,10 @@ def test_every_problem_is_said_on_a_line_of_its_own() -> None:
     ("text", "said"),
     [
         ('[problem]\nloss = "squared"\n[robust]\nradius = 0.1', "Lipschitz"),
-        ('[problem]\nloss = "huber"\n[robust]\nradius = 0.1\nsupport = { lower = 0, upper = 1 }', "support"),
+        (
+            '[problem]\nloss = "huber"\n[robust]\nradius = 0.1\nsupport = { lower = 0, upper = 1 }',
+            "support",
+        ),
         ("[robust]\nradius = 0.1\nsupport = { lower = 1, upper = 0 }", "lower must be < upper"),
     ],
 )
@@ -102,8 +161,8 @@ def test_problems_without_a_worst_case_are_refused(text: str, said: str) -> None
 
 def test_a_full_configuration_builds_the_problem_it_states() -> None:
     config = parse_config(
-        DATA
-        + '[problem]\nloss = "huber"\nthreshold = 2.0\nregulariser = "elastic_net"\nstrength = 0.4\nl1_share = 0.25\n'
+        DATA + '[problem]\nloss = "huber"\nthreshold = 2.0\nregulariser = "elastic_net"\nstrength ='
+        " 0.4\nl1_share = 0.25\n"
         + "intercept = false\n"
         + '[robust]\nradius = { A = 0.1, "B 2" = 0 }\nlabel_cost = inf\nnorm = "l2"\n'
         + '[clients]\nradius = 0.3\np = inf\nprior = { A = 0.25, "B 2" = 0.75 }\n'
@@ -119,7 +178,11 @@ def test_a_full_configuration_builds_the_problem_it_states() -> None:
 
 @pytest.mark.parametrize(
     ("text", "over"),
-    [('risk = "mean"\nprior = "size"', qr.Mean("size")), ('risk = "simplex"', qr.Simplex()), ("", qr.LpBall(0.1, 2.0))],
+    [
+        ('risk = "mean"\nprior = "size"', qr.Mean("size")),
+        ('risk = "simplex"', qr.Simplex()),
+        ("", qr.LpBall(0.1, 2.0)),
+    ],
 )
 def test_risks_over_clients(text: str, over: object) -> None:
     assert parse_config(DATA + "[clients]\n" + text).problem().over_clients == over
@@ -143,28 +206,36 @@ def test_the_commented_path_of_init_is_valid(tmp_path: Path) -> None:
     lines[at : at + 4] = [line.removeprefix("# ") for line in lines[at : at + 4]]
     config = parse_config("\n".join(lines))
     assert config.path is not None
-    assert (len(config.path.radii), config.path.client_radii, config.path.test) == (10, [0.0, 0.1, 0.3], 0.3)
+    assert (len(config.path.radii), config.path.client_radii, config.path.test) == (
+        10,
+        [0.0, 0.1, 0.3],
+        0.3,
+    )
     assert parse_config(text).path is None
     config.check()
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", NAMED["loss"])
 def test_every_loss_that_can_be_named_exists(name: str) -> None:
-    assert name in LossName.__args__
     model = 'model = "softmax"' if name == "multinomial" else ""
-    assert type(parse_config(DATA + f'[problem]\nloss = "{name}"\n{model}').problem().loss).__name__ == LOSSES[name][0]
+    config = parse_config(DATA + f'[problem]\nloss = "{name}"\n{model}')
+    assert type(config.problem().loss) is load("loss", name)
 
 
 def test_solve_arguments_are_what_solve_takes(tmp_path: Path) -> None:
     config = parse_config(
-        "seed = 7\n" + DATA + '[algorithm]\nname = "bundle"\ntol = 1e-3\noptions = { variant = "level" }'
+        "seed = 7\n"
+        + DATA
+        + '[algorithm]\nname = "bundle"\ntol = 1e-3\noptions = { variant = "level" }'
     )
     found = config.solve_arguments(tmp_path / "x")
     assert found["algorithm"] == qr.Bundle(variant="level")
     assert found["engine"] == qr.InProcess(checkpoint=tmp_path / "x")
     assert (found["tol"], found["max_rounds"], found["seed"]) == (1e-3, None, 7)
     with pytest.raises(ConfigError, match=r"algorithm\.options"):
-        parse_config(DATA + '[algorithm]\nname = "bundle"\noptions = { speed = 3 }').solve_arguments()
+        parse_config(
+            DATA + '[algorithm]\nname = "bundle"\noptions = { speed = 3 }'
+        ).solve_arguments()
     with pytest.raises(ConfigError, match=r"algorithm\.name"):
         parse_config(DATA + "[algorithm]\noptions = { speed = 3 }").solve_arguments()
 
@@ -175,17 +246,21 @@ def test_quick_only_coarsens() -> None:
     assert parse_config(DATA).quick().algorithm.tol == 1e-2
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in PRIVATE])  # of these: test_runs_private
+# of these: test_runs_private
+@pytest.mark.parametrize("name", [name for name in NAMED["algorithm"] if name not in PRIVATE])
 def test_every_algorithm_that_can_be_named_solves_and_verifies(tmp_path: Path, name: str) -> None:
-    text = small_run.TAIL if name in POOLED else small_run.KEPT if name in CONSTRAINED else small_run.CONFIG
-    if name in (*GRADIENT, *AVERAGING, "afl", "drfa"):
-        text = small_run.MIXED.replace('"simplex"', '"mean"') if name in AVERAGING else small_run.MIXED
-        one = "options = { local_steps = 1 }\n" if name in (*AVERAGING, "drfa") else ""  # with more they drift
+    asks = load("algorithm", name).requirements
+    pooled, averages = asks.clients is ONE_CLIENT, asks.over_clients is AVERAGE
+    text = small_run.TAIL if pooled else small_run.KEPT if asks.constrained else small_run.CONFIG
+    if name in ("async_dro", "aspire", "multiplier_method", "fed_avg", "afl", "drfa"):
+        text = small_run.MIXED.replace('"simplex"', '"mean"') if averages else small_run.MIXED
+        # with more they drift
+        one = "options = { local_steps = 1 }\n" if name in ("fed_avg", "drfa") else ""
         text = text.replace("tol = 1e-2", f"{one}max_rounds = 400" if one else "tol = 1e-2")
     text = text.replace("tol = 1e-6", f'name = "{name}"\ntol = 1e-2').replace('"afl", "erm"', "")
     text = text.replace('name = "auto"', f'name = "{name}"')
     text = text.replace('name = "interior_point"', f'name = "{name}"\ntol = 1e-3')
-    data = small_run.wards(small_run.table()) if name in CONSTRAINED else None
+    data = small_run.wards(small_run.table()) if asks.constrained else None
     drawn = name in ("double_loop", "proximal_al")  # that prove nothing on their way
     run = small_run.small_run(tmp_path, draw=drawn, text=text, data=data)
     assert run.result["certificate"]["relative_gap"] < 0.1
@@ -198,14 +273,18 @@ positive = st.floats(1e-9, 1e9)
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
-    radius=st.floats(0, 1e3) | st.just("auto") | st.dictionaries(names, st.floats(0, 1e3), min_size=1, max_size=3),
+    radius=st.floats(0, 1e3)
+    | st.just("auto")
+    | st.dictionaries(names, st.floats(0, 1e3), min_size=1, max_size=3),
     cost=positive | st.just(math.inf),
     p=st.floats(1, 1e3) | st.just(math.inf),
     title=names,
     path=names,
     seed=st.integers(0, 2**31),
     radii=st.none()
-    | st.fixed_dictionaries({"from": st.floats(1e-6, 1), "to": st.floats(2, 9), "count": st.integers(2, 9)}),
+    | st.fixed_dictionaries(
+        {"from": st.floats(1e-6, 1), "to": st.floats(2, 9), "count": st.integers(2, 9)}
+    ),
 )
 def test_the_written_text_reads_back_as_the_same_run(
     radius: object, cost: float, p: float, title: str, path: str, seed: int, radii: object
@@ -232,10 +311,19 @@ def test_paths_start_at_the_file_and_survive_a_move(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "line"),
-    [(("a",), 1), (("t", "b"), 3), (("t", "c d"), 4), (("t", "u", "x"), 6), (("t", "zz"), 2), (("none",), None)],
+    [
+        (("a",), 1),
+        (("t", "b"), 3),
+        (("t", "c d"), 4),
+        (("t", "u", "x"), 6),
+        (("t", "zz"), 2),
+        (("none",), None),
+    ],
 )
 def test_line_of_a_key(path: tuple[str, ...], line: int | None) -> None:
-    assert line_of('a = 1\n[t]  # b = 0\nb = "="\n"c d" = 2\n[t.u]\nx = 1\n# none = 3\n', path) == line
+    assert (
+        line_of('a = 1\n[t]  # b = 0\nb = "="\n"c d" = 2\n[t.u]\nx = 1\n# none = 3\n', path) == line
+    )
 
 
 # ---------------------------------------------------------------------------------------- init
@@ -245,7 +333,11 @@ def test_init_guesses_client_and_target_and_says_so(tmp_path: Path) -> None:
     small_run.write_config(tmp_path)
     text, said = starter(out=tmp_path / "q.toml", path=str(tmp_path / "clinics.csv"))
     config = parse_config(text, folder=tmp_path)
-    assert (config.data.client, config.data.target, config.problem_.loss) == ("clinic", "sick", "hinge")
+    assert (config.data.client, config.data.target, config.problem_.loss) == (
+        "clinic",
+        "sick",
+        "hinge",
+    )
     assert len(said) == 2
     assert all("guessed" in line for line in said)
 
@@ -253,11 +345,13 @@ def test_init_guesses_client_and_target_and_says_so(tmp_path: Path) -> None:
 def test_init_with_one_file_per_client_and_numbers_to_predict(tmp_path: Path) -> None:
     (tmp_path / "sites").mkdir()
     for site in "ab":
-        (tmp_path / "sites" / f"{site}.csv").write_text("x,y\n" + "".join(f"{k},{k * 1.5}\n" for k in range(5)))
+        (tmp_path / "sites" / f"{site}.csv").write_text(
+            "x,y\n" + "".join(f"{k},{k * 1.5}\n" for k in range(5))
+        )
     text, said = starter(out=tmp_path / "q.toml", path=str(tmp_path / "sites" / "*.csv"))
     config = parse_config(text, folder=tmp_path)
     assert (config.data.client, config.data.target, config.problem_.loss) == (None, "y", "huber")
-    assert config.federation().clients == ("a", "b")
+    assert prepare(config).train.clients == ("a", "b")
     assert len(said) == 1
 
 
@@ -265,7 +359,7 @@ def test_init_of_a_data_set_is_valid_and_can_be_run(tmp_path: Path) -> None:
     config = parse_config(starter(out=tmp_path / "q.toml", dataset="hospitals")[0])
     assert config.problem().over_samples.radius == 0.05
     pooled = parse_config(starter(out=tmp_path / "q.toml", dataset="breast_cancer")[0])
-    assert pooled.federation().n_clients == 10
+    assert prepare(pooled).train.n_clients == 10
 
 
 def test_init_says_what_it_cannot_guess(tmp_path: Path) -> None:
@@ -279,9 +373,9 @@ def test_init_says_what_it_cannot_guess(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------- data
 
 
-def test_shifted_clients_are_not_trained_on_and_the_schema_has_not_seen_them(tmp_path: Path) -> None:
-    from quorate.parts import DRIFTED, HELD_OUT, SHIFTED, prepare
-
+def test_shifted_clients_are_not_trained_on_and_the_schema_has_not_seen_them(
+    tmp_path: Path,
+) -> None:
     parts = prepare(read_config(small_run.write_config(tmp_path)))
     assert parts.train.clients == ("North", "East")
     assert {name: fed.clients for name, fed in parts.tests.items()} == {
@@ -309,16 +403,17 @@ def test_shifted_clients_are_not_trained_on_and_the_schema_has_not_seen_them(tmp
 def test_data_that_do_not_fit_are_said(tmp_path: Path, change: tuple[str, str], said: str) -> None:
     path = small_run.write_config(tmp_path, small_run.CONFIG.replace(*change))
     with pytest.raises((ValueError, OSError), match=said):
-        read_config(path).federation()
+        prepare(read_config(path))
 
 
 def test_rows_without_owners_need_a_partition() -> None:
     with pytest.raises(ConfigError, match=r"data\.partition"):
-        parse_config('[data]\nname = "breast_cancer"').federation()
-    fed = parse_config('[data]\nname = "breast_cancer"\npartition = { by = "iid", clients = 3 }').federation()
+        prepare(parse_config('[data]\nname = "breast_cancer"'))
+    dealt = '[data]\nname = "breast_cancer"\npartition = { by = "iid", clients = 3 }'
+    fed = prepare(parse_config(dealt)).train
     assert sorted(fed.clients) == ["client 0", "client 1", "client 2"]
     with pytest.raises(ConfigError, match="have owners"):
-        parse_config('[data]\nname = "hospitals"\npartition = { by = "iid" }').federation()
+        prepare(parse_config('[data]\nname = "hospitals"\npartition = { by = "iid" }'))
 
 
 @pytest.mark.parametrize(
@@ -330,6 +425,9 @@ def test_rows_without_owners_need_a_partition() -> None:
     ],
 )
 def test_an_algorithms_options_are_checked_before_anything_is_read(options, needle):
-    text = f"[data]\nname = 'hospitals'\n[problem]\nloss = 'hinge'\n[algorithm]\nname = 'bundle'\noptions = {options}\n"
+    text = (
+        "[data]\nname = 'hospitals'\n[problem]\nloss = 'hinge'\n[algorithm]\nname ="
+        f" 'bundle'\noptions = {options}\n"
+    )
     with pytest.raises(ConfigError, match=needle):
         parse_config(text).check()

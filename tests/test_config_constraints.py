@@ -1,4 +1,6 @@
-"""Configurations of constraints: what valid ones build, what invalid ones say, whose rows they are asked of."""
+"""Configurations of constraints: what valid ones build, what invalid ones say, whose rows they are
+asked of.
+"""
 
 from pathlib import Path
 
@@ -7,34 +9,55 @@ import pytest
 import small_run
 
 import quorate as qr
-from quorate.config import ConfigError, parse_config, read_config
-from quorate.config_constraints import KINDS, OF_MODEL, KindName
-from quorate.parts import prepare
-from quorate.starter import starter
-from quorate.trial import BASELINES, label
+from quorate.config.config import ConfigError, parse_config, read_config
+from quorate.names import NAMED
+from quorate.runs.baselines import BASELINES, label
+from quorate.runs.splits import prepare
+from quorate.starters.starter import starter
 
 HEAD = '[data]\nname = "hospitals"\n[problem]\nloss = "logistic"\n'  # four lines
 NP = '[[constraint]]\nkind = "neyman_pearson"\nlabel = "malignant"\nlevel = 0.2\n'  # lines 5 to 8
 
 WRONG = {
-    "kind": (HEAD + '[[constraint]]\nkind = "neyman_person"\n', ["line 6, constraint.kind", "mean 'neyman_pearson'"]),
-    "the second of two": (HEAD + NP + NP.replace("0.2", "-1"), ["line 12, constraint.level", "-1", "number >= 0"]),
-    "an unknown key of the second": (HEAD + NP + NP.replace("level", "lvel"), ["line 12, constraint.lvel", "'level'"]),
-    "level of a client": (HEAD + NP.replace("0.2", "{ A = nan }"), ["line 8, constraint.level", "'A'", "nan"]),
-    "no level": (HEAD + NP.replace("level = 0.2", ""), ["line 5, constraint", "needs `level`", "'neyman_pearson'"]),
-    "another kind's key": (HEAD + NP + 'column = "x"\n', ["line 5", "`column`", "'loss_gap' or 'bounded_group_loss'"]),
+    "kind": (
+        HEAD + '[[constraint]]\nkind = "neyman_person"\n',
+        ["line 6, constraint.kind", "mean 'neyman_pearson'"],
+    ),
+    "the second of two": (
+        HEAD + NP + NP.replace("0.2", "-1"),
+        ["line 12, constraint.level", "-1", "finite and >= 0"],
+    ),
+    "an unknown key of the second": (
+        HEAD + NP + NP.replace("level", "lvel"),
+        ["line 12, constraint.lvel", "'level'"],
+    ),
+    "level of a client": (
+        HEAD + NP.replace("0.2", "{ A = nan }"),
+        ["line 8, constraint.level", "'A'", "nan"],
+    ),
+    "no level": (
+        HEAD + NP.replace("level = 0.2", ""),
+        ["line 5, constraint", "needs `level`", "'neyman_pearson'"],
+    ),
+    "another kind's key": (
+        HEAD + NP + 'column = "x"\n',
+        ["line 5", "`column`", "'loss_gap' or 'bounded_group_loss'"],
+    ),
     "rows of coefficients": (
         HEAD + '[[constraint]]\nkind = "sign"\nsigns = { a = 1 }\non = "server"\n',
         ["line 5, constraint", "`on`", "leave it out"],
     ),
-    "signs": (HEAD + '[[constraint]]\nkind = "sign"\nsigns = { a = 2 }\n', ["line 7, constraint.signs", "1", "-1"]),
+    "signs": (
+        HEAD + '[[constraint]]\nkind = "sign"\nsigns = { a = 2 }\n',
+        ["line 7, constraint.signs", "1", "-1"],
+    ),
     "features": (
         HEAD + '[[constraint]]\nkind = "monotone"\nfeatures = ["a"]\n',
-        ["line 7, constraint.features", "at least 2"],
+        ["line 7, constraint.features", "two or more"],
     ),
     "costs": (
         HEAD + '[[constraint]]\nkind = "cost_limit"\ncosts = {}\nlimit = 1.0\n',
-        ["constraint.costs", "finite cost"],
+        ["line 7, constraint.costs", "{}", "a table by name, each a number"],
     ),
     "matrix": (
         HEAD + '[[constraint]]\nkind = "linear_equality"\nC = [[1.0], [1.0, 2.0]]\n',
@@ -50,26 +73,56 @@ WRONG = {
         HEAD.replace('"hospitals"', '"hospitals"\nserver = 0.2') + NP,
         ["data.server", "leave it out"],
     ),
-    "share of the server": ('[data]\nname = "hospitals"\nserver = 1.5\n', ["line 3, data.server", "1.5", "0 and 1"]),
+    "share of the server": (
+        '[data]\nname = "hospitals"\nserver = 1.5\n',
+        ["line 3, data.server", "1.5", "0 and 1"],
+    ),
     "label of numbers": (
         '[data]\nname = "x"\n[problem]\nloss = "huber"\nlabel = 1\n',
         ["`label`", "'huber'", "logistic"],
     ),
-    "kinks": (HEAD.replace("logistic", "hinge") + NP, ["problem.loss = 'hinge'", "not smooth", "smooth_hinge"]),
-    "a worst case, too": (HEAD + NP + "[robust]\nradius = 0.1\n", ["[[constraint]]", "Set robust.radius = 0"]),
-    "ranks, too": (HEAD + 'label = "benign"\n[risk]\nname = "maximum"\n', ["problem.label", "'maximum'", "'mean'"]),
+    "kinks": (
+        HEAD.replace("logistic", "hinge") + NP,
+        ["problem.loss = 'hinge'", "not smooth", "smooth_hinge"],
+    ),
+    "a worst case, too": (
+        HEAD + NP + "[robust]\nradius = 0.1\n",
+        ["[[constraint]]", "Set robust.radius = 0"],
+    ),
+    "ranks, too": (
+        HEAD + 'label = "benign"\n[risk]\nname = "maximum"\n',
+        ["problem.label", "'maximum'", "'mean'"],
+    ),
     "pooled": (HEAD + "pooled = true\n" + NP, ["problem.pooled", "on = 'together'"]),
     "radii": (HEAD + NP + "[path]\nradii = [0.1]\n", ["[path]", "use [trade_off]"]),
-    "another method": (HEAD + NP + '[algorithm]\nname = "bundle"\n', ["'bundle'", "'interior_point' or 'proximal_al'"]),
-    "a method of constraints": (HEAD + '[algorithm]\nname = "interior_point"\n', ["'interior_point'", "use 'bundle'"]),
-    "levels of nothing": (HEAD + "[trade_off]\nlevels = [0.1]\n", ["[trade_off]", "add [[constraint]]"]),
-    "levels of the third": (HEAD + NP + "[trade_off]\nlevels = [0.1]\nconstraint = 3\n", ["constraint = 3", "is 1"]),
+    "another method": (
+        HEAD + NP + '[algorithm]\nname = "bundle"\n',
+        ["'bundle'", "'interior_point' or 'proximal_al'"],
+    ),
+    "a method of constraints": (
+        HEAD + '[algorithm]\nname = "interior_point"\n',
+        ["'interior_point'", "use 'bundle'"],
+    ),
+    "levels of nothing": (
+        HEAD + "[trade_off]\nlevels = [0.1]\n",
+        ["[trade_off]", "add [[constraint]]"],
+    ),
+    "levels of the third": (
+        HEAD + NP + "[trade_off]\nlevels = [0.1]\nconstraint = 3\n",
+        ["constraint = 3", "is 1"],
+    ),
     "levels by client": (
         HEAD + NP.replace("0.2", "{ A = 0.2 }") + "[trade_off]\nlevels = [0.1]\n",
         ["trade_off.constraint = 1", "no one `level`"],
     ),
-    "levels twice": (HEAD + NP + "[trade_off]\nlevels = [0.1, 0.1]\n", ["trade_off.levels", "every level once"]),
-    "nothing to leave out": (HEAD + '[report]\ncompare_with = ["unconstrained"]\n', ["'unconstrained'", "use 'erm'"]),
+    "levels twice": (
+        HEAD + NP + "[trade_off]\nlevels = [0.1, 0.1]\n",
+        ["trade_off.levels", "every level once"],
+    ),
+    "nothing to leave out": (
+        HEAD + '[report]\ncompare_with = ["unconstrained"]\n',
+        ["'unconstrained'", "use 'erm'"],
+    ),
 }
 
 
@@ -86,7 +139,10 @@ def test_an_error_names_line_key_value_and_what_to_do(case: str) -> None:
 STATED = {
     "neyman_pearson": ('label = "malignant"\nlevel = 0.2', qr.NeymanPearson("malignant", 0.2)),
     "loss_gap": ('column = "c"\nlevel = 0', qr.LossGap("c", 0.0)),
-    "bounded_group_loss": ('column = "c"\nlevel = { A = 1, B = 2 }', qr.BoundedGroupLoss("c", {"A": 1.0, "B": 2.0})),
+    "bounded_group_loss": (
+        'column = "c"\nlevel = { A = 1, B = 2 }',
+        qr.BoundedGroupLoss("c", {"A": 1.0, "B": 2.0}),
+    ),
     "demographic_parity": ('column = "c"\nlevel = 0.2', qr.DemographicParity("c", 0.2)),
     "equalised_odds": (
         'column = "c"\nlevel = 0.2\nmeasure = "probability"',
@@ -94,19 +150,21 @@ STATED = {
     ),
     "sign": ("signs = { a = 1, b = -1 }", qr.Sign({"a": 1, "b": -1})),
     "monotone": ('features = ["a", "b"]', qr.Monotone(["a", "b"])),
-    "cost_limit": ("costs = { a = 1, b = 2.5 }\nlimit = -3", qr.CostLimit({"a": 1.0, "b": 2.5}, -3.0)),
-    "linear_inequality": ("C = [1, 2.0]\nd = 1", qr.LinearInequality([[1.0, 2.0]], [1.0])),
+    "cost_limit": (
+        "costs = { a = 1, b = 2.5 }\nlimit = -3",
+        qr.CostLimit({"a": 1.0, "b": 2.5}, -3.0),
+    ),
+    "linear_inequality": ("C = [1, 2.0]\nd = 1", qr.LinearInequality([1, 2.0], 1)),
     "linear_equality": ("C = [[1, 2.0], [0, 1]]", qr.LinearEquality([[1.0, 2.0], [0.0, 1.0]])),
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", NAMED["constraint"])
 def test_every_kind_is_built_said_and_written(kind: str) -> None:
-    assert kind in KindName.__args__
     keys, expected = STATED[kind]
     config = parse_config(HEAD + f'[[constraint]]\nkind = "{kind}"\n{keys}\n')
     problem = config.problem()
-    slot = problem.constraint if kind in OF_MODEL else problem.local_constraint
+    slot = problem.constraint if config.constraint[0].place == "model" else problem.local_constraint
     (found,) = slot  # type: ignore[misc]
     assert type(found) is type(expected)
     assert vars(found) == vars(expected)
@@ -117,14 +175,23 @@ def test_every_kind_is_built_said_and_written(kind: str) -> None:
 
 
 def test_rows_of_all_clients_and_one_class_in_the_objective() -> None:
-    text = HEAD + 'label = "benign"\n[clients]\nprior = "size"\n' + NP + 'on = "together"\nprior = "uniform"\n'
+    text = (
+        HEAD
+        + 'label = "benign"\n[clients]\nprior = "size"\n'
+        + NP
+        + 'on = "together"\nprior = "uniform"\n'
+    )
     problem = parse_config(text).problem()
     assert problem.over_samples == qr.Mean(label="benign")
     assert problem.over_clients == qr.Mean("size")
     assert problem.constraint == (qr.Coupled(qr.NeymanPearson("malignant", 0.2), "uniform"),)
     assert problem.local_constraint is None
     free, _ = BASELINES["unconstrained"](problem, None)  # type: ignore[arg-type]
-    assert (free.constraint, free.over_samples, free.over_clients) == (None, qr.Mean(), qr.Mean("size"))
+    assert (free.constraint, free.over_samples, free.over_clients) == (
+        None,
+        qr.Mean(),
+        qr.Mean("size"),
+    )
 
 
 @pytest.fixture
@@ -149,7 +216,9 @@ def test_the_digest_of_a_client_is_also_of_its_groups(folder: Path) -> None:
     north, east = prepare(parse_config(whole, folder=folder)).train.digests()
     file = folder / "clinics.csv"
     lines = file.read_text("utf-8").splitlines()
-    k = next(i for i, line in enumerate(lines) if line.startswith('"North"') and line.endswith(",a"))
+    k = next(
+        i for i, line in enumerate(lines) if line.startswith('"North"') and line.endswith(",a")
+    )
     file.write_text("\n".join([*lines[:k], lines[k][:-1] + "b", *lines[k + 1 :]]) + "\n", "utf-8")
     changed, same = prepare(parse_config(whole, folder=folder)).train.digests()
     assert changed != north
@@ -160,7 +229,9 @@ def test_missing_groups_and_columns_are_said(folder: Path) -> None:
     file = folder / "clinics.csv"
     text = file.read_text("utf-8")
     file.write_text(text.replace(",a\n", ",\n", 1), "utf-8")
-    with pytest.raises(ConfigError, match=r"column 'ward' is missing in row \d+.*such as 'unknown'"):
+    with pytest.raises(
+        ConfigError, match=r"column 'ward' is missing in row \d+.*such as 'unknown'"
+    ):
         prepare(read_config(folder / "clinics.toml"))
     file.write_text(text, "utf-8")
     with pytest.raises(ValueError, match=r"no column 'wards' \(data.groups\).*'ward'"):
@@ -169,7 +240,9 @@ def test_missing_groups_and_columns_are_said(folder: Path) -> None:
         prepare(parse_config(small_run.KEPT.replace('["ward"]', '["sick"]'), folder=folder))
 
 
-SERVER = small_run.KEPT.replace("test = 0.4", "test = 0.4\nserver = 0.25").replace('on = "together"', 'on = "server"')
+SERVER = small_run.KEPT.replace("test = 0.4", "test = 0.4\nserver = 0.25").replace(
+    'on = "together"', 'on = "server"'
+)
 
 
 def test_the_server_has_a_share_of_the_rows_or_a_table_of_its_own(folder: Path) -> None:

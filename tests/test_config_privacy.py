@@ -1,4 +1,6 @@
-"""The tables [privacy] and [evaluation]: what may stand beside them, what is declared, and what a dry run says."""
+"""The tables [privacy] and [evaluation]: what may stand beside them, what is declared, and what a
+dry run says.
+"""
 
 import math
 from collections.abc import Callable
@@ -11,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quorate as qr
-from quorate.config import ConfigError, parse_config, read_config
-from quorate.data.declared import apart, declared_schema
-from quorate.parts import prepare
+from quorate.config.config import ConfigError, parse_config, read_config
+from quorate.data.declared_schema import apart, declared_schema
 from quorate.privacy.accounting import Release, gaussian_epsilon, noise_for
 from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.private_trial import dry_run, looked_at, plan
-from quorate.starter import starter
+from quorate.runs.pipeline import dry_run
+from quorate.runs.privacy_plan import looked_at, plan
+from quorate.runs.splits import prepare
+from quorate.starters.starter import starter
 
 TEXT = small_run.PRIVATE.replace("[report]\ncompare_with", "[report]\nhtml = false\ncompare_with")
 
@@ -28,26 +31,36 @@ def fault(text: str) -> str:
     return str(caught.value)
 
 
-# ---------------------------------------------------------------------------------------- what is read
+# ------------------------------------------------------------------------------------- what is read
 
 
 def test_a_file_is_the_problem_and_method_that_it_states() -> None:
-    text = TEXT.replace("[algorithm]", "[algorithm]\noptions = { clip = 2.0, rho = { c1 = 1.0, period = 10 } }")
+    text = TEXT.replace(
+        "[algorithm]", "[algorithm]\noptions = { clip = 2.0, rho = { c1 = 1.0, period = 10 } }"
+    )
     config = parse_config(text, folder=Path("/there"))
     asked = config.solve_arguments()
     assert config.problem().privacy == Budget(3.0, 1e-5, sizes={"East": 15, "North": 14})
     assert isinstance(asked["algorithm"], qr.PrivateADMM)
-    assert (asked["algorithm"].clip, asked["algorithm"].noise, asked["max_rounds"]) == (2.0, "secure", 8)
+    assert (asked["algorithm"].clip, asked["algorithm"].noise, asked["max_rounds"]) == (
+        2.0,
+        "secure",
+        8,
+    )
     assert asked["algorithm"].rho(9) == pytest.approx(1.0)
     assert asked["algorithm"].rho(10) == pytest.approx(1.2)
     assert isinstance(config.problem().over_clients, qr.Mean)
-    book = parse_config(TEXT.replace("[privacy]", '[privacy]\nbook = "spent.json"'), folder=Path("/there"))
+    book = parse_config(
+        TEXT.replace("[privacy]", '[privacy]\nbook = "spent.json"'), folder=Path("/there")
+    )
     assert Path(book.problem().privacy.book) == Path("/there/spent.json")
     assert book.at(Path("/there/runs")).privacy.book == "../spent.json"
 
 
 def test_the_whole_file_is_read_back() -> None:
-    text = TEXT.replace("[privacy]", '[privacy]\ncurve = [0.5, 1.0]\nbook = "b.json"\nadjacency = "replace"')
+    text = TEXT.replace(
+        "[privacy]", '[privacy]\ncurve = [0.5, 1.0]\nbook = "b.json"\nadjacency = "replace"'
+    )
     config = parse_config(text)
     assert parse_config(config.text()) == config
 
@@ -66,47 +79,151 @@ BROKEN = {  # what is changed -> (line, key, words)
         "constraint:",
         "[[constraint]] exclude each other",
     ),
-    "label": (lambda t: t.replace("[problem]", '[problem]\nlabel = "no"'), "problem.label:", "exclude each other"),
-    "pooled": (lambda t: t.replace("[problem]", "[problem]\npooled = true"), "problem.pooled:", "leave it out"),
+    "label": (
+        lambda t: t.replace("[problem]", '[problem]\nlabel = "no"'),
+        "problem.label:",
+        "exclude each other",
+    ),
+    "pooled": (
+        lambda t: t.replace("[problem]", "[problem]\npooled = true"),
+        "problem.pooled:",
+        "leave it out",
+    ),
     "ball": (lambda t: t + "[robust]\nradius = 0.1", "robust.radius:", "exclude each other"),
-    "balls": (lambda t: t + "[robust]\nradius = { East = 0.1, North = 0.0 }", "robust.radius:", "exclude each other"),
+    "balls": (
+        lambda t: t + "[robust]\nradius = { East = 0.1, North = 0.0 }",
+        "robust.radius:",
+        "exclude each other",
+    ),
     "auto": (lambda t: t + '[robust]\nradius = "auto"', "robust.radius:", "exclude each other"),
-    "rank": (lambda t: t + '[risk]\nname = "superquantile"\ntail = 0.1', "risk.name:", "ranks mix rows"),
-    "mix": (lambda t: t + '[clients]\nrisk = "simplex"', "clients.risk:", "Use clients.risk = 'mean'"),
-    "method": (lambda t: t.replace("[algorithm]", '[algorithm]\nname = "bundle"'), "algorithm.name:", "adds no noise"),
-    "hinge": (lambda t: t.replace('"logistic"', '"hinge"'), "problem.loss:", "use one of logistic"),
-    "mcp": (lambda t: t.replace("strength", 'regulariser = "mcp"\nstrength'), "problem.regulariser:", "not convex"),
-    "scale": (lambda t: t.replace('scale = "none"\ntest', 'scale = "standard"\ntest').replace(COLUMNS, ""),
-              "data.scale:", "age = { min = 0, max = 100 }"),
-    "indicators": (lambda t: t.replace(COLUMNS, "").replace("test = 0.4", "test = 0.4\nindicators = true"),
-                   "data.indicators:", "[data.columns]"),
-    "categorical": (lambda t: t.replace(COLUMNS, "").replace("test = 0.4", 'test = 0.4\ncategorical = ["age"]'),
-                    "data.categorical:", "categories = ['a', 'b']"),
-    "classes": (lambda t: t.replace('classes = ["no", "yes"]', ""), "data.target:", "classes = ['no', 'yes']"),
-    "one class": (lambda t: t.replace('["no", "yes"]', '["no", "no"]'), "data.classes:", "the two classes"),
-    "server": (lambda t: t.replace("test = 0.4", "test = 0.4\nserver = 0.2"), "data.server:", "leave it out"),
+    "rank": (
+        lambda t: t + '[risk]\nname = "superquantile"\ntail = 0.1',
+        "risk.name:",
+        "ranks mix rows",
+    ),
+    "mix": (
+        lambda t: t + '[clients]\nrisk = "simplex"',
+        "clients.risk:",
+        "Use clients.risk = 'mean'",
+    ),
+    "method": (
+        lambda t: t.replace("[algorithm]", '[algorithm]\nname = "bundle"'),
+        "algorithm.name:",
+        "adds no noise",
+    ),
+    "hinge": (
+        lambda t: t.replace('"logistic"', '"hinge"'),
+        "problem.loss:",
+        "use one of smooth_hinge, logistic",
+    ),
+    "mcp": (
+        lambda t: t.replace("strength", 'regulariser = "mcp"\nstrength'),
+        "problem.regulariser:",
+        "not convex",
+    ),
+    "scale": (
+        lambda t: t.replace('scale = "none"\ntest', 'scale = "standard"\ntest').replace(
+            COLUMNS, ""
+        ),
+        "data.scale:",
+        "age = { min = 0, max = 100 }",
+    ),
+    "indicators": (
+        lambda t: t.replace(COLUMNS, "").replace("test = 0.4", "test = 0.4\nindicators = true"),
+        "data.indicators:",
+        "[data.columns]",
+    ),
+    "categorical": (
+        lambda t: t.replace(COLUMNS, "").replace("test = 0.4", 'test = 0.4\ncategorical = ["age"]'),
+        "data.categorical:",
+        "categories = ['a', 'b']",
+    ),
+    "classes": (
+        lambda t: t.replace('classes = ["no", "yes"]', ""),
+        "data.target:",
+        "classes = ['no', 'yes']",
+    ),
+    "one class": (
+        lambda t: t.replace('["no", "yes"]', '["no", "no"]'),
+        "data.classes:",
+        "the two classes",
+    ),
+    "server": (
+        lambda t: t.replace("test = 0.4", "test = 0.4\nserver = 0.2"),
+        "data.server:",
+        "leave it out",
+    ),
     "path": (lambda t: t + "[path]\nradii = [0.1]", "path:", "Leave [path] out"),
     "trade-off": (lambda t: t + "[trade_off]\nlevels = [0.1]", "trade_off:", "privacy.curve"),
-    "other models": (lambda t: t.replace('["erm"]', '["erm", "afl"]'), "report.compare_with:", "'erm' alone"),
-    "epsilon": (lambda t: t.replace("epsilon = 3.0", "epsilon = 0.0"), "privacy.epsilon:", "greater than 0"),
-    "endless": (lambda t: t.replace("epsilon = 3.0", "epsilon = inf"), "privacy.epsilon:", "finite"),
+    "other models": (
+        lambda t: t.replace('["erm"]', '["erm", "afl"]'),
+        "report.compare_with:",
+        "'erm' alone",
+    ),
+    "epsilon": (
+        lambda t: t.replace("epsilon = 3.0", "epsilon = 0.0"),
+        "privacy.epsilon:",
+        "greater than 0",
+    ),
+    "endless": (
+        lambda t: t.replace("epsilon = 3.0", "epsilon = inf"),
+        "privacy.epsilon:",
+        "finite",
+    ),
     "delta": (lambda t: t.replace("delta = 1e-5", "delta = 1.0"), "privacy.delta:", "less than 1"),
-    "adjacency": (lambda t: t.replace("delta", 'adjacency = "swap"\ndelta'), "privacy.adjacency:", "'add-remove'"),
-    "sizes": (lambda t: t.replace("East = 15", "East = 0"), "privacy.sizes:", "a whole number of rows"),
+    "adjacency": (
+        lambda t: t.replace("delta", 'adjacency = "swap"\ndelta'),
+        "privacy.adjacency:",
+        "'add-remove'",
+    ),
+    "sizes": (
+        lambda t: t.replace("East = 15", "East = 0"),
+        "privacy.sizes:",
+        "a whole number of rows",
+    ),
     "misspelt": (lambda t: t.replace("delta", "delte"), "privacy.delte:", "did you mean 'delta'"),
-    "curve": (lambda t: t.replace("delta", "curve = [1.0, 3.0]\ndelta"), "privacy.curve:", "every run is charged"),
-    "curve twice": (lambda t: t.replace("delta", "curve = [1.0, 1.0]\ndelta"), "privacy:", "every one once"),
-    "seed": (lambda t: t + 'options = { noise = "simulation" }', "algorithm.options.noise:", "anybody could subtract"),
-    "unsafe": (lambda t: t + 'options = { sensitivity = "local-unsafe", local_epsilon = 1.0 }',
-               "algorithm.options.sensitivity:", "no guarantee"),
-    "exact": (lambda t: t + 'options = { update = "exact" }', "algorithm.options.update:", "no bounded sensitivity"),
-    "laplace": (lambda t: t + 'options = { mechanism = "laplace" }', "algorithm.options.mechanism:", "l1 bound"),
+    "curve": (
+        lambda t: t.replace("delta", "curve = [1.0, 3.0]\ndelta"),
+        "privacy.curve:",
+        "every run is charged",
+    ),
+    "curve twice": (
+        lambda t: t.replace("delta", "curve = [1.0, 1.0]\ndelta"),
+        "privacy:",
+        "every one once",
+    ),
+    "seed": (
+        lambda t: t + 'options = { noise = "simulation" }',
+        "algorithm.options.noise:",
+        "anybody could subtract",
+    ),
+    "unsafe": (
+        lambda t: t + 'options = { sensitivity = "local-unsafe", local_epsilon = 1.0 }',
+        "algorithm.options.sensitivity:",
+        "no guarantee",
+    ),
+    "exact": (
+        lambda t: t + 'options = { update = "exact" }',
+        "algorithm.options.update:",
+        "no bounded sensitivity",
+    ),
+    "laplace": (
+        lambda t: t + 'options = { mechanism = "laplace" }',
+        "algorithm.options.mechanism:",
+        "l1 bound",
+    ),
     "rho": (lambda t: t + "options = { rho = { c3 = 1.0 } }", "algorithm.options.rho:", "c1, c2"),
-    "bound": (lambda t: t.replace('"logistic"', '"squared"') + "options = { bound = 1.0 }",
-              "algorithm.options.bound:", "give clip"),
-    "partition": (lambda t: t.replace(SOURCE, 'name = "monks_1"\npartition = { by = "iid" }'), "data.partition:",
-                  "rehearsal"),
-}  # fmt: skip
+    "bound": (
+        lambda t: t.replace('"logistic"', '"squared"') + "options = { bound = 1.0 }",
+        "algorithm.options.bound:",
+        "give clip",
+    ),
+    "partition": (
+        lambda t: t.replace(SOURCE, 'name = "monks_1"\npartition = { by = "iid" }'),
+        "data.partition:",
+        "rehearsal",
+    ),
+}
 SOURCE = 'path = "clinics.csv"\nclient = "clinic"\ntarget = "sick"\nclasses = ["no", "yes"]'
 COLUMNS = "[data.columns]\nage = { min = -3, max = 4 }\ndose = { mean = 0.0, scale = 1.5 }\n"
 
@@ -122,13 +239,18 @@ def test_what_has_no_guarantee_is_refused_with_file_line_and_what_to_do(name: st
     line = int(said.split("line ")[1].split(",")[0])
     path = key.rstrip(":").split(".")
     found = text.splitlines()[line - 1]  # of the key, or of the table round it
-    assert found.startswith((path[-1], f"[{path[0]}]", f"[[{path[0]}]]", f"[{'.'.join(path)}]", "options")), said
+    assert found.startswith(
+        (path[-1], f"[{path[0]}]", f"[[{path[0]}]]", f"[{'.'.join(path)}]", "options")
+    ), said
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('[data]\nname = "hospitals"\n[algorithm]\nname = "private_admm"', "add [privacy] with epsilon and delta"),
+        (
+            '[data]\nname = "hospitals"\n[algorithm]\nname = "private_admm"',
+            "add [privacy] with epsilon and delta",
+        ),
         ('[data]\nname = "hospitals"\n[evaluation]\npublic = true', "there is no [privacy]"),
         ('[data]\nname = "hospitals"\n[data.columns]\na = {}', "set scale = 'none'"),
         ('[data]\nname = "hospitals"\nclasses = ["a", "b"]', "leave `classes` out"),
@@ -140,22 +262,39 @@ def test_keys_of_private_runs_belong_to_them(text: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["{ min = 1, max = 0 }", "{ min = 1 }", "{ mean = 1 }", "{ mean = 1, scale = 0 }", "{ categories = [] }", "3",
-     "{ min = 0, max = inf }", "{ categories = [1] }", "{ min = 0, max = 1, mean = 0, scale = 1 }", "{ mode = 1 }",
-     "{ min = 0, max = 1, missing = nan }", "{ indicator = 1 }"],
-)  # fmt: skip
+    [
+        "{ min = 1, max = 0 }",
+        "{ min = 1 }",
+        "{ mean = 1 }",
+        "{ mean = 1, scale = 0 }",
+        "{ categories = [] }",
+        "3",
+        "{ min = 0, max = inf }",
+        "{ categories = [1] }",
+        "{ min = 0, max = 1, mean = 0, scale = 1 }",
+        "{ mode = 1 }",
+        "{ min = 0, max = 1, missing = nan }",
+        "{ indicator = 1 }",
+    ],
+)
 def test_a_column_is_declared_in_one_way(given: str) -> None:
     said = fault(TEXT.replace("age = { min = -3, max = 4 }", f"age = {given}"))
     assert "data.columns" in said
     assert "column 'age' has" in said
 
 
-# ---------------------------------------------------------------------------------------- declared features, rows apart
+# -------------------------------------------------------------------- declared features, rows apart
 
 
 def test_declared_features_are_those_of_the_formula() -> None:
-    how = {"a": {"min": -1.0, "max": 3.0}, "b": {"mean": 2.0, "scale": 4.0, "indicator": True}, "d": {"missing": 9.0}}
-    schema = declared_schema(["a", "b", "c", "d"], {**how, "c": {"categories": ["x", "y"]}}, "t", [0, 1])
+    how = {
+        "a": {"min": -1.0, "max": 3.0},
+        "b": {"mean": 2.0, "scale": 4.0, "indicator": True},
+        "d": {"missing": 9.0},
+    }
+    schema = declared_schema(
+        ["a", "b", "c", "d"], {**how, "c": {"categories": ["x", "y"]}}, "t", [0, 1]
+    )
     table = {
         "a": np.array([-1.0, 3.0, math.nan]),
         "b": np.array([2.0, 6.0, math.nan]),
@@ -167,21 +306,31 @@ def test_declared_features_are_those_of_the_formula() -> None:
     assert schema.feature_names == ("a", "b", "b is missing", "c=x", "c=y", "d")
 
 
-rows = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.booleans()), min_size=4, max_size=30)
+rows = st.lists(
+    st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.booleans()), min_size=4, max_size=30
+)
 
 
 def federation(data: list[tuple[int, int, bool]]) -> qr.Federation:
     X = np.array([[a, b] for a, b, _ in data], dtype=float)
-    return qr.Federation(("one",), (X,), (np.array([int(y) for *_, y in data]),), classes=np.array([0, 1]))
+    return qr.Federation(
+        ("one",), (X,), (np.array([int(y) for *_, y in data]),), classes=np.array([0, 1])
+    )
 
 
 def bag(fed: qr.Federation | None) -> list[tuple[float, ...]]:
-    return [] if fed is None else sorted((*x, y) for x, y in zip(fed.X[0].tolist(), fed.y[0].tolist(), strict=True))
+    return (
+        []
+        if fed is None
+        else sorted((*x, y) for x, y in zip(fed.X[0].tolist(), fed.y[0].tolist(), strict=True))
+    )
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(data=rows, place=st.integers(0, 3), seed=st.integers(0, 5))
-def test_one_row_more_or_less_moves_no_other_row(data: list[tuple[int, int, bool]], place: int, seed: int) -> None:
+def test_one_row_more_or_less_moves_no_other_row(
+    data: list[tuple[int, int, bool]], place: int, seed: int
+) -> None:
     try:
         train, held = apart(federation(data), 0.3, seed)
         less_train, less_held = apart(federation(data[:place] + data[place + 1 :]), 0.3, seed)
@@ -218,7 +367,9 @@ def test_features_and_classes_do_not_follow_the_rows(tmp_path: Path) -> None:
 
 def test_a_column_that_is_not_declared_has_numbers_in_every_row(tmp_path: Path) -> None:
     text, table = TEXT.replace(COLUMNS, ""), small_run.table()
-    assert prepare(read_config(small_run.write_config(tmp_path, text, table))).train.feature_names == ("age", "dose")
+    assert prepare(
+        read_config(small_run.write_config(tmp_path, text, table))
+    ).train.feature_names == ("age", "dose")
     lines = table.splitlines()
     for cell, words in (("", "no value in row 3"), ("old", "text such as 'old'")):
         spoilt = [*lines[:4], "North," + cell + ",1.0,no", *lines[5:]]
@@ -231,11 +382,15 @@ def test_clients_are_those_with_a_declared_size(tmp_path: Path) -> None:
     text = TEXT.replace("{ East = 15, North = 14 }", "{ East = 15 }")
     with pytest.raises(ConfigError, match="'North' has rows and is not declared"):
         prepare(read_config(small_run.write_config(tmp_path, text)))
-    text = TEXT.replace("{ East = 15, North = 14 }", "{ West = 3, North = 14, East = 15 }")  # West has no rows
-    assert prepare(read_config(small_run.write_config(tmp_path, text))).train.clients == ("North", "East")
+    # West has no rows
+    text = TEXT.replace("{ East = 15, North = 14 }", "{ West = 3, North = 14, East = 15 }")
+    assert prepare(read_config(small_run.write_config(tmp_path, text))).train.clients == (
+        "North",
+        "East",
+    )
 
 
-# ---------------------------------------------------------------------------------------- what a run will cost
+# ----------------------------------------------------------------------------- what a run will cost
 
 
 def test_a_dry_run_reads_no_file_where_all_is_declared(tmp_path: Path) -> None:
@@ -254,7 +409,10 @@ def test_a_dry_run_reads_no_file_where_all_is_declared(tmp_path: Path) -> None:
 
 def test_a_dry_run_follows_from_public_numbers_alone(tmp_path: Path) -> None:
     text = TEXT.replace("sizes = { East = 15, North = 14 }", "")
-    said = [dry_run(read_config(small_run.write_config(tmp_path, text, small_run.table(seed)))) for seed in (0, 1)]
+    said = [
+        dry_run(read_config(small_run.write_config(tmp_path, text, small_run.table(seed))))
+        for seed in (0, 1)
+    ]
     assert said[0] == said[1]
     assert any("East: 14 rows" in line for line in said[0])  # 60 % of 24
     assert any("counts for nothing while its place is known" in line for line in said[0])
@@ -271,7 +429,9 @@ def test_replacing_a_row_takes_twice_the_noise(tmp_path: Path) -> None:
 def test_bytes_are_those_of_a_run(tmp_path: Path) -> None:
     config = read_config(small_run.write_config(tmp_path, TEXT))
     found, run = plan(*looked_at(config)), small_run.private_run(tmp_path)
-    assert [(row["bytes_up"], row["bytes_down"]) for row in run.history] == [(2 * found.up, 2 * found.down)] * 8
+    assert [(row["bytes_up"], row["bytes_down"]) for row in run.history] == [
+        (2 * found.up, 2 * found.down)
+    ] * 8
 
 
 def test_a_curve_leaves_the_model_less_and_fits_the_total() -> None:
@@ -280,10 +440,16 @@ def test_a_curve_leaves_the_model_less_and_fits_the_total() -> None:
     assert curved.algorithm.plan.multiplier > plain.algorithm.plan.multiplier
     assert curved.accounts["pld"] <= 3.0
     own = [Release("gaussian", noise_for(Budget(e, 1e-5), 8), 8) for e in (1.0, 1.5)]
-    together = gaussian_epsilon([*own, Release("gaussian", curved.algorithm.plan.multiplier, 8)], 1e-5)
+    together = gaussian_epsilon(
+        [*own, Release("gaussian", curved.algorithm.plan.multiplier, 8)], 1e-5
+    )
     assert together == pytest.approx(3.0, rel=1e-2)
-    assert [total for _, total in curved.curve] == pytest.approx([1.0, gaussian_epsilon(own, 1e-5)], rel=1e-2)
-    rehearsed = plan(*looked_at(parse_config(text.replace("[privacy]", "[privacy]\nrehearsal = true"))))
+    assert [total for _, total in curved.curve] == pytest.approx(
+        [1.0, gaussian_epsilon(own, 1e-5)], rel=1e-2
+    )
+    rehearsed = plan(
+        *looked_at(parse_config(text.replace("[privacy]", "[privacy]\nrehearsal = true")))
+    )
     assert rehearsed.algorithm.plan.multiplier == plain.algorithm.plan.multiplier
 
 
@@ -293,7 +459,9 @@ def test_a_curve_that_takes_everything_is_refused_before_anything_is_read() -> N
         dry_run(parse_config(text))
 
 
-def test_dry_runs_are_of_private_runs(quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_dry_runs_are_of_private_runs(
+    quorate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     small_run.write_config(tmp_path, small_run.CONFIG)
     assert quorate("run", "--dry-run", "clinics.toml") == 2
     assert "[privacy]" in capsys.readouterr().err
@@ -303,13 +471,18 @@ def test_dry_runs_are_of_private_runs(quorate: Callable[..., int], tmp_path: Pat
     assert not (tmp_path / "runs").exists()
 
 
-# ---------------------------------------------------------------------------------------- a configuration to start from
+# -------------------------------------------------------------------- a configuration to start from
 
 
 def test_a_first_configuration_holds_no_value_of_the_rows(tmp_path: Path) -> None:
     table = small_run.wards(small_run.table())
     (tmp_path / "clinics.csv").write_text(table, "utf-8")
-    own = {"path": str(tmp_path / "clinics.csv"), "client": "clinic", "target": "sick", "out": tmp_path / "a.toml"}
+    own = {
+        "path": str(tmp_path / "clinics.csv"),
+        "client": "clinic",
+        "target": "sick",
+        "out": tmp_path / "a.toml",
+    }
     text, _ = starter(**own, private=True)
     config = parse_config(text, folder=tmp_path)
     config.check()
@@ -329,7 +502,10 @@ def test_faults_of_numbers_are_said_in_one_line(
 ) -> None:
     cases = {
         "at most 1,000,000": ("max_rounds = 8", "max_rounds = 1000000000000"),
-        "the model is not finite": ("[algorithm]", '[algorithm]\nname = "private_admm"\noptions = { rho = 1e-320 }'),
+        "the model is not finite": (
+            "[algorithm]",
+            '[algorithm]\nname = "private_admm"\noptions = { rho = 1e-320 }',
+        ),
     }
     for said, (old, new) in cases.items():
         small_run.write_config(tmp_path, TEXT.replace(old, new))
@@ -338,7 +514,9 @@ def test_faults_of_numbers_are_said_in_one_line(
         assert said in told
         assert "Traceback" not in told
     laplace = '[algorithm]\nname = "private_admm"\noptions = { mechanism = "laplace", clip = 1.0 }'
-    text = TEXT.replace("[algorithm]", laplace).replace("max_rounds = 8", "max_rounds = 10000000000")
+    text = TEXT.replace("[algorithm]", laplace).replace(
+        "max_rounds = 8", "max_rounds = 10000000000"
+    )
     small_run.write_config(tmp_path, text)
     assert quorate("run", "--dry-run", "clinics.toml") == 2
     assert "at most 1,000,000" in capsys.readouterr().err

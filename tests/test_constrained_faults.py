@@ -24,12 +24,15 @@ def problem(**more):
     "slots",
     [
         {"local_constraint": qr.DemographicParity("sex", 0.1)},
-        {"constraint": qr.Coupled(qr.DemographicParity("sex", 0.05)), "regulariser": qr.Bounds(-3, 3)},
+        {
+            "constraint": qr.Coupled(qr.DemographicParity("sex", 0.05)),
+            "regulariser": qr.Bounds(-3, 3),
+        },
     ],
     ids=str,
 )
 def test_far_models_prove_no_more_than_the_optimum(slots):
-    """Saturated rows make the steps that balance slopes as long as the model is far."""
+    """Saturated rows make the steps that balance gradients as long as the model is far."""
     stated, fed = problem(**slots), federation()
     solution = qr.solve(stated, fed)
     for b in (-300, -40, 20, 32, 35, 50, 290):
@@ -39,7 +42,9 @@ def test_far_models_prove_no_more_than_the_optimum(slots):
 
 def test_a_coupled_mean_is_over_the_clients_that_have_it():
     y = np.where(GROUP == "c", 0, Y)
-    stated = problem(regulariser=qr.L2(0.1), constraint=qr.Coupled(qr.NeymanPearson(1, 0.5), prior="uniform"))
+    stated = problem(
+        regulariser=qr.L2(0.1), constraint=qr.Coupled(qr.NeymanPearson(1, 0.5), prior="uniform")
+    )
     solution = qr.solve(stated, federation(y))
     (row,) = solution.constraints
     assert row["limit"] == pytest.approx(0.5)
@@ -55,7 +60,12 @@ def test_a_coupled_mean_is_over_the_clients_that_have_it():
 def test_a_constraint_on_rows_the_server_does_not_have_is_refused():
     held = federation()
     fed = qr.Federation(
-        held.clients, held.X, held.y, classes=held.classes, columns=held.columns, server=(X[Y == 0], Y[Y == 0])
+        held.clients,
+        held.X,
+        held.y,
+        classes=held.classes,
+        columns=held.columns,
+        server=(X[Y == 0], Y[Y == 0]),
     )
     with pytest.raises(ValueError, match="the server has no rows for the mean loss of class 1"):
         qr.solve(problem(constraint=qr.NeymanPearson(1, 0.5)), fed)
@@ -68,7 +78,9 @@ def unit_ball(w, rows, y):
 @pytest.mark.parametrize("coupled", [False, True])
 def test_own_convex_functions_without_hessian_end_without_a_bound(coupled):
     own = qr.Constraint(unit_ball, convex=True)
-    slots = {"constraint": qr.Coupled(own, prior="uniform")} if coupled else {"local_constraint": own}
+    slots = (
+        {"constraint": qr.Coupled(own, prior="uniform")} if coupled else {"local_constraint": own}
+    )
     solution = qr.solve(problem(**slots), federation(), max_rounds=400)
     assert solution.certificate.bound is None
     assert solution.certificate.feasibility <= 1e-5
@@ -102,11 +114,26 @@ def test_rounds_are_whole():
         (lambda p, f: qr.solve(p, f, tol="a"), "tol must be >= 0, got 'a'"),
         (lambda p, f: qr.solve(p, f, max_rounds="3"), "max_rounds must be >= 1, got '3'"),
         (lambda p, f: qr.ProximalAL(beta="3"), "beta must be a number > 0, got '3'"),
-        (lambda p, f: qr.InteriorPoint(tol=True), "tol, atol must be >= 0 and max_rounds >= 1, got True"),
-        (lambda p, f: qr.solve(problem(local_constraint=qr.NeymanPearson(1, "0.5")), f), "mapping by name, got '0.5'"),
-        (lambda p, f: qr.solve(problem(local_constraint=qr.NeymanPearson(1, True)), f), "mapping by name, got True"),
-        (lambda p, f: qr.solve(problem(local_constraint=qr.Monotone(None)), f), "two or more distinct feature names"),
-        (lambda p, f: qr.solve(problem(local_constraint=qr.CostLimit({"x0": "a"}, 1)), f), "finite costs by feature"),
+        (
+            lambda p, f: qr.InteriorPoint(tol=True),
+            "tol, atol must be >= 0 and max_rounds >= 1, got True",
+        ),
+        (
+            lambda p, f: qr.solve(problem(local_constraint=qr.NeymanPearson(1, "0.5")), f),
+            "mapping by name, got '0.5'",
+        ),
+        (
+            lambda p, f: qr.solve(problem(local_constraint=qr.NeymanPearson(1, True)), f),
+            "mapping by name, got True",
+        ),
+        (
+            lambda p, f: qr.solve(problem(local_constraint=qr.Monotone(None)), f),
+            "features, two or more distinct names",
+        ),
+        (
+            lambda p, f: qr.solve(problem(local_constraint=qr.CostLimit({"x0": "a"}, 1)), f),
+            "finite costs by feature",
+        ),
     ],
 )
 def test_wrong_types_are_named(run, text):

@@ -1,12 +1,14 @@
-"""What `quorate.solve` picks where no algorithm is named, and a whole solve on a simulated clock."""
+"""What `quorate.solve` picks where no algorithm is named, and a whole solve on a simulated
+clock.
+"""
 
 import numpy as np
 import pytest
 
 import quorate as qr
-from quorate.default import default_algorithm
-from quorate.engines.log import Log
+from quorate.engines.event_log import Log
 from quorate.rounds import Stop
+from quorate.solution.default import default_algorithm
 
 CLOCK = qr.VirtualClock(qr.Constant(1.0))
 REPLAY = qr.Replay(Log((), 0, 64, np.zeros(0, np.int32), np.zeros(0), np.zeros(0, np.int64)))
@@ -18,7 +20,9 @@ def fed() -> qr.Federation:
     rng = np.random.default_rng(5)
     X = np.column_stack([rng.standard_normal((80, 2)), np.ones(80)])
     groups = np.repeat(["north", "east", "south", "west"], 20)
-    y = np.where(X @ [1.0, -1.0, 0.3] + 0.5 * (groups == "east") + rng.standard_normal(80) > 0, "ill", "fine")
+    y = np.where(
+        X @ [1.0, -1.0, 0.3] + 0.5 * (groups == "east") + rng.standard_normal(80) > 0, "ill", "fine"
+    )
     return qr.Federation.from_arrays(X, y, groups)
 
 
@@ -31,12 +35,22 @@ LOGISTIC = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L
         (LOGISTIC, None, qr.Bundle),
         (LOGISTIC, qr.InProcess("bytes"), qr.Bundle),
         (LOGISTIC, CLOCK, qr.AsyncDRO),
-        (qr.Problem(qr.Hinge(), regulariser=qr.L2(0.01)), CLOCK, qr.Bundle),  # kinks: a synchronous method on the clock
+        # kinks: a synchronous method on the clock
+        (qr.Problem(qr.Hinge(), regulariser=qr.L2(0.01)), CLOCK, qr.Bundle),
         (qr.Problem(qr.Logistic(), over_samples=qr.WassersteinBall(0.1)), CLOCK, qr.Bundle),
         (qr.Problem(qr.Logistic(), qr.MLP((3,))), None, qr.AsyncDRO),
         (qr.Problem(qr.Logistic(), qr.MLP((3,)), over_clients=qr.KLBall(0.1)), CLOCK, qr.AsyncDRO),
         (qr.Problem(qr.Logistic(), regulariser=qr.MCP(0.01)), None, qr.AsyncDRO),
         (qr.Problem(qr.Squared(), regulariser=qr.L2(0.01)), REPLAY, qr.AsyncDRO),
+        # what the first choices refuse, another method takes
+        (
+            qr.Problem(qr.Logistic(), regulariser=qr.GroupL2(0.01, (0, 0, 1))),
+            None,
+            qr.MultiplierMethod,
+        ),
+        (qr.Problem(qr.Hinge(), regulariser=qr.GroupL2(0.01, (0, 0, 1))), None, qr.AFL),
+        (qr.Problem(qr.Hinge(), qr.MLP((3,))), None, qr.AFL),
+        (qr.Problem(qr.Logistic(), over_samples=qr.Median()), None, qr.AFL),
     ],
 )
 def test_what_is_picked(fed, problem, engine, expected):
@@ -44,9 +58,9 @@ def test_what_is_picked(fed, problem, engine, expected):
     assert type(default_algorithm(*problem.at(target), engine)) is expected
 
 
-def test_what_no_default_takes_says_what_does(fed):
-    problem = qr.Problem(qr.Hinge(), qr.MLP((3,)))
-    with pytest.raises(ValueError, match=r"Logistic\(\).*AFL\(\) takes any loss"):
+def test_what_no_method_takes_says_what_would_be_taken(fed):
+    problem = qr.Problem(qr.Hinge(), privacy=qr.Budget(1.0, 1e-5))
+    with pytest.raises(ValueError, match=r"use loss=Logistic\(\), which PrivateADMM\(\) takes"):
         qr.solve(problem, fed)
 
 
@@ -64,7 +78,9 @@ def test_a_solve_on_the_clock_has_all_that_a_solve_has(fed):
     times = [row["time"] for row in solution.history]
     assert times == sorted(times)
     assert len(times) == solution.rounds
-    answers = {row["message"]: row["count"] for row in solution.messages if row["direction"] == "up"}
+    answers = {
+        row["message"]: row["count"] for row in solution.messages if row["direction"] == "up"
+    }
     assert answers["Met"] == 4
     assert answers["Visited"] == sum(row["answered"] for row in solution.history) - 4
     for way in ("up", "down"):  # what the clients sent and received is what was counted

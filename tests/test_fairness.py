@@ -50,11 +50,23 @@ def by_confusion_matrix(truth, chosen, group, privileged, positive):
         return (tp + fp) / (tn + fp + fn + tp), tp / (tp + fn), fp / (fp + tn), fn / (tp + fn)
 
     (s, t, f, m), (s0, t0, f0, m0) = rates(group != privileged), rates(group == privileged)
-    tn, fp, fn, tp = confusion_matrix(truth == positive, chosen == positive, labels=[False, True]).ravel().tolist()
+    tn, fp, fn, tp = (
+        confusion_matrix(truth == positive, chosen == positive, labels=[False, True])
+        .ravel()
+        .tolist()
+    )
     n = tn + fp + fn + tp
-    mu = (tn + tp + 2 * fp) / n  # benefits: 1 where right, 2 at a false positive, 0 at a false negative
+    # benefits: 1 where right, 2 at a false positive, 0 at a false negative
+    mu = (tn + tp + 2 * fp) / n
     theil = ((tn + tp) / mu * math.log(1 / mu) + 2 * fp / mu * math.log(2 / mu)) / n
-    return {"SPD": s - s0, "DI": s / s0, "EOD": t - t0, "AOD": ((f - f0) + (t - t0)) / 2, "TI": theil, "FNRD": m - m0}
+    return {
+        "SPD": s - s0,
+        "DI": s / s0,
+        "EOD": t - t0,
+        "AOD": ((f - f0) + (t - t0)) / 2,
+        "TI": theil,
+        "FNRD": m - m0,
+    }
 
 
 def test_by_hand():
@@ -65,7 +77,9 @@ def test_by_hand():
     assert found["AOD"] == pytest.approx(((1 / 2 - 1 / 2) + (1 / 3 - 1 / 2)) / 2)
     assert found["FNRD"] == pytest.approx(2 / 3 - 1 / 2)
     # benefits 1 0 2 1 1 0 0 1 2: mean 8/9; four times 1, twice 2
-    assert found["TI"] == pytest.approx((4 * 9 / 8 * math.log(9 / 8) + 2 * 9 / 4 * math.log(9 / 4)) / 9)
+    assert found["TI"] == pytest.approx(
+        (4 * 9 / 8 * math.log(9 / 8) + 2 * 9 / 4 * math.log(9 / 4)) / 9
+    )
 
 
 def test_rates_by_hand():
@@ -73,7 +87,9 @@ def test_rates_by_hand():
     assert list(rates) == ["f", "m"]
     f = rates["f"]
     assert (f.rows, f.positives) == (5, 3)
-    assert [f.selected, f.tpr, f.fpr, f.fnr, f.accuracy] == pytest.approx([2 / 5, 1 / 3, 1 / 2, 2 / 3, 2 / 5])
+    assert [f.selected, f.tpr, f.fpr, f.fnr, f.accuracy] == pytest.approx(
+        [2 / 5, 1 / 3, 1 / 2, 2 / 3, 2 / 5]
+    )
     only = group_rates([1, 0], [1, 1], ["a", "b"])
     assert math.isnan(only["a"].fpr)
     assert math.isnan(only["b"].tpr)
@@ -87,9 +103,13 @@ def test_rates_by_hand():
 def test_against_counts_of_scikit_learn(seed, privileged, positive):
     data = rows(seed=seed)
     expected = by_confusion_matrix(*data, privileged, positive)
-    assert fairness_metrics(*data, privileged, positive) == pytest.approx(expected, abs=1e-14, rel=1e-12)
+    assert fairness_metrics(*data, privileged, positive) == pytest.approx(
+        expected, abs=1e-14, rel=1e-12
+    )
     for name, metric in BY_NAME.items():
-        assert metric(*data, privileged, positive) == pytest.approx(expected[name], abs=1e-14, rel=1e-12)
+        assert metric(*data, privileged, positive) == pytest.approx(
+            expected[name], abs=1e-14, rel=1e-12
+        )
     assert theil_index(*data[:2], positive) == pytest.approx(expected["TI"], abs=1e-14, rel=1e-12)
 
 
@@ -119,8 +139,12 @@ def test_order_and_copies_of_rows_do_not_matter():
     data = rows()
     found = fairness_metrics(*data, privileged=1)
     order = np.random.default_rng(1).permutation(len(data[0]))
-    assert fairness_metrics(*(v[order] for v in data), privileged=1) == pytest.approx(found, abs=1e-14)
-    assert fairness_metrics(*(np.tile(v, 3) for v in data), privileged=1) == pytest.approx(found, abs=1e-14)
+    assert fairness_metrics(*(v[order] for v in data), privileged=1) == pytest.approx(
+        found, abs=1e-14
+    )
+    assert fairness_metrics(*(np.tile(v, 3) for v in data), privileged=1) == pytest.approx(
+        found, abs=1e-14
+    )
 
 
 def test_a_perfect_predictor():
@@ -128,7 +152,8 @@ def test_a_perfect_predictor():
     found = fairness_metrics(truth, truth, group, privileged=0)
     assert [found[name] for name in ("EOD", "AOD", "FNRD", "TI")] == [0, 0, 0, 0]
     base = truth[group != 0].mean(), truth[group == 0].mean()
-    assert found["SPD"] == pytest.approx(base[0] - base[1])  # base rates differ, and so must a perfect predictor
+    # base rates differ, and so must a perfect predictor
+    assert found["SPD"] == pytest.approx(base[0] - base[1])
     assert found["DI"] == pytest.approx(base[0] / base[1])
 
 
@@ -137,7 +162,9 @@ def test_any_labels_and_containers():
     words = np.array(["no", "yes"])
     frame = pd.DataFrame({"y": words[TRUTH], "p": words[CHOSEN], "g": GROUP})
     assert fairness_metrics(frame.y, frame.p, frame.g, "m", positive="yes") == expected
-    assert fairness_metrics(list(2 * TRUTH - 1), list(2.0 * CHOSEN - 1), list(GROUP), "m") == expected
+    assert (
+        fairness_metrics(list(2 * TRUTH - 1), list(2.0 * CHOSEN - 1), list(GROUP), "m") == expected
+    )
     assert fairness_metrics(TRUTH == 1, CHOSEN == 1, GROUP == "m", True, positive=True) == expected
     before = TRUTH.copy(), CHOSEN.copy(), GROUP.copy()
     fairness_metrics(TRUTH, CHOSEN, GROUP, "m")
@@ -151,8 +178,14 @@ def test_a_metric_that_is_not_defined_is_nan_among_all_and_an_error_alone():
     found = fairness_metrics(*no_positives, privileged="b")
     assert [name for name, value in found.items() if math.isnan(value)] == ["EOD", "AOD", "FNRD"]
     assert (found["SPD"], found["DI"]) == (0, 1)
-    for metric in (equal_opportunity_difference, average_odds_difference, false_negative_rate_difference):
-        with pytest.raises(ValueError, match=r"got no row with the label 1 in the unprivileged group \(2 rows\)"):
+    for metric in (
+        equal_opportunity_difference,
+        average_odds_difference,
+        false_negative_rate_difference,
+    ):
+        with pytest.raises(
+            ValueError, match=r"got no row with the label 1 in the unprivileged group \(2 rows\)"
+        ):
             metric(*no_positives, privileged="b")
     no_negatives = (np.array([1, 1, 1, 0]), np.array([0, 1, 1, 0]), group)
     with pytest.raises(ValueError, match="got only rows with the label 1 in the privileged group"):
@@ -160,7 +193,9 @@ def test_a_metric_that_is_not_defined_is_nan_among_all_and_an_error_alone():
     assert equal_opportunity_difference(*no_negatives, privileged="a") == 0.5
     nobody = (np.array([1, 1, 1, 0]), np.zeros(4, int), group)
     assert math.isnan(fairness_metrics(*nobody, privileged="a")["DI"])
-    with pytest.raises(ValueError, match=r"disparate impact got no row that is predicted 1 .* 0 / 0"):
+    with pytest.raises(
+        ValueError, match=r"disparate impact got no row that is predicted 1 .* 0 / 0"
+    ):
         disparate_impact(*nobody, privileged="a")
     assert disparate_impact(nobody[0], [0, 0, 1, 0], group, privileged="a") == math.inf
     assert disparate_impact(nobody[0], [1, 0, 0, 0], group, privileged="a") == 0.0
@@ -174,10 +209,16 @@ def test_arguments_are_checked():
         (lambda: fairness_metrics(y, p, g, "x"), r"no rows have group == 'x'.*'f', 'm'"),
         (lambda: fairness_metrics(y, p, ["m"] * 9, "m"), "all rows have group == 'm'"),
         (lambda: fairness_metrics(y, p, g, ["m"]), "no rows have group"),
-        (lambda: fairness_metrics(y, p, g, "m", positive="yes"), r"positive is 'yes', and .* labels 0, 1"),
+        (
+            lambda: fairness_metrics(y, p, g, "m", positive="yes"),
+            r"positive is 'yes', and .* labels 0, 1",
+        ),
         (lambda: fairness_metrics(y, p + 1, g, "m"), "have 3 different labels"),
         (lambda: fairness_metrics(y, p.astype(str), g, "m"), "have 4 different labels"),
-        (lambda: fairness_metrics(y, p[:-1], g, "m"), r"y_pred must have shape \(9,\) like y_true, got \(8,\)"),
+        (
+            lambda: fairness_metrics(y, p[:-1], g, "m"),
+            r"y_pred must have shape \(9,\) like y_true, got \(8,\)",
+        ),
         (lambda: fairness_metrics(y, p, g[:-1], "m"), r"group must have shape \(9,\)"),
         (lambda: group_rates(y[:, None], p, g), r"y_true must have shape \(rows,\), got \(9, 1\)"),
         (lambda: theil_index([], []), "has no rows"),

@@ -19,7 +19,9 @@ def objective(loss, z, m, weights, rho):
 
 
 @pytest.mark.parametrize("loss", MARGIN + RESIDUAL, ids=str)
-@pytest.mark.parametrize("weights", [[0, 0, 0, 0.2, 0.8], [0.1, 0.3, 0, 0.4, 0.2], [0.2] * 5], ids=str)
+@pytest.mark.parametrize(
+    "weights", [[0, 0, 0, 0.2, 0.8], [0.1, 0.3, 0, 0.4, 0.2], [0.2] * 5], ids=str
+)
 def test_pava_is_a_global_minimiser(loss, weights):
     rng = np.random.default_rng(1)
     weights = np.array(weights)
@@ -28,7 +30,10 @@ def test_pava_is_a_global_minimiser(loss, weights):
         before = m.copy()
         z = pava(m, weights, rho, loss)
         least = objective(loss, z, m, weights, rho)
-        near, far = z + 0.03 * rng.standard_normal((20000, 5)), m + 3 * rng.standard_normal((20000, 5))
+        near, far = (
+            z + 0.03 * rng.standard_normal((20000, 5)),
+            m + 3 * rng.standard_normal((20000, 5)),
+        )
         moved = np.concatenate([near, far, z[None] + 1e-4 * np.eye(5), z[None] - 1e-4 * np.eye(5)])
         assert (objective(loss, moved, m, weights, rho) >= least - 1e-12).all()
         assert_array_equal(m, before)
@@ -36,10 +41,16 @@ def test_pava_is_a_global_minimiser(loss, weights):
 
 def test_pava_by_hand():
     tail = np.array([0, 0, 0.5, 0.5])
-    assert_allclose(pava(np.array([0.5, 3.0, -2.0, 0.0]), tail, 1.0, qr.Hinge()), [0.0, 2.5, -2.0, 0.0])
+    assert_allclose(
+        pava(np.array([0.5, 3.0, -2.0, 0.0]), tail, 1.0, qr.Hinge()), [0.0, 2.5, -2.0, 0.0]
+    )
     # 0.3 - 1 would pass 0, which has no weight: both move by 1/2 from their mean
-    assert_allclose(pava(np.array([0.3, 0.0]), np.array([0.0, 1.0]), 1.0, qr.Hinge()), [-0.35, -0.35])
-    assert_allclose(pava(np.array([-3.0, 0.5]), np.array([0.0, 1.0]), 1.0, qr.Squared()), [-1.5, 0.5])
+    assert_allclose(
+        pava(np.array([0.3, 0.0]), np.array([0.0, 1.0]), 1.0, qr.Hinge()), [-0.35, -0.35]
+    )
+    assert_allclose(
+        pava(np.array([-3.0, 0.5]), np.array([0.0, 1.0]), 1.0, qr.Squared()), [-1.5, 0.5]
+    )
 
 
 @pytest.mark.parametrize("loss", MARGIN, ids=str)
@@ -51,13 +62,17 @@ def test_decreasing_is_the_same_step_in_margins(loss):
     least = np.sort(loss.value(z, np.ones(30))) @ weights + 0.15 * ((z - m) ** 2).sum()
     for _ in range(200):
         other = z + 0.05 * rng.standard_normal(30)
-        assert np.sort(loss.value(other, np.ones(30))) @ weights + 0.15 * ((other - m) ** 2).sum() >= least
+        assert (
+            np.sort(loss.value(other, np.ones(30))) @ weights + 0.15 * ((other - m) ** 2).sum()
+            >= least
+        )
 
 
 def test_pava_takes_the_weights_of_a_risk():
     m = np.random.default_rng(3).standard_normal(50)
     z = pava(m, qr.Superquantile(tail=0.3).rank_weights(50), 0.01, qr.Logistic())
-    assert_array_equal(np.sort(z)[:30], np.sort(np.minimum(m, np.sort(z)[30]))[:30])  # the rest stays, or is pooled
+    # the rest stays, or is pooled
+    assert_array_equal(np.sort(z)[:30], np.sort(np.minimum(m, np.sort(z)[30]))[:30])
 
 
 def test_pava_refuses():

@@ -19,15 +19,21 @@ from quorate.estimators import (
     worst_client_accuracy,
     worst_client_loss,
 )
-from quorate.model_selection import WithinClients, cross_validate, default_radius, paper_grid, radius_path
+from quorate.model_selection import (
+    WithinClients,
+    cross_validate,
+    default_radius,
+    paper_grid,
+    radius_path,
+)
 from quorate.problem.losses import Hinge, Huber, Logistic
-from quorate.problem.predictors import Linear
+from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2
 from quorate.problem.risks.lp_ball import LpBall
 from quorate.problem.risks.mean import Mean
-from quorate.problem.wasserstein import WassersteinBall
-from quorate.solution import solve
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.solution.solve import solve
 
 
 def clinics(seed=3):
@@ -67,7 +73,9 @@ def test_within_clients(sizes, n_splits, shuffle, seed, kinds):
     folds = list(splitter.split(np.zeros((len(groups), 1)), y, groups))
     tested = np.zeros(len(groups), int)
     for train, test in folds:
-        np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), np.arange(len(groups)))
+        np.testing.assert_array_equal(
+            np.sort(np.concatenate([train, test])), np.arange(len(groups))
+        )
         assert set(groups[train]) == set(groups)
         tested[test] += 1
     for i, m in enumerate(sizes):
@@ -87,7 +95,9 @@ def test_within_clients_streams_belong_to_the_clients():
     two = [test for _, test in WithinClients(4).split(np.zeros(129), None, more)]
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a, b[b < 120])
-    other = [test for _, test in WithinClients(4, random_state=1).split(np.zeros(120), None, GROUPS)]
+    other = [
+        test for _, test in WithinClients(4, random_state=1).split(np.zeros(120), None, GROUPS)
+    ]
     assert any(a.tolist() != b.tolist() for a, b in zip(one, other, strict=True))
 
 
@@ -111,13 +121,19 @@ def test_cross_validate_gives_fit_and_scorers_the_clients():
         np.testing.assert_array_equal(found["estimator"][k].coef_, by_hand.coef_)
         right = by_hand.predict(X[test]) == Y[test]
         assert found["test_accuracy"][k] == pytest.approx(right.mean())
-        assert found["test_worst_client_accuracy"][k] == min(right[GROUPS[test] == g].mean() for g in set(GROUPS))
-        assert found["test_worst_client_loss"][k] == worst_client_loss(by_hand, X[test], Y[test], groups=GROUPS[test])
+        assert found["test_worst_client_accuracy"][k] == min(
+            right[GROUPS[test] == g].mean() for g in set(GROUPS)
+        )
+        assert found["test_worst_client_loss"][k] == worst_client_loss(
+            by_hand, X[test], Y[test], groups=GROUPS[test]
+        )
     assert not sklearn.get_config()["enable_metadata_routing"]  # as before
 
 
 def test_cross_validate_by_client_holds_out_whole_clients():
-    found = cross_validate(RobustClassifier(), X, Y, groups=GROUPS, cv=3, by="client", return_estimator=True)
+    found = cross_validate(
+        RobustClassifier(), X, Y, groups=GROUPS, cv=3, by="client", return_estimator=True
+    )
     held = [set(GROUPS) - set(model.clients_) for model in found["estimator"]]
     assert sorted(h for one in held for h in one) == sorted(set(GROUPS))
     with pytest.raises(ValueError, match="by must be"):
@@ -136,18 +152,33 @@ def test_cross_validate_a_pipeline_a_regressor_and_weights():
         model = RobustClassifier().set_fit_request(sample_weight=True)
         scoring = {"worst": worst_client_accuracy}
     found = cross_validate(
-        model, X, Y, groups=GROUPS, cv=2, sample_weight=weight, scoring=scoring, return_estimator=True
+        model,
+        X,
+        Y,
+        groups=GROUPS,
+        cv=2,
+        sample_weight=weight,
+        scoring=scoring,
+        return_estimator=True,
     )
     train = next(WithinClients(2).split(X, Y, GROUPS))[0]
-    by_hand = RobustClassifier().fit(X[train], Y[train], groups=GROUPS[train], sample_weight=weight[train])
+    by_hand = RobustClassifier().fit(
+        X[train], Y[train], groups=GROUPS[train], sample_weight=weight[train]
+    )
     np.testing.assert_array_equal(found["estimator"][0].coef_, by_hand.coef_)
 
 
 def test_the_silent_trap_is_warned_about():
-    """Without routing scikit-learn gives groups to the splitter only: fit would see one client and not say so."""
+    """Without routing scikit-learn gives groups to the splitter only: fit would see one client and
+    not say so.
+    """
     with pytest.warns(MissingGroupsWarning, match="enable_metadata_routing"):
-        model_selection.cross_validate(RobustClassifier(), X, Y, groups=GROUPS, cv=model_selection.GroupKFold(3))
-    search = model_selection.GridSearchCV(RobustClassifier(), {"radius": [0.01, 0.1]}, cv=WithinClients(2))
+        model_selection.cross_validate(
+            RobustClassifier(), X, Y, groups=GROUPS, cv=model_selection.GroupKFold(3)
+        )
+    search = model_selection.GridSearchCV(
+        RobustClassifier(), {"radius": [0.01, 0.1]}, cv=WithinClients(2)
+    )
     with pytest.warns(MissingGroupsWarning):
         search.fit(X, Y, groups=GROUPS)
     with sklearn.config_context(enable_metadata_routing=True), warnings.catch_warnings():
@@ -156,10 +187,15 @@ def test_the_silent_trap_is_warned_about():
     assert search.best_estimator_.clients_.tolist() == list(dict.fromkeys(GROUPS))
 
 
-@pytest.mark.parametrize("cv", [WithinClients(2), model_selection.GroupKFold(3), model_selection.LeaveOneGroupOut()])
+@pytest.mark.parametrize(
+    "cv", [WithinClients(2), model_selection.GroupKFold(3), model_selection.LeaveOneGroupOut()]
+)
 def test_grid_search_over_a_pipeline(cv):
     pipe = make_pipeline(StandardScaler(), RobustClassifier())
-    grid = {"robustclassifier__radius": [0.001, 0.2], "robustclassifier__loss": [Hinge(), Logistic()]}
+    grid = {
+        "robustclassifier__radius": [0.001, 0.2],
+        "robustclassifier__loss": [Hinge(), Logistic()],
+    }
     search = model_selection.GridSearchCV(pipe, grid, cv=cv, scoring=worst_client_accuracy)
     with sklearn.config_context(enable_metadata_routing=True):
         search.fit(X, Y, groups=GROUPS)
@@ -177,7 +213,9 @@ def test_paper_grid():
     grid = paper_grid("robustclassifier__")
     assert [len(v) for v in grid.values()] == [15, 10, 6]
     assert all(len(set(v)) == len(v) for v in grid.values())
-    assert {key.removeprefix("robustclassifier__") for key in grid} <= set(RobustClassifier().get_params())
+    assert {key.removeprefix("robustclassifier__") for key in grid} <= set(
+        RobustClassifier().get_params()
+    )
 
 
 def test_a_part_of_the_papers_grid_through_grid_search():
@@ -197,17 +235,25 @@ def test_a_part_of_the_papers_grid_through_grid_search():
 def test_the_path_equals_separate_solves_and_rises(loss):
     radii, thetas = np.array([0.0, 0.01, 0.05, 0.2]), [0.0, 0.2]
     table = radius_path(problem(loss=loss), FED, radii=radii, client_radii=thetas, tol=1e-8)
-    assert [(row["client_radius"], row["radius"]) for row in table] == [(t, r) for t in thetas for r in radii]
+    assert [(row["client_radius"], row["radius"]) for row in table] == [
+        (t, r) for t in thetas for r in radii
+    ]
     train, test = FED.split(0.3, 0)
     for row in table:
-        alone = solve(problem(row["radius"], row["client_radius"], loss), train, tol=1e-8).certificate
-        assert row["value"] == pytest.approx(alone.value, rel=2e-8)  # each within 1e-8 of the optimum
+        alone = solve(
+            problem(row["radius"], row["client_radius"], loss), train, tol=1e-8
+        ).certificate
+        # each within 1e-8 of the optimum
+        assert row["value"] == pytest.approx(alone.value, rel=2e-8)
         assert row["outcome"] == "optimal"
         assert row["relative_gap"] <= 1e-8
         losses = [_loss(loss, row["w"], *test.rows(i)) for i in range(3)]
         assert row["worst_loss"] == pytest.approx(max(losses))
         assert row["worst_client"] == test.clients[int(np.argmax(losses))]
-        right = [np.mean((x @ row["w"][:-1] + row["w"][-1] > 0) == y) for x, y in map(test.rows, range(3))]
+        right = [
+            np.mean((x @ row["w"][:-1] + row["w"][-1] > 0) == y)
+            for x, y in map(test.rows, range(3))
+        ]
         assert row["worst_accuracy"] == pytest.approx(min(right))
         assert row["accuracy"] == pytest.approx(np.average(right, weights=test.sizes))
     value = np.array([row["value"] for row in table]).reshape(2, 4)
@@ -226,7 +272,7 @@ def test_the_path_starts_warm(monkeypatch):
         starts.append(start)
         return solve(*args, start=start, **options)
 
-    monkeypatch.setattr("quorate.solution.solve", recorded)
+    monkeypatch.setattr("quorate.solution.radius_path.solve", recorded)
     table = radius_path(problem(), FED, radii=np.array([0.02, 0.05, 0.1]), client_radii=[0.1, 0.2])
     assert starts[0] is None
     for k, neighbour in enumerate(
@@ -243,7 +289,10 @@ def test_the_path_of_a_regression_and_given_test_rows():
     table = radius_path(stated, train, radii=[0.0, own], test=test)
     assert [row["radius"] for row in table] == [0.0, own]
     assert [row["client_radius"] for row in table] == [0.1, 0.1]
-    off = [np.abs(x @ table[0]["w"][:-1] + table[0]["w"][-1] - y).mean() for x, y in map(test.rows, range(3))]
+    off = [
+        np.abs(x @ table[0]["w"][:-1] + table[0]["w"][-1] - y).mean()
+        for x, y in map(test.rows, range(3))
+    ]
     assert table[0]["worst_mae"] == pytest.approx(max(off))
     assert not table[1]["trivial"]
 
@@ -268,12 +317,15 @@ def test_the_path_marks_the_trivial_region_and_refuses_what_has_no_radius():
 
 
 def test_default_radius_of_one_client_by_hand():
-    """One feature: the noise is |sum e_i (x_i - mean)| / m, nearly normal with standard deviation sd / sqrt(m)."""
+    """One feature: the noise is |sum e_i (x_i - mean)| / m, nearly normal with standard deviation
+    sd / sqrt(m).
+    """
     x = np.random.default_rng(0).standard_normal(1000)
     one = Federation(("a",), (x[:, None],), (x,))
     quantile = 1.645 * x.std() / math.sqrt(1000)  # 90 % of |normal|
     found = default_radius(one, errors=0.04)
-    assert found == pytest.approx(math.sqrt(0.04) * quantile, rel=0.15)  # 200 draws: standard error 6 %
+    # 200 draws: standard error 6 %
+    assert found == pytest.approx(math.sqrt(0.04) * quantile, rel=0.15)
     four = Federation(("a", "b", "c", "d"), (x[:, None],) * 4, (x,) * 4)
     assert default_radius(four, errors=0.04) == pytest.approx(
         np.full(4, found[0] / 2), rel=0.15
@@ -284,7 +336,8 @@ def test_default_radius_of_one_client_by_hand():
 def test_default_radius_scales_with_the_data(norm):
     radius = default_radius(FED, norm=norm)
     tripled = Federation.from_arrays(3 * X + 7, Y, GROUPS)
-    assert default_radius(tripled, norm=norm) == pytest.approx(3 * radius)  # shift-free, in units of the features
+    # shift-free, in units of the features
+    assert default_radius(tripled, norm=norm) == pytest.approx(3 * radius)
     again = Federation(FED.clients[::-1], FED.X[::-1], FED.y[::-1])
     assert default_radius(again, norm=norm) == pytest.approx(radius[::-1])
     sizes = dict(zip(FED.clients, FED.sizes, strict=True))
@@ -314,7 +367,9 @@ def test_default_radius_of_clients_with_one_row_and_of_weights():
         default_radius(Federation(("b",), (X[:1],), (X[:1, 0],)))
     weight = (np.r_[np.ones(50), np.full(50, 1e-9)],)
     half = default_radius(Federation(("a",), (X[:100],), (X[:100, 0],), sample_weight=weight))
-    assert half == pytest.approx(default_radius(Federation(("a",), (X[:50],), (X[:50, 0],))), rel=0.2)
+    assert half == pytest.approx(
+        default_radius(Federation(("a",), (X[:50],), (X[:50, 0],))), rel=0.2
+    )
     for wrong in ({"errors": 0.5}, {"errors": 0.0}, {"level": 1.0}):
         with pytest.raises(ValueError, match="errors must lie"):
             default_radius(FED, **wrong)

@@ -1,4 +1,6 @@
-"""Constraints as a person reads them: rows against the raw data, and prices against problems solved again."""
+"""Constraints as a person reads them: rows against the raw data, and prices against problems solved
+again.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,14 @@ import pytest
 from constrained_programs import clients, rows_of, stated
 
 import quorate as qr
-from quorate.prices import broken, constraint_table, in_conflict, prices, tightest
 from quorate.problem.multipliers import Multipliers, owners
+from quorate.solution.constraint_table import (
+    broken,
+    constraint_table,
+    in_conflict,
+    prices,
+    tightest,
+)
 
 LEVELS = np.array([0.5, 0.45, 0.6])
 
@@ -41,7 +49,9 @@ def test_relaxing_a_limit_lowers_the_objective_by_its_price(h):
 
 
 def test_prices_are_in_the_scale_of_the_objective():
-    """A sum over clients instead of their mean triples objective and prices; units of a constraint divide its price."""
+    """A sum over clients instead of their mean triples objective and prices; units of a constraint
+    divide its price.
+    """
     fed = clients()
     mean = solve(stated(fed), fed)
     total = solve(stated(fed, over_clients=qr.Sum()), fed)
@@ -65,8 +75,9 @@ def test_prices_of_equalities_have_a_sign():
     for d in (-1.5, 1.5):
         here, h = at(d), 1e-4
         assert here.constraints[0]["limit"] == -d
-        slope = (at(d - h).certificate.value - at(d + h).certificate.value) / (2 * h)  # of a larger limit -d
-        assert slope == pytest.approx(-here.constraints[0]["price"], rel=1e-4)
+        # of a larger limit -d
+        gradient = (at(d - h).certificate.value - at(d + h).certificate.value) / (2 * h)
+        assert gradient == pytest.approx(-here.constraints[0]["price"], rel=1e-4)
 
 
 def test_the_price_of_a_limit_for_all_clients_together():
@@ -134,7 +145,12 @@ def test_words():
     assert len(table) == 6
     assert not any(row["met"] for row in table)
     assert table[1]["slack"] == -0.5  # of an equality never positive
-    assert tightest(table, "clinic 0") == {"limit": 0.5, "measured": 0.0, "slack": -0.5, "price": 0.0}
+    assert tightest(table, "clinic 0") == {
+        "limit": 0.5,
+        "measured": 0.0,
+        "slack": -0.5,
+        "price": 0.0,
+    }
     assert tightest(table, "nobody") == dict.fromkeys(("limit", "measured", "slack", "price"))
     told = broken(table, most=2)
     assert told.startswith("clinic 0 (own row 1") or told.startswith("clinic 0 (row 1")

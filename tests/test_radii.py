@@ -1,9 +1,12 @@
-"""Radii tried on the training rows: what is solved and judged, what a run keeps of it, and what verify finds."""
+"""Radii tried on the training rows: what is solved and judged, what a run keeps of it, and what
+verify finds.
+"""
 
 import io
 import json
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,22 +15,40 @@ import small_run
 from rich.console import Console
 
 from quorate import default_radius, model_selection
-from quorate.config import Config, parse_config, read_config
-from quorate.parts import prepare
-from quorate.radii import best, equal, recomputed, tried
-from quorate.report import tables, words
+from quorate.config.config import Config, parse_config, read_config
+from quorate.report.markdown import markdown
+from quorate.report.sections import radius_path
 from quorate.report.terminal import show
-from quorate.runs import RunError, digest, plain, read_run, seal
-from quorate.verify import passed, verify_run
+from quorate.runs.files import RunError, digest, plain, seal
+from quorate.runs.folder import read_run
+from quorate.runs.pipeline import begin
+from quorate.runs.sections.radius_path import RadiusPath, best, equal
+from quorate.runs.sections.section import Silent
+from quorate.runs.splits import prepare
+from quorate.runs.verification import passed, verify_run
 
-PATH = "[path]\nradii = { from = 0.01, to = 0.4, count = 3 }\nclient_radii = [0.0, 0.3]\ntest = 0.4\n"
-QUICK = small_run.CONFIG.replace('compare_with = ["afl", "erm"]', "html = false").replace("tol = 1e-6", "tol = 1e-3")
+PATH = (
+    "[path]\nradii = { from = 0.01, to = 0.4, count = 3 }\nclient_radii = [0.0, 0.3]\ntest = 0.4\n"
+)
+QUICK = small_run.CONFIG.replace('compare_with = ["afl", "erm"]', "html = false").replace(
+    "tol = 1e-6", "tol = 1e-3"
+)
 AUTO = QUICK.replace("radius = 0.05", 'radius = "auto"')
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_run.small_run(tmp_path_factory.mktemp("path"), text=AUTO + PATH, draw=True).path
+
+
+class Told(Silent):
+    """Progress that keeps the lines."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
 
 
 def config_of(text: str, folder: Path) -> Config:
@@ -37,7 +58,7 @@ def config_of(text: str, folder: Path) -> Config:
 def test_the_path_is_solved_and_judged_on_training_rows_alone(tmp_path: Path) -> None:
     config, lines = config_of(QUICK + PATH, tmp_path), []
     train = prepare(config).train
-    found = tried(config, train, lines.append)
+    found = RadiusPath().train(begin(config), Told(lines))
     own, held = train.split(0.4, config.seed)
     assert found.table["held_out"] == dict(zip(held.clients, held.sizes, strict=True))
     points = found.table["points"]
@@ -45,7 +66,12 @@ def test_the_path_is_solved_and_judged_on_training_rows_alone(tmp_path: Path) ->
         (t, r) for t in (0.0, 0.3) for r in (0.01, 0.06325, 0.4)
     ]
     by_hand = model_selection.radius_path(
-        config.path_problem(), own, radii=[0.01, 0.06325, 0.4], client_radii=[0.0, 0.3], test=held, tol=1e-3
+        config.path_problem(),
+        own,
+        radii=[0.01, 0.06325, 0.4],
+        client_radii=[0.0, 0.3],
+        test=held,
+        tol=1e-3,
     )
     for point, w, row in zip(points, found.w, by_hand, strict=True):
         np.testing.assert_array_equal(w, row.pop("w"))
@@ -64,26 +90,28 @@ def test_equal_points_are_said_and_the_first_is_named() -> None:
 
 @pytest.mark.parametrize("after", range(16, 24))
 def test_ctrl_c_ends_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
-    """In a round or in the proof of a point: the path does not go on to the next point, and says nothing half done."""
+    """In a round or in the proof of a point: the path does not go on to the next point, and says
+    nothing half done.
+    """
     from quorate.problem.losses import Hinge
 
     config, calls = config_of(QUICK + PATH, tmp_path), iter(range(1000))
-    train, slope = prepare(config).train, Hinge.slope
+    study, gradient = begin(config), Hinge.gradient
 
     def interrupted(*arguments: Any) -> Any:
         if next(calls) == after:
             raise KeyboardInterrupt
-        return slope(*arguments)
+        return gradient(*arguments)
 
     lines: list[str] = []
-    monkeypatch.setattr(Hinge, "slope", interrupted)
+    monkeypatch.setattr(Hinge, "gradient", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        tried(config, train, lines.append)
+        RadiusPath().train(study, Told(lines))
     assert next(calls) == after + 1
     assert len(lines) < 6
 
 
-# ---------------------------------------------------------------------------------------- radius = "auto"
+# ---------------------------------------------------------------------------------- radius = "auto"
 
 
 def test_auto_is_the_default_radius_of_the_training_rows(finished: Path) -> None:
@@ -125,15 +153,20 @@ def test_a_run_keeps_its_path_and_verifies(finished: Path) -> None:
     checks = verify_run(finished)
     assert passed(checks)
     assert "path" in {check.name for check in checks}
-    train = prepare(run.config).train
-    assert plain(recomputed(run.config, train, run.tried.table, run.tried.w)) == run.tried.table
+    checked = next(check for check in checks if check.name == "path")
+    assert checked.said == "as stated"
+    inputs: Any = SimpleNamespace(config=run.config, parts=prepare(run.config), points=run.points)
+    assert plain(RadiusPath().result(inputs)) == run.tried.table  # to the last bit
 
 
 @pytest.mark.parametrize(
     "change", ["best", "value", "worst_loss", "accuracy", "worst_client", "radius", "held_out", "w"]
 )
 def test_a_better_looking_path_is_found_even_resealed(finished: Path, change: str) -> None:
-    saved = {name: (finished / name).read_bytes() for name in ("path.json", "path.safetensors", "result.json")}
+    saved = {
+        name: (finished / name).read_bytes()
+        for name in ("path.json", "path.safetensors", "result.json")
+    }
     table = json.loads(saved["path.json"])
     first = table["points"][0]
     if change == "best":
@@ -151,7 +184,8 @@ def test_a_better_looking_path_is_found_even_resealed(finished: Path, change: st
             data[-3] ^= 1
             (finished / "path.safetensors").write_bytes(data)
         result = json.loads(saved["result.json"])
-        assert {check.name for check in verify_run(finished) if check.ok is False} >= {"path"}  # and by its digest
+        # and by its digest
+        assert {check.name for check in verify_run(finished) if check.ok is False} >= {"path"}
         result["files"] = {name: digest((finished / name).read_bytes()) for name in result["files"]}
         (finished / "result.json").write_text(json.dumps({**result, "seal": seal(result)}))
         assert [check.name for check in verify_run(finished) if check.ok is False] == ["path"]
@@ -181,21 +215,25 @@ def test_a_path_that_is_absent_or_damaged_is_said(finished: Path) -> None:
 def test_the_best_point_is_named_with_what_it_is_worth(finished: Path) -> None:
     run = read_run(finished)
     assert run.tried is not None
-    found, told = run.tried.table, words.choice(run.tried.table, run.result)
+    found, told = run.tried.table, radius_path.choice(run.tried.table, run.result)
     point = found["points"][found["best"]]
-    assert f"radius {point['radius']:.4g} and client radius {point['client_radius']:.4g} " in told[0]
+    assert (
+        f"radius {point['radius']:.4g} and client radius {point['client_radius']:.4g} " in told[0]
+    )
     assert f"{point['worst_loss']:.4g} at {point['worst_client']}" in told[0]
-    assert "looked at" in told[1]
+    assert "This choice was made" in told[1]
     assert f"on {sum(found['held_out'].values())} rows" in told[1]
     out = io.StringIO()
     show(run, Console(file=out, width=150))
     html = (finished / "report.html").read_text("utf-8")
-    for shown in (out.getvalue(), words.markdown(run.result, found), html):
+    for shown in (out.getvalue(), markdown(run), html):
         assert "Radii tried" in shown
         assert "flatter it" in " ".join(shown.split())
     assert "Sent" in out.getvalue()  # a wide terminal
-    assert {"path_loss.svg", "path_judged.svg", "path_value.svg"} <= {p.name for p in (finished / "figures").iterdir()}
-    assert tables.path(found).rows[found["best"]][0].endswith("best")
+    assert {"path_loss.svg", "path_judged.svg", "path_value.svg"} <= {
+        p.name for p in (finished / "figures").iterdir()
+    }
+    assert radius_path.path(found).rows[found["best"]][0].endswith("best")
 
 
 def test_the_end_of_a_path_and_equal_points_are_said(finished: Path) -> None:
@@ -204,8 +242,12 @@ def test_the_end_of_a_path_and_equal_points_are_said(finished: Path) -> None:
     points = run.tried.table["points"]
 
     def told(losses: list[float], radii: list[float]) -> str:
-        made = [{**points[0], "worst_loss": a, "radius": r} for a, r in zip(losses, radii, strict=True)]
-        return words.choice({**run.tried.table, "points": made, "best": best(made)}, run.result)[0]  # type: ignore[union-attr]
+        made = [
+            {**points[0], "worst_loss": a, "radius": r} for a, r in zip(losses, radii, strict=True)
+        ]
+        return radius_path.choice(
+            {**run.tried.table, "points": made, "best": best(made)}, run.result
+        )[0]  # type: ignore[union-attr]
 
     assert "wider path" in told([3.0, 2.0, 1.0], [0.1, 0.2, 0.3])
     assert "wider path" in told([1.0, 2.0, 3.0], [0.1, 0.2, 0.3])
@@ -215,5 +257,7 @@ def test_the_end_of_a_path_and_equal_points_are_said(finished: Path) -> None:
 
 
 def test_the_package_holds_its_template_and_says_it_is_typed() -> None:
-    assert "<!doctype html>" in files("quorate.report").joinpath("templates/report.html.jinja").read_text("utf-8")
+    assert "<!doctype html>" in files("quorate.report").joinpath(
+        "templates/report.html.jinja"
+    ).read_text("utf-8")
     assert files("quorate").joinpath("py.typed").is_file()

@@ -1,4 +1,6 @@
-"""Runs of risks by rank: held-out risks by definition, intervals by repetition, fairness by counting."""
+"""Runs of risks by rank: held-out risks by definition, intervals by repetition, fairness by
+counting.
+"""
 
 import json
 import shutil
@@ -10,17 +12,20 @@ import pytest
 import small_run
 
 import quorate as qr
-from quorate.config import read_config
-from quorate.parts import prepare
-from quorate.rank_trial import curve, curves, fairness, heaviest, owners, risk_of, risk_saved
-from quorate.runs import digest, read_run, save_arrays, seal
-from quorate.trial import evaluate, losses_of
-from quorate.verify import passed, verify_run
+from quorate.config.config import read_config
+from quorate.runs.comparison import evaluate
+from quorate.runs.evaluation import losses_of
+from quorate.runs.files import digest, save_arrays, seal
+from quorate.runs.folder import read_run
+from quorate.runs.rank_metrics import curve, fairness, risk_of, risk_saved
+from quorate.runs.sections.ranks import curves, heaviest, owners
+from quorate.runs.splits import prepare
+from quorate.runs.verification import passed, verify_run
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "tail.toml"
 
 
-# ---------------------------------------------------------------------------------------- the risk of any losses
+# --------------------------------------------------------------------------- the risk of any losses
 
 
 @pytest.mark.parametrize(
@@ -46,8 +51,10 @@ def test_the_risk_of_any_number_of_losses_is_the_risks_own(risk: object) -> None
 
 def test_counted_ranks_become_shares_of_other_rows() -> None:
     z = np.arange(1.0, 11.0)
-    assert risk_of(qr.TopK(40), z, rows=200) == pytest.approx(9.5)  # the largest fifth of ten: 9 and 10
-    assert risk_of(qr.TopK(3), z, rows=20) == pytest.approx((0.5 * 9 + 10) / 1.5)  # 15 %: one row and a half
+    # the largest fifth of ten: 9 and 10
+    assert risk_of(qr.TopK(40), z, rows=200) == pytest.approx(9.5)
+    # 15 %: one row and a half
+    assert risk_of(qr.TopK(3), z, rows=20) == pytest.approx((0.5 * 9 + 10) / 1.5)
     assert risk_of(qr.RankedRange(70, 20), z, rows=100) == pytest.approx(np.mean([3, 4, 5, 6, 7]))
     assert risk_of(qr.TopK(2), z) == pytest.approx(9.5)
     with pytest.raises(ValueError, match="needs 40 losses"):
@@ -55,7 +62,9 @@ def test_counted_ranks_become_shares_of_other_rows() -> None:
 
 
 def test_the_interval_is_that_of_rows_drawn_again() -> None:
-    """Against drawing rows and computing the risk afresh, by itself, ties and a reference included."""
+    """Against drawing rows and computing the risk afresh, by itself, ties and a reference
+    included.
+    """
     rng = np.random.default_rng(2)
     ours, theirs = rng.exponential(size=60).round(1), rng.exponential(size=60)
     for risk in (qr.Superquantile(0.3), qr.Median(), qr.ProspectTheory(reference=0.55)):
@@ -65,11 +74,14 @@ def test_the_interval_is_that_of_rows_drawn_again() -> None:
         for _ in range(2000):
             rows = rng.integers(60, size=60)
             drawn.append(risk.value(theirs[rows]) - risk.value(ours[rows]))
-        assert margin == pytest.approx(1.96 * np.std(drawn), rel=0.15)  # 400 draws: 4 % standard error
+        # 400 draws: 4 % standard error
+        assert margin == pytest.approx(1.96 * np.std(drawn), rel=0.15)
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
-    """The mean of the worst fifth of exponential losses of mean c is c (1 - log 0.2); 150 rows, correlated models."""
+    """The mean of the worst fifth of exponential losses of mean c is c (1 - log 0.2); 150 rows,
+    correlated models.
+    """
     rng, risk = np.random.default_rng(3), qr.Superquantile(0.2)
     truth, hits = 0.5 * (1 - np.log(0.2)), 0
     for _ in range(40):
@@ -87,26 +99,36 @@ def _upper_tail(z: np.ndarray) -> np.ndarray:
     return norm.sf(z)
 
 
-@pytest.mark.parametrize("risk", [qr.Maximum(), qr.Superquantile(0.05), qr.TopK(5), qr.ValueAtRisk(0.98)])
+@pytest.mark.parametrize(
+    "risk", [qr.Maximum(), qr.Superquantile(0.05), qr.TopK(5), qr.ValueAtRisk(0.98)]
+)
 def test_too_few_rows_have_no_interval(risk: object) -> None:
     z = np.random.default_rng(0).exponential(size=100)
     assert risk_saved(risk, z, 2 * z) == (pytest.approx(risk_of(risk, z)), None)
 
 
-# ---------------------------------------------------------------------------------------- owners and curves
+# -------------------------------------------------------------------------------- owners and curves
 
 
 def test_owners_share_the_weight_by_their_rows_in_the_tail() -> None:
     problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.4))
     losses = {"a": np.array([1.0, 5.0, 2.0]), "b": np.array([9.0, 0.0])}
     a, b = owners(problem, losses)
-    assert (a["weight"], b["weight"]) == (pytest.approx(0.5), pytest.approx(0.5))  # 5 and 9 are the tail
+    # 5 and 9 are the tail
+    assert (a["weight"], b["weight"]) == (pytest.approx(0.5), pytest.approx(0.5))
     assert (a["share"], b["share"], a["n"], b["n"]) == (0.6, 0.4, 3, 2)
     assert (a["loss"], b["loss"]) == (pytest.approx(8 / 3), 4.5)
     assert a["worst_loss"] == pytest.approx((5 + 0.2 * 2) / 1.2)
-    (first, second) = heaviest(problem.over_samples, losses, "a", pooled=True, top=2)
-    assert (first["row"], first["weight"], second["row"], second["weight"]) == (1, pytest.approx(2.5), 2, 0.0)
-    assert heaviest(problem.over_samples, losses, "b", pooled=False, top=1)[0]["weight"] == pytest.approx(2.0)
+    first, second = heaviest(problem.over_samples, losses, "a", pooled=True, top=2)
+    assert (first["row"], first["weight"], second["row"], second["weight"]) == (
+        1,
+        pytest.approx(2.5),
+        2,
+        0.0,
+    )
+    assert heaviest(problem.over_samples, losses, "b", pooled=False, top=1)[0][
+        "weight"
+    ] == pytest.approx(2.0)
 
 
 def test_a_curve_keeps_total_loss_and_weight_and_no_single_row() -> None:
@@ -126,16 +148,23 @@ def test_curves_of_several_clients_weigh_rows_as_the_objective_does() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 2))
     fed = qr.Federation.from_arrays(X, np.where(X[:, 0] > 0, 1, -1), ["a"] * 25 + ["b"] * 15)
-    problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.4), over_clients=qr.LpBall(0.3))
+    problem = qr.Problem(
+        qr.Hinge(), over_samples=qr.Superquantile(0.4), over_clients=qr.LpBall(0.3)
+    )
     w = np.array([0.3, 0.8])
     found = curves(problem, {"M": w}, fed)["M"]
     size = np.diff([0.0, *found["share"]])
     concrete, data = problem.at(fed)
     losses = [np.maximum(0, 1 - y * (X @ w)) for X, y in zip(data.X, data.y, strict=True)]
     rows = [qr.Superquantile(0.4).weights(z) for z in losses]
-    mix = concrete.over_clients.weights(np.array([q @ z for q, z in zip(rows, losses, strict=True)]))
+    mix = concrete.over_clients.weights(
+        np.array([q @ z for q, z in zip(rows, losses, strict=True)])
+    )
     assert size @ found["weight"] == pytest.approx(1.0)
-    every, all_losses = np.concatenate([m * q for m, q in zip(mix, rows, strict=True)]), np.concatenate(losses)
+    every, all_losses = (
+        np.concatenate([m * q for m, q in zip(mix, rows, strict=True)]),
+        np.concatenate(losses),
+    )
     top = np.argsort(all_losses, kind="stable")[-5:]
     assert found["weight"][-1] == pytest.approx(every[top].mean() * 40)
 
@@ -153,7 +182,7 @@ def test_fairness_is_that_of_the_largest_client_against_all_others() -> None:
     assert fairness(truth[:1], chosen[:1], ("big",)) == {}
 
 
-# ---------------------------------------------------------------------------------------- whole runs
+# --------------------------------------------------------------------------------------- whole runs
 
 
 @pytest.fixture(scope="module", params=["pooled", "by client"])
@@ -183,7 +212,9 @@ def test_a_run_verifies_and_says_what_was_weighed(finished: Path) -> None:
     assert run.result["model"] == "superquantile"
     assert run.result["certificate"]["relative_gap"] <= 1e-6
     assert run.result["risk"]["words"] == "superquantile (mean of the largest 60 %)"
-    assert list(run.result["losses"]) == ["superquantile", "ERM"] if "owners" in run.result else True
+    assert (
+        list(run.result["losses"]) == ["superquantile", "ERM"] if "owners" in run.result else True
+    )
     pooled = run.config.problem_.pooled
     assert ("owners" in run.result, len(run.result["clients"])) == (pooled, 1 if pooled else 2)
     if pooled:
@@ -198,19 +229,28 @@ def test_held_out_risks_are_those_of_the_held_out_losses(finished: Path) -> None
     for row in run.result["evaluation"]["measures"]:
         w = run.w if row["model"] == "superquantile" else run.baselines[row["model"].lower()]
         losses = losses_of(problem, w, parts.tests[row["set"]])
-        assert row["risk"] == pytest.approx(qr.Superquantile(0.6).value(np.concatenate(losses)), rel=1e-12)
+        assert row["risk"] == pytest.approx(
+            qr.Superquantile(0.6).value(np.concatenate(losses)), rel=1e-12
+        )
         own = [client["risk"] for client in row["clients"]]
         assert own == pytest.approx([qr.Superquantile(0.6).value(z) for z in losses], rel=1e-12)
-        assert bool(row["fairness"]) == (row["set"] == "held-out rows")  # one shifted client alone has no other
-    (pair, *_) = run.result["evaluation"]["pairs"]
-    here = {row["model"]: row["risk"] for row in run.result["evaluation"]["measures"] if row["set"] == pair["set"]}
+        # one shifted client alone has no other
+        assert bool(row["fairness"]) == (row["set"] == "held-out rows")
+    pair, *_ = run.result["evaluation"]["pairs"]
+    here = {
+        row["model"]: row["risk"]
+        for row in run.result["evaluation"]["measures"]
+        if row["set"] == pair["set"]
+    }
     assert pair["risk_less"] == pytest.approx(here[pair["other"]] - here["superquantile"])
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda r: r["evaluation"]["measures"][0].update(risk=r["evaluation"]["measures"][0]["risk"] * (1 - 1e-6)),
+        lambda r: r["evaluation"]["measures"][0].update(
+            risk=r["evaluation"]["measures"][0]["risk"] * (1 - 1e-6)
+        ),
         lambda r: r["evaluation"]["pairs"][0].update(risk_margin=1e-3),
         lambda r: r["risk"].update(pooled=not r["risk"]["pooled"]),
         lambda r: r["losses"]["superquantile"]["weight"].__setitem__(0, 0.5),
@@ -218,7 +258,9 @@ def test_held_out_risks_are_those_of_the_held_out_losses(finished: Path) -> None
         lambda r: r.pop("risk"),
         lambda r: (r.get("owners") or r["clients"])[0].update(weight=0.4),
         lambda r: r["evaluation"]["measures"][0]["fairness"].update(SPD=0.0),
-        lambda r: r["certificate"].update(bound=r["certificate"]["value"], gap=0.0, relative_gap=0.0),
+        lambda r: r["certificate"].update(
+            bound=r["certificate"]["value"], gap=0.0, relative_gap=0.0
+        ),
     ],
 )
 def test_a_changed_number_is_found(copied: Path, change: Callable[[dict], object]) -> None:
@@ -247,8 +289,9 @@ def test_verdicts_are_about_the_risk_and_its_price(finished: Path) -> None:
     assert headline(run.w, run.w).startswith("Not measurably")
     assert headline(run.w, -3 * run.w).startswith("Yes. In 3 comparisons of superquantile with ERM")
     assert headline(-3 * run.w, run.w).startswith("No, it rose")
-    assert "the superquantile of the losses was lower than chance would show in 3 and higher in 0" in headline(
-        run.w, -3 * run.w
+    assert (
+        "the superquantile of the losses was lower than chance would show in 3 and higher in 0"
+        in headline(run.w, -3 * run.w)
     )
     sentence = evaluate(problem, {"superquantile": -3 * run.w, "ERM": run.w}, tests)["verdict"][1]
     assert "What it costs: mean loss" in sentence
@@ -262,7 +305,9 @@ def test_counted_and_largest_losses_are_judged_too(tmp_path: Path) -> None:
     fed = prepare(run.config).tests["held-out rows"]
     z = np.concatenate(losses_of(run.config.problem(), run.w, fed))
     trained = sum(row["n"] for row in run.result["owners"])
-    assert run.result["evaluation"]["measures"][0]["risk"] == pytest.approx(qr.Superquantile(6 / trained).value(z))
+    assert run.result["evaluation"]["measures"][0]["risk"] == pytest.approx(
+        qr.Superquantile(6 / trained).value(z)
+    )
     text = small_run.TAIL.replace('name = "superquantile"\ntail = 0.6', 'name = "maximum"')
     run = small_run.small_run(tmp_path, text=text)
     assert run.result["evaluation"]["verdict"][0].startswith("It cannot be tested")
@@ -270,9 +315,12 @@ def test_counted_and_largest_losses_are_judged_too(tmp_path: Path) -> None:
 
 
 def test_a_risk_that_is_not_convex_states_residuals_and_verifies(tmp_path: Path) -> None:
-    text = small_run.TAIL.replace('name = "superquantile"\ntail = 0.6', 'name = "ranked_range"\nk = 24\nm = 2')
+    text = small_run.TAIL.replace(
+        'name = "superquantile"\ntail = 0.6', 'name = "ranked_range"\nk = 24\nm = 2'
+    )
     run = small_run.small_run(
-        tmp_path, text=text.replace("tol = 1e-6", "options = { max_iterations = 200 }\nname = 'rank_admm'")
+        tmp_path,
+        text=text.replace("tol = 1e-6", "options = { max_iterations = 200 }\nname = 'rank_admm'"),
     )
     certificate = run.result["certificate"]
     assert certificate["bound"] is certificate["gap"] is None

@@ -7,6 +7,7 @@ import enum
 import json
 import math
 import struct
+import types
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,11 @@ def same(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray | np.generic):
-        return a.shape == b.shape and a.dtype == b.dtype.newbyteorder("=") and a.tobytes() == b.tobytes()
+        return (
+            a.shape == b.shape
+            and a.dtype == b.dtype.newbyteorder("=")
+            and a.tobytes() == b.tobytes()
+        )
     if isinstance(a, float):
         return struct.pack("d", a) == struct.pack("d", b)
     if dataclasses.is_dataclass(a):
@@ -100,16 +105,74 @@ def test_a_record_is_frozen_and_compares_by_identity():
     assert box != Box(1)
 
 
-def test_a_name_on_the_wire_belongs_to_one_class():
-    def another():
-        @record
-        class Box:
-            content: Any
+def module(name: str, source: str) -> Any:
+    """A module of this name, as if it had been imported from a file."""
+    made = types.ModuleType(name)
+    source = "from typing import Any\nfrom quorate.rounds import named, record\n" + source
+    exec(compile(source, name, "exec", dont_inherit=True), vars(made))
+    return made
 
-        return Box
 
-    with pytest.raises(TypeError, match=r"two records are called Box: .*test_rounds\.Box and .*Rename one"):
-        another()
+@pytest.fixture
+def forgets(monkeypatch):
+    """The classes that a test defines are unknown after it."""
+    monkeypatch.setattr(codec, "_CLASSES", dict(codec._CLASSES))
+
+
+TWO = """
+import enum
+
+@record
+class State:
+    value: Any
+
+@named
+class Why(enum.Enum):
+    SO = "so"
+"""
+
+
+def test_two_records_of_one_name_disturb_nobody(forgets):
+    # the last two have the stem of a module of quorate, and of another package
+    for names in (("mine", "yours"), ("rounds", "package.rounds")):
+        one, other = (module(name, TWO) for name in names)
+        for here in (one, other):
+            back = decode(encode(here.State((here.State(1), here.Why.SO))))
+            assert type(back) is type(back.value[0]) is here.State
+            assert back.value[1] is here.Why.SO
+    mine = module("rounds", "@record\nclass Outcome:\n    stop: Any\n    text: str")
+    assert type(decode(encode(Outcome(Stop.OPTIMAL, "")))) is Outcome
+    assert type(decode(encode(mine.Outcome(None, "")))) is mine.Outcome
+
+
+def test_a_class_is_known_by_its_module_and_name():
+    assert codec.home(Outcome) == ".rounds:Outcome"
+    assert codec.home(Box) == f"{__name__}:Box"
+
+
+def test_a_class_that_moved_is_the_only_one_of_its_name(forgets):
+    old = module("before", "@record\nclass Moved:\n    value: Any")
+    data = encode(old.Moved(1))
+    del codec._CLASSES["before:Moved"]
+    with pytest.raises(CodecError, match="no record class 'before:Moved' here: import the module"):
+        decode(data)
+    new = module("after", "@record\nclass Moved:\n    value: Any")
+    assert type(decode(data)) is new.Moved
+    other = module("elsewhere", "@record\nclass Moved:\n    value: Any\n    more: int")
+    assert type(decode(data)) is new.Moved  # the other one has other fields
+    assert type(decode(encode(other.Moved(1, 2)))) is other.Moved
+    module("third", "@record\nclass Moved:\n    value: Any")
+    with pytest.raises(
+        CodecError, match="any of the record classes after:Moved, third:Moved, which have"
+    ):
+        decode(data)
+
+
+def test_fields_of_old_bytes_have_the_names_of_today(forgets):
+    new = module("tilted", "@record\nclass Tilted:\n    gradient: Any\n    risk_gradient: Any")
+    back = decode(forged(["r", "Tilted", {"slope": 1, "risk_slope": 2}]))
+    assert type(back) is new.Tilted
+    assert (back.gradient, back.risk_gradient) == (1, 2)
 
 
 def test_a_reloaded_module_takes_its_names_over():
@@ -127,7 +190,12 @@ def test_a_reloaded_module_takes_its_names_over():
 def test_visibility_is_read_from_the_types():
     assert visibility(Ask) == {"w": "all", "price": "each", "start": "each"}
     assert visibility(Answer) == {"total": "sum", "most": "max", "own": "each", "maybe": "sum"}
-    assert visibility(Step) == {"w": "version", "price": "each", "before": "version", "scale": "all"}
+    assert visibility(Step) == {
+        "w": "version",
+        "price": "each",
+        "before": "version",
+        "scale": "all",
+    }
     with pytest.raises(TypeError, match="int is not a record"):
         visibility(int)
 
@@ -135,15 +203,23 @@ def test_visibility_is_read_from_the_types():
 # ---- codec
 
 numbers = hnp.arrays(
-    st.sampled_from([np.dtype(code) for code in "?bhilBHILefdFD"] + [np.dtype(">f8"), np.dtype(">i4")]),
+    st.sampled_from(
+        [np.dtype(code) for code in "?bhilBHILefdFD"] + [np.dtype(">f8"), np.dtype(">i4")]
+    ),
     hnp.array_shapes(min_dims=0, min_side=0, max_dims=3, max_side=4),
 )
-plain = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.sampled_from(Stop))
-scalars = st.one_of(st.floats().map(np.float64), st.integers(0, 9).map(np.int32), st.booleans().map(np.bool_))
+plain = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.sampled_from(Stop)
+)
+scalars = st.one_of(
+    st.floats().map(np.float64), st.integers(0, 9).map(np.int32), st.booleans().map(np.bool_)
+)
 contents = st.recursive(
     st.one_of(plain, scalars, numbers),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3).map(tuple), st.dictionaries(st.text(), inner, max_size=3), inner.map(Box)
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(st.text(), inner, max_size=3),
+        inner.map(Box),
     ),
     max_leaves=8,
 )
@@ -162,8 +238,18 @@ def native(value: Any) -> Any:
 
 
 def test_bits_of_special_floats_survive():
-    payload = struct.unpack("<d", b"\x01\x00\x00\x00\x00\x00\xf8\x7f")[0]  # a nan that is not the usual one
-    floats = (-0.0, math.inf, -math.inf, math.nan, -math.nan, payload, 5e-324, 1.7976931348623157e308)
+    # a nan that is not the usual one
+    payload = struct.unpack("<d", b"\x01\x00\x00\x00\x00\x00\xf8\x7f")[0]
+    floats = (
+        -0.0,
+        math.inf,
+        -math.inf,
+        math.nan,
+        -math.nan,
+        payload,
+        5e-324,
+        1.7976931348623157e308,
+    )
     back = decode(encode(Box((floats, np.array(floats))))).content
     assert [struct.pack("d", x) for x in back[0]] == [struct.pack("d", x) for x in floats]
     assert back[1].tobytes() == np.array(floats).tobytes()
@@ -218,7 +304,9 @@ def forged(header: Any, arrays: bytes = b"") -> bytes:
 
 
 def test_the_forger_is_right():
-    assert decode(forged(["r", "Box", {"content": ["a", "<f8", 1]}], struct.pack("<d", 2.0))).content == [2.0]
+    assert decode(
+        forged(["r", "Box", {"content": ["a", "<f8", 1]}], struct.pack("<d", 2.0))
+    ).content == [2.0]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +320,7 @@ def test_the_forger_is_right():
         (["a", "<f8", -1, -1], "no room"),
         (["a", "|O", 1], "malformed"),
         (["a", "<f8", 0, 10**30], "malformed"),
-        (["e", "Box", "x"], "malformed"),
+        (["e", "Box", "x"], "no enumeration 'Box' here: import the module"),
         (["e", "Stop", "NO_SUCH"], "malformed"),
         (["x", "zz"], "malformed"),
         (["q"], "malformed"),
@@ -278,7 +366,7 @@ def test_an_enumeration_travels_once_named():
     try:
         assert decode(encode(Box(Colour.RED))).content is Colour.RED
     finally:
-        del codec._NAMED["Colour"]
+        del codec._CLASSES[codec._HOMES.pop(Colour)]
 
 
 def test_rounds_own_records_travel():
@@ -347,15 +435,22 @@ def test_blocks_combine_to_sum_max_and_rows_in_the_order_of_ids(order, cut, seed
     whole = answers(range(7), np.random.default_rng(seed))
     parts = [(ids, members(whole, np.array(ids))) for ids in (order[:cut], order[cut:])]
     got = combine(Answer, parts)
-    np.testing.assert_allclose(got.total, whole.total.sum(0), rtol=0, atol=1e-14 * np.abs(whole.total).sum())
+    np.testing.assert_allclose(
+        got.total, whole.total.sum(0), rtol=0, atol=1e-14 * np.abs(whole.total).sum()
+    )
     assert got.most == whole.most.max()
     assert np.array_equal(got.own, whole.own)
     assert got.maybe is None
 
 
 def test_a_block_may_sum_for_itself():
-    block, alone = answers((0, 1, 2), np.random.default_rng(0)), answers((3,), np.random.default_rng(1))
-    summed = dataclasses.replace(block, total=block.total.sum(0, keepdims=True), most=block.most.max(keepdims=True))
+    block, alone = (
+        answers((0, 1, 2), np.random.default_rng(0)),
+        answers((3,), np.random.default_rng(1)),
+    )
+    summed = dataclasses.replace(
+        block, total=block.total.sum(0, keepdims=True), most=block.most.max(keepdims=True)
+    )
     a, b = (combine(Answer, [((0, 1, 2), part), ((3,), alone)]) for part in (block, summed))
     assert encode(a) == encode(b)
 
@@ -385,10 +480,22 @@ def good(**changes: Any) -> Answer:
         ([((0, 1), good(own=np.zeros((1, 2))))], r"Answer\.own needs a leading axis of the 2"),
         ([((0, 1), good(most=np.array(1.0)))], r"Answer\.most needs.*shape \(\)"),
         ([((0, 1), good(most=1.0))], r"Answer\.most needs.*got float"),
-        ([((0, 1), good()), ((2, 3), good(total=np.zeros((2, 1))))], r"Answer\.total is .*1\) at client 2 and"),
-        ([((0, 1), good()), ((2, 3), good(total=np.zeros((2, 3), int)))], r"Answer\.total is .*int64"),
-        ([((0, 1), good()), ((2, 3), good(maybe=np.zeros(2)))], r"Answer\.maybe is .* None at the clients before"),
-        ([((0, 1), good()), ((1, 2), good())], r"answers once in a round, got answers of \[0, 1, 1, 2\]"),
+        (
+            [((0, 1), good()), ((2, 3), good(total=np.zeros((2, 1))))],
+            r"Answer\.total is .*1\) at client 2 and",
+        ),
+        (
+            [((0, 1), good()), ((2, 3), good(total=np.zeros((2, 3), int)))],
+            r"Answer\.total is .*int64",
+        ),
+        (
+            [((0, 1), good()), ((2, 3), good(maybe=np.zeros(2)))],
+            r"Answer\.maybe is .* None at the clients before",
+        ),
+        (
+            [((0, 1), good()), ((1, 2), good())],
+            r"answers once in a round, got answers of \[0, 1, 1, 2\]",
+        ),
         ([], "answers once in a round"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Run folders: what is written comes back, nothing is overwritten, and whatever is changed afterwards is found."""
+"""Run folders: what is written comes back, nothing is overwritten, and whatever is changed
+afterwards is found.
+"""
 
 import json
 import math
@@ -15,11 +17,14 @@ import small_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.parts import prepare
-from quorate.predict import predict_table
-from quorate.runs import RunError, digest, plain, read_model, read_run, replace_report, save_arrays, seal, slug
-from quorate.trial import evaluate, measure, paired, sign_test
-from quorate.verify import passed, verify_run
+from quorate.runs.comparison import evaluate, paired, sign_test
+from quorate.runs.evaluation import measure
+from quorate.runs.files import RunError, digest, plain, save_arrays, seal, slug
+from quorate.runs.folder import read_run, replace_report
+from quorate.runs.model_file import read_model
+from quorate.runs.prediction import predict_table
+from quorate.runs.splits import prepare
+from quorate.runs.verification import passed, verify_run
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +52,15 @@ def failed(path: Path) -> list[str]:
     return [check.name for check in verify_run(path) if check.ok is False]
 
 
-# ---------------------------------------------------------------------------------------- written and read
+# --------------------------------------------------------------------------------- written and read
 
 
 def test_an_untouched_run_verifies(finished: Path) -> None:
     checks = verify_run(finished)
     assert passed(checks)
-    assert {"certificate", "clients", "data: train", "duals", "evaluation", "baselines"} <= {c.name for c in checks}
+    assert {"certificate", "clients", "data: train", "duals", "evaluation", "baselines"} <= {
+        c.name for c in checks
+    }
 
 
 def test_a_run_survives_a_move_with_its_data(copied: Path) -> None:
@@ -79,10 +86,14 @@ def test_two_runs_of_a_day_get_two_names_and_nothing_is_left_behind(tmp_path: Pa
     assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
 
 
-QUICK = small_run.CONFIG.replace("tol = 1e-6", "max_rounds = 3").replace('compare_with = ["afl", "erm"]', "")
+QUICK = small_run.CONFIG.replace("tol = 1e-6", "max_rounds = 3").replace(
+    'compare_with = ["afl", "erm"]', ""
+)
 
 
-def test_a_run_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(run: object) -> None:
         raise OSError("disk full")
 
@@ -92,7 +103,9 @@ def test_a_run_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-@pytest.mark.parametrize(("title", "name"), [("A/../b C", "a-b-c"), ("é", "run"), ("x" * 99, "x" * 40), ("", "run")])
+@pytest.mark.parametrize(
+    ("title", "name"), [("A/../b C", "a-b-c"), ("é", "run"), ("x" * 99, "x" * 40), ("", "run")]
+)
 def test_titles_as_file_names(title: str, name: str) -> None:
     assert slug(title) == name
 
@@ -105,7 +118,8 @@ def test_numbers_that_json_lacks() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["config.toml", "model.safetensors", "duals.safetensors", "result.json", "history.jsonl"]
+    "name",
+    ["config.toml", "model.safetensors", "duals.safetensors", "result.json", "history.jsonl"],
 )
 def test_an_incomplete_run_is_no_run(copied: Path, name: str) -> None:
     (copied / name).unlink()
@@ -113,7 +127,9 @@ def test_an_incomplete_run_is_no_run(copied: Path, name: str) -> None:
         read_run(copied)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "duals.safetensors", "result.json", "history.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "duals.safetensors", "result.json", "history.jsonl"]
+)
 def test_a_file_cut_short_is_said(copied: Path, name: str) -> None:
     (copied / name).write_bytes((copied / name).read_bytes()[:-20])
     with pytest.raises(RunError, match=f"{name}.*damaged"):
@@ -125,16 +141,25 @@ def test_a_result_without_its_parts_or_of_another_format_is_said(copied: Path) -
     (copied / "result.json").write_text(json.dumps({**result, "format": 2}))
     with pytest.raises(RunError, match="format 2"):
         read_run(copied)
-    (copied / "result.json").write_text(json.dumps({k: v for k, v in result.items() if k != "clients"}))
+    (copied / "result.json").write_text(
+        json.dumps({k: v for k, v in result.items() if k != "clients"})
+    )
     with pytest.raises(RunError, match="clients missing"):
         read_run(copied)
 
 
-# ---------------------------------------------------------------------------------------- tampered with
+# ------------------------------------------------------------------------------------ tampered with
 
 
 @pytest.mark.parametrize(
-    "name", ["config.toml", "model.safetensors", "duals.safetensors", "baselines.safetensors", "history.jsonl"]
+    "name",
+    [
+        "config.toml",
+        "model.safetensors",
+        "duals.safetensors",
+        "baselines.safetensors",
+        "history.jsonl",
+    ],
 )
 def test_a_changed_byte_is_found(copied: Path, name: str) -> None:
     data = bytearray((copied / name).read_bytes())
@@ -175,10 +200,14 @@ COMPUTED = ("certificate", "clients", "evaluation")
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(data=st.data())
-def test_any_number_changed_is_found_even_when_all_digests_were_made_right(finished: Path, data: st.DataObject) -> None:
+def test_any_number_changed_is_found_even_when_all_digests_were_made_right(
+    finished: Path, data: st.DataObject
+) -> None:
     original = (finished / "result.json").read_text("utf-8")
     result = json.loads(original)
-    *path, last = data.draw(st.sampled_from([p for key in COMPUTED for p in leaves(result[key], (key,))]))
+    *path, last = data.draw(
+        st.sampled_from([p for key in COMPUTED for p in leaves(result[key], (key,))])
+    )
     place = result
     for key in path:
         place = place[key]
@@ -226,14 +255,18 @@ def test_numbers_that_are_not_finite_are_found(copied: Path, name: str) -> None:
 
 def test_another_problem_is_found_even_resealed(copied: Path) -> None:
     config = copied / "config.toml"
-    config.write_text(config.read_text("utf-8").replace("label_cost = 2.0", "label_cost = 1.9"), "utf-8")
+    config.write_text(
+        config.read_text("utf-8").replace("label_cost = 2.0", "label_cost = 1.9"), "utf-8"
+    )
     reseal(copied)
     assert {"certificate", "clients"} <= set(failed(copied))
 
 
 def test_other_data_are_found_and_named(copied: Path) -> None:
     file = copied.parent.parent / "clinics.csv"
-    file.write_text(re.sub('^("North",.*?)[.]', r"\g<1>.1", file.read_text("utf-8"), flags=re.M), "utf-8")
+    file.write_text(
+        re.sub('^("North",.*?)[.]', r"\g<1>.1", file.read_text("utf-8"), flags=re.M), "utf-8"
+    )
     found = {check.name: check for check in verify_run(copied)}
     assert found["data: train"].ok is False
     assert "North" in found["data: train"].said
@@ -248,7 +281,9 @@ def test_without_the_data_it_says_so_and_does_not_pass(copied: Path) -> None:
 
 
 def test_a_loose_but_honest_gap_is_no_failure(tmp_path: Path) -> None:
-    run = small_run.small_run(tmp_path, text=small_run.CONFIG.replace("tol = 1e-6", "max_rounds = 6"))
+    run = small_run.small_run(
+        tmp_path, text=small_run.CONFIG.replace("tol = 1e-6", "max_rounds = 6")
+    )
     assert run.result["outcome"]["stop"] == "max_rounds"
     assert run.result["certificate"]["relative_gap"] > 1e-6
     assert passed(verify_run(run.path))
@@ -264,7 +299,7 @@ def test_a_report_is_not_blessed_over_a_changed_result(copied: Path) -> None:
         replace_report(run, {"report.html": "newer"})
 
 
-# ---------------------------------------------------------------------------------------- predictions and comparisons
+# ---------------------------------------------------------------------- predictions and comparisons
 
 
 def test_predictions_of_the_training_table_have_the_stated_accuracy(finished: Path) -> None:
@@ -272,7 +307,11 @@ def test_predictions_of_the_training_table_have_the_stated_accuracy(finished: Pa
     table = finished.parent.parent / "clinics.csv"
     columns = predict_table(finished, table)
     lines = [line.split(",") for line in table.read_text("utf-8").splitlines()[1:]]
-    south = [p == line[3] for p, line in zip(columns["prediction"], lines, strict=True) if line[0] == '"South"']
+    south = [
+        p == line[3]
+        for p, line in zip(columns["prediction"], lines, strict=True)
+        if line[0] == '"South"'
+    ]
     stated = next(m for m in run.result["evaluation"]["measures"] if m["set"] == "shifted clients")
     assert np.mean(south) == stated["accuracy"]
     assert columns == predict_table(finished / "model.safetensors", table)
@@ -308,13 +347,20 @@ def test_pairs_are_antisymmetric_and_a_model_is_no_better_than_itself(finished: 
     said = evaluate(problem, {"A": run.w, "B": run.w}, parts.tests)["verdict"][0]
     assert said.startswith("Not measurably")
     assert evaluate(problem, {"A": run.w, "B": -run.w}, parts.tests)["verdict"][0].startswith("Yes")
-    assert evaluate(problem, {"A": -run.w, "B": run.w}, parts.tests)["verdict"][0].startswith("No, it hurt")
+    assert evaluate(problem, {"A": -run.w, "B": run.w}, parts.tests)["verdict"][0].startswith(
+        "No, it hurt"
+    )
 
 
 def test_measures_agree_with_a_computation_by_hand(finished: Path) -> None:
     run = read_run(finished)
     fed = prepare(run.config).tests["held-out rows"]
     found = measure(run.config.problem(), run.w, fed)
-    margins = [np.where(y == "yes", 1, -1) * (X @ run.w[:2] + run.w[2]) for X, y in zip(fed.X, fed.y, strict=True)]
+    margins = [
+        np.where(y == "yes", 1, -1) * (X @ run.w[:2] + run.w[2])
+        for X, y in zip(fed.X, fed.y, strict=True)
+    ]
     assert found["accuracy"] == np.mean(np.concatenate(margins) > 0)
-    assert found["worst_loss"] == pytest.approx(max(np.maximum(0, 1 - m).mean() for m in margins), rel=1e-12)
+    assert found["worst_loss"] == pytest.approx(
+        max(np.maximum(0, 1 - m).mean() for m in margins), rel=1e-12
+    )

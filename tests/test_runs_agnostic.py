@@ -1,4 +1,6 @@
-"""Run folders of the worst mix of clients: on a simulated clock, with several classes, interrupted and gone on with."""
+"""Run folders of the worst mix of clients: on a simulated clock, with several classes, interrupted
+and gone on with.
+"""
 
 import csv
 import json
@@ -10,14 +12,16 @@ import pytest
 import small_run
 
 import quorate as qr
-from quorate.config import read_config
-from quorate.parts import prepare
-from quorate.predict import predict_table
-from quorate.reached import LARGEST, OBJECTIVE, Reached, curves, thinned
-from quorate.run_files import plain, sealed
-from quorate.runs import Run, RunError, read_run
-from quorate.trial import train
-from quorate.verify import passed, verify_run
+from quorate.config.config import read_config
+from quorate.runs.files import RunError, plain, sealed
+from quorate.runs.folder import read_run
+from quorate.runs.observers import LARGEST, OBJECTIVE, ObjectiveTrace
+from quorate.runs.prediction import predict_table
+from quorate.runs.run import Run
+from quorate.runs.sections.clock import curves, thinned
+from quorate.runs.splits import prepare
+from quorate.runs.training import train
+from quorate.runs.verification import passed, verify_run
 
 SOFTMAX = small_run.CLOCK.replace('"logistic"', '"multinomial"\nmodel = "softmax"')
 NETWORK = small_run.CLOCK.replace('"logistic"', '"multinomial"\nmodel = "mlp"\nhidden = [3]')
@@ -37,11 +41,15 @@ def three(text: str, seed: int = 2) -> str:
     value = [float(row[1]) - float(row[2]) + 0.5 * rng.standard_normal() for row in lines]
     kinds = [("low", "mid", "high")[int(v > 0) + int(v > 1.5)] for v in value]
     return (
-        "\n".join(",".join([*row[:3], kind]) for row, kind in zip([head, *lines], ["sick", *kinds], strict=True)) + "\n"
+        "\n".join(
+            ",".join([*row[:3], kind])
+            for row, kind in zip([head, *lines], ["sick", *kinds], strict=True)
+        )
+        + "\n"
     )
 
 
-# ---------------------------------------------------------------------------------------- on a clock
+# --------------------------------------------------------------------------------------- on a clock
 
 
 def test_a_run_on_a_clock_verifies_and_says_what_was_reached_when(finished: Run) -> None:
@@ -53,16 +61,20 @@ def test_a_run_on_a_clock_verifies_and_says_what_was_reached_when(finished: Run)
     assert result["certificate"]["relative_gap"] <= 1e-2
     for name, w in (("model", finished.w), ("ERM", finished.baselines["erm"])):
         curve = result["reached"][name]
-        assert curve["objective"][-1] == pytest.approx(problem.objective(w, parts.train), rel=1e-12)  # the run's own
+        # the run's own
+        assert curve["objective"][-1] == pytest.approx(problem.objective(w, parts.train), rel=1e-12)
         assert all(np.diff(curve[key]).min() >= 0 for key in ("time", "round", "bytes"))
         concrete, data = problem.at(parts.train)
         risks = [concrete.client_risks(w, data.block(i))[0] for i in range(3)]
         assert curve["largest_risk"][-1] == pytest.approx(max(risks), rel=1e-12)
     clock = result["clock"]
-    assert clock["by_client"]["East"] < min(clock["by_client"]["North"], clock["by_client"]["South"])
+    assert clock["by_client"]["East"] < min(
+        clock["by_client"]["North"], clock["by_client"]["South"]
+    )
     assert clock["time"] == finished.history[-1]["time"] == result["reached"]["model"]["time"][-1]
     assert (
-        sum(row["bytes_up"] + row["bytes_down"] for row in finished.history) == result["reached"]["model"]["bytes"][-1]
+        sum(row["bytes_up"] + row["bytes_down"] for row in finished.history)
+        == result["reached"]["model"]["bytes"][-1]
     )
 
 
@@ -70,7 +82,9 @@ def test_its_events_repeat_the_run(finished: Run) -> None:
     """Replay from the folder alone gives the same model, bit for bit."""
     fed = prepare(finished.config).train
     arguments = finished.config.solve_arguments()
-    again = qr.solve(finished.config.problem(), fed, **{**arguments, "engine": qr.Replay(finished.events)})
+    again = qr.solve(
+        finished.config.problem(), fed, **{**arguments, "engine": qr.Replay(finished.events)}
+    )
     np.testing.assert_array_equal(again.w, finished.w)
     assert again.rounds == finished.result["rounds"]
 
@@ -93,7 +107,9 @@ def test_two_runs_are_equal_to_the_byte(finished: Run, tmp_path: Path) -> None:
     ],
     ids=["answers", "time", "who", "objective", "no clock", "rounds"],
 )
-def test_what_is_changed_afterwards_is_found(finished: Run, change: Callable[[dict], object], found: str) -> None:
+def test_what_is_changed_afterwards_is_found(
+    finished: Run, change: Callable[[dict], object], found: str
+) -> None:
     file = finished.path / "result.json"
     before = file.read_bytes()
     try:
@@ -123,19 +139,25 @@ def test_rows_that_are_not_kept(tmp_path: Path) -> None:
     run = small_run.small_run(tmp_path, text=text)
     assert len(run.history) == -(-run.result["rounds"] // 7)
     assert passed(verify_run(run.path))
-    capped = small_run.small_run(tmp_path, text=text.replace("stragglers", "max_time = 25.0\nstragglers"))
+    capped = small_run.small_run(
+        tmp_path, text=text.replace("stragglers", "max_time = 25.0\nstragglers")
+    )
     assert capped.result["outcome"]["stop"] == "max_rounds"
     assert passed(verify_run(capped.path))
 
 
-# ---------------------------------------------------------------------------------------- interrupted
+# -------------------------------------------------------------------------------------- interrupted
 
 
 @pytest.mark.parametrize("after", [3, 40, 87])
-def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(finished: Run, tmp_path: Path, after: int) -> None:
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(
+    finished: Run, tmp_path: Path, after: int
+) -> None:
     """Ends without any last word after some round; the checkpoint is up to 9 rounds older."""
     config = read_config(
-        small_run.write_config(tmp_path, small_run.CLOCK.replace("stragglers", "every = 10\nstragglers"))
+        small_run.write_config(
+            tmp_path, small_run.CLOCK.replace("stragglers", "every = 10\nstragglers")
+        )
     )
     parts = prepare(config)
 
@@ -164,8 +186,8 @@ def test_looks_after_the_checkpoint_are_made_again(tmp_path: Path) -> None:
     problem = qr.Problem(qr.Logistic())
     models = rng.standard_normal((40, 2))
 
-    def watched(first: int, last: int, resume: bool) -> Reached:
-        seen = Reached(problem, fed, lambda w: w, 1, tmp_path / "file", resume)
+    def watched(first: int, last: int, resume: bool) -> ObjectiveTrace:
+        seen = ObjectiveTrace(problem, fed, lambda w: w, 1, tmp_path / "file", resume)
         for k in range(first, last + 1):
             seen({"round": k}, models[k])
         return seen
@@ -178,7 +200,10 @@ def test_looks_after_the_checkpoint_are_made_again(tmp_path: Path) -> None:
 
 
 def test_thinned_rows_keep_all_bytes() -> None:
-    rows = [{"round": k, "bytes_up": k, "bytes_down": 1, "bound": 0.5 if k > 2 else -np.inf} for k in range(1, 7)]
+    rows = [
+        {"round": k, "bytes_up": k, "bytes_down": 1, "bound": 0.5 if k > 2 else -np.inf}
+        for k in range(1, 7)
+    ]
     for k in (1, 3, 5):
         rows[k] |= {OBJECTIVE: 1.0 / (k + 1), LARGEST: 1.0}
     found = thinned(rows)
@@ -188,7 +213,7 @@ def test_thinned_rows_keep_all_bytes() -> None:
     assert curves({"m": rows, "none": rows[:1]})["m"]["bytes"] == [5, 14, 27]
 
 
-# ---------------------------------------------------------------------------------------- several classes
+# ---------------------------------------------------------------------------------- several classes
 
 
 @pytest.mark.parametrize("text", [SOFTMAX, NETWORK], ids=["softmax", "network"])
@@ -199,7 +224,9 @@ def test_several_classes_from_a_table_to_predictions(tmp_path: Path, text: str) 
     parts = prepare(run.config)
     found = predict_table(run.path, tmp_path / "clinics.csv")
     table = list(csv.DictReader((tmp_path / "clinics.csv").read_text().splitlines()))
-    best = [max(("high", "low", "mid"), key=lambda c: found[f"score_{c}"][k]) for k in range(len(table))]
+    best = [
+        max(("high", "low", "mid"), key=lambda c: found[f"score_{c}"][k]) for k in range(len(table))
+    ]
     assert found["prediction"] == best
     right = np.mean([p == row["sick"] for p, row in zip(found["prediction"], table, strict=True)])
     measures = {row["model"]: row for row in run.result["evaluation"]["measures"]}
@@ -210,7 +237,9 @@ def test_several_classes_from_a_table_to_predictions(tmp_path: Path, text: str) 
     # the same accuracy and loss by hand, from the saved model's scores of the held-out rows
     problem = run.config.problem()
     for X, y, row in zip(test.X, test.y, measures["model"]["clients"], strict=True):
-        block = qr.Federation(["x"], [X], [np.searchsorted(test.classes, y)], classes=[0, 1, 2]).block(0)
+        block = qr.Federation(
+            ["x"], [X], [np.searchsorted(test.classes, y)], classes=[0, 1, 2]
+        ).block(0)
         scores = problem.predictor.forward(run.w, block)[0]
         p = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
         code = np.searchsorted(test.classes, y)
@@ -224,7 +253,9 @@ def test_two_classes_of_three_are_refused_with_what_to_do(tmp_path: Path) -> Non
 
 
 def test_a_network_of_two_classes(tmp_path: Path) -> None:
-    text = small_run.MIXED.replace('"logistic"', '"logistic"\nmodel = "mlp"\nhidden = [3]').replace("1e-2", "5e-2")
+    text = small_run.MIXED.replace('"logistic"', '"logistic"\nmodel = "mlp"\nhidden = [3]').replace(
+        "1e-2", "5e-2"
+    )
     run = small_run.small_run(tmp_path, text=text)
     assert passed(verify_run(run.path))
     found = predict_table(run.path, tmp_path / "clinics.csv")
@@ -233,7 +264,7 @@ def test_a_network_of_two_classes(tmp_path: Path) -> None:
     assert "clock" not in run.result
 
 
-# ---------------------------------------------------------------------------------------- from the command line
+# ---------------------------------------------------------------------------- from the command line
 
 
 def test_from_init_to_a_verified_report(
@@ -243,7 +274,12 @@ def test_from_init_to_a_verified_report(
     assert quorate("init", "clinics.csv", "--agnostic", "--target", "sick", "--out", "q.toml") == 0
     assert quorate("run", "q.toml", "--out", "runs") == 0
     said = capsys.readouterr().out
-    for part in ("virtual s\n", "Virtual time", "Over the 3 clients of held-out rows", "virtual seconds: "):
+    for part in (
+        "virtual s\n",
+        "Virtual time",
+        "Over the 3 clients of held-out rows",
+        "virtual seconds: ",
+    ):
         assert part in said
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "figures" / "reached.svg").is_file()
@@ -262,7 +298,9 @@ def test_from_init_to_a_verified_report(
     assert "virtual seconds" in capsys.readouterr().out
 
 
-def test_what_init_offers_is_valid_where_it_is_used(quorate: Callable[..., int], tmp_path: Path) -> None:
+def test_what_init_offers_is_valid_where_it_is_used(
+    quorate: Callable[..., int], tmp_path: Path
+) -> None:
     for arguments in (["--dataset", "hospitals"], ["clinics.csv"]):
         (tmp_path / "clinics.csv").write_text(small_run.table())
         assert quorate("init", *arguments, "--agnostic", "--out", "q.toml", "--force") == 0
@@ -285,5 +323,7 @@ def test_what_init_offers_is_valid_where_it_is_used(quorate: Callable[..., int],
         config = read_config(tmp_path / "all.toml")
         config.check()
         assert config.engine.crashes
-        assert config.clients.build() is not None
-    assert quorate("init", "--dataset", "hospitals", "--agnostic", "--private", "--out", "x.toml") == 2
+        assert config.clients.build("risk") is not None
+    assert (
+        quorate("init", "--dataset", "hospitals", "--agnostic", "--private", "--out", "x.toml") == 2
+    )

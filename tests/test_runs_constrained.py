@@ -1,4 +1,6 @@
-"""Runs with constraints: what is kept where, what verify finds, trade-offs, and runs that nothing can satisfy."""
+"""Runs with constraints: what is kept where, what verify finds, trade-offs, and runs that nothing
+can satisfy.
+"""
 
 import csv
 import json
@@ -11,13 +13,16 @@ import pytest
 import small_run
 
 import quorate as qr
-from quorate.bands import KEY, Bands
-from quorate.config import read_config
-from quorate.constrained_trial import kept, stated
-from quorate.parts import prepare
-from quorate.runs import Run, digest, read_run, save_arrays, seal
-from quorate.trial import train
-from quorate.verify import passed, verify_run
+from quorate.config.config import read_config
+from quorate.runs.constraint_metrics import kept
+from quorate.runs.files import digest, save_arrays, seal
+from quorate.runs.folder import read_run
+from quorate.runs.observers import VIOLATION, ViolationTrace
+from quorate.runs.run import Run
+from quorate.runs.sections.constraints import stated
+from quorate.runs.splits import prepare
+from quorate.runs.training import train
+from quorate.runs.verification import passed, verify_run
 
 WARDS = small_run.wards(small_run.table())
 IMPOSSIBLE = small_run.KEPT.replace(
@@ -25,14 +30,18 @@ IMPOSSIBLE = small_run.KEPT.replace(
     '[[constraint]]\nkind = "cost_limit"\ncosts = { age = 1.0 }\nlimit = -2.0\n'
     '[[constraint]]\nkind = "sign"\nsigns = { age = 1 }\n[trade_off]',
 )
-SERVER = small_run.KEPT.replace("test = 0.4", "test = 0.4\nserver = 0.25").replace('on = "together"', 'on = "server"')
+SERVER = small_run.KEPT.replace("test = 0.4", "test = 0.4\nserver = 0.25").replace(
+    'on = "together"', 'on = "server"'
+)
 EDIT = Callable[[dict], object]
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run; its data lie two folders above."""
-    return small_run.small_run(tmp_path_factory.mktemp("kept"), data=WARDS, text=small_run.KEPT).path
+    return small_run.small_run(
+        tmp_path_factory.mktemp("kept"), data=WARDS, text=small_run.KEPT
+    ).path
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +64,7 @@ def reseal(path: Path, change: EDIT = lambda result: None) -> list[str]:
     return [check.name for check in verify_run(path) if check.ok is False]
 
 
-# ---------------------------------------------------------------------------------------- what a run holds
+# --------------------------------------------------------------------------------- what a run holds
 
 
 def test_a_run_keeps_its_constraints_and_verifies(finished: Path) -> None:
@@ -64,14 +73,19 @@ def test_a_run_keeps_its_constraints_and_verifies(finished: Path) -> None:
     assert run.result["outcome"]["stop"] == "optimal"
     assert run.result["model"] == "constrained"
     assert all(row["met"] for row in run.result["constraints"])
-    assert [row["owner"] for row in run.result["constraints"]] == ["all clients", "all clients", "North", "East"]
+    assert [row["owner"] for row in run.result["constraints"]] == [
+        "all clients",
+        "all clients",
+        "North",
+        "East",
+    ]
     assert run.duals["local"].shape == (2, 1)
     assert run.duals["shared"].shape == (2,)
     prices = {row["owner"]: row["price"] for row in run.result["constraints"][2:]}
     assert prices == {"North": run.duals["local"][0, 0], "East": run.duals["local"][1, 0]}
     assert run.result["clients"][0]["limit"] == 0.4
     assert any("limit of North" in said for said in run.result["prices"])
-    assert [len(row[KEY]) for row in run.history] == [2] * run.result["rounds"]
+    assert [len(row[VIOLATION]) for row in run.history] == [2] * run.result["rounds"]
 
 
 def margins(run: Run, fed: qr.Federation, client: str) -> tuple[np.ndarray, np.ndarray]:
@@ -95,9 +109,17 @@ def test_what_is_measured_and_its_rate_are_those_of_the_raw_rows(finished: Path)
         score = np.concatenate([margins(run, fed, c)[0] for c in fed.clients])
         ward = np.concatenate([*fed.columns["ward"]])  # type: ignore[index]
         row = rows["all clients", "score of ward = a over b, all clients together"]
-        assert row["measured"] == pytest.approx(score[ward == "a"].mean() - score[ward == "b"].mean(), rel=1e-9)
-        assert row["rate"] == pytest.approx((score[ward == "a"] > 0).mean() - (score[ward == "b"] > 0).mean())
-        groups = [g for g in run.result["groups"] if g["set"] == part["set"] and g["model"] == "constrained"]
+        assert row["measured"] == pytest.approx(
+            score[ward == "a"].mean() - score[ward == "b"].mean(), rel=1e-9
+        )
+        assert row["rate"] == pytest.approx(
+            (score[ward == "a"] > 0).mean() - (score[ward == "b"] > 0).mean()
+        )
+        groups = [
+            g
+            for g in run.result["groups"]
+            if g["set"] == part["set"] and g["model"] == "constrained"
+        ]
         assert {g["group"]: g["selected"] for g in groups} == {
             name: pytest.approx((score[ward == name] > 0).mean()) for name in "ab"
         }
@@ -105,7 +127,11 @@ def test_what_is_measured_and_its_rate_are_those_of_the_raw_rows(finished: Path)
 
 def test_levels_by_client_are_asked_of_these_clients_alone(finished: Path) -> None:
     run = read_run(finished)
-    (away,) = (p["rows"] for p in run.result["kept"] if p["set"] == "shifted clients" and p["model"] == "constrained")
+    (away,) = (
+        p["rows"]
+        for p in run.result["kept"]
+        if p["set"] == "shifted clients" and p["model"] == "constrained"
+    )
     assert {row["owner"] for row in away} == {"all clients"}  # South has no level of its own
     parts = prepare(run.config)
     lone = parts.tests["shifted clients"]
@@ -116,7 +142,11 @@ def test_levels_by_client_are_asked_of_these_clients_alone(finished: Path) -> No
 def test_the_verdict_counts_what_is_met_on_new_rows(finished: Path) -> None:
     run = read_run(finished)
     first = run.result["evaluation"]["measures"][0]
-    (rows,) = (p["rows"] for p in run.result["kept"] if p["set"] == "held-out rows" and p["model"] == "constrained")
+    (rows,) = (
+        p["rows"]
+        for p in run.result["kept"]
+        if p["set"] == "held-out rows" and p["model"] == "constrained"
+    )
     assert (first["asked"], first["met"]) == (len(rows), sum(row["met"] for row in rows))
     assert first["excess"] == pytest.approx(max(row["measured"] - row["limit"] for row in rows))
     assert f"meets {first['met']} of {first['asked']}" in run.result["evaluation"]["verdict"][0]
@@ -137,29 +167,37 @@ def test_prices_are_stated_near_an_optimum_only(finished: Path) -> None:
     assert stated(found.certificate, [{**found.constraints[0], "met": False}]) == []
 
 
-# ---------------------------------------------------------------------------------------- a trade-off
+# -------------------------------------------------------------------------------------- a trade-off
 
 
-def test_objectives_fall_with_the_level_and_prices_are_their_slopes(tmp_path: Path) -> None:
-    text = small_run.KEPT.replace("levels = [0.3, 0.5]", "levels = [0.0, 0.199999, 0.2, 0.200001, 0.4]")
+def test_objectives_fall_with_the_level_and_prices_are_their_gradients(tmp_path: Path) -> None:
+    text = small_run.KEPT.replace(
+        "levels = [0.3, 0.5]", "levels = [0.0, 0.199999, 0.2, 0.200001, 0.4]"
+    )
     run = small_run.small_run(tmp_path, data=WARDS, text=text)
     assert run.traded is not None
     points = run.traded.table["points"]
     values = [point["value"] for point in points]
     assert values == sorted(values, reverse=True)
     assert points[2]["price"] == pytest.approx((values[1] - values[3]) / 2e-6, rel=1e-3)
-    slope = (values[0] - values[1]) / 0.199999
-    assert points[1]["price"] - 1e-6 <= slope <= points[0]["price"] + 1e-6  # v is convex; at 0 two sides are one
-    assert points[0]["price"] < 10 * slope
+    gradient = (values[0] - values[1]) / 0.199999
+    # v is convex; at 0 two sides are one
+    assert points[1]["price"] - 1e-6 <= gradient <= points[0]["price"] + 1e-6
+    assert points[0]["price"] < 10 * gradient
     assert passed(verify_run(run.path))
 
 
 @pytest.mark.parametrize("array", ["w", "shared", "local"])
-def test_other_models_or_multipliers_of_a_level_are_found(finished: Path, tmp_path: Path, array: str) -> None:
+def test_other_models_or_multipliers_of_a_level_are_found(
+    finished: Path, tmp_path: Path, array: str
+) -> None:
     path = copy(finished, tmp_path)
     run = read_run(path)
     assert run.traded is not None
-    save_arrays(path / "trade_off.safetensors", {**run.traded.arrays, array: run.traded.arrays[array] + 1e-4})
+    save_arrays(
+        path / "trade_off.safetensors",
+        {**run.traded.arrays, array: run.traded.arrays[array] + 1e-4},
+    )
     assert "trade-off" in reseal(path)
 
 
@@ -172,7 +210,7 @@ def test_a_changed_number_of_a_level_is_found(finished: Path, tmp_path: Path) ->
     assert reseal(path) == ["trade-off"]
 
 
-# ---------------------------------------------------------------------------------------- tampered with
+# ------------------------------------------------------------------------------------ tampered with
 
 CHANGES: dict[str, EDIT] = {
     "measured": lambda r: r["constraints"][2].update(measured=0.3),
@@ -187,7 +225,11 @@ CHANGES: dict[str, EDIT] = {
     "client": lambda r: r["clients"][0].update(slack=0.1),
     "violation": lambda r: r["certificate"].update(feasibility=-1.0),
     "value of a constraint": lambda r: r["certificate"]["shared_values"].__setitem__(0, -0.5),
-    "bound": lambda r: r["certificate"].update(bound=r["certificate"]["value"], gap=0.0, relative_gap=0.0),
+    "bound": (
+        lambda r: r["certificate"].update(
+            bound=r["certificate"]["value"], gap=0.0, relative_gap=0.0
+        )
+    ),
     "table": lambda r: r.pop("constraints"),
     "end": lambda r: r["outcome"].update(stop="infeasible"),
 }
@@ -214,7 +256,12 @@ def test_changed_groups_levels_and_rows_of_the_server_are_found(tmp_path: Path) 
     assert run.duals["server"].shape == (2,)
     file = run.path.parent.parent / "clinics.csv"
     parts = prepare(run.config)
-    swapped = file.read_text("utf-8").replace(",a\n", ",c\n").replace(",b\n", ",a\n").replace(",c\n", ",b\n")
+    swapped = (
+        file.read_text("utf-8")
+        .replace(",a\n", ",c\n")
+        .replace(",b\n", ",a\n")
+        .replace(",c\n", ",b\n")
+    )
     file.write_text(swapped, "utf-8")
     failed = [check.name for check in verify_run(run.path) if check.ok is False]
     assert {"data: server", "data: train", "data: held-out rows"} <= {*failed}
@@ -225,14 +272,15 @@ def test_changed_groups_levels_and_rows_of_the_server_are_found(tmp_path: Path) 
     assert {"certificate", "constraints", "clients"} <= {*reseal(run.path)}
 
 
-# ---------------------------------------------------------------------------------------- nothing feasible
+# --------------------------------------------------------------------------------- nothing feasible
 
 
 def test_a_run_that_nothing_satisfies_names_the_conflict_and_verifies(impossible: Path) -> None:
     run = read_run(impossible)
     assert run.result["outcome"]["stop"] == "infeasible"
     assert "In conflict: the server" in run.result["outcome"]["text"]
-    assert 0.99 < run.result["certificate"]["infeasible"] <= 1.0 + 1e-9  # age <= -2 and age >= 0 meet at -1
+    # age <= -2 and age >= 0 meet at -1
+    assert 0.99 < run.result["certificate"]["infeasible"] <= 1.0 + 1e-9
     assert run.result["certificate"]["bound"] is None
     assert run.result["prices"] == []
     assert run.model["infeasible"] is True
@@ -255,7 +303,7 @@ def test_a_changed_proof_is_found(impossible: Path, tmp_path: Path, change: EDIT
     assert reseal(copy(impossible, tmp_path), change)
 
 
-# ---------------------------------------------------------------------------------------- the command line
+# --------------------------------------------------------------------------------- the command line
 
 
 def test_from_a_configuration_to_predictions(
@@ -269,8 +317,8 @@ def test_from_a_configuration_to_predictions(
         "constrained round 1:",
         "violation",
         "trade-off: level 0.3",
-        "Prices",
-        "Are the constraints kept on new",
+        "Shadow prices",
+        "Are the constraints met on new",
     ):
         assert part in said
     assert quorate("verify", folder) == 0
@@ -328,7 +376,7 @@ def test_bands_are_of_methods_that_know_them() -> None:
     class State:
         client_violation = np.array([0.5, -1.0, np.nan])
 
-    bands = Bands()
+    bands = ViolationTrace()
     bands({"round": 1}, State())
     bands({"round": 2}, object())
     assert bands.rows == {1: [0.5, 0.0, None]}
@@ -339,7 +387,11 @@ def test_the_example_cuts_losses_at_every_hospital(tmp_path: Path) -> None:
     run = small_run.finish(config, tmp_path)
     assert run.result["certificate"]["relative_gap"] <= 1e-8
     assert all(row["measured"] <= 0.1 + 1e-9 for row in run.result["constraints"])
-    free = next(p for p in run.result["kept"] if (p["set"], p["model"]) == ("training rows", "unconstrained"))
+    free = next(
+        p
+        for p in run.result["kept"]
+        if (p["set"], p["model"]) == ("training rows", "unconstrained")
+    )
     assert max(row["measured"] for row in free["rows"]) > 0.3
     assert run.result["seconds"] < 20
     assert passed(verify_run(run.path))

@@ -1,4 +1,6 @@
-"""Private runs: what travels tells nothing that is not paid for, what stays is checked, and no run overspends."""
+"""Private runs: what travels tells nothing that is not paid for, what stays is checked, and no run
+overspends.
+"""
 
 import json
 import re
@@ -13,15 +15,17 @@ import pytest
 import small_run
 
 import quorate as qr
-from quorate.algorithms.federated.private_client import Perturbed
-from quorate.config import read_config
-from quorate.parts import prepare
+from quorate.algorithms.federated.private_admm.client import Perturbed
+from quorate.config.config import read_config
 from quorate.privacy.accounting import Release, gaussian_epsilon
-from quorate.private_run import HISTORY, OWNER, curve_of
-from quorate.private_trial import run_private
-from quorate.run_files import save_arrays, sealed
-from quorate.runs import Run, data_digests, read_run
-from quorate.verify import passed, verify_run
+from quorate.runs.disclosure import HISTORY, OWNER
+from quorate.runs.files import save_arrays, sealed
+from quorate.runs.folder import read_run
+from quorate.runs.pipeline import begin, run_study
+from quorate.runs.result import data_digests
+from quorate.runs.run import Run
+from quorate.runs.splits import prepare
+from quorate.runs.verification import passed, verify_run
 
 CURVED = small_run.PRIVATE.replace("[privacy]", "[privacy]\ncurve = [1.0, 1.5]")
 COUNTED = small_run.PRIVATE.replace("sizes = { East = 15, North = 14 }", 'adjacency = "replace"')
@@ -55,11 +59,13 @@ def reseal(path: Path, change: Callable[[dict], object], part: str = "") -> list
     result = json.loads((path / part / "result.json").read_text("utf-8"))
     change(result)
     leave = "" if part else OWNER
-    (path / part / "result.json").write_text(json.dumps(sealed(path / part, result, leave)), "utf-8")
+    (path / part / "result.json").write_text(
+        json.dumps(sealed(path / part, result, leave)), "utf-8"
+    )
     return failed(path)
 
 
-# ---------------------------------------------------------------------------------------- neighbours
+# --------------------------------------------------------------------------------------- neighbours
 
 
 def canned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +73,9 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def perturb(self: Any, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
         n, D = memory.z.shape
-        z = 0.9 * np.tile(ask.w, (n, 1)) + 0.1 * np.cos(np.arange(D) + ask.round + data.index[:, None])
+        z = 0.9 * np.tile(ask.w, (n, 1)) + 0.1 * np.cos(
+            np.arange(D) + ask.round + data.index[:, None]
+        )
         up = Perturbed(z.sum(0, keepdims=True), np.abs(ask.w - z).sum(1), np.full(n, 0.25))
         return replace(memory, z=z, answered=memory.answered + 1), up
 
@@ -75,7 +83,9 @@ def canned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def changed(row: str | None) -> str:
-    """The table with another row of North, or without it; the others, and their order, are the same."""
+    """The table with another row of North, or without it; the others, and their order, are the
+    same.
+    """
     lines = small_run.table().splitlines()
     return "\n".join([*lines[:4], *([] if row is None else [row]), *lines[5:]]) + "\n"
 
@@ -99,7 +109,11 @@ def test_neighbours_with_the_same_answers_leave_the_same_bytes(
         (tmp_path / name).mkdir()
         found.append(small_run.private_run(tmp_path / name, draw=True, data=data, text=text).path)
     one, other = map(files, found)
-    assert one.keys() == other.keys() >= {"config.toml", "result.json", "model.safetensors", "report.html"}
+    assert (
+        one.keys()
+        == other.keys()
+        >= {"config.toml", "result.json", "model.safetensors", "report.html"}
+    )
     for name, data in one.items():
         assert data == other[name], name
     owners = [json.loads((path / OWNER / "result.json").read_text("utf-8")) for path in found]
@@ -111,13 +125,19 @@ def test_nothing_exact_is_written_in_what_travels(finished: Path) -> None:
     run = read_run(finished)
     assert run.owner is not None
     own, text = run.owner.result, b"".join(files(finished).values()).decode("utf-8", "replace")
-    exact = [own["certificate"]["value"], own["baselines"]["erm"]["value"], *(point["value"] for point in own["curve"])]
+    exact = [
+        own["certificate"]["value"],
+        own["baselines"]["erm"]["value"],
+        *(point["value"] for point in own["curve"]),
+    ]
     exact += [row[key] for row in own["clients"] for key in ("loss", "worst_loss")]
     exact += [row[key] for row in own["evaluation"]["measures"] for key in ("loss", "worst_loss")]
     exact += [row["seconds"] for row in run.owner.history]
     for number in exact:
         assert repr(number) not in text
-        assert f"{number:.4g}" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL) or number in (0.0, 1.0)
+        assert f"{number:.4g}" not in re.sub(
+            r"<svg.*?</svg>", "", text, flags=re.DOTALL
+        ) or number in (0.0, 1.0)
     for part in data_digests(prepare(run.config)).values():
         assert not any(digest in text for digest in part.values())
     assert {key for row in run.history for key in row} == {*HISTORY}
@@ -126,7 +146,7 @@ def test_nothing_exact_is_written_in_what_travels(finished: Path) -> None:
     assert run.result["data"] == {}
 
 
-# ---------------------------------------------------------------------------------------- what a run holds
+# --------------------------------------------------------------------------------- what a run holds
 
 
 def test_the_ledger_is_that_of_the_releases(finished: Path) -> None:
@@ -140,16 +160,22 @@ def test_the_ledger_is_that_of_the_releases(finished: Path) -> None:
         assert row["epsilon"] <= 3.0
         assert row["left"] == pytest.approx(3.0 - row["epsilon"])
         assert row["answers"] == 8
-        assert row["scale"] == pytest.approx(row["noise"] * 0.5 / {"East": 15, "North": 14}[row["client"]])
+        assert row["scale"] == pytest.approx(
+            row["noise"] * 0.5 / {"East": 15, "North": 14}[row["client"]]
+        )
     assert p["epsilon"] == max(row["epsilon"] for row in p["ledger"])
     assert p["epsilon"] > 2.99
-    assert [row["what"] for row in run.result["withheld"]][-1] == "the models of the curve and its numbers"
+    assert [row["what"] for row in run.result["withheld"]][
+        -1
+    ] == "the models of the curve and its numbers"
 
 
 def test_both_parts_verify(finished: Path) -> None:
     checks = verify_run(finished)
     assert passed(checks)
-    assert {"promise", "budget", "what travels", f"{OWNER}certificate", f"{OWNER}curve"} <= {c.name for c in checks}
+    assert {"promise", "budget", "what travels", f"{OWNER}certificate", f"{OWNER}curve"} <= {
+        c.name for c in checks
+    }
 
 
 def test_what_travels_verifies_alone(finished: Path, tmp_path: Path) -> None:
@@ -197,7 +223,9 @@ CHANGES: dict[str, tuple[Callable[[dict], object], str]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_promise_is_found_without_the_data(finished: Path, tmp_path: Path, change: str) -> None:
+def test_a_changed_promise_is_found_without_the_data(
+    finished: Path, tmp_path: Path, change: str
+) -> None:
     path = copy(finished, tmp_path)
     shutil.rmtree(path / OWNER)
     assert CHANGES[change][1] in reseal(path, CHANGES[change][0])
@@ -210,7 +238,9 @@ def test_a_larger_budget_than_the_stated_one_is_found(finished: Path, tmp_path: 
     assert {"promise", "budget"} <= {*reseal(path, lambda result: None)}
 
 
-def test_files_and_columns_that_do_not_belong_there_are_found(finished: Path, tmp_path: Path) -> None:
+def test_files_and_columns_that_do_not_belong_there_are_found(
+    finished: Path, tmp_path: Path
+) -> None:
     path = copy(finished, tmp_path)
     shutil.copy(path / OWNER / "history.jsonl", path / "history.jsonl")
     assert "what travels" in reseal(path, lambda result: None)
@@ -231,23 +261,30 @@ OWN: dict[str, tuple[Callable[[dict], object], str]] = {
 
 
 @pytest.mark.parametrize("change", OWN)
-def test_a_changed_number_of_the_owner_is_found(finished: Path, tmp_path: Path, change: str) -> None:
+def test_a_changed_number_of_the_owner_is_found(
+    finished: Path, tmp_path: Path, change: str
+) -> None:
     found = reseal(copy(finished, tmp_path), OWN[change][0], OWNER)
     assert f"{OWNER}{OWN[change][1]}" in found
 
 
-def test_another_model_is_found_by_the_owner_and_other_models_of_the_curve(finished: Path, tmp_path: Path) -> None:
+def test_another_model_is_found_by_the_owner_and_other_models_of_the_curve(
+    finished: Path, tmp_path: Path
+) -> None:
     path = copy(finished, tmp_path)
     run = read_run(path)
     assert run.owner is not None
-    save_arrays(path / OWNER / "curve.safetensors", {"w": np.stack([w + 0.01 for _, w in curve_of(run.owner)])})
+    save_arrays(
+        path / OWNER / "curve.safetensors",
+        {"w": run.owner.points["curve"].w + 0.01},
+    )
     assert f"{OWNER}curve" in reseal(path, lambda result: None, OWNER)
     raw = (path / "model.safetensors").read_bytes()
     (path / "model.safetensors").write_bytes(raw[:-8] + np.float64(0.5).tobytes())
     assert f"{OWNER}certificate" in reseal(path, lambda result: None)
 
 
-# ---------------------------------------------------------------------------------------- rows to judge on
+# --------------------------------------------------------------------------------- rows to judge on
 
 
 def test_public_rows_may_be_told_of_and_no_other_model_is(tmp_path: Path) -> None:
@@ -258,20 +295,29 @@ def test_public_rows_may_be_told_of_and_no_other_model_is(tmp_path: Path) -> Non
         ("held-out rows", "private"),
         ("shifted clients", "private"),
     ]
-    assert {row["model"] for row in run.owner.result["evaluation"]["measures"]} == {"private", "ERM"}
+    assert {row["model"] for row in run.owner.result["evaluation"]["measures"]} == {
+        "private",
+        "ERM",
+    }
     assert any("evaluation.public" in said for said in run.result["privacy"]["public"])
     assert passed(verify_run(run.path))
-    assert "evaluation" in reseal(run.path, lambda r: r["evaluation"]["measures"][0].update(accuracy=1.0))
+    assert "evaluation" in reseal(
+        run.path, lambda r: r["evaluation"]["measures"][0].update(accuracy=1.0)
+    )
 
 
 def test_accuracy_is_that_of_the_raw_rows(tmp_path: Path) -> None:
     run = small_run.private_run(tmp_path, text=PUBLIC)
     (row,) = (r for r in run.result["evaluation"]["measures"] if r["set"] == "shifted clients")
-    rows = [line.split(",") for line in small_run.table().splitlines() if line.startswith('"South"')]
+    rows = [
+        line.split(",") for line in small_run.table().splitlines() if line.startswith('"South"')
+    ]
     assert rows
     age, dose = (np.array([float(cells[k]) for cells in rows]) for k in (1, 2))
     score = run.w[0] * (age + 3) / 7 + run.w[1] * dose / 1.5 + run.w[2]
-    assert row["accuracy"] == pytest.approx(np.mean((score > 0) == np.array([cells[3] == "yes" for cells in rows])))
+    assert row["accuracy"] == pytest.approx(
+        np.mean((score > 0) == np.array([cells[3] == "yes" for cells in rows]))
+    )
 
 
 # ---------------------------------------------------------------------------------------- noise
@@ -290,9 +336,14 @@ def test_the_seed_does_not_make_the_noise(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    ['mechanism = "laplace", clip = 1.0', 'update = "prox"', "bound = 1.0", 'radius = "1/t", region = "l2"',
-     "average = true, rho = 2.0"],
-)  # fmt: skip
+    [
+        'mechanism = "laplace", clip = 1.0',
+        'update = "prox"',
+        "bound = 1.0",
+        'radius = "1/t", region = "l2"',
+        "average = true, rho = 2.0",
+    ],
+)
 @pytest.mark.parametrize("name", ["private_admm", "output_perturbed_admm"])
 def test_every_option_leaves_a_run_that_verifies(tmp_path: Path, name: str, options: str) -> None:
     if name == "output_perturbed_admm" and "radius" in options:
@@ -304,7 +355,7 @@ def test_every_option_leaves_a_run_that_verifies(tmp_path: Path, name: str, opti
     assert passed(verify_run(run.path))
 
 
-# ---------------------------------------------------------------------------------------- the command line
+# --------------------------------------------------------------------------------- the command line
 
 
 def test_from_a_configuration_to_predictions(
@@ -315,7 +366,13 @@ def test_from_a_configuration_to_predictions(
     said = " ".join(capsys.readouterr().out.split())
     (folder,) = (tmp_path / "runs").iterdir()  # no working folder is left
     assert (folder / OWNER).stat().st_mode & 0o077 == 0
-    for part in ("private round 1: copies", "differentially private", "For the owner alone", "Other budgets", "stays:"):
+    for part in (
+        "private round 1: copies",
+        "differentially private",
+        "stays with the owner of the data",
+        "Other budgets",
+        "stays with the owner:",
+    ):
         assert part in said
     assert quorate("verify", folder) == 0
     assert quorate("predict", folder, "clinics.csv", "--out", "p.csv") == 0
@@ -347,12 +404,13 @@ def test_a_run_without_its_parts_is_said_to_be_one(finished: Path, tmp_path: Pat
 
 def test_the_example_is_a_rehearsal_that_verifies(tmp_path: Path) -> None:
     text = (Path(__file__).parents[1] / "examples" / "private.toml").read_text("utf-8")
-    (tmp_path / "private.toml").write_text(text.replace("[report]", "[report]\nhtml = false"), "utf-8")
+    (tmp_path / "private.toml").write_text(
+        text.replace("[report]", "[report]\nhtml = false"), "utf-8"
+    )
     config = read_config(tmp_path / "private.toml")
-    parts, work = prepare(config), tmp_path / "runs" / "private.partial"
+    work = tmp_path / "runs" / "private.partial"
     work.mkdir(parents=True)
-    path = run_private(config, parts, work, False, None)
-    assert path is not None
+    path = run_study(begin(config, work), tmp_path / "runs")
     run: Run = read_run(path)
     assert run.result["privacy"]["epsilon"] <= 4.0
     assert all(row["accuracy"] > 0.8 for row in run.result["evaluation"]["measures"])

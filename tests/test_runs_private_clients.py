@@ -1,4 +1,6 @@
-"""Who takes part in a private run: the order of the rows is nobody's business, nor whether a client has any."""
+"""Who takes part in a private run: the order of the rows is nobody's business, nor whether a client
+has any.
+"""
 
 import json
 from pathlib import Path
@@ -8,12 +10,12 @@ import numpy as np
 import pytest
 import small_run
 
-from quorate.config import read_config
-from quorate.parts import prepare
-from quorate.privacy.book import Book
-from quorate.private_run import OWNER
-from quorate.runs import read_run
-from quorate.verify import passed, verify_run
+from quorate.config.config import read_config
+from quorate.privacy.ledger_file import Book
+from quorate.runs.disclosure import OWNER
+from quorate.runs.folder import read_run
+from quorate.runs.splits import prepare
+from quorate.runs.verification import passed, verify_run
 
 LONE = small_run.PRIVATE.replace("East = 15, North = 14", "West = 1, East = 15, North = 14")
 COUNTED = small_run.PRIVATE.replace("sizes = { East = 15, North = 14 }", "")
@@ -26,10 +28,12 @@ def travelling(path: Path) -> dict[str, bytes]:
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, data: str) -> Any:
     """A finished run whose secure noise is the same each time, and hides everything."""
-    from quorate.algorithms.federated import private_client
+    from quorate.algorithms.federated.private_admm import client as private_client
 
     drawn = iter(range(10**6))
-    monkeypatch.setattr(private_client, "secure", lambda *given: np.full(given[-1], 1e12 * (1 + next(drawn) % 7)))
+    monkeypatch.setattr(
+        private_client, "secure", lambda *given: np.full(given[-1], 1e12 * (1 + next(drawn) % 7))
+    )
     folder.mkdir()
     return small_run.private_run(folder, data=data, text=text)
 
@@ -37,21 +41,29 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, data: str) -> 
 @pytest.mark.parametrize("prior", ["uniform", "size", "{ West = 0.5, East = 0.25, North = 0.25 }"])
 def test_a_client_of_one_row_may_lose_it_and_nobody_sees(tmp_path, monkeypatch, prior) -> None:
     quoted = prior if prior.startswith("{") else f'"{prior}"'
-    text = LONE.replace("[privacy]", f"[clients]\nprior = {quoted}\n[privacy]").replace("test = 0.4", "test = 0.05")
+    text = LONE.replace("[privacy]", f"[clients]\nprior = {quoted}\n[privacy]").replace(
+        "test = 0.4", "test = 0.05"
+    )
     without = small_run.table()
     found = [
-        run(tmp_path / n, monkeypatch, text, data) for n, data in (("a", without), ("b", without + "West,1,2,no\n"))
+        run(tmp_path / n, monkeypatch, text, data)
+        for n, data in (("a", without), ("b", without + "West,1,2,no\n"))
     ]
-    trained = [json.loads((r.path / OWNER / "result.json").read_text("utf-8"))["data"]["train"] for r in found]
+    trained = [
+        json.loads((r.path / OWNER / "result.json").read_text("utf-8"))["data"]["train"]
+        for r in found
+    ]
     assert [sorted(each) for each in trained] == [["East", "North"], ["East", "North", "West"]]
     one, other = (travelling(r.path) for r in found)
     assert one.keys() == other.keys()
-    for name in one.keys() - {"model.safetensors", "history.jsonl", "result.json"}:  # answers are real, not canned
+    # answers are real, not canned
+    for name in one.keys() - {"model.safetensors", "history.jsonl", "result.json"}:
         assert one[name] == other[name], name
     public = [{k: v for k, v in r.result.items() if k not in ("files", "seal")} for r in found]
     assert public[0] == public[1]
     assert [row["client"] for row in public[0]["clients"]] == ["West", "East", "North"]
-    assert np.abs(found[0].w - found[1].w).max() <= 1e-9 * np.abs(found[0].w).max()  # a row moves what noise hides
+    # a row moves what noise hides
+    assert np.abs(found[0].w - found[1].w).max() <= 1e-9 * np.abs(found[0].w).max()
     for r in found:
         assert passed(verify_run(r.path)), [c for c in verify_run(r.path) if not c.ok]
 
@@ -83,7 +95,9 @@ def test_counted_sizes_are_in_the_order_of_the_names(tmp_path, monkeypatch) -> N
 
 
 def test_the_owner_checks_that_the_book_is_no_older_copy(tmp_path) -> None:
-    text = small_run.PRIVATE.replace("[privacy]", '[privacy]\nbook = "book.json"').replace('["erm"]', "[]")
+    text = small_run.PRIVATE.replace("[privacy]", '[privacy]\nbook = "book.json"').replace(
+        '["erm"]', "[]"
+    )
     small_run.private_run(tmp_path, text=text.replace("epsilon = 3.0", "epsilon = 1.0"))
     files = [tmp_path / "book.json", tmp_path / "book.json.lock"]
     old = [file.read_bytes() for file in files]

@@ -12,10 +12,15 @@ from problems import CASES, federation
 from toy import Toy
 
 import quorate as qr
+from quorate.algorithms.method import Answer, Method
 from quorate.problem.risks import Worst
+from quorate.solution.default import default_algorithm
 
 PROBLEM = qr.Problem(
-    qr.Hinge(), qr.Linear(intercept=True), over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=qr.LpBall(0.1)
+    qr.Hinge(),
+    qr.Linear(intercept=True),
+    over_samples=qr.WassersteinBall(0.05, 1.0),
+    over_clients=qr.LpBall(0.1),
 )
 
 
@@ -26,7 +31,10 @@ def fed():
 
 @pytest.mark.parametrize("case", CASES[::11], ids=lambda c: c.name)
 def test_modes_end_with_the_same_certificate(case):
-    runs = [qr.solve(case.problem, case.fed, engine=qr.InProcess(mode=m)) for m in ("blocks", "each", "bytes")]
+    runs = [
+        qr.solve(case.problem, case.fed, engine=qr.InProcess(mode=m))
+        for m in ("blocks", "each", "bytes")
+    ]
     np.testing.assert_array_equal(runs[1].w, runs[2].w)
     assert runs[1].certificate.numbers() == runs[2].certificate.numbers()
     scale = 2 * 1e-6 * runs[0].certificate.value  # both within the tolerance of the same optimum
@@ -53,7 +61,10 @@ def test_resume_equals_no_interruption_bit_for_bit(fed, tmp_path, mode):
     assert again.outcome.stop is qr.Stop.OPTIMAL
     np.testing.assert_array_equal(again.w, whole.w)
     assert again.certificate.numbers() == whole.certificate.numbers()
-    timeless = [[{k: v for k, v in row.items() if k != "seconds"} for row in run.history] for run in (again, whole)]
+    timeless = [
+        [{k: v for k, v in row.items() if k != "seconds"} for row in run.history]
+        for run in (again, whole)
+    ]
     assert timeless[0] == timeless[1]
 
 
@@ -100,7 +111,9 @@ def test_client_table_adds_up(fed):
     assert [row["client"] for row in table] == list(fed.clients)
     assert sum(row["weight"] for row in table) == pytest.approx(1, abs=1e-9)
     assert all(row["worst_loss"] >= row["loss"] - 1e-12 for row in table)
-    assert all(row["flips"] + row["shift"] == pytest.approx(1) for row in table if row["flips"] is not None)
+    assert all(
+        row["flips"] + row["shift"] == pytest.approx(1) for row in table if row["flips"] is not None
+    )
 
 
 def test_inputs_are_never_mutated(fed):
@@ -118,7 +131,10 @@ def test_sparse_rows_give_the_dense_answer(fed):
 
     rows = [fed.rows(i) for i in range(fed.n_clients)]
     sparse = qr.Federation(fed.clients, [csr_array(X) for X, _ in rows], [y for _, y in rows])
-    for problem in (PROBLEM, qr.Problem(qr.Huber(), over_samples=qr.WassersteinBall(0.1, 2.0), regulariser=qr.L2(0.1))):
+    for problem in (
+        PROBLEM,
+        qr.Problem(qr.Huber(), over_samples=qr.WassersteinBall(0.1, 2.0), regulariser=qr.L2(0.1)),
+    ):
         dense, thin = qr.solve(problem, fed), qr.solve(problem, sparse)
         assert thin.certificate.relative_gap <= 1e-6
         assert thin.certificate.value == pytest.approx(dense.certificate.value, rel=2e-6)
@@ -129,8 +145,14 @@ def test_units_of_the_features_do_not_matter(scale):
     fed = federation(8)
     rows = [fed.rows(i) for i in range(fed.n_clients)]
     scaled = qr.Federation(fed.clients, [X * scale for X, _ in rows], [y for _, y in rows])
-    problem = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=qr.LpBall(0.1))
-    other = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.05 * scale, scale), over_clients=qr.LpBall(0.1))
+    problem = qr.Problem(
+        qr.Hinge(), over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=qr.LpBall(0.1)
+    )
+    other = qr.Problem(
+        qr.Hinge(),
+        over_samples=qr.WassersteinBall(0.05 * scale, scale),
+        over_clients=qr.LpBall(0.1),
+    )
     one, two = qr.solve(problem, fed), qr.solve(other, scaled)
     assert two.certificate.value == pytest.approx(one.certificate.value, rel=2e-6)
     assert two.certificate.relative_gap <= 1e-6
@@ -162,7 +184,9 @@ def test_exposed_rows_are_the_clients_own_and_ranked(fed):
 
 @pytest.mark.parametrize(("label_cost", "active"), [(0.3, "labels"), (np.inf, "features")])
 def test_the_table_says_what_the_adversary_does(fed, label_cost, active):
-    problem = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.05, label_cost), regulariser=qr.L2(1e-2))
+    problem = qr.Problem(
+        qr.Hinge(), over_samples=qr.WassersteinBall(0.05, label_cost), regulariser=qr.L2(1e-2)
+    )
     solution = qr.solve(problem, fed)
     assert {row["active"] for row in solution.clients} == {active}
     quiet = [note for note in solution.notes if "Feature robustness is inactive" in note]
@@ -195,13 +219,13 @@ class Worst2:
 
 
 @dataclass(frozen=True)
-class OwnToy(Toy):
+class OwnToy(Toy, Method):
     """The toy as an algorithm that ``solve`` can run: least squares by gradient steps."""
 
     problem: qr.Problem | None = None
 
-    def answer(self, state):
-        return state.w, None
+    def answer(self, state, memories=()):
+        return Answer(state.w)
 
 
 def test_an_own_set_and_algorithm_get_an_exact_value_and_no_bound():
@@ -211,5 +235,6 @@ def test_an_own_set_and_algorithm_get_an_exact_value_and_no_bound():
     losses = np.sort(solution.certificate.client_losses)
     assert solution.certificate.value == pytest.approx(losses[-2:].mean(), rel=1e-12)
     assert solution.certificate.bound is None
-    with pytest.raises(ValueError, match="no form for it"):
-        qr.solve(problem, fed)
+    with pytest.raises(ValueError, match=r"Bundle needs over_clients with `project`.*AsyncDRO"):
+        qr.solve(problem, fed, algorithm=qr.Bundle())
+    assert type(default_algorithm(*problem.at(fed))) is qr.AsyncDRO

@@ -7,13 +7,17 @@ import pytest
 import small_run
 
 import quorate as qr
-from quorate.trial import BASELINES
-from quorate.verify import passed, verify_run
+from quorate.runs.baselines import BASELINES
+from quorate.runs.verification import passed, verify_run
 
 
 def problem(over_clients: object) -> qr.Problem:
     return qr.Problem(
-        qr.Hinge(), qr.Linear(True), qr.WassersteinBall({"a": 0.1, "b": 0.5}, 2.0), over_clients, qr.L2(0.1)
+        qr.Hinge(),
+        qr.Linear(True),
+        qr.WassersteinBall({"a": 0.1, "b": 0.5}, 2.0),
+        over_clients,
+        qr.L2(0.1),
     )
 
 
@@ -45,20 +49,29 @@ def test_baselines_without_a_ball_round_the_samples(
 def test_wafl_is_one_ball_round_the_mixture(fed: qr.Federation) -> None:
     stated, data = BASELINES["wafl"](problem(qr.LpBall(0.3, 1.0, "size")), fed)
     assert data.n_clients == 1
-    assert stated.over_samples.radius == pytest.approx(0.75 * 0.1 + 0.25 * 0.5, rel=1e-15)  # the mean by the prior
+    # the mean by the prior
+    assert stated.over_samples.radius == pytest.approx(0.75 * 0.1 + 0.25 * 0.5, rel=1e-15)
     w = np.array([0.4, -0.3, 0.1])
     losses = [
         np.maximum(0, 1 - np.where(y == 1, 1, -1) * (X @ w[:2] + w[2])).mean()
         for X, y in zip(fed.X, fed.y, strict=True)
     ]
     mean = qr.Problem(qr.Hinge(), qr.Linear(True), regulariser=qr.L2(0.1)).objective(w, data)
-    assert mean == pytest.approx(0.75 * losses[0] + 0.25 * losses[1] + 0.05 * (w[:2] @ w[:2]), rel=1e-12)
+    assert mean == pytest.approx(
+        0.75 * losses[0] + 0.25 * losses[1] + 0.05 * (w[:2] @ w[:2]), rel=1e-12
+    )
 
 
 def test_all_four_stand_beside_a_run_and_are_verified(tmp_path: Path) -> None:
     text = small_run.CONFIG.replace('"afl", "erm"', '"wafl", "drfa", "afl", "erm"')
     run = small_run.small_run(tmp_path, text=text)
-    assert [m["model"] for m in run.result["evaluation"]["measures"]][:5] == ["DRFL", "WAFL", "DRFA", "AFL", "ERM"]
+    assert [m["model"] for m in run.result["evaluation"]["measures"]][:5] == [
+        "DRFL",
+        "WAFL",
+        "DRFA",
+        "AFL",
+        "ERM",
+    ]
     assert len(run.result["evaluation"]["verdict"]) == 1 + 3 * 4
     assert all(b["gap"] < 1e-5 for b in run.result["baselines"].values())
     assert passed(verify_run(run.path))

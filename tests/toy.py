@@ -1,4 +1,6 @@
-"""A small federated algorithm that uses every kind of field, client memory, randomness and requests to some clients."""
+"""A small federated algorithm that uses every kind of field, client memory, randomness and requests
+to some clients.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class ToyState:
 
 @dataclass(frozen=True)
 class Toy:
-    """Federated gradient descent on least squares, with momentum at the clients and a little of their own noise."""
+    """Federated gradient descent on least squares, with momentum at the clients and a little of
+    their own noise.
+    """
 
     step: float = 0.1
     n_features: int = 3
@@ -63,9 +67,13 @@ class Toy:
 
     def server_start(self, n_clients: int) -> tuple[ToyState, Round]:
         w = np.zeros(self.n_features)
-        return ToyState(w, 0, np.zeros(n_clients), 0.0), Round(ToyAsk(w, np.full(n_clients, 1 / n_clients)))
+        return ToyState(w, 0, np.zeros(n_clients), 0.0), Round(
+            ToyAsk(w, np.full(n_clients, 1 / n_clients))
+        )
 
-    def descend(self, memory: ToyMemory, ask: ToyAsk, data: Block, rng: Streams) -> tuple[ToyMemory, ToyAnswer]:
+    def descend(
+        self, memory: ToyMemory, ask: ToyAsk, data: Block, rng: Streams
+    ) -> tuple[ToyMemory, ToyAnswer]:
         noise = np.array([rng(position).standard_normal() for position in range(len(data.names))])
         residual = data.forward(ask.w) - data.y
         gradient = data.backward(data.share * residual) + 1e-3 * noise[:, None]
@@ -74,26 +82,36 @@ class Toy:
         answer = ToyAnswer(momentum, largest, data.mean(residual**2) / 2, noise)
         return ToyMemory(momentum, memory.seen + 1), answer
 
-    def average(self, state: ToyState, ids: Sequence[int], got: ToyAnswer) -> tuple[ToyState, Round | Done]:
+    def average(
+        self, state: ToyState, ids: Sequence[int], got: ToyAnswer
+    ) -> tuple[ToyState, Round | Done]:
         w, loss = state.w - self.step * got.gradient, state.loss.copy()
         loss[list(ids)] = got.loss
         state = ToyState(w, state.round + 1, loss, float(got.largest))
         if state.round == self.max_rounds:
             return state, Done(Outcome(Stop.MAX_ROUNDS, "stopped at max_rounds"))
         n = len(loss)
-        to = None if state.round % 2 else tuple(range(0, n, 2))  # every second round asks half of the clients
+        # every second round asks half of the clients
+        to = None if state.round % 2 else tuple(range(0, n, 2))
         return state, Round(ToyAsk(w, (1.0 + np.arange(n)) / n**2), to)
 
     def report(self, state: ToyState) -> dict[str, float]:
         return {"loss": state.loss.mean(), "largest": state.largest}
 
 
-def federation(sizes: Sequence[int] = (4, 9, 1, 6, 3), n_features: int = 3, seed: int = 0) -> data.Federation:
+def federation(
+    sizes: Sequence[int] = (4, 9, 1, 6, 3), n_features: int = 3, seed: int = 0
+) -> data.Federation:
     """Clients of these sizes with targets of -1 and +1."""
     rng = np.random.default_rng(seed)
     X = [rng.standard_normal((m, n_features)) for m in sizes]
-    y = [np.where(x @ np.ones(n_features) + 0.3 * rng.standard_normal(len(x)) > 0, 1.0, -1.0) for x in X]
-    return data.Federation([f"site {chr(97 + i % 26)}{i}" for i in range(len(sizes))], X, y, classes=(-1.0, 1.0))
+    y = [
+        np.where(x @ np.ones(n_features) + 0.3 * rng.standard_normal(len(x)) > 0, 1.0, -1.0)
+        for x in X
+    ]
+    return data.Federation(
+        [f"site {chr(97 + i % 26)}{i}" for i in range(len(sizes))], X, y, classes=(-1.0, 1.0)
+    )
 
 
 @record
@@ -119,9 +137,11 @@ class Table:
 
 @dataclass(frozen=True)
 class AsyncToy:
-    """Toy's clients with a table of their last gradients at the server, which goes on as soon as somebody answers.
+    """Toy's clients with a table of their last gradients at the server, which goes on as soon as
+    somebody answers.
 
-    State and message share w, which the server overwrites; every third message asks for twice the work.
+    State and message share w, which the server overwrites; every third message asks for twice the
+    work.
     """
 
     donates: ClassVar[bool] = True
@@ -149,9 +169,13 @@ class AsyncToy:
         state = Table(w, np.zeros((n_clients, self.n_features)), 0, 0.0)
         return state, Round(Lookup(w, np.full(n_clients, 1.0), 1.0))
 
-    def look(self, memory: ToyMemory, ask: Lookup, data: Block, rng: Streams) -> tuple[ToyMemory, Looked]:
+    def look(
+        self, memory: ToyMemory, ask: Lookup, data: Block, rng: Streams
+    ) -> tuple[ToyMemory, Looked]:
         noise = np.array([rng(position).standard_normal() for position in range(len(data.names))])
-        gradient = data.backward(data.share * (data.forward(ask.w) - data.y)) + 1e-3 * noise[:, None]
+        gradient = (
+            data.backward(data.share * (data.forward(ask.w) - data.y)) + 1e-3 * noise[:, None]
+        )
         gradient = 0.5 * memory.momentum + (ask.scale * ask.weight)[:, None] * gradient / 2
         return ToyMemory(gradient, memory.seen + 1), Looked(gradient, np.abs(noise))
 
@@ -162,7 +186,9 @@ class AsyncToy:
         if state.steps == self.max_rounds:
             return state, Done(Outcome(Stop.MAX_ROUNDS, "stopped at max_rounds"))
         weight = np.linspace(1.0, 1.0 / state.steps, len(state.gradients))
-        return state, Round(Lookup(state.w, weight, 1.0 + (state.steps % 3 == 0)), tuple(ids), wait_for=1)
+        return state, Round(
+            Lookup(state.w, weight, 1.0 + (state.steps % 3 == 0)), tuple(ids), wait_for=1
+        )
 
     def report(self, state: Table) -> dict[str, float]:
         return {"total": state.total}
@@ -176,16 +202,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class SeparateToy(AsyncToy):
-    """AsyncToy with a loop over the clients, so that each one's bits are its own; it says so."""
+    """AsyncToy with a loop over the clients, so that no client's bits depend on the others."""
 
     @property
     def on_server(self) -> Any:
         return {Seen: self.descend}
 
-    def independent(self, blocks: Sequence[Block]) -> bool:
-        return True
-
-    def look(self, memory: ToyMemory, ask: Lookup, data: Block, rng: Streams) -> tuple[ToyMemory, Any]:
+    def look(
+        self, memory: ToyMemory, ask: Lookup, data: Block, rng: Streams
+    ) -> tuple[ToyMemory, Any]:
         gradient = np.empty_like(memory.momentum)
         noise = np.array([rng(position).standard_normal() for position in range(len(data.names))])
         for i, share in enumerate(data.share):

@@ -52,8 +52,18 @@ class Wrapped:
 
 def everything(run: Run) -> bytes:
     """All of a run but its wall times, bit for bit."""
-    history = [{key: value for key, value in row.items() if key != "seconds"} for row in run.history]
-    parts = (run.state, run.outcome, tuple(history), tuple(run.messages), run.rounds, tuple(run.active), run.memories)
+    history = [
+        {key: value for key, value in row.items() if key != "seconds"} for row in run.history
+    ]
+    parts = (
+        run.state,
+        run.outcome,
+        tuple(history),
+        tuple(run.messages),
+        run.rounds,
+        tuple(run.active),
+        run.memories,
+    )
     return encode(parts)
 
 
@@ -74,7 +84,8 @@ class Watched(Wrapped):
     """Keeps what the clients got and gave in each round."""
 
     asked: list[Round] = field(default_factory=list)
-    steps: list[dict[int, Any]] = field(default_factory=list)  # round -> client -> (memory, new memory, upload, rng)
+    # round -> client -> (memory, new memory, upload, rng)
+    steps: list[dict[int, Any]] = field(default_factory=list)
 
     def server_start(self, n_clients: int) -> Any:
         state, ask = self.inner.server_start(n_clients)

@@ -1,7 +1,8 @@
-"""Arrays, norms, random streams and the block: what every other file stands on.
+"""Arrays, norms, random streams and the block: the foundation of all other files.
 
-A *block* holds the rows of n clients. Its leading axis is the client, its second the row; clients are padded to the
-longest one, and padding carries no weight: the mean of client i is ``(block.share * losses).sum(1)[i]``.
+A *block* holds the rows of n clients. Its leading axis is the client, its second the row; clients
+are padded to the longest one, and padding carries no weight: the mean of client i is ``(block.share
+* losses).sum(1)[i]``.
 """
 
 from __future__ import annotations
@@ -11,27 +12,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from quorate.client_names import ClientName
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 Array = NDArray[np.float64]
+AnyArray = TypeVar("AnyArray", bound=NDArray[Any])
 
 DUAL = {"l1": "linf", "l2": "l2", "linf": "l1"}
 
 
-def is_number(value: Any) -> bool:
-    """Whether a value is a real number (inf and nan included), not text, not True."""
+def is_number(value: object) -> bool:
+    """Whether a value is a real number, inf and nan included, and neither text nor True."""
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
-def has_truths(values: Any) -> bool:
-    """Whether a list of numbers holds True or False, which NumPy would take for 1 and 0."""
-    return isinstance(values, list | tuple) and any(isinstance(value, bool | np.bool_) for value in values)
+def has_truths(values: object) -> bool:
+    """Whether a list of numbers holds True or False, which NumPy converts to 1 and 0."""
+    return isinstance(values, list | tuple) and any(
+        isinstance(value, bool | np.bool_) for value in values
+    )
 
 
 def norm(v: Array, kind: str) -> Array:
@@ -43,40 +49,55 @@ def norm(v: Array, kind: str) -> Array:
     return np.abs(v).max(-1, initial=0.0)
 
 
-def norm_slope(v: Array, kind: str) -> Array:
-    """A subgradient of ``||v||`` along the last axis (zero at v = 0); linf: the first largest entry."""
+def norm_gradient(v: Array, kind: str) -> Array:
+    """A subgradient of ``||v||`` along the last axis, zero at v = 0.
+
+    For linf it is at the first largest entry.
+    """
     if kind == "l1":
         return np.sign(v)
     if kind == "l2":
         return v / np.maximum(np.sqrt((v * v).sum(-1, keepdims=True)), np.finfo(float).tiny)
     at = np.abs(v).argmax(-1)[..., None]
-    slope = np.zeros_like(v)
-    np.put_along_axis(slope, at, np.sign(np.take_along_axis(v, at, -1)), -1)
-    return slope
+    gradient = np.zeros_like(v)
+    np.put_along_axis(gradient, at, np.sign(np.take_along_axis(v, at, -1)), -1)
+    return gradient
 
 
-def stream(seed: int, client: str, turn: int) -> np.random.Generator:
-    """The counter-based random stream of one client at one turn: adding a client changes nobody else's numbers."""
+def stream(seed: int, client: ClientName, turn: int) -> np.random.Generator:
+    """The counter-based random stream of one client at one turn.
+
+    Adding a client does not change the numbers of the others.
+    """
     key = hashlib.blake2b(f"{seed}/{client}".encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=np.frombuffer(key, np.uint64), counter=[0, 0, 0, turn]))
+    return np.random.Generator(
+        np.random.Philox(key=np.frombuffer(key, np.uint64), counter=[0, 0, 0, turn])
+    )
 
 
 def compact(v: Array) -> Array:
-    """v as compiled code takes it, in order, aligned and in double precision; a copy only where it is not."""
+    """v for compiled code: contiguous, aligned and in double precision.
+
+    It is a copy only where v is not so already.
+    """
     v = np.ascontiguousarray(v, np.float64)
     return v if v.flags.aligned else v.copy()
 
 
-def writable(v: Any) -> Any:
-    """v, or a copy where it may not be written to.
+def writable(v: AnyArray) -> AnyArray:
+    """v, or a copy of it where v is read-only.
 
-    Left to itself numba compiles a second code for arrays that may not be written, and its last bits can differ.
+    Without this numba compiles a second version for read-only arrays, and its last bits can differ.
     """
     return v if v.flags.writeable else v.copy()
 
 
-def unwritable(v: Any) -> Any:
-    """v, seen as an array that may not be written to: for rows too many to copy, to the same end."""
+def unwritable(v: AnyArray) -> AnyArray:
+    """A read-only view of v.
+
+    Kernels for arrays too large to copy are compiled for read-only ones, to the same end as
+    ``writable``.
+    """
     view = v.view()
     view.flags.writeable = False
     return view
@@ -87,7 +108,8 @@ def by_row(weights: Array, values: Array) -> Array:
     return weights.reshape(weights.shape + (1,) * (values.ndim - weights.ndim)) * values
 
 
-Streams = Callable[[int], np.random.Generator]  # position in the block -> that client's stream at this turn
+# position in the block -> that client's stream at this turn
+Streams = Callable[[int], np.random.Generator]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,36 +119,49 @@ class Block:
     Attributes
     ----------
     X : (n, m, d) array, or a CSR matrix (m, d) when n = 1
-    y : (n, m) targets; what they mean is the loss's affair (-1/+1, a number, a class index)
-    share : (n, m) weight of each row inside its client: 1/N_i (or normalised sample weights), 0 on padding
+    y : (n, m) targets, whose meaning depends on the loss (-1/+1, a number, a class index)
+    share : (n, m) weight of each row inside its client: 1/N_i (or normalised sample weights), 0 on
+        padding
     index : (n,) the clients' positions in the federation
     names : the clients' names
     columns : further per-row columns (n, m), such as a sensitive attribute
-    linear : each client's own (C, d) of shapes (n, k, d) and (n, k), rows of zeros where it has fewer; None: none
+    linear : each client's linear constraints (C, d) of shapes (n, k, d) and (n, k), with rows of
+        zeros where it has fewer; None without any
     """
 
     X: Array | csr_array
     y: Array
     share: Array
     index: NDArray[np.intp]
-    names: tuple[str, ...]
+    names: tuple[ClientName, ...]
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     linear: tuple[Array, Array] | None = None
 
     def part(self, positions: NDArray[np.intp]) -> Block:
-        """Some clients of the block."""
+        """The block of some of the clients."""
         if len(positions) == len(self.names):
             return self
         columns = {key: column.take(positions, 0) for key, column in self.columns.items()}
-        X = self.X.take(positions, 0) if isinstance(self.X, np.ndarray) else self.X[positions]  # take is quicker
-        y, share, index = self.y.take(positions, 0), self.share.take(positions, 0), self.index.take(positions, 0)
-        linear = None if self.linear is None else (self.linear[0][positions], self.linear[1][positions])
-        names = itemgetter(*positions.tolist())(self.names) if len(positions) > 1 else (self.names[positions[0]],)
+        # take is quicker than indexing
+        X = self.X.take(positions, 0) if isinstance(self.X, np.ndarray) else self.X[positions]
+        y, share, index = (
+            self.y.take(positions, 0),
+            self.share.take(positions, 0),
+            self.index.take(positions, 0),
+        )
+        linear = (
+            None if self.linear is None else (self.linear[0][positions], self.linear[1][positions])
+        )
+        names = (
+            itemgetter(*positions.tolist())(self.names)
+            if len(positions) > 1
+            else (self.names[positions[0]],)
+        )
         return Block(X, y, share, index, names, columns, linear)
 
     @property
     def n_features(self) -> int:
-        """d."""
+        """The number of features, d."""
         shape: Any = self.X.shape
         return int(shape[-1])
 

@@ -1,13 +1,16 @@
-"""An attack on a private run, to see what its promise is worth: a lower bound of epsilon from many short runs.
+"""An attack on a private run, to see what its promise is worth: a lower bound of epsilon from many
+short runs.
 
-Two data sets differ in one record, the canary. Whoever knows both, all that a client sends and all but its noise (the
-adversary of the definition) guesses which of the two gave the answers. If the run is (epsilon, delta)-private,
+Two data sets differ in one record, the canary. Whoever knows both, all that a client sends and all
+but its noise (the adversary of the definition) guesses which of the two gave the answers. If the
+run is (epsilon, delta)-private,
 
     P(says "with" | with) <= exp(epsilon) P(says "with" | without) + delta,
 
-and the same of "without", so that rates counted in runs bound epsilon from below (Jagielski, Ullman, Oprea, *Auditing
-differentially private machine learning*, 2020). Attack and threshold are chosen in one half of the runs, the rates are
-counted in the other and bounded as Clopper and Pearson do. An audit finds faults; it proves no promise.
+and the same of "without", so that rates counted in runs bound epsilon from below (Jagielski,
+Ullman, Oprea, *Auditing differentially private machine learning*, 2020). Attack and threshold are
+chosen in one half of the runs, the rates are counted in the other and bounded as Clopper and
+Pearson do. An audit finds faults; it proves no promise.
 """
 
 from __future__ import annotations
@@ -21,14 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, norm
 
-from quorate.algorithms.federated.private_admm import PrivateADMM
-from quorate.algorithms.federated.private_plan import everybody, number
+from quorate.algorithms.federated.private_admm.penalty import number
+from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
+from quorate.algorithms.federated.private_admm.settings import everybody
 from quorate.arrays import Array, Block
 from quorate.data.federation import Federation
 from quorate.privacy.accounting import Release, gaussian_epsilon
 from quorate.problem.problem import Problem
 from quorate.rounds import Round
-from quorate.solution import configure
+from quorate.solution.configure import configure
 
 ATTACKS = ("projection", "spread", "told size")
 
@@ -42,11 +46,12 @@ class Audit:
     claimed : total epsilon as promised
     delta : as promised
     epsilon : lower bound of the true one, at ``confidence``
-    gaussian : the same for whoever takes for granted that the answers' trade-off is that of one Gaussian (Nasr et al.
-        2023): larger, and worth as much as that; None where the noise is not Gaussian
+    gaussian : the same for whoever takes for granted that the answers' trade-off is that of one
+        Gaussian (Nasr et al. 2023): larger, and worth as much as that; None where the noise is not
+        Gaussian
     confidence : probability with which either bound holds
-    attack : the attack that was chosen: "projection" of an answer on what the canary adds, "spread" of the answer's
-        noise, or the "told size" of noise beside the one seen
+    attack : the attack that was chosen: "projection" of an answer on what the canary adds, "spread"
+        of the answer's noise, or the "told size" of noise beside the one seen
     hits, alarms : share of runs with and without the canary that the attack takes for runs with it
     runs : of either kind
     """
@@ -69,8 +74,14 @@ class Audit:
     @property
     def text(self) -> str:
         """One sentence for people."""
-        found = f"epsilon >= {self.epsilon:.3g} at delta = {self.delta:g} (confidence {self.confidence:g}, "
-        found += f'{self.runs} runs of either kind, attack "{self.attack}"), where {self.claimed:g} is promised: '
+        found = (
+            f"epsilon >= {self.epsilon:.3g} at delta = {self.delta:g} (confidence"
+            f" {self.confidence:g}, "
+        )
+        found += (
+            f'{self.runs} runs of either kind, attack "{self.attack}"), where {self.claimed:g} is'
+            " promised: "
+        )
         return found + ("REFUTED." if self.broken else "not refuted, which proves nothing.")
 
 
@@ -92,11 +103,13 @@ def audit(
 
     Parameters
     ----------
-    algorithm : ``PrivateADMM(...)`` (the default) or another with noise; few rounds are attacked as well as many.
-        Noise is simulated, so that an audit can be repeated, unless the algorithm says otherwise
+    algorithm : ``PrivateADMM(...)`` (the default) or another with noise; few rounds are attacked as
+        well as many. Noise is simulated, so that an audit can be repeated, unless the algorithm
+        says otherwise
     client : whose record it is; None: the first
     canary : (x, y), the record; None: a long row of the first class
-    instead : (x, y), what stands in its place where the budget's adjacency is "replace"; None: (-x, y)
+    instead : (x, y), what stands in its place where the budget's adjacency is "replace"; None: (-x,
+        y)
     runs : with the canary, and as many without; n runs cannot show more than epsilon = log(n / 8)
     confidence : of the bound
     weaken : divides the noise: whether the audit would notice
@@ -109,14 +122,17 @@ def audit(
 
     Notes
     -----
-    The data are read and attacked, and nothing is charged to a book: for the owner, on data that may be touched.
+    The data are read and attacked, and nothing is charged to a book: for the owner, on data that
+    may be touched.
     """
     _check(runs, confidence, weaken, claimed, seed)
     algorithm = PrivateADMM() if algorithm is None else algorithm
-    if getattr(algorithm, "noise", "") is None:
+    if not isinstance(algorithm, PrivateADMM):
+        raise ValueError(
+            f"{type(algorithm).__name__} adds no noise: there is no guarantee to refute."
+        )
+    if algorithm.noise is None:
         algorithm = replace(algorithm, noise="simulation")
-    if not hasattr(algorithm, "planned"):
-        raise ValueError(f"{type(algorithm).__name__} adds no noise: there is no promise to refute.")
     budget, other = problem.privacy, None
     record = _record(_canary(problem, fed) if canary is None else canary, fed.n_features)
     fed = everybody(problem, fed)
@@ -127,17 +143,29 @@ def audit(
     concrete, data = problem.at(sets[0])
     attacked = configure(algorithm, concrete, data, None, None, None, None).planned(concrete, data)
     if attacked.plan.kind is None:
-        raise ValueError("without noise there is nothing to audit: state Problem(privacy=Budget(epsilon, delta)).")
-    attacked = replace(attacked, plan=replace(attacked.plan, multiplier=attacked.plan.multiplier / weaken))
+        raise ValueError(
+            "without noise there is nothing to audit: state Problem(privacy=Budget(epsilon,"
+            " delta))."
+        )
+    attacked = replace(
+        attacked, plan=replace(attacked.plan, multiplier=attacked.plan.multiplier / weaken)
+    )
     silent = replace(attacked, plan=replace(attacked.plan, multiplier=0.0))
     blocks = [data.block(p), problem.at(sets[1])[1].block(p)]
     scores = [
-        np.array([_attack(attacked, silent, blocks, side, (seed, side, k)) for k in range(int(runs))])
+        np.array(
+            [_attack(attacked, silent, blocks, side, (seed, side, k)) for k in range(int(runs))]
+        )
         for side in (0, 1)
     ]
     published = float(attacked.local_epsilon or math.inf) * attacked.max_rounds
     promised = published if budget is None else float(budget.epsilon)
-    found = _judged(scores, promised if claimed is None else claimed, budget.delta if budget else 0.0, confidence)
+    found = _judged(
+        scores,
+        promised if claimed is None else claimed,
+        budget.delta if budget else 0.0,
+        confidence,
+    )
     return found if attacked.plan.kind == "gaussian" else replace(found, gaussian=None)
 
 
@@ -178,7 +206,8 @@ def _record(given: Any, d: int) -> tuple[Array, Any]:
 def _with_record(fed: Federation, p: int, record: tuple[Array, Any]) -> Federation:
     """The data set with one row more at client p."""
     x, y = record
-    X, targets, own = list(fed.X), list(fed.y), fed.share(p) > 0  # a client without rows has one that does not count
+    # a client without rows has one that does not count
+    X, targets, own = list(fed.X), list(fed.y), fed.share(p) > 0
     if isinstance(X[p], np.ndarray):
         X[p] = np.vstack([X[p][own], x[None].astype(X[p].dtype)])
     else:
@@ -192,7 +221,9 @@ def _with_record(fed: Federation, p: int, record: tuple[Array, Any]) -> Federati
     return fed._with(X=tuple(X), y=tuple(targets), sample_weight=weights and tuple(weights))
 
 
-def _attack(algorithm: Any, silent: Any, blocks: list[Block], side: int, key: tuple[int, ...]) -> tuple[float, ...]:
+def _attack(
+    algorithm: Any, silent: Any, blocks: list[Block], side: int, key: tuple[int, ...]
+) -> tuple[float, ...]:
     """The scores of one run, ``ATTACKS``: large ones speak for the canary, or against it.
 
     Every answer is compared with those that either data set would have given without noise.
@@ -205,15 +236,21 @@ def _attack(algorithm: Any, silent: Any, blocks: list[Block], side: int, key: tu
     while isinstance(ask, Round):
         message, turn = ask.message, turn + 1
         streams = lambda _, turn=turn: np.random.default_rng((*key, turn))  # noqa: E731
-        without, with_ = (silent.perturb(memory, message, block, streams)[0].z[0] for block in blocks)
+        without, with_ = (
+            silent.perturb(memory, message, block, streams)[0].z[0] for block in blocks
+        )
         memory, up = algorithm.perturb(memory, message, blocks[side], streams)
         seen, added = memory.z[0] - without, with_ - without
         along += float(seen @ added) / max(float(np.linalg.norm(added)), 1e-300)
         size = max(float(np.abs(seen).mean()), 1e-300)
         spread += math.log(size)
         curve = message.rho + (message.reach if algorithm.update == "prox" else 0.0)
-        told += math.log(max(abs(float(up.noise[0]) / (size * (1.0 if algorithm.output else curve)) - 1), 1e-300))
-        as_all = replace(up, shifted=up.shifted[0] * P, gap=float(up.gap[0]) * P, noise=float(up.noise[0]) * P)
+        told += math.log(
+            max(abs(float(up.noise[0]) / (size * (1.0 if algorithm.output else curve)) - 1), 1e-300)
+        )
+        as_all = replace(
+            up, shifted=up.shifted[0] * P, gap=float(up.gap[0]) * P, noise=float(up.noise[0]) * P
+        )
         state, ask = algorithm.consent(state, range(P), as_all)
     return along, spread, told
 
@@ -236,23 +273,37 @@ def _judged(scores: Sequence[Array], claimed: float, delta: float, confidence: f
     found = _bounds(np.array([hits]), np.array([alarms]), n, delta, confidence)
     epsilon = max(0.0, float(np.maximum(*found)[0]))
     gaussian = _gaussian(hits, alarms, n, delta, confidence)
-    return Audit(claimed, delta, epsilon, gaussian, confidence, ATTACKS[a], hits / n, alarms / n, runs)
+    return Audit(
+        claimed, delta, epsilon, gaussian, confidence, ATTACKS[a], hits / n, alarms / n, runs
+    )
 
 
-def _bounds(hits: NDArray[Any], alarms: NDArray[Any], n: int, delta: float, confidence: float) -> tuple[Array, Array]:
-    """Lower bounds of epsilon from "with" said truly and wrongly, and from "without"; -inf where there is none."""
+def _bounds(
+    hits: NDArray[Any], alarms: NDArray[Any], n: int, delta: float, confidence: float
+) -> tuple[Array, Array]:
+    """Lower bounds of epsilon from "with" said truly and wrongly, and from "without"; -inf where
+    there is none.
+    """
     at = _at_each(confidence)
     found = []
     for true, false in ((hits, alarms), (n - alarms, n - hits)):
-        low = np.where(true > 0, beta.ppf(at, np.maximum(true, 1), n - np.maximum(true, 1) + 1), 0.0)
-        high = np.where(false < n, beta.ppf(1 - at, np.minimum(false, n - 1) + 1, n - np.minimum(false, n - 1)), 1.0)
+        low = np.where(
+            true > 0, beta.ppf(at, np.maximum(true, 1), n - np.maximum(true, 1) + 1), 0.0
+        )
+        high = np.where(
+            false < n,
+            beta.ppf(1 - at, np.minimum(false, n - 1) + 1, n - np.minimum(false, n - 1)),
+            1.0,
+        )
         with np.errstate(divide="ignore"):
             found.append(np.log(np.maximum(low - delta, 0.0)) - np.log(high))
     return found[0], found[1]
 
 
 def _at_each(confidence: float) -> float:
-    """The chance that one rate is outside its bound: there are four, of which two enter either epsilon."""
+    """The chance that one rate is outside its bound: there are four, of which two enter either
+    epsilon.
+    """
     return (1 - confidence) / 4
 
 

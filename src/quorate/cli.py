@@ -1,7 +1,8 @@
 """The command line: init, run, predict, report, verify, compare, data.
 
-Exit status: 0 well; 1 a verification that fails; 2 bad input, said in one line; 3 a run whose constraints no model
-meets; 130 after Ctrl-C, with the command that goes on. Nothing heavy is imported until a command needs it.
+Exit status: 0 well; 1 a verification that fails; 2 bad input, said in one line; 3 a run whose
+constraints no model meets; 130 after Ctrl-C, with the command that goes on. Nothing heavy is
+imported until a command needs it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from quorate.config import Config
-    from quorate.runs import Run
+    from quorate.config.config import Config
+    from quorate.runs.run import Run
 
 app = typer.Typer(
     name="quorate",
@@ -28,7 +29,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError, ArithmeticError)  # bad input, in our words
+# bad input, in our words
+EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError, ArithmeticError)
 NO_MODEL = 3  # status of a run that proves that no model meets its constraints
 RunPath = Annotated[Path, typer.Argument(help="Folder of a run.")]
 
@@ -61,30 +63,37 @@ def _fail(said: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
-# ---------------------------------------------------------------------------------------- init, data
+# --------------------------------------------------------------------------------------- init, data
 
 
 @app.command()
 def init(
     path: Annotated[
-        str | None, typer.Argument(help="CSV or Parquet file, or a pattern with one file per client.")
+        str | None,
+        typer.Argument(help="CSV or Parquet file, or a pattern with one file per client."),
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="A data set by name, see `quorate data`.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="A data set by name, see `quorate data`.")
+    ] = None,
     client: Annotated[str | None, typer.Option(help="Column with the client of each row.")] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
     private: Annotated[bool, typer.Option("--private", help="Within a budget of privacy.")] = False,
-    agnostic: Annotated[bool, typer.Option("--agnostic", help="For the worst client, on a simulated clock.")] = False,
+    agnostic: Annotated[
+        bool, typer.Option("--agnostic", help="For the worst client, on a simulated clock.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("quorate.toml"),
     force: Annotated[bool, typer.Option(help="Overwrite it.")] = False,
 ) -> None:
     """Write a commented configuration to start from."""
-    from quorate.config import ConfigError, parse_config
-    from quorate.starter import starter
+    from quorate.config.config import ConfigError, parse_config
+    from quorate.starters.starter import starter
 
     if (path is None) == (dataset is None):
         raise ConfigError("init needs a path to tables or --dataset NAME, and not both")
     if private and agnostic:
-        raise ConfigError("--private and --agnostic exclude each other: private rounds wait for all clients")
+        raise ConfigError(
+            "--private and --agnostic exclude each other: private rounds wait for all clients"
+        )
     if out.exists() and not force:
         raise ConfigError(f"{out} exists: give another --out, or --force to overwrite it")
     more = {"client": client, "target": target, "private": private, "agnostic": agnostic}
@@ -98,22 +107,28 @@ def init(
 
 @app.command()
 def data(
-    name: Annotated[str | None, typer.Argument(help="A data set: loads it and says what it holds.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A data set: loads it and says what it holds.")
+    ] = None,
 ) -> None:
     """List the data sets that can be named, and where files are looked for."""
-    from quorate.data.sources import SETTING, available, directory
-    from quorate.parts import dataset
+    from quorate.data.downloads import SETTING, available, directory
+    from quorate.runs.splits import dataset
 
     if name is not None:
         print(dataset(name).say())
         return
-    print(f"{'hospitals':<24} {569:>7,} x {30:<5} the same patients in six invented hospitals (here)")
+    print(
+        f"{'hospitals':<24} {569:>7,} x {30:<5} the same patients in six invented hospitals (here)"
+    )
     for known in available():
         where = "here" if known.present else "needs files or the network"
         print(f"{known.name:<24} {known.rows:>7,} x {known.columns:<5} {known.source} ({where})")
     folder = directory()
     print(
-        f"files are looked for in {folder}" if folder else f"to use files of your own, name their folder by {SETTING}"
+        f"files are looked for in {folder}"
+        if folder
+        else f"to use files of your own, name their folder by {SETTING}"
     )
 
 
@@ -122,12 +137,22 @@ def data(
 
 @app.command()
 def run(
-    config: Annotated[Path | None, typer.Argument(help="Configuration, see `quorate init`.")] = None,
+    config: Annotated[
+        Path | None, typer.Argument(help="Configuration, see `quorate init`.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder in which runs are kept.")] = Path("runs"),
-    quick: Annotated[bool, typer.Option("--quick", help="Coarse: relative gap 1e-2, 30 rounds at most.")] = False,
-    resume: Annotated[Path | None, typer.Option(help="Folder of an interrupted run to go on with.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the seed of the configuration.")] = None,
-    dry: Annotated[bool, typer.Option("--dry-run", help="Only say what a private run would spend and tell.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Coarse: relative gap 1e-2, 30 rounds at most.")
+    ] = False,
+    resume: Annotated[
+        Path | None, typer.Option(help="Folder of an interrupted run to go on with.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Instead of the seed of the configuration.")
+    ] = None,
+    dry: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what a private run would spend and tell.")
+    ] = False,
 ) -> None:
     """Train, compare with baselines, certify, and write a report."""
     from rich.console import Console
@@ -136,7 +161,7 @@ def run(
 
     console = Console()
     if dry:
-        from quorate.private_trial import dry_run
+        from quorate.runs.pipeline import dry_run
 
         for line in dry_run(_checked(config, quick, seed)):
             say(line, console)
@@ -148,7 +173,8 @@ def run(
     except KeyboardInterrupt:
         pass
     except BaseException:
-        if resume is None and not any(work.glob("*.checkpoint*")):  # which has the note of what was charged
+        # which has the note of what was charged
+        if resume is None and not any(work.glob("*.checkpoint*")):
             _discard(work)
         raise
     if finished is None:
@@ -164,12 +190,15 @@ def _settings(
     config: Path | None, out: Path, quick: bool, resume: Path | None, seed: int | None
 ) -> tuple[Config, Path]:
     """The configuration, and the folder that the run works in."""
-    from quorate.config import ConfigError, read_config
-    from quorate.run_files import slug
+    from quorate.config.config import ConfigError, read_config
+    from quorate.runs.files import slug
 
     if resume is not None:
         if config is not None or quick or seed is not None:
-            raise ConfigError("--resume takes its configuration from the interrupted run: leave out CONFIG and options")
+            raise ConfigError(
+                "--resume takes its configuration from the interrupted run: leave out CONFIG and"
+                " options"
+            )
         if not (resume / "config.toml").is_file() or (resume / "result.json").is_file():
             raise ConfigError(f"there is no interrupted run {str(resume)!r} (a folder *.partial)")
         return read_config(resume / "config.toml"), resume
@@ -188,54 +217,32 @@ def _settings(
 
 def _checked(config: Path | None, quick: bool, seed: int | None) -> Config:
     """The configuration, its faults said before anything is read or written."""
-    from quorate.config import ConfigError, read_config
+    from quorate.config.config import ConfigError, read_config
 
     if config is None:
-        raise ConfigError("run needs a configuration: quorate run CONFIG; `quorate init` writes one")
+        raise ConfigError(
+            "run needs a configuration: quorate run CONFIG; `quorate init` writes one"
+        )
     settings = read_config(config, seed=seed)
     settings = settings.quick() if quick else settings
     settings.check()
     return settings
 
 
-def _trained(config: Config, work: Path, resume: bool, console: Console) -> Run | None:
-    """Train, try radii, evaluate, write; None when interrupted."""
-    from quorate.parts import prepare
-    from quorate.progress import progress
-    from quorate.radii import said_radius, tried
+def _trained(config: Config, work: Path, resume: bool, console: Console) -> Run:
+    """The finished run; Ctrl-C raises KeyboardInterrupt."""
+    from quorate.report.html import render
+    from quorate.report.progress import progress
     from quorate.report.terminal import say
-    from quorate.rounds import Stop
-    from quorate.runs import read_run, result_of, write_run
-    from quorate.trade_off import traded
-    from quorate.trial import evaluate, train
+    from quorate.runs.folder import read_run
+    from quorate.runs.pipeline import begin, opening, run_study
 
-    parts = prepare(config)
-    say(str(parts.owners), console)
-    if config.privacy is not None:
-        from quorate.private_trial import run_private
-
-        with progress(console) as show:
-            folder = run_private(config, parts, work, resume, show)
-        return folder and read_run(folder)
-    settled = config.settled(parts.train)
-    if settled is not config:
-        say(said_radius(settled), console)
+    study = begin(config, work, resume)
+    for line in opening(study):
+        say(line, console)
     with progress(console) as show:
-        options = {"watch": show.watch, "done": lambda m, s: show.done(m, s.outcome.text)}
-        models = train(settled, parts, folder=work, resume=resume, **options)
-        if any(s.outcome.stop is Stop.INTERRUPTED for s in models.values()):
-            return None
-        points = None if config.path is None else tried(settled, parts.train, show.say)
-        levels = None if config.trade_off is None else traded(settled, parts, show.say)
-    main, *others = models
-    evaluation = evaluate(settled.problem(), {name: s.w for name, s in models.items()}, parts.tests, parts.ranked)
-    result = result_of(config, models[main], {n.lower(): models[n] for n in others}, parts, evaluation)
-    weights = {name.lower(): models[name].w for name in others}
-    render = None
-    if config.report.html:
-        from quorate.report.html import render
-    options = {"tried": points, "traded": levels, "render": render}
-    return read_run(write_run(work.parent, config, result, models[main], weights, parts, **options))
+        drawn = render if config.report.html else None
+        return read_run(run_study(study, work.parent, show, drawn))
 
 
 def _discard(work: Path) -> None:
@@ -244,20 +251,27 @@ def _discard(work: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
 
 
-# ---------------------------------------------------------------------------------------- finished runs
+# ------------------------------------------------------------------------------------ finished runs
 
 
 @app.command()
 def predict(
     model: Annotated[Path, typer.Argument(help="Folder of a run, or its model.safetensors.")],
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file with the columns that the model was trained on.")],
-    out: Annotated[Path | None, typer.Option(help="CSV to write; default: standard output.")] = None,
-    unknown: Annotated[str, typer.Option(help="Categories never trained on: error, or ignore (as zeros).")] = "error",
+    table: Annotated[
+        Path,
+        typer.Argument(help="CSV or Parquet file with the columns that the model was trained on."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="CSV to write; default: standard output.")
+    ] = None,
+    unknown: Annotated[
+        str, typer.Option(help="Categories never trained on: error, or ignore (as zeros).")
+    ] = "error",
 ) -> None:
     """Predict every row of a table."""
     import csv
 
-    from quorate.predict import caution, predict_table
+    from quorate.runs.prediction import caution, predict_table
 
     if said := caution(model):
         print(f"quorate: warning: {said}", file=sys.stderr)
@@ -278,14 +292,19 @@ def predict(
 def report(
     run: RunPath,
     format: Annotated[str, typer.Option("--format", help="html, md or json.")] = "html",
-    out: Annotated[Path | None, typer.Option(help="File to write; default: report.html, or standard output.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write; default: report.html, or standard output.")
+    ] = None,
     client: Annotated[
         str | None, typer.Option(help="Only show this client's most exposed rows, to their owner.")
     ] = None,
 ) -> None:
     """Write the report of a finished run again, as HTML, Markdown or JSON."""
-    from quorate.config import ConfigError
-    from quorate.runs import read_run, replace_report
+    from quorate.config.config import ConfigError
+    from quorate.report.as_json import as_json
+    from quorate.report.html import render
+    from quorate.report.markdown import markdown
+    from quorate.runs.folder import read_run, replace_report
 
     found = read_run(run)
     if client is not None:
@@ -296,8 +315,6 @@ def report(
     if format not in ("html", "md", "json"):
         raise ConfigError(f"--format must be html, md or json, got {format!r}")
     if format == "html":
-        from quorate.report.html import render
-
         files = render(found)
         if out is None:
             replace_report(found, files)
@@ -307,7 +324,7 @@ def report(
             return
         text = files["report.html"]
     else:
-        text = _exported(found, format)
+        text = (markdown if format == "md" else as_json)(found)
     if out is None:
         print(text, end="")
     else:
@@ -315,36 +332,26 @@ def report(
         print(out)
 
 
-def _exported(run: Run, format: str) -> str:
-    if format == "md":
-        if run.private:
-            from quorate.report.private import markdown as of_private
-
-            return of_private(run)
-        from quorate.report.words import markdown
-
-        return markdown(run.result, run.tried and run.tried.table, run.traded and run.traded.table)
-    import json
-
-    more = {"config": run.config.model_dump(mode="json", by_alias=True), "path": run.tried and run.tried.table}
-    more["trade_off"] = run.traded and run.traded.table
-    return json.dumps({**run.result, **more}, indent=1) + "\n"
-
-
 @app.command()
 def verify(
     run: RunPath,
-    data: Annotated[str | None, typer.Option(help="Where its data are now: a path or pattern.")] = None,
-    without_data: Annotated[bool, typer.Option("--without-data", help="Let absent data pass.")] = False,
+    data: Annotated[
+        str | None, typer.Option(help="Where its data are now: a path or pattern.")
+    ] = None,
+    without_data: Annotated[
+        bool, typer.Option("--without-data", help="Let absent data pass.")
+    ] = False,
 ) -> None:
-    """Check a finished run: digests, certificate, tables, computed again from model and data. Status 1 if it fails."""
+    """Check a finished run: digests, certificate, tables, computed again from model and data.
+    Status 1 if it fails.
+    """
     from quorate.report.tables import printable
-    from quorate.runs import read_run
-    from quorate.verify import passed, verify_run
+    from quorate.runs.folder import read_run
+    from quorate.runs.verification import passed, verify_run
 
     parts = None
     if data is not None:
-        from quorate.parts import prepare
+        from quorate.runs.splits import prepare
 
         parts = prepare(read_run(run).config.reading(data))
     checks = verify_run(run, parts)
@@ -352,7 +359,11 @@ def verify(
         state = "not checked" if check.ok is None else "ok" if check.ok else "FAILED"
         print(f"{state:<12}{printable(check.name)}: {printable(check.said)}")
     if not passed(checks, without_data):
-        print("verification FAILED" if any(c.ok is False for c in checks) else "verification incomplete")
+        print(
+            "verification FAILED"
+            if any(c.ok is False for c in checks)
+            else "verification incomplete"
+        )
         raise typer.Exit(1)
     print("verified" if passed(checks) else "verified as far as possible without the data")
 
@@ -365,10 +376,10 @@ def compare(
     """Finished runs side by side."""
     from rich.console import Console
 
-    from quorate.config import ConfigError
+    from quorate.config.config import ConfigError
     from quorate.report import tables
     from quorate.report.terminal import drawn
-    from quorate.runs import read_run
+    from quorate.runs.folder import read_run
 
     if len(runs) < 2:
         raise ConfigError("compare needs two runs or more")
@@ -376,7 +387,12 @@ def compare(
         raise ConfigError(f"--format must be table or md, got {format!r}")
     found = [read_run(path) for path in runs]
     table = tables.compared(
-        {f"{r.path.name}" if len({f.path.name for f in found}) == len(found) else str(r.path): r.result for r in found}
+        {
+            (
+                f"{r.path.name}" if len({f.path.name for f in found}) == len(found) else str(r.path)
+            ): r.result
+            for r in found
+        }
     )
     if len({str(r.result["data"].get("train")) for r in found}) > 1:
         print("note: these runs were trained on different rows", file=sys.stderr)

@@ -1,9 +1,15 @@
 """Records, and the one codec for the wire and for checkpoints.
 
-    encode(record) = magic, version, lengths | JSON header | raw little-endian arrays, C order | blake2b digest
+    encode(record) = magic, version, lengths | JSON header | raw little-endian arrays, C order |
+    blake2b digest
 
-The header holds everything but the arrays' bytes: class names, field names, numbers, dtypes and shapes. Only classes
-registered by ``record`` and ``named`` are built by ``decode``; nothing in the bytes is ever executed.
+The header holds everything but the arrays' bytes: class names, field names, numbers, dtypes and
+shapes. A class is known by its home, the module and the name that it is defined under, so that two
+classes of one name in two modules disturb nobody. Only classes registered by ``record`` and
+``named`` are built by ``decode``; it imports no module, and executes nothing that is in the bytes.
+
+What an earlier quorate wrote stays readable: a class without a home, or whose module has moved, is
+the only class of that name, and fields have the names of today (``RENAMED``).
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
@@ -22,32 +28,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 T = TypeVar("T")
-_NAMED: dict[str, type] = {}  # name on the wire -> record class or enumeration
 FIELDS: dict[type, tuple[str, ...]] = {}  # record class -> its fields
+RENAMED = {"slope": "gradient"}  # words in the names of fields: in old bytes -> today
+_CLASSES: dict[str, type] = {}  # home -> record class or enumeration
+_HOMES: dict[type, str] = {}  # the other way round, with classes that a reload has replaced
+
+
+def home(cls: type) -> str:
+    """The module and name of a class, such as ``.rounds:Round`` (in quorate) or ``mine:State``."""
+    module = cls.__module__
+    inside = module.startswith(_PACKAGE + ".")
+    return f"{module[len(_PACKAGE) :] if inside else module}:{cls.__qualname__}"
 
 
 def named(cls: type[T]) -> type[T]:
-    """Give an enumeration (or a record) its class name as its name on the wire."""
-    known = _NAMED.get(cls.__name__, cls)
-    if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):  # equal: the module was reloaded
-        raise TypeError(
-            f"two records are called {cls.__name__}: {known.__module__}.{known.__qualname__} and "
-            f"{cls.__module__}.{cls.__qualname__}; the class name is the name on the wire. Rename one of them."
-        )
-    _NAMED[cls.__name__] = cls
+    """Let members of an enumeration (or records of a class) travel under the home of the class."""
+    _HOMES[cls] = home(cls)
+    _CLASSES[_HOMES[cls]] = cls  # a module that is loaded again replaces its classes
     return cls
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def record(cls: type[T]) -> type[T]:
-    """A frozen dataclass that can travel and be stored: a message, an upload, a state or a client's memory.
+    """A frozen dataclass that can travel and be stored: a message, an upload, a state or a client's
+    memory.
 
-    Its fields hold arrays, numbers, strings, booleans, None, enumeration members (of ``named`` enumerations), other
-    records, or tuples and string-keyed dicts of these. The class name is its name on the wire, so it must be unique.
-
-    Raises
-    ------
-    TypeError : a class of the same name exists in another place.
+    Its fields hold arrays, numbers, strings, booleans, None, enumeration members (of ``named``
+    enumerations), other records, or tuples and string-keyed dicts of these.
     """
     cls = named(dataclass(frozen=True, eq=False)(cls))
     FIELDS[cls] = tuple(f.name for f in dataclasses.fields(cls))  # pyright: ignore[reportArgumentType]
@@ -55,7 +62,9 @@ def record(cls: type[T]) -> type[T]:
 
 
 def changed(value: T, **fields: Any) -> T:
-    """The record with other values in these fields: ``dataclasses.replace`` where every microsecond counts."""
+    """The record with other values in these fields: ``dataclasses.replace`` where every microsecond
+    counts.
+    """
     other = object.__new__(type(value))
     other.__dict__.update(value.__dict__, **fields)
     return other
@@ -67,16 +76,24 @@ def mapped(value: Any, change: Callable[[NDArray[Any]], Any]) -> Any:
         return change(value)
     if (fields := FIELDS.get(type(value))) is not None:
         parts = [getattr(value, name) for name in fields]
-        return type(value)(*[change(part) if type(part) is np.ndarray else mapped(part, change) for part in parts])
+        return type(value)(
+            *[change(part) if type(part) is np.ndarray else mapped(part, change) for part in parts]
+        )
     if type(value) is tuple:
         return tuple([mapped(part, change) for part in value])
-    return {key: mapped(part, change) for key, part in value.items()} if type(value) is dict else value
+    return (
+        {key: mapped(part, change) for key, part in value.items()} if type(value) is dict else value
+    )
 
 
+_PACKAGE = __name__.partition(".")[0]
 _PREFIX = struct.Struct("<4sHxxIQ")  # magic, version, bytes of the header, bytes of the whole
 _MAGIC, _VERSION, _DIGEST = b"QRM\x89", 1, 16
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=False).encode
-_DTYPES = {np.dtype(code).newbyteorder("<").str: np.dtype(code).newbyteorder("<") for code in "?bhilqBHILQefdFD"}
+_DTYPES = {
+    np.dtype(code).newbyteorder("<").str: np.dtype(code).newbyteorder("<")
+    for code in "?bhilqBHILQefdFD"
+}
 
 
 class CodecError(ValueError):
@@ -86,8 +103,9 @@ class CodecError(ValueError):
 def encode(value: Any) -> bytes:
     """A record as bytes: prefix, JSON header, raw little-endian arrays in C order, blake2b digest.
 
-    Exact for numbers of any kind: ``decode(encode(r))`` has the same bits (arrays are then C-contiguous and
-    little-endian). The digest protects against damage, not against an adversary who can compute it too.
+    Exact for numbers of any kind: ``decode(encode(r))`` has the same bits (arrays are then
+    C-contiguous and little-endian). The digest protects against damage, not against an adversary
+    who can compute it too.
 
     Raises
     ------
@@ -96,7 +114,9 @@ def encode(value: Any) -> bytes:
     arrays: list[NDArray[Any]] = []
     header = _JSON(_pack(value, arrays)).encode()
     total = _PREFIX.size + len(header) + sum(a.nbytes for a in arrays) + _DIGEST
-    body = b"".join((_PREFIX.pack(_MAGIC, _VERSION, len(header), total), header, *[a.tobytes() for a in arrays]))
+    body = b"".join(
+        (_PREFIX.pack(_MAGIC, _VERSION, len(header), total), header, *[a.tobytes() for a in arrays])
+    )
     return b"".join((body, hashlib.blake2b(body, digest_size=_DIGEST).digest()))
 
 
@@ -107,17 +127,22 @@ def encoded_size(value: Any) -> int:
 
 
 def _pack(value: Any, arrays: list[NDArray[Any]]) -> Any:
-    """The value as JSON; a list is always tagged with what it stands for, arrays are set aside in order."""
+    """The value as JSON; a list is always tagged with what it stands for, arrays are set aside in
+    order.
+    """
     kind = type(value)
     if kind is np.ndarray or isinstance(value, np.generic):
         array = np.asarray(value)
         code = array.dtype.newbyteorder("<").str
         if code not in _DTYPES:
-            raise CodecError(f"an array of dtype {array.dtype} cannot travel: numbers and booleans up to 64 bits can")
+            raise CodecError(
+                f"an array of dtype {array.dtype} cannot travel: numbers and booleans up to 64"
+                " bits can"
+            )
         arrays.append(array.astype(_DTYPES[code], copy=False))
         return ["a", code, *array.shape] if kind is np.ndarray else ["s", code]
     if (fields := FIELDS.get(kind)) is not None:
-        return ["r", kind.__name__, {name: _field(value, name, arrays) for name in fields}]
+        return ["r", _HOMES[kind], {name: _field(value, name, arrays) for name in fields}]
     if value is None or kind is bool or kind is int or kind is str:
         return value
     if kind is float:
@@ -126,11 +151,11 @@ def _pack(value: Any, arrays: list[NDArray[Any]]) -> Any:
         return ["t", *[_pack(part, arrays) for part in value]]
     if kind is dict and all(type(key) is str for key in value):
         return {key: _pack(part, arrays) for key, part in value.items()}
-    if isinstance(value, enum.Enum) and _NAMED.get(kind.__name__) is kind:
-        return ["e", kind.__name__, value.name]
+    if isinstance(value, enum.Enum) and kind in _HOMES:
+        return ["e", _HOMES[kind], value.name]
     raise CodecError(
-        f"a {kind.__qualname__} cannot travel. Records hold arrays, numbers, strings, booleans, None, members of "
-        "@named enumerations, @record classes, tuples and string-keyed dicts"
+        f"a {kind.__qualname__} cannot travel. Records hold arrays, numbers, strings, booleans,"
+        " None, members of @named enumerations, @record classes, tuples and string-keyed dicts"
     )
 
 
@@ -142,27 +167,34 @@ def _field(owner: Any, name: str, arrays: list[NDArray[Any]]) -> Any:
 
 
 def decode(data: bytes) -> Any:
-    """The record in ``data``, its arrays writable and independent of ``data``. Runs no code found in ``data``.
+    """The record in ``data``, its arrays writable and independent of ``data``. Runs no code found
+    in ``data``.
 
     Raises
     ------
-    CodecError : bytes that are foreign, cut short, damaged, or of a newer version; an unknown record class, or one
-        whose fields differ here.
+    CodecError : bytes that are foreign, cut short, damaged, or of a newer version; an unknown
+        record class, or one whose fields differ here.
     """
     if len(data) < _PREFIX.size or not data.startswith(_MAGIC):
         raise CodecError(
-            f"these {len(data)} bytes are not a record: they need to start with {_MAGIC!r}, as encode writes"
+            f"these {len(data)} bytes are not a record: they need to start with {_MAGIC!r}, as"
+            " encode writes"
         )
     _, version, length, total = _PREFIX.unpack_from(data)
     if version != _VERSION:
-        raise CodecError(f"the record is of version {version}; this quorate reads version {_VERSION}: update quorate")
+        raise CodecError(
+            f"the record is of version {version}; this quorate reads version {_VERSION}: update"
+            " quorate"
+        )
     if len(data) != total:
         raise CodecError(
-            f"the record has {len(data)} bytes and needs {total}: it was cut short or run together; resend it"
+            f"the record has {len(data)} bytes and needs {total}: it was cut short or run together;"
+            " resend it"
         )
     if hashlib.blake2b(data[:-_DIGEST], digest_size=_DIGEST).digest() != data[-_DIGEST:]:
         raise CodecError(
-            "the record's digest does not match its bytes: it was damaged on the way; resend or restore it"
+            "the record's digest does not match its bytes: it was damaged on the way; resend or"
+            " restore it"
         )
     try:
         header = json.loads(data[_PREFIX.size : _PREFIX.size + length])
@@ -170,8 +202,18 @@ def decode(data: bytes) -> Any:
         value = reader.unpack(header)
     except CodecError:
         raise
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError, struct.error) as error:
-        raise CodecError(f"the record's header is malformed ({error}): it was not written by encode") from error
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+        ArithmeticError,
+        struct.error,
+    ) as error:
+        raise CodecError(
+            f"the record's header is malformed ({error}): it was not written by encode"
+        ) from error
     if reader.at != total - _DIGEST:
         raise CodecError("the record's arrays do not fill it: it was not written by encode")
     return value
@@ -204,17 +246,57 @@ class _Reader:
             return self.array(rest[0], ())[()]
         if tag == "x":
             return struct.unpack(">d", bytes.fromhex(rest[0]))[0]
-        if tag == "e" and issubclass(kind := _NAMED[rest[0]], enum.Enum):
-            return kind[rest[1]]
+        if tag == "e":
+            return _class_of(rest[0])[rest[1]]
         raise ValueError(f"tag {tag!r}")
 
     def record(self, name: str, fields: dict[str, Any]) -> Any:
-        cls = _NAMED.get(name)
-        if cls not in FIELDS:
-            raise CodecError(f"no record class {name!r} here: import the module that defines it, or update quorate")
+        cls = _class_of(name, fields)
+        fields = dict(zip(_today(fields, cls), fields.values(), strict=True))
         if set(fields) != set(FIELDS[cls]):
             raise CodecError(
-                f"{name} has the fields {sorted(fields)} in the bytes and {sorted(FIELDS[cls])} here: "
-                "both sides need the same version of its module"
+                f"{name} has the fields {sorted(fields)} in the bytes and {sorted(FIELDS[cls])}"
+                " here: both sides need the same version of its module"
             )
         return cls(**{key: self.unpack(part) for key, part in fields.items()})
+
+
+def _class_of(name: str, fields: Collection[str] | None = None) -> Any:
+    """The record class of this home with these fields, or the enumeration (``fields`` is None).
+
+    Where no class has this home, because the bytes are old, the only class of that name is meant;
+    where there are several, the only one that has these fields.
+    """
+
+    def fits(cls: type) -> bool:
+        return cls in FIELDS if fields is not None else issubclass(cls, enum.Enum)
+
+    if (known := _CLASSES.get(name)) is not None and fits(known):
+        return known
+    plain = name.rpartition(":")[2].rpartition(".")[2]
+    found = [cls for cls in _CLASSES.values() if cls.__name__ == plain and fits(cls)]
+    if fields is not None and len(found) > 1:
+        found = [cls for cls in found if set(_today(fields, cls)) == set(FIELDS[cls])]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise CodecError(
+            f"{name!r} may be any of the record classes {', '.join(map(home, found))}, which have"
+            " the same name and fields: import only the module that wrote the bytes"
+        )
+    kind = "enumeration" if fields is None else "record class"
+    raise CodecError(
+        f"no {kind} {name!r} here: import the module that defines it, or update quorate"
+    )
+
+
+def _today(fields: Collection[str], cls: type) -> list[str]:
+    """The names that the class has today for the fields of old bytes."""
+    return [name if name in FIELDS[cls] else renamed(name) for name in fields]
+
+
+def renamed(text: str) -> str:
+    """A text of an earlier quorate with the words of today."""
+    for old, new in RENAMED.items():
+        text = text.replace(old, new)
+    return text

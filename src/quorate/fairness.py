@@ -1,16 +1,18 @@
 """Fairness of predictions between two groups of people.
 
-    U = rows of every other group,  P = rows of the privileged group          y^ = prediction, y = truth
-    SPD  = P(y^ = + | U) - P(y^ = + | P)                                      statistical parity difference
+    U = rows of every other group,  P = rows of the privileged group      y^ = prediction, y = truth
+    SPD  = P(y^ = + | U) - P(y^ = + | P)                               statistical parity difference
     DI   = P(y^ = + | U) / P(y^ = + | P)                                      disparate impact
-    EOD  = TPR(U) - TPR(P)                                                    equal opportunity difference
-    AOD  = ((FPR(U) - FPR(P)) + (TPR(U) - TPR(P))) / 2                        average odds difference
-    FNRD = FNR(U) - FNR(P) = -EOD                                             false negative rate difference
-    TI   = mean_i (b_i / mu) ln(b_i / mu),  b_i = y^_i - y_i + 1 in {0, 1, 2},  mu = mean_i b_i        Theil index
+    EOD  = TPR(U) - TPR(P)                                              equal opportunity difference
+    AOD  = ((FPR(U) - FPR(P)) + (TPR(U) - TPR(P))) / 2                       average odds difference
+    FNRD = FNR(U) - FNR(P) = -EOD                                     false negative rate difference
+    TI  = mean_i (b_i / mu) ln(b_i / mu),  b_i = y^_i - y_i + 1 in {0, 1, 2},  mu = mean_i b_i
+            Theil index
 
-The definitions of Bellamy et al., *AI Fairness 360* (2018), as in Xiao, Ge, Jiang, Yan, *A unified framework for
-rank-based loss minimization*, B.6. Differences are unprivileged minus privileged: where + is the favourable outcome,
-SPD, EOD < 0 and DI < 1 say that the unprivileged get it less often. Fair is 0, for DI 1. In TI labels count 0 and 1.
+The definitions of Bellamy et al., *AI Fairness 360* (2018), as in Xiao, Ge, Jiang, Yan, *A unified
+framework for rank-based loss minimization*, B.6. Differences are unprivileged minus privileged:
+where + is the favourable outcome, SPD, EOD < 0 and DI < 1 say that the unprivileged get it less
+often. Fair is 0, for DI 1. In TI labels count 0 and 1.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.data.rows import listed, missing
+from quorate.data.validation import listed, missing
 
 NAN = math.nan
 
@@ -57,18 +59,25 @@ def group_rates(y_true: Any, y_pred: Any, group: Any, positive: Any = 1) -> dict
 
     Raises
     ------
-    ValueError : lengths that differ, no rows, missing values, a third label, or no row with the label ``positive``
+    ValueError : lengths that differ, no rows, missing values, a third label, or no row with the
+        label ``positive``
     """
     truth, chosen = _positive(y_true, y_pred, positive)
     names = _column(group, "group", len(truth))
-    return {name: _rates(truth[names == name], chosen[names == name]) for name in np.unique(names).tolist()}
+    return {
+        name: _rates(truth[names == name], chosen[names == name])
+        for name in np.unique(names).tolist()
+    }
 
 
-def fairness_metrics(y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1) -> dict[str, float]:
+def fairness_metrics(
+    y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1
+) -> dict[str, float]:
     """All six metrics, by their short names SPD, DI, EOD, AOD, TI, FNRD.
 
-    A metric that these rows do not define is NaN here, so that it does not hide the others; its own function raises
-    instead and says what is lacking. DI is inf where only the unprivileged are selected.
+    A metric that these rows do not define is NaN here, so that it does not hide the others; its own
+    function raises instead and says what is lacking. DI is inf where only the unprivileged are
+    selected.
 
     Parameters
     ----------
@@ -92,7 +101,9 @@ def fairness_metrics(y_true: Any, y_pred: Any, group: Any, privileged: Any, posi
     }
 
 
-def statistical_parity_difference(y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1) -> float:
+def statistical_parity_difference(
+    y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1
+) -> float:
     """SPD = P(y^ = + | U) - P(y^ = + | P), in [-1, 1]; arguments and errors as `fairness_metrics`.
 
     The truth does not enter; ``y_true`` is there so that all metrics are called alike.
@@ -101,56 +112,74 @@ def statistical_parity_difference(y_true: Any, y_pred: Any, group: Any, privileg
     return u.selected - p.selected
 
 
-def disparate_impact(y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1) -> float:
-    """DI = P(y^ = + | U) / P(y^ = + | P), in [0, inf]; inf where only the unprivileged are selected.
+def disparate_impact(
+    y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1
+) -> float:
+    """DI = P(y^ = + | U) / P(y^ = + | P), in [0, inf]; inf where only the unprivileged are
+    selected.
 
-    The truth does not enter. Raises ValueError where nobody is selected, else as `fairness_metrics`.
+    The truth does not enter. Raises ValueError where nobody is selected, else as
+    `fairness_metrics`.
     """
     u, p = _pair(y_true, y_pred, group, privileged, positive)
     if math.isnan(ratio := _ratio(u.selected, p.selected)):
         raise ValueError(
-            f"disparate impact got no row that is predicted {positive!r} and needs one: 0 / 0 says nothing. Compare "
-            "scores, or use statistical_parity_difference, which is 0 here."
+            f"disparate impact got no row that is predicted {positive!r} and needs one: 0 / 0 says"
+            " nothing. Compare scores, or use statistical_parity_difference, which is 0 here."
         )
     return ratio
 
 
-def equal_opportunity_difference(y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1) -> float:
+def equal_opportunity_difference(
+    y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1
+) -> float:
     """EOD = TPR(U) - TPR(P), in [-1, 1].
 
     Raises ValueError for a group without positives, else as `fairness_metrics`.
     """
-    return _difference("equal opportunity difference", _tpr, y_true, y_pred, group, privileged, positive)
+    return _difference(
+        "equal opportunity difference", _tpr, y_true, y_pred, group, privileged, positive
+    )
 
 
-def average_odds_difference(y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1) -> float:
+def average_odds_difference(
+    y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1
+) -> float:
     """AOD = ((FPR(U) - FPR(P)) + (TPR(U) - TPR(P))) / 2, in [-1, 1].
 
-    Raises ValueError for a group without positives or without negatives, else as `fairness_metrics`.
+    Raises ValueError for a group without positives or without negatives, else as
+    `fairness_metrics`.
     """
-    return _difference("average odds difference", _odds, y_true, y_pred, group, privileged, positive)
+    return _difference(
+        "average odds difference", _odds, y_true, y_pred, group, privileged, positive
+    )
 
 
-def false_negative_rate_difference(y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1) -> float:
+def false_negative_rate_difference(
+    y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1
+) -> float:
     """FNRD = FNR(U) - FNR(P), in [-1, 1].
 
     Raises ValueError for a group without positives, else as `fairness_metrics`.
     """
-    return _difference("false negative rate difference", _fnr, y_true, y_pred, group, privileged, positive)
+    return _difference(
+        "false negative rate difference", _fnr, y_true, y_pred, group, privileged, positive
+    )
 
 
 def theil_index(y_true: Any, y_pred: Any, positive: Any = 1) -> float:
     """TI = mean_i (b_i / mu) ln(b_i / mu) >= 0 over all rows, b_i = y^_i - y_i + 1; 0 ln 0 = 0.
 
-    How unevenly the benefit b is spread: 0 for a missed positive, 1 where the prediction is right, 2 for a false
-    positive. Groups do not enter. Raises ValueError where every row is a missed positive, so that mu = 0; labels as in
-    `group_rates`.
+    How unevenly the benefit b is spread: 0 for a missed positive, 1 where the prediction is right,
+    2 for a false positive. Groups do not enter. Raises ValueError where every row is a missed
+    positive, so that mu = 0; labels as in `group_rates`.
     """
     index = _theil(*_positive(y_true, y_pred, positive))
     if math.isnan(index):
         raise ValueError(
-            f"the Theil index got benefits that are all 0 and needs one above: every row is {positive!r} and none is "
-            "predicted so. Check that predictions and truth are those of the same rows."
+            "the Theil index got benefits that are all 0 and needs one above: every row is"
+            f" {positive!r} and none is predicted so. Check that predictions and truth are those of"
+            " the same rows."
         )
     return index
 
@@ -214,14 +243,16 @@ def _difference(
         if math.isnan(rate(found)):
             lacks = "no row" if found.positives == 0 else "only rows"
             raise ValueError(
-                f"{name} got {lacks} with the label {positive!r} in the {which} group ({found.rows} rows) and needs "
-                f"{'positives and negatives' if rate is _odds else 'positives'} in both. Use more rows, or "
-                "fairness_metrics, which gives NaN there."
+                f"{name} got {lacks} with the label {positive!r} in the {which} group ({found.rows}"
+                f" rows) and needs {'positives and negatives' if rate is _odds else 'positives'} in"
+                " both. Use more rows, or fairness_metrics, which gives NaN there."
             )
     return rate(u) - rate(p)
 
 
-def _pair(y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any) -> tuple[GroupRates, GroupRates]:
+def _pair(
+    y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any
+) -> tuple[GroupRates, GroupRates]:
     """(unprivileged, privileged)."""
     truth, chosen = _positive(y_true, y_pred, positive)
     names = _column(group, "group", len(truth))
@@ -229,8 +260,9 @@ def _pair(y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any) 
     if inside.all() or not inside.any():
         found = ", ".join(map(repr, np.unique(names).tolist()[:6]))
         raise ValueError(
-            f"{'all' if inside.all() else 'no'} rows have group == {privileged!r}, and both groups need rows; the "
-            f"values of group are {found}. Name one of several values as privileged."
+            f"{'all' if inside.all() else 'no'} rows have group == {privileged!r}, and both groups"
+            f" need rows; the values of group are {found}. Name one of several values as"
+            " privileged."
         )
     return _rates(truth[~inside], chosen[~inside]), _rates(truth[inside], chosen[inside])
 
@@ -238,7 +270,9 @@ def _pair(y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any) 
 # -------------------------------------------------------------------- arguments
 
 
-def _positive(y_true: Any, y_pred: Any, positive: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _positive(
+    y_true: Any, y_pred: Any, positive: Any
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """(n,) whether the truth, and whether the prediction, is the positive label."""
     truth = _column(y_true, "y_true", None)
     chosen = _column(y_pred, "y_pred", len(truth))
@@ -246,15 +280,17 @@ def _positive(y_true: Any, y_pred: Any, positive: Any) -> tuple[NDArray[np.bool_
     shown = ", ".join(sorted(map(repr, labels))[:6])
     if positive not in labels:
         raise ValueError(
-            f"positive is {positive!r}, and y_true and y_pred have the labels {shown}: no row is positive or predicted "
-            "so. Name one of the labels as positive=..."
+            f"positive is {positive!r}, and y_true and y_pred have the labels {shown}: no row is"
+            " positive or predicted so. Name one of the labels as positive=..."
         )
     if len(labels) > 2:
         raise ValueError(
-            f"y_true and y_pred have {len(labels)} different labels ({shown}) and two are needed. For one class "
-            "against the rest pass y_true == label and y_pred == label."
+            f"y_true and y_pred have {len(labels)} different labels ({shown}) and two are needed."
+            " For one class against the rest pass y_true == label and y_pred == label."
         )
-    return np.array([v == positive for v in truth.tolist()]), np.array([v == positive for v in chosen.tolist()])
+    return np.array([v == positive for v in truth.tolist()]), np.array(
+        [v == positive for v in chosen.tolist()]
+    )
 
 
 def _column(values: Any, what: str, n: int | None) -> NDArray[Any]:
@@ -262,9 +298,13 @@ def _column(values: Any, what: str, n: int | None) -> NDArray[Any]:
     column = np.asarray(values)
     if column.ndim != 1 or (n is not None and len(column) != n):
         needed = "(rows,)" if n is None else f"({n},) like y_true"
-        raise ValueError(f"{what} must have shape {needed}, got {column.shape}. Pass one entry per row.")
+        raise ValueError(
+            f"{what} must have shape {needed}, got {column.shape}. Pass one entry per row."
+        )
     if len(column) == 0:
         raise ValueError(f"{what} has no rows, and a rate needs one. Pass the rows to judge.")
     if absent := [r for r, v in enumerate(column.tolist()) if missing(v)]:
-        raise ValueError(f"{what} is missing in {listed(absent, 'row')} (from 0). Remove these rows.")
+        raise ValueError(
+            f"{what} is missing in {listed(absent, 'row')} (from 0). Remove these rows."
+        )
     return np.asarray(column.tolist()) if column.dtype.kind == "O" else column

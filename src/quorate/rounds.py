@@ -1,19 +1,22 @@
-"""A federated algorithm as pairs of pure functions, one pair per message type; no engine is known here.
+"""A federated algorithm as pairs of pure functions, one pair per message type; no engine is known
+here.
 
-    on_client[Message](memory, message, data, rng) -> (memory, upload)        at the owner of the data
+    on_client[Message](memory, message, data, rng) -> (memory, upload)      at the owner of the data
     on_server[Upload](state, ids, combined)        -> (state, Round | Done)   at the server
 
-Who sees what stands in the types. An upload's field is ``Sum`` or ``Max`` (the server receives the combination over the
-clients that answered, never a single client's number) or ``Each`` (one row per client). A message's ``Each`` field has
-one row per client of the federation and reaches each client as its own row; every other field reaches all of them.
-``encode`` and ``decode`` (``quorate.codec``) are the one codec of the wire and of checkpoints.
+Who sees what stands in the types. An upload's field is ``Sum`` or ``Max`` (the server receives the
+combination over the clients that answered, never a single client's number) or ``Each`` (one row per
+client). A message's ``Each`` field has one row per client of the federation and reaches each client
+as its own row; every other field reaches all of them. ``encode`` and ``decode`` (``quorate.codec``)
+are the one codec of the wire and of checkpoints.
 
-Asynchronous rounds. A client is *in flight* from the message until its answer. A round that waits for fewer than all
-(``Round.wait_for``) goes on while others are in flight: their answers reach a later call of ``on_server``, whose
-``ids`` are those that answer now. How many answer, who and when, and how old answers may be is the engine's affair.
-The clients of one block may so have been sent different versions of a message: a ``Version`` field is one array at the
-server, ``w: Version  # (D,)``, and ``(n, D)`` at the clients, row i what client i of the block was sent. A client step
-for such a message is written for one model per client. Every engine hands it over in this shape.
+Asynchronous rounds. A client is *in flight* from the message until its answer. A round that waits
+for fewer than all (``Round.wait_for``) goes on while others are in flight: their answers reach a
+later call of ``on_server``, whose ``ids`` are those that answer now. How many answer, who and when,
+and how old answers may be is the engine's affair. The clients of one block may so have been sent
+different versions of a message: a ``Version`` field is one array at the server, ``w: Version  #
+(D,)``, and ``(n, D)`` at the clients, row i what client i of the block was sent. A client step for
+such a message is written for one model per client. Every engine hands it over in this shape.
 """
 
 from __future__ import annotations
@@ -31,13 +34,34 @@ from numpy.typing import NDArray
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import FIELDS, CodecError, decode, encode, encoded_size, mapped, named, record
 
-# fmt: off
 __all__ = [
-    "Algorithm", "CodecError", "Combiner", "Done", "Each", "Max", "Outcome", "Round",
-    "Stop", "Sum", "Version", "combine", "copied", "decode", "donates", "encode", "encoded_size",
-    "gradients", "independent", "join", "marks", "members", "named", "record", "rows", "settled", "visibility",
+    "Algorithm",
+    "CodecError",
+    "Combiner",
+    "Done",
+    "Each",
+    "Max",
+    "Outcome",
+    "Round",
+    "Stop",
+    "Sum",
+    "Version",
+    "combine",
+    "copied",
+    "decode",
+    "donates",
+    "encode",
+    "encoded_size",
+    "gradients",
+    "join",
+    "marks",
+    "members",
+    "named",
+    "record",
+    "rows",
+    "settled",
+    "visibility",
 ]
-# fmt: on
 
 Sum = Annotated[Array, "sum"]
 Max = Annotated[Array, "max"]
@@ -46,7 +70,9 @@ Version = Annotated[Array, "version"]  # of messages alone
 
 
 def visibility(cls: type) -> dict[str, str]:
-    """``{field: "sum" | "max" | "each" | "version" | "all"}``: what the types of a message or an upload disclose."""
+    """``{field: "sum" | "max" | "each" | "version" | "all"}``: what the types of a message or an
+    upload disclose.
+    """
     return dict(marks(cls))
 
 
@@ -70,7 +96,8 @@ class Stop(enum.Enum):
     """Why a run ended."""
 
     OPTIMAL = "optimal"  # gap or residual within tolerance
-    UNPROVEN = "unproven"  # no further decrease is in sight, but no bound is provable: it may not be the optimum
+    # no further decrease is in sight, but no bound is provable: it may not be the optimum
+    UNPROVEN = "unproven"
     MAX_ROUNDS = "max_rounds"  # the cap was met first: never called converged
     STALLED = "stalled"  # no further progress within rounding
     INTERRUPTED = "interrupted"  # by the user; can be resumed
@@ -90,8 +117,10 @@ class Outcome:
 class Round:
     """The server's next request: ``message`` to the clients ``to`` (None: all).
 
-    ``wait_for`` : the least number of answers, to this or to earlier messages, with which the server can go on; None:
-    the answers of all in flight (a synchronous round). Whoever is still in flight must not be asked again.
+    ``wait_for`` : the least number of answers, to this or to earlier messages, with which the
+        server can go on; None:
+    the answers of all in flight (a synchronous round). Whoever is still in flight must not be asked
+    again.
     """
 
     message: Any
@@ -110,19 +139,29 @@ class Done:
 class Algorithm(Protocol):
     """What an engine runs.
 
-    Three optional members: ``donates: ClassVar[bool] = True`` allows ``on_server`` to overwrite the arrays of the state
-    it is given (a table with a row per client need not be copied for every answer); messages may share arrays with
-    the state all the same. ``gradients(message) -> float``: how many gradients of its rows a client computes to
-    answer (1 by default), for engines that simulate time. ``independent(blocks) -> bool``, for the blocks of single
-    clients: whether what each answers from its second message on has the same bits whoever shares its block, so that
-    an engine may choose who steps together.
+    Two optional members: ``donates: ClassVar[bool] = True`` allows ``on_server`` to overwrite the
+    arrays of the state it is given (a table with a row per client need not be copied for every
+    answer); messages may share arrays with the state all the same. ``gradients(message) -> float``:
+    how many gradients of its rows a client computes to answer (1 by default), for engines that
+    simulate time.
     """
 
-    on_client: Mapping[type, Callable[[Any, Any, Block, Streams], tuple[Any, Any]]]
-    on_server: Mapping[type, Callable[[Any, Sequence[int], Any], tuple[Any, Round | Done]]]
+    @property
+    def on_client(self) -> Mapping[type, Callable[[Any, Any, Block, Streams], tuple[Any, Any]]]:
+        """The steps of the clients, by message."""
+        ...
+
+    @property
+    def on_server(
+        self,
+    ) -> Mapping[type, Callable[[Any, Sequence[int], Any], tuple[Any, Round | Done]]]:
+        """The steps of the server, by upload."""
+        ...
 
     def client_start(self, data: Block) -> Any:
-        """The memory of the block's clients before the first message (leading axis: clients), or None."""
+        """The memory of the block's clients before the first message (leading axis: clients), or
+        None.
+        """
         ...
 
     def server_start(self, n_clients: int) -> tuple[Any, Round]:
@@ -130,11 +169,13 @@ class Algorithm(Protocol):
         ...
 
     def report(self, state: Any) -> dict[str, float]:
-        """Numbers a person would plot, after each round; the engine adds round, seconds and bytes."""
+        """Numbers a person would plot, after each round; the engine adds round, seconds and
+        bytes.
+        """
         ...
 
 
-# ---- messages, uploads and memories by client --------------------------------------------------------------------
+# ---- messages, uploads and memories by client ----------------------------------------------------
 
 
 def donates(algorithm: Any) -> bool:
@@ -148,49 +189,58 @@ def gradients(algorithm: Any, message: Any) -> float:
     return 1.0 if counted is None else float(counted(message))
 
 
-def independent(algorithm: Any, blocks: Sequence[Block]) -> bool:
-    """Whether what a client answers, but for its first message, has the same bits whoever shares its block."""
-    said = getattr(algorithm, "independent", None)
-    return False if said is None else bool(said(blocks))
-
-
 def copied(value: Any) -> Any:
     """The value with arrays of its own, C-contiguous."""
     return mapped(value, lambda array: array.copy(order="C"))
 
 
 def rows(message: Any, index: Sequence[int] | NDArray[np.intp]) -> Any:
-    """The message as the clients ``index`` receive it: their rows of ``Each`` fields, a row for each of ``Version``.
+    """The message as the clients ``index`` receive it: their rows of ``Each`` fields, a row for
+    each of ``Version``.
 
-    The rows of a ``Version`` field are one array seen n times (read-only); the other fields are unchanged.
+    The rows of a ``Version`` field are one array seen n times (read-only); the other fields are
+    unchanged.
     """
     kept, n = {}, len(index)
     for name, how in marks(type(message)):
         if how in ("each", "version") and (value := getattr(message, name)) is not None:
-            kept[name] = value[np.asarray(index)] if how == "each" else np.broadcast_to(value, (n, *value.shape))
+            kept[name] = (
+                value[np.asarray(index)]
+                if how == "each"
+                else np.broadcast_to(value, (n, *value.shape))
+            )
     return dataclasses.replace(message, **kept) if kept else message
 
 
 class Combiner:
     """Folds the uploads of one round as they are added; ``result`` is what the server receives.
 
-    A field of an upload has a leading axis of the clients ``ids``; a ``Sum`` or ``Max`` field may instead have length 1
-    there when the client function has combined the block itself. Floating-point sums depend on the order of ``add``:
-    an engine adds in an order that does not depend on arrival (see ``combine``).
+    A field of an upload has a leading axis of the clients ``ids``; a ``Sum`` or ``Max`` field may
+    instead have length 1 there when the client function has combined the block itself.
+    Floating-point sums depend on the order of ``add``: an engine adds in an order that does not
+    depend on arrival (see ``combine``).
     """
 
     def __init__(self, upload_class: type) -> None:
         self.upload_class, self.fields = upload_class, marks(upload_class)
         self.ids: list[NDArray[np.intp]] = []
-        self.forms: list[tuple[Any, ...]] = []  # of each field (dtype, shape of one client's part), or () for None
-        self.folded: list[Any] = []  # of each field; Sum, Max: the combination so far; Each: a list of parts
+        # of each field (dtype, shape of one client's part), or () for None
+        self.forms: list[tuple[Any, ...]] = []
+        # of each field; Sum, Max: the combination so far; Each: a list of parts
+        self.folded: list[Any] = []
         if hidden := [name for name, how in self.fields if how not in _FOLD]:
-            raise TypeError(f"{upload_class.__name__}.{hidden[0]} does not say who sees it: annotate Sum, Max or Each")
+            raise TypeError(
+                f"{upload_class.__name__}.{hidden[0]} does not say who sees it: annotate Sum, Max"
+                " or Each"
+            )
 
     def add(self, ids: Sequence[int] | NDArray[np.intp], upload: Any) -> None:
         """Fold in the upload of the clients ``ids``."""
         if type(upload) is not self.upload_class:
-            raise TypeError(f"clients answered with {type(upload).__name__} and with {self.upload_class.__name__}")
+            raise TypeError(
+                f"clients answered with {type(upload).__name__} and with"
+                f" {self.upload_class.__name__}"
+            )
         n, first = len(ids), not self.ids
         for k, (name, how) in enumerate(self.fields):
             value = getattr(upload, name)
@@ -213,18 +263,26 @@ class Combiner:
             return value.dtype, *shape[1:]
         given = f"shape {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
         raise ValueError(
-            f"{self.upload_class.__name__}.{name} needs a leading axis of the {n} client(s) of the block, got {given}"
+            f"{self.upload_class.__name__}.{name} needs a leading axis of the {n} client(s) of the"
+            f" block, got {given}"
         )
 
     def result(self) -> tuple[tuple[int, ...], Any]:
-        """The ids in ascending order and the combined upload (``Each`` fields in the same order)."""
-        ids = (self.ids[0] if len(self.ids) == 1 else np.concatenate(self.ids)).tolist() if self.ids else []
+        """The ids in ascending order and the combined upload (``Each`` fields in the same
+        order).
+        """
+        ids = (
+            (self.ids[0] if len(self.ids) == 1 else np.concatenate(self.ids)).tolist()
+            if self.ids
+            else []
+        )
         order: Any = None if (listed := sorted(ids)) == ids else np.argsort(ids, kind="stable")
         if not ids or len(set(ids)) < len(ids):
             raise ValueError(f"each client answers once in a round, got answers of {listed}")
         fields = []
         for value in self.folded:
-            if type(value) is list:  # Each: the rows of those of one part that are in order are not copied
+            # Each: the rows of those of one part that are in order are not copied
+            if type(value) is list:
                 value = value[0] if len(value) == 1 else np.concatenate(value)
                 value = value if order is None else value[order]
             fields.append(value if value is None or value.flags.c_contiguous else settled(value))
@@ -232,18 +290,27 @@ class Combiner:
 
 
 _FOLD: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": lambda total, value: value.sum(0) if total is None else _into(np.add, total, value.sum(0)),
-    "max": lambda total, value: value.max(0) if total is None else _into(np.maximum, total, value.max(0)),
+    "sum": lambda total, value: (
+        value.sum(0) if total is None else _into(np.add, total, value.sum(0))
+    ),
+    "max": lambda total, value: (
+        value.max(0) if total is None else _into(np.maximum, total, value.max(0))
+    ),
     "each": lambda parts, value: [value] if parts is None else (parts.append(value), parts)[1],
 }
 
 
 def _into(operation: np.ufunc, total: Any, value: Any) -> Any:
-    return operation(total, value, out=total) if isinstance(total, np.ndarray) else operation(total, value)
+    return (
+        operation(total, value, out=total)
+        if isinstance(total, np.ndarray)
+        else operation(total, value)
+    )
 
 
 def combine(upload_class: type, parts: Iterable[tuple[Sequence[int], Any]]) -> Any:
-    """One upload from many: Sum and Max fields over all clients, Each fields stacked by ascending id.
+    """One upload from many: Sum and Max fields over all clients, Each fields stacked by ascending
+    id.
 
     Parts are folded in the order of their smallest id, whatever their order of arrival.
     """
@@ -256,9 +323,12 @@ def combine(upload_class: type, parts: Iterable[tuple[Sequence[int], Any]]) -> A
 def settled(value: Any) -> Any:
     """The value with C-contiguous arrays, as it would be after encode and decode.
 
-    Rounding in BLAS depends on memory layout, so engines settle what they keep: else a resumed run could differ.
+    Rounding in BLAS depends on memory layout, so engines settle what they keep: else a resumed run
+    could differ.
     """
-    return value if _contiguous(value) else mapped(value, lambda array: np.asarray(array, order="C"))
+    return (
+        value if _contiguous(value) else mapped(value, lambda array: np.asarray(array, order="C"))
+    )
 
 
 def _contiguous(value: Any) -> bool:
@@ -278,27 +348,36 @@ _SCALAR = {int, float, bool, str, type(None)}
 
 
 def members(memory: Any, positions: Any) -> Any:
-    """The memory of some clients of a block; every array in a memory has a leading axis of clients."""
+    """The memory of some clients of a block; every array in a memory has a leading axis of
+    clients.
+    """
     return mapped(memory, lambda array: array[positions])
 
 
 def join(memories: Sequence[Any]) -> Any:
-    """The memory of a block from those of its parts: arrays are stacked, everything else must be the same in all."""
+    """The memory of a block from those of its parts: arrays are stacked, everything else must be
+    the same in all.
+    """
     first, *others = memories
     if not others:
         return first
     if any(type(other) is not type(first) for other in others):
         raise ValueError(
-            f"memories to join hold {', '.join(sorted({type(m).__name__ for m in memories}))} in one place"
+            f"memories to join hold {', '.join(sorted({type(m).__name__ for m in memories}))} in"
+            " one place"
         )
     if isinstance(first, np.ndarray):
         return np.concatenate(memories)
     if (fields := FIELDS.get(type(first))) is not None:
-        return type(first)(*[join([getattr(memory, name) for memory in memories]) for name in fields])
+        return type(first)(
+            *[join([getattr(memory, name) for memory in memories]) for name in fields]
+        )
     if type(first) is tuple and all(len(other) == len(first) for other in others):
         return tuple(join(parts) for parts in zip(*memories, strict=True))
     if type(first) is dict and all(other.keys() == first.keys() for other in others):
         return {key: join([memory[key] for memory in memories]) for key in first}
     if any(other is not first and other != first for other in others):
-        raise ValueError(f"clients' memories differ in {first!r}: keep what differs in an array, clients leading")
+        raise ValueError(
+            f"clients' memories differ in {first!r}: keep what differs in an array, clients leading"
+        )
     return first

@@ -1,4 +1,6 @@
-"""AD-LPMM, the epigraph ADMM and the double loop: steps by hand, and the central conic optimum, primal and dual."""
+"""AD-LPMM, the epigraph ADMM and the double loop: steps by hand, and the central conic optimum,
+primal and dual.
+"""
 
 import dataclasses
 import math
@@ -8,24 +10,25 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
-from quorate.algorithms.federated import epigraph_client
+from quorate.algorithms.comparators.central_conic import CentralConic
+from quorate.algorithms.comparators.double_loop import DoubleLoop, Probed
+from quorate.algorithms.federated import epigraph_projection as epigraph_client
 from quorate.algorithms.federated.ad_lpmm import ADLPMM
-from quorate.algorithms.federated.double_loop import DoubleLoop, Probed
 from quorate.algorithms.federated.epigraph_admm import EpigraphADMM
-from quorate.algorithms.federated.epigraph_client import Begun, Projected, risk_slopes
-from quorate.algorithms.pooled.central_conic import CentralConic
+from quorate.algorithms.federated.epigraph_projection import Begun, Projected, risk_gradients
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
 from quorate.problem.losses import EpsilonInsensitive, Hinge, Huber, Logistic, Quantile, SmoothHinge
-from quorate.problem.predictors import Linear
+from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, MCP, Bounds, Zero
 from quorate.problem.risks.lp_ball import LpBall
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.simplex import Simplex
-from quorate.problem.supports import BoxSupport
-from quorate.problem.wasserstein import WassersteinBall
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.problem.wasserstein.box_support import BoxSupport
 from quorate.rounds import Done, Stop, visibility
+from quorate.solution.configure import configure
 
 METHODS = [ADLPMM(), ADLPMM(steps="tight"), EpigraphADMM()]
 CASES = [
@@ -48,7 +51,9 @@ def federation(sign, seed=0, clients=3, rows=12, d=3):
 
 
 def problem_of(loss, norm, p, regulariser, intercept):
-    return Problem(loss, Linear(intercept), WassersteinBall(0.05, 1.0, norm), LpBall(0.2, p), regulariser)
+    return Problem(
+        loss, Linear(intercept), WassersteinBall(0.05, 1.0, norm), LpBall(0.2, p), regulariser
+    )
 
 
 def run(method, problem, fed, mode="blocks", **settings):
@@ -57,12 +62,15 @@ def run(method, problem, fed, mode="blocks", **settings):
     return method, InProcess(mode=mode).run(method, data)
 
 
-# -- steps --------------------------------------------------------------------------------------------------------
+# -- steps
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", ["paper", "tight"])
 def test_one_round_of_ad_lpmm_by_hand(steps):
-    """Equations (6) to (10), the clients' points, and the dual update, for two clients and numbers of no symmetry."""
+    """Equations (6) to (10), the clients' points, and the dual update, for two clients and numbers
+    of no symmetry.
+    """
     problem = Problem(Hinge(), Linear(), WassersteinBall(0.1), LpBall(0.3, 2.0), L2(0.5))
     problem, _ = problem.at(federation(True, clients=2, d=2))
     method = ADLPMM(steps=steps, c=0.8, problem=problem)
@@ -92,7 +100,8 @@ def test_one_round_of_ad_lpmm_by_hand(steps):
     ]
     assert_allclose(new.z, z)  # (7)
     u = np.array([0.3 - (q - 0.5 + c * r[0]) / c1, -0.2 - (q - 0.45 + c * r[1]) / c1])
-    assert_allclose(new.t, u * max(1 - theta / c1 / math.hypot(*u), 0.0))  # (8): block soft threshold for p = 2
+    # (8): block soft threshold for p = 2
+    assert_allclose(new.t, u * max(1 - theta / c1 / math.hypot(*u), 0.0))
     y = [-0.5 / c + new.t[0] - z[0] + 0.6 - 0.4, -0.45 / c + new.t[1] - z[1] + 0.6]
     assert_allclose(new.eta, [max(0.4 + c / c2 * y[0], 0), max(c / c2 * y[1], 0)])  # (9)
     assert_allclose(new.gamma, -0.6 + c / c2 * (1 / c + y[0] + y[1]))  # (10)
@@ -108,7 +117,9 @@ def test_one_round_of_ad_lpmm_by_hand(steps):
 
 
 def test_one_round_of_the_epigraph_admm_by_hand():
-    problem, _ = Problem(Hinge(), Linear(), WassersteinBall(0.1), Simplex()).at(federation(True, clients=2, d=1))
+    problem, _ = Problem(Hinge(), Linear(), WassersteinBall(0.1), Simplex()).at(
+        federation(True, clients=2, d=1)
+    )
     method = EpigraphADMM(c_w=0.5, c_z=2.0, relaxation=1.6, problem=problem)
     state, _ = method.server_start(2)
     state, ask = method.begin(state, (0, 1), Begun(np.zeros((2, 1)), np.array([1.0, 0.8])))
@@ -118,7 +129,9 @@ def test_one_round_of_the_epigraph_admm_by_hand():
     assert_allclose(ask.message.height, 1.6 * state.z - 0.6 * np.array([1.0, 0.8]) - 0.25)
     assert_allclose(ask.message.point, [[0.0], [0.0]])
     assert ask.message.ratio == 4.0
-    after, ask = method.improve(state, (0, 1), Projected(np.array([[1.0], [0.5]]), np.array([0.9, 0.7]), np.zeros(2)))
+    after, ask = method.improve(
+        state, (0, 1), Projected(np.array([[1.0], [0.5]]), np.array([0.9, 0.7]), np.zeros(2))
+    )
     psi = np.array([[0.5 * (0.0 - 1.0)], [0.5 * (0.0 - 0.5)]])
     zeta = 0.5 + 2.0 * (np.array([0.9, 0.7]) - np.array([0.84, 0.96]))
     assert_allclose(after.psi, psi)
@@ -127,13 +140,15 @@ def test_one_round_of_the_epigraph_admm_by_hand():
 
 
 def test_one_cycle_of_the_double_loop_by_hand():
-    problem, _ = Problem(Hinge(), Linear(), WassersteinBall(0.0), Simplex()).at(federation(True, clients=2, d=1))
+    problem, _ = Problem(Hinge(), Linear(), WassersteinBall(0.0), Simplex()).at(
+        federation(True, clients=2, d=1)
+    )
     method = DoubleLoop(inner=1, step=0.5, ascent=0.1, problem=problem)
     state, _ = method.server_start(2)
     state, ask = method.begin(state, (0, 1), Begun(np.zeros((2, 1)), np.array([1.0, 1.0])))
     assert_allclose(ask.message.weights, [0.5, 0.5])
     state, ask = method.improve(state, (0, 1), Probed(np.array([1.0, 1.0]), np.array([-2.0])))
-    assert_allclose(ask.message.w, [0.5])  # 0 - 0.5 / |slope| slope
+    assert_allclose(ask.message.w, [0.5])  # 0 - 0.5 / |gradient| gradient
     state, ask = method.improve(state, (0, 1), Probed(np.array([0.4, 0.8]), np.array([-1.0])))
     assert_allclose(state.value, 0.8)  # exact: the largest of the risks at the point
     assert_allclose(ask.message.weights, [0.5 - 0.1 / math.sqrt(2), 0.5 + 0.1 / math.sqrt(2)])
@@ -142,22 +157,28 @@ def test_one_cycle_of_the_double_loop_by_hand():
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
 @pytest.mark.parametrize("loss", [Hinge(), Logistic(), Huber(1.0)])
-def test_slopes_of_the_risk_are_subgradients(loss, norm):
+def test_gradients_of_the_risk_are_subgradients(loss, norm):
     problem, fed = problem_of(loss, norm, 2.0, Zero(), True).at(federation(loss.targets == "sign"))
     block, rng = fed.blocks()[0], np.random.default_rng(1)
     for w in rng.standard_normal((5, 4)):
-        value, slope, _ = risk_slopes(problem, w, block)
+        value, gradient, _ = risk_gradients(problem, w, block)
         for v in w + rng.standard_normal((5, 4)) * [[1e-4], [1e-2], [1], [10], [100]]:
-            assert (problem.client_risks(v, block) >= value + slope @ (v - w) - 1e-12 * (1 + np.abs(value))).all()
+            assert (
+                problem.client_risks(v, block)
+                >= value + gradient @ (v - w) - 1e-12 * (1 + np.abs(value))
+            ).all()
 
 
-# -- solutions ----------------------------------------------------------------------------------------------------
+# -- solutions
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("case", "method"),
     [(case, method) for k, case in enumerate(CASES) for method in METHODS[k % 2 :]],
-    ids=lambda value: type(value[0] if isinstance(value, tuple) else value).__name__ + getattr(value, "steps", ""),
+    ids=lambda value: (
+        type(value[0] if isinstance(value, tuple) else value).__name__ + getattr(value, "steps", "")
+    ),
 )
 def test_converges_to_the_central_optimum_primal_and_dual(case, method):
     problem = problem_of(*case)
@@ -165,7 +186,7 @@ def test_converges_to_the_central_optimum_primal_and_dual(case, method):
     central = CentralConic().solve(problem, fed)
     done, result = run(method, problem, fed, tol=5e-6)
     assert result.outcome.stop is Stop.OPTIMAL, result.outcome.text
-    w, _ = done.answer(result.state)
+    w, _ = done.answer(result.state)[:2]
     if isinstance(case[3], Bounds):
         assert (np.abs(w) <= 0.4).all()
     assert problem.objective(w, fed) <= central.value * (1 + 1e-5) + 1e-7
@@ -175,16 +196,21 @@ def test_converges_to_the_central_optimum_primal_and_dual(case, method):
     assert_allclose(result.state.zeta, central.weights, atol=2e-4)
     if isinstance(done, ADLPMM):
         assert_allclose(-result.state.sigma, central.weights, atol=2e-4)
-    if isinstance(case[3], Zero):  # stationarity in w: the sum of psi is minus the slope of h
+    if isinstance(case[3], Zero):  # stationarity in w: the sum of psi is minus the gradient of h
         assert_allclose(result.state.psi.sum(0), 0.0, atol=1e-5)
-    copies = done.copies(result.memories)
+    copies = done.answer(result.state, result.memories).copies
     assert_allclose(copies, np.tile(w, (fed.n_clients, 1)), atol=1e-4)
 
 
 @pytest.mark.parametrize("over", [Simplex(), Mean("size")])
-@pytest.mark.parametrize("method", [ADLPMM(steps="tight"), EpigraphADMM()], ids=["tight", "epigraph"])
+@pytest.mark.parametrize(
+    "method", [ADLPMM(steps="tight"), EpigraphADMM()], ids=["tight", "epigraph"]
+)
 def test_radius_zero_solves_agnostic_and_plain_learning(method, over):
-    problem, fed = Problem(Huber(1.0), Linear(), WassersteinBall(0.0), over), federation(False, clients=2)
+    problem, fed = (
+        Problem(Huber(1.0), Linear(), WassersteinBall(0.0), over),
+        federation(False, clients=2),
+    )
     central = CentralConic().solve(problem, fed)
     done, result = run(method, problem, fed)
     assert result.outcome.stop is Stop.OPTIMAL
@@ -192,12 +218,18 @@ def test_radius_zero_solves_agnostic_and_plain_learning(method, over):
 
 
 def test_sparse_rows_plain_means_and_row_weights():
-    """CSR clients, over_samples=Mean() and rows of weight zero: the same step as dense rows without them."""
+    """CSR clients, over_samples=Mean() and rows of weight zero: the same step as dense rows without
+    them.
+    """
     fed = federation(True, clients=2)
     weights = [np.where(np.arange(12) % 3 == 0, 0.0, 1.0) for _ in range(2)]
     X, y = zip(*(fed.rows(i) for i in range(2)), strict=True)
     sparse = Federation(fed.clients, [csr_array(x) for x in X], y, sample_weight=weights)
-    kept = Federation(fed.clients, [x[w > 0] for x, w in zip(X, weights, strict=True)], [t[weights[0] > 0] for t in y])
+    kept = Federation(
+        fed.clients,
+        [x[w > 0] for x, w in zip(X, weights, strict=True)],
+        [t[weights[0] > 0] for t in y],
+    )
     problem = Problem(Logistic(), Linear(True), Mean(), LpBall(0.2), L2(0.1))
     runs = [run(EpigraphADMM(), problem, data)[1] for data in (sparse, kept)]
     assert_allclose(runs[0].state.w, runs[1].state.w, atol=1e-6)
@@ -206,7 +238,10 @@ def test_sparse_rows_plain_means_and_row_weights():
 
 def test_supports_are_solved_and_every_conic_program_counted():
     ball = WassersteinBall(0.2, 0.6, "l1", BoxSupport(-1.0, 1.0))
-    problem, fed = Problem(Hinge(), Linear(), ball, LpBall(0.2)), federation(True, clients=2, rows=8)
+    problem, fed = (
+        Problem(Hinge(), Linear(), ball, LpBall(0.2)),
+        federation(True, clients=2, rows=8),
+    )
     central = CentralConic().solve(problem, fed)
     done, result = run(EpigraphADMM(), problem, fed, tol=1e-5)
     assert result.outcome.stop is Stop.OPTIMAL
@@ -216,7 +251,9 @@ def test_supports_are_solved_and_every_conic_program_counted():
 
 
 def test_sampled_steps_come_near_but_never_claim_to_converge():
-    """Half of the rows per step: the iterate hovers around the optimum, within the sampling error of the risks."""
+    """Half of the rows per step: the iterate hovers around the optimum, within the sampling error
+    of the risks.
+    """
     problem, fed = problem_of(Logistic(), "l2", 2.0, L2(0.1), False), federation(True, rows=40)
     central = CentralConic().solve(problem, fed)
     done, result = run(EpigraphADMM(sample=0.5), problem, fed, max_rounds=60)
@@ -232,28 +269,33 @@ def test_the_double_loop_comes_near_and_never_claims_to_be_optimal():
     problem, fed = problem_of(Hinge(), "l1", 2.0, Zero(), False), federation(True)
     central = CentralConic().solve(problem, fed)
     done, result = run(DoubleLoop(), problem, fed, max_rounds=1500)
-    w, _ = done.answer(result.state)
+    w, _ = done.answer(result.state)[:2]
     assert result.outcome.stop in (Stop.MAX_ROUNDS, Stop.STALLED)
     assert_allclose(result.state.value, problem.objective(w, fed), rtol=1e-12)
     assert central.bound * (1 - 1e-9) <= result.state.value <= central.value * 1.01
     assert problem.over_clients.at(fed.sizes).contains(result.state.weights, 1e-9)
 
 
-# -- engines and settings -----------------------------------------------------------------------------------------
+# -- engines and settings
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", [ADLPMM(sample=0.7), EpigraphADMM(), DoubleLoop(inner=2)])
 def test_every_mode_gives_the_same_numbers(method):
     problem, fed = problem_of(Hinge(), "l2", 2.0, L2(0.1), False), federation(True)
-    runs = [run(method, problem, fed, mode, max_rounds=8, tol=0.0)[1].state for mode in ("each", "bytes", "blocks")]
+    runs = [
+        run(method, problem, fed, mode, max_rounds=8, tol=0.0)[1].state
+        for mode in ("each", "bytes", "blocks")
+    ]
     assert_array_equal(runs[0].w, runs[1].w)
-    assert_allclose(runs[0].w, runs[2].w, rtol=0, atol=1e-9)  # eight tolerance-stopped solves of 1e-10
+    # eight tolerance-stopped solves of 1e-10
+    assert_allclose(runs[0].w, runs[2].w, rtol=0, atol=1e-9)
 
 
 def test_clients_send_their_point_of_the_epigraph_and_nothing_of_their_rows():
     assert visibility(Projected) == {"w": "each", "pi": "each", "fallbacks": "sum"}
     assert visibility(Begun) == {"w": "each", "pi": "each"}
-    assert visibility(Probed) == {"risk": "each", "slope": "sum"}
+    assert visibility(Probed) == {"risk": "each", "gradient": "sum"}
 
 
 def test_at_the_cap_the_outcome_says_so_and_what_to_do():
@@ -271,7 +313,8 @@ def test_the_first_model_is_the_start():
     for method in METHODS:
         _, result = run(method, problem, fed, start=start, max_rounds=1)
         free = run(method, problem, fed, max_rounds=1)[1]
-        assert np.abs(result.state.w - start / (1 + 0.1)).max() < 1e-9  # the first server step: the prox of h alone
+        # the first server step: the prox of h alone
+        assert np.abs(result.state.w - start / (1 + 0.1)).max() < 1e-9
         assert_allclose(free.state.w, 0.0)
 
 
@@ -294,10 +337,10 @@ def test_settings_out_of_range(make, text):
 
 
 def test_nonconvex_regularisers_are_refused():
-    problem, _ = Problem(Hinge(), Linear(), regulariser=MCP(0.1)).at(federation(True))
+    problem, data = Problem(Hinge(), Linear(), regulariser=MCP(0.1)).at(federation(True))
     for method in (ADLPMM, EpigraphADMM, DoubleLoop):
         with pytest.raises(ValueError, match="convex regulariser"):
-            method(problem=problem)
+            configure(method(), problem, data)
 
 
 def test_a_round_ends_with_a_request_or_an_outcome():
@@ -306,7 +349,9 @@ def test_a_round_ends_with_a_request_or_an_outcome():
     method = EpigraphADMM(tol=1e9, problem=problem)
     state, _ = method.server_start(3)
     state, _ = method.begin(state, (0, 1, 2), Begun(np.zeros((3, 3)), np.ones(3)))
-    state, done = method.improve(state, (0, 1, 2), Projected(np.ones((3, 3)), np.ones(3), np.zeros(3)))
+    state, done = method.improve(
+        state, (0, 1, 2), Projected(np.ones((3, 3)), np.ones(3), np.zeros(3))
+    )
     assert isinstance(done, Done)
     assert done.outcome.stop is Stop.OPTIMAL
     assert epigraph_client.stacked([None, None]) is None

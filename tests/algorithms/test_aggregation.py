@@ -26,7 +26,11 @@ def cases(seed, n=9, D=4):
 def krum_scores(models, byzantine):
     n = len(models)
     return [
-        sum(sorted(float(((models[i] - models[j]) ** 2).sum()) for j in range(n) if j != i)[: n - byzantine - 2])
+        sum(
+            sorted(float(((models[i] - models[j]) ** 2).sum()) for j in range(n) if j != i)[
+                : n - byzantine - 2
+            ]
+        )
         for i in range(n)
     ]
 
@@ -53,7 +57,9 @@ def test_average_and_medians_by_numpy():
     assert_allclose(average(models, weights), np.average(models, 0, weights))
     for n in (1, 2, 5, 6, 10):
         models, _ = cases(n, n)
-        assert_allclose(coordinate_median(models, np.full(n, 1 / n)), np.median(models, 0), rtol=1e-14)
+        assert_allclose(
+            coordinate_median(models, np.full(n, 1 / n)), np.median(models, 0), rtol=1e-14
+        )
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 1 / 3, 0.45])
@@ -62,9 +68,12 @@ def test_weights_count_models_several_times(share):
     models, counts = rng.normal(size=(6, 3)), rng.integers(1, 5, 6)
     each = np.repeat(models, counts, axis=0)
     assert_allclose(coordinate_median(models, counts.astype(float)), np.median(each, 0), rtol=1e-14)
-    fine = np.sort(np.repeat(each, 180, axis=0), axis=0)  # every share here is a whole number of 180 len(each)
+    # every share here is a whole number of 180 len(each)
+    fine = np.sort(np.repeat(each, 180, axis=0), axis=0)
     cut = round(share * len(fine))
-    assert_allclose(trimmed_mean(models, counts / 7.0, share), fine[cut : len(fine) - cut].mean(0), rtol=1e-12)
+    assert_allclose(
+        trimmed_mean(models, counts / 7.0, share), fine[cut : len(fine) - cut].mean(0), rtol=1e-12
+    )
 
 
 def test_krum_by_all_pairs():
@@ -87,7 +96,8 @@ def test_bulyan_by_hand():
         own = models[sorted(chosen)]
         middle = np.median(own, 0)
         expected = [
-            np.mean(sorted(own[:, k], key=lambda v: abs(v - middle[k]))[: 11 - 4 * byzantine]) for k in range(4)
+            np.mean(sorted(own[:, k], key=lambda v: abs(v - middle[k]))[: 11 - 4 * byzantine])
+            for k in range(4)
         ]
         assert_allclose(bulyan(models, np.full(11, 1 / 11), byzantine), expected)
 
@@ -123,7 +133,11 @@ def test_a_false_upload_carries_the_average_away():
 def test_more_false_uploads_than_allowed_are_an_error_where_they_show():
     models, weights = cases(5)
     models[:5] = np.inf
-    for rule in (coordinate_median, lambda m, w: trimmed_mean(m, w, 0.1), lambda m, w: krum(m, w, 1, 6)):
+    for rule in (
+        coordinate_median,
+        lambda m, w: trimmed_mean(m, w, 0.1),
+        lambda m, w: krum(m, w, 1, 6),
+    ):
         with pytest.raises(ValueError, match="not finite"):
             rule(models, weights)
 

@@ -10,14 +10,14 @@ import pytest
 from toy import federation
 
 import quorate as qr
-from quorate.algorithms.federated.async_client import Met, Visited
-from quorate.algorithms.federated.async_dro import AsyncDRO
-from quorate.engines.activation import First
+from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
+from quorate.algorithms.federated.async_dro.client import Met, Visited
 from quorate.engines.virtual_clock import VirtualClock
+from quorate.engines.waiting import First
 from quorate.experiments.aspire import sets
 from quorate.problem.risks import Simplex
 from quorate.rounds import Round, Stop
-from quorate.solution import configure
+from quorate.solution.configure import configure
 
 FED = federation((20, 35, 12, 28, 9), 4)
 PROBLEM = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
@@ -49,13 +49,16 @@ def lines(it, data, w):
     """(b, G) of all clients at w (D,) or (N, D), from the rows."""
     w = np.broadcast_to(w, (data.n_clients, 4))
     cuts = [it.problem.cut(w[i], data.block(i)) for i in range(data.n_clients)]
-    G = np.concatenate([cut.slope for cut in cuts])
+    G = np.concatenate([cut.gradient for cut in cuts])
     return np.array([cut.base[0] for cut in cuts]) - (G * w).sum(1), G
 
 
 def start(it, data):
     state, ask = it.server_start(data.n_clients)
-    parts = [it.meet(None, replace(ask.message, prior=np.full(1, 0.2)), data.block(i), None) for i in range(5)]
+    parts = [
+        it.meet(None, replace(ask.message, prior=np.full(1, 0.2)), data.block(i), None)
+        for i in range(5)
+    ]
     up = [upload for _, upload in parts]
     names = list(Met.__dataclass_fields__)
     each = {name: np.concatenate([getattr(u, name) for u in up]) for name in names}
@@ -67,7 +70,9 @@ def start(it, data):
 
 
 def test_steps_are_those_of_the_formula_by_hand():
-    """Two answers of one client, then one of another: p, c, w, tau and 1 / eta from the module's formulas."""
+    """Two answers of one client, then one of another: p, c, w, tau and 1 / eta from the module's
+    formulas.
+    """
     it, data = running()
     memories, state, ask = start(it, data)
     b, G = lines(it, data, np.zeros(4))
@@ -86,16 +91,25 @@ def test_steps_are_those_of_the_formula_by_hand():
         share = short / (short + 3 * 0.5 ** (max(0, cycles - 40) / 3) * mu / claimed)
         f = b + G @ w + share * short
         new = Simplex().project(c + f / mu)
-        slope = G.T @ new + (new * share * curved) @ (w - at)
-        w = (w - eta * slope) / (1 + eta * 1e-2)
-        return new, c + (new - c) / (1 + p @ age), w, G.T @ new, eta * 2**0.2, cycles + 1 / (1 + p @ age)
+        gradient = G.T @ new + (new * share * curved) @ (w - at)
+        w = (w - eta * gradient) / (1 + eta * 1e-2)
+        return (
+            new,
+            c + (new - c) / (1 + p @ age),
+            w,
+            G.T @ new,
+            eta * 2**0.2,
+            cycles + 1 / (1 + p @ age),
+        )
 
     p, c, w, mean, most, cycles = step(p, c, w, np.inf, 0.0)
     asked[:] = w
     for i in (3, 3, 0):
         turn += 1
         np.testing.assert_allclose(state.w, w, rtol=SINGLE)
-        memories[i], up = it.visit(memories[i], replace(ask.message, w=asked[i : i + 1].copy()), data.block(i), None)
+        memories[i], up = it.visit(
+            memories[i], replace(ask.message, w=asked[i : i + 1].copy()), data.block(i), None
+        )
         bi, gi = (part[i] for part in lines(it, data, asked[i]))
         np.testing.assert_allclose(up.level, [bi], rtol=1e-9)
         curved[i] = np.linalg.norm(gi - G[i]) / np.linalg.norm(asked[i] - at[i])
@@ -112,17 +126,21 @@ def test_steps_are_those_of_the_formula_by_hand():
     np.testing.assert_allclose(state.centre, c, atol=SINGLE)
 
 
-def test_the_first_curvature_is_that_along_the_slope():
+def test_the_first_curvature_is_that_along_the_gradient():
     it, data = running()
     memory, _ = it.meet(None, it.server_start(5)[1].message, data.block(0), None)
-    block, g = data.block(0), memory.slope[0]
+    block, g = data.block(0), memory.gradient[0]
     rows = block.X[0]
-    H = rows.T @ (rows * (block.share[0] * it.problem.loss.curvature(np.zeros((1, 20)), block.y)[0])[:, None])
+    H = rows.T @ (
+        rows * (block.share[0] * it.problem.loss.curvature(np.zeros((1, 20)), block.y)[0])[:, None]
+    )
     assert memory.curvature[0] == pytest.approx(np.linalg.norm(H @ g) / np.linalg.norm(g), rel=1e-2)
 
 
 @pytest.mark.parametrize("risk", SETS.values(), ids=SETS.keys())
-@pytest.mark.parametrize("engine", [qr.InProcess(), VirtualClock(stragglers=SLOW)], ids=["together", "straggler"])
+@pytest.mark.parametrize(
+    "engine", [qr.InProcess(), VirtualClock(stragglers=SLOW)], ids=["together", "straggler"]
+)
 def test_one_default_proves_a_thousandth_for_every_set(risk, engine):
     problem = replace(PROBLEM, over_clients=risk)
     found = qr.solve(problem, FED, algorithm=AsyncDRO(tol=1e-3), engine=engine)
@@ -146,7 +164,9 @@ def test_small_tolerances_are_reached_too(first):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("factor", [10.0, 50.0])
 def test_the_slowest_of_few_clients_may_weigh_the_most(factor, seed):
-    """Then weights and model swing with every answer of that client if its line is believed far from its model."""
+    """Then weights and model swing with every answer of that client if its line is believed far
+    from its model.
+    """
     fed = sets.federation(4, seed)
     for name, over_clients in (("simplex", Simplex()), ("superquantile", qr.Superquantile(0.3))):
         found = sets.asynchronous(sets.setup(name, over_clients, fed, factor), seed=seed)
@@ -158,7 +178,12 @@ def test_models_are_kept_once_and_only_while_somebody_needs_them():
     it, data = running(tol=0.0)
     seen = []
     clock = VirtualClock(stragglers=SLOW, wait=First(2))
-    clock.run(it, data, max_rounds=300, watch=[lambda row, s: seen.append((len(s.lines.models), s.lines.users.sum()))])
+    clock.run(
+        it,
+        data,
+        max_rounds=300,
+        watch=[lambda row, s: seen.append((len(s.lines.models), s.lines.users.sum()))],
+    )
     assert max(rows for rows, _ in seen) <= 16  # 2 N + 1 at most, doubled from 8
     assert {users for _, users in seen} == {10}
 
@@ -169,7 +194,7 @@ def test_what_lines_say_is_carried_from_model_to_model():
 
     def see(row, state):
         lines = state.lines
-        said = lines.level + lines.slopes @ (state.w - lines.step)
+        said = lines.level + lines.gradients @ (state.w - lines.step)
         far.append(np.abs(lines.losses - said).max())
 
     VirtualClock(stragglers=SLOW).run(it, data, max_rounds=400, watch=[see])
@@ -201,32 +226,55 @@ def test_a_set_that_only_knows_its_worst_weights():
 
 
 def test_many_active_clients_do_not_make_the_weights_swing():
-    """At the optimum, w = 0, clients pull in all directions and no weighting is better than another."""
+    """At the optimum, w = 0, clients pull in all directions and no weighting is better than
+    another.
+    """
     rng = np.random.default_rng(0)
     X = [rng.standard_normal((12, 3)) + 1.0 for _ in range(60)]
     y = [np.where(x @ rng.standard_normal(3) > 0, 1.0, -1.0) for x in X]
     y[0], y[1] = np.tile([1.0, -1.0], 6), np.tile([-1.0, 1.0], 6)
     fed = qr.Federation([f"c{i}" for i in range(60)], X, y)
-    found = qr.solve(PROBLEM, fed, algorithm=AsyncDRO(tol=1e-4, max_rounds=6000), engine=VirtualClock(keep_rows=50))
+    found = qr.solve(
+        PROBLEM,
+        fed,
+        algorithm=AsyncDRO(tol=1e-4, max_rounds=6000),
+        engine=VirtualClock(keep_rows=50),
+    )
     assert found.outcome.stop is Stop.OPTIMAL, found.outcome.text
 
 
 def test_units_do_not_matter():
-    """Features 1000 times as large: coefficients a thousandth, the same risks, weights and number of steps."""
-    scaled = qr.Federation(FED.clients, [1e3 * FED.rows(i)[0] for i in range(5)], [FED.rows(i)[1] for i in range(5)])
+    """Features 1000 times as large: coefficients a thousandth, the same risks, weights and number
+    of steps.
+    """
+    scaled = qr.Federation(
+        FED.clients, [1e3 * FED.rows(i)[0] for i in range(5)], [FED.rows(i)[1] for i in range(5)]
+    )
     one = qr.solve(PROBLEM, FED, algorithm=AsyncDRO(), engine=VirtualClock())
-    other = qr.solve(replace(PROBLEM, regulariser=qr.L2(1e4)), scaled, algorithm=AsyncDRO(), engine=VirtualClock())
+    other = qr.solve(
+        replace(PROBLEM, regulariser=qr.L2(1e4)),
+        scaled,
+        algorithm=AsyncDRO(),
+        engine=VirtualClock(),
+    )
     assert other.rounds == one.rounds
     np.testing.assert_allclose(1e3 * other.w, one.w, rtol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-40, 1e-23, 1e30, 1e60])
 def test_units_far_from_one_change_no_step(scale):
-    """Of the features, or of targets and regulariser: what is kept in single precision is counted in other units."""
+    """Of the features, or of targets and regulariser: what is kept in single precision is counted
+    in other units.
+    """
     Xs, ys = zip(*[FED.rows(i) for i in range(5)], strict=True)
     engine, flat = VirtualClock(stragglers=SLOW), replace(PROBLEM, regulariser=qr.Zero())
     runs = [
-        qr.solve(flat, qr.Federation(FED.clients, [s * X for X in Xs], list(ys)), algorithm=AsyncDRO(), engine=engine)
+        qr.solve(
+            flat,
+            qr.Federation(FED.clients, [s * X for X in Xs], list(ys)),
+            algorithm=AsyncDRO(),
+            engine=engine,
+        )
         for s in (1.0, scale)
     ]
     assert runs[1].rounds == runs[0].rounds
@@ -235,7 +283,10 @@ def test_units_far_from_one_change_no_step(scale):
     targets = [X[:, 0] + np.sin(5 * X[:, 1]) for X in Xs]
     runs = [
         qr.solve(
-            real, qr.Federation(FED.clients, list(Xs), [s * t for t in targets]), algorithm=AsyncDRO(), engine=engine
+            real,
+            qr.Federation(FED.clients, list(Xs), [s * t for t in targets]),
+            algorithm=AsyncDRO(),
+            engine=engine,
         )
         for s in (1.0, scale)
     ]
@@ -246,7 +297,9 @@ def test_units_far_from_one_change_no_step(scale):
 def test_the_model_stands_still_until_all_have_answered_at_it():
     it, data = running(tol=1e-2)
     seen = []
-    run = VirtualClock(stragglers=SLOW).run(it, data, watch=[lambda row, s: seen.append((s.still, s.w.copy()))])
+    run = VirtualClock(stragglers=SLOW).run(
+        it, data, watch=[lambda row, s: seen.append((s.still, s.w.copy()))]
+    )
     assert run.outcome.stop is Stop.OPTIMAL
     since = seen[-1][0]
     assert since >= 0
@@ -254,14 +307,19 @@ def test_the_model_stands_still_until_all_have_answered_at_it():
     assert len(still) >= 5
     assert all((w == still[0]).all() for w in still)
     b, G = lines(it, data, run.state.w)
-    np.testing.assert_allclose(run.state.lines.slopes, G, rtol=1e-12)
+    np.testing.assert_allclose(run.state.lines.gradients, G, rtol=1e-12)
     np.testing.assert_allclose(run.state.lines.level, b, rtol=1e-9)
 
 
 def test_a_cap_is_no_proof_and_nothing_is_proven_without_curvature():
     it, data = running(tol=0.0, max_rounds=20)
     assert VirtualClock().run(it, data).outcome.stop is Stop.MAX_ROUNDS
-    flat = qr.solve(replace(PROBLEM, regulariser=qr.Zero()), FED, algorithm=AsyncDRO(tol=1e-3), engine=VirtualClock())
+    flat = qr.solve(
+        replace(PROBLEM, regulariser=qr.Zero()),
+        FED,
+        algorithm=AsyncDRO(tol=1e-3),
+        engine=VirtualClock(),
+    )
     assert flat.outcome.stop in (Stop.UNPROVEN, Stop.OPTIMAL)
     best = qr.solve(replace(PROBLEM, regulariser=qr.L2(1e-9)), FED, tol=1e-6).certificate.value
     assert flat.certificate.value <= best * (1 + 1e-2)
@@ -269,7 +327,9 @@ def test_a_cap_is_no_proof_and_nothing_is_proven_without_curvature():
 
 def test_a_model_that_is_not_convex_is_stationary_at_the_end():
     problem = replace(PROBLEM, predictor=qr.MLP((3,)))
-    found = qr.solve(problem, FED, algorithm=AsyncDRO(tol=1e-2), engine=VirtualClock(stragglers=SLOW))
+    found = qr.solve(
+        problem, FED, algorithm=AsyncDRO(tol=1e-2), engine=VirtualClock(stragglers=SLOW)
+    )
     first = problem.objective(problem.at(FED)[0].model_start(4), FED)
     assert found.outcome.stop is Stop.UNPROVEN
     assert found.certificate.bound is None
@@ -309,7 +369,9 @@ def test_stops_out_of_range_are_refused_whoever_states_them(given):
 
 def test_a_client_that_never_answers_at_all_is_named():
     with pytest.raises(RuntimeError, match=f"crashed.*{FED.clients[2]}"):
-        qr.solve(PROBLEM, FED, algorithm=AsyncDRO(), engine=VirtualClock(crashes={FED.clients[2]: 0.0}))
+        qr.solve(
+            PROBLEM, FED, algorithm=AsyncDRO(), engine=VirtualClock(crashes={FED.clients[2]: 0.0})
+        )
 
 
 def test_a_client_who_crashed_is_named_when_the_model_is_to_be_judged():
@@ -331,29 +393,29 @@ def test_nobody_answers_twice_at_a_model_that_is_judged():
 def test_a_cap_ends_the_wait_for_the_others():
     it, data = running(tol=0.5)
     free = VirtualClock(stragglers={FED.clients[1]: 1e3}).run(it, data)
-    first = next(k for k, row in enumerate(free.history, 1) if row["time"] > 100)  # after the model stands still
-    capped = VirtualClock(stragglers={FED.clients[1]: 1e3}).run(replace(it, max_rounds=first - 1), data)
+    # after the model stands still
+    first = next(k for k, row in enumerate(free.history, 1) if row["time"] > 100)
+    capped = VirtualClock(stragglers={FED.clients[1]: 1e3}).run(
+        replace(it, max_rounds=first - 1), data
+    )
     assert capped.outcome.stop is Stop.MAX_ROUNDS
     assert capped.rounds < free.rounds
 
 
 def test_steps_do_not_leap_where_losses_saturate():
-    """Two features of unlike size, hardly a regulariser: curvatures seen between two models all but vanish."""
+    """Two features of unlike size, hardly a regulariser: curvatures seen between two models all but
+    vanish.
+    """
     rng = np.random.default_rng(0)
     z = rng.normal(size=40)
-    y, X = np.where(z + 0.3 * rng.normal(size=40) > 0, 1.0, -1.0), np.stack([rng.normal(size=40), 1e-2 * z], 1)
+    y, X = (
+        np.where(z + 0.3 * rng.normal(size=40) > 0, 1.0, -1.0),
+        np.stack([rng.normal(size=40), 1e-2 * z], 1),
+    )
     fed = qr.Federation.from_arrays(X, y, np.repeat([f"c{i}" for i in range(4)], 10))
     problem = replace(PROBLEM, regulariser=qr.L2(1e-11))
-    values = [qr.solve(problem, fed, algorithm=AsyncDRO(max_rounds=k)).certificate.value for k in (20, 500, 1500)]
+    values = [
+        qr.solve(problem, fed, algorithm=AsyncDRO(max_rounds=k)).certificate.value
+        for k in (20, 500, 1500)
+    ]
     assert values == sorted(values, reverse=True)
-
-
-def test_a_visit_of_its_own_says_nothing_of_independence():
-    class Mine(AsyncDRO):
-        def visit(self, memory, ask, data, rng):
-            return super().visit(memory, ask, data, rng)
-
-    it, data = running()
-    blocks = [data.block(i) for i in range(data.n_clients)]
-    assert it.independent(blocks)
-    assert not Mine(problem=it.problem).independent(blocks)

@@ -1,4 +1,6 @@
-"""The bundle against a central conic solver on every valid kind of problem: value, bound, weights and rounds."""
+"""The bundle against a central conic solver on every valid kind of problem: value, bound, weights
+and rounds.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from problems import CASES, Case, federation
 
 import quorate as qr
 
-# Clarabel's own tolerance for the reference (1e-9) is two orders below the 1e-6 that is asked of the bundle.
+# Clarabel's own tolerance for the reference (1e-9) is two orders below the 1e-6 that is asked of
+# the bundle.
 NEAR = 1e-6
 
 
@@ -34,16 +37,22 @@ def test_equals_the_central_optimum(case: Case):
         assert solution.certificate.relative_gap <= NEAR
         assert solution.certificate.bound <= central.value * (1 + 1e-8)
     else:
-        assert solution.certificate.bound is None or solution.certificate.bound <= central.value * (1 + 1e-8)
+        assert solution.certificate.bound is None or solution.certificate.bound <= central.value * (
+            1 + 1e-8
+        )
 
 
 @pytest.mark.parametrize(
-    "loss", [qr.Hinge(), qr.Huber(0.5), qr.Logistic(), qr.Quantile(0.3)], ids=lambda x: type(x).__name__
+    "loss",
+    [qr.Hinge(), qr.Huber(0.5), qr.Logistic(), qr.Quantile(0.3)],
+    ids=lambda x: type(x).__name__,
 )
 @pytest.mark.parametrize(("norm", "p"), [("l1", 2.0), ("l2", np.inf)])
 def test_many_clients_need_few_rounds(loss, norm, p):
     fed = federation(7, 200, 13, 30, loss.targets)
-    problem = qr.Problem(loss, over_samples=qr.WassersteinBall(0.05, 1.0, norm), over_clients=qr.LpBall(0.1, p))
+    problem = qr.Problem(
+        loss, over_samples=qr.WassersteinBall(0.05, 1.0, norm), over_clients=qr.LpBall(0.1, p)
+    )
     solution = qr.solve(problem, fed)
     assert solution.certificate.relative_gap <= NEAR
     assert solution.rounds <= 15
@@ -74,7 +83,9 @@ def test_the_cap_is_never_called_optimal():
 
 
 def test_the_cap_without_a_bound_says_what_is_left():
-    solution = qr.solve(qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.1)), federation(18), max_rounds=3)
+    solution = qr.solve(
+        qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.1)), federation(18), max_rounds=3
+    )
     assert solution.outcome.stop is qr.Stop.MAX_ROUNDS
     assert "no bound is provable" in solution.outcome.text
     assert "nan" not in solution.outcome.text
@@ -85,19 +96,29 @@ def test_a_flat_start_is_solved():
     solution = qr.solve(qr.Problem(qr.Logistic()), fed, algorithm=qr.Bundle())
     assert solution.outcome.stop is qr.Stop.UNPROVEN  # nothing bounds where an optimum lies
     assert solution.certificate.value == pytest.approx(np.log(2), rel=1e-12)
-    by_rows = qr.solve(qr.Problem(qr.Logistic()), fed)  # multipliers of the rows balance exactly: nothing has to
+    # multipliers of the rows balance exactly: nothing has to
+    by_rows = qr.solve(qr.Problem(qr.Logistic()), fed)
     assert by_rows.outcome.stop is qr.Stop.OPTIMAL
     assert 0 <= by_rows.certificate.gap <= 1e-14
-    fit = qr.solve(qr.Problem(qr.EpsilonInsensitive(1.0)), qr.Federation(["a"], [np.ones((1, 1))], [np.array([0.5])]))
+    fit = qr.solve(
+        qr.Problem(qr.EpsilonInsensitive(1.0)),
+        qr.Federation(["a"], [np.ones((1, 1))], [np.array([0.5])]),
+    )
     assert fit.certificate.value == 0
 
 
 def test_programs_that_cannot_be_solved_are_never_called_optimal():
     fed = federation(5, targets="sign")
     problem = qr.Problem(
-        qr.Hinge(), qr.Linear(intercept=True), qr.WassersteinBall(1e9), qr.LpBall(0.1), regulariser=qr.L2(1e-3)
+        qr.Hinge(),
+        qr.Linear(intercept=True),
+        qr.WassersteinBall(1e9),
+        qr.LpBall(0.1),
+        regulariser=qr.L2(1e-3),
     )
-    known = min(problem.objective(np.array([*np.zeros(fed.n_features), b]), fed) for b in (-1.0, 0.0, 1.0))
+    known = min(
+        problem.objective(np.array([*np.zeros(fed.n_features), b]), fed) for b in (-1.0, 0.0, 1.0)
+    )
     solution = qr.solve(problem, fed)
     optimal = solution.outcome.stop is qr.Stop.OPTIMAL
     assert not optimal or solution.certificate.value <= known * (1 + NEAR)
@@ -120,15 +141,23 @@ def test_cuts_of_another_radius_are_a_warm_start():
 def test_cuts_with_flipped_labels_keep_their_price_at_radius_zero(over_samples):
     """At a price of 0 they would lie above the mean loss: a wrong model would pass for the best."""
     fed, h = federation(5), qr.L2(1e-3)
-    near = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.1, 0.5), over_clients=qr.LpBall(0.1), regulariser=h)
+    near = qr.Problem(
+        qr.Hinge(),
+        over_samples=qr.WassersteinBall(0.1, 0.5),
+        over_clients=qr.LpBall(0.1),
+        regulariser=h,
+    )
     plain = replace(near, over_samples=over_samples)
     first = qr.solve(near, fed)
     warm = qr.solve(plain, fed, algorithm=qr.Bundle(known=first.state.cuts), start=first.w)
     assert warm.certificate.relative_gap <= NEAR
-    assert warm.certificate.value == pytest.approx(qr.solve(plain, fed).certificate.value, rel=2 * NEAR)
+    assert warm.certificate.value == pytest.approx(
+        qr.solve(plain, fed).certificate.value, rel=2 * NEAR
+    )
 
 
-# -- special cases: the baselines are values of the same sentence ------------------------------------------------------
+# -- special cases: the baselines are values of the same sentence
+# ------------------------------------------------------
 
 
 def _optimum(problem: qr.Problem, fed: qr.Federation) -> float:
@@ -137,26 +166,34 @@ def _optimum(problem: qr.Problem, fed: qr.Federation) -> float:
     return solution.certificate.value
 
 
-BASE = qr.Problem(qr.Hinge(), qr.Linear(intercept=True), over_clients=qr.LpBall(0.1), regulariser=qr.L2(1e-2))
+BASE = qr.Problem(
+    qr.Hinge(), qr.Linear(intercept=True), over_clients=qr.LpBall(0.1), regulariser=qr.L2(1e-2)
+)
 
 
 def test_radius_zero_is_agnostic_learning():
     fed = federation(11)
     afl = _optimum(BASE, fed)
-    assert _optimum(replace(BASE, over_samples=qr.WassersteinBall(0.0, 1.0)), fed) == pytest.approx(afl, rel=2e-6)
+    assert _optimum(replace(BASE, over_samples=qr.WassersteinBall(0.0, 1.0)), fed) == pytest.approx(
+        afl, rel=2e-6
+    )
 
 
 def test_radius_zero_and_the_whole_simplex_is_drfa():
     fed = federation(12)
     drfa = _optimum(replace(BASE, over_clients=qr.Simplex()), fed)
-    whole = replace(BASE, over_samples=qr.WassersteinBall(0.0, 1.0), over_clients=qr.LpBall(2.0, np.inf))
+    whole = replace(
+        BASE, over_samples=qr.WassersteinBall(0.0, 1.0), over_clients=qr.LpBall(2.0, np.inf)
+    )
     assert _optimum(whole, fed) == pytest.approx(drfa, rel=2e-6)
 
 
 def test_all_radii_zero_is_empirical_risk():
     fed = federation(13)
     erm = _optimum(replace(BASE, over_clients=qr.Mean("size")), fed)
-    none = replace(BASE, over_samples=qr.WassersteinBall(0.0, 1.0), over_clients=qr.LpBall(0.0, 2, "size"))
+    none = replace(
+        BASE, over_samples=qr.WassersteinBall(0.0, 1.0), over_clients=qr.LpBall(0.0, 2, "size")
+    )
     assert _optimum(none, fed) == pytest.approx(erm, rel=2e-6)
 
 
@@ -166,7 +203,8 @@ def test_one_ball_round_the_mixture_is_wafl():
     mixed = _optimum(replace(BASE, over_samples=ball), fed.pooled("uniform"))
     central = qr.CentralConic().solve(replace(BASE, over_samples=ball), fed.pooled("uniform"))
     assert mixed == pytest.approx(central.value, rel=NEAR)
-    # the mixture of one ball round every client lies inside the ball of the same radius round the mixture
+    # the mixture of one ball round every client lies inside the ball of the same radius round the
+    # mixture
     every = _optimum(replace(BASE, over_samples=ball, over_clients=qr.Mean()), fed)
     assert every <= mixed * (1 + 2e-6)
 
@@ -180,9 +218,13 @@ def test_label_cost_infinity_is_the_limit():
 
 def test_trivial_region_is_solved_and_said():
     fed = federation(16)
-    problem = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.3, 0.5), over_clients=qr.LpBall(0.1))
+    problem = qr.Problem(
+        qr.Hinge(), over_samples=qr.WassersteinBall(0.3, 0.5), over_clients=qr.LpBall(0.1)
+    )
     solution = qr.solve(problem, fed)
-    assert solution.certificate.value == pytest.approx(problem.objective(np.zeros(8), fed), rel=NEAR)
+    assert solution.certificate.value == pytest.approx(
+        problem.objective(np.zeros(8), fed), rel=NEAR
+    )
     assert any("Trivial region" in note for note in solution.notes)
 
 
@@ -196,7 +238,9 @@ def test_a_start_outside_the_bounds_is_moved_inside(start):
         regulariser=qr.Bounds(0.2, 1.0),
     )
     solution = qr.solve(problem, fed, start=start)
-    assert solution.certificate.value == pytest.approx(qr.CentralConic().solve(problem, fed).value, rel=NEAR)
+    assert solution.certificate.value == pytest.approx(
+        qr.CentralConic().solve(problem, fed).value, rel=NEAR
+    )
     assert solution.certificate.relative_gap <= NEAR
     assert solution.w.min() >= 0.2
     assert solution.w.max() <= 1.0
@@ -219,7 +263,9 @@ def test_features_of_very_different_size(regulariser):
     rows = [plain.rows(i) for i in range(3)]
     mixed = qr.Federation(plain.clients, [X * sizes for X, _ in rows], [y for _, y in rows])
     ball = qr.WassersteinBall(0.05, np.inf)
-    problem = qr.Problem(qr.Hinge(), over_samples=ball, over_clients=qr.LpBall(0.1), regulariser=regulariser)
+    problem = qr.Problem(
+        qr.Hinge(), over_samples=ball, over_clients=qr.LpBall(0.1), regulariser=regulariser
+    )
     solution = qr.solve(problem, mixed)
     central = qr.CentralConic().solve(problem, mixed)
     assert solution.outcome.stop is qr.Stop.OPTIMAL
@@ -228,7 +274,9 @@ def test_features_of_very_different_size(regulariser):
 
 
 def test_without_a_bound_nothing_is_called_optimal():
-    """Logistic without regulariser or radius: the cuts may promise nothing more although a far model is better."""
+    """Logistic without regulariser or radius: the cuts may promise nothing more although a far
+    model is better.
+    """
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 3)) * np.array([1e5, 1.0, 1e-5])
     fed = qr.Federation.from_arrays(X, rng.integers(0, 2, 60), np.repeat(["a", "b"], 30))
@@ -239,7 +287,9 @@ def test_without_a_bound_nothing_is_called_optimal():
 
 
 def test_cuts_of_other_data_are_found_out():
-    problem = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=qr.LpBall(0.1))
+    problem = qr.Problem(
+        qr.Hinge(), over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=qr.LpBall(0.1)
+    )
     foreign = qr.Bundle(known=qr.solve(problem, federation(5)).state.cuts)
     solution = qr.solve(problem, federation(6), algorithm=foreign)
     assert solution.outcome.stop is qr.Stop.UNPROVEN

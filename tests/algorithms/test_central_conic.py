@@ -1,8 +1,10 @@
-"""The central conic model against models written independently in CVXPY, and against the closed-form worst cases.
+"""The central conic model against models written independently in CVXPY, and against the
+closed-form worst cases.
 
-At a solution (w, q, V): V >= min over w of sum_s q_s R_s(w) + h(w) for every q in Q, with equality at q*; and
-F(w) >= V with equality at w*. CVXPY computes the left side for the q returned, ``problem.objective`` the other: both
-prove w, q and V, without anything of ours in the first and without any solver in the second.
+At a solution (w, q, V): V >= min over w of sum_s q_s R_s(w) + h(w) for every q in Q, with equality
+at q*; and F(w) >= V with equality at w*. CVXPY computes the left side for the q returned,
+``problem.objective`` the other: both prove w, q and V, without anything of ours in the first and
+without any solver in the second.
 """
 
 import math
@@ -12,25 +14,36 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from quorate.algorithms.pooled.central_conic import CentralConic
+from quorate.algorithms.comparators.central_conic import CentralConic
 from quorate.data.federation import Federation
-from quorate.problem.losses import Absolute, EpsilonInsensitive, Hinge, Huber, Logistic, Quantile, SmoothHinge, Squared
-from quorate.problem.predictors import Linear
+from quorate.problem.losses import (
+    Absolute,
+    EpsilonInsensitive,
+    Hinge,
+    Huber,
+    Logistic,
+    Quantile,
+    SmoothHinge,
+    Squared,
+)
+from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, MCP, Bounds, ElasticNet, Zero
 from quorate.problem.risks.lp_ball import LpBall
 from quorate.problem.risks.mean import Mean, Sum
 from quorate.problem.risks.simplex import Simplex
-from quorate.problem.supports import BoxSupport
-from quorate.problem.supports_polytope import PolytopeSupport
-from quorate.problem.wasserstein import WassersteinBall
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.problem.wasserstein.box_support import BoxSupport
+from quorate.problem.wasserstein.polytope_support import PolytopeSupport
 
 N, D = 3, 3
 LINEAR = [Hinge(), EpsilonInsensitive(0.2), Quantile(0.3), Absolute()]
 LOSSES = [*LINEAR, SmoothHinge(), Logistic(), Huber(0.5)]
 EXPONENTS = [1.0, 2.0, math.inf, 1.5]
 DUAL = {"l1": "inf", "l2": 2, "linf": 1}
-TOL = 2e-6  # CVXPY's Clarabel stops at 1e-8 relative, ours at 1e-9; exponential and power cones lose up to two digits
+# CVXPY's Clarabel stops at 1e-8 relative, ours at 1e-9; exponential and power cones lose up to two
+# digits
+TOL = 2e-6
 
 
 def federation(seed, sign, rows=7):
@@ -46,7 +59,8 @@ def curve(loss, t):
     match loss:
         case Hinge():
             return cp.pos(1 - t)
-        case SmoothHinge():  # (1 - m)^2 / 2 on [0, 1], linear below: half a Huber function of the positive part
+        # (1 - m)^2 / 2 on [0, 1], linear below: half a Huber function of the positive part
+        case SmoothHinge():
             return 0.5 * cp.huber(cp.pos(1 - t), 1)
         case Logistic():
             return cp.logistic(-t)
@@ -68,7 +82,10 @@ def free(loss, ball, radius, X, y, w, b):
     bound = level >= loss.lipschitz * cp.norm(w, DUAL[ball.norm])
     if loss.targets == "real":
         u = X @ w + b - y
-        return radius * level + cp.sum(curve(loss, u)) / len(y), [bound, level >= loss.lipschitz / ball.label_cost]
+        return radius * level + cp.sum(curve(loss, u)) / len(y), [
+            bound,
+            level >= loss.lipschitz / ball.label_cost,
+        ]
     m = cp.multiply(y, X @ w + b)
     worst = curve(loss, m)
     if math.isfinite(ball.label_cost):
@@ -97,7 +114,9 @@ def supported(loss, ball, radius, X, y, w, faces):
                 g, room = a * np.ones(len(y)), d - X @ C.T - np.outer(y, c)
                 gain = a * (X @ w - y) + b + cp.sum(cp.multiply(phi, room), 1)
                 constraints.append(cp.abs(phi @ c + a) <= ball.label_cost * level)
-            pull = phi @ C - cp.reshape(g, (len(y), 1), order="C") @ cp.reshape(w, (1, D), order="C")
+            pull = phi @ C - cp.reshape(g, (len(y), 1), order="C") @ cp.reshape(
+                w, (1, D), order="C"
+            )
             constraints += [gain <= alpha, cp.norm(pull, DUAL[ball.norm], axis=1) <= level]
     return radius * level + cp.sum(alpha) / len(y), constraints
 
@@ -134,7 +153,9 @@ def test_every_loss_and_norm_on_free_space(k, norm):
     seed = 10 * k + len(norm)
     ball = WassersteinBall(np.array([0.05, 0.1, 0.02]), (0.5, 2.0, math.inf)[seed % 3], norm)
     over = LpBall(0.15, EXPONENTS[seed % 4])
-    problem = Problem(loss, Linear(intercept=bool(seed % 2)), ball, over, (Zero(), L2(0.1), L1(0.05))[k % 3])
+    problem = Problem(
+        loss, Linear(intercept=bool(seed % 2)), ball, over, (Zero(), L2(0.1), L1(0.05))[k % 3]
+    )
     fed = federation(seed, loss.targets == "sign")
     answer = CentralConic().solve(problem, fed)
     bound = lower_bound(
@@ -154,7 +175,14 @@ def test_every_piecewise_linear_loss_norm_and_support(k, kind, norm):
     loss, seed = LINEAR[k], 10 * k + len(norm) + len(kind)
     sign = loss.targets == "sign"
     if kind == "box":
-        support, faces = BoxSupport(-1.0, 1.0), (np.vstack([np.eye(D), -np.eye(D)]), np.ones(2 * D), np.zeros(2 * D))
+        support, faces = (
+            BoxSupport(-1.0, 1.0),
+            (
+                np.vstack([np.eye(D), -np.eye(D)]),
+                np.ones(2 * D),
+                np.zeros(2 * D),
+            ),
+        )
     else:
         C = np.vstack([np.eye(D), -np.eye(D), np.ones((1, D))])
         d = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 4.0])
@@ -165,16 +193,27 @@ def test_every_piecewise_linear_loss_norm_and_support(k, kind, norm):
     fed = federation(seed, sign, rows=5)
     answer = CentralConic().solve(problem, fed)
     bound = lower_bound(
-        problem, fed, answer.weights, lambda X, y, w, b, s: supported(loss, ball, ball.radius[s], X, y, w, faces)
+        problem,
+        fed,
+        answer.weights,
+        lambda X, y, w, b, s: supported(loss, ball, ball.radius[s], X, y, w, faces),
     )
     proved(problem, fed, answer, bound)
 
 
-@pytest.mark.parametrize("regulariser", [ElasticNet(0.02, 0.1), Bounds(-0.3, np.array([0.2, math.inf, 0.4]))])
-@pytest.mark.parametrize("over", [Simplex(), Mean("size"), LpBall(0.3, 1.0, np.array([0.5, 0.3, 0.2]))])
+@pytest.mark.parametrize(
+    "regulariser", [ElasticNet(0.02, 0.1), Bounds(-0.3, np.array([0.2, math.inf, 0.4]))]
+)
+@pytest.mark.parametrize(
+    "over", [Simplex(), Mean("size"), LpBall(0.3, 1.0, np.array([0.5, 0.3, 0.2]))]
+)
 def test_radius_zero_is_agnostic_learning(over, regulariser):
-    """Radius 0: AFL (lp-ball), DRFA's objective (simplex), empirical risk (mean); also for the squared loss."""
-    problem = Problem(Squared(), Linear(intercept=True), WassersteinBall(0.0, 1.0), over, regulariser)
+    """Radius 0: AFL (lp-ball), DRFA's objective (simplex), empirical risk (mean); also for the
+    squared loss.
+    """
+    problem = Problem(
+        Squared(), Linear(intercept=True), WassersteinBall(0.0, 1.0), over, regulariser
+    )
     fed = federation(5, False)
     answer = CentralConic().solve(problem, fed)
 
@@ -182,14 +221,17 @@ def test_radius_zero_is_agnostic_learning(over, regulariser):
         return cp.sum(curve(Squared(), X @ w + b - y)) / len(y), []
 
     assert np.isnan(answer.levels).all()
-    # an entry on its bound is beyond it by the solver's residual: clip before h is asked for its value
+    # an entry on its bound is beyond it by the solver's residual: clip before h is asked for its
+    # value
     if isinstance(regulariser, Bounds):
         answer.w[:-1] = np.clip(answer.w[:-1], regulariser.lower, regulariser.upper)
     proved(problem, fed, answer, lower_bound(problem, fed, answer.weights, risk, True))
 
 
 def test_one_ball_round_the_mixture_has_one_price_for_all_clients():
-    """WAFL: the federation pooled with the prior, so that lambda is shared; drfl's own balls have one each."""
+    """WAFL: the federation pooled with the prior, so that lambda is shared; drfl's own balls have
+    one each.
+    """
     fed, prior = federation(8, True), np.array([0.5, 0.2, 0.3])
     ball = WassersteinBall(0.1, 0.3, "l2")
     problem = Problem(Hinge(), Linear(), ball)
@@ -199,9 +241,14 @@ def test_one_ball_round_the_mixture_has_one_price_for_all_clients():
         X, y = fed.rows(s)
         m = cp.multiply(y, X @ w)
         total += q * cp.sum(cp.maximum(cp.pos(1 - m), cp.pos(1 + m) - 0.3 * level)) / len(y)
-    value = cp.Problem(cp.Minimize(0.1 * level + total), [level >= cp.norm(w, 2)]).solve(solver="CLARABEL")
+    value = cp.Problem(cp.Minimize(0.1 * level + total), [level >= cp.norm(w, 2)]).solve(
+        solver="CLARABEL"
+    )
     assert_allclose(answer.value, value, rtol=TOL)
-    assert CentralConic().solve(Problem(Hinge(), Linear(), ball, Mean(prior)), fed).value <= value + TOL
+    assert (
+        CentralConic().solve(Problem(Hinge(), Linear(), ball, Mean(prior)), fed).value
+        <= value + TOL
+    )
 
 
 def test_sums_weigh_every_client_by_one_and_nonconvex_regularisers_are_refused():

@@ -1,4 +1,6 @@
-"""Algorithm 3 against models written independently in CVXPY and SLSQP, primal and dual; a step by hand; its stop."""
+"""Algorithm 3 against models written independently in CVXPY and SLSQP, primal and dual; a step by
+hand; its stop.
+"""
 
 from dataclasses import replace
 
@@ -10,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
 import quorate as qr
-from quorate.algorithms.pooled.centralised_al import CentralisedAL
+from quorate.algorithms.comparators.centralised_al import CentralisedAL
 from quorate.experiments.constrained.lcqp import LCQP, aggregate, lcqp
 from quorate.problem.multipliers import Multipliers
 from quorate.rounds import Stop
@@ -38,9 +40,18 @@ def close(result, w, value, multipliers, tol=1e-4):
     assert result.stop is Stop.OPTIMAL
     assert_allclose(result.value, value, rtol=1e-7)
     assert_allclose(result.w, w, atol=tol * max(1, np.abs(w).max()))
-    found = np.concatenate([result.multipliers.server, result.multipliers.shared, result.multipliers.local.ravel()])
+    found = np.concatenate(
+        [result.multipliers.server, result.multipliers.shared, result.multipliers.local.ravel()]
+    )
     assert_allclose(found, multipliers, atol=tol * max(1, np.abs(multipliers).max(initial=0)))
-    assert max(result.residuals.stationarity, result.residuals.feasibility, result.residuals.complementarity) <= 1e-8
+    assert (
+        max(
+            result.residuals.stationarity,
+            result.residuals.feasibility,
+            result.residuals.complementarity,
+        )
+        <= 1e-8
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,26 +65,47 @@ def close(result, w, value, multipliers, tol=1e-4):
 @pytest.mark.parametrize("intercept", [False, True])
 def test_neyman_pearson(h, penalty, intercept):
     problem = qr.Problem(
-        qr.Logistic(), qr.Linear(intercept), qr.Mean(label="no"), qr.Mean(PRIOR), h, None, qr.NeymanPearson("yes", 0.65)
+        qr.Logistic(),
+        qr.Linear(intercept),
+        qr.Mean(label="no"),
+        qr.Mean(PRIOR),
+        h,
+        None,
+        qr.NeymanPearson("yes", 0.65),
     )
     w, b = cp.Variable(4), cp.Variable() if intercept else 0.0
     f = sum(q * mean(w, b, rows, of(rows, -1.0)) for q, rows in zip(PRIOR, RAW, strict=True))
-    own = {i: mean(w, b, rows, of(rows, 1.0)) <= 0.65 for i, rows in enumerate(RAW) if of(rows, 1.0).any()}
+    own = {
+        i: mean(w, b, rows, of(rows, 1.0)) <= 0.65
+        for i, rows in enumerate(RAW)
+        if of(rows, 1.0).any()
+    }
     value = cp.Problem(cp.Minimize(f + penalty(w)), list(own.values())).solve(**TIGHT)
     mu = np.array([own[i].dual_value if i in own else 0.0 for i in range(5)])
     assert (mu > 1e-3).any()
-    close(EXACT.solve(problem, FED), np.append(w.value, b.value) if intercept else w.value, value, mu)
+    close(
+        EXACT.solve(problem, FED), np.append(w.value, b.value) if intercept else w.value, value, mu
+    )
 
 
 def test_box_and_constraints_on_all_clients_server_and_model():
     rng = np.random.default_rng(2)
     X0, y0 = rng.standard_normal((9, 4)), np.where(rng.random(9) < 0.5, "no", "yes")
     fed = qr.Federation(
-        FED.clients, FED.X, FED.y, feature_names=FEATURES, columns=FED.columns, server=(X0, y0), linear=FED.linear
+        FED.clients,
+        FED.X,
+        FED.y,
+        feature_names=FEATURES,
+        columns=FED.columns,
+        server=(X0, y0),
+        linear=FED.linear,
     )
     w = cp.Variable(4)
     y0 = np.where(y0 == "yes", 1.0, -1.0)
-    held = [cp.sum(cp.logistic(cp.multiply(-y0[y0 > 0], X0[y0 > 0] @ w))) / (y0 > 0).sum() <= 0.66, w[0] - w[3] <= 0]
+    held = [
+        cp.sum(cp.logistic(cp.multiply(-y0[y0 > 0], X0[y0 > 0] @ w))) / (y0 > 0).sum() <= 0.66,
+        w[0] - w[3] <= 0,
+    ]
     sums = {sex: sum((rows.column("sex") == sex).sum() for rows in RAW) for sex in "fm"}
     shared = []
     for sex in "fm":
@@ -93,12 +125,18 @@ def test_box_and_constraints_on_all_clients_server_and_model():
     )
     result = EXACT.solve(problem, fed)
     close(result, w.value, value, np.array([float(c.dual_value) for c in [*held, *shared]]))
-    assert (np.concatenate([result.multipliers.server, result.multipliers.shared]) > 1e-4).sum() >= 2
+    assert (
+        np.concatenate([result.multipliers.server, result.multipliers.shared]) > 1e-4
+    ).sum() >= 2
     w = cp.Variable(4)
     inside = [w >= -0.3, w <= 0.4, mean(w, 0, RAW[0], of(RAW[0], 1.0)) <= 0.7]
-    value = cp.Problem(cp.Minimize(sum(mean(w, 0, rows, every(rows)) for rows in RAW) / 5), inside).solve(**TIGHT)
+    value = cp.Problem(
+        cp.Minimize(sum(mean(w, 0, rows, every(rows)) for rows in RAW) / 5), inside
+    ).solve(**TIGHT)
     box = qr.Problem(
-        qr.Logistic(), regulariser=qr.Bounds(-0.3, 0.4), local_constraint=qr.NeymanPearson("yes", [0.7, 9, 9, 9, 9])
+        qr.Logistic(),
+        regulariser=qr.Bounds(-0.3, 0.4),
+        local_constraint=qr.NeymanPearson("yes", [0.7, 9, 9, 9, 9]),
     )
     close(EXACT.solve(box, FED), w.value, value, np.append(inside[2].dual_value, np.zeros(4)))
 
@@ -111,7 +149,9 @@ def test_parity_of_scores():
         if m.any():
             gap = (rows.X[f].mean(0) - rows.X[m].mean(0)) @ w
             parity, where = [*parity, gap <= 0.05, -gap <= 0.05], [*where, i]
-    value = cp.Problem(cp.Minimize(sum(mean(w, 0, rows, every(rows)) for rows in RAW) / 5), parity).solve(**TIGHT)
+    value = cp.Problem(
+        cp.Minimize(sum(mean(w, 0, rows, every(rows)) for rows in RAW) / 5), parity
+    ).solve(**TIGHT)
     mu = np.zeros((5, 2))
     mu[where] = np.reshape([c.dual_value for c in parity], (-1, 2))
     problem = qr.Problem(qr.Logistic(), local_constraint=qr.DemographicParity("sex", 0.05))
@@ -133,7 +173,9 @@ def test_quadratic_programs_with_equalities(options, beta):
 
 
 def test_loss_gap_that_is_not_convex_against_slsqp():
-    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.01), local_constraint=qr.LossGap("sex", 0.05))
+    problem = qr.Problem(
+        qr.Logistic(), regulariser=qr.L2(0.01), local_constraint=qr.LossGap("sex", 0.05)
+    )
 
     def losses(w, rows):
         return logistic(rows.X @ w, rows.y)
@@ -147,7 +189,10 @@ def test_loss_gap_that_is_not_convex_against_slsqp():
         lambda w: np.mean([losses(w, rows).mean() for rows in RAW]) + 0.005 * w @ w,
         np.zeros(4),
         method="SLSQP",
-        constraints={"type": "ineq", "fun": lambda w: [0.05 - s * gap(w, rows) for rows in RAW for s in (1, -1)]},
+        constraints={
+            "type": "ineq",
+            "fun": lambda w: [0.05 - s * gap(w, rows) for rows in RAW for s in (1, -1)],
+        },
         options={"ftol": 1e-13, "maxiter": 500},
     )
     result = EXACT.solve(problem, FED)
@@ -167,19 +212,28 @@ def test_functions_of_ones_own_with_and_without_curvature(hessian):
     f = sum(mean(w, 0, rows, every(rows)) for rows in RAW) / 5
     value = cp.Problem(cp.Minimize(f), [cp.sum_squares(w) <= 0.04]).solve(**TIGHT)
     constraint = qr.Constraint(own_ball, convex=True, hessian=hessian)
-    result = CentralisedAL(tol=1e-8).solve(qr.Problem(qr.Logistic(), local_constraint=constraint), FED)
+    result = CentralisedAL(tol=1e-8).solve(
+        qr.Problem(qr.Logistic(), local_constraint=constraint), FED
+    )
     assert result.stop is Stop.OPTIMAL
     assert_allclose(result.value, value, rtol=1e-7)
     assert_allclose(result.w, w.value, atol=1e-4)
 
 
 def test_an_outer_iteration_is_the_equation():
-    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1), local_constraint=qr.NeymanPearson("yes", 0.6))
+    problem = qr.Problem(
+        qr.Logistic(), regulariser=qr.L2(0.1), local_constraint=qr.NeymanPearson("yes", 0.6)
+    )
     beta, start = 5.0, np.array([0.3, -0.2, 0.1, 0.4])
     mu = np.array([0.3, 0.0, 0.2, 0.1, 0.0])
 
     def c(w):
-        return np.array([rows.mean(logistic, w, rows.y > 0) - 0.6 if (rows.y > 0).any() else -1.0 for rows in RAW])
+        return np.array(
+            [
+                rows.mean(logistic, w, rows.y > 0) - 0.6 if (rows.y > 0).any() else -1.0
+                for rows in RAW
+            ]
+        )
 
     def merit(w):
         f = np.mean([rows.mean(logistic, w, every(rows)) for rows in RAW]) + 0.05 * w @ w
@@ -188,20 +242,31 @@ def test_an_outer_iteration_is_the_equation():
 
     expected = minimize(merit, start, method="BFGS", options={"gtol": 1e-9}, tol=1e-12)
     algorithm = CentralisedAL(
-        beta, 1e-10, 1e-9, max_outer=1, start=start, multipliers=Multipliers(np.zeros(0), np.zeros(0), mu[:, None])
+        beta,
+        1e-10,
+        1e-9,
+        max_outer=1,
+        start=start,
+        multipliers=Multipliers(np.zeros(0), np.zeros(0), mu[:, None]),
     )
     result = algorithm.solve(problem, FED)
     assert result.stop is Stop.MAX_ROUNDS
     assert_allclose(result.w, expected.x, atol=2e-6)
-    assert_allclose(result.multipliers.local[:, 0], np.maximum(mu + beta * c(result.w), 0), atol=1e-12)
+    assert_allclose(
+        result.multipliers.local[:, 0], np.maximum(mu + beta * c(result.w), 0), atol=1e-12
+    )
 
 
 def test_multipliers_are_prices():
     def solve(level):
         problem = qr.Problem(
-            qr.Logistic(), qr.Linear(), qr.Mean(label="no"), qr.Mean("size"), qr.L2(0.02),
+            qr.Logistic(),
+            qr.Linear(),
+            qr.Mean(label="no"),
+            qr.Mean("size"),
+            qr.L2(0.02),
             local_constraint=qr.NeymanPearson("yes", level),
-        )  # fmt: skip
+        )
         return EXACT.solve(problem, FED)
 
     base, step = np.full(5, 0.65), 1e-4
@@ -218,8 +283,10 @@ def test_the_stop_is_the_printed_one():
         before = CentralisedAL(10.0, 0.1, tol, max_outer=result.outer - 1).solve(LCQP, fed)
         assert result.stop is Stop.OPTIMAL
         assert before.stop is Stop.MAX_ROUNDS
-        changed = [np.abs(getattr(result.multipliers, part) - getattr(before.multipliers, part)).max()
-                   for part in ("server", "local")]  # fmt: skip
+        changed = [
+            np.abs(getattr(result.multipliers, part) - getattr(before.multipliers, part)).max()
+            for part in ("server", "local")
+        ]
         moved = np.abs(result.w - before.w).max()
         assert max(changed) <= 10 * tol
         assert moved <= 10 * tol
@@ -238,7 +305,9 @@ def test_an_inner_cap_is_no_success():
 
 
 def test_contradictions_are_no_success():
-    problem = qr.Problem(qr.Logistic(), local_constraint=[qr.NeymanPearson(label, 0.3) for label in ("yes", "no")])
+    problem = qr.Problem(
+        qr.Logistic(), local_constraint=[qr.NeymanPearson(label, 0.3) for label in ("yes", "no")]
+    )
     result = CentralisedAL(max_outer=30).solve(problem, FED)
     assert result.stop is Stop.MAX_ROUNDS
     assert result.residuals.feasibility > 0.1
@@ -249,7 +318,12 @@ def test_without_constraints_it_is_a_proximal_point_method():
     w = cp.Variable(4)
     f = sum(mean(w, 0, rows, every(rows)) for rows in RAW) / 5 + 0.05 * cp.norm1(w)
     value = cp.Problem(cp.Minimize(f)).solve(**TIGHT)
-    close(EXACT.solve(qr.Problem(qr.Logistic(), regulariser=qr.L1(0.05)), FED), w.value, value, np.zeros(0))
+    close(
+        EXACT.solve(qr.Problem(qr.Logistic(), regulariser=qr.L1(0.05)), FED),
+        w.value,
+        value,
+        np.zeros(0),
+    )
 
 
 def test_order_of_clients_and_arguments():
@@ -267,7 +341,10 @@ def test_order_of_clients_and_arguments():
     assert_array_equal(mu.local, 0.1)
     order = [4, 2, 0, 3, 1]
     moved = qr.Federation(
-        [NAMES[i] for i in order], [FED.X[i] for i in order], [FED.y[i] for i in order], feature_names=FEATURES
+        [NAMES[i] for i in order],
+        [FED.X[i] for i in order],
+        [FED.y[i] for i in order],
+        feature_names=FEATURES,
     )
     other = EXACT.solve(problem, moved)
     assert_allclose(other.w, result.w, atol=1e-7)
@@ -290,11 +367,11 @@ def test_options_out_of_range_are_refused(options, words):
 
 
 def test_unsuitable_problems_are_refused():
-    with pytest.raises(TypeError, match="continuously differentiable loss, and Hinge is none"):
+    with pytest.raises(ValueError, match=r"needs a smooth loss .* got Hinge\(\): use Bundle"):
         EXACT.solve(qr.Problem(qr.Hinge()), FED)
-    with pytest.raises(TypeError, match="needs a convex regulariser, got MCP"):
+    with pytest.raises(ValueError, match=r"needs a convex regulariser .* got MCP.*AsyncDRO"):
         EXACT.solve(qr.Problem(qr.Logistic(), regulariser=qr.MCP(0.1)), FED)
-    with pytest.raises(TypeError, match="over_clients"):
+    with pytest.raises(ValueError, match=r"over_clients = Mean or Sum.* Bundle"):
         EXACT.solve(qr.Problem(qr.Logistic(), over_clients=qr.Simplex()), FED)
     with pytest.raises(ValueError, match="start must be 4 finite numbers"):
         replace(EXACT, start=np.zeros(3)).solve(qr.Problem(qr.Logistic()), FED)

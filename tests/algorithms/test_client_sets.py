@@ -1,4 +1,6 @@
-"""The bundle with every set over clients against one CVXPY program: value, model, weights of clients, proven gap."""
+"""The bundle with every set over clients against one CVXPY program: value, model, weights of
+clients, proven gap.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def names(risks):
 
 
 def central(problem, fed):
-    """Value, model and weights (the multipliers of z_s >= F_s) of the whole problem in one place."""
+    """Value, model and weights (the multipliers of z_s >= F_s) of the whole problem in one
+    place.
+    """
     concrete, fed = problem.at(fed)
     q, z, w = cp.Variable(N), cp.Variable(N), cp.Variable(D)
     epigraph = []
@@ -95,7 +99,11 @@ def test_a_set_of_which_only_the_maximiser_is_known(own, known, robust):
     over = qr.WassersteinBall(0.05, 0.5) if robust else qr.Mean()
     first, second = (
         qr.solve(
-            qr.Problem(qr.Logistic(), over_samples=over, over_clients=risk, regulariser=qr.L2(STRENGTH)), fed, tol=TOL
+            qr.Problem(
+                qr.Logistic(), over_samples=over, over_clients=risk, regulariser=qr.L2(STRENGTH)
+            ),
+            fed,
+            tol=TOL,
         )
         for risk in (own, known)
     )
@@ -120,7 +128,9 @@ def test_the_central_program_takes_every_set(risk):
     assert problem.at(fed)[0].over_clients.contains(central.weights, 1e-5)
 
 
-@pytest.mark.parametrize("algorithm", [qr.ADLPMM(), qr.DoubleLoop()], ids=lambda a: type(a).__name__)
+@pytest.mark.parametrize(
+    "algorithm", [qr.ADLPMM(), qr.DoubleLoop()], ids=lambda a: type(a).__name__
+)
 def test_total_variation_where_balls_are_known(algorithm):
     fed = federation(2, N, D, 25)
     one, other = (

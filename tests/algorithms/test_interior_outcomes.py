@@ -1,4 +1,6 @@
-"""What InteriorPoint says of problems without an optimum and of nonconvex ones; the bound asked is what is measured."""
+"""What InteriorPoint says of problems without an optimum and of nonconvex ones; the bound asked is
+what is measured.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from scipy.optimize import minimize
 
 import quorate as qr
 from examples import CONSTRAINTS
-from quorate.problem.clients import client_slopes, client_values
+from quorate.problem.client_means import client_gradients, client_values
 from quorate.problem.constraints.constraint import Point
 
 
@@ -30,7 +32,10 @@ def test_contradictory_equalities_name_the_clients():
     assert solution.outcome.stop is qr.Stop.INFEASIBLE
     assert solution.certificate.infeasible > 0
     assert solution.certificate.bound is None
-    assert "client 1, client 2" in solution.outcome.text or "client 2, client 1" in solution.outcome.text
+    assert (
+        "client 1, client 2" in solution.outcome.text
+        or "client 2, client 1" in solution.outcome.text
+    )
     assert "client 3" not in solution.outcome.text
 
 
@@ -42,7 +47,12 @@ def test_both_classes_too_tight():
     assert 0 < solution.certificate.infeasible <= solution.certificate.feasibility
     values = solution.certificate.constraint_values
     least = min(  # no model does better
-        minimize(lambda w: worst_of(fed, w), start, method="Nelder-Mead", options={"maxiter": 4000, "xatol": 1e-9}).fun
+        minimize(
+            lambda w: worst_of(fed, w),
+            start,
+            method="Nelder-Mead",
+            options={"maxiter": 4000, "xatol": 1e-9},
+        ).fun
         for start in (solution.w, np.zeros(4))
     )
     assert values.max() >= least - 1e-9
@@ -84,7 +94,9 @@ def test_an_empty_interior_is_no_infeasibility(at):
 def test_near_the_edge_of_infeasibility_nothing_wrong_is_claimed(gap):
     """w1 <= 1 and w1 >= 1 + gap."""
     fed, e = clients(), np.eye(4)[:1]
-    problem = qr.Problem(qr.Logistic(), constraint=qr.LinearInequality(np.vstack([e, -e]), [-1.0, 1.0 + gap]))
+    problem = qr.Problem(
+        qr.Logistic(), constraint=qr.LinearInequality(np.vstack([e, -e]), [-1.0, 1.0 + gap])
+    )
     stop = solve(problem, fed).outcome.stop
     if gap > 2e-6:  # beyond the tolerance of what counts as met
         assert stop in (qr.Stop.INFEASIBLE, qr.Stop.STALLED)
@@ -128,7 +140,9 @@ def test_problems_without_a_lower_bound_are_unbounded_not_optimal():
 @pytest.mark.parametrize("width", [1e3, 1e9, 1e11, 1e13])
 def test_wide_boxes_are_not_unbounded(width):
     fed = qr.Federation.from_quadratics([np.zeros((3, 3))], [np.array([1.0, 2.0, -1.0])])
-    problem = qr.Problem(qr.Quadratic(), over_clients=qr.Sum(), regulariser=qr.Bounds(-width, width))
+    problem = qr.Problem(
+        qr.Quadratic(), over_clients=qr.Sum(), regulariser=qr.Bounds(-width, width)
+    )
     solution = solve(problem, fed)
     assert solution.outcome.stop is qr.Stop.OPTIMAL
     assert solution.certificate.value == pytest.approx(-4 * width, rel=1e-9)
@@ -153,11 +167,16 @@ def test_asked_is_measured_from_the_raw_rows(name, tight):
         w = qr.solve(free, example.fed, algorithm=qr.InteriorPoint()).w
         raw = raw_rows(example.fed)
         values = (
-            [example.measure(w, rows) for rows in raw] if not example.coupled else [example.measure(w, together(raw))]
+            [example.measure(w, rows) for rows in raw]
+            if not example.coupled
+            else [example.measure(w, together(raw))]
         )
         level = tight * float(np.nanmax(np.abs(values)))
         inner = replace(inner, level=level)
-        problem = replace(problem, **{slot: replace(example.stated, constraint=inner) if example.coupled else inner})
+        problem = replace(
+            problem,
+            **{slot: replace(example.stated, constraint=inner) if example.coupled else inner},
+        )
     else:
         level = None
     solution = solve(problem, example.fed)
@@ -231,23 +250,32 @@ def test_loss_gaps_are_near_the_best_of_slsqp(seed, level):
     def objective(w):
         return (
             np.mean([client_values(at)[0] for at in points(w)]),
-            np.mean([client_slopes(at)[0] for at in points(w)], 0),
+            np.mean([client_gradients(at)[0] for at in points(w)], 0),
         )
 
     def room(w):
         own = np.concatenate([concrete.local_constraint.values(at)[0] for at in points(w)])
-        return -np.append(own, concrete.constraint.held.values(concrete.constraint.at(concrete, w))[0])
+        return -np.append(
+            own, concrete.constraint.held.values(concrete.constraint.at(concrete, w))[0]
+        )
 
-    def slope(w):
+    def gradient(w):
         own = np.concatenate([concrete.local_constraint.jacobian(at)[0] for at in points(w)])
-        return -np.vstack([own, concrete.constraint.held.jacobian(concrete.constraint.at(concrete, w))[0]])
+        return -np.vstack(
+            [own, concrete.constraint.held.jacobian(concrete.constraint.at(concrete, w))[0]]
+        )
 
     found = []
     for start in range(4):
         w0 = 0.5 * np.random.default_rng(start).standard_normal(5) * (start > 0)
-        held = [{"type": "ineq", "fun": room, "jac": slope}]
+        held = [{"type": "ineq", "fun": room, "jac": gradient}]
         other = minimize(
-            objective, w0, jac=True, constraints=held, method="SLSQP", options={"maxiter": 500, "ftol": 1e-12}
+            objective,
+            w0,
+            jac=True,
+            constraints=held,
+            method="SLSQP",
+            options={"maxiter": 500, "ftol": 1e-12},
         )
         found += [other.fun] if room(other.x).min() >= -1e-7 else []
     assert found

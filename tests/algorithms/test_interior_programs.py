@@ -1,4 +1,6 @@
-"""Random linear and quadratic programs in whole numbers: no claim of InteriorPoint is wrong, and optima are proven."""
+"""Random linear and quadratic programs in whole numbers: no claim of InteriorPoint is wrong, and
+optima are proven.
+"""
 
 import warnings
 
@@ -10,7 +12,9 @@ import quorate as qr
 
 
 def program(seed):
-    """A problem, its federation, and the same for CVXPY: also degenerate, infeasible and unbounded ones."""
+    """A problem, its federation, and the same for CVXPY: also degenerate, infeasible and unbounded
+    ones.
+    """
     rng = np.random.default_rng(seed)
     d, n = int(rng.integers(1, 7)), int(rng.integers(1, 4))
     rank = int(rng.integers(0, d + 1))
@@ -24,7 +28,9 @@ def program(seed):
     size = 10.0 ** rng.integers(-4, 5)
     h = [qr.Zero(), qr.L1(0.1), qr.L2(0.01), qr.Bounds(-2.0, 1.0)][int(rng.integers(4))]
     held = [qr.LinearEquality(E, e)] * (k > 0) + [qr.LinearInequality(size * C, size * c)] * (m > 0)
-    problem = qr.Problem(qr.Quadratic(), over_clients=qr.Sum(), regulariser=h, constraint=tuple(held))
+    problem = qr.Problem(
+        qr.Quadratic(), over_clients=qr.Sum(), regulariser=h, constraint=tuple(held)
+    )
 
     w = cp.Variable(d)
     value = cp.quad_form(w, cp.psd_wrap(sum(A))) / 2 + sum(b) @ w
@@ -38,7 +44,7 @@ def program(seed):
     return problem, qr.Federation.from_quadratics(A, b), cp.Problem(cp.Minimize(value), rows)
 
 
-UNPROVEN = {18}  # found, but what rounding leaves of flat slopes is too much for a bound
+UNPROVEN = {18}  # found, but what rounding leaves of flat gradients is too much for a bound
 
 
 @pytest.mark.parametrize("seed", range(120))
@@ -69,8 +75,12 @@ def test_claims_agree_with_another_solver(seed):
 def test_an_unbounded_objective_without_constraints_ends():
     fed = qr.Federation.from_quadratics([np.diag([1.0, 0.0])], [np.array([0.0, 3.0])])
     for h in (qr.Zero(), qr.L1(0.1)):
-        solution = qr.solve(qr.Problem(qr.Quadratic(), regulariser=h), fed, algorithm=qr.InteriorPoint())
+        solution = qr.solve(
+            qr.Problem(qr.Quadratic(), regulariser=h), fed, algorithm=qr.InteriorPoint()
+        )
         assert solution.outcome.stop in (qr.Stop.UNBOUNDED, qr.Stop.STALLED)
         assert solution.certificate.bound is None
-    bounded = qr.solve(qr.Problem(qr.Quadratic(), regulariser=qr.L1(5.0)), fed, algorithm=qr.InteriorPoint())
+    bounded = qr.solve(
+        qr.Problem(qr.Quadratic(), regulariser=qr.L1(5.0)), fed, algorithm=qr.InteriorPoint()
+    )
     assert bounded.certificate.value == pytest.approx(0.0, abs=1e-9)

@@ -1,4 +1,6 @@
-"""Constraints together with a risk over clients: the rows say what the risk is, the optimum is a conic solver's."""
+"""Constraints together with a risk over clients: the rows say what the risk is, the optimum is a
+conic solver's.
+"""
 
 import math
 
@@ -8,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import quorate as qr
-from quorate.algorithms.federated.interior_risk import risk_rows
+from quorate.algorithms.federated.interior_point.client_risk import risk_rows
 
 N = 5
 PRIOR = np.array([0.3, 0.1, 0.25, 0.2, 0.15])
@@ -58,7 +60,9 @@ def federation():
 
 
 def reference(fed, risk, strength, level):
-    """The same problem as one conic program, with the risk as its worst case over the set of weights in dual form."""
+    """The same problem as one conic program, with the risk as its worst case over the set of
+    weights in dual form.
+    """
     w, z, t, e = cp.Variable(4), cp.Variable(N), cp.Variable(), cp.Variable(N)
     limits = []
     for i in range(N):
@@ -97,7 +101,9 @@ def test_against_a_conic_solver(risk):
     assert -1e-9 <= proof.relative_gap <= 1e-8
     assert proof.feasibility <= 1e-8
     assert problem.at(fed)[0].over_clients.contains(proof.weights, 1e-9)
-    assert_allclose(proof.weights @ proof.client_risks + problem.penalty(solution.w), proof.value, rtol=1e-7)
+    assert_allclose(
+        proof.weights @ proof.client_risks + problem.penalty(solution.w), proof.value, rtol=1e-7
+    )
     assert solution.rounds <= 40
 
 
@@ -106,7 +112,10 @@ def test_radius_zero_is_the_mean_and_wide_balls_the_maximum():
 
     def best(risk):
         problem = qr.Problem(
-            qr.Logistic(), over_clients=risk, regulariser=qr.L2(1e-2), local_constraint=qr.NeymanPearson("ill", 0.5)
+            qr.Logistic(),
+            over_clients=risk,
+            regulariser=qr.L2(1e-2),
+            local_constraint=qr.NeymanPearson("ill", 0.5),
         )
         return qr.solve(problem, fed).certificate.value
 
@@ -116,15 +125,26 @@ def test_radius_zero_is_the_mean_and_wide_balls_the_maximum():
 
 
 def test_without_constraints_it_is_the_bundle_s_optimum():
-    fed, problem = federation(), qr.Problem(qr.Logistic(), over_clients=qr.LpBall(0.3), regulariser=qr.L2(1e-2))
-    second, first = qr.solve(problem, fed, algorithm=qr.InteriorPoint()), qr.solve(problem, fed, tol=1e-9)
+    fed, problem = (
+        federation(),
+        qr.Problem(qr.Logistic(), over_clients=qr.LpBall(0.3), regulariser=qr.L2(1e-2)),
+    )
+    second, first = (
+        qr.solve(problem, fed, algorithm=qr.InteriorPoint()),
+        qr.solve(problem, fed, tol=1e-9),
+    )
     assert_allclose(second.certificate.value, first.certificate.value, rtol=1e-8)
 
 
 def test_risks_without_such_rows_are_refused_in_words():
     for risk in (qr.LpBall(0.2, 3.0), qr.Extremile(2.0)):
         problem = qr.Problem(
-            qr.Logistic(), over_clients=risk, regulariser=qr.L2(1e-2), local_constraint=qr.NeymanPearson("ill", 0.5)
+            qr.Logistic(),
+            over_clients=risk,
+            regulariser=qr.L2(1e-2),
+            local_constraint=qr.NeymanPearson("ill", 0.5),
         )
-        with pytest.raises(ValueError, match="Simplex, Superquantile, and LpBall with p = 1, 2 or inf"):
+        with pytest.raises(
+            ValueError, match="Simplex, Superquantile, or LpBall with p = 1, 2 or inf"
+        ):
             qr.solve(problem, federation(), algorithm=qr.InteriorPoint())

@@ -1,4 +1,6 @@
-"""AFL and MultiplierMethod: steps by hand, optima of CVXPY, proofs for every set and regulariser, what is refused."""
+"""AFL and MultiplierMethod: steps by hand, optima of CVXPY, proofs for every set and regulariser,
+what is refused.
+"""
 
 from dataclasses import dataclass
 
@@ -10,7 +12,7 @@ from problems import federation
 
 import quorate as qr
 from quorate.problem.risks.risk import Worst
-from quorate.solution import configure
+from quorate.solution.configure import configure
 
 SETS = [
     qr.Mean("size"),
@@ -28,12 +30,12 @@ SETS = [
 
 
 def logistic(fed, w):
-    risks, slopes = [], []
+    risks, gradients = [], []
     for X, y in zip(fed.X, fed.y, strict=True):
         margin = y * (X @ w)
         risks.append(np.log1p(np.exp(-margin)).mean())
-        slopes.append(-(X * (y / (1 + np.exp(margin)))[:, None]).mean(0))
-    return np.array(risks), np.array(slopes)
+        gradients.append(-(X * (y / (1 + np.exp(margin)))[:, None]).mean(0))
+    return np.array(risks), np.array(gradients)
 
 
 def run(algorithm, problem, fed, rounds, tol=None):
@@ -46,7 +48,10 @@ def reference(problem, fed):
     """Value, model and weights of the clients by CVXPY."""
     w, t = cp.Variable(fed.n_features), cp.Variable(fed.n_clients)
     rows = zip(fed.X, fed.y, strict=True)
-    below = [cp.sum(cp.logistic(cp.multiply(-y, X @ w))) / len(y) <= t[i] for i, (X, y) in enumerate(rows)]
+    below = [
+        cp.sum(cp.logistic(cp.multiply(-y, X @ w))) / len(y) <= t[i]
+        for i, (X, y) in enumerate(rows)
+    ]
     match problem.over_clients:
         case qr.Simplex():
             risk = cp.max(t)
@@ -60,7 +65,11 @@ def reference(problem, fed):
         case _:
             risk = fed.sizes / fed.sizes.sum() @ t
     strength = problem.regulariser.strength
-    h = strength / 2 * cp.sum_squares(w) if isinstance(problem.regulariser, qr.L2) else strength * cp.norm1(w)
+    h = (
+        strength / 2 * cp.sum_squares(w)
+        if isinstance(problem.regulariser, qr.L2)
+        else strength * cp.norm1(w)
+    )
     program = cp.Problem(cp.Minimize(risk + h), below)
     tol = 1e-10 if isinstance(problem.regulariser, qr.L2) else 1e-8
     program.solve(solver=cp.CLARABEL, tol_gap_abs=tol, tol_gap_rel=tol, tol_feas=tol)
@@ -74,13 +83,19 @@ def reference(problem, fed):
 def test_two_steps_of_afl_by_hand(regulariser):
     fed, eta, gamma = federation(0, 4), 0.4, 0.6
     over = qr.LpBall(0.3, 2, "size")
-    problem, Q = qr.Problem(qr.Logistic(), over_clients=over, regulariser=regulariser), over.at(fed.sizes)
+    problem, Q = (
+        qr.Problem(qr.Logistic(), over_clients=over, regulariser=regulariser),
+        over.at(fed.sizes),
+    )
     p0, w0 = fed.sizes / fed.sizes.sum(), np.zeros(8)
     f0, g0 = logistic(fed, w0)
     w1, p1 = regulariser.prox(w0 - eta * p0 @ g0, eta), Q.project(p0 + gamma * f0)
     f1, g1 = logistic(fed, w1)
     plain = regulariser.prox(w1 - eta * p1 @ g1, eta), Q.project(p1 + gamma * f1)
-    ahead = regulariser.prox(w1 - eta * (2 * p1 @ g1 - p0 @ g0), eta), Q.project(p1 + gamma * (2 * f1 - f0))
+    ahead = (
+        regulariser.prox(w1 - eta * (2 * p1 @ g1 - p0 @ g0), eta),
+        Q.project(p1 + gamma * (2 * f1 - f0)),
+    )
     for optimistic, (w2, p2) in ((False, plain), (True, ahead)):
         algorithm, found = run(qr.AFL(eta, gamma, optimistic=optimistic), problem, fed, 2)
         assert_allclose(found.state.trial, w2, rtol=1e-12, atol=1e-15)
@@ -98,14 +113,21 @@ def test_both_methods_reach_the_optimum_of_cvxpy_in_value_model_and_weights(over
     fed = federation(1, 4, 3, 20)
     problem = qr.Problem(qr.Logistic(), over_clients=over, regulariser=qr.L2(0.05))
     value, w, weights = reference(problem, fed)
-    for algorithm, tol in ((qr.AFL(), 1e-5), (qr.AFL(optimistic=True), 1e-6), (qr.MultiplierMethod(), 1e-10)):
+    for algorithm, tol in (
+        (qr.AFL(), 1e-5),
+        (qr.AFL(optimistic=True), 1e-6),
+        (qr.MultiplierMethod(), 1e-10),
+    ):
         solution = qr.solve(problem, fed, algorithm=algorithm, tol=tol, max_rounds=3000)
         assert solution.outcome.stop is qr.Stop.OPTIMAL
         assert_allclose(solution.certificate.value, value, rtol=2 * tol + 1e-8)
         assert solution.certificate.relative_gap <= tol * (1 + 1e-6)
-        near = 3 * np.sqrt(tol * value / 0.05) + 1e-5  # strong convexity: 0.05/2 ||w - w*||^2 <= gap
+        # strong convexity: 0.05/2 ||w - w*||^2 <= gap
+        near = 3 * np.sqrt(tol * value / 0.05) + 1e-5
         assert_allclose(solution.w, w, atol=near)
-        assert_allclose(solution.duals.weights, weights, atol={1e-5: 0.05, 1e-6: 0.02, 1e-10: 1e-4}[tol])
+        assert_allclose(
+            solution.duals.weights, weights, atol={1e-5: 0.05, 1e-6: 0.02, 1e-10: 1e-4}[tol]
+        )
         assert problem.over_clients.at(fed.sizes).contains(solution.duals.weights)
 
 
@@ -128,9 +150,11 @@ def test_the_average_of_afl_comes_near_the_optimum():
     ],
     ids=str,
 )
-def test_afl_takes_subgradients_where_slopes_jump(loss, samples, regulariser):
+def test_afl_takes_subgradients_where_gradients_jump(loss, samples, regulariser):
     fed = federation(3, 4)
-    problem = qr.Problem(loss, over_samples=samples, over_clients=qr.Simplex(), regulariser=regulariser)
+    problem = qr.Problem(
+        loss, over_samples=samples, over_clients=qr.Simplex(), regulariser=regulariser
+    )
     best = qr.solve(problem, fed, tol=1e-7).certificate.value
     solution = qr.solve(problem, fed, algorithm=qr.AFL(), max_rounds=600)
     assert -1e-7 <= solution.certificate.value - best < 0.05 * best
@@ -145,7 +169,10 @@ def unlike(N, seed=0, n_features=6):
     rng = np.random.default_rng(seed)
     centres, sizes = rng.normal(size=(4, n_features)), rng.integers(8, 25, N)
     ys = [rng.choice(4, size=m, p=np.roll([0.6, 0.3, 0.1, 0.0], j)) for j, m in enumerate(sizes)]
-    X = [centres[y] + rng.normal(size=(len(y), n_features)) + 0.2 * rng.normal(size=n_features) for y in ys]
+    X = [
+        centres[y] + rng.normal(size=(len(y), n_features)) + 0.2 * rng.normal(size=n_features)
+        for y in ys
+    ]
     return qr.Federation([f"c{j}" for j in range(N)], X, ys, classes=np.arange(4))
 
 
@@ -161,18 +188,24 @@ SOME = [
 @pytest.mark.parametrize("over", SOME, ids=lambda over: type(over).__name__)
 def test_the_reference_proves_1e_8_for_every_set(over):
     problem = qr.Problem(qr.Multinomial(), qr.Softmax(), over_clients=over, regulariser=qr.L2(1e-2))
-    solution = qr.solve(problem, unlike(10), algorithm=qr.MultiplierMethod(), tol=1e-8, max_rounds=1000)
+    solution = qr.solve(
+        problem, unlike(10), algorithm=qr.MultiplierMethod(), tol=1e-8, max_rounds=1000
+    )
     assert solution.outcome.stop is qr.Stop.OPTIMAL
     assert -1e-14 <= solution.certificate.relative_gap <= 1.01e-8
     assert solution.certificate.feasibility < 1e-9
 
 
 @pytest.mark.parametrize(
-    "over", [qr.Simplex(), qr.Superquantile(0.1), qr.KLBall(0.5), qr.TotalVariationBall(0.4)], ids=str
+    "over",
+    [qr.Simplex(), qr.Superquantile(0.1), qr.KLBall(0.5), qr.TotalVariationBall(0.4)],
+    ids=str,
 )
 def test_the_reference_with_a_hundred_clients(over):
     problem = qr.Problem(qr.Multinomial(), qr.Softmax(), over_clients=over, regulariser=qr.L2(1e-2))
-    solution = qr.solve(problem, unlike(100), algorithm=qr.MultiplierMethod(), tol=1e-8, max_rounds=1000)
+    solution = qr.solve(
+        problem, unlike(100), algorithm=qr.MultiplierMethod(), tol=1e-8, max_rounds=1000
+    )
     assert solution.outcome.stop is qr.Stop.OPTIMAL
     assert solution.certificate.relative_gap <= 1.01e-8
 
@@ -187,15 +220,23 @@ REGULARISERS = [
 
 @pytest.mark.parametrize("regulariser", REGULARISERS, ids=lambda h: type(h).__name__)
 @pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Huber(0.5)], ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize(
+    "loss", [qr.Logistic(), qr.Huber(0.5)], ids=lambda loss: type(loss).__name__
+)
 def test_any_regulariser_with_a_prox(regulariser, intercept, loss):
     fed = federation(4, 5, targets=loss.targets)
-    problem = qr.Problem(loss, qr.Linear(intercept), over_clients=qr.Superquantile(0.5), regulariser=regulariser)
+    problem = qr.Problem(
+        loss, qr.Linear(intercept), over_clients=qr.Superquantile(0.5), regulariser=regulariser
+    )
     solution = qr.solve(problem, fed, algorithm=qr.MultiplierMethod(), tol=1e-8, max_rounds=2000)
     assert solution.outcome.stop is qr.Stop.OPTIMAL
     assert solution.certificate.relative_gap <= 1.01e-8
     if not isinstance(regulariser, qr.GroupL2):
-        assert_allclose(solution.certificate.value, qr.solve(problem, fed, tol=1e-8).certificate.value, rtol=3e-8)
+        assert_allclose(
+            solution.certificate.value,
+            qr.solve(problem, fed, tol=1e-8).certificate.value,
+            rtol=3e-8,
+        )
     coefficients = solution.w[:8]
     if isinstance(regulariser, qr.Bounds):
         assert coefficients.min() >= -0.3
@@ -237,7 +278,10 @@ def problem_scale(problem, fed):
 def test_the_units_of_features_and_losses_change_little(scale):
     fed = federation(7, 5)
     other = qr.Federation(fed.clients, [scale * x for x in fed.X], fed.y)
-    make = lambda strength: qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(strength))  # noqa: E731
+
+    def make(strength):
+        return qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(strength))
+
     one = qr.solve(make(0.01), fed, algorithm=qr.MultiplierMethod())
     two = qr.solve(make(0.01 * scale**2), other, algorithm=qr.MultiplierMethod())
     assert two.outcome.stop is qr.Stop.OPTIMAL
@@ -254,12 +298,18 @@ def test_the_answer_when_stopped_early_is_proven_as_far_as_it_goes():
             solution = qr.solve(problem, fed, algorithm=algorithm, max_rounds=rounds, tol=1e-12)
             assert solution.outcome.stop is qr.Stop.MAX_ROUNDS
             assert solution.rounds == rounds + 1  # and one that asks for sizes
-            assert solution.certificate.bound <= best * (1 + 1e-9) <= solution.certificate.value * (1 + 2e-9)
+            assert (
+                solution.certificate.bound
+                <= best * (1 + 1e-9)
+                <= solution.certificate.value * (1 + 2e-9)
+            )
 
 
 def test_a_network_gets_better_and_nothing_is_claimed():
     fed = unlike(6)
-    problem = qr.Problem(qr.Multinomial(), qr.MLP((5,)), over_clients=qr.Simplex(), regulariser=qr.L2(1e-3))
+    problem = qr.Problem(
+        qr.Multinomial(), qr.MLP((5,)), over_clients=qr.Simplex(), regulariser=qr.L2(1e-3)
+    )
     first = problem.at(fed)[0].model_start(6)
     start = problem.objective(first, fed)
     for algorithm in (qr.AFL(), qr.MultiplierMethod()):
@@ -292,9 +342,17 @@ class Own:
 @pytest.mark.parametrize(
     ("algorithm", "problem", "match"),
     [
-        (qr.MultiplierMethod(), qr.Problem(qr.Hinge()), r"Logistic\(\).*Bundle"),
-        (qr.MultiplierMethod(), qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.3)), "Bundle"),
-        (qr.MultiplierMethod(), qr.Problem(qr.Logistic(), over_samples=qr.WassersteinBall(0.1, 0.5)), "Bundle"),
+        (qr.MultiplierMethod(), qr.Problem(qr.Hinge()), r"Bundle.*Logistic\(\)"),
+        (
+            qr.MultiplierMethod(),
+            qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.3)),
+            "Bundle",
+        ),
+        (
+            qr.MultiplierMethod(),
+            qr.Problem(qr.Logistic(), over_samples=qr.WassersteinBall(0.1, 0.5)),
+            "Bundle",
+        ),
         (qr.MultiplierMethod(), qr.Problem(qr.Logistic(), regulariser=qr.MCP(0.1)), "AFL"),
         (qr.MultiplierMethod(), qr.Problem(qr.Logistic(), over_clients=Own()), "project"),
         (qr.AFL(), qr.Problem(qr.Logistic(), over_clients=Own()), "project"),

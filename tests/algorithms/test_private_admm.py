@@ -1,4 +1,6 @@
-"""Private inexact ADMM: its rounds by hand, its noise-free limits at the optimum, its modes and schedules."""
+"""Private inexact ADMM: its rounds by hand, its noise-free limits at the optimum, its modes and
+schedules.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +13,29 @@ import pytest
 from scipy import optimize, sparse
 from scipy.special import expit, softmax
 
-from quorate.algorithms.federated import private_client
-from quorate.algorithms.federated.private_admm import OutputPerturbedADMM, Penalty, PrivateADMM
+from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.algorithms.federated.private_admm.penalty import Penalty
+from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
 from quorate.privacy.budget import Budget
-from quorate.privacy.noise import KINDS, fill
+from quorate.privacy.mechanisms import KINDS, fill
 from quorate.problem.losses import Huber, Logistic, Multinomial, Squared
-from quorate.problem.predictors import Linear, Softmax
+from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, Bounds
 from quorate.problem.risks import Mean
 from quorate.rounds import Stop
-from quorate.solution import configure, solve
+from quorate.solution.configure import configure
+from quorate.solution.solve import solve
 
 SIZES = (9, 25, 4, 16)
 BUDGET, KNOWN = Budget(3.0, 1e-3), {"noise": "simulation"}
 
 
-def federation(kind: str = "class", seed: int = 0, sizes: tuple[int, ...] = SIZES, d: int = 5) -> Federation:
+def federation(
+    kind: str = "class", seed: int = 0, sizes: tuple[int, ...] = SIZES, d: int = 5
+) -> Federation:
     """Ragged clients with targets of that kind: "class" (three), "sign" or "real"."""
     rng = np.random.default_rng(seed)
     truth = rng.standard_normal((d, 3))
@@ -41,18 +47,25 @@ def federation(kind: str = "class", seed: int = 0, sizes: tuple[int, ...] = SIZE
         "real": [s[:, 0] + 1 for s in score],
     }[kind]
     classes = {"class": [0, 1, 2], "sign": [-1, 1], "real": None}[kind]
-    return Federation(tuple(f"site {i}" for i in range(len(sizes))), tuple(X), tuple(y), classes=classes)
+    return Federation(
+        tuple(f"site {i}" for i in range(len(sizes))), tuple(X), tuple(y), classes=classes
+    )
 
 
 def planned(algorithm: Any, problem: Problem, fed: Federation) -> tuple[Any, Federation]:
     concrete, data = problem.at(fed)
-    return configure(algorithm, concrete, data, None, None, None, None).planned(concrete, data), data
+    return (
+        configure(algorithm, concrete, data, None, None, None, None).planned(concrete, data),
+        data,
+    )
 
 
 # ---- rounds by hand
 
 
-def gradient_by_hand(kind: str, X: np.ndarray, y: np.ndarray, z: np.ndarray, plan: Any) -> np.ndarray:
+def gradient_by_hand(
+    kind: str, X: np.ndarray, y: np.ndarray, z: np.ndarray, plan: Any
+) -> np.ndarray:
     """The sum of the rows' gradients, each clipped, one row at a time."""
     total = np.zeros_like(z)
     for x, target in zip(X, y, strict=True):
@@ -67,7 +80,13 @@ def gradient_by_hand(kind: str, X: np.ndarray, y: np.ndarray, z: np.ndarray, pla
 
 
 def round_by_hand(
-    kind: str, run: Any, data: Federation, ask: Any, z: np.ndarray, dual: np.ndarray, noise: np.ndarray
+    kind: str,
+    run: Any,
+    data: Federation,
+    ask: Any,
+    z: np.ndarray,
+    dual: np.ndarray,
+    noise: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(8) or (9) and (4c) of every client, from the formulas of the paper."""
     new, plan = np.empty_like(z), run.plan
@@ -112,11 +131,15 @@ VARIANTS = {
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", ["class", "sign"])
 def test_two_rounds_by_hand(kind, variant, regulariser, single):
-    options = {"max_rounds": 4, "rho": lambda t: 1.0 + 0.5 * t, "noise": "simulation"} | VARIANTS[variant]
+    options = {"max_rounds": 4, "rho": lambda t: 1.0 + 0.5 * t, "noise": "simulation"} | VARIANTS[
+        variant
+    ]
     privacy = options.pop("privacy", BUDGET)
     algorithm = (OutputPerturbedADMM if options.pop("output", False) else PrivateADMM)(**options)
     loss, predictor = (Multinomial(), Softmax()) if kind == "class" else (Logistic(), Linear(True))
-    problem = Problem(loss, predictor, over_clients=Mean("size"), regulariser=regulariser, privacy=privacy)
+    problem = Problem(
+        loss, predictor, over_clients=Mean("size"), regulariser=regulariser, privacy=privacy
+    )
     fed = federation(kind)
     run, data = planned(algorithm, problem, fed.single() if single else fed)
     P, D = data.n_clients, run._size
@@ -124,7 +147,11 @@ def test_two_rounds_by_hand(kind, variant, regulariser, single):
     z, dual = np.zeros((2, P, D))
     state, ask = run.server_start(P)
     for t in (1, 2):
-        assert (ask.message.round, ask.message.rho, ask.message.next_rho) == (t, 1 + 0.5 * t, 1.5 + 0.5 * t)
+        assert (ask.message.round, ask.message.rho, ask.message.next_rho) == (
+            t,
+            1 + 0.5 * t,
+            1.5 + 0.5 * t,
+        )
         streams = [lambda _, p=p, t=t: np.random.default_rng([p, t]) for p in range(P)]
         found = [run.perturb(memories[i], ask.message, data.block(i), streams[i]) for i in range(P)]
         memories = [memory for memory, _ in found]
@@ -143,7 +170,11 @@ def test_two_rounds_by_hand(kind, variant, regulariser, single):
         state, ask = run.consent(state, range(P), up)
         w = shifted.sum(0) / P  # (4a): argmin of h(w) + sum_p <lambda_p, w> + rho ||w - z_p||^2 / 2
         own = w[: D - (kind == "sign")]
-        own[:] = own / (1 + 0.1 / (P * (1.5 + 0.5 * t))) if isinstance(regulariser, L2) else np.clip(own, -0.02, 0.03)
+        own[:] = (
+            own / (1 + 0.1 / (P * (1.5 + 0.5 * t)))
+            if isinstance(regulariser, L2)
+            else np.clip(own, -0.02, 0.03)
+        )
         np.testing.assert_allclose(state.w, w, **close)
 
 
@@ -157,13 +188,20 @@ def drawn(run: Any, ask: Any, rng: np.random.Generator, D: int) -> np.ndarray:
 # ---- the same numbers in every way
 
 
-@pytest.mark.parametrize("options", [{}, {"update": "prox"}, {"radius": "constant", "scaling": 0.01, "region": "l2"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"update": "prox"}, {"radius": "constant", "scaling": 0.01, "region": "l2"}]
+)
 def test_the_compiled_pass_equals_the_general_one(options):
     """Sparse rows take the general one."""
     fed = federation()
-    thin = Federation(fed.clients, tuple(sparse.csr_array(x) for x in fed.X), fed.y, classes=[0, 1, 2])
+    thin = Federation(
+        fed.clients, tuple(sparse.csr_array(x) for x in fed.X), fed.y, classes=[0, 1, 2]
+    )
     problem = Problem(Multinomial(), Softmax(), regulariser=L1(1e-3), privacy=BUDGET)
-    runs = [solve(problem, each, algorithm=PrivateADMM(12, **options, **KNOWN), seed=3) for each in (fed, thin)]
+    runs = [
+        solve(problem, each, algorithm=PrivateADMM(12, **options, **KNOWN), seed=3)
+        for each in (fed, thin)
+    ]
     np.testing.assert_allclose(runs[1].w, runs[0].w, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(runs[1].copies, runs[0].copies, rtol=1e-10, atol=1e-12)
 
@@ -176,9 +214,13 @@ def test_modes_agree(kind):
     loss, predictor = (Multinomial(), Softmax()) if kind == "class" else (Logistic(), Linear(True))
     problem = Problem(loss, predictor, privacy=BUDGET)
     engines = [
-        InProcess(mode, block_size=size) for mode, size in (("each", 1), ("bytes", 1), ("blocks", 2), ("blocks", 64))
+        InProcess(mode, block_size=size)
+        for mode, size in (("each", 1), ("bytes", 1), ("blocks", 2), ("blocks", 64))
     ]
-    runs = [solve(problem, federation(kind), algorithm=PrivateADMM(20, **KNOWN), engine=e, seed=2) for e in engines]
+    runs = [
+        solve(problem, federation(kind), algorithm=PrivateADMM(20, **KNOWN), engine=e, seed=2)
+        for e in engines
+    ]
     np.testing.assert_array_equal(runs[1].w, runs[0].w)
     for run in runs[2:]:
         np.testing.assert_allclose(run.w, runs[0].w, rtol=1e-9, atol=1e-11)
@@ -186,10 +228,17 @@ def test_modes_agree(kind):
 
 
 def test_the_order_of_the_clients_moves_rounding_alone():
-    fed, problem = federation(), Problem(Multinomial(), Softmax(), over_clients=Mean("size"), privacy=BUDGET)
+    fed, problem = (
+        federation(),
+        Problem(Multinomial(), Softmax(), over_clients=Mean("size"), privacy=BUDGET),
+    )
     order = [2, 0, 3, 1]
-    turned = Federation(*(tuple(part[i] for i in order) for part in (fed.clients, fed.X, fed.y)), classes=[0, 1, 2])
-    one, other = (solve(problem, each, algorithm=PrivateADMM(15, **KNOWN), seed=1) for each in (fed, turned))
+    turned = Federation(
+        *(tuple(part[i] for i in order) for part in (fed.clients, fed.X, fed.y)), classes=[0, 1, 2]
+    )
+    one, other = (
+        solve(problem, each, algorithm=PrivateADMM(15, **KNOWN), seed=1) for each in (fed, turned)
+    )
     np.testing.assert_allclose(other.w, one.w, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(other.copies, one.copies[order], rtol=1e-10, atol=1e-12)
     assert list(other.ledger.releases) == sorted(turned.clients)
@@ -197,17 +246,27 @@ def test_the_order_of_the_clients_moves_rounding_alone():
 
 def test_seeds_and_clients_have_their_own_noise():
     fed, problem = federation(), Problem(Multinomial(), Softmax(), privacy=BUDGET)
-    runs = [solve(problem, fed, algorithm=PrivateADMM(3, **KNOWN), seed=seed).w for seed in (0, 0, 1)]
+    runs = [
+        solve(problem, fed, algorithm=PrivateADMM(3, **KNOWN), seed=seed).w for seed in (0, 0, 1)
+    ]
     np.testing.assert_array_equal(runs[0], runs[1])
     assert np.abs(runs[0] - runs[2]).min() > 0
-    secret = [solve(problem, fed, algorithm=PrivateADMM(max_rounds=3, noise="secure"), seed=0).w for _ in range(2)]
+    secret = [
+        solve(problem, fed, algorithm=PrivateADMM(max_rounds=3, noise="secure"), seed=0).w
+        for _ in range(2)
+    ]
     assert np.abs(secret[0] - secret[1]).min() > 0
 
 
 @pytest.mark.parametrize("noise", ["simulation", "secure"])
 def test_resume_is_bitwise(noise, tmp_path):
-    """Of secure noise too: its key lies in the checkpoint, so that a repeated round gives its answer again."""
-    fed, problem = federation(), Problem(Multinomial(), Softmax(), regulariser=L2(1e-2), privacy=BUDGET)
+    """Of secure noise too: its key lies in the checkpoint, so that a repeated round gives its
+    answer again.
+    """
+    fed, problem = (
+        federation(),
+        Problem(Multinomial(), Softmax(), regulariser=L2(1e-2), privacy=BUDGET),
+    )
     engine = InProcess(checkpoint=tmp_path / "run")
     algorithm = PrivateADMM(max_rounds=9, noise=noise, average=True)
     seen = []
@@ -264,15 +323,21 @@ def optimum(problem: Problem, fed: Federation) -> np.ndarray:
                 total += share * np.mean(np.log1p(np.exp(-y * p)))
             else:
                 u, h = np.abs(p - y), getattr(problem.loss, "threshold", math.inf)
-                total += share * np.mean(np.where(u <= h, u * u / 2, h * (u - (h if h < math.inf else 0.0) / 2)))
+                total += share * np.mean(
+                    np.where(u <= h, u * u / 2, h * (u - (h if h < math.inf else 0.0) / 2))
+                )
         return float(total)
 
     D = problem.at(fed)[0].predictor.dimension(5)
-    return optimize.minimize(value, np.zeros(D), method="BFGS", jac="3-point", options={"gtol": 1e-9}).x
+    return optimize.minimize(
+        value, np.zeros(D), method="BFGS", jac="3-point", options={"gtol": 1e-9}
+    ).x
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the reference's last line searches
-@pytest.mark.parametrize("options", [{}, {"update": "prox", "scaling": 100.0}, {"update": "exact", "tol": 1e-10}])
+@pytest.mark.parametrize(
+    "options", [{}, {"update": "prox", "scaling": 100.0}, {"update": "exact", "tol": 1e-10}]
+)
 @pytest.mark.parametrize(
     ("kind", "loss", "predictor"),
     [
@@ -314,8 +379,12 @@ def test_start_is_the_first_model_of_server_and_clients():
     _, first = run.server_start(4)
     np.testing.assert_array_equal(first.message.w, start)
     by_argument = solve(problem, fed, algorithm=PrivateADMM(max_rounds=3), start=start).w
-    np.testing.assert_array_equal(solve(problem, fed, algorithm=PrivateADMM(max_rounds=3, start=start)).w, by_argument)
-    assert np.abs(by_argument - solve(problem, fed, algorithm=PrivateADMM(max_rounds=3)).w).max() > 0.1
+    np.testing.assert_array_equal(
+        solve(problem, fed, algorithm=PrivateADMM(max_rounds=3, start=start)).w, by_argument
+    )
+    assert (
+        np.abs(by_argument - solve(problem, fed, algorithm=PrivateADMM(max_rounds=3)).w).max() > 0.1
+    )
 
 
 # ---- schedules
@@ -332,12 +401,16 @@ def test_penalty_is_21():
 
 
 @pytest.mark.parametrize("scaling", [1.0, 0.01])
-@pytest.mark.parametrize(("radius", "power"), [("constant", 0), ("1/t", 1), ("1/t^2", 2), (None, None)])
+@pytest.mark.parametrize(
+    ("radius", "power"), [("constant", 0), ("1/t", 1), ("1/t^2", 2), (None, None)]
+)
 @pytest.mark.parametrize("region", ["linf", "l2"])
 def test_no_step_is_longer_than_its_radius(radius, power, region, scaling):
     fed, problem = federation(), Problem(Multinomial(), Softmax(), privacy=BUDGET)
     run, data = planned(
-        PrivateADMM(max_rounds=6, rho=0.05, radius=radius, region=region, scaling=scaling), problem, fed
+        PrivateADMM(max_rounds=6, rho=0.05, radius=radius, region=region, scaling=scaling),
+        problem,
+        fed,
     )
     block, (_, ask) = data.block(0), run.server_start(4)
     memory = run.client_start(block)
@@ -356,14 +429,22 @@ def test_no_step_is_longer_than_its_radius(radius, power, region, scaling):
 
 
 def test_eta_is_one_over_the_root_of_t_times_the_scaling():
-    run, _ = planned(PrivateADMM(update="prox", scaling=10.0), Problem(Logistic()), federation("sign"))
-    assert [run._ask(np.zeros(5), t).message.reach for t in (1, 4, 25)] == pytest.approx([0.1, 0.2, 0.5])
-    own, _ = planned(PrivateADMM(update="prox", eta=lambda t: 2.0 * t), Problem(Logistic()), federation("sign"))
+    run, _ = planned(
+        PrivateADMM(update="prox", scaling=10.0), Problem(Logistic()), federation("sign")
+    )
+    assert [run._ask(np.zeros(5), t).message.reach for t in (1, 4, 25)] == pytest.approx(
+        [0.1, 0.2, 0.5]
+    )
+    own, _ = planned(
+        PrivateADMM(update="prox", eta=lambda t: 2.0 * t), Problem(Logistic()), federation("sign")
+    )
     assert own._ask(np.zeros(5), 4).message.reach == pytest.approx(1 / 8)
 
 
 def test_without_radius_and_prox_it_is_optimistic_gradient_descent():
-    """lambda_p^{t+1} = gradient at z_p^t, and w^{t+2} = w^{t+1} - (2 ghat^t - ghat^{t-1}) / rho (docs/private.md)."""
+    """lambda_p^{t+1} = gradient at z_p^t, and w^{t+2} = w^{t+1} - (2 ghat^t - ghat^{t-1}) / rho
+    (docs/private.md).
+    """
     fed, rho = federation("sign", 2), 0.7
     problem = Problem(Logistic(), Linear())
     run, data = planned(PrivateADMM(max_rounds=8, rho=rho), problem, fed)
@@ -372,15 +453,23 @@ def test_without_radius_and_prox_it_is_optimistic_gradient_descent():
     hats, models = [np.zeros(5)], [ask.message.w]
     for _ in range(6):
         at = [m.z[0] for m in memories]
-        found = [run.perturb(memories[i], ask.message, data.block(i), np.random.default_rng) for i in range(4)]
+        found = [
+            run.perturb(memories[i], ask.message, data.block(i), np.random.default_rng)
+            for i in range(4)
+        ]
         memories = [memory for memory, _ in found]
-        g = [(X * (-y * expit(-y * (X @ z)))[:, None]).mean(0) / 4 for X, y, z in zip(data.X, data.y, at, strict=True)]
+        g = [
+            (X * (-y * expit(-y * (X @ z)))[:, None]).mean(0) / 4
+            for X, y, z in zip(data.X, data.y, at, strict=True)
+        ]
         np.testing.assert_allclose(np.concatenate([m.dual for m in memories]), g, atol=1e-14)
         hats.append(np.mean(g, 0))
         up = replace(found[0][1], shifted=sum(up.shifted[0] for _, up in found), gap=0.0, noise=0.0)
         state, ask = run.consent(state, range(4), up)
         models.append(state.w)
-        np.testing.assert_allclose(models[-1], models[-2] - (2 * hats[-1] - hats[-2]) / rho, atol=1e-14)
+        np.testing.assert_allclose(
+            models[-1], models[-2] - (2 * hats[-1] - hats[-2]) / rho, atol=1e-14
+        )
 
 
 # ---- what it says
@@ -389,7 +478,15 @@ def test_without_radius_and_prox_it_is_optimistic_gradient_descent():
 def test_history_holds_functions_of_released_numbers():
     fed, problem = federation(), Problem(Multinomial(), Softmax(), privacy=BUDGET)
     s = solve(problem, fed, algorithm=PrivateADMM(max_rounds=5))
-    assert set(s.history[0]) == {"round", "seconds", "bytes_up", "bytes_down", "rho", "gap", "noise"}
+    assert set(s.history[0]) == {
+        "round",
+        "seconds",
+        "bytes_up",
+        "bytes_down",
+        "rho",
+        "gap",
+        "noise",
+    }
     assert s.history[-1]["gap"] == pytest.approx(np.abs(s.copies - s.state.w).sum(), rel=0.9)
     assert len({row["noise"] for row in s.history}) == 1
 

@@ -1,4 +1,6 @@
-"""The compiled round of private softmax models, at every size of tile and way of multiplying: one row at a time."""
+"""The compiled round of private softmax models, at every size of tile and way of multiplying: one
+row at a time.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from quorate.algorithms.federated import private_kernels as kernels
+from quorate.algorithms.federated.private_admm import kernels
 
 NEAR = {
     "prox": (kernels.PROX, 0.7),
@@ -16,7 +18,13 @@ NEAR = {
     "ball": (kernels.BALL, 0.3),
     "box": (kernels.LINF, 0.1),
 }
-SHAPES = {"few": (5, 3), "one feature": (1, 62), "no spare": (9, 64), "spare": (40, 62), "two blocks": (11, 120)}
+SHAPES = {
+    "few": (5, 3),
+    "one feature": (1, 62),
+    "no spare": (9, 64),
+    "spare": (40, 62),
+    "two blocks": (11, 120),
+}
 SHAPES |= {"library": (900, 30), "library, spare": (800, 47)}
 
 
@@ -28,7 +36,9 @@ def rows(kind: type, d: int, K: int, m: int) -> tuple[np.ndarray, ...]:
     return X, y, (rng.standard_normal((d, K)) * 3 / np.sqrt(d)).astype(kind), factor, length
 
 
-def by_hand(X: np.ndarray, y: np.ndarray, Z: np.ndarray, factor: np.ndarray, clip: float, order: int) -> tuple:
+def by_hand(
+    X: np.ndarray, y: np.ndarray, Z: np.ndarray, factor: np.ndarray, clip: float, order: int
+) -> tuple:
     total, largest = np.zeros(Z.shape), 0.0
     for x, target, shorter in zip(X.astype(float), y, factor, strict=True):
         x = x * float(shorter)
@@ -87,12 +97,16 @@ def test_a_round_of_several_clients(shape, output, near, kind):
         z[i] = Z.ravel()
     w, dual = rng.standard_normal(D).astype(kind), rng.standard_normal((4, D)).astype(kind)
     lower, upper = np.full(D, -1.5, kind), np.full(D, 2.0, kind)
-    weight, scale, keys = np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.5, 0.1, 0.0, 1.0]), np.arange(4, dtype=np.uint64)
+    weight, scale, keys = (
+        np.array([0.1, 0.2, 0.3, 0.4]),
+        np.array([0.5, 0.1, 0.0, 1.0]),
+        np.arange(4, dtype=np.uint64),
+    )
     rho, after, clip, own = 1.3, 1.7, 2.0, kernels.noise.GAUSSIAN
-    new, prices = np.full((2, 4, D), np.nan, kind)
+    new, multipliers = np.full((2, 4, D), np.nan, kind)
     counts, wanted = np.array(sizes), (which, reach, lower, upper)
     data = X, y, counts, w, z, dual, factor, length, clip, kernels.L2, weight, keys, own, scale
-    gap, shifted = kernels.softmax_round(*data, output, rho, after, *wanted, new, prices)
+    gap, shifted = kernels.softmax_round(*data, output, rho, after, *wanted, new, multipliers)
 
     pull = reach if which == kernels.PROX else 0.0
     expected, sums = np.empty((4, D)), np.zeros(D)
@@ -109,8 +123,10 @@ def test_a_round_of_several_clients(shape, output, near, kind):
         v = np.clip(v, lower, upper)
         expected[i] = v + (xi / (rho + pull) if output else 0)
         sums += expected[i] - (dual[i] + rho * (w - expected[i])) / after
-    close: Any = {"rtol": 1e-4, "atol": 1e-4} if kind == np.float32 else {"rtol": 1e-11, "atol": 1e-11}
+    close: Any = (
+        {"rtol": 1e-4, "atol": 1e-4} if kind == np.float32 else {"rtol": 1e-11, "atol": 1e-11}
+    )
     np.testing.assert_allclose(new, expected, **close)
-    np.testing.assert_allclose(prices, dual + rho * (w - expected), **close)
+    np.testing.assert_allclose(multipliers, dual + rho * (w - expected), **close)
     np.testing.assert_allclose(gap, np.abs(w - expected).sum(1), **close)
     np.testing.assert_allclose(shifted[0], sums, **close)

@@ -10,28 +10,39 @@ import pytest
 from scipy.optimize import minimize
 
 import quorate as qr
-from quorate.algorithms.federated import proximal_al, proximal_client
-from quorate.algorithms.federated.proximal_client import Refine, Settle
+from quorate.algorithms.federated.proximal_al import client as proximal_client
+from quorate.algorithms.federated.proximal_al import proximal_al
+from quorate.algorithms.federated.proximal_al.messages import Refine, Settle
 from quorate.engines.inprocess import InProcess
 from quorate.problem.constraints.constraint import Point
 from quorate.rounds import Stop, visibility
-from quorate.solution import configure
+from quorate.solution.configure import configure
 
 MEAN0 = qr.Mean(label=-1.0)
 ACTIVE = qr.NeymanPearson(1.0, 0.3)
 
 
-def federation(seed: int = 0, sizes=(20, 35, 12, 28), d: int = 4, server: bool = True, order=None) -> qr.Federation:
+def federation(
+    seed: int = 0, sizes=(20, 35, 12, 28), d: int = 4, server: bool = True, order=None
+) -> qr.Federation:
     rng = np.random.default_rng(seed)
     X = [rng.standard_normal((m, d)) for m in sizes]
     y = [np.where(x @ np.ones(d) + 0.8 * rng.standard_normal(len(x)) > 0, 1.0, -1.0) for x in X]
     g = [(rng.random(len(v)) < 0.5).astype(int) for v in y]
     X0 = rng.standard_normal((15, d))
-    held = (X0, np.where(X0 @ np.ones(d) + 0.5 * rng.standard_normal(15) > 0, 1.0, -1.0)) if server else None
+    held = (
+        (X0, np.where(X0 @ np.ones(d) + 0.5 * rng.standard_normal(15) > 0, 1.0, -1.0))
+        if server
+        else None
+    )
     order = range(len(X)) if order is None else order
     names = [f"site {i}" for i in order]
     return qr.Federation(
-        names, [X[i] for i in order], [y[i] for i in order], columns={"g": [g[i] for i in order]}, server=held
+        names,
+        [X[i] for i in order],
+        [y[i] for i in order],
+        columns={"g": [g[i] for i in order]},
+        server=held,
     )
 
 
@@ -44,7 +55,11 @@ def central(problem: qr.Problem, fed: qr.Federation):
         points = [Point(concrete, w, data.block(i)) for i in range(len(data))]
         own = [-concrete.local_constraint.values(at)[0] for at in points]
         return np.concatenate(
-            [*own, -sum(glob.coupled.values(at)[0] for at in points), -glob.held.values(glob.at(concrete, w))[0]]
+            [
+                *own,
+                -sum(glob.coupled.values(at)[0] for at in points),
+                -glob.held.values(glob.at(concrete, w))[0],
+            ]
         )
 
     start = np.zeros(concrete.predictor.dimension(fed.n_features))
@@ -63,13 +78,16 @@ def central(problem: qr.Problem, fed: qr.Federation):
 
 def test_messages_say_who_sees_what():
     each = {name for name, how in visibility(proximal_client.Refined).items() if how == "each"}
-    assert each == {"slack", "slack_drift", "violation"}  # no copy, no multiplier, no value of a single client
+    # no copy, no multiplier, no value of a single client
+    assert each == {"slack", "slack_drift", "violation"}
     each = {name for name, how in visibility(proximal_client.Settled).items() if how == "each"}
     assert each == {"change", "slack"}
 
 
 def by_hand(X, y, q, w, u, lam, mu, anchor, beta, rho, sigma):
-    """One client's (19)-(22), with SciPy, the logistic loss and one Neyman-Pearson constraint of level 0.3."""
+    """One client's (19)-(22), with SciPy, the logistic loss and one Neyman-Pearson constraint of
+    level 0.3.
+    """
 
     def P(v):
         z = X @ v
@@ -82,8 +100,10 @@ def by_hand(X, y, q, w, u, lam, mu, anchor, beta, rho, sigma):
         return value, q * df + up * dc + sigma * (v - anchor), c
 
     def phi(v):
-        value, slope, _ = P(v)
-        return value + lam @ (v - w) + rho / 2 * ((v - w) ** 2).sum(), slope + lam + rho * (v - w)
+        value, gradient, _ = P(v)
+        return value + lam @ (v - w) + rho / 2 * ((v - w) ** 2).sum(), gradient + lam + rho * (
+            v - w
+        )
 
     new = minimize(phi, u, jac=True, method="BFGS", options={"gtol": 1e-11}).x
     dual = lam + rho * (new - w)
@@ -96,11 +116,14 @@ def test_two_rounds_and_the_multipliers_are_the_printed_equations():
     problem = qr.Problem(qr.Logistic(), over_samples=MEAN0, local_constraint=ACTIVE)
     concrete, data = problem.at(fed)
     beta, rho, n, w0 = 7.0, 0.4, 4, np.array([0.3, -0.2, 0.1, 0.5])
-    exact = qr.ProximalAL.paper(beta=beta, rho=rho, q=None, tol=1e-9)  # local problems far beyond q^t
+    # local problems far beyond q^t
+    exact = qr.ProximalAL.paper(beta=beta, rho=rho, q=None, tol=1e-9)
     it = configure(exact, concrete, data, None, None, None, w0)
     sigma = 1 / ((n + 1) * beta)
     seen = []
-    InProcess("each").run(it, data, max_rounds=3, watch=[lambda row, state: seen.append((row, state))])
+    InProcess("each").run(
+        it, data, max_rounds=3, watch=[lambda row, state: seen.append((row, state))]
+    )
     run = InProcess("each").run(it, data, max_rounds=3)
     own = [(*fed.rows(i), 1 / n) for i in range(n)]
     start = [by_hand(X, y, q, w0, w0, np.zeros(4), 0.0, w0, beta, rho, sigma)[4] for X, y, q in own]
@@ -109,16 +132,21 @@ def test_two_rounds_and_the_multipliers_are_the_printed_equations():
         shifted = [a + b / rho for a, b in zip(u, lam, strict=True)]
         w = (rho * sum(shifted) + sigma * w0) / (n * rho + sigma)  # (18)
         steps = [
-            by_hand(X, y, q, w, a, b, 0.0, w0, beta, rho, sigma) for (X, y, q), a, b in zip(own, u, lam, strict=True)
+            by_hand(X, y, q, w, a, b, 0.0, w0, beta, rho, sigma)
+            for (X, y, q), a, b in zip(own, u, lam, strict=True)
         ]
         u, lam = [s[0] for s in steps], [s[1] for s in steps]
         np.testing.assert_allclose(seen[k][1].w, w, rtol=1e-8)  # asked for in the round before
         state = seen[k + 1][1]
         np.testing.assert_allclose(state.shifted, sum(s[2] for s in steps), atol=1e-7)  # (21)
-        np.testing.assert_allclose(state.residual, sum(s[3] for s in steps), atol=1e-7)  # (22), (23)
-    loose = configure(qr.ProximalAL.paper(beta=beta, rho=rho, q=0.5), concrete, data, None, None, None, w0)
+        # (22), (23)
+        np.testing.assert_allclose(state.residual, sum(s[3] for s in steps), atol=1e-7)
+    loose = configure(
+        qr.ProximalAL.paper(beta=beta, rho=rho, q=0.5), concrete, data, None, None, None, w0
+    )
     first = InProcess("each").run(loose, data, max_rounds=2).state
-    np.testing.assert_allclose(first.residual, 1 + seen[1][1].residual, rtol=1e-12)  # eps_1 = q^0 in (23)
+    # eps_1 = q^0 in (23)
+    np.testing.assert_allclose(first.residual, 1 + seen[1][1].residual, rtol=1e-12)
     for memory, a, b in zip(run.memories, u, lam, strict=True):
         np.testing.assert_allclose(memory.z[0], a, atol=1e-7)  # (19)
         np.testing.assert_allclose(memory.dual[0], b, atol=1e-7)  # (20)
@@ -133,7 +161,9 @@ def test_two_rounds_and_the_multipliers_are_the_printed_equations():
 
 
 def test_the_acceleration_starts_from_the_mixed_points():
-    """With weights (a, 1 - a) the multiplier in (19) is that of the mixed points w - lambda / rho."""
+    """With weights (a, 1 - a) the multiplier in (19) is that of the mixed points w - lambda /
+    rho.
+    """
     fed = federation()
     concrete, data = qr.Problem(qr.Logistic(), over_samples=MEAN0, local_constraint=ACTIVE).at(fed)
     it = configure(qr.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
@@ -143,7 +173,10 @@ def test_the_acceleration_starts_from_the_mixed_points():
     new, _ = it.refine(memory, ask, data.block(0), None)
     point = mix[0] * memory.points[0, -1] + mix[1] * (w - memory.dual[0] / 0.5)
     plain, _ = it.refine(
-        replace(memory, dual=(0.5 * (w - point))[None]), replace(ask, mix=np.ones(1)), data.block(0), None
+        replace(memory, dual=(0.5 * (w - point))[None]),
+        replace(ask, mix=np.ones(1)),
+        data.block(0),
+        None,
     )
     np.testing.assert_allclose(new.z, plain.z, atol=1e-10)
     np.testing.assert_allclose(new.dual, plain.dual, atol=1e-10)
@@ -157,7 +190,10 @@ KINDS = {
         qr.Logistic(), qr.Linear(True), MEAN0, qr.Mean("size"), qr.L2(0.05), local_constraint=ACTIVE
     ),
     "coupled": qr.Problem(
-        qr.Logistic(), over_samples=MEAN0, regulariser=qr.L2(0.05), constraint=qr.Coupled(qr.NeymanPearson(1.0, 0.15))
+        qr.Logistic(),
+        over_samples=MEAN0,
+        regulariser=qr.L2(0.05),
+        constraint=qr.Coupled(qr.NeymanPearson(1.0, 0.15)),
     ),
     "coupled and local": qr.Problem(
         qr.Logistic(),
@@ -167,9 +203,14 @@ KINDS = {
         constraint=qr.Coupled(qr.NeymanPearson(1.0, 0.3), prior="uniform"),
     ),
     "server": qr.Problem(
-        qr.Logistic(), over_samples=MEAN0, regulariser=qr.L2(0.1), constraint=qr.NeymanPearson(1.0, 0.15)
+        qr.Logistic(),
+        over_samples=MEAN0,
+        regulariser=qr.L2(0.1),
+        constraint=qr.NeymanPearson(1.0, 0.15),
     ),
-    "affine of the server": qr.Problem(qr.Logistic(), constraint=qr.LinearInequality(np.ones((1, 4)), [-0.5])),
+    "affine of the server": qr.Problem(
+        qr.Logistic(), constraint=qr.LinearInequality(np.ones((1, 4)), [-0.5])
+    ),
 }
 
 
@@ -202,7 +243,9 @@ def test_lasso_with_local_and_server_constraints_is_that_of_cvxpy():
     limits = [mean_loss(X[y > 0], y[y > 0]) <= 0.4 for X, y in rows]
     X0, y0 = fed.server.rows(0)
     limits.append(mean_loss(X0[y0 > 0], y0[y0 > 0]) <= 0.3)
-    program = cp.Problem(cp.Minimize(sum(mean_loss(X, y) for X, y in rows) / 4 + 0.03 * cp.norm1(w)), limits)
+    program = cp.Problem(
+        cp.Minimize(sum(mean_loss(X, y) for X, y in rows) / 4 + 0.03 * cp.norm1(w)), limits
+    )
     program.solve(solver=cp.CLARABEL)
     assert solution.outcome.stop is Stop.OPTIMAL, solution.outcome.text
     assert abs(solution.certificate.value - program.value) <= 3e-6 * program.value
@@ -223,7 +266,10 @@ def quadratics(d, n, m, seed=0):
 
 
 LCQP = qr.Problem(
-    qr.Quadratic(), over_clients=qr.Sum(), constraint=qr.LinearEquality(), local_constraint=qr.LinearEquality()
+    qr.Quadratic(),
+    over_clients=qr.Sum(),
+    constraint=qr.LinearEquality(),
+    local_constraint=qr.LinearEquality(),
 )
 
 
@@ -233,7 +279,9 @@ def test_quadratics_are_those_of_a_dense_kkt_system(d, n, m):
     rows, p = np.concatenate(C), m * (n + 1)
     system = np.block([[sum(A), rows.T], [rows, np.zeros((p, p))]])
     exact = np.linalg.solve(system, -np.concatenate([sum(b), np.concatenate(e)]))
-    solution = qr.solve(LCQP, qr.Federation.from_quadratics(A, b, C, e), algorithm=qr.ProximalAL(tol=1e-7))
+    solution = qr.solve(
+        LCQP, qr.Federation.from_quadratics(A, b, C, e), algorithm=qr.ProximalAL(tol=1e-7)
+    )
     assert solution.outcome.stop is not Stop.MAX_ROUNDS, solution.outcome.text
     np.testing.assert_allclose(solution.w, exact[:d], atol=1e-6 * np.abs(exact[:d]).max())
     mu = np.concatenate([solution.duals.server, solution.duals.local.ravel()])
@@ -241,7 +289,9 @@ def test_quadratics_are_those_of_a_dense_kkt_system(d, n, m):
 
 
 def test_quadratics_by_newton_agree_with_the_cached_inverse():
-    """An inequality that never binds leaves the same problem, without the one linear system of all rounds."""
+    """An inequality that never binds leaves the same problem, without the one linear system of all
+    rounds.
+    """
     A, b, C, e = quadratics(8, 3, 1)
     fed = qr.Federation.from_quadratics(A, b, C, e)
     far = qr.LinearInequality(np.ones((1, 8)), [-1e3])
@@ -252,7 +302,9 @@ def test_quadratics_by_newton_agree_with_the_cached_inverse():
 
 @pytest.mark.parametrize("share", [1.0, 1e-3, 1e-6, 1e-9])
 def test_single_precision_never_decides_a_stop(share):
-    """(22) as sent is at least (22): from single precision, at most 1 % more where (23) can be met."""
+    """(22) as sent is at least (22): from single precision, at most 1 % more where (23) can be
+    met.
+    """
     fed = qr.Federation.from_quadratics(*quadratics(30, 4, 2))
     concrete, data = LCQP.at(fed)
     it = configure(qr.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
@@ -260,15 +312,20 @@ def test_single_precision_never_decides_a_stop(share):
     w = memory.z[0] + 1e-3 * np.random.default_rng(1).standard_normal(30)
     ask = Refine(w, np.zeros((1, 0)), np.ones(0), 5.0, 0.04, 0.5, 1e-11, 0.0, np.ones(1))
     merit = proximal_client._merit(concrete, memory, 5.0, ask, data.block(1))
-    value, slope, *_ = merit.all(w[None])
-    left = slope + memory.dual - 0.5 * (w - memory.z)
-    memory = replace(memory, dual=memory.dual - (1 - share) * left)  # nearly stationary though u is far from w
+    value, gradient, *_ = merit.all(w[None])
+    left = gradient + memory.dual - 0.5 * (w - memory.z)
+    # nearly stationary though u is far from w
+    memory = replace(memory, dual=memory.dual - (1 - share) * left)
     exact = share * np.abs(left).max()
-    far, near = (it.refine(memory, replace(ask, room=room), data.block(1), None)[1] for room in (-1.0, 2 * exact))
-    floor = 1e-13 * np.abs(slope).max()
+    far, near = (
+        it.refine(memory, replace(ask, room=room), data.block(1), None)[1]
+        for room in (-1.0, 2 * exact)
+    )
+    floor = 1e-13 * np.abs(gradient).max()
     assert exact - floor <= near.residual[0] <= 1.01 * exact + floor
     assert exact - floor <= far.residual[0] <= exact + 1e-5 * np.abs(left).max()
-    assert (far.residual[0] > 1.01 * exact) == (share < 1e-3)  # so that both ways of near have been taken
+    # so that both ways of near have been taken
+    assert (far.residual[0] > 1.01 * exact) == (share < 1e-3)
     np.testing.assert_allclose([far.value, near.value], [value] * 2, rtol=1e-8)
 
 
@@ -286,18 +343,25 @@ def test_long_models_use_lbfgs_and_reach_the_same_optimum(monkeypatch):
 
 def test_permuting_clients_permutes_the_results():
     problem, order = KINDS["local"], [2, 0, 3, 1]
-    one, other = (qr.solve(problem, federation(order=o), algorithm=qr.ProximalAL(tol=1e-5)) for o in (None, order))
+    one, other = (
+        qr.solve(problem, federation(order=o), algorithm=qr.ProximalAL(tol=1e-5))
+        for o in (None, order)
+    )
     np.testing.assert_allclose(other.w, one.w, atol=1e-5)
     np.testing.assert_allclose(other.duals.local, one.duals.local[order], atol=1e-5)
 
 
-@pytest.mark.parametrize("problem", [KINDS["coupled and local"], KINDS["server"]], ids=["coupled", "server"])
+@pytest.mark.parametrize(
+    "problem", [KINDS["coupled and local"], KINDS["server"]], ids=["coupled", "server"]
+)
 def test_engine_modes_end_alike(problem):
     found = [
         qr.solve(problem, federation(), algorithm=qr.ProximalAL(tol=1e-5), engine=InProcess(m))
         for m in ("each", "blocks")
     ]
-    through = qr.solve(problem, federation(), algorithm=qr.ProximalAL(tol=1e-5), engine=InProcess("bytes"))
+    through = qr.solve(
+        problem, federation(), algorithm=qr.ProximalAL(tol=1e-5), engine=InProcess("bytes")
+    )
     np.testing.assert_array_equal(through.w, found[0].w)
     np.testing.assert_allclose(found[1].w, found[0].w, atol=1e-5)
 
@@ -316,7 +380,10 @@ def test_a_client_without_rows_of_the_class_has_no_constraint():
     y = [np.where(X[0] @ np.ones(3) + rng.standard_normal(25) > 0, 1.0, -1.0), np.full(25, -1.0)]
     fed = qr.Federation(["a", "b"], X, y, classes=(-1.0, 1.0))
     problem = qr.Problem(
-        qr.Logistic(), over_samples=MEAN0, regulariser=qr.L2(0.05), local_constraint=qr.NeymanPearson(1.0, 0.55)
+        qr.Logistic(),
+        over_samples=MEAN0,
+        regulariser=qr.L2(0.05),
+        local_constraint=qr.NeymanPearson(1.0, 0.55),
     )
     solution = qr.solve(problem, fed, algorithm=qr.ProximalAL(tol=1e-6))
     assert solution.outcome.stop is Stop.OPTIMAL
@@ -325,7 +392,9 @@ def test_a_client_without_rows_of_the_class_has_no_constraint():
 
 
 def test_a_constraint_that_is_met_anyway_has_no_price():
-    loose = replace(KINDS["local"], over_samples=qr.Mean(), local_constraint=qr.NeymanPearson(1.0, 50.0))
+    loose = replace(
+        KINDS["local"], over_samples=qr.Mean(), local_constraint=qr.NeymanPearson(1.0, 50.0)
+    )
     solution = qr.solve(loose, federation(), algorithm=qr.ProximalAL())
     free = qr.solve(replace(loose, local_constraint=None), federation(), algorithm=qr.ProximalAL())
     assert solution.duals.local.tolist() == [[0.0]] * 4
@@ -337,7 +406,9 @@ def test_a_constraint_that_is_met_anyway_has_no_price():
 
 def test_contradictory_constraints_are_proved_infeasible_and_named():
     both = (qr.NeymanPearson(1.0, 0.02), qr.NeymanPearson(-1.0, 0.02))
-    solution = qr.solve(qr.Problem(qr.Logistic(), local_constraint=both), federation(), algorithm=qr.ProximalAL())
+    solution = qr.solve(
+        qr.Problem(qr.Logistic(), local_constraint=both), federation(), algorithm=qr.ProximalAL()
+    )
     assert solution.outcome.stop is Stop.INFEASIBLE, solution.outcome.text
     assert solution.certificate.infeasible > 0
     assert "site" in solution.outcome.text
@@ -350,12 +421,15 @@ def test_contradictory_equalities_end_early_and_name_the_clients():
     run = InProcess().run(configure(qr.ProximalAL(), concrete, data, None, None, None, None), data)
     assert run.outcome.stop is Stop.INFEASIBLE
     assert "clients 1, 2 " in run.outcome.text
-    y = configure(qr.ProximalAL(), concrete, data, None, None, None, None).multipliers(run.state, run.memories)
+    method = configure(qr.ProximalAL(), concrete, data)
+    y = method.answer(run.state, run.memories).multipliers
     push = sum(y.local[i] @ C[i + 1] for i in range(3)) + y.server @ C[0]
     assert np.abs(push).max() <= 1e-3 * np.abs(y.local).max()
 
 
-@pytest.mark.parametrize("make", [qr.ProximalAL, qr.ProximalAL.paper], ids=["default", "as printed"])
+@pytest.mark.parametrize(
+    "make", [qr.ProximalAL, qr.ProximalAL.paper], ids=["default", "as printed"]
+)
 def test_a_cap_is_never_success_and_says_what_is_missing(make):
     solution = qr.solve(KINDS["local"], federation(), algorithm=make(), max_rounds=6)
     assert (solution.outcome.stop, solution.rounds) == (Stop.MAX_ROUNDS, 6)

@@ -22,9 +22,9 @@ from rank_programs import (
 )
 
 import quorate as qr
-from quorate.algorithms.pooled.penalties import Balanced, ByResidual, Growing, Progress
-from quorate.algorithms.pooled.rank_iteration import first, iterate
-from quorate.algorithms.pooled.rank_task import RankTask
+from quorate.algorithms.pooled.rank.iteration import first, iterate
+from quorate.algorithms.pooled.rank.penalties import Balanced, ByResidual, Growing, Progress
+from quorate.algorithms.pooled.rank.subproblems import RankTask
 
 SIZES = {"tall": (30, 5), "wide": (12, 20)}
 
@@ -104,7 +104,9 @@ def test_without_a_regulariser_nothing_is_proven_and_it_says_so(loss, intercept)
 
 
 def test_multipliers_of_the_hinge_by_hand():
-    """min R(max(0, 1 - y f)) + mu/2 |w|^2 = max sum a - |X'(a y)|^2 / (2 mu), 0 <= a, a in q, q in the set of R."""
+    """min R(max(0, 1 - y f)) + mu/2 |w|^2 = max sum a - |X'(a y)|^2 / (2 mu), 0 <= a, a in q, q in
+    the set of R.
+    """
     X, y = data(30, 5, 3, noise=0.4)
     problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.23), regulariser=qr.L2(0.05))
     solution = solved(problem, X, y, 1e-9)
@@ -121,7 +123,9 @@ def test_multipliers_of_the_hinge_by_hand():
 @pytest.mark.parametrize("risk", [qr.Superquantile(0.43), qr.Extremile(2.5)], ids=repr)
 @pytest.mark.parametrize("loss", [qr.Logistic(), qr.Exponential(), qr.Huber(0.5)], ids=repr)
 def test_the_bound_is_the_dual_value_of_the_multipliers(loss, risk):
-    """bound = -Omega*(a) - a'b - |D'a|^2 / (2 mu), Omega*(a) = max_z a'z - Omega(z) by a conic program."""
+    """bound = -Omega*(a) - a'b - |D'a|^2 / (2 mu), Omega*(a) = max_z a'z - Omega(z) by a conic
+    program.
+    """
     problem = qr.Problem(loss, over_samples=risk, regulariser=qr.L2(0.05))
     X, y = rows_of(problem, 12, 3)
     solution = solved(problem, X, y, 1e-9)
@@ -169,7 +173,8 @@ def test_iterations_are_algorithm_1(loss_, risk, g, r):
     schedule, sigma, w = Growing(0.02, 1.5), sigma_of(risk, 15), np.array([0.5, -0.3, 0.0, 0.2])
     D, b = (-y[:, None] * X, 0 * y) if loss_.targets == "sign" else (X, y)
     at, dual = first(task, schedule, w), np.zeros(15)
-    near = 1e-6 if isinstance(g, qr.L2 | qr.Zero) else 2e-4  # w-steps that iterate stop well below the residuals
+    # w-steps that iterate stop well below the residuals
+    near = 1e-6 if isinstance(g, qr.L2 | qr.Zero) else 2e-4
     for k in range(4):
         rho = 0.02 * 1.5**k
         m = D @ w - b - dual / rho
@@ -186,14 +191,17 @@ def test_iterations_are_algorithm_1(loss_, risk, g, r):
             assert_allclose(getattr(at, name), expected, atol=near, err_msg=f"{name} after {k + 1}")
         assert_allclose(alpha, rho * (m - z), atol=near)
         assert at.primal == pytest.approx(
-            np.linalg.norm(z - D @ w + b) / max(np.linalg.norm(z), np.linalg.norm(D @ w - b)), rel=1e-4
+            np.linalg.norm(z - D @ w + b) / max(np.linalg.norm(z), np.linalg.norm(D @ w - b)),
+            rel=1e-4,
         )
 
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("g", [qr.L2(0.05), qr.L1(0.02), qr.Bounds(-0.2, 0.2)], ids=repr)
 def test_a_solve_of_one_iteration(intercept, g):
-    """With check = 1 and relaxation = 1 a round is one iteration; an intercept changes nothing in it."""
+    """With check = 1 and relaxation = 1 a round is one iteration; an intercept changes nothing in
+    it.
+    """
     problem = qr.Problem(qr.Logistic(), qr.Linear(intercept), qr.Superquantile(0.43), regulariser=g)
     X, y = rows_of(problem, 15, 4)
     D = -y[:, None] * (np.hstack([X, np.ones((15, 1))]) if intercept else X)
@@ -207,12 +215,17 @@ def test_a_solve_of_one_iteration(intercept, g):
     z = np.empty(15)
     kernel = RankTask.of(*(lambda p, f: (p, f.block(0)))(*problem.at(pooled(X, y)))).kernel
     z[:] = chain(kernel, np.zeros(15), sigma_of(problem.over_samples, 15), rho)
-    h = {qr.L2: lambda u: 0.025 * cp.sum_squares(u), qr.L1: lambda u: 0.02 * cp.norm1(u), qr.Bounds: lambda u: 0.0}
+    h = {
+        qr.L2: lambda u: 0.025 * cp.sum_squares(u),
+        qr.L1: lambda u: 0.02 * cp.norm1(u),
+        qr.Bounds: lambda u: 0.0,
+    }
     box = [cp.abs(w[:4]) <= 0.2] if isinstance(g, qr.Bounds) else []
     cp.Problem(cp.Minimize(rho / 2 * cp.sum_squares(D @ w - z) + h[type(g)](w[:4])), box).solve(
         solver="CLARABEL", **TIGHT
     )
-    assert loss(kernel, D @ w.value).max() < np.log(2) * 1.5  # better than the start, so it is the answer
+    # better than the start, so it is the answer
+    assert loss(kernel, D @ w.value).max() < np.log(2) * 1.5
     assert_allclose(solution.w, w.value, atol=2e-6)
     assert solution.history[-1]["iterations"] == 1
 
@@ -226,11 +239,17 @@ def test_schedules():
         return found
 
     assert_allclose(rhos(Growing(1e-5, 1.2), [0] * 5), 1e-5 * 1.2 ** np.arange(6))
-    assert_allclose(rhos(Growing(2e-7, 5, every=3, delay=7), [0] * 13)[7:], 2e-7 * np.repeat([1, 5, 25], [3, 3, 1]))
+    assert_allclose(
+        rhos(Growing(2e-7, 5, every=3, delay=7), [0] * 13)[7:],
+        2e-7 * np.repeat([1, 5, 25], [3, 3, 1]),
+    )
     assert_allclose(rhos(Growing(1.0, 10, limit=50), [0] * 3), [1, 10, 50, 50])
     for schedule in (Growing(1e-5, 1.2), ByResidual()):
-        assert schedule.after(Progress(10**7, 9.9e11, 1.0, 1.0, 0.0, 0.0))[0] == schedule.limit  # and no overflow
-    assert_allclose(rhos(ByResidual(1e-4, 1.02, 1.07), [1.0, 1e-2, 1e-3]), np.cumprod([1e-4, 1.02, 1.07, 1.07]))
+        # and no overflow
+        assert schedule.after(Progress(10**7, 9.9e11, 1.0, 1.0, 0.0, 0.0))[0] == schedule.limit
+    assert_allclose(
+        rhos(ByResidual(1e-4, 1.02, 1.07), [1.0, 1e-2, 1e-3]), np.cumprod([1e-4, 1.02, 1.07, 1.07])
+    )
     assert Balanced().first(200) == 0.3 / 200
 
 
@@ -241,10 +260,14 @@ def test_schedules():
 )
 @pytest.mark.parametrize("g", [qr.L2(0.05), qr.L1(0.02)], ids=repr)
 def test_the_schedules_of_the_paper_feasible_but_not_optimal(penalty, rounds, g):
-    """A rho that only grows freezes the iterates: small residuals, some per cent above the optimum, never "optimal"."""
+    """A rho that only grows freezes the iterates: small residuals, some per cent above the optimum,
+    never "optimal".
+    """
     problem = qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.43), regulariser=g)
     X, y = rows_of(problem, 30, 5)
-    solution = solved(problem, X, y, 1e-12, penalty=penalty, relaxation=1.0, finish=False, max_rounds=rounds)
+    solution = solved(
+        problem, X, y, 1e-12, penalty=penalty, relaxation=1.0, finish=False, max_rounds=rounds
+    )
     optimum = objective(problem, X, y, central(problem, X, y))
     assert solution.outcome.stop is not qr.Stop.OPTIMAL
     assert solution.state.residual <= 1e-2
@@ -255,11 +278,15 @@ def test_the_schedules_of_the_paper_feasible_but_not_optimal(penalty, rounds, g)
 def test_a_growing_rho_ends_somewhere():
     problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.43), regulariser=qr.L2(0.05))
     X, y = rows_of(problem, 30, 5)
-    solution = solved(problem, X, y, 1e-12, penalty=Growing(1e-5, 1.2), finish=False, max_rounds=400)
+    solution = solved(
+        problem, X, y, 1e-12, penalty=Growing(1e-5, 1.2), finish=False, max_rounds=400
+    )
     assert np.isfinite(solution.w).all()
 
 
-@pytest.mark.parametrize("options", [{"r": 0.02}, {"relaxation": 1.0}, {"finish": False}, {"check": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"r": 0.02}, {"relaxation": 1.0}, {"finish": False}, {"check": 3}], ids=str
+)
 @pytest.mark.parametrize("g", [qr.L2(0.05), qr.L1(0.02)], ids=repr)
 def test_options_lead_to_the_same_optimum(options, g):
     problem = qr.Problem(qr.Logistic(), qr.Linear(True), qr.Superquantile(0.43), regulariser=g)

@@ -9,9 +9,9 @@ from rank_programs import central, check, data, objective, pooled, rows_of, solv
 from scipy.sparse import csr_array
 
 import quorate as qr
-from quorate.default import default_algorithm
 from quorate.rounds import encode
-from quorate.solution import configure
+from quorate.solution.configure import configure
+from quorate.solution.default import default_algorithm
 
 # ---- what it takes
 
@@ -38,7 +38,9 @@ def test_one_owner_only():
     X, y = data(30, 3)
     fed = qr.Federation(["a", "b"], [X[:15], X[15:]], [y[:15], y[15:]])
     problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.3), regulariser=qr.L2(0.1))
-    with pytest.raises(ValueError, match=r"all rows in one place, got 2 clients: use fed.pooled\(\)"):
+    with pytest.raises(
+        ValueError, match=r"all rows in one place, got 2 clients: use fed.pooled\(\)"
+    ):
         qr.solve(problem, fed, algorithm=qr.RankADMM())
     assert qr.solve(problem, fed.pooled(), algorithm=qr.RankADMM()).outcome.stop is qr.Stop.OPTIMAL
 
@@ -46,14 +48,20 @@ def test_one_owner_only():
 @pytest.mark.parametrize(
     ("problem", "named"),
     [
-        (qr.Problem(qr.Quantile(0.3), over_samples=qr.Superquantile(0.3)), "Quantile is no increasing function"),
-        (qr.Problem(qr.Multinomial(), qr.Softmax()), "Multinomial is no increasing function"),
+        (
+            qr.Problem(qr.Quantile(0.3), over_samples=qr.Superquantile(0.3)),
+            r"increases with one rank coordinate .* got Quantile.*use Bundle\(\)",
+        ),
+        (
+            qr.Problem(qr.Multinomial(), qr.Softmax()),
+            r"predictor Linear, got Softmax.*use Bundle\(\)",
+        ),
     ],
     ids=["Quantile", "Multinomial"],
 )
 def test_losses_without_a_rank_coordinate(problem, named):
     X, y = data(30, 3)
-    with pytest.raises(Exception, match=named):
+    with pytest.raises(ValueError, match=named):
         qr.solve(problem, pooled(X, y), algorithm=qr.RankADMM())
 
 
@@ -61,8 +69,10 @@ def test_rows_of_different_weights():
     X, y = data(30, 3)
     fed = qr.Federation(["a"], [X], [y], sample_weight=[np.arange(1.0, 31.0)])
     with pytest.raises(ValueError, match="weights"):
-        qr.solve(qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.3)), fed, algorithm=qr.RankADMM())
-    with pytest.raises(Exception, match="no sample weights: repeat rows"):
+        qr.solve(
+            qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.3)), fed, algorithm=qr.RankADMM()
+        )
+    with pytest.raises(ValueError, match=r"no sample weights, got rows .*: use Bundle\(\)"):
         qr.solve(qr.Problem(qr.Hinge(), regulariser=qr.L2(0.1)), fed, algorithm=qr.RankADMM())
 
 
@@ -75,7 +85,11 @@ def test_what_solve_picks():
         (qr.RankADMM, qr.Problem(qr.Hinge(), regulariser=g), one),
         (qr.RankADMM, qr.Problem(qr.Hinge(), over_samples=tail, regulariser=g), one),
         (qr.RankADMM, qr.Problem(qr.Squared(), over_samples=qr.Median()), one),
-        (qr.RankADMM, qr.Problem(qr.Hinge(), over_samples=tail, over_clients=qr.Simplex(), regulariser=g), one),
+        (
+            qr.RankADMM,
+            qr.Problem(qr.Hinge(), over_samples=tail, over_clients=qr.Simplex(), regulariser=g),
+            one,
+        ),
         (qr.Bundle, qr.Problem(qr.Hinge(), over_samples=tail, regulariser=g), two),
         (qr.Bundle, qr.Problem(qr.Hinge(), regulariser=g), weighted),
         (qr.Bundle, qr.Problem(qr.Quantile(0.3), over_samples=tail, regulariser=g), one),
@@ -105,7 +119,9 @@ def test_rows_of_zeros(loss, g, intercept):
     X = np.zeros((12, 3))
     solution = solved(problem, X, y, 1e-7)
     assert solution.outcome.stop is qr.Stop.OPTIMAL
-    assert solution.certificate.value == pytest.approx(objective(problem, X, y, central(problem, X, y)), rel=1e-6)
+    assert solution.certificate.value == pytest.approx(
+        objective(problem, X, y, central(problem, X, y)), rel=1e-6
+    )
 
 
 @LOSS
@@ -113,9 +129,13 @@ def test_rows_of_zeros(loss, g, intercept):
 def test_one_sample(loss, g):
     problem = qr.Problem(loss, over_samples=qr.Superquantile(0.43), regulariser=g)
     X, y = rows_of(problem, 1, 3)
-    solution = solved(problem, X, y, 1e-7, classes=(-1.0, 1.0) if loss.targets == "sign" else None)
+    classes = (-1.0, 1.0) if loss.targets == "sign" else None
+    # a sample that is met exactly has a loss of 0 up to rounding, which a relative gap cannot meet
+    solution = solved(problem, X, y, 1e-7, classes=classes, atol=1e-15)
     assert solution.outcome.stop is qr.Stop.OPTIMAL
-    assert solution.certificate.value == pytest.approx(objective(problem, X, y, central(problem, X, y)), rel=1e-6)
+    assert solution.certificate.value == pytest.approx(
+        objective(problem, X, y, central(problem, X, y)), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("loss", [qr.Logistic(), qr.Hinge()], ids=repr)
@@ -126,14 +146,18 @@ def test_all_rows_of_one_class(loss, g, label):
     X, y = data(12, 3)[0], np.full(12, label)
     solution = solved(problem, X, y, 1e-7, classes=(-1.0, 1.0))
     assert solution.outcome.stop is qr.Stop.OPTIMAL
-    assert solution.certificate.value == pytest.approx(objective(problem, X, y, central(problem, X, y)), rel=1e-6)
+    assert solution.certificate.value == pytest.approx(
+        objective(problem, X, y, central(problem, X, y)), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(
     "problem",
     [
         qr.Problem(qr.Logistic(), qr.Linear(True), regulariser=qr.L2(0.1)),
-        qr.Problem(qr.Exponential(), qr.Linear(True), qr.Superquantile(0.43), regulariser=qr.L1(0.1)),
+        qr.Problem(
+            qr.Exponential(), qr.Linear(True), qr.Superquantile(0.43), regulariser=qr.L1(0.1)
+        ),
         qr.Problem(qr.Logistic()),
     ],
     ids=["one class", "one class, exponential", "separable"],
@@ -149,7 +173,9 @@ def test_optima_that_are_not_attained(problem):
 
 
 def test_an_optimum_at_zero_without_a_regulariser():
-    """No model is better than none for the tail of noise; relative residuals are those of nothing there."""
+    """No model is better than none for the tail of noise; relative residuals are those of nothing
+    there.
+    """
     problem = qr.Problem(qr.Logistic(), qr.Linear(True), qr.Superquantile(0.43))
     X, y = data(30, 3, 3, noise=2.0)
     solution = solved(problem, X, y, 1e-6)
@@ -164,7 +190,9 @@ def test_duplicated_rows_constant_features_and_features_of_zeros(loss, g, risk):
     problem = qr.Problem(loss, qr.Linear(True), risk, regulariser=g)
     X, y = rows_of(problem, 12, 3)
     X, y = np.vstack([X, X, X[:6]]), np.concatenate([y, y, y[:6]])
-    check(problem, np.hstack([X, np.full((30, 1), 3.0), np.zeros((30, 1)), X[:, :1]]), y, 1e-7, 1e-6)
+    check(
+        problem, np.hstack([X, np.full((30, 1), 3.0), np.zeros((30, 1)), X[:, :1]]), y, 1e-7, 1e-6
+    )
 
 
 @LOSS
@@ -173,9 +201,17 @@ def test_duplicated_rows_constant_features_and_features_of_zeros(loss, g, risk):
 def test_units_of_the_features(loss, scale, intercept):
     """Features times s, the regulariser in the same units: the same problem."""
     X, y = data(30, 5, 3, loss.targets, noise=0.4)
-    for plain, scaled, tol in ((qr.L2(0.05), qr.L2(0.05 * scale**2), 1e-8), (qr.L1(0.02), qr.L1(0.02 * scale), 1e-6)):
+    for plain, scaled, tol in (
+        (qr.L2(0.05), qr.L2(0.05 * scale**2), 1e-8),
+        (qr.L1(0.02), qr.L1(0.02 * scale), 1e-6),
+    ):
         one, other = (
-            solved(qr.Problem(loss, qr.Linear(intercept), qr.Superquantile(0.43), regulariser=g), S, y, tol)
+            solved(
+                qr.Problem(loss, qr.Linear(intercept), qr.Superquantile(0.43), regulariser=g),
+                S,
+                y,
+                tol,
+            )
             for g, S in ((plain, X), (scaled, X * scale))
         )
         assert other.outcome.stop is qr.Stop.OPTIMAL, other.outcome.text
@@ -194,7 +230,9 @@ def test_raw_features_of_different_units_beside_an_intercept(loss, g):
 
 def test_targets_far_from_zero():
     X, y = data(30, 5, 3, "real")
-    problem = qr.Problem(qr.Absolute(), qr.Linear(True), qr.Superquantile(0.43), regulariser=qr.L2(0.05))
+    problem = qr.Problem(
+        qr.Absolute(), qr.Linear(True), qr.Superquantile(0.43), regulariser=qr.L2(0.05)
+    )
     near, far = (solved(problem, X, target, 1e-8) for target in (y, y + 1e4))
     assert far.outcome.stop is qr.Stop.OPTIMAL
     assert far.certificate.value == pytest.approx(near.certificate.value, rel=1e-6)
@@ -204,7 +242,9 @@ def test_targets_far_from_zero():
 @pytest.mark.parametrize("loss", [qr.Logistic(), qr.Absolute()], ids=repr)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_sparse_rows_are_the_same_rows(loss, intercept):
-    problem = qr.Problem(loss, qr.Linear(intercept), qr.Superquantile(0.43), regulariser=qr.L1(0.02))
+    problem = qr.Problem(
+        loss, qr.Linear(intercept), qr.Superquantile(0.43), regulariser=qr.L1(0.02)
+    )
     X, y = rows_of(problem, 30, 5)
     X = np.where(np.abs(X) > 0.7, X, 0.0)
     dense, sparse = (solved(problem, kind, y, 1e-7) for kind in (X, csr_array(X)))
@@ -216,8 +256,14 @@ def test_sparse_rows_are_the_same_rows(loss, intercept):
 
 
 RUNS = {
-    "iterations": (qr.Problem(qr.Logistic(), qr.Linear(True), qr.Superquantile(0.43), regulariser=qr.L2(0.05)), 1e-13),
-    "Newton steps": (qr.Problem(qr.Hinge(), over_samples=qr.Extremile(2.0), regulariser=qr.L1(0.02)), 1e-12),
+    "iterations": (
+        qr.Problem(qr.Logistic(), qr.Linear(True), qr.Superquantile(0.43), regulariser=qr.L2(0.05)),
+        1e-13,
+    ),
+    "Newton steps": (
+        qr.Problem(qr.Hinge(), over_samples=qr.Extremile(2.0), regulariser=qr.L1(0.02)),
+        1e-12,
+    ),
 }
 
 
@@ -233,7 +279,9 @@ def test_interrupted_runs_go_on_bit_for_bit(name, tmp_path):
         engine = qr.InProcess(checkpoint=tmp_path / f"{stop}.run")
         part = engine.run(configured, problem.at(fed)[1], max_rounds=stop)
         assert part.rounds == stop
-        resumed = qr.solve(problem, fed, algorithm=qr.RankADMM(), tol=tol, engine=engine, resume=True)
+        resumed = qr.solve(
+            problem, fed, algorithm=qr.RankADMM(), tol=tol, engine=engine, resume=True
+        )
         assert encode((resumed.state, resumed.outcome, resumed.duals)) == encode(
             (whole.state, whole.outcome, whole.duals)
         )
@@ -251,9 +299,12 @@ def test_modes_are_equal_and_inputs_stay(name):
     before = fed.digests()
     modes = ("each", "bytes")
     each, through = (
-        qr.solve(problem, fed, algorithm=qr.RankADMM(), tol=tol, engine=qr.InProcess(mode)) for mode in modes
+        qr.solve(problem, fed, algorithm=qr.RankADMM(), tol=tol, engine=qr.InProcess(mode))
+        for mode in modes
     )
-    assert encode((each.state, each.outcome, each.duals)) == encode((through.state, through.outcome, through.duals))
+    assert encode((each.state, each.outcome, each.duals)) == encode(
+        (through.state, through.outcome, through.duals)
+    )
     assert fed.digests() == before
 
 
@@ -261,7 +312,9 @@ def test_bounds_only_rise_and_values_only_fall():
     problem, tol = RUNS["Newton steps"]
     X, y = rows_of(problem, 30, 5)
     solution = solved(problem, X, y, tol)
-    values, bounds = (np.array([row[name] for row in solution.history]) for name in ("objective", "bound"))
+    values, bounds = (
+        np.array([row[name] for row in solution.history]) for name in ("objective", "bound")
+    )
     optimum = objective(problem, X, y, central(problem, X, y))
     assert (np.diff(values) <= 0).all()
     assert (np.diff(bounds) >= 0).all()

@@ -1,4 +1,6 @@
-"""RankADMM where nothing is convex: all choices of outliers on tiny problems, independent searches, honest outcomes."""
+"""RankADMM where nothing is convex: all choices of outliers on tiny problems, independent searches,
+honest outcomes.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,12 @@ from rank_programs import central, data, objective, pooled
 from scipy.optimize import minimize
 
 import quorate as qr
-from quorate.algorithms.pooled.penalties import Balanced, ByResidual, Growing
-from quorate.algorithms.pooled.rank_starts import Start, polish
-from quorate.algorithms.pooled.rank_task import RankTask
+from quorate.algorithms.pooled.rank.continuation import Start, polish
+from quorate.algorithms.pooled.rank.penalties import Balanced, ByResidual, Growing
+from quorate.algorithms.pooled.rank.subproblems import RankTask
 
-SLACK = 3e-6  # so much objective, relative, the end may give for multipliers that are the model's own
+# so much objective, relative, the end may give for multipliers that are the model's own
+SLACK = 3e-6
 FEW = (Start(Growing(2e-5, 1.05)), Start(Growing(1e-3, 1.05), 0.3), Start(Growing(1e-2, 1.05), 1.0))
 
 
@@ -33,14 +36,17 @@ def solved(problem, X, y, **options):
 
 
 def least_of_all_choices(problem, X, y):
-    """The global optimum of a ranked range: sum_i sigma_i z_[i] is least over which rows, above the last, are left out.
+    """The global optimum of a ranked range: sum_i sigma_i z_[i] is least over which rows, above the
+    last, are left out.
 
     What is left has weights that rise, a convex problem.
     """
     n = len(y)
     sigma = problem.over_samples.rank_weights(n)
     top = int(np.flatnonzero(sigma)[-1]) + 1
-    rest = qr.Problem(problem.loss, problem.predictor, qr.Spectral(sigma[:top]), regulariser=problem.regulariser)
+    rest = qr.Problem(
+        problem.loss, problem.predictor, qr.Spectral(sigma[:top]), regulariser=problem.regulariser
+    )
     assert rest.over_samples.convex
     kept = (list(rows) for rows in itertools.combinations(range(n), top))
     return min(objective(problem, X, y, central(rest, X[rows], y[rows])) for rows in kept)
@@ -53,7 +59,10 @@ def searched(problem, X, y, starts=15):
         w = size * rng.normal(size=X.shape[1])
         for _ in range(2):
             found = minimize(
-                lambda w: objective(problem, X, y, w), w, method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}
+                lambda w: objective(problem, X, y, w),
+                w,
+                method="Nelder-Mead",
+                options={"xatol": 1e-9, "fatol": 1e-12},
             )
             w = found.x
         best = min(best, found.fun)
@@ -101,7 +110,11 @@ def test_weights_that_rise_and_fall_against_a_search(loss, risk, g, seed):
 
 @pytest.mark.parametrize(
     ("loss", "g", "seed"),
-    [(qr.Logistic(), qr.L2(0.05), 0), (qr.Squared(), qr.L2(0.05), 3), (qr.Absolute(), qr.L1(0.05), 0)],
+    [
+        (qr.Logistic(), qr.L2(0.05), 0),
+        (qr.Squared(), qr.L2(0.05), 3),
+        (qr.Absolute(), qr.L1(0.05), 0),
+    ],
     ids=str,
 )
 def test_prospect_weights_against_a_search(loss, g, seed):
@@ -144,7 +157,9 @@ def test_regularisers_that_are_not_convex(loss, risk, g):
 )
 def test_limits_are_the_convex_optima(risk, convex):
     X, y = data(15, 3, 2, noise=0.5)
-    one, other = (qr.Problem(qr.Logistic(), over_samples=r, regulariser=qr.L2(0.05)) for r in (risk, convex))
+    one, other = (
+        qr.Problem(qr.Logistic(), over_samples=r, regulariser=qr.L2(0.05)) for r in (risk, convex)
+    )
     proven = qr.solve(other, pooled(X, y), tol=1e-9).certificate
     found = qr.solve(one, pooled(X, y), algorithm=qr.RankADMM(starts=FEW)).certificate
     assert proven.bound * (1 - 1e-9) <= found.value <= proven.value * (1 + 1e-6)
@@ -153,8 +168,12 @@ def test_limits_are_the_convex_optima(risk, convex):
 # ---- what is promised on the way
 
 
-@pytest.mark.parametrize("risk", [qr.RankedRange(14, 2), qr.HumanAligned(0.4, 0.3), qr.ProspectTheory()], ids=repr)
-@pytest.mark.parametrize("options", [{"polish": False, "max_iterations": 3}, {"max_rounds": 1}], ids=str)
+@pytest.mark.parametrize(
+    "risk", [qr.RankedRange(14, 2), qr.HumanAligned(0.4, 0.3), qr.ProspectTheory()], ids=repr
+)
+@pytest.mark.parametrize(
+    "options", [{"polish": False, "max_iterations": 3}, {"max_rounds": 1}], ids=str
+)
 def test_never_worse_than_the_start(risk, options):
     """However early it ends: and the start may be good."""
     problem = qr.Problem(qr.Hinge(), over_samples=risk, regulariser=qr.L2(0.05))
@@ -166,11 +185,15 @@ def test_never_worse_than_the_start(risk, options):
 
 
 def test_every_start_has_a_row():
-    problem = qr.Problem(qr.Logistic(), qr.Linear(True), qr.RankedRange(17, 2), regulariser=qr.L2(0.05))
+    problem = qr.Problem(
+        qr.Logistic(), qr.Linear(True), qr.RankedRange(17, 2), regulariser=qr.L2(0.05)
+    )
     X, y = data(20, 3, 0, noise=1.0)
     solution = solved(problem, X, y, starts=FEW)
     assert [row["start"] for row in solution.tries] == [0, 1, 2]
-    assert min(row["objective"] for row in solution.tries) == pytest.approx(solution.certificate.value, rel=1e-6)
+    assert min(row["objective"] for row in solution.tries) == pytest.approx(
+        solution.certificate.value, rel=1e-6
+    )
     assert all(row["iterations"] > 0 and row["polish"] >= 1 for row in solution.tries)
     plain = solved(problem, X, y, starts=FEW, polish=False)
     assert all(row["polish"] == 0 for row in plain.tries)
@@ -180,7 +203,9 @@ def test_every_start_has_a_row():
     assert other.tries[2]["objective"] > 0
 
 
-@pytest.mark.parametrize("penalty", [Growing(2e-7, 5, every=3, delay=7), Balanced(), ByResidual()], ids=str)
+@pytest.mark.parametrize(
+    "penalty", [Growing(2e-7, 5, every=3, delay=7), Balanced(), ByResidual()], ids=str
+)
 def test_one_schedule_for_all_starts(penalty):
     """The paper's own, and others: each ends, each with one row for every start."""
     problem = qr.Problem(qr.Logistic(), over_samples=qr.RankedRange(14, 2), regulariser=qr.L2(0.05))

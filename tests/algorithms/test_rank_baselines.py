@@ -1,4 +1,6 @@
-"""SGD, LSVRG and DCA: steps by hand, optima by independent solvers, and the published defects as tests."""
+"""SGD, LSVRG and DCA: steps by hand, optima by independent solvers, and the published defects as
+tests.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,12 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 
 import quorate as qr
-from quorate.algorithms.pooled.lsvrg import scalar_form, slow_steps
-from quorate.algorithms.pooled.one_owner import Advance
-from quorate.algorithms.pooled.stochastic import DivergedError, batch_weights, look, tuned
+from quorate.algorithms.comparators.lsvrg import scalar_form, slow_steps
+from quorate.algorithms.comparators.stochastic import DivergedError, batch_weights, look, tuned
+from quorate.algorithms.pooled.single_client import Advance
 from quorate.arrays import stream
-from quorate.problem.ranked import plus_minus
-from quorate.solution import configure
+from quorate.problem.rank_coordinates import plus_minus
+from quorate.solution.configure import configure
 
 SEED = 3
 BOTH = [qr.SGD, qr.LSVRG]
@@ -43,7 +45,9 @@ def stepped(algorithm, problem, fed, rounds=1):
     block = fed.block(0)
     memory = method.client_start(block)
     for turn in range(rounds):
-        memory, _ = method.advance(memory, Advance(turn), block, lambda p, t=turn: stream(SEED, block.names[p], t))
+        memory, _ = method.advance(
+            memory, Advance(turn), block, lambda p, t=turn: stream(SEED, block.names[p], t)
+        )
     return memory
 
 
@@ -58,7 +62,9 @@ def test_sgd_on_all_rows_is_one_subgradient_step():
     fed, rate = data(), 0.3
     X, y = rows(fed)
     start = np.array([0.3, -0.2, 0.1, 0.0, 0.5])
-    problem = qr.Problem(qr.Logistic(), qr.Linear(intercept=True), qr.Extremile(2), regulariser=qr.L1(0.05))
+    problem = qr.Problem(
+        qr.Logistic(), qr.Linear(intercept=True), qr.Extremile(2), regulariser=qr.L1(0.05)
+    )
     t = -y * (X @ start[:4] + start[4])
     rank = t.argsort().argsort() + 1.0
     q = (rank / 40) ** 2 - ((rank - 1) / 40) ** 2
@@ -112,9 +118,13 @@ def test_lsvrg_by_hand(uniform):
 
 
 @pytest.mark.parametrize("uniform", [True, False])
-@pytest.mark.parametrize("risk", [qr.Extremile(2), qr.RankedRange(30, 5), qr.ProspectTheory()], ids=repr)
+@pytest.mark.parametrize(
+    "risk", [qr.Extremile(2), qr.RankedRange(30, 5), qr.ProspectTheory()], ids=repr
+)
 def test_lsvrg_steps_are_unbiased(uniform, risk):
-    """Over all rows, each with its probability, the mean step is the gradient of the risk with the weights fixed."""
+    """Over all rows, each with its probability, the mean step is the gradient of the risk with the
+    weights fixed.
+    """
     concrete, fed = qr.Problem(qr.Logistic(), over_samples=risk).at(data())
     block, n = fed.block(0), 40
     before, w = np.array([0.4, -0.1, 0.0, 0.7]), np.array([-0.5, 0.3, 0.2, 0.1])
@@ -122,7 +132,8 @@ def test_lsvrg_steps_are_unbiased(uniform, risk):
     q = point.weights[0]
     chance, gain = (np.full(n, 1 / n), n * q) if uniform else (q / q.sum(), np.full(n, q.sum()))
     mean = sum(
-        chance[i] * (w - slow_steps(concrete, block, w, np.array([i]), gain[i : i + 1], point, 1.0)) for i in range(n)
+        chance[i] * (w - slow_steps(concrete, block, w, np.array([i]), gain[i : i + 1], point, 1.0))
+        for i in range(n)
     )
     X, y = rows(fed)
     np.testing.assert_allclose(mean, X.T @ (q * -y * expit(-y * (X @ w))), rtol=1e-10, atol=1e-14)
@@ -143,7 +154,12 @@ LOSSES = [
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize(
     ("regulariser", "intercept"),
-    [(qr.Zero(), True), (qr.L1(0.05), False), (qr.ElasticNet(0.02, 0.1), True), (qr.Bounds(-0.1, [0.1] * 4), True)],
+    [
+        (qr.Zero(), True),
+        (qr.L1(0.05), False),
+        (qr.ElasticNet(0.02, 0.1), True),
+        (qr.Bounds(-0.1, [0.1] * 4), True),
+    ],
 )
 def test_compiled_steps_are_the_plain_ones(loss, regulariser, intercept):
     predictor = qr.Linear(intercept=intercept)
@@ -154,7 +170,9 @@ def test_compiled_steps_are_the_plain_ones(loss, regulariser, intercept):
     start = replace(algorithm.client_start(block), w=generator.normal(size=(1, 4 + intercept)) / 2)
     point = look(concrete, start.w[0], block)
     drawn = np.random.default_rng(5).integers(40, size=60)
-    plain = slow_steps(concrete, block, start.w[0], drawn, 40 * point.weights[0, drawn], point, 0.05)
+    plain = slow_steps(
+        concrete, block, start.w[0], drawn, 40 * point.weights[0, drawn], point, 0.05
+    )
     assert scalar_form(concrete, 4) is not None
     w, steps = algorithm.epoch(block, replace(start, point=point), np.random.default_rng(5))
     assert steps == 60
@@ -164,7 +182,9 @@ def test_compiled_steps_are_the_plain_ones(loss, regulariser, intercept):
 
 @pytest.mark.parametrize("regulariser", [qr.MCP(0.02), qr.SCAD(0.02)], ids=repr)
 def test_lsvrg_takes_regularisers_without_a_compiled_form(regulariser):
-    problem = qr.Problem(qr.Quantile(0.3), over_samples=qr.RankedRange(36, 0), regulariser=regulariser)
+    problem = qr.Problem(
+        qr.Quantile(0.3), over_samples=qr.RankedRange(36, 0), regulariser=regulariser
+    )
     concrete, _ = problem.at(data(targets="real"))
     assert scalar_form(concrete, 4) is None
     memory = stepped(qr.LSVRG(0.05), problem, data(targets="real"), 5)
@@ -184,17 +204,32 @@ def test_minibatches_integrate_the_spectrum_and_not_the_counts():
         (qr.TopK(5), np.r_[np.zeros(9), 1.0]),
     ]
     for risk, expected in cases:
-        np.testing.assert_allclose(batch_weights(risk, 100, 10)(losses), expected, rtol=1e-12, atol=1e-15)
-        np.testing.assert_array_equal(batch_weights(risk, 100, 10)(-losses), batch_weights(risk, 100, 10)(losses)[::-1])
+        np.testing.assert_allclose(
+            batch_weights(risk, 100, 10)(losses), expected, rtol=1e-12, atol=1e-15
+        )
+        np.testing.assert_array_equal(
+            batch_weights(risk, 100, 10)(-losses), batch_weights(risk, 100, 10)(losses)[::-1]
+        )
 
 
 @pytest.mark.parametrize(
-    "risk", [qr.Extremile(2.5), qr.ExponentialSpectral(2.0), qr.HumanAligned(0.4, 0.3), qr.ProspectTheory()], ids=repr
+    "risk",
+    [
+        qr.Extremile(2.5),
+        qr.ExponentialSpectral(2.0),
+        qr.HumanAligned(0.4, 0.3),
+        qr.ProspectTheory(),
+    ],
+    ids=repr,
 )
 def test_minibatch_weights_are_those_of_its_size(risk):
     losses = np.random.default_rng(0).exponential(size=20)
-    np.testing.assert_allclose(batch_weights(risk, 100, 20)(losses), risk.weights(losses), rtol=1e-10)
-    np.testing.assert_allclose(batch_weights(risk, 20, 20)(losses), risk.weights(losses), rtol=1e-10)
+    np.testing.assert_allclose(
+        batch_weights(risk, 100, 20)(losses), risk.weights(losses), rtol=1e-10
+    )
+    np.testing.assert_allclose(
+        batch_weights(risk, 20, 20)(losses), risk.weights(losses), rtol=1e-10
+    )
 
 
 def test_equal_losses_share():
@@ -204,15 +239,20 @@ def test_equal_losses_share():
 # ---- the defects of the published code
 
 
-@pytest.mark.parametrize("algorithm", [qr.SGD(0.1), qr.LSVRG(0.1, epoch_length=1), qr.DCA(0.1, inner=1)], ids=repr)
+@pytest.mark.parametrize(
+    "algorithm", [qr.SGD(0.1), qr.LSVRG(0.1, epoch_length=1), qr.DCA(0.1, inner=1)], ids=repr
+)
 def test_rows_of_the_negative_class_move_the_model(algorithm):
     X, _ = rows(data())
     fed = qr.Federation(["pooled"], [X], [np.zeros(40)], classes=[0, 1])
     memory = stepped(algorithm, qr.Problem(qr.Hinge()), fed)
-    np.testing.assert_allclose(memory.w[0], -0.1 * X.mean(0), rtol=1e-12)  # every margin is 0: slope x
+    # every margin is 0: gradient x
+    np.testing.assert_allclose(memory.w[0], -0.1 * X.mean(0), rtol=1e-12)
 
 
-@pytest.mark.parametrize("algorithm", [qr.SGD(0.1), qr.LSVRG(0.1, epoch_length=1), qr.DCA(0.1, inner=1)], ids=repr)
+@pytest.mark.parametrize(
+    "algorithm", [qr.SGD(0.1), qr.LSVRG(0.1, epoch_length=1), qr.DCA(0.1, inner=1)], ids=repr
+)
 def test_the_intercept_is_last_and_free(algorithm):
     X, _ = rows(data())
     fed = qr.Federation(["pooled"], [X], [np.ones(40)], classes=[0, 1])
@@ -220,14 +260,20 @@ def test_the_intercept_is_last_and_free(algorithm):
     np.testing.assert_allclose(stepped(algorithm, problem, fed).w[0], [0, 0, 0, 0, 0.1], rtol=1e-12)
 
 
-@pytest.mark.parametrize("algorithm", [qr.SGD(0.1), qr.LSVRG(0.1, epoch_length=7), qr.DCA(0.1, inner=3)], ids=repr)
+@pytest.mark.parametrize(
+    "algorithm", [qr.SGD(0.1), qr.LSVRG(0.1, epoch_length=7), qr.DCA(0.1, inner=3)], ids=repr
+)
 def test_sparse_rows_are_the_same_rows(algorithm):
-    problem = qr.Problem(qr.Logistic(), qr.Linear(intercept=True), qr.Superquantile(0.3), regulariser=qr.L1(0.01))
+    problem = qr.Problem(
+        qr.Logistic(), qr.Linear(intercept=True), qr.Superquantile(0.3), regulariser=qr.L1(0.01)
+    )
     dense, sparse = (stepped(algorithm, problem, data(sparse=kind), 2).w for kind in (False, True))
     np.testing.assert_allclose(sparse, dense, rtol=1e-12)
 
 
-@pytest.mark.parametrize("algorithm", [qr.SGD(0.1), qr.LSVRG(0.1, epoch_length=1), qr.DCA(0.1, inner=1)], ids=repr)
+@pytest.mark.parametrize(
+    "algorithm", [qr.SGD(0.1), qr.LSVRG(0.1, epoch_length=1), qr.DCA(0.1, inner=1)], ids=repr
+)
 def test_rows_of_a_mean_may_have_weights(algorithm):
     X, y = rows(data())
     share = np.arange(1.0, 41.0) / np.arange(1.0, 41.0).sum()
@@ -244,16 +290,23 @@ def logistic_optimum(fed, strength):
 
     def objective(w):
         t = -y * (X @ w)
-        return np.logaddexp(0, t).mean() + strength / 2 * w @ w, strength * w + X.T @ (-y * expit(t)) / len(y)
+        return np.logaddexp(0, t).mean() + strength / 2 * w @ w, strength * w + X.T @ (
+            -y * expit(t)
+        ) / len(y)
 
-    return minimize(objective, np.zeros(X.shape[1]), jac=True, method="L-BFGS-B", options={"ftol": 1e-15}).fun
+    return minimize(
+        objective, np.zeros(X.shape[1]), jac=True, method="L-BFGS-B", options={"ftol": 1e-15}
+    ).fun
 
 
 @pytest.mark.parametrize("uniform", [True, False])
 def test_lsvrg_reaches_a_proven_optimum_of_the_mean(uniform):
     fed = data(120, 6)
     solution = qr.solve(
-        qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1)), fed, algorithm=qr.LSVRG(0.05, uniform=uniform), tol=1e-7
+        qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1)),
+        fed,
+        algorithm=qr.LSVRG(0.05, uniform=uniform),
+        tol=1e-7,
     )
     assert solution.outcome.stop is qr.Stop.OPTIMAL
     assert solution.certificate.value == pytest.approx(logistic_optimum(fed, 0.1), rel=2e-7)
@@ -261,23 +314,32 @@ def test_lsvrg_reaches_a_proven_optimum_of_the_mean(uniform):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "near"), [(qr.SGD(0.05, batch=32), 0.05), (qr.LSVRG(0.003), 0.02), (qr.LSVRG(0.003, False), 0.02)]
+    ("algorithm", "near"),
+    [(qr.SGD(0.05, batch=32), 0.05), (qr.LSVRG(0.003), 0.02), (qr.LSVRG(0.003, False), 0.02)],
 )
 @pytest.mark.parametrize("loss", [qr.Hinge(), qr.Logistic()], ids=repr)
 @pytest.mark.parametrize("regulariser", [qr.L2(0.1), qr.L1(0.02)], ids=repr)
 def test_near_the_optimum_of_the_superquantile(algorithm, near, loss, regulariser):
-    """Documented distance: some per cent for SGD (bias of ranks within minibatches), two per cent for LSVRG."""
+    """Documented distance: some per cent for SGD (bias of ranks within minibatches), two per cent
+    for LSVRG.
+    """
     fed = data(120, 6, noise=0.3)
     X, y = rows(fed)
     w, cap = cp.Variable(6), cp.Variable()
     margin = cp.multiply(y, X @ w)
     losses = cp.pos(1 - margin) if isinstance(loss, qr.Hinge) else cp.logistic(-margin)
     h = 0.05 * cp.sum_squares(w) if isinstance(regulariser, qr.L2) else 0.02 * cp.norm1(w)
-    optimum = cp.Problem(cp.Minimize(cap + cp.sum(cp.pos(losses - cap)) / (0.3 * 120) + h)).solve(cp.CLARABEL)
+    optimum = cp.Problem(cp.Minimize(cap + cp.sum(cp.pos(losses - cap)) / (0.3 * 120) + h)).solve(
+        cp.CLARABEL
+    )
     problem = qr.Problem(loss, over_samples=qr.Superquantile(0.3), regulariser=regulariser)
     concrete, fed = problem.at(fed)
-    run = qr.InProcess().run(configure(algorithm, concrete, fed, None, None, 600, None), fed, seed=1)
-    values, bounds = (np.array([row[name] for row in run.history]) for name in ("objective", "bound"))
+    run = qr.InProcess().run(
+        configure(algorithm, concrete, fed, None, None, 600, None), fed, seed=1
+    )
+    values, bounds = (
+        np.array([row[name] for row in run.history]) for name in ("objective", "bound")
+    )
     assert (np.diff(values) <= 0).all()  # the best model so far
     assert (np.diff(bounds) >= 0).all()
     assert optimum * (1 - 1e-7) <= values[-1] <= optimum * (1 + near)
@@ -321,9 +383,10 @@ def test_dca_step_by_hand():
     problem = qr.Problem(qr.Logistic(), over_samples=qr.RankedRange(7, 2), regulariser=qr.L2(0.1))
     t = -y * (X @ start)
     rank = t.argsort().argsort()  # 0 is the smallest
-    slopes = X * (-y * expit(t))[:, None]
-    v = slopes[rank >= 7].sum(0) / 5  # plus: 1/5 from the third smallest on; minus: 1/5 from the eighth on
-    w = (start - rate * (slopes[rank >= 2].sum(0) / 5 - v)) / (1 + rate * 0.1)
+    gradients = X * (-y * expit(t))[:, None]
+    # plus: 1/5 from the third smallest on; minus: 1/5 from the eighth on
+    v = gradients[rank >= 7].sum(0) / 5
+    w = (start - rate * (gradients[rank >= 2].sum(0) / 5 - v)) / (1 + rate * 0.1)
     memory = stepped(qr.DCA(rate, inner=1, start=start), problem, fed)
     np.testing.assert_allclose(memory.w[0], w, rtol=1e-12)
 
@@ -338,7 +401,9 @@ def test_dca_on_a_convex_risk_is_subgradient_descent():
 
 @pytest.mark.parametrize("order", ["ascending", "descending"])
 def test_dca_never_rises_and_ends_at_a_critical_point(order):
-    """Critical in the sense of the method: at its end the linearised convex program cannot be improved."""
+    """Critical in the sense of the method: at its end the linearised convex program cannot be
+    improved.
+    """
     fed = data(40, 3)
     X, y = rows(fed)
     risk = qr.RankedRange(30, 8, order)
@@ -373,7 +438,9 @@ def test_tuned_tries_the_papers_grid_and_keeps_the_best():
         assert [row["learning_rate"] for row in table] == [1e-2, 1e-3, 1e-4, 1 / 200, 1 / 1000]
         best = min(table, key=lambda row: row["objective"])
         assert chosen == replace(algorithm, learning_rate=best["learning_rate"])
-        run = qr.InProcess().run(configure(chosen, *problem.at(fed), None, None, 5, None), problem.at(fed)[1], seed=2)
+        run = qr.InProcess().run(
+            configure(chosen, *problem.at(fed), None, None, 5, None), problem.at(fed)[1], seed=2
+        )
         assert run.state.value == best["objective"]
 
 
@@ -382,7 +449,9 @@ def test_the_first_round_tries_the_grid(kind):
     fed = data(100, 5)
     problem = qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.2), regulariser=qr.L2(0.01))
     concrete, fed = problem.at(fed)
-    own = configure(kind(grid=(1e-4, 1e-1, 1e-3), trial_epochs=3), concrete, fed, None, None, 4, None)
+    own = configure(
+        kind(grid=(1e-4, 1e-1, 1e-3), trial_epochs=3), concrete, fed, None, None, 4, None
+    )
     run = qr.InProcess().run(own, fed, seed=1)
     assert run.memories[0].rate == 0.1
     epoch = {qr.SGD: 1, qr.LSVRG: 100}[kind]
@@ -401,7 +470,9 @@ def test_divergence_is_said_never_kept(kind):
     _, table = tuned(kind(**few), problem, far, grid=(10.0, 1e-9), rounds=30)
     assert table[0]["objective"] == np.inf
     assert table[1]["objective"] < problem.objective(np.zeros(4), far)
-    with pytest.raises(DivergedError, match=r"diverges at every learning rate tried \(10, 1\).*unit size"):
+    with pytest.raises(
+        DivergedError, match=r"diverges at every learning rate tried \(10, 1\).*unit size"
+    ):
         tuned(kind(**few), problem, far, grid=(10.0, 1.0), rounds=30)
     if kind is not qr.DCA:
         with pytest.raises(qr.engines.ClientError, match=r"diverges at every learning rate tried"):
@@ -431,7 +502,9 @@ def test_impossible_settings_are_refused(build, words):
 @pytest.mark.parametrize("kind", [*BOTH, qr.DCA])
 def test_problems_they_do_not_solve_are_refused(kind):
     with pytest.raises(ValueError, match=r"WassersteinBall.*[Uu]se Bundle\(\)"):
-        qr.solve(qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.1)), data(), algorithm=kind())
+        qr.solve(
+            qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.1)), data(), algorithm=kind()
+        )
     two = qr.Federation(["a", "b"], [rows(data())[0]] * 2, [rows(data())[1]] * 2)
     with pytest.raises(ValueError, match=r"all rows in one place, got 2 clients: use fed\.pooled"):
         qr.solve(qr.Problem(qr.Hinge()), two, algorithm=kind())
@@ -440,5 +513,9 @@ def test_problems_they_do_not_solve_are_refused(kind):
 
 
 def test_dca_refuses_weights_that_change_at_a_reference():
-    with pytest.raises(ValueError, match="whose weights change at a reference"):
-        qr.solve(qr.Problem(qr.Logistic(), over_samples=qr.ProspectTheory()), data(), algorithm=qr.DCA())
+    with pytest.raises(
+        ValueError, match="a risk with one sequence of rank weights, got ProspectTheory"
+    ):
+        qr.solve(
+            qr.Problem(qr.Logistic(), over_samples=qr.ProspectTheory()), data(), algorithm=qr.DCA()
+        )

@@ -1,4 +1,6 @@
-"""RiskADMM: any convex monotone risk over clients, Wasserstein balls inside clients, beside the conic reference."""
+"""RiskADMM: any convex monotone risk over clients, Wasserstein balls inside clients, beside the
+conic reference.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +50,8 @@ def test_a_set_without_a_projection_is_refused():
         def worst(self, losses):
             return qr.Simplex().worst(losses)
 
-    problem = qr.Problem(qr.Hinge(), over_samples=BALL, over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
+    problem = qr.Problem(
+        qr.Hinge(), over_samples=BALL, over_clients=qr.Simplex(), regulariser=qr.L2(1e-2)
+    )
     with pytest.raises(ValueError, match="with `project`"):
         qr.solve(replace(problem, over_clients=Only()), FED, algorithm=qr.RiskADMM())

@@ -1,4 +1,6 @@
-"""The smoothed rank ADMM: the envelope, one step by hand, optima of the convex problems, residuals of the others."""
+"""The smoothed rank ADMM: the envelope, one step by hand, optima of the convex problems, residuals
+of the others.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ import pytest
 from scipy.optimize import minimize
 
 import quorate as qr
-from quorate.algorithms.pooled.one_owner import Advance
-from quorate.algorithms.pooled.rank_task import RankTask
-from quorate.solution import configure
+from quorate.algorithms.pooled.rank.subproblems import RankTask
+from quorate.algorithms.pooled.single_client import Advance
+from quorate.solution.configure import configure
 
 TAIL = qr.Superquantile(0.3)
 SHRINKING = qr.Smoothing()
@@ -39,23 +41,27 @@ def envelope(g, w, gamma):
 # ---- the envelope
 
 
-@pytest.mark.parametrize("g", [*CONVEX[1:], qr.MCP(0.2, 3.0), qr.SCAD(0.2, 3.7)], ids=lambda g: type(g).__name__)
+@pytest.mark.parametrize(
+    "g", [*CONVEX[1:], qr.MCP(0.2, 3.0), qr.SCAD(0.2, 3.7)], ids=lambda g: type(g).__name__
+)
 @pytest.mark.parametrize("gamma", [0.01, 0.3])
-def test_slope_of_the_envelope(g, gamma):
-    """(8) by finite differences of (7), and a slope of g at the prox."""
+def test_gradient_of_the_envelope(g, gamma):
+    """(8) by finite differences of (7), and a gradient of g at the prox."""
     w = np.random.default_rng(1).normal(size=40)
-    slope = (w - g.prox(w, gamma)) / gamma
+    gradient = (w - g.prox(w, gamma)) / gamma
     steps = 1e-6 * np.eye(40)
     differences = [(envelope(g, w + h, gamma) - envelope(g, w - h, gamma)) / 2e-6 for h in steps]
-    np.testing.assert_allclose(slope, differences, atol=1e-7)
+    np.testing.assert_allclose(gradient, differences, atol=1e-7)
     assert envelope(g, w, gamma) <= g.value(w)
     at = g.prox(w, gamma)
     for u in np.random.default_rng(2).normal(size=(50, 40)):
-        below = g.value(at) + slope @ (u - at) - g.weak_convexity / 2 * ((u - at) ** 2).sum()
+        below = g.value(at) + gradient @ (u - at) - g.weak_convexity / 2 * ((u - at) ** 2).sum()
         assert below <= g.value(u) + 1e-12
 
 
-@pytest.mark.parametrize("g", [*CONVEX, qr.MCP(0.2, 3.0), qr.SCAD(0.2, 3.7)], ids=lambda g: type(g).__name__)
+@pytest.mark.parametrize(
+    "g", [*CONVEX, qr.MCP(0.2, 3.0), qr.SCAD(0.2, 3.7)], ids=lambda g: type(g).__name__
+)
 @pytest.mark.parametrize("gamma", [1e-9, 0.05, 0.3])
 def test_prox_of_the_envelope(g, gamma):
     """Entry by entry the least of step M(w) + (w - v)^2 / 2, near and far."""
@@ -76,7 +82,10 @@ def test_prox_of_the_envelope(g, gamma):
 @pytest.mark.parametrize("gamma", [0.3, 0.02])
 def test_model_step(g, n, d, gamma):
     """Against L-BFGS on rho / 2 ||D w - v||^2 + M(w) + r / 2 ||w - near||^2."""
-    task, rng = task_of(qr.Problem(qr.Logistic(), regulariser=g), data(n, d)), np.random.default_rng(3)
+    task, rng = (
+        task_of(qr.Problem(qr.Logistic(), regulariser=g), data(n, d)),
+        np.random.default_rng(3),
+    )
     D, v, near, rho, r = task.design.D, rng.normal(size=n), rng.normal(size=d), 0.7, 10.0
 
     def cost(w):
@@ -84,18 +93,29 @@ def test_model_step(g, n, d, gamma):
         value = rho / 2 * off @ off + envelope(g, w, gamma) + r / 2 * ((w - near) ** 2).sum()
         return value, rho * D.T @ off + (w - g.prox(w, gamma)) / gamma + r * (w - near)
 
-    best = minimize(cost, near, jac=True, method="L-BFGS-B", options={"ftol": 1e-16, "gtol": 1e-11, "maxiter": 5000})
+    best = minimize(
+        cost,
+        near,
+        jac=True,
+        method="L-BFGS-B",
+        options={"ftol": 1e-16, "gtol": 1e-11, "maxiter": 5000},
+    )
     w = task.w_step(v, rho, near, r, 1e-10, gamma)
     assert abs(cost(w)[1]).max() <= 1e-6
     np.testing.assert_allclose(w, best.x, atol=1e-6)
 
 
 def test_no_smoothing_is_the_plain_step():
-    task, rng = task_of(qr.Problem(qr.Hinge(), regulariser=qr.L1(0.05)), data()), np.random.default_rng(4)
+    task, rng = (
+        task_of(qr.Problem(qr.Hinge(), regulariser=qr.L1(0.05)), data()),
+        np.random.default_rng(4),
+    )
     v, near = rng.normal(size=60), rng.normal(size=5)
     plain = task.w_step(v, 0.1, near, 0.0, 1e-12)
     for gamma in (1e-3, 1e-6):
-        np.testing.assert_allclose(task.w_step(v, 0.1, near, 0.0, 1e-12, gamma), plain, atol=10 * gamma)
+        np.testing.assert_allclose(
+            task.w_step(v, 0.1, near, 0.0, 1e-12, gamma), plain, atol=10 * gamma
+        )
 
 
 # ---- the schedule
@@ -111,20 +131,29 @@ def test_smoothing_of_the_paper():
 
 
 def test_one_iteration_by_hand():
-    """Mean hinge and l1, two rows with orthogonal features: every step has a closed form in one number."""
+    """Mean hinge and l1, two rows with orthogonal features: every step has a closed form in one
+    number.
+    """
     X, y = np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([1.0, -1.0])
     rho, r, gamma, mu = 0.5, 0.25, 0.4, 0.1
     problem = qr.Problem(qr.Hinge(), regulariser=qr.L1(mu))
     algorithm = qr.SmoothedRankADMM(
-        qr.Smoothing(gamma, 1.0, gamma), penalty=qr.Growing(rho, 1.0), r=r, relaxation=1.0, check=1, max_rounds=1
+        qr.Smoothing(gamma, 1.0, gamma),
+        penalty=qr.Growing(rho, 1.0),
+        r=r,
+        relaxation=1.0,
+        check=1,
+        max_rounds=1,
     )
     concrete, fed = problem.at(qr.Federation(["all"], [X], [y]))
     run = qr.InProcess().run(configure(algorithm, concrete, fed, 0.0, None, None, None), fed)
     memory = run.memories[0]
-    # D = -diag(y) X = diag(-2, 1), w = 0: m = 0; z-step of (1 + z)_+ / 2 + rho z^2 / 2: both end at the kink
+    # D = -diag(y) X = diag(-2, 1), w = 0: m = 0; z-step of (1 + z)_+ / 2 + rho z^2 / 2: both end at
+    # the kink
     z = np.maximum(-0.5 / rho, -1.0) * np.ones(2)
     np.testing.assert_allclose(memory.z[0], z)
-    # w-step: entry by entry, rho / 2 (D_j w - z_j)^2 + M(w) + r / 2 w^2, M quadratic within gamma mu, linear beyond
+    # w-step: entry by entry, rho / 2 (D_j w - z_j)^2 + M(w) + r / 2 w^2, M quadratic within gamma
+    # mu, linear beyond
     D = np.array([-2.0, 1.0])
     inner = rho * D * z / (rho * D**2 + r + 1 / gamma)
     outer = (rho * D * z - mu * np.sign(D * z)) / (rho * D**2 + r)
@@ -138,11 +167,15 @@ def test_one_iteration_by_hand():
     "g", [qr.L1(0.01), qr.ElasticNet(0.01, 0.1), qr.MCP(0.05), qr.SCAD(0.05)], ids=lambda g: str(g)
 )
 def test_proposition_2(g):
-    """After any iteration D'lambda + r (w_k - w_{k+1}) is a slope of g at w~, and the envelope's slope at w."""
+    """After any iteration D'lambda + r (w_k - w_{k+1}) is a gradient of g at w~, and the envelope's
+    gradient at w.
+    """
     gamma, r = 0.05, 0.3
     problem = qr.Problem(qr.Logistic(), over_samples=TAIL, regulariser=g)
     concrete, fed = problem.at(data())
-    algorithm = qr.SmoothedRankADMM(qr.Smoothing(gamma, 1.0, gamma), r=r, check=1, penalty=qr.Growing(0.01, 1.0))
+    algorithm = qr.SmoothedRankADMM(
+        qr.Smoothing(gamma, 1.0, gamma), r=r, check=1, penalty=qr.Growing(0.01, 1.0)
+    )
     algorithm = configure(algorithm, concrete, fed, 0.0, None, 30, None)
     task, memory = RankTask.of(concrete, fed.block(0)), algorithm.client_start(fed.block(0))
     for k in range(30):
@@ -157,12 +190,15 @@ def test_proposition_2(g):
 
 
 @pytest.mark.parametrize("loss", [qr.Logistic(), qr.Hinge()], ids=lambda loss: type(loss).__name__)
-@pytest.mark.parametrize("risk", [qr.Mean(), TAIL, qr.Extremile(2.0)], ids=lambda risk: type(risk).__name__)
+@pytest.mark.parametrize(
+    "risk", [qr.Mean(), TAIL, qr.Extremile(2.0)], ids=lambda risk: type(risk).__name__
+)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_l1_reaches_the_optimum_of_the_plain_method(loss, risk, intercept):
     problem = qr.Problem(loss, qr.Linear(intercept), over_samples=risk, regulariser=qr.L1(0.02))
     exact = qr.solve(problem, data(), tol=1e-9).certificate
-    tol = 1e-5 if loss == qr.Logistic() else 1e-3  # the iterations alone: no Newton steps finish them
+    # the iterations alone: no Newton steps finish them
+    tol = 1e-5 if loss == qr.Logistic() else 1e-3
     found = qr.solve(problem, data(), algorithm=qr.SmoothedRankADMM(), tol=tol)
     assert found.outcome.stop is qr.Stop.OPTIMAL
     assert found.certificate.relative_gap <= tol
@@ -170,7 +206,9 @@ def test_l1_reaches_the_optimum_of_the_plain_method(loss, risk, intercept):
 
 
 def test_the_smoothing_error():
-    """With a constant gamma the value ends within gamma / 2 times the squared slope of the optimum, and not nearer."""
+    """With a constant gamma the value ends within gamma / 2 times the squared gradient of the
+    optimum, and not nearer.
+    """
     problem, gamma = qr.Problem(qr.Logistic(), over_samples=TAIL, regulariser=qr.L1(0.02)), 2.0
     exact = qr.solve(problem, data(), tol=1e-9).certificate.value
     algorithm = qr.SmoothedRankADMM(qr.Smoothing(gamma, 1.0, gamma), max_rounds=60)
@@ -181,14 +219,20 @@ def test_the_smoothing_error():
     def smoothed(w):
         return task.omega(task.rank_coordinates(w)) + envelope(qr.L1(0.02), w, gamma)
 
-    memory = qr.InProcess().run(configure(algorithm, concrete, fed, 0.0, None, None, None), fed).memories[0]
+    memory = (
+        qr.InProcess()
+        .run(configure(algorithm, concrete, fed, 0.0, None, None, None), fed)
+        .memories[0]
+    )
     error = gamma / 2 * 5 * 0.02**2
     assert exact - error - 1e-9 <= smoothed(memory.w[0]) <= exact + 1e-9
     assert last.certificate.value >= exact - 1e-9
     assert smoothed(memory.w[0]) < exact - 1e-5  # the smoothing is felt
 
 
-@pytest.mark.parametrize("g", [qr.MCP(0.05, 3.0), qr.SCAD(0.05, 3.7)], ids=lambda g: type(g).__name__)
+@pytest.mark.parametrize(
+    "g", [qr.MCP(0.05, 3.0), qr.SCAD(0.05, 3.7)], ids=lambda g: type(g).__name__
+)
 def test_weakly_convex_regularisers_end_at_small_residuals(g):
     problem = qr.Problem(qr.Logistic(), over_samples=TAIL, regulariser=g)
     found = qr.solve(problem, data(), algorithm=qr.SmoothedRankADMM(tol_residual=2e-5))
@@ -202,7 +246,9 @@ def test_weakly_convex_regularisers_end_at_small_residuals(g):
         assert problem.objective(w, data()) >= certificate.value - 1e-5
 
 
-@pytest.mark.parametrize("risk", [qr.RankedRange(50, 5), qr.RankedRange(50, 5, "descending"), qr.ProspectTheory()])
+@pytest.mark.parametrize(
+    "risk", [qr.RankedRange(50, 5), qr.RankedRange(50, 5, "descending"), qr.ProspectTheory()]
+)
 def test_risks_that_are_not_convex_end_at_small_residuals(risk):
     problem = qr.Problem(qr.Logistic(), over_samples=risk, regulariser=qr.L2(0.01))
     found = qr.solve(problem, data(), algorithm=qr.SmoothedRankADMM())
@@ -221,7 +267,9 @@ def test_more_features_than_rows():
 
 
 def test_schedule_of_the_paper_is_no_proof():
-    """rho growing by 20 % freezes the model before it is optimal; the certificate says by how much at most."""
+    """rho growing by 20 % freezes the model before it is optimal; the certificate says by how much
+    at most.
+    """
     problem = qr.Problem(qr.Hinge(), over_samples=TAIL, regulariser=qr.L1(0.02))
     exact = qr.solve(problem, data(), tol=1e-9).certificate.value
     paper = qr.SmoothedRankADMM(penalty=qr.Growing(1e-5, 1.2), relaxation=1.0, max_rounds=30)
@@ -240,7 +288,9 @@ def test_refusals():
     with pytest.raises(ValueError, match=r"relaxation must be in \[1, 1.9\], got 2"):
         qr.SmoothedRankADMM(relaxation=2.0)
     steep = qr.Problem(qr.Logistic(), regulariser=qr.MCP(0.1, 0.5))
-    with pytest.raises(ValueError, match=r"gamma <= 1 / \(3 c\) = 0.166667, got smoothing.start = 1"):
+    with pytest.raises(
+        ValueError, match=r"gamma <= 1 / \(3 c\) = 0.166667, got smoothing.start = 1"
+    ):
         qr.solve(steep, data(), algorithm=qr.SmoothedRankADMM(qr.Smoothing(1.0, 1.0, 1.0)))
     X, y = data().rows(0)
     halves = qr.Federation(["a", "b"], [X[:30], X[30:]], [y[:30], y[30:]])

@@ -1,5 +1,6 @@
-"""Certificates under constraints: numbers by hand from the raw rows, bounds and proofs of infeasibility that are never
-wrong whatever multipliers are given, and sharp at the optimum of another solver.
+"""Certificates under constraints: numbers by hand from the raw rows, bounds and proofs of
+infeasibility that are never wrong whatever multipliers are given, and sharp at the optimum of
+another solver.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def certified(problem, fed, w, mu, infeasible=False):
 # ---- numbers by hand
 
 
-@pytest.mark.parametrize("h", [qr.Zero(), qr.L2(0.3), qr.L1(0.2), qr.ElasticNet(0.2, 0.1), qr.Bounds(-0.7, 0.5)])
+@pytest.mark.parametrize(
+    "h", [qr.Zero(), qr.L2(0.3), qr.L1(0.2), qr.ElasticNet(0.2, 0.1), qr.Bounds(-0.7, 0.5)]
+)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_numbers_are_those_of_the_raw_rows(h, intercept):
     fed = clients(weights=True)
@@ -61,14 +64,14 @@ def test_numbers_are_those_of_the_raw_rows(h, intercept):
     mu = Multipliers(np.array([0.7, -1.3]), NONE, rng.uniform(0, 2, (3, 1)))
     proof = certified(problem, fed, w, mu)
 
-    value, slope, worst, products, values = 0.0, mu.server @ C, 0.0, [], []
+    value, gradient, worst, products, values = 0.0, mu.server @ C, 0.0, [], []
     for q, price, (X, y, share) in zip((0.5, 0.2, 0.3), mu.local[:, 0], rows_of(fed), strict=True):
         X = np.hstack([X, np.ones((len(X), 1))]) if intercept else X
         margin = y * (X @ w)
         loss, pull = np.log1p(np.exp(-margin)), -y / (1 + np.exp(margin))
         for sign, weight in ((-1.0, q), (1.0, price)):
             inside = share * (y == sign) / share[y == sign].sum()
-            slope = slope + weight * (X.T @ (inside * pull))
+            gradient = gradient + weight * (X.T @ (inside * pull))
             mean = float(inside @ loss)
             if sign < 0:
                 value += q * mean
@@ -78,7 +81,7 @@ def test_numbers_are_those_of_the_raw_rows(h, intercept):
                 worst = max(worst, values[-1])
     held = C @ w + d
     products += list(mu.server * held)
-    own = slope[:4].copy()
+    own = gradient[:4].copy()
     match h:
         case qr.L2(strength):
             value, own = value + strength / 2 * w[:4] @ w[:4], own + strength * w[:4]
@@ -89,7 +92,7 @@ def test_numbers_are_those_of_the_raw_rows(h, intercept):
             own = np.where(w[:4] == 0, np.maximum(np.abs(own) - l1, 0), own + l1 * np.sign(w[:4]))
         case qr.Bounds():  # entries on a bound may be pushed against it
             own[1], own[2] = min(own[1], 0.0), max(own[2], 0.0)
-    stationarity = np.abs(np.append(own, slope[4:])).max()
+    stationarity = np.abs(np.append(own, gradient[4:])).max()
     assert proof.value == pytest.approx(value, rel=1e-12)
     assert proof.stationarity == pytest.approx(stationarity, rel=1e-10)
     assert proof.complementarity == pytest.approx(np.abs(products).max(), rel=1e-12)
@@ -102,14 +105,18 @@ def test_numbers_are_those_of_the_raw_rows(h, intercept):
 def test_coupled_constraints_by_hand():
     fed = clients(sizes=(8, 5, 12))
     w = np.array([0.3, -0.2, 0.5, 0.1])
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Sum(), constraint=qr.Coupled(qr.NeymanPearson(1, 0.4)))
+    problem = qr.Problem(
+        qr.Logistic(), over_clients=qr.Sum(), constraint=qr.Coupled(qr.NeymanPearson(1, 0.4))
+    )
     proof = certified(problem, fed, w, Multipliers(NONE, np.array([1.7]), np.zeros((3, 0))))
     rows = list(rows_of(fed))
     X, y = np.vstack([r[0] for r in rows]), np.concatenate([r[1] for r in rows])
     c = np.log1p(np.exp(-X[y > 0] @ w)).mean() - 0.4
     assert proof.shared_values == pytest.approx([c], rel=1e-12)
     assert proof.complementarity == pytest.approx(1.7 * abs(c), rel=1e-12)
-    assert proof.value == pytest.approx(sum(np.log1p(np.exp(-b * (a @ w))).mean() for a, b, _ in rows), rel=1e-12)
+    assert proof.value == pytest.approx(
+        sum(np.log1p(np.exp(-b * (a @ w))).mean() for a, b, _ in rows), rel=1e-12
+    )
 
 
 # ---- bounds
@@ -122,20 +129,31 @@ LOSSES = {
 }
 CLASSES = [clients(), clients(7, (25, 20)), one_hot()]
 OPTIMA = [
-    (fed, loss, level if k < 2 else 1.5 * level, h, neyman_pearson(fed, loss, level if k < 2 else 1.5 * level, h))
+    (
+        fed,
+        loss,
+        level if k < 2 else 1.5 * level,
+        h,
+        neyman_pearson(fed, loss, level if k < 2 else 1.5 * level, h),
+    )
     for k, fed in enumerate(CLASSES)
     for loss, level, _ in LOSSES.values()
     for h in (qr.Zero(), qr.L1(0.01), qr.L2(0.02))
-    if not (isinstance(h, qr.Zero) and k == 2)  # its optimum is not attained for a feature that nobody has
+    # its optimum is not attained for a feature that nobody has
+    if not (isinstance(h, qr.Zero) and k == 2)
 ]
 
 
 def stated(loss, level, h):
     """The Neyman-Pearson problem of ``neyman_pearson``."""
-    return qr.Problem(loss, over_samples=OF, regulariser=h, local_constraint=qr.NeymanPearson(1, level))
+    return qr.Problem(
+        loss, over_samples=OF, regulariser=h, local_constraint=qr.NeymanPearson(1, level)
+    )
 
 
-@pytest.mark.parametrize("case", OPTIMA, ids=lambda case: f"{type(case[1]).__name__} {type(case[3]).__name__}")
+@pytest.mark.parametrize(
+    "case", OPTIMA, ids=lambda case: f"{type(case[1]).__name__} {type(case[3]).__name__}"
+)
 def test_the_bound_is_the_optimum_at_the_optimum(case):
     fed, loss, level, h, known = case
     proof = certified(stated(loss, level, h), fed, known.w, local(known.prices))
@@ -147,7 +165,10 @@ def test_the_bound_is_the_optimum_at_the_optimum(case):
 
 @settings(max_examples=80, deadline=None)
 @given(
-    st.integers(0, len(OPTIMA) - 1), st.integers(0, 10**6), st.floats(-3, 6), st.sampled_from([0.0, 0.01, 1.0, 30.0])
+    st.integers(0, len(OPTIMA) - 1),
+    st.integers(0, 10**6),
+    st.floats(-3, 6),
+    st.sampled_from([0.0, 0.01, 1.0, 30.0]),
 )
 def test_no_multipliers_prove_more_than_the_optimum(k, seed, size, away):
     fed, loss, level, h, known = OPTIMA[k]
@@ -166,16 +187,22 @@ REAL = qr.Huber(0.7), qr.Squared()
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6))
 def test_no_bound_is_above_a_feasible_model(seed):
-    """Constraints that hold at a known model, some exactly; multipliers of any size, some that cancel each other."""
+    """Constraints that hold at a known model, some exactly; multipliers of any size, some that
+    cancel each other.
+    """
     rng = np.random.default_rng(seed)
     loss = (qr.Logistic(), qr.SmoothHinge(), qr.Exponential(), *REAL)[seed % 5]
     intercept, D = bool(seed % 2), 3 + seed % 2
     scales = 10.0 ** rng.integers(-3, 4, 3)
     fed = clients(seed, (7, 5), d=3, scales=scales, real=loss in REAL)
     columns = {"group": tuple(np.where(np.arange(len(y)) % 2, "a", "b") for y in fed.y)}
-    fed = qr.Federation(fed.clients, fed.X, fed.y, columns=columns, classes=None if loss in REAL else [0, 1])
+    fed = qr.Federation(
+        fed.clients, fed.X, fed.y, columns=columns, classes=None if loss in REAL else [0, 1]
+    )
     w0 = rng.standard_normal(D) / np.append(scales, 1.0)[:D]
-    h = [qr.Zero(), qr.L1(0.1), qr.L2(0.01), qr.Bounds(-np.abs(w0[:3]) - 1, np.abs(w0[:3]) + 1)][int(rng.integers(4))]
+    h = [qr.Zero(), qr.L1(0.1), qr.L2(0.01), qr.Bounds(-np.abs(w0[:3]) - 1, np.abs(w0[:3]) + 1)][
+        int(rng.integers(4))
+    ]
     slack = float(rng.choice([0.0, 1e-9, 1e-3, 1.0]))
     C, E = rng.standard_normal((2, D)), rng.standard_normal((1, D))
     rows = qr.LinearInequality(np.vstack([C, -C]), np.append(-C @ w0, C @ w0) - slack)
@@ -185,11 +212,16 @@ def test_no_bound_is_above_a_feasible_model(seed):
     level = float(certified(loose, fed, w0, None).constraint_values.max() + 1e9 + 1e-6 + slack)
     problem = replace(base, local_constraint=qr.BoundedGroupLoss("group", level))
     value = problem.objective(w0, fed)
-    prices = rng.uniform(0, 1, 4) * 10.0 ** rng.integers(-3, 10), rng.standard_normal(2) * 10.0 ** rng.integers(-3, 9)
+    prices = (
+        rng.uniform(0, 1, 4) * 10.0 ** rng.integers(-3, 10),
+        rng.standard_normal(2) * 10.0 ** rng.integers(-3, 9),
+    )
     if seed % 3:
         prices[0][2:] = prices[0][:2] + rng.uniform(0, 1e-3, 2)  # nearly cancel
         prices[1][1] = -prices[1][0]
-    mu = Multipliers(np.concatenate(prices), NONE, rng.uniform(0, 1, (2, 2)) * 10.0 ** rng.integers(-4, 3))
+    mu = Multipliers(
+        np.concatenate(prices), NONE, rng.uniform(0, 1, (2, 2)) * 10.0 ** rng.integers(-4, 3)
+    )
     for w in (w0, w0 * (1 + 1e-3 * rng.standard_normal(D)), np.zeros(D)):
         with np.errstate(over="ignore"):
             proof = certified(problem, fed, w, mu)
@@ -200,17 +232,24 @@ def test_no_bound_is_above_a_feasible_model(seed):
 @pytest.mark.parametrize("loss", [qr.Squared(), qr.Huber(1.0)])
 @pytest.mark.parametrize("at", [0.0, 0.1, 1.0, 5.0, 10.0, 20.0])
 def test_a_small_value_at_a_model_that_breaks_the_constraints_bounds_nothing(loss, at):
-    """h bounds the length of models of smaller value: not of an optimum that, being feasible, has a larger one."""
+    """h bounds the length of models of smaller value: not of an optimum that, being feasible, has a
+    larger one.
+    """
     fed = qr.Federation(["a"], [np.ones((2, 1))], [np.zeros(2)])
-    problem = qr.Problem(loss, regulariser=qr.L1(0.1), constraint=qr.LinearInequality([[-1.0]], [10.0]))  # w >= 10
+    # w >= 10
+    problem = qr.Problem(
+        loss, regulariser=qr.L1(0.1), constraint=qr.LinearInequality([[-1.0]], [10.0])
+    )
     optimum = {qr.Squared: 50.0, qr.Huber: 9.5}[type(loss)] + 1.0
     for price in np.append(np.linspace(0.0, 15.0, 61), 1.1):
         bound = certified(problem, fed, np.array([at]), server([price])).bound
         assert bound <= optimum * (1 + 1e-12)
 
 
-def test_multipliers_that_cancel_hide_no_slope():
-    """w <= 3 and w >= 3 with equal multipliers of 1e13: a slope of 3 left beside them is not rounding."""
+def test_multipliers_that_cancel_hide_no_gradient():
+    """w <= 3 and w >= 3 with equal multipliers of 1e13: a gradient of 3 left beside them is not
+    rounding.
+    """
     fed = qr.Federation(["a"], [np.ones((2, 1))], [np.full(2, 3.0)])
     problem = qr.Problem(qr.Squared(), constraint=qr.LinearInequality([[1.0], [-1.0]], [-3.0, 3.0]))
     for size in (1e3, 1e9, 1e12, 1e13, 1e15):
@@ -219,7 +258,9 @@ def test_multipliers_that_cancel_hide_no_slope():
 
 
 def test_own_convex_functions_bound_too():
-    """A ball: the tangents move to where the Lagrangian is smallest, so that rough multipliers prove much as well."""
+    """A ball: the tangents move to where the Lagrangian is smallest, so that rough multipliers
+    prove much as well.
+    """
     fed = clients()
 
     def inside(w, X, y):
@@ -274,7 +315,10 @@ def test_no_bound_without_convexity():
     problem = qr.Problem(qr.Logistic(), local_constraint=qr.LossGap("sex", 0.1))
     proof = certified(problem, fed, np.ones(4), local(np.ones((3, 2))))
     assert (proof.bound, proof.gap, proof.relative_gap) == (None, None, None)
-    assert certified(problem, fed, np.ones(4), local(np.ones((3, 2))), infeasible=True).infeasible is None
+    assert (
+        certified(problem, fed, np.ones(4), local(np.ones((3, 2))), infeasible=True).infeasible
+        is None
+    )
     mute = qr.Problem(qr.Logistic(), local_constraint=qr.LossGap("sex", 0.1))
     assert certified(mute, fed, np.zeros(4), None).feasibility == 0.0
 
@@ -283,21 +327,30 @@ def test_no_bound_without_convexity():
 
 
 def test_contradictory_equalities_by_how_much():
-    """w1 = 1 and w1 = 2: every model breaks one of them by 1/2, and the multipliers (1, -1) / 2 say so."""
+    """w1 = 1 and w1 = 2: every model breaks one of them by 1/2, and the multipliers (1, -1) / 2 say
+    so.
+    """
     fed = clients()
     e = np.eye(4)[:1]
-    problem = qr.Problem(qr.Logistic(), constraint=(qr.LinearEquality(e, -1.0), qr.LinearEquality(e, -2.0)))
+    problem = qr.Problem(
+        qr.Logistic(), constraint=(qr.LinearEquality(e, -1.0), qr.LinearEquality(e, -2.0))
+    )
     for size in (1e-6, 1.0, 1e6):  # normalised
         proof = certified(problem, fed, np.zeros(4), server([-size, size], 3), infeasible=True)
         assert proof.infeasible is None  # the wrong way round
         proof = certified(problem, fed, np.zeros(4), server([size, -size], 3), infeasible=True)
         assert proof.infeasible == pytest.approx(0.5, rel=1e-8)
         assert proof.bound is None
-    assert certified(problem, fed, np.zeros(4), server([1.0, -0.9], 3), infeasible=True).infeasible is None
+    assert (
+        certified(problem, fed, np.zeros(4), server([1.0, -0.9], 3), infeasible=True).infeasible
+        is None
+    )
 
 
 def test_both_classes_too_tight():
-    """Mean losses of both classes at most 0.1 where the classes overlap: by Fenchel's inequality at w = 0, log 2."""
+    """Mean losses of both classes at most 0.1 where the classes overlap: by Fenchel's inequality at
+    w = 0, log 2.
+    """
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20, 2))
     fed = qr.Federation(["a"], [np.vstack([X, X])], [np.repeat([0, 1], 20)])
@@ -305,14 +358,19 @@ def test_both_classes_too_tight():
     problem = qr.Problem(qr.Logistic(), local_constraint=both)
     proof = certified(problem, fed, np.zeros(2), local([[1.0, 1.0]]), infeasible=True)
     assert proof.infeasible == pytest.approx(np.log(2) - 0.1, rel=1e-9)
-    assert certified(problem, fed, np.ones(2), local([[1.0, 1.0]]), infeasible=True).infeasible <= np.log(2) - 0.1
+    assert (
+        certified(problem, fed, np.ones(2), local([[1.0, 1.0]]), infeasible=True).infeasible
+        <= np.log(2) - 0.1
+    )
 
 
 def test_a_box_too_small():
     fed = clients()
     for limit, broken in ((0.5, 0.5), (1.0, None), (1.5, None)):
         problem = qr.Problem(
-            qr.Logistic(), regulariser=qr.Bounds(-limit, limit), constraint=qr.LinearInequality(-np.eye(4)[:1], 1.0)
+            qr.Logistic(),
+            regulariser=qr.Bounds(-limit, limit),
+            constraint=qr.LinearInequality(-np.eye(4)[:1], 1.0),
         )
         proof = certified(problem, fed, np.zeros(4), server([1.0], 3), infeasible=True)
         assert proof.infeasible == (None if broken is None else pytest.approx(broken, rel=1e-8))
@@ -328,7 +386,7 @@ def test_constraints_that_meet_in_a_point_are_not_infeasible(seed):
         fed = qr.Federation(["a"], [np.ones((1, 3))], [np.zeros(1)])
         problem = qr.Problem(qr.Squared(), constraint=qr.LinearInequality(rows, -rows @ w0))
         mu = rng.uniform(0, 1, 6)
-        mu[:2], mu[5] = mu[2:4] + 0.3, mu[4] + 0.3  # the slopes cancel
+        mu[:2], mu[5] = mu[2:4] + 0.3, mu[4] + 0.3  # the gradients cancel
         assert certified(problem, fed, w0, server(mu), infeasible=True).infeasible is None
 
 
@@ -339,7 +397,8 @@ def test_wrong_signs_are_clipped_and_equalities_keep_theirs():
     fed = clients()
     e = np.eye(4)[:1]
     problem = replace(
-        stated(qr.Logistic(), 0.45, qr.L2(0.1)), constraint=(qr.LinearInequality(e, -1.0), qr.LinearEquality(e, 0.0))
+        stated(qr.Logistic(), 0.45, qr.L2(0.1)),
+        constraint=(qr.LinearInequality(e, -1.0), qr.LinearEquality(e, 0.0)),
     )
     given_ = Multipliers(np.array([-3.0, -2.0]), NONE, np.array([[-1.0], [0.5], [-0.1]]))
     kept = Multipliers(np.array([0.0, -2.0]), NONE, np.array([[0.0], [0.5], [0.0]]))
@@ -358,7 +417,9 @@ def test_unsuitable_arguments_are_refused():
         with pytest.raises(ValueError, match="w must be 4 finite numbers"):
             certified(problem, fed, w, good)
     for mu in (local([0.0, 0.0]), local([0.0, np.inf, 0.0]), replace(good, local=np.zeros((3, 2)))):
-        with pytest.raises(ValueError, match=r"multipliers.local must be finite with shape \(3, 1\)"):
+        with pytest.raises(
+            ValueError, match=r"multipliers.local must be finite with shape \(3, 1\)"
+        ):
             certified(problem, fed, np.zeros(4), mu)
     with pytest.raises(ValueError, match=r"multipliers.server must be finite with shape \(0,\)"):
         certified(problem, fed, np.zeros(4), replace(good, server=np.zeros(1)))

@@ -1,4 +1,6 @@
-"""Certificates are true whatever the duals are: a wrong dual weakens the bound and never falsifies it."""
+"""Certificates are true whatever the duals are: a wrong dual weakens the bound and never falsifies
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ import quorate as qr
 BOUNDED = [case for case in CASES if case.bounded][::4]
 OPTIMA = {case.name: qr.CentralConic().solve(case.problem, case.fed).value for case in BOUNDED}
 KINDS = {
-    "linf-regularised": qr.Problem(qr.Hinge(), qr.Linear(True), over_clients=qr.Simplex(), regulariser=qr.L1(0.05)),
+    "linf-regularised": qr.Problem(
+        qr.Hinge(), qr.Linear(True), over_clients=qr.Simplex(), regulariser=qr.L1(0.05)
+    ),
     "elastic": qr.Problem(
         qr.Logistic(),
         over_samples=qr.WassersteinBall(0.05, 2.0, "linf"),
@@ -28,7 +32,9 @@ KINDS = {
         over_clients=qr.LpBall(0.2, 3.0),
         regulariser=qr.Bounds(-0.2, 0.3),
     ),
-    "mean": qr.Problem(qr.Huber(1.0), qr.Linear(True), over_clients=qr.Mean("size"), regulariser=qr.L2(0.1)),
+    "mean": qr.Problem(
+        qr.Huber(1.0), qr.Linear(True), over_clients=qr.Mean("size"), regulariser=qr.L2(0.1)
+    ),
     "sizes": qr.Problem(
         qr.Absolute(),
         qr.Linear(True),
@@ -56,7 +62,9 @@ def test_any_duals_give_a_bound_below_the_optimum(case, seed):
     rng = np.random.default_rng(seed)
     D = case.problem.predictor.dimension(case.fed.n_features)
     K = int(rng.integers(1, 5))
-    duals = qr.Duals(np.zeros(3), rng.normal(size=(K, D)) * rng.choice([0.01, 1, 10]), rng.random((K, 3)))
+    duals = qr.Duals(
+        np.zeros(3), rng.normal(size=(K, D)) * rng.choice([0.01, 1, 10]), rng.random((K, 3))
+    )
     w = rng.normal(size=D)
     certificate = qr.certify(case.problem, case.fed, w, duals)
     optimum = OPTIMA[case.name]
@@ -103,10 +111,14 @@ def test_spoiled_numbers_are_refused(spoil):
 
 def test_without_duals_only_the_value_is_stated():
     case = BOUNDED[0]
-    certificate = qr.certify(case.problem, case.fed, np.zeros(case.problem.predictor.dimension(8)), None)
+    certificate = qr.certify(
+        case.problem, case.fed, np.zeros(case.problem.predictor.dimension(8)), None
+    )
     assert certificate.bound is None
     assert certificate.gap is None
-    assert certificate.value == pytest.approx(case.problem.objective(np.zeros(9), case.fed), rel=1e-12)
+    assert certificate.value == pytest.approx(
+        case.problem.objective(np.zeros(9), case.fed), rel=1e-12
+    )
 
 
 def test_nothing_is_claimed_where_nothing_bounds_the_optimum():

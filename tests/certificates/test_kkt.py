@@ -1,4 +1,6 @@
-"""Residuals of optimality against conic programs, enumeration, differences; wrong multipliers prove nothing wrong."""
+"""Residuals of optimality against conic programs, enumeration, differences; wrong multipliers prove
+nothing wrong.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from rank_programs import by_rank, central, data, objective, penalty, pooled, ro
 
 import quorate as qr
 from examples import REGULARISERS
-from quorate.certificates.duality import certify
+from quorate.certificates.certify import certify
 from quorate.certificates.kkt import kkt_residuals
-from quorate.problem.bounds import row_duals
-from quorate.problem.ranked import kernel_of, knot_of, rank_value
-from quorate.solvers.monotone import slopes_of
+from quorate.problem.lower_bounds import row_duals
+from quorate.problem.rank_coordinates import kernel_of, knot_of, rank_value
+from quorate.solvers.rank.scalar_losses import gradients_of
 
 
 def residuals(problem, X, y, w, alpha, z):
@@ -62,7 +64,11 @@ def test_nothing_is_left_at_an_optimum(loss, risk, g, intercept, knots):
     D = sign[:, None] * (np.hstack([X, np.ones((20, 1))]) if intercept else X)
     b = 0 * y if loss.targets == "sign" else y
     w, z, top = cp.Variable(D.shape[1]), cp.Variable(20), cp.Variable(20)
-    losses = row_losses(loss, -z, np.ones(20)) if loss.targets == "sign" else row_losses(loss, z, np.zeros(20))
+    losses = (
+        row_losses(loss, -z, np.ones(20))
+        if loss.targets == "sign"
+        else row_losses(loss, z, np.zeros(20))
+    )
     omega = by_rank(sigma_of(risk, 20), top)
     omega, rows = omega if isinstance(omega, tuple) else (omega, [])
     h, box = penalty(g, w[:3])
@@ -72,7 +78,11 @@ def test_nothing_is_left_at_an_optimum(loss, risk, g, intercept, knots):
     if isinstance(g, qr.Bounds):
         coefficients[:3] = together(coefficients[:3], (-0.05, 0.3))
     alpha = -split.dual_value  # of the Lagrangian Omega(z) + dual'(z - Dw + b)
-    sizes = together(np.abs(z.value), np.abs(knots)) * np.sign(z.value) if loss.targets == "real" else None
+    sizes = (
+        together(np.abs(z.value), np.abs(knots)) * np.sign(z.value)
+        if loss.targets == "real"
+        else None
+    )
     at = together(z.value, knots) if sizes is None else sizes
     found = residuals(problem, X, y, coefficients, alpha, at)
     assert found.max() <= 2e-4
@@ -83,18 +93,27 @@ def test_nothing_is_left_at_an_optimum(loss, risk, g, intercept, knots):
 
 
 def test_two_rows_by_hand():
-    """Logistic, one feature: Omega = max, w = 0, so z = 0 twice: slopes 1/2 times any weights that sum to one."""
+    """Logistic, one feature: Omega = max, w = 0, so z = 0 twice: gradients 1/2 times any weights
+    that sum to one.
+    """
     X, y = np.array([[1.0], [3.0]]), np.array([1.0, -1.0])
     problem = qr.Problem(qr.Logistic(), over_samples=qr.Maximum(), regulariser=qr.L1(0.25))
     zero = np.zeros(1)
     # D = (-1, 3): -D'alpha = a_1 - 3 a_2
-    assert_allclose(residuals(problem, X, y, zero, np.array([0.375, 0.125]), np.zeros(2)), 0, atol=1e-15)
-    assert_allclose(residuals(problem, X, y, zero, np.array([0.5, 0.0]), np.zeros(2)), [0, 0.25, 0], atol=1e-15)
     assert_allclose(
-        residuals(problem, X, y, zero, np.array([0.5, 0.5]), np.zeros(2)), [0.25 * np.sqrt(2), 0.75, 0], atol=1e-15
+        residuals(problem, X, y, zero, np.array([0.375, 0.125]), np.zeros(2)), 0, atol=1e-15
     )
     assert_allclose(
-        residuals(problem, X, y, zero, np.array([0.0, 0.0]), np.array([0.0, 1.0])), [1 / (1 + np.exp(-1)), 0, 1]
+        residuals(problem, X, y, zero, np.array([0.5, 0.0]), np.zeros(2)), [0, 0.25, 0], atol=1e-15
+    )
+    assert_allclose(
+        residuals(problem, X, y, zero, np.array([0.5, 0.5]), np.zeros(2)),
+        [0.25 * np.sqrt(2), 0.75, 0],
+        atol=1e-15,
+    )
+    assert_allclose(
+        residuals(problem, X, y, zero, np.array([0.0, 0.0]), np.array([0.0, 1.0])),
+        [1 / (1 + np.exp(-1)), 0, 1],
     )
 
 
@@ -122,20 +141,26 @@ RISKS = [
 
 
 def brute(sigma, kernel, alpha, z):
-    """||alpha - nearest||^2, nearest_i = s_i q_i: q a mean of all orders of sigma that sort the losses, s_i a slope."""
+    """||alpha - nearest||^2, nearest_i = s_i q_i: q a mean of all orders of sigma that sort the
+    losses, s_i a gradient.
+    """
     n, size = len(z), np.abs(z) if kernel.even else z
     orders = [p for p in itertools.permutations(range(n)) if (np.diff(size[list(p)]) >= 0).all()]
     vertices = np.zeros((len(orders), n))
     for row, order in zip(vertices, orders, strict=True):
         row[list(order)] = sigma
     share, near = cp.Variable(len(orders), nonneg=True), cp.Variable(n)
-    q, slopes, rows = vertices.T @ share, slopes_of(z, kernel), [cp.sum(share) == 1]
+    q, gradients, rows = vertices.T @ share, gradients_of(z, kernel), [cp.sum(share) == 1]
     for i in range(n):
-        if kernel.kind == 1 and size[i] == kernel.knot:  # PLUS: every slope from 0 to 1
+        if kernel.kind == 1 and size[i] == kernel.knot:  # PLUS: every gradient from 0 to 1
             sign = np.sign(z[i]) if kernel.even else 1.0
-            rows += [cp.abs(near[i]) <= q[i]] if sign == 0 else [sign * near[i] >= 0, sign * near[i] <= q[i]]
+            rows += (
+                [cp.abs(near[i]) <= q[i]]
+                if sign == 0
+                else [sign * near[i] >= 0, sign * near[i] <= q[i]]
+            )
         else:
-            rows.append(near[i] == slopes[i] * q[i])
+            rows.append(near[i] == gradients[i] * q[i])
     program = cp.Problem(cp.Minimize(cp.sum_squares(alpha - near)), rows)
     program.solve(solver="CLARABEL")
     return program.value
@@ -152,15 +177,21 @@ def test_distance_from_the_risk_by_enumeration(loss, risk):
     values = [-1.0, -1.0, 0.0, 0.7, 0.5, -0.5, 0.0]
     for k in range(5):
         z = rng.choice(values, size=4) if k else np.array([0.1, -0.4, 2.0, -3.0])
-        alpha = rng.normal(scale=0.3, size=4) if k % 2 else sigma_of(risk, 4)[rng.permutation(4)] * slopes_of(z, kernel)
+        alpha = (
+            rng.normal(scale=0.3, size=4)
+            if k % 2
+            else sigma_of(risk, 4)[rng.permutation(4)] * gradients_of(z, kernel)
+        )
         found = residuals(problem, X, y, np.zeros(1), alpha, z)
-        assert found[0] ** 2 == pytest.approx(brute(sigma_of(risk, 4), kernel, alpha, z), rel=1e-5, abs=1e-8)
+        assert found[0] ** 2 == pytest.approx(
+            brute(sigma_of(risk, 4), kernel, alpha, z), rel=1e-5, abs=1e-8
+        )
 
 
 @pytest.mark.parametrize("reference", [0.3, 1.5])
 @pytest.mark.parametrize("loss", [qr.Logistic(), qr.Squared()], ids=repr)
 def test_jumps_of_prospect_weights_by_differences(loss, reference):
-    """At the reference one side jumps up: there every slope beyond the other side's counts."""
+    """At the reference one side jumps up: there every gradient beyond the other side's counts."""
     risk = qr.ProspectTheory(0.61, 0.69, reference)
     problem, kernel = qr.Problem(loss, over_samples=risk), kernel_of(loss)
     at, h = knot_of(kernel, reference), 1e-5
@@ -219,7 +250,9 @@ class Own:
 
 
 def test_distance_from_the_group_lasso():
-    """A group of zeros takes any push of length strength sqrt(size); another only along its own direction."""
+    """A group of zeros takes any push of length strength sqrt(size); another only along its own
+    direction.
+    """
     g, rng = qr.GroupL2(0.5, (0, 1, 0, 2)), np.random.default_rng(6)
     problem, w = qr.Problem(qr.Logistic(), regulariser=g), np.array([0.3, 0.0, -0.4, 0.0])
     X, y, alpha = rng.normal(size=(6, 4)), np.array([1.0, -1, 1, -1, 1, 1]), rng.random(6)
@@ -233,7 +266,9 @@ def test_distance_from_the_group_lasso():
     assert nothing == pytest.approx(np.sqrt(short**2 + (rest**2).sum()), rel=1e-12)
 
 
-@pytest.mark.parametrize("g", [*(g for g in REGULARISERS if not isinstance(g, qr.GroupL2)), Own()], ids=repr)
+@pytest.mark.parametrize(
+    "g", [*(g for g in REGULARISERS if not isinstance(g, qr.GroupL2)), Own()], ids=repr
+)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_distance_from_the_regulariser_by_differences(g, intercept):
     problem = qr.Problem(qr.Logistic(), qr.Linear(intercept), regulariser=g)
@@ -249,13 +284,18 @@ def test_distance_from_the_regulariser_by_differences(g, intercept):
         w = np.clip(w, g.lower, g.upper) if isinstance(g, qr.Bounds) else w
         low, high = np.empty(4), np.empty(4)
         for j in range(4):
-            left, middle, right = (g.value(np.where(np.arange(4) == j, w + move, w)) for move in (-h, 0.0, h))
+            left, middle, right = (
+                g.value(np.where(np.arange(4) == j, w + move, w)) for move in (-h, 0.0, h)
+            )
             low[j], high[j] = (middle - left) / h, (right - middle) / h
-        low, high = np.minimum(low, high), np.maximum(low, high)  # smooth but concave: equal but for h
+        # smooth but concave: equal but for h
+        low, high = np.minimum(low, high), np.maximum(low, high)
         full = np.append(w, 0.3) if intercept else w
         alpha = rng.random(6)
         push = X.T @ (y * alpha)  # -D'alpha
-        expected = ((push - np.clip(push, low, high)) ** 2).sum() + ((y @ alpha) ** 2 if intercept else 0.0)
+        expected = ((push - np.clip(push, low, high)) ** 2).sum() + (
+            (y @ alpha) ** 2 if intercept else 0.0
+        )
         found = residuals(problem, X, y, full, alpha, np.zeros(6))
         assert found[1] == pytest.approx(np.sqrt(expected), abs=1e-4)
 
@@ -264,8 +304,12 @@ def test_distance_from_the_regulariser_by_differences(g, intercept):
 
 
 @pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("g", [qr.L2(0.05), qr.L1(0.05), qr.ElasticNet(0.02, 0.02), qr.Bounds(-0.3, 0.4)], ids=repr)
-@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Hinge(), qr.Exponential(), qr.Absolute(), qr.Squared()], ids=repr)
+@pytest.mark.parametrize(
+    "g", [qr.L2(0.05), qr.L1(0.05), qr.ElasticNet(0.02, 0.02), qr.Bounds(-0.3, 0.4)], ids=repr
+)
+@pytest.mark.parametrize(
+    "loss", [qr.Logistic(), qr.Hinge(), qr.Exponential(), qr.Absolute(), qr.Squared()], ids=repr
+)
 def test_no_multipliers_prove_more_than_the_optimum(loss, g, intercept):
     problem = qr.Problem(loss, qr.Linear(intercept), qr.Superquantile(0.43), regulariser=g)
     X, y = data(12, 3, 2, loss.targets, noise=0.4)
@@ -303,12 +347,21 @@ def test_numbers_that_are_none_are_refused(wrong):
     X, y = data(12, 3, 2)
     problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.43), regulariser=qr.L2(0.1))
     rows = np.full(12, 0.05)
-    for bad, split in ((np.append(rows[:-1], wrong), rows), (rows, np.append(rows[:-1], wrong)), (rows[:-1], rows)):
+    for bad, split in (
+        (np.append(rows[:-1], wrong), rows),
+        (rows, np.append(rows[:-1], wrong)),
+        (rows[:-1], rows),
+    ):
         with pytest.raises(ValueError, match=r"duals\.(rows|split) must be finite"):
             certify(problem, pooled(X, y), np.zeros(3), row_duals(bad, split, 3))
     two = qr.Federation(["a", "b"], [X[:6], X[6:]], [y[:6], y[6:]])
     with pytest.raises(ValueError, match="only client"):
-        certify(problem, two, np.zeros(3), qr.Duals(np.ones(2) / 2, np.zeros((0, 3)), np.zeros((0, 2)), rows, rows))
+        certify(
+            problem,
+            two,
+            np.zeros(3),
+            qr.Duals(np.ones(2) / 2, np.zeros((0, 3)), np.zeros((0, 2)), rows, rows),
+        )
 
 
 def test_where_the_risk_is_not_convex_multipliers_prove_nothing():

@@ -1,4 +1,6 @@
-"""Certificates of models that are not affine: values, stationarity by hand and at points found by SciPy; no bound."""
+"""Certificates of models that are not affine: values, stationarity by hand and at points found by
+SciPy; no bound.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize, nnls
 
 import quorate as qr
+from quorate.algorithms.method import Answer, Method
 from quorate.certificates.duality import certify_run
-from quorate.problem.predictors_mlp import MLP
+from quorate.problem.predictors.mlp import MLP
 from quorate.rounds import Done, Each, Outcome, Round, Stop, record
 
 SIZES = (20, 35, 12, 28, 9)
@@ -23,7 +26,10 @@ def federation():
     """Labels by a product of two features and, with the client, ever more noise."""
     rng = np.random.default_rng(0)
     X = [rng.normal(size=(m, 4)) for m in SIZES]
-    y = [np.where(x[:, 0] * x[:, 1] + 0.3 * k * rng.normal(size=len(x)) > 0, 1.0, -1.0) for k, x in enumerate(X)]
+    y = [
+        np.where(x[:, 0] * x[:, 1] + 0.3 * k * rng.normal(size=len(x)) > 0, 1.0, -1.0)
+        for k, x in enumerate(X)
+    ]
     return qr.Federation([f"c{i}" for i in range(5)], X, y)
 
 
@@ -38,7 +44,7 @@ def risks(problem, w):
     return np.concatenate([concrete.client_risks(w, data.block(i)) for i in range(5)])
 
 
-def slope_of(function, w, h=1e-5):
+def gradient_of(function, w, h=1e-5):
     """By central differences, (D, ...)."""
     return np.array([(function(w + h * e) - function(w - h * e)) / (2 * h) for e in np.eye(len(w))])
 
@@ -48,21 +54,27 @@ def at_random(seed=0):
 
 
 def penalised(w):
-    """The slope of the regulariser: intercepts are free."""
+    """The gradient of the regulariser: intercepts are free."""
     return 0.02 * w * (np.arange(D) < 15)
 
 
-@pytest.mark.parametrize("problem", [MEAN, WORST, replace(MEAN, over_clients=qr.LpBall(0.3, 2))], ids=str)
+@pytest.mark.parametrize(
+    "problem", [MEAN, WORST, replace(MEAN, over_clients=qr.LpBall(0.3, 2))], ids=str
+)
 def test_value_weights_and_stationarity_by_hand(problem):
     w = at_random()
     found = qr.certify(problem, FED, w)
     q = problem.at(FED)[0].over_clients.weights(risks(problem, w))
-    slopes = slope_of(lambda v: risks(problem, v), w)
+    gradients = gradient_of(lambda v: risks(problem, v), w)
     assert found.value == pytest.approx(problem.objective(w, FED), rel=1e-12)
     assert_allclose(found.client_risks, risks(problem, w), rtol=1e-12)
     assert_allclose(found.weights, q, atol=1e-9)
-    assert found.stationarity == pytest.approx(np.linalg.norm(slopes @ q + penalised(w)), rel=1e-6)
-    assert found.gradient_scale == pytest.approx((q * np.linalg.norm(slopes, axis=0)).sum(), rel=1e-6)
+    assert found.stationarity == pytest.approx(
+        np.linalg.norm(gradients @ q + penalised(w)), rel=1e-6
+    )
+    assert found.gradient_scale == pytest.approx(
+        (q * np.linalg.norm(gradients, axis=0)).sum(), rel=1e-6
+    )
     assert (found.bound, found.gap, found.relative_gap) == (None, None, None)
     assert found.complementarity == pytest.approx(0.0, abs=1e-12)
     assert found.feasibility == pytest.approx(0.0, abs=1e-12)
@@ -70,23 +82,27 @@ def test_value_weights_and_stationarity_by_hand(problem):
 
 def test_it_is_small_where_scipy_comes_to_rest():
     def both(w):
-        return MEAN.objective(w, FED), slope_of(lambda v: MEAN.objective(v, FED), w, 1e-6)
+        return MEAN.objective(w, FED), gradient_of(lambda v: MEAN.objective(v, FED), w, 1e-6)
 
-    found = minimize(both, at_random(), jac=True, method="BFGS", options={"gtol": 1e-7, "maxiter": 500})
+    found = minimize(
+        both, at_random(), jac=True, method="BFGS", options={"gtol": 1e-7, "maxiter": 500}
+    )
     proof = qr.certify(MEAN, FED, found.x)
     assert proof.stationarity < 1e-5 < 1e-2 < qr.certify(MEAN, FED, at_random()).stationarity
     assert proof.bound is None
 
 
 def test_at_a_min_max_point_the_weighting_of_the_duals_shows_it_and_a_worst_one_does_not():
-    """Several clients tie: the epigraph form by SLSQP, its multipliers by nonnegative least squares."""
+    """Several clients tie: the epigraph form by SLSQP, its multipliers by nonnegative least
+    squares.
+    """
     concrete, data = WORST.at(FED)
     (block,) = data.blocks()
     place = np.argsort(block.index)
 
     def cut(w):
         found = concrete.cut(w, block)
-        return found.base[place], found.slope[place]
+        return found.base[place], found.gradient[place]
 
     start = np.append(at_random(), 2.0)
     found = minimize(
@@ -102,10 +118,10 @@ def test_at_a_min_max_point_the_weighting_of_the_duals_shows_it_and_a_worst_one_
         options={"maxiter": 1000, "ftol": 1e-14},
     )
     w = found.x[:-1]
-    losses, slopes = cut(w)
+    losses, gradients = cut(w)
     tied = losses > losses.max() - 1e-6
     assert tied.sum() >= 2
-    rows = np.vstack([slopes[tied].T, 1e3 * np.ones(tied.sum())])  # sum to one, nearly
+    rows = np.vstack([gradients[tied].T, 1e3 * np.ones(tied.sum())])  # sum to one, nearly
     q = np.zeros(5)
     q[tied] = nnls(rows, np.append(-penalised(w), 1e3))[0]
     q /= q.sum()
@@ -115,7 +131,8 @@ def test_at_a_min_max_point_the_weighting_of_the_duals_shows_it_and_a_worst_one_
     assert abs(known.complementarity) < 1e-6
     assert blind.stationarity > 1e-2
     assert_allclose(known.weights, q, atol=1e-12)
-    other = np.full(5, 0.2)  # a weighting that is not the multipliers': one of the two residuals tells
+    # a weighting that is not the multipliers': one of the two residuals tells
+    other = np.full(5, 0.2)
     wrong = qr.certify(WORST, FED, w, qr.Duals(other, w[None], other[None]))
     assert wrong.complementarity == pytest.approx(losses.max() - losses.mean(), rel=1e-9)
     assert max(wrong.complementarity, wrong.stationarity) > 1e-2
@@ -131,20 +148,30 @@ def test_weights_outside_the_set_are_moved_into_it():
 @pytest.mark.parametrize(
     ("h", "off"),
     [
-        (qr.L1(0.5), lambda g, w: np.where(w == 0, np.maximum(np.abs(g) - 0.5, 0), g + 0.5 * np.sign(w))),
-        (qr.Bounds(-0.1, 0.1), lambda g, w: np.where(np.abs(w) < 0.1, g, np.maximum(g * np.sign(w), 0))),
+        (
+            qr.L1(0.5),
+            lambda g, w: np.where(w == 0, np.maximum(np.abs(g) - 0.5, 0), g + 0.5 * np.sign(w)),
+        ),
+        (
+            qr.Bounds(-0.1, 0.1),
+            lambda g, w: np.where(np.abs(w) < 0.1, g, np.maximum(g * np.sign(w), 0)),
+        ),
     ],
     ids=["L1", "Bounds"],
 )
 def test_regularisers_that_are_not_smooth(h, off):
-    """The distance of the weighted slope from minus the subdifferential, entry by entry; intercepts take none."""
+    """The distance of the weighted gradient from minus the subdifferential, entry by entry;
+    intercepts take none.
+    """
     problem = replace(MEAN, regulariser=h)
     w = at_random()
     w[:15] = h.prox(w[:15], 0.3)
-    g = slope_of(lambda v: risks(problem, v).mean(), w)
+    g = gradient_of(lambda v: risks(problem, v).mean(), w)
     expected = np.append(off(g[:15], w[:15]), g[15:])
     assert (w[:15] == 0).any() or (np.abs(w[:15]) == 0.1).any()
-    assert qr.certify(problem, FED, w).stationarity == pytest.approx(np.linalg.norm(expected), rel=1e-6)
+    assert qr.certify(problem, FED, w).stationarity == pytest.approx(
+        np.linalg.norm(expected), rel=1e-6
+    )
 
 
 def test_a_model_outside_the_domain_is_not_feasible():
@@ -163,7 +190,9 @@ def test_no_bound_even_where_losses_vanish():
     assert (found.value, found.bound, found.stationarity) == (0.0, None, 0.0)
 
 
-@pytest.mark.parametrize("q", [np.full(4, 0.25), np.array([0.2, 0.2, 0.2, 0.2, np.nan]), np.full((1, 5), 0.2)], ids=str)
+@pytest.mark.parametrize(
+    "q", [np.full(4, 0.25), np.array([0.2, 0.2, 0.2, 0.2, np.nan]), np.full((1, 5), 0.2)], ids=str
+)
 def test_weights_that_do_not_fit_are_refused(q):
     w = at_random()
     with pytest.raises(ValueError, match=r"duals.weights must be finite with shape \(5,\)"):
@@ -172,11 +201,18 @@ def test_weights_that_do_not_fit_are_refused(q):
 
 def test_every_mode_gives_the_same_and_two_rounds_say_it():
     w = at_random()
-    runs = [certify_run(WORST, FED, w, None, qr.InProcess(mode)) for mode in ("blocks", "each", "bytes")]
+    runs = [
+        certify_run(WORST, FED, w, None, qr.InProcess(mode)) for mode in ("blocks", "each", "bytes")
+    ]
     for proof, run in runs:
         assert proof.stationarity == pytest.approx(runs[0][0].stationarity, rel=1e-12)
         assert run.rounds == 2
-        assert {row["message"] for row in run.messages} == {"Certify", "Certified", "Differentiate", "Differentiated"}
+        assert {row["message"] for row in run.messages} == {
+            "Certify",
+            "Certified",
+            "Differentiate",
+            "Differentiated",
+        }
 
 
 # ---- solve
@@ -189,7 +225,7 @@ class Push:
 
 @record
 class Pushed:
-    slope: Each  # (N, D)
+    gradient: Each  # (N, D)
 
 
 @record
@@ -199,7 +235,7 @@ class PushState:
 
 
 @dataclass(frozen=True)
-class Descent:
+class Descent(Method):
     """Gradient steps on the mean, which calls itself optimal."""
 
     tol: float = 1e-6
@@ -210,7 +246,12 @@ class Descent:
 
     @property
     def on_client(self):
-        return {Push: lambda memory, ask, data, rng: (memory, Pushed(self.problem.cut(ask.w, data).slope))}
+        return {
+            Push: lambda memory, ask, data, rng: (
+                memory,
+                Pushed(self.problem.cut(ask.w, data).gradient),
+            )
+        }
 
     @property
     def on_server(self):
@@ -224,7 +265,7 @@ class Descent:
         return PushState(w, 0), Round(Push(w))
 
     def step(self, state, ids, up):
-        w = state.w - 0.5 * (up.slope.mean(0) + penalised(state.w))
+        w = state.w - 0.5 * (up.gradient.mean(0) + penalised(state.w))
         state = PushState(w, state.rounds + 1)
         done = state.rounds >= self.max_rounds
         return state, Done(Outcome(self.claim, "gap 0: done.")) if done else Round(Push(w))
@@ -232,8 +273,8 @@ class Descent:
     def report(self, state):
         return {}
 
-    def answer(self, state):
-        return state.w, None
+    def answer(self, state, memories=()):
+        return Answer(state.w)
 
 
 @pytest.mark.parametrize("stop", [Stop.OPTIMAL, Stop.MAX_ROUNDS, Stop.STALLED])
@@ -241,7 +282,13 @@ def test_a_run_is_never_called_optimal(stop):
     solution = qr.solve(MEAN, FED, algorithm=Descent(claim=stop), max_rounds=100)
     assert solution.outcome.stop is (Stop.UNPROVEN if stop is Stop.OPTIMAL else stop)
     assert ("gap 0" in solution.outcome.text) == (stop is not Stop.OPTIMAL)
-    for words in ("stationarity", "complementarity 0.0", "MLP(hidden=(3,)", "not convex in its parameters", "no bound"):
+    for words in (
+        "stationarity",
+        "complementarity 0.0",
+        "MLP(hidden=(3,)",
+        "not convex in its parameters",
+        "no bound",
+    ):
         assert words in solution.outcome.text
     proof = solution.certificate
     assert proof.bound is None
@@ -269,11 +316,16 @@ POOLED = [qr.RankADMM(), qr.SmoothedRankADMM(), qr.DCA()]
 @pytest.mark.parametrize("algorithm", [*CONVEX, *POOLED], ids=lambda it: type(it).__name__)
 def test_convex_methods_refuse_and_name_what_works(algorithm):
     fed = FED.pooled() if algorithm in POOLED else FED
-    with pytest.raises((ValueError, TypeError), match=r"MLP.*AsyncDRO\(\), ASPIRE\(\), AFL\(\) or FedAvg\(\)"):
+    with pytest.raises(
+        (ValueError, TypeError),
+        match=r"MLP.*AsyncDRO\(\), ASPIRE\(\), (MultiplierMethod|SGD)\(\) or (AFL|LSVRG)\(\)",
+    ):
         qr.solve(MEAN, fed, algorithm=algorithm)
 
 
-@pytest.mark.parametrize("reference", [qr.CentralConic(), qr.CentralisedAL()], ids=lambda it: type(it).__name__)
+@pytest.mark.parametrize(
+    "reference", [qr.CentralConic(), qr.CentralisedAL()], ids=lambda it: type(it).__name__
+)
 def test_references_refuse_and_name_what_works(reference):
     with pytest.raises((ValueError, TypeError), match=r"MLP.*AsyncDRO\(\)"):
         reference.solve(MEAN, FED)
@@ -284,10 +336,16 @@ def test_privacy_is_refused():
         qr.solve(replace(MEAN, privacy=qr.Budget(1.0, 1e-5)), FED)
 
 
-@pytest.mark.parametrize("algorithm", [qr.SGD(0.2, batch=8), qr.LSVRG(0.005)], ids=lambda it: type(it).__name__)
-@pytest.mark.parametrize("risk", [qr.Mean(), qr.Superquantile(0.5), qr.RankedRange(90, 10)], ids=str)
+@pytest.mark.parametrize(
+    "algorithm", [qr.SGD(0.2, batch=8), qr.LSVRG(0.005)], ids=lambda it: type(it).__name__
+)
+@pytest.mark.parametrize(
+    "risk", [qr.Mean(), qr.Superquantile(0.5), qr.RankedRange(90, 10)], ids=str
+)
 def test_stochastic_methods_on_pooled_rows_take_it(algorithm, risk):
-    """From the model's own start, as at zero every hidden unit stays like all others; never a bound."""
+    """From the model's own start, as at zero every hidden unit stays like all others; never a
+    bound.
+    """
     problem = replace(MEAN, over_samples=risk)
     solution = qr.solve(problem, FED.pooled(), algorithm=algorithm, max_rounds=15)
     start = problem.objective(problem.model_start(4), FED.pooled())

@@ -23,7 +23,8 @@ def test_flips_are_counted_and_even():
     everything = corrupt.flip_labels(fed, 1.0)
     shift = np.concatenate([(x - y) % 3 for x, y in zip(everything.y, fed.y, strict=True)])
     assert (shift > 0).all()
-    assert abs((shift == 1).mean() - 0.5) < 4 * np.sqrt(0.25 / 300)  # four standard errors of a fair coin
+    # four standard errors of a fair coin
+    assert abs((shift == 1).mean() - 0.5) < 4 * np.sqrt(0.25 / 300)
     assert all((x == y).all() for x, y in zip(corrupt.flip_labels(fed, 0.0).y, fed.y, strict=True))
 
 
@@ -45,15 +46,23 @@ def test_noise_has_its_mean_and_standard_deviation():
 def test_streams_belong_to_names():
     fed = example()
     alone = fed.restrict(["c"])
-    np.testing.assert_array_equal(corrupt.add_noise(fed, 1.0, seed=4).X[2], corrupt.add_noise(alone, 1.0, seed=4).X[0])
-    np.testing.assert_array_equal(corrupt.flip_labels(fed, 0.5).y[2], corrupt.flip_labels(alone, 0.5).y[0])
-    assert (corrupt.add_noise(fed, 1.0, seed=5).X[2] != corrupt.add_noise(fed, 1.0, seed=4).X[2]).all()
+    np.testing.assert_array_equal(
+        corrupt.add_noise(fed, 1.0, seed=4).X[2], corrupt.add_noise(alone, 1.0, seed=4).X[0]
+    )
+    np.testing.assert_array_equal(
+        corrupt.flip_labels(fed, 0.5).y[2], corrupt.flip_labels(alone, 0.5).y[0]
+    )
+    assert (
+        corrupt.add_noise(fed, 1.0, seed=5).X[2] != corrupt.add_noise(fed, 1.0, seed=4).X[2]
+    ).all()
 
 
 def test_drift_moves_the_named_columns():
     fed = example()
     other = corrupt.drift(fed, scale=2.0, offset=1.0, columns=["x1"], clients=["a"])
-    np.testing.assert_array_equal(other.X[0], np.column_stack([fed.X[0][:, 0], 2 * fed.X[0][:, 1] + 1]))
+    np.testing.assert_array_equal(
+        other.X[0], np.column_stack([fed.X[0][:, 0], 2 * fed.X[0][:, 1] + 1])
+    )
     assert other.X[2] is fed.X[2]
     assert fed.digests()[1:] == other.digests()[1:]
 

@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 from sklearn.utils import Bunch
 
-from quorate.data import load, sources
+from quorate.data import downloads as sources
+from quorate.data import load
 from quorate.data.federation import Federation
-from quorate.parts import named
+from quorate.runs.splits import named
 
-REAL = pytest.mark.skipif(not os.environ.get("QUORATE_DATA"), reason="QUORATE_DATA names no data directory")
+REAL = pytest.mark.skipif(
+    not os.environ.get("QUORATE_DATA"), reason="QUORATE_DATA names no data directory"
+)
 
 
 @pytest.fixture
@@ -43,7 +46,9 @@ def test_the_study_fits_on_training_rows_only():
     np.testing.assert_allclose(rows.std(0), 1, rtol=1e-12)
     assert abs(np.concatenate(study.test.X).mean(0)).max() > 1e-3
     moved = [name.startswith("mean ") for name in study.test.feature_names]
-    np.testing.assert_array_equal(study.drifted.X[0][:, moved], 1.2 * study.test.X[0][:, moved] + 0.5)
+    np.testing.assert_array_equal(
+        study.drifted.X[0][:, moved], 1.2 * study.test.X[0][:, moved] + 0.5
+    )
     assert study.train.schema is study.unseen.schema
 
 
@@ -53,7 +58,10 @@ def test_available_says_what_is_here(nowhere, tmp_path):
     assert (listed["adult"].rows, listed["adult"].columns) == (48842, 14)
     (tmp_path / "keel").mkdir()
     (tmp_path / "keel" / "titanic.csv").write_text("")
-    assert [line.name for line in load.available(tmp_path) if line.present] == ["breast_cancer", "titanic"]
+    assert [line.name for line in load.available(tmp_path) if line.present] == [
+        "breast_cancer",
+        "titanic",
+    ]
 
 
 def test_every_data_set_that_is_listed_can_be_named():
@@ -67,7 +75,8 @@ def test_a_wrong_file_is_refused(nowhere, tmp_path, monkeypatch):
     (tmp_path / "keel").mkdir()
     (tmp_path / "keel" / "titanic.csv").write_text("1,2,3,1\n")
     with pytest.raises(
-        ValueError, match=r"titanic.csv is not the file that titanic was checked with: sha256 \w+, needed"
+        ValueError,
+        match=r"titanic.csv is not the file that titanic was checked with: sha256 \w+, needed",
     ):
         load.titanic(data_dir=tmp_path)
     monkeypatch.setenv("QUORATE_DATA", str(tmp_path / "none"))
@@ -81,9 +90,13 @@ def test_a_right_checksum_does_not_excuse_a_wrong_shape(nowhere, tmp_path, monke
     digest = hashlib.sha256((tmp_path / "keel" / "titanic.csv").read_bytes()).hexdigest()
     source = dataclasses.replace(sources.SOURCES["titanic"], files={"keel/titanic.csv": digest})
     monkeypatch.setitem(sources.SOURCES, "titanic", source)
-    with pytest.raises(ValueError, match=r"titanic should have shape \(2201, 3\) .* got \(2, 3\) and \(1, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"titanic should have shape \(2201, 3\) .* got \(2, 3\) and \(1, 1\)"
+    ):
         load.titanic(data_dir=tmp_path)
-    monkeypatch.setitem(sources.SOURCES, "titanic", dataclasses.replace(source, rows=2, counts=(1, 1)))
+    monkeypatch.setitem(
+        sources.SOURCES, "titanic", dataclasses.replace(source, rows=2, counts=(1, 1))
+    )
     X, y, names = load.titanic(data_dir=tmp_path)
     assert X.tolist() == [[1, 2, 3], [4, 5, 6]]
     assert y.tolist() == [1, 0]
@@ -96,7 +109,9 @@ def small(folder, monkeypatch, name, file, text, **shape):
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     files = {f"keel/{file}": hashlib.sha256(path.read_bytes()).hexdigest()}
-    monkeypatch.setitem(sources.SOURCES, name, dataclasses.replace(sources.SOURCES[name], files=files, **shape))
+    monkeypatch.setitem(
+        sources.SOURCES, name, dataclasses.replace(sources.SOURCES[name], files=files, **shape)
+    )
 
 
 def test_the_letters_of_splice_are_their_places_in_the_alphabet(nowhere, tmp_path, monkeypatch):
@@ -111,7 +126,16 @@ def test_the_letters_of_splice_are_their_places_in_the_alphabet(nowhere, tmp_pat
 
 
 def test_splice_of_openml_is_that_of_the_file(nowhere, tmp_path, monkeypatch):
-    small(tmp_path, monkeypatch, "splice", "splice.data", "EI, A, AC\nN, B, GT\n", rows=2, columns=2, counts=(1, 1))
+    small(
+        tmp_path,
+        monkeypatch,
+        "splice",
+        "splice.data",
+        "EI, A, AC\nN, B, GT\n",
+        rows=2,
+        columns=2,
+        counts=(1, 1),
+    )
 
     def fetch(**options):
         assert options["data_id"] == 46
@@ -120,7 +144,11 @@ def test_splice_of_openml_is_that_of_the_file(nowhere, tmp_path, monkeypatch):
             data=np.array([[0.0, 0.0, 1.0], [1.0, 2.0, 3.0]]),
             target=np.array(["EI", "N"], object),
             feature_names=["Instance_name", "attribute_1", "attribute_2"],
-            categories={"Instance_name": ["A", "B"], "attribute_1": letters, "attribute_2": letters},
+            categories={
+                "Instance_name": ["A", "B"],
+                "attribute_1": letters,
+                "attribute_2": letters,
+            },
         )
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", fetch)
@@ -132,10 +160,24 @@ def test_splice_of_openml_is_that_of_the_file(nowhere, tmp_path, monkeypatch):
 
 def test_small_files_of_the_other_ranked_data_sets(nowhere, tmp_path, monkeypatch):
     two = {"rows": 2, "counts": (1, 1)}
-    small(tmp_path, monkeypatch, "monks_3", "monks-3.test", " 1 1 2 1 3 2 1 data_1\n 0 3 3 2 3 4 2 data_2\n", **two)
+    small(
+        tmp_path,
+        monkeypatch,
+        "monks_3",
+        "monks-3.test",
+        " 1 1 2 1 3 2 1 data_1\n 0 3 3 2 3 4 2 data_2\n",
+        **two,
+    )
     assert load.monks_3(tmp_path).X.tolist() == [[1, 2, 1, 3, 2, 1], [3, 3, 2, 3, 4, 2]]
     assert load.monks_3(tmp_path).y.tolist() == [1, 0]
-    small(tmp_path, monkeypatch, "phoneme", "phoneme.csv", "1.24,.8,-.2,-.07,.06,0\n.2,1.3,1,-.3,.2,1\n", **two)
+    small(
+        tmp_path,
+        monkeypatch,
+        "phoneme",
+        "phoneme.csv",
+        "1.24,.8,-.2,-.07,.06,0\n.2,1.3,1,-.3,.2,1\n",
+        **two,
+    )
     assert load.phoneme(data_dir=tmp_path).X[0].tolist() == [1.24, 0.8, -0.2, -0.07, 0.06]
     assert load.phoneme(data_dir=tmp_path).y.tolist() == [0, 1]
     row = "2208,1146,2,4,4,1585,0,0,0,1,2,100,1213"
@@ -150,7 +192,8 @@ def test_without_network_the_manual_path_is_named(nowhere, monkeypatch):
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", offline)
     with pytest.raises(
-        FileNotFoundError, match=r"data set 53\).*Put uci/statlog-heart.dat into a folder.*QUORATE_DATA"
+        FileNotFoundError,
+        match=r"data set 53\).*Put uci/statlog-heart.dat into a folder.*QUORATE_DATA",
     ):
         load.heart()
     with pytest.raises(FileNotFoundError, match=r"Put uci/monks-1.train and uci/monks-1.test"):
@@ -181,7 +224,9 @@ def test_openml_is_asked_by_id_and_decoded(nowhere, monkeypatch):
     assert set(X[:, 0]) == {3, 6, 7}
     assert np.bincount(y).tolist() == [150, 120]
     assert len(names) == 13
-    monkeypatch.setitem(sources.SOURCES, "heart", dataclasses.replace(sources.SOURCES["heart"], counts=(151, 119)))
+    monkeypatch.setitem(
+        sources.SOURCES, "heart", dataclasses.replace(sources.SOURCES["heart"], counts=(151, 119))
+    )
     with pytest.raises(ValueError, match="another version of the data"):
         load.heart()
 
@@ -200,7 +245,18 @@ def test_unknown_options_are_refused():
 
 @REAL
 @pytest.mark.parametrize(
-    "name", ["heart", "abalone", "australian", "phoneme", "titanic", "splice", "monks", "monks_1", "monks_3"]
+    "name",
+    [
+        "heart",
+        "abalone",
+        "australian",
+        "phoneme",
+        "titanic",
+        "splice",
+        "monks",
+        "monks_1",
+        "monks_3",
+    ],
 )
 def test_the_files_are_what_they_should_be(name):
     X, y, names = getattr(load, name)()

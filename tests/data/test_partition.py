@@ -22,7 +22,9 @@ def test_iid_deals_equal_sizes(n, data):
 @given(st.integers(1, 60), st.floats(0, 3), st.data())
 def test_by_size_gives_every_client_a_row(n, sigma, data):
     n_clients = data.draw(st.integers(1, n))
-    counts = np.bincount(partition.by_size(n, n_clients=n_clients, sigma=sigma, seed=1), minlength=n_clients)
+    counts = np.bincount(
+        partition.by_size(n, n_clients=n_clients, sigma=sigma, seed=1), minlength=n_clients
+    )
     assert counts.sum() == n
     assert counts.min() >= 1
     if sigma == 0:
@@ -31,7 +33,9 @@ def test_by_size_gives_every_client_a_row(n, sigma, data):
 
 def test_by_size_keeps_the_sizes_given():
     assert np.bincount(partition.by_size(9, [5, 1, 3])).tolist() == [5, 1, 3]
-    assert (partition.by_size(9, [5, 1, 3], seed=0) != partition.by_size(9, [5, 1, 3], seed=1)).any()
+    assert (
+        partition.by_size(9, [5, 1, 3], seed=0) != partition.by_size(9, [5, 1, 3], seed=1)
+    ).any()
 
 
 @LAWS
@@ -58,7 +62,8 @@ def test_dirichlet_goes_from_alike_to_unlike():
         np.testing.assert_allclose(shares.sum(0), 1)
         return shares.std()
 
-    # a Dirichlet(alpha) share of 5 has variance (1/5)(4/5) / (5 alpha + 1): 0.0006 at 1e5, about 0.12 at 2
+    # a Dirichlet(alpha) share of 5 has variance (1/5)(4/5) / (5 alpha + 1): 0.0006 at 1e5, about
+    # 0.12 at 2
     assert spread(1e5) < 0.005 < spread(2.0) < 0.25
     with pytest.raises(ValueError, match="without rows"):
         partition.dirichlet(np.zeros(20, int), 15, 0.01)
@@ -68,7 +73,12 @@ def test_by_feature_shifts_the_score():
     score = np.random.default_rng(0).normal(size=1000)
     sharp = partition.by_feature(score, [0.5, 0.3, 0.2], mix=0)
     assert np.bincount(sharp).tolist() == [500, 300, 200]
-    assert score[sharp == 0].max() <= score[sharp == 1].min() <= score[sharp == 1].max() <= score[sharp == 2].min()
+    assert (
+        score[sharp == 0].max()
+        <= score[sharp == 1].min()
+        <= score[sharp == 1].max()
+        <= score[sharp == 2].min()
+    )
     mixed = partition.by_feature(score, [0.5, 0.3, 0.2], mix=1)
     means = [score[mixed == k].mean() for k in range(3)]
     assert means == sorted(means)

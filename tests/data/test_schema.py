@@ -28,13 +28,16 @@ def clients(seed=0, sizes=(30, 5, 17)):
 
 
 @pytest.mark.parametrize(
-    ("scaling", "scaler"), [("standard", StandardScaler()), ("minmax", MinMaxScaler()), ("none", None)]
+    ("scaling", "scaler"),
+    [("standard", StandardScaler()), ("minmax", MinMaxScaler()), ("none", None)],
 )
 def test_sums_over_clients_equal_pooled_statistics(scaling, scaler):
     tables = clients()
     recipe = Recipe(scaling=scaling, categorical=("code",), indicators=True)
     schema = Schema.fit(tables, recipe, target="y")
-    pooled = {key: np.concatenate([t[key] for t in tables.values()]) for key in ("age", "sex", "code")}
+    pooled = {
+        key: np.concatenate([t[key] for t in tables.values()]) for key in ("age", "sex", "code")
+    }
     X = schema.transform(pooled)
     age = pooled["age"][:, None]
     filled = SimpleImputer().fit_transform(age)
@@ -43,10 +46,19 @@ def test_sums_over_clients_equal_pooled_statistics(scaling, scaler):
     np.testing.assert_array_equal(X[:, 1], np.isnan(pooled["age"]))
     sex = np.where(pooled["sex"] == None, "zz", pooled["sex"])[:, None]  # noqa: E711  # elementwise
     np.testing.assert_array_equal(X[:, 2:5], OneHotEncoder(sparse_output=False).fit_transform(sex))
-    np.testing.assert_array_equal(X[:, 5:], OneHotEncoder(sparse_output=False).fit_transform(pooled["code"][:, None]))
+    np.testing.assert_array_equal(
+        X[:, 5:], OneHotEncoder(sparse_output=False).fit_transform(pooled["code"][:, None])
+    )
     assert schema.feature_names == (
-        "age", "age is missing", "sex=f", "sex=m", "sex is missing", "code=1", "code=2", "code=3",
-    )  # fmt: skip
+        "age",
+        "age is missing",
+        "sex=f",
+        "sex=m",
+        "sex is missing",
+        "code=1",
+        "code=2",
+        "code=3",
+    )
     assert schema.classes == (0, 1)
 
 
@@ -84,7 +96,9 @@ def test_constant_columns_become_zeros_not_nan():
 def test_unknown_categories_are_listed_or_zero():
     schema = Schema((Categorical("sex", ("f", "m")), Numeric("age", 50.0, 50.0, 10.0)), "y", (0, 1))
     table = pd.DataFrame({"sex": ["f", "x", None], "age": [60, None, 40], "other": [1, 2, 3]})
-    with pytest.raises(ValueError, match=r"'sex' holds 'x', a missing value, which .* it had 'f', 'm'"):
+    with pytest.raises(
+        ValueError, match=r"'sex' holds 'x', a missing value, which .* it had 'f', 'm'"
+    ):
         schema.transform(table)
     assert schema.transform(table, unknown="ignore").tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, -1]]
     with pytest.raises(ValueError, match=r"no column 'age' .* Did you mean 'Age'"):
@@ -99,21 +113,36 @@ def test_unknown_categories_are_listed_or_zero():
 
 def test_codes_read_as_floats_are_the_same_codes():
     schema = Schema.fit([{"code": np.array([1, 2, 2])}], Recipe(categorical=("code",)))
-    assert schema.transform({"code": np.array([2.0, np.nan])}, unknown="ignore").tolist() == [[0, 1], [0, 0]]
+    assert schema.transform({"code": np.array([2.0, np.nan])}, unknown="ignore").tolist() == [
+        [0, 1],
+        [0, 0],
+    ]
 
 
 @pytest.mark.parametrize(
     ("tables", "options", "text"),
     [
-        ([{"x": np.array(["1", "old", "3"], object)}], {}, r"holds 2 numbers, but also text such as 'old'"),
-        ([{"x": np.array(["a"], object)}, {"x": np.ones(1)}], {}, "numbers at some clients, text at others"),
+        (
+            [{"x": np.array(["1", "old", "3"], object)}],
+            {},
+            r"holds 2 numbers, but also text such as 'old'",
+        ),
+        (
+            [{"x": np.array(["a"], object)}, {"x": np.ones(1)}],
+            {},
+            "numbers at some clients, text at others",
+        ),
         ([{"x": np.array([np.nan])}], {}, "no value at any client"),
         ([{"x": np.array([np.inf])}], {}, "client '0': column 'x' is infinite in row 0"),
         ([{"x": np.ones(1)}, {"z": np.ones(1)}], {}, "client '1' lacks column 'x'"),
         ([{"x": np.array(list("abcd"), object)}], {"max_categories": 3}, "4 categories, more than"),
         ([{"x": np.ones(1)}], {"categorical": ("xx",)}, "no column 'xx'"),
         ([{"x": np.ones(1)}], {"scaling": "robust"}, "scaling must be one of"),
-        ([{"x": np.array([1e200, 1.0])}], {}, r"column 'x' has a largest absolute value of 1e\+200"),
+        (
+            [{"x": np.array([1e200, 1.0])}],
+            {},
+            r"column 'x' has a largest absolute value of 1e\+200",
+        ),
     ],
 )
 def test_tables_that_cannot_be_fitted_are_refused(tables, options, text):
@@ -123,7 +152,11 @@ def test_tables_that_cannot_be_fitted_are_refused(tables, options, text):
 
 def test_mixed_columns_may_be_declared():
     tables = [{"x": np.array(["10", "E11"], object)}, {"x": np.array([7])}]
-    assert Schema.fit(tables, Recipe(categorical=("x",))).columns[0].categories == ("10", "7", "E11")
+    assert Schema.fit(tables, Recipe(categorical=("x",))).columns[0].categories == (
+        "10",
+        "7",
+        "E11",
+    )
 
 
 @pytest.mark.parametrize("data", [{}, {"version": 2}, {"version": 1, "columns": [{"kind": "odd"}]}])
@@ -153,4 +186,7 @@ def test_categories_never_fitted_are_zeros_where_asked():
     new = {"site": {"x": np.array(["c", "b"], object), "y": np.array([0, 1])}}
     with pytest.raises(ValueError, match="holds 'c', which the training data did not"):
         Federation.from_tables(new, "y", schema=schema)
-    assert Federation.from_tables(new, "y", schema=schema, unknown="ignore").X[0].tolist() == [[0, 0], [0, 1]]
+    assert Federation.from_tables(new, "y", schema=schema, unknown="ignore").X[0].tolist() == [
+        [0, 0],
+        [0, 1],
+    ]

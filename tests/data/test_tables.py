@@ -13,7 +13,12 @@ from quorate.data import tables
 from quorate.data.federation import Federation
 from quorate.data.schema import Recipe
 
-COLUMNS = {"site": ["b", "b", "a", "a"], "age": [50, 61, 47, 38], "dose": [0.1, 0.25, 3e-7, 4.0], "sick": [1, 0, 0, 1]}
+COLUMNS = {
+    "site": ["b", "b", "a", "a"],
+    "age": [50, 61, 47, 38],
+    "dose": [0.1, 0.25, 3e-7, 4.0],
+    "sick": [1, 0, 0, 1],
+}
 
 
 def frames():
@@ -28,7 +33,9 @@ def frames():
 @pytest.mark.parametrize("frame", frames(), ids=["pandas", "polars", "arrow", "mapping"])
 def test_frames_give_the_same_federation(frame):
     fed = Federation.from_frame(frame, client="site", target="sick")
-    plain = Federation.from_arrays(np.column_stack([COLUMNS["age"], COLUMNS["dose"]]), COLUMNS["sick"], COLUMNS["site"])
+    plain = Federation.from_arrays(
+        np.column_stack([COLUMNS["age"], COLUMNS["dose"]]), COLUMNS["sick"], COLUMNS["site"]
+    )
     assert fed.clients == ("b", "a")
     assert fed.feature_names == ("age", "dose")
     assert fed.classes.tolist() == [0, 1]
@@ -64,7 +71,10 @@ def test_one_file_per_client(tmp_path):
     assert fed.clients == ("a", "b")
     assert fed.X[0].tolist() == [[47.5]]
     assert fed.classes.tolist() == ["no", "yes"]
-    assert Federation.from_files([tmp_path / "b.csv", tmp_path / "a.csv"], "sick").clients == ("b", "a")
+    assert Federation.from_files([tmp_path / "b.csv", tmp_path / "a.csv"], "sick").clients == (
+        "b",
+        "a",
+    )
     assert Federation.from_files(tmp_path, "sick").digests() == fed.digests()
 
 
@@ -77,7 +87,10 @@ def test_one_file_with_a_client_column(tmp_path):
 
 def test_csv_columns_are_typed_alike_everywhere(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "CHUNK", 2)  # text appears only in the second chunk
-    body = 'i,f,t,late,gap,u,big\n1,1.5,a,1,,1_0,1\n-2,2,"b, c",01,NA,2,2\n 3 ,1e-3,?,x,7,3,99999999999999999999\n'
+    body = (
+        'i,f,t,late,gap,u,big\n1,1.5,a,1,,1_0,1\n-2,2,"b, c",01,NA,2,2\n 3'
+        " ,1e-3,?,x,7,3,99999999999999999999\n"
+    )
     table = tables.read(write(tmp_path / "t.csv", body))
     assert table["i"].tolist() == [1, -2, 3]
     assert table["i"].dtype == np.int64
@@ -93,7 +106,9 @@ def test_csv_columns_are_typed_alike_everywhere(tmp_path, monkeypatch):
 
 
 def test_csv_numbers_survive_exactly(tmp_path):
-    x = np.random.default_rng(0).normal(size=300) * 10.0 ** np.random.default_rng(1).integers(-300, 300, 300)
+    x = np.random.default_rng(0).normal(size=300) * 10.0 ** np.random.default_rng(1).integers(
+        -300, 300, 300
+    )
     path = write(tmp_path / "x.csv", "x\n" + "\n".join(map(repr, x.tolist())) + "\n")
     np.testing.assert_array_equal(tables.read(path)["x"], x)
 
@@ -134,10 +149,13 @@ def test_a_damaged_archive_is_refused(tmp_path):
 def test_files_that_do_not_fit_together_are_refused(tmp_path):
     write(tmp_path / "a.csv", "age,sick\n50,1\n")
     write(tmp_path / "b.csv", "Age,sick\n50,1\n")
-    with pytest.raises(ValueError, match=r"b.csv lacks column 'age' and has further column 'Age', unlike .*a.csv"):
+    with pytest.raises(
+        ValueError, match=r"b.csv lacks column 'age' and has further column 'Age', unlike .*a.csv"
+    ):
         Federation.from_files(tmp_path, "sick")
     with pytest.raises(
-        ValueError, match=r"no column 'sik' \(the target\); there are 'age', 'sick'. Did you mean 'sick'"
+        ValueError,
+        match=r"no column 'sik' \(the target\); there are 'age', 'sick'. Did you mean 'sick'",
     ):
         Federation.from_files(tmp_path / "a.csv", "sik")
     with pytest.raises(ValueError, match=r"no column 'site' \(the client of each row\)"):
@@ -158,7 +176,9 @@ def test_cells_that_are_no_numbers_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"client 'b': column 'age' holds str 'old' in row 1"):
         Federation.from_files(tmp_path, "sick")
     write(tmp_path / "b.csv", "age,sick\n50,1\n,0\n")
-    with pytest.raises(ValueError, match=r"client 'b': X has 1 value that is missing .* row 1 .* column 'age'"):
+    with pytest.raises(
+        ValueError, match=r"client 'b': X has 1 value that is missing .* row 1 .* column 'age'"
+    ):
         Federation.from_files(tmp_path, "sick")
     write(tmp_path / "b.csv", "age,sick\n50,1\n3,\n")
     with pytest.raises(ValueError, match="client 'b': y is missing or infinite in row 1"):
@@ -167,7 +187,9 @@ def test_cells_that_are_no_numbers_are_named(tmp_path):
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
 def test_missing_values_of_every_library(make):
-    table = tables.table_of(make({"n": [1, None, 3], "t": ["x", None, "z"], "b": [True, None, False]}))
+    table = tables.table_of(
+        make({"n": [1, None, 3], "t": ["x", None, "z"], "b": [True, None, False]})
+    )
     np.testing.assert_array_equal(table["n"], [1, np.nan, 3])
     assert table["t"].tolist() == ["x", None, "z"]
     np.testing.assert_array_equal(table["b"], [1, np.nan, 0])
@@ -176,14 +198,18 @@ def test_missing_values_of_every_library(make):
 
 
 def test_other_types_are_refused():
-    days = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-02"]), "y": [0, 1], "s": ["a", "b"]})
+    days = pd.DataFrame(
+        {"day": pd.to_datetime(["2020-01-01", "2020-01-02"]), "y": [0, 1], "s": ["a", "b"]}
+    )
     with pytest.raises(ValueError, match="column 'day' holds Timestamp"):
         Federation.from_frame(days, "s", "y")
     with pytest.raises(ValueError, match="column 'day' holds Timestamp"):
         Federation.from_frame(days, "s", "y", schema=Recipe())
     with pytest.raises(ValueError, match="expected a pandas, polars or Arrow table"):
         tables.table_of(3)
-    with pytest.raises(ValueError, match="no column is left for the features: the table has columns 'day', 'y'"):
+    with pytest.raises(
+        ValueError, match="no column is left for the features: the table has columns 'day', 'y'"
+    ):
         Federation.from_frame(days, "s", "y", columns=["day"])
     with pytest.raises(ValueError, match="'y' is the target and cannot be a feature"):
         Federation.from_frame(days, "s", "y", features=["y"])
@@ -191,8 +217,15 @@ def test_other_types_are_refused():
 
 def test_split_tables_holds_out_the_rows_that_a_split_federation_does():
     rng = np.random.default_rng(0)
-    whole = {c: {"x": rng.normal(size=n), "y": rng.integers(0, 2, n)} for c, n in (("a", 30), ("b", 7), ("c", 1))}
-    pairs = zip(tables.split(whole, "y", 0.3, 5), Federation.from_tables(whole, "y").split(0.3, 5), strict=True)
+    whole = {
+        c: {"x": rng.normal(size=n), "y": rng.integers(0, 2, n)}
+        for c, n in (("a", 30), ("b", 7), ("c", 1))
+    }
+    pairs = zip(
+        tables.split(whole, "y", 0.3, 5),
+        Federation.from_tables(whole, "y").split(0.3, 5),
+        strict=True,
+    )
     for part, fed in pairs:
         assert Federation.from_tables(part, "y").digests() == fed.digests()
 
@@ -209,7 +242,9 @@ fed = federation.Federation.from_files({str(tmp_path)!r}, "sick", schema=schema.
 assert fed.split(0.5)[0].blocks and fed.pooled().n_clients == 1
 print(fed.X[0][:, 0].tolist())
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert (ran.stdout, ran.stderr) == ("[-1.0, 1.0]\n", "")
 
 

@@ -1,4 +1,6 @@
-"""Checkpoints: refused when damaged or of another run, written in one step, the same run in another mode."""
+"""Checkpoints: refused when damaged or of another run, written in one step, the same run in another
+mode.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def saved(tmp_path):
     return path
 
 
-def resume(path: Any, algorithm: Any = None, fed: Any = None, seed: int = 0, mode: str = "blocks") -> Any:
+def resume(
+    path: Any, algorithm: Any = None, fed: Any = None, seed: int = 0, mode: str = "blocks"
+) -> Any:
     engine = InProcess(mode, checkpoint=path, block_size=2)
     return engine.run(algorithm or Toy(), fed or federation(), seed=seed, resume=True)
 
@@ -31,7 +35,9 @@ def resume(path: Any, algorithm: Any = None, fed: Any = None, seed: int = 0, mod
 def test_a_truncated_checkpoint_is_refused(saved, keep):
     data = saved.read_bytes()
     saved.write_bytes(data[: int(keep * len(data))])
-    with pytest.raises(CheckpointError, match=r"cannot be read: .*Restore it from a copy, or run with resume=False"):
+    with pytest.raises(
+        CheckpointError, match=r"cannot be read: .*Restore it from a copy, or run with resume=False"
+    ):
         resume(saved)
 
 
@@ -63,7 +69,9 @@ def test_another_run_is_refused(saved):
     with pytest.raises(CheckpointError, match="other clients; not in both: site e4"):
         resume(saved, fed=fed.restrict(fed.clients[:4]))
     with pytest.raises(CheckpointError, match="same names, other order"):
-        resume(saved, fed=type(fed)(fed.clients[::-1], fed.X[::-1], fed.y[::-1], classes=fed.classes))
+        resume(
+            saved, fed=type(fed)(fed.clients[::-1], fed.X[::-1], fed.y[::-1], classes=fed.classes)
+        )
     X = [x.copy() for x in fed.X]
     X[1][0, 0] += 1e-12
     with pytest.raises(CheckpointError, match="the data of site b1 differ"):
@@ -75,7 +83,9 @@ def test_another_mode_or_blocking_may_go_on(saved, mode):
     whole = InProcess(mode).run(Toy(), federation())
     resumed = resume(saved, mode=mode)
     np.testing.assert_allclose(resumed.state.w, whole.state.w, rtol=0, atol=1e-13)
-    assert [row["bytes_up"] for row in resumed.history] == [row["bytes_up"] for row in whole.history]
+    assert [row["bytes_up"] for row in resumed.history] == [
+        row["bytes_up"] for row in whole.history
+    ]
 
 
 @pytest.mark.parametrize("at", ["fsync", "replace"])

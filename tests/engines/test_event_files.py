@@ -17,16 +17,18 @@ import pytest
 from toy import AsyncToy, Toy, ToyMemory, federation
 
 from quorate.engines import CheckpointError, InProcess, Replay, VirtualClock, events
-from quorate.engines.activation import First
 from quorate.engines.delays import LogNormal
-from quorate.engines.log import Log
+from quorate.engines.event_log import Log
+from quorate.engines.waiting import First
 from quorate.rounds import Stop, encode
 
 SLOW = {"site c2": 10.0}
 
 
 def whole(run: Any) -> bytes:
-    return encode((run.state, run.outcome, tuple(run.history), tuple(run.messages), run.memories, run.log))
+    return encode(
+        (run.state, run.outcome, tuple(run.history), tuple(run.messages), run.memories, run.log)
+    )
 
 
 # ---- checkpoints and logs
@@ -35,7 +37,10 @@ def whole(run: Any) -> bytes:
 def test_a_checkpoint_belongs_to_its_rule_and_engine(tmp_path):
     path = tmp_path / "run"
     VirtualClock(checkpoint=path).run(AsyncToy(), federation(), max_rounds=3)
-    for other in (VirtualClock(wait=First(2), checkpoint=path), VirtualClock(LogNormal(0.2), checkpoint=path)):
+    for other in (
+        VirtualClock(wait=First(2), checkpoint=path),
+        VirtualClock(LogNormal(0.2), checkpoint=path),
+    ):
         with pytest.raises(CheckpointError, match=r"the checkpoint is of .* got .*"):
             other.run(AsyncToy(), federation(), resume=True)
     with pytest.raises(CheckpointError, match="of seed 0, got seed 1"):
@@ -45,7 +50,9 @@ def test_a_checkpoint_belongs_to_its_rule_and_engine(tmp_path):
     InProcess(checkpoint=path).run(AsyncToy(), federation(), max_rounds=3)
     with pytest.raises(CheckpointError, match="holds a checkpoint of another kind of engine"):
         VirtualClock(checkpoint=path).run(AsyncToy(), federation(), resume=True)
-    with pytest.raises(ValueError, match=r"resume=True needs a checkpoint: VirtualClock\(\.\.\., checkpoint=PATH\)"):
+    with pytest.raises(
+        ValueError, match=r"resume=True needs a checkpoint: VirtualClock\(\.\.\., checkpoint=PATH\)"
+    ):
         VirtualClock().run(AsyncToy(), federation(), resume=True)
     with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere for the checkpoint"):
         VirtualClock(checkpoint=tmp_path / "nowhere" / "run").run(Toy(), federation())
@@ -57,16 +64,28 @@ def test_a_log_is_refused_where_it_does_not_fit(tmp_path):
         Replay(log).run(AsyncToy(), federation((4, 9, 1)))
     with pytest.raises(ValueError, match="of seed 0, got seed 1"):
         Replay(log).run(AsyncToy(), federation(), seed=1)
-    with pytest.raises(ValueError, match=r"the log does not fit: in round 2 it has 1 answers, .* waits for 5 of the 5"):
+    with pytest.raises(
+        ValueError,
+        match=r"the log does not fit: in round 2 it has 1 answers, .* waits for 5 of the 5",
+    ):
         Replay(log).run(Toy(), federation())
-    twice = replace(log, answered=log.answered[[0, 1, 2, 3, 4, 0, 0]], times=log.times[:7], ends=np.array([5, 6, 7]))
+    twice = replace(
+        log,
+        answered=log.answered[[0, 1, 2, 3, 4, 0, 0]],
+        times=log.times[:7],
+        ends=np.array([5, 6, 7]),
+    )
     run = Replay(twice).run(AsyncToy(), federation())
     assert (run.rounds, run.outcome.stop) == (3, Stop.INTERRUPTED)
     assert "the log ends here" in run.outcome.text
     for third, fourth in ((0, 0), (-1, 1), (99, 1)):  # twice in a round, no client
         answered, times = np.array([0, 1, 2, 3, 4, third, fourth]), log.times[:7]
-        odd = replace(log, answered=answered.astype(log.answered.dtype), times=times, ends=np.array([5, 7]))
-        with pytest.raises(ValueError, match=r"the log does not fit: in round 2 it has 2 answers, of \["):
+        odd = replace(
+            log, answered=answered.astype(log.answered.dtype), times=times, ends=np.array([5, 7])
+        )
+        with pytest.raises(
+            ValueError, match=r"the log does not fit: in round 2 it has 2 answers, of \["
+        ):
             Replay(odd).run(AsyncToy(), federation())
     with pytest.raises(TypeError, match="Replay needs a Log"):
         Replay("log")  # pyright: ignore
@@ -115,7 +134,9 @@ SCRIPT = """
 @pytest.mark.parametrize("after", [1, 7])
 def test_a_real_ctrl_c_waits_for_the_server_and_can_be_resumed(after, tmp_path):
     here = Path(__file__).parents[1]
-    path = os.pathsep.join([str(here), str(here.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join(
+        [str(here), str(here.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "run")],
         env=os.environ | {"PYTHONPATH": path},
@@ -164,7 +185,9 @@ def test_one_ctrl_c_ends_after_the_round_and_a_second_at_once(tmp_path):
 
 def test_outside_the_main_thread_nothing_is_done_about_signals():
     runs: list[Any] = []
-    thread = threading.Thread(target=lambda: runs.append(VirtualClock().run(AsyncToy(), federation())))
+    thread = threading.Thread(
+        target=lambda: runs.append(VirtualClock().run(AsyncToy(), federation()))
+    )
     thread.start()
     thread.join()
     assert whole(runs[0]) == whole(VirtualClock().run(AsyncToy(), federation()))

@@ -15,16 +15,18 @@ from toy import AsyncToy, Looked, Lookup, Table, ToyMemory, federation
 import quorate as qr
 from quorate.arrays import Array, stream
 from quorate.engines import CheckpointError, VirtualClock
-from quorate.engines.activation import First
-from quorate.engines.batches import Memories, Rows
+from quorate.engines.batching import Memories, Rows
 from quorate.engines.delays import Constant
+from quorate.engines.waiting import First
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Version, encode, join, record, rows
 
 SLOW = {"site c2": 10.0}
 
 
 def whole(run: Any) -> bytes:
-    return encode((run.state, run.outcome, tuple(run.history), tuple(run.messages), run.memories, run.log))
+    return encode(
+        (run.state, run.outcome, tuple(run.history), tuple(run.messages), run.memories, run.log)
+    )
 
 
 # ---- what is counted
@@ -61,7 +63,10 @@ def test_bytes_are_those_of_the_codec_for_every_client():
     algorithm = Counted()
     run = VirtualClock(block_size=1, stragglers=SLOW).run(algorithm, federation())
     assert run.exchanged is not None
-    assert run.exchanged.tolist() == [[algorithm.given[i] for i in range(5)], [algorithm.sent[i] for i in range(5)]]
+    assert run.exchanged.tolist() == [
+        [algorithm.given[i] for i in range(5)],
+        [algorithm.sent[i] for i in range(5)],
+    ]
     table = {row["direction"]: (row["message"], row["count"], row["bytes"]) for row in run.messages}
     assert table["up"] == ("Looked", len(run.log.answered), sum(algorithm.given.values()))
     assert table["down"][2] == sum(algorithm.sent.values())
@@ -76,7 +81,15 @@ def test_history_and_watch():
         AsyncToy(), federation(), watch=[lambda row, state: seen.append((row, state.steps))]
     )
     assert seen == list(zip(run.history, range(1, 13), strict=True))
-    assert list(run.history[0]) == ["round", "time", "answered", "staleness", "bytes_up", "bytes_down", "total"]
+    assert list(run.history[0]) == [
+        "round",
+        "time",
+        "answered",
+        "staleness",
+        "bytes_up",
+        "bytes_down",
+        "total",
+    ]
     assert {type(value) for value in run.history[0].values()} == {int, float}
     times = [row["time"] for row in run.history]
     assert times == sorted(times)
@@ -128,9 +141,13 @@ def test_active_is_a_sequence():
 def test_events_are_the_same_however_many_wait_to_be_written(monkeypatch, tmp_path):
     logs = []
     for many in (0, 50, 10**6):
-        monkeypatch.setattr("quorate.engines.log.FRESH", many)
-        VirtualClock(checkpoint=tmp_path / "run").run(AsyncToy(max_rounds=40), federation(), max_rounds=15)
-        run = VirtualClock(checkpoint=tmp_path / "run").run(AsyncToy(max_rounds=40), federation(), resume=True)
+        monkeypatch.setattr("quorate.engines.event_log.FRESH", many)
+        VirtualClock(checkpoint=tmp_path / "run").run(
+            AsyncToy(max_rounds=40), federation(), max_rounds=15
+        )
+        run = VirtualClock(checkpoint=tmp_path / "run").run(
+            AsyncToy(max_rounds=40), federation(), resume=True
+        )
         logs.append(encode(run.log))
     assert len(run.log.ends) == 40
     assert len(set(logs)) == 1
@@ -156,7 +173,9 @@ def test_a_message_lives_as_long_as_somebody_is_to_answer_it():
             most = max(most, len(alive))
             return super().look(memory, ask, data, rng)
 
-    VirtualClock(Constant(1.0), wait=First(1), stragglers=SLOW).run(Watched(max_rounds=500), federation())
+    VirtualClock(Constant(1.0), wait=First(1), stragglers=SLOW).run(
+        Watched(max_rounds=500), federation()
+    )
     assert most <= 5 + 1  # one for each in flight at most
 
 
@@ -207,7 +226,9 @@ class PlainState:
 
 @dataclass(frozen=True)
 class Plain:
-    """An asynchronous algorithm whose messages have no versions: clients with different messages step apart."""
+    """An asynchronous algorithm whose messages have no versions: clients with different messages
+    step apart.
+    """
 
     @property
     def on_client(self) -> Any:
@@ -221,14 +242,19 @@ class Plain:
         return None
 
     def server_start(self, n_clients: int) -> Any:
-        return PlainState(np.zeros(2), 0, ()), Round(PlainAsk(np.zeros(2), np.arange(float(n_clients))))
+        return PlainState(np.zeros(2), 0, ()), Round(
+            PlainAsk(np.zeros(2), np.arange(float(n_clients)))
+        )
 
     def step(self, memory: Any, ask: PlainAsk, data: Any, rng: Any) -> Any:
         n = len(data.names)
         return None, PlainGot(np.tile(ask.w, (n, 1)), ask.weight, np.full(n, n))
 
     def note(self, state: PlainState, ids: Sequence[int], got: PlainGot) -> Any:
-        new = tuple((i, float(got.w[k, 0]), float(got.weight[k]), int(got.together[k])) for k, i in enumerate(ids))
+        new = tuple(
+            (i, float(got.w[k, 0]), float(got.weight[k]), int(got.together[k]))
+            for k, i in enumerate(ids)
+        )
         state = PlainState(state.w + 1.0, state.steps + 1, (*state.received, *new))
         if state.steps == 8:
             return state, Done(Outcome(Stop.MAX_ROUNDS, ""))
@@ -261,7 +287,10 @@ def test_nobody_is_asked_before_it_has_answered():
             state, ask = super().descend(state, ids, got)
             return state, replace(ask, to=None)
 
-    with pytest.raises(ValueError, match=r"client site [a-e]\d is asked in round 3 and has not answered .* of round 2"):
+    with pytest.raises(
+        ValueError,
+        match=r"client site [a-e]\d is asked in round 3 and has not answered .* of round 2",
+    ):
         VirtualClock(stragglers=SLOW).run(Eager(), federation())
 
 
@@ -275,8 +304,16 @@ def test_nobody_is_asked_before_it_has_answered():
         ({"to": (True,)}, TypeError, r"whole numbers in 0\.\.4, got \(True,\)"),
         ({"wait_for": 0}, ValueError, r"Round\.wait_for must be in 1\.\.5, got 0"),
         ({"wait_for": 6}, ValueError, "got 6"),
-        ({"message": Lookup(np.zeros(3), np.ones(2), 1.0)}, ValueError, "weight needs one row for each of the 5"),
-        ({"message": ToyMemory(np.zeros(3), np.zeros(3))}, TypeError, "has no function for ToyMemory; it has Lookup"),
+        (
+            {"message": Lookup(np.zeros(3), np.ones(2), 1.0)},
+            ValueError,
+            "weight needs one row for each of the 5",
+        ),
+        (
+            {"message": ToyMemory(np.zeros(3), np.zeros(3))},
+            TypeError,
+            "has no function for ToyMemory; it has Lookup",
+        ),
     ],
 )
 def test_a_request_that_cannot_be_carried_out_is_refused(change, error, text, tmp_path):
@@ -299,8 +336,12 @@ def test_whoever_waits_for_more_than_the_rule_gets_them():
             return state, replace(ask, wait_for=3) if isinstance(ask, Round) else ask
 
     assert {len(ids) for ids in VirtualClock().run(Three(), federation()).active[1:]} == {3}
-    assert {len(ids) for ids in VirtualClock(wait=First(4)).run(Three(), federation()).active[1:]} == {4}
-    assert {len(ids) for ids in VirtualClock(wait=First(9)).run(Three(), federation()).active[1:]} == {5}
+    assert {
+        len(ids) for ids in VirtualClock(wait=First(4)).run(Three(), federation()).active[1:]
+    } == {4}
+    assert {
+        len(ids) for ids in VirtualClock(wait=First(9)).run(Three(), federation()).active[1:]
+    } == {5}
 
 
 def test_the_server_must_answer_with_a_round():
@@ -308,7 +349,9 @@ def test_the_server_must_answer_with_a_round():
         def descend(self, state: Any, ids: Any, got: Any) -> Any:
             return state, None
 
-    with pytest.raises(TypeError, match=r"on_server must return \(state, Round or Done\), got a NoneType"):
+    with pytest.raises(
+        TypeError, match=r"on_server must return \(state, Round or Done\), got a NoneType"
+    ):
         VirtualClock().run(Wrong(), federation())
 
 
@@ -326,7 +369,7 @@ def uneven(sparse: bool = False) -> Any:
 def test_blocks_hold_the_rows_of_their_clients(sparse, monkeypatch):
     fed = uneven(sparse)
     for small in (0, 10**9):
-        monkeypatch.setattr("quorate.engines.batches.SMALL", small)
+        monkeypatch.setattr("quorate.engines.batching.SMALL", small)
         kept = Rows(fed, 3)
         for ids in ([0, 3], [1, 4], [2], [6], [0]):
             if sparse and len(ids) > 1 and {1, 3} & set(ids):
@@ -338,14 +381,21 @@ def test_blocks_hold_the_rows_of_their_clients(sparse, monkeypatch):
                 for k, i in enumerate(ids):
                     m = len(fed.y[i])
                     x = block.X[k] if isinstance(block.X, np.ndarray) else block.X.toarray()
-                    assert np.array_equal(x[:m], fed.block(i).X[0] if isinstance(fed.X[i], np.ndarray) else x)
+                    assert np.array_equal(
+                        x[:m], fed.block(i).X[0] if isinstance(fed.X[i], np.ndarray) else x
+                    )
                     assert np.array_equal(block.y[k, :m], fed.y[i])
                     assert np.isclose(block.share[k, :m].sum(), 1.0)
                     assert not block.share[k, m:].any()
                     assert not x[m:].any()
                     assert (block.y[k, m:] == block.y[k, 0]).all()
         padded = kept.sort
-        assert all(len(fed.y[i]) <= 2 * len(fed.y[j]) for i in range(7) for j in range(7) if padded[i] == padded[j])
+        assert all(
+            len(fed.y[i]) <= 2 * len(fed.y[j])
+            for i in range(7)
+            for j in range(7)
+            if padded[i] == padded[j]
+        )
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -372,7 +422,10 @@ def test_memories_follow_their_clients_whatever_their_form():
         memory = Odd(rng.standard_normal((len(ids), shape)), extra)
         kept.put(ids, memory)
         for k, i in enumerate(ids.tolist()):
-            truth[i] = Odd(memory.array[k : k + 1], {"k": (extra["k"][0][k : k + 1], None)} if step % 3 else extra)  # pyright: ignore
+            truth[i] = Odd(
+                memory.array[k : k + 1],
+                {"k": (extra["k"][0][k : k + 1], None)} if step % 3 else extra,
+            )  # pyright: ignore
         if step % 7 == 0:
             again = Memories(n)
             for part in kept.stored():
@@ -381,7 +434,9 @@ def test_memories_follow_their_clients_whatever_their_form():
         for i, expected in truth.items():
             assert encode(kept.of(np.array([i]))) == encode(expected)
         assert len(kept.stacks) <= n
-        by_form = {place: [i for i in truth if kept.place[i] == place] for place in set(kept.place) - {-1}}
+        by_form = {
+            place: [i for i in truth if kept.place[i] == place] for place in set(kept.place) - {-1}
+        }
         for members in by_form.values():
             assert encode(kept.of(np.array(members))) == encode(join([truth[i] for i in members]))
     assert sum(kept.count.values()) == len(truth) == n
@@ -408,7 +463,8 @@ def test_clients_own_streams_count_their_own_turns():
 def test_a_solution_on_simulated_time():
     fed, problem = federation((20, 12, 30)), qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
     one, other = (
-        qr.solve(problem, fed, algorithm=qr.Bundle(), engine=each) for each in (VirtualClock(), qr.InProcess("each"))
+        qr.solve(problem, fed, algorithm=qr.Bundle(), engine=each)
+        for each in (VirtualClock(), qr.InProcess("each"))
     )
     assert one.outcome.stop is Stop.OPTIMAL
     np.testing.assert_allclose(one.w, other.w, rtol=0, atol=1e-3)
@@ -442,7 +498,9 @@ def test_a_version_is_handed_over_row_by_row():
             return {ShapesAsk: self.shape}
 
         def server_start(self, n_clients: int) -> Any:
-            return PlainState(np.zeros(2), 0, ()), Round(ShapesAsk(np.zeros(2), None, np.zeros((2, 2))))
+            return PlainState(np.zeros(2), 0, ()), Round(
+                ShapesAsk(np.zeros(2), None, np.zeros((2, 2)))
+            )
 
         def shape(self, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
             n = len(data.names)
@@ -451,8 +509,10 @@ def test_a_version_is_handed_over_row_by_row():
 
         def note(self, state: PlainState, ids: Sequence[int], got: PlainGot) -> Any:
             state, ask = super().note(state, ids, got)
-            return state, ask if isinstance(ask, Done) else Round(
-                ShapesAsk(state.w, None, np.ones((2, 2))), tuple(ids), 1
+            return state, (
+                ask
+                if isinstance(ask, Done)
+                else Round(ShapesAsk(state.w, None, np.ones((2, 2))), tuple(ids), 1)
             )
 
     run = VirtualClock(Constant(1.0), wait=First(3), stragglers=SLOW).run(Shapes(), federation())

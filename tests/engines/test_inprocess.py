@@ -1,4 +1,6 @@
-"""The in-process engine: traffic, requests to some clients, randomness, refusals, memory, a real Ctrl-C."""
+"""The in-process engine: traffic, requests to some clients, randomness, refusals, memory, a real
+Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ MODES = pytest.mark.parametrize("mode", inprocess.MODES)
 @MODES
 def test_bytes_and_counts_are_those_of_the_codec(mode, monkeypatch):
     sizes: list[int] = []
-    monkeypatch.setattr(inprocess, "encode", lambda value: sizes.append(len(encode(value))) or encode(value))
+    monkeypatch.setattr(
+        inprocess, "encode", lambda value: sizes.append(len(encode(value))) or encode(value)
+    )
     InProcess("bytes").run(Toy(), federation())
     run = InProcess(mode).run(Toy(), federation())
     asked = 5 + 5 + 3 + 5 + 3 + 5  # Toy asks every second round only clients 0, 2, 4
@@ -45,7 +49,9 @@ def test_bytes_and_counts_are_those_of_the_codec(mode, monkeypatch):
 @MODES
 def test_history_and_watch(mode):
     seen = []
-    run = InProcess(mode).run(Toy(), federation(), watch=[lambda row, state: seen.append((row, state.round))])
+    run = InProcess(mode).run(
+        Toy(), federation(), watch=[lambda row, state: seen.append((row, state.round))]
+    )
     assert [row["round"] for row in run.history] == [1, 2, 3, 4, 5, 6]
     assert seen == list(zip(run.history, range(1, 7), strict=True))
     assert list(run.history[0]) == ["round", "seconds", "bytes_up", "bytes_down", "loss", "largest"]
@@ -56,7 +62,12 @@ def test_history_and_watch(mode):
 @MODES
 def test_only_those_asked_answer_and_remember(mode):
     run = InProcess(mode, block_size=2).run(Toy(), federation())
-    assert run.active == [(0, 1, 2, 3, 4)] * 2 + [(0, 2, 4), (0, 1, 2, 3, 4), (0, 2, 4), (0, 1, 2, 3, 4)]
+    assert run.active == [(0, 1, 2, 3, 4)] * 2 + [
+        (0, 2, 4),
+        (0, 1, 2, 3, 4),
+        (0, 2, 4),
+        (0, 1, 2, 3, 4),
+    ]
     assert join(run.memories).seen.tolist() == [6, 4, 6, 4, 6]
 
 
@@ -87,7 +98,9 @@ def test_streams_depend_on_seed_client_and_turn_alone():
     for fed in (federation(), federation((4, 9))):
         drawn.clear()
         InProcess().run(Noted(), fed, seed=7)
-        assert drawn == {(name, turn): stream(7, name, turn).standard_normal() for name, turn in drawn}
+        assert drawn == {
+            (name, turn): stream(7, name, turn).standard_normal() for name, turn in drawn
+        }
     assert len(drawn) == 6 + 4
 
 
@@ -120,11 +133,17 @@ def test_what_is_kept_has_one_layout(mode):
             assert state.w.flags.c_contiguous
             new, ask = super().average(state, ids, got)
             strided = np.repeat(new.w, 2)[::2]
-            ask = replace(ask, message=replace(ask.message, w=strided)) if isinstance(ask, Round) else ask
+            ask = (
+                replace(ask, message=replace(ask.message, w=strided))
+                if isinstance(ask, Round)
+                else ask
+            )
             return replace(new, w=strided), ask
 
     run = InProcess(mode, block_size=2).run(Strided(), federation())
-    assert np.array_equal(run.state.w, InProcess(mode, block_size=2).run(Toy(), federation()).state.w)
+    assert np.array_equal(
+        run.state.w, InProcess(mode, block_size=2).run(Toy(), federation()).state.w
+    )
 
 
 # ---- refusals
@@ -157,7 +176,11 @@ ASK = ToyAsk(np.zeros(3), np.ones(5))
             ValueError,
             r"ToyAsk\.weight needs one row for each of the 5",
         ),
-        (Round(ToyMemory(np.zeros(3), np.zeros(3))), TypeError, "Asks has no function for ToyMemory; it has ToyAsk"),
+        (
+            Round(ToyMemory(np.zeros(3), np.zeros(3))),
+            TypeError,
+            "Asks has no function for ToyMemory; it has ToyAsk",
+        ),
     ],
 )
 def test_a_request_that_cannot_be_carried_out_is_refused(ask, error, text):
@@ -167,14 +190,18 @@ def test_a_request_that_cannot_be_carried_out_is_refused(ask, error, text):
 
 @MODES
 def test_waiting_for_some_is_allowed_and_all_answer(mode):
-    assert InProcess(mode).run(Asks(ask=Round(ASK, wait_for=2)), federation(), max_rounds=1).active == [(0, 1, 2, 3, 4)]
+    assert InProcess(mode).run(
+        Asks(ask=Round(ASK, wait_for=2)), federation(), max_rounds=1
+    ).active == [(0, 1, 2, 3, 4)]
 
 
 def test_settings_are_checked(tmp_path):
     for wrong in ({"mode": "quick"}, {"block_size": 0}, {"every": 0}):
         with pytest.raises(ValueError, match="must be"):
             InProcess(**wrong)
-    with pytest.raises(ValueError, match=r"resume=True needs a checkpoint: InProcess\(checkpoint=PATH\)"):
+    with pytest.raises(
+        ValueError, match=r"resume=True needs a checkpoint: InProcess\(checkpoint=PATH\)"
+    ):
         InProcess().run(Toy(), federation(), resume=True)
     with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere for the checkpoint"):
         InProcess(checkpoint=tmp_path / "nowhere" / "run").run(Toy(), federation())
@@ -223,7 +250,12 @@ class Wide:
 
     @property
     def on_client(self) -> Any:
-        return {WideAsk: lambda memory, ask, data, rng: (None, WideAnswer(np.ones((len(data.names), self.d))))}
+        return {
+            WideAsk: lambda memory, ask, data, rng: (
+                None,
+                WideAnswer(np.ones((len(data.names), self.d))),
+            )
+        }
 
     @property
     def on_server(self) -> Any:
@@ -253,7 +285,8 @@ def test_the_server_never_holds_a_row_of_a_sum_for_each_client(mode):
     finally:
         tracemalloc.stop()
     assert (run.state.total == n).all()
-    assert peak < 16 * 8 * d  # two blocks of four, the sum so far and a new one: far below the n * 8 * d of all rows
+    # two blocks of four, the sum so far and a new one: far below the n * 8 * d of all rows
+    assert peak < 16 * 8 * d
 
 
 # ---- Ctrl-C
@@ -267,13 +300,16 @@ SCRIPT = """
         print(row["round"], flush=True)
         time.sleep(0.002)
 
-    run = InProcess("{mode}", checkpoint=sys.argv[1]).run(Toy(max_rounds=10**6), federation(), watch=[watch])
+    engine = InProcess("{mode}", checkpoint=sys.argv[1])
+    run = engine.run(Toy(max_rounds=10**6), federation(), watch=[watch])
     print(run.outcome.stop.name, run.rounds, run.outcome.text, sep="|")
 """
 
 
 # A file opened just before the interruption is closed by the collector, which warns.
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 def test_an_interruption_at_any_line_leaves_a_run_that_can_go_on(tmp_path, monkeypatch):
     """Ctrl-C as a person times it: before every single line of the engine, one run for each."""
     monkeypatch.setattr(os, "fsync", lambda file: None)  # quick
@@ -291,13 +327,17 @@ def test_an_interruption_at_any_line_leaves_a_run_that_can_go_on(tmp_path, monke
         if path.exists():  # else it struck before there was a run to keep
             resumed = engine.run(algorithm, fed, resume=True)
             kept = (resumed.state, resumed.memories, tuple(resumed.active), tuple(resumed.messages))
-            assert encode(kept) == encode((whole.state, whole.memories, tuple(whole.active), tuple(whole.messages)))
+            assert encode(kept) == encode(
+                (whole.state, whole.memories, tuple(whole.active), tuple(whole.messages))
+            )
     assert line > 300
     assert outcomes == {(Stop.INTERRUPTED, 0), (Stop.INTERRUPTED, 1), (Stop.MAX_ROUNDS, 2)}
 
 
 def interrupted(call: Any, line: int) -> tuple[Any, bool]:
-    """The call's result, with KeyboardInterrupt raised before the given line counted in the engine; and if it was."""
+    """The call's result, with KeyboardInterrupt raised before the given line counted in the engine;
+    and if it was.
+    """
     files, left = {inprocess.__file__, checkpoint.__file__}, line
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -324,7 +364,9 @@ def interrupted(call: Any, line: int) -> tuple[Any, bool]:
 @MODES
 def test_a_real_ctrl_c_ends_cleanly_and_can_be_resumed(mode, after, tmp_path):
     here = Path(__file__).parents[1]
-    path = os.pathsep.join([str(here), str(here.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join(
+        [str(here), str(here.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(SCRIPT.format(mode=mode)), str(tmp_path / "run")],
         env=os.environ | {"PYTHONPATH": path},
@@ -365,7 +407,9 @@ class VersionTable:
 
 @dataclass(frozen=True)
 class Donating(Toy):
-    """Toy's rows by one model per client, kept in a table that the server overwrites; w travels without a copy."""
+    """Toy's rows by one model per client, kept in a table that the server overwrites; w travels
+    without a copy.
+    """
 
     donates: ClassVar[bool] = True
 

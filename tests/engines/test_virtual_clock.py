@@ -1,4 +1,6 @@
-"""Simulated time against schedules worked out by hand: who answers when, who is waited for, who never comes."""
+"""Simulated time against schedules worked out by hand: who answers when, who is waited for, who
+never comes.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ import pytest
 from toy import AsyncToy, Toy, federation
 
 from quorate.engines import InProcess, VirtualClock
-from quorate.engines.activation import Adaptive, First, Stale
 from quorate.engines.delays import CHUNK, Constant, LogNormal, Trace, Trips
+from quorate.engines.waiting import Adaptive, First, Stale
 from quorate.rounds import Stop, encode
 
 NAMES = ("site a0", "site b1", "site c2")
@@ -26,8 +28,13 @@ STEADY = Trace({A: [1.0], B: [2.5], C: [4.0]})  # everybody always takes the sam
 def events(run: Any) -> list[tuple[float, tuple[str, ...]]]:
     """For each round its time and the clients that answered, in the order of arrival."""
     starts = [0, *run.log.ends[:-1].tolist()]
-    ids = [run.log.answered[a:b].tolist() for a, b in zip(starts, run.log.ends.tolist(), strict=True)]
-    return [(row["time"], tuple(NAMES[i][5] for i in who)) for row, who in zip(run.history, ids, strict=True)]
+    ids = [
+        run.log.answered[a:b].tolist() for a, b in zip(starts, run.log.ends.tolist(), strict=True)
+    ]
+    return [
+        (row["time"], tuple(NAMES[i][5] for i in who))
+        for row, who in zip(run.history, ids, strict=True)
+    ]
 
 
 def run(rounds: int, **options: Any) -> Any:
@@ -59,7 +66,8 @@ def test_the_first_to_answer_goes_on_alone_and_ties_go_by_message():
 
 def test_a_synchronous_algorithm_waits_for_the_slowest_of_those_it_asks():
     got = VirtualClock(STEADY, wait=First(1), stragglers={B: 2.0}).run(Toy(max_rounds=4), FED)
-    assert [row["time"] for row in got.history] == [5.0, 10.0, 14.0, 19.0]  # every second round asks only a and c
+    # every second round asks only a and c
+    assert [row["time"] for row in got.history] == [5.0, 10.0, 14.0, 19.0]
     assert events(got)[2] == (14.0, ("a", "c"))
 
 
@@ -124,7 +132,8 @@ def test_thresholds_of_adaptive(rule, slow):
 
 def test_delays_grow_with_gradients_and_factors():
     got = run(4, delays=Constant(1.0, per_gradient=0.5), stragglers={B: 2.0, C: 3.0}, wait=First(3))
-    # AsyncToy asks for one gradient in rounds 1, 2, 3 and for two in round 4: c takes 3 (1 + 0.5), then 3 (1 + 1)
+    # AsyncToy asks for one gradient in rounds 1, 2, 3 and for two in round 4: c takes 3 (1 + 0.5),
+    # then 3 (1 + 1)
     assert [row["time"] for row in got.history] == [4.5, 9.0, 13.5, 19.5]
 
 
@@ -135,12 +144,24 @@ def test_work_pauses_while_a_client_is_out_of_reach():
     assert sorted(got.log.times[:3].tolist()) == [2.5, 5.0, 10.5]
     late = run(5, outages={B: [(4.5, 5.0), (5.5, 6.0)], A: [(5.0, 100.0)]})
     # from 4: a at 5, when it leaves, is done in time; b works 4-4.5, 5-5.5 and from 6 on 1.5 more
-    assert events(late) == [(4.0, ("a", "b", "c")), (5.0, ("a",)), (7.5, ("b",)), (8.0, ("c",)), (10.0, ("b",))]
+    assert events(late) == [
+        (4.0, ("a", "b", "c")),
+        (5.0, ("a",)),
+        (7.5, ("b",)),
+        (8.0, ("c",)),
+        (10.0, ("b",)),
+    ]
 
 
 def test_who_crashed_is_not_waited_for_by_those_who_need_not():
     got = run(6, crashes={A: 6.5})
-    assert events(got)[1:] == [(5.0, ("a",)), (6.0, ("a",)), (6.5, ("b",)), (8.0, ("c",)), (9.0, ("b",))]
+    assert events(got)[1:] == [
+        (5.0, ("a",)),
+        (6.0, ("a",)),
+        (6.5, ("b",)),
+        (8.0, ("c",)),
+        (9.0, ("b",)),
+    ]
     assert got.log.crashed == ((A, 6.5),)
     assert [len(who) for _, who in events(run(6, crashes={A: 6.5}, wait=First(3)))][3:] == [2, 2, 2]
 
@@ -148,9 +169,21 @@ def test_who_crashed_is_not_waited_for_by_those_who_need_not():
 @pytest.mark.parametrize(
     ("options", "rounds", "text"),
     [
-        ({"crashes": {A: 4.5, B: 5.0, C: 6.0}}, 1, rf"stalled at 4 .*the algorithm needs .*\({A}, {B}, {C}\)"),
-        ({"crashes": {B: 2.0}}, 0, rf"stalled at 0 .*the algorithm needs answers of clients that crashed \({B}\)"),
-        ({"crashes": {C: 5.0}, "wait": Stale(1, 3)}, 4, rf"Stale\(n=1, tau=3\) waits for .*\({C}\)"),
+        (
+            {"crashes": {A: 4.5, B: 5.0, C: 6.0}},
+            1,
+            rf"stalled at 4 .*the algorithm needs .*\({A}, {B}, {C}\)",
+        ),
+        (
+            {"crashes": {B: 2.0}},
+            0,
+            rf"stalled at 0 .*the algorithm needs answers of clients that crashed \({B}\)",
+        ),
+        (
+            {"crashes": {C: 5.0}, "wait": Stale(1, 3)},
+            4,
+            rf"Stale\(n=1, tau=3\) waits for .*\({C}\)",
+        ),
     ],
 )
 def test_a_run_that_waits_for_the_crashed_says_so(options, rounds, text, tmp_path):
@@ -170,8 +203,12 @@ def test_max_time_ends_before_the_first_round_that_is_later(tmp_path):
     for limit, rounds in ((3.9, 0), (4.0, 1), (6.49, 3), (6.5, 4), (8.0, 7)):
         part = run(20, max_time=limit, checkpoint=tmp_path / "run")
         assert (part.rounds, part.outcome.stop) == (rounds, Stop.MAX_ROUNDS)
-        assert part.outcome.text.startswith(f"stopped at the engine's max_time = {limit:g} virtual seconds")
-        rest = VirtualClock(STEADY, checkpoint=tmp_path / "run").run(AsyncToy(max_rounds=20), FED, resume=True)
+        assert part.outcome.text.startswith(
+            f"stopped at the engine's max_time = {limit:g} virtual seconds"
+        )
+        rest = VirtualClock(STEADY, checkpoint=tmp_path / "run").run(
+            AsyncToy(max_rounds=20), FED, resume=True
+        )
         assert encode((rest.state, rest.log, tuple(rest.history))) == encode(
             (whole.state, whole.log, tuple(whole.history))
         )
@@ -189,18 +226,25 @@ def test_lognormal_delays_have_the_stated_law():
     own = np.concatenate([drawn(LogNormal(0.3, 0.0, 0.0), f"c{i}") for i in range(100)])
     assert abs(np.log(own).mean()) < 4 * 0.3 / math.sqrt(own.size)
     assert abs(np.log(own).std() - 0.3) < 4 * 0.3 / math.sqrt(2 * own.size)
-    scales = np.array([drawn(LogNormal(0.0, 0.5, 0.0, unit=3.0), f"c{i}", 1)[0] for i in range(2000)])
+    scales = np.array(
+        [drawn(LogNormal(0.0, 0.5, 0.0, unit=3.0), f"c{i}", 1)[0] for i in range(2000)]
+    )
     assert abs(np.log(scales / 3.0).mean()) < 4 * 0.5 / math.sqrt(2000)
     assert abs(np.log(scales).std() - 0.5) < 4 * 0.5 / math.sqrt(4000)
     assert np.allclose(
-        drawn(LogNormal(0.3, 0.3, 0.1)) - drawn(LogNormal(0.3, 0.3, 0.0)), 0.1 * drawn(LogNormal(0.0, 0.3, 0.0))
+        drawn(LogNormal(0.3, 0.3, 0.1)) - drawn(LogNormal(0.3, 0.3, 0.0)),
+        0.1 * drawn(LogNormal(0.0, 0.3, 0.0)),
     )
     assert np.unique(drawn(LogNormal(), trips=5 * CHUNK)).size == 5 * CHUNK
 
 
 def test_a_trace_is_read_from_names_rows_and_files_and_starts_again(tmp_path):
     assert drawn(Trace({A: [1, 2, 3]}), trips=200).tolist() == ([1.0, 2.0, 3.0] * 67)[:200]
-    assert drawn(Trace(np.array([[1.0, 2.0]]), per_gradient=0.5), trips=3).tolist() == [1.5, 2.5, 1.5]
+    assert drawn(Trace(np.array([[1.0, 2.0]]), per_gradient=0.5), trips=3).tolist() == [
+        1.5,
+        2.5,
+        1.5,
+    ]
     path = tmp_path / "delays.csv"
     path.write_text(f"client,delay\n{A},1\n{B},2.5\n{A},3e0\n{C},4\n", encoding="utf-8")
     got = VirtualClock(Trace(path)).run(AsyncToy(max_rounds=3), FED)
@@ -209,14 +253,18 @@ def test_a_trace_is_read_from_names_rows_and_files_and_starts_again(tmp_path):
 
 @pytest.mark.parametrize("bad", [[], [-1.0], [math.nan], ["soon"], [[1.0]], [math.inf], None])
 def test_a_trace_without_delays_is_refused(bad):
-    with pytest.raises(ValueError, match=f"trace of client {A} needs one or more finite delays >= 0"):
+    with pytest.raises(
+        ValueError, match=f"trace of client {A} needs one or more finite delays >= 0"
+    ):
         Trace({A: bad})
 
 
 def test_other_traces_are_refused(tmp_path):
     path = tmp_path / "delays.csv"
     path.write_text("name,delay\na,1\n")
-    with pytest.raises(ValueError, match=r"delays\.csv needs the columns client and delay, got name, delay"):
+    with pytest.raises(
+        ValueError, match=r"delays\.csv needs the columns client and delay, got name, delay"
+    ):
         Trace(path)
     with pytest.raises(ValueError, match=f"trace has no delays of client {C}"):
         VirtualClock(Trace({A: [1.0], B: [1.0]})).run(AsyncToy(), FED)
@@ -237,8 +285,16 @@ def test_other_traces_are_refused(tmp_path):
         ({"crashes": {A: "later"}}, ValueError, "must be a time in virtual seconds, got 'later'"),
         ({"crashes": {A: math.nan}}, ValueError, "must be a time"),
         ({"outages": {A: [(2.0, 1.0)]}}, ValueError, r"pairs \(from, to\) of finite times"),
-        ({"outages": {A: [(1.0, 3.0), (2.0, 4.0)]}}, ValueError, r"in order and apart, got \(2.0, 4.0\)"),
-        ({"outages": {A: [(1.0, math.inf)]}}, ValueError, "Who never comes back belongs in crashes"),
+        (
+            {"outages": {A: [(1.0, 3.0), (2.0, 4.0)]}},
+            ValueError,
+            r"in order and apart, got \(2.0, 4.0\)",
+        ),
+        (
+            {"outages": {A: [(1.0, math.inf)]}},
+            ValueError,
+            "Who never comes back belongs in crashes",
+        ),
         ({"outages": {A: [(1.0, 2.0, 3.0)]}}, ValueError, "must be pairs"),
         ({"outages": {A: 3.0}}, ValueError, "must be pairs"),
         ({"max_time": -1.0}, ValueError, "max_time must be >= 0"),

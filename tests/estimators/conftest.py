@@ -6,7 +6,9 @@ import pytest
 
 @pytest.fixture
 def clinics():
-    """60 + 40 + 20 rows of three clients whose features lie in different places; two features decide, two are noise."""
+    """60 + 40 + 20 rows of three clients whose features lie in different places; two features
+    decide, two are noise.
+    """
     rng = np.random.default_rng(7)
     groups = np.repeat(["north", "south", "east"], [60, 40, 20])
     X = rng.standard_normal((120, 4)) + np.repeat([0.0, 0.5, -0.5], [60, 40, 20])[:, None]

@@ -17,10 +17,14 @@ from quorate.rounds import Stop
 CLOCK = qr.VirtualClock(stragglers={"east": 10.0}, wait=qr.First(2))
 
 
-@pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")  # the checks give no groups
+# the checks give no groups
+@pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
-    [AgnosticClassifier(), AgnosticClassifier(model="softmax", engine="virtual", regulariser=qr.L2(0.1), tol=0.02)]
+    [
+        AgnosticClassifier(),
+        AgnosticClassifier(model="softmax", engine="virtual", regulariser=qr.L2(0.1), tol=0.02),
+    ]
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
@@ -54,7 +58,9 @@ def test_two_classes_are_the_worst_client_of_the_logistic_loss(clinics):
     v = np.append(model.coef_, model.intercept_)
     assert model.solution_.outcome.stop is Stop.OPTIMAL
     assert model.certificate_.value == pytest.approx(best.fun, rel=2e-6)
-    assert model.certificate_.value == pytest.approx(risks(v).max() + 0.025 * (model.coef_**2).sum(), rel=1e-9)
+    assert model.certificate_.value == pytest.approx(
+        risks(v).max() + 0.025 * (model.coef_**2).sum(), rel=1e-9
+    )
     assert 0 <= model.certificate_.gap <= 1e-6 * model.certificate_.value * 1.01
     assert model.client_weights_.sum() == pytest.approx(1)
     ties = model.client_weights_ > 1e-3  # only the worst weigh
@@ -63,20 +69,27 @@ def test_two_classes_are_the_worst_client_of_the_logistic_loss(clinics):
 
 @pytest.mark.parametrize("engine", [None, CLOCK], ids=["in process", "clock"])
 def test_several_classes_by_hand(wards, engine):
-    """Scores, probabilities and the objective of a softmax model, computed from its coefficients."""
+    """Scores, probabilities and the objective of a softmax model, computed from its
+    coefficients.
+    """
     X, y, groups = wards
     model = AgnosticClassifier(qr.KLBall(0.1), prior="size", regulariser=qr.L2(0.02), engine=engine)
     model.fit(X, y, groups=groups)
     scores = X @ model.coef_.T + model.intercept_
     np.testing.assert_allclose(model.decision_function(X), scores, atol=1e-12)
     p = model.predict_proba(X)
-    np.testing.assert_allclose(np.log(p), scores - logsumexp(scores, axis=1, keepdims=True), atol=1e-9)
+    np.testing.assert_allclose(
+        np.log(p), scores - logsumexp(scores, axis=1, keepdims=True), atol=1e-9
+    )
     assert (model.predict(X) == model.classes_[scores.argmax(1)]).all()
     losses = -np.log(p[np.arange(len(y)), np.searchsorted(model.classes_, y)])
     risks = np.array([losses[groups == name].mean() for name in model.clients_])
     size = np.array([(groups == name).mean() for name in model.clients_])
-    h = 0.01 * ((model.coef_**2).sum() + (model.intercept_**2).sum())  # intercepts are coefficients of ones
-    assert model.certificate_.value == pytest.approx(qr.KLBall(0.1, size).value(risks) + h, rel=1e-9)
+    # intercepts are coefficients of ones
+    h = 0.01 * ((model.coef_**2).sum() + (model.intercept_**2).sum())
+    assert model.certificate_.value == pytest.approx(
+        qr.KLBall(0.1, size).value(risks) + h, rel=1e-9
+    )
     assert qr.KLBall(0.1, size).contains(model.client_weights_, 1e-6)
     assert 0 <= model.certificate_.relative_gap <= (1e-3 if engine else 1e-6) * 1.01
 
@@ -84,8 +97,11 @@ def test_several_classes_by_hand(wards, engine):
 def test_a_slow_client_changes_the_time_and_not_the_model(clinics):
     X, y, groups = clinics
     exact = AgnosticClassifier(regulariser=qr.L2(0.05)).fit(X, y, groups=groups)
-    late = AgnosticClassifier(regulariser=qr.L2(0.05), engine=CLOCK, tol=1e-4).fit(X, y, groups=groups)
-    assert np.abs(late.coef_ - exact.coef_).max() < 0.05  # 0.05-strongly convex: gap 1e-4 is 0.07 at most
+    late = AgnosticClassifier(regulariser=qr.L2(0.05), engine=CLOCK, tol=1e-4).fit(
+        X, y, groups=groups
+    )
+    # 0.05-strongly convex: gap 1e-4 is 0.07 at most
+    assert np.abs(late.coef_ - exact.coef_).max() < 0.05
     assert late.history_[-1]["time"] > 0
     assert late.n_iter_ == len(late.history_)
     assert "time" not in exact.history_[-1]
@@ -105,7 +121,9 @@ def test_a_network_is_used_as_it_is_given(wards):
     np.testing.assert_allclose(model.decision_function(X), scores, atol=1e-12)
     np.testing.assert_allclose(model.predict_proba(X).sum(1), 1)
     assert model.score(X, y) > 0.6
-    two = AgnosticClassifier(model=qr.MLP((4,)), regulariser=qr.L2(1e-2), tol=0.05).fit(X, y == "none", groups=groups)
+    two = AgnosticClassifier(model=qr.MLP((4,)), regulariser=qr.L2(1e-2), tol=0.05).fit(
+        X, y == "none", groups=groups
+    )
     assert two.predictor_.classes is None
     assert two.decision_function(X).shape == (120,)
 
@@ -113,8 +131,11 @@ def test_a_network_is_used_as_it_is_given(wards):
 def test_softmax_of_two_classes(clinics):
     X, y, groups = clinics
     one = AgnosticClassifier(regulariser=qr.L2(0.05), fit_intercept=False).fit(X, y, groups=groups)
-    two = AgnosticClassifier(model="softmax", regulariser=qr.L2(0.1), fit_intercept=False).fit(X, y, groups=groups)
-    assert two.coef_.shape == (2, 4)  # u and -u: the difference is 2 u, twice the strength for half the square
+    two = AgnosticClassifier(model="softmax", regulariser=qr.L2(0.1), fit_intercept=False).fit(
+        X, y, groups=groups
+    )
+    # u and -u: the difference is 2 u, twice the strength for half the square
+    assert two.coef_.shape == (2, 4)
     assert two.coef_[1] - two.coef_[0] == pytest.approx(one.coef_[0], abs=5e-3)
     np.testing.assert_allclose(two.predict_proba(X), one.predict_proba(X), atol=5e-3)
     assert two.intercept_.tolist() == [0.0, 0.0]
@@ -130,7 +151,9 @@ def test_priors_and_sets(clinics):
     with pytest.raises(ValueError, match="has no prior"):
         AgnosticClassifier(qr.Simplex(), prior="size").fit(X, y, groups=groups)
     with pytest.raises(ValueError, match="south"):
-        AgnosticClassifier(qr.KLBall(0.1), prior={"north": 0.5, "east": 0.5}).fit(X, y, groups=groups)
+        AgnosticClassifier(qr.KLBall(0.1), prior={"north": 0.5, "east": 0.5}).fit(
+            X, y, groups=groups
+        )
 
 
 @pytest.mark.parametrize("make", [lambda x: x, csr_array], ids=["dense", "sparse"])
@@ -167,7 +190,8 @@ def test_warm_start_and_warnings(clinics):
     model = AgnosticClassifier(warm_start=True).fit(X, y, groups=groups)
     first = model.n_iter_
     assert model.fit(X, y, groups=groups).n_iter_ < first / 2
-    assert model.fit(X[:, :2], y, groups=groups).coef_.shape == (1, 2)  # another number of features: from zero
+    # another number of features: from zero
+    assert model.fit(X[:, :2], y, groups=groups).coef_.shape == (1, 2)
     with pytest.warns(MissingGroupsWarning, match="worse off"):
         assert AgnosticClassifier().fit(X, y).clients_.tolist() == ["all"]
     with pytest.warns(ConvergenceWarning, match="max_rounds"):

@@ -1,4 +1,6 @@
-"""ConstrainedClassifier: its optimum against other solvers, levels measured on raw rows, columns, scikit-learn."""
+"""ConstrainedClassifier: its optimum against other solvers, levels measured on raw rows, columns,
+scikit-learn.
+"""
 
 import doctest
 import itertools
@@ -14,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import quorate as qr
 from quorate import ConstrainedClassifier
-from quorate.algorithms.federated.proximal_al import ProximalAL
+from quorate.algorithms.federated.proximal_al.proximal_al import ProximalAL
 from quorate.estimators import WorstClassError, constrained
 
 ILL, FINE = qr.NeymanPearson("ill", 0.2), qr.NeymanPearson("fine", 0.2)
@@ -27,9 +29,12 @@ def logistic(model, X, y):
     return np.logaddexp(0, -margin)
 
 
-@pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")  # the checks give no groups
+# the checks give no groups
+@pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([ConstrainedClassifier(), ConstrainedClassifier(qr.SmoothHinge(), fit_intercept=False)])
+@parametrize_with_checks(
+    [ConstrainedClassifier(), ConstrainedClassifier(qr.SmoothHinge(), fit_intercept=False)]
+)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -77,7 +82,11 @@ def test_the_model_is_the_solution_of_the_stated_problem(clinics):
     assert model.multipliers_.local == pytest.approx(found.duals.local, abs=1e-6)
     assert model.certificate_.value == pytest.approx(problem.objective(w, fed), rel=1e-12)
     assert problem.violation(w, fed) <= 1e-8
-    assert [row["owner"] for row in model.constraints_] == model.clients_.tolist() == list(dict.fromkeys(groups))
+    assert (
+        [row["owner"] for row in model.constraints_]
+        == model.clients_.tolist()
+        == list(dict.fromkeys(groups))
+    )
     assert [row["limit"] for row in model.constraints_] == [level[c] for c in model.clients_]
     assert model.client_weights_ == pytest.approx(1 / 3)
 
@@ -93,10 +102,14 @@ def test_neyman_pearson_against_a_conic_solver(clinics):
         return cp.sum(cp.logistic((-1 if label == "ill" else 1) * (X[rows] @ w + b))) / rows.sum()
 
     bounds = {name: mean(name, "ill") <= level for name in NORTH_FIRST}
-    objective = sum(sizes[name] / 120 * mean(name, "fine") for name in NORTH_FIRST) + 0.005 * cp.sum_squares(w)
+    objective = sum(
+        sizes[name] / 120 * mean(name, "fine") for name in NORTH_FIRST
+    ) + 0.005 * cp.sum_squares(w)
     program = cp.Problem(cp.Minimize(objective), list(bounds.values()))
     optimum = program.solve(solver="CLARABEL")
-    model = ConstrainedClassifier(objective_label="fine", local_constraint=ILL, regulariser=qr.L2(0.01))
+    model = ConstrainedClassifier(
+        objective_label="fine", local_constraint=ILL, regulariser=qr.L2(0.01)
+    )
     model.fit(X, y, groups=groups)
     assert model.certificate_.value == pytest.approx(optimum, rel=1e-6)
     assert model.certificate_.bound <= optimum * (1 + 1e-6)
@@ -114,10 +127,14 @@ def test_the_worst_client_under_constraints_against_a_conic_solver(clinics):
     losses = cp.logistic(-cp.multiply(sign, X @ w + b))
     masks = [groups == name for name in NORTH_FIRST]
     bounds = [cp.sum(losses[own]) / own.sum() <= t for own in masks]
-    asked = [cp.sum(losses[own & (y == "ill")]) / (own & (y == "ill")).sum() <= 0.2 for own in masks]
+    asked = [
+        cp.sum(losses[own & (y == "ill")]) / (own & (y == "ill")).sum() <= 0.2 for own in masks
+    ]
     program = cp.Problem(cp.Minimize(t + 0.005 * cp.sum_squares(w)), bounds + asked)
     optimum = program.solve(solver="CLARABEL")
-    model = ConstrainedClassifier(local_constraint=ILL, over_clients=qr.Simplex(), regulariser=qr.L2(0.01))
+    model = ConstrainedClassifier(
+        local_constraint=ILL, over_clients=qr.Simplex(), regulariser=qr.L2(0.01)
+    )
     model.fit(X, y, groups=groups)
     assert model.outcome_.stop is qr.Stop.OPTIMAL
     assert model.certificate_.value == pytest.approx(optimum, rel=1e-6)
@@ -132,17 +149,23 @@ def test_a_price_is_what_relaxing_gains(clinics):
     X, y, groups = clinics
 
     def fit(level):
-        model = ConstrainedClassifier(objective_label="fine", local_constraint=qr.NeymanPearson("ill", level))
+        model = ConstrainedClassifier(
+            objective_label="fine", local_constraint=qr.NeymanPearson("ill", level)
+        )
         return model.fit(X, y, groups=groups)
 
     level = dict.fromkeys(NORTH_FIRST, 0.2)
     tight = fit(level)
     dear = max(tight.constraints_, key=lambda row: row["price"])
     for change in (0.01, 0.001):
-        gain = tight.certificate_.value - fit(level | {dear["owner"]: 0.2 + change}).certificate_.value
+        gain = (
+            tight.certificate_.value - fit(level | {dear["owner"]: 0.2 + change}).certificate_.value
+        )
         assert 0.9 * dear["price"] * change < gain <= dear["price"] * change + 1e-8
     promised = f"{dear['price'] * 0.01:.3g}"
-    assert tight.prices_[0].startswith(f"Relaxing the limit of {dear['owner']} on mean loss of class ill by 0.01")
+    assert tight.prices_[0].startswith(
+        f"Relaxing the limit of {dear['owner']} on mean loss of class ill by 0.01"
+    )
     assert tight.prices_[0].endswith(f"at most {promised}.")
 
 
@@ -170,7 +193,10 @@ def score_gap(loss, score, y, sex):
 
 
 def odds_gap(loss, score, y, sex):
-    return [abs(np.subtract(*means(score, (sex == "f") & (y == c), (sex == "m") & (y == c)))) for c in ("ill", "fine")]
+    return [
+        abs(np.subtract(*means(score, (sex == "f") & (y == c), (sex == "m") & (y == c))))
+        for c in ("ill", "fine")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -185,21 +211,28 @@ def odds_gap(loss, score, y, sex):
     ids=["class", "groups", "gap", "parity", "odds"],
 )
 @pytest.mark.parametrize("together", [False, True])
-def test_the_bound_asked_is_the_quantity_measured(clinics, sex, state, measure, level, level_together, together):
+def test_the_bound_asked_is_the_quantity_measured(
+    clinics, sex, state, measure, level, level_together, together
+):
     X, y, groups = clinics
     level = level_together if together else level
-    slot = {"constraint": qr.Coupled(state(level))} if together else {"local_constraint": state(level)}
+    slot = (
+        {"constraint": qr.Coupled(state(level))} if together else {"local_constraint": state(level)}
+    )
     parts = [np.ones(120, bool)] if together else [groups == name for name in NORTH_FIRST]
 
     def measured(model):
         loss, score = logistic(model, X, y), X @ model.coef_[0] + model.intercept_[0]
         return max(max(measure(loss[own], score[own], y[own], sex[own])) for own in parts)
 
-    assert measured(ConstrainedClassifier().fit(X, y, groups=groups)) > level + 0.003  # it asks something
+    # it asks something
+    assert measured(ConstrainedClassifier().fit(X, y, groups=groups)) > level + 0.003
     model = ConstrainedClassifier(**slot).fit(X, y, groups=groups, sensitive_features=sex)
     assert measured(model) <= level + 1e-6
     assert all(row["met"] and row["limit"] == pytest.approx(level) for row in model.constraints_)
-    assert max(row["measured"] for row in model.constraints_) == pytest.approx(measured(model), abs=1e-9)
+    assert max(row["measured"] for row in model.constraints_) == pytest.approx(
+        measured(model), abs=1e-9
+    )
 
 
 def test_rows_of_the_server(clinics, sex):
@@ -219,7 +252,9 @@ def test_rows_of_the_server(clinics, sex):
     one_column = ConstrainedClassifier(constraint=bound)
     one_column.fit(X[~own], y[~own], groups=groups[~own], server=(X0, y0, sex0))
     np.testing.assert_array_equal(one_column.coef_, model.coef_)
-    by_name = ConstrainedClassifier(constraint=(qr.NeymanPearson("ill", {"server": 0.05}), bound[1]))
+    by_name = ConstrainedClassifier(
+        constraint=(qr.NeymanPearson("ill", {"server": 0.05}), bound[1])
+    )
     by_name.fit(X[~own], y[~own], groups=groups[~own], server=(X0, y0, {"sex": sex0}))
     np.testing.assert_array_equal(by_name.coef_, model.coef_)
     with pytest.raises(ValueError, match="the federation has none"):
@@ -229,7 +264,9 @@ def test_rows_of_the_server(clinics, sex):
     with pytest.raises(ValueError, match="3 features"):
         ConstrainedClassifier(constraint=ILL).fit(X, y, groups=groups, server=(X0[:, :3], y0))
     with pytest.raises(ValueError, match="outside the clients' classes"):
-        ConstrainedClassifier(constraint=ILL).fit(X, y, groups=groups, server=(X0, np.full(20, "?")))
+        ConstrainedClassifier(constraint=ILL).fit(
+            X, y, groups=groups, server=(X0, np.full(20, "?"))
+        )
 
 
 # ---- clients, labels, rows
@@ -240,12 +277,16 @@ def test_clients_in_another_order(clinics):
     model = ConstrainedClassifier(local_constraint=ILL).fit(X, y, groups=groups)
     for names in itertools.permutations(NORTH_FIRST):
         order = np.concatenate([np.flatnonzero(groups == name) for name in names])
-        other = ConstrainedClassifier(local_constraint=ILL).fit(X[order], y[order], groups=groups[order])
+        other = ConstrainedClassifier(local_constraint=ILL).fit(
+            X[order], y[order], groups=groups[order]
+        )
         assert other.coef_ == pytest.approx(model.coef_, abs=1e-7)
         assert other.clients_.tolist() == list(names)
         at = [other.clients_.tolist().index(name) for name in model.clients_]
         assert other.multipliers_.local[at] == pytest.approx(model.multipliers_.local, abs=1e-7)
-        assert [other.client_report()[i]["fnr"] for i in at] == [row["fnr"] for row in model.client_report()]
+        assert [other.client_report()[i]["fnr"] for i in at] == [
+            row["fnr"] for row in model.client_report()
+        ]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +324,9 @@ def test_weights_equal_repeats_bit_for_bit(clinics, sex, make):
         local_constraint=qr.EqualisedOdds("sex", 0.8),
     )
     one = clone(model).fit(make(X), y, groups=groups, sample_weight=weight, sensitive_features=sex)
-    two = clone(model).fit(make(X[rows]), y[rows], groups=groups[rows], sensitive_features=sex[rows])
+    two = clone(model).fit(
+        make(X[rows]), y[rows], groups=groups[rows], sensitive_features=sex[rows]
+    )
     np.testing.assert_array_equal(one.coef_, two.coef_)
     np.testing.assert_array_equal(one.intercept_, two.intercept_)
     for a, b in zip(one.client_report(), two.client_report(), strict=True):
@@ -306,7 +349,9 @@ def test_a_function_of_ones_own_sees_every_row_as_given(clinics):
     score = model.decision_function(X[rows])
     assert max(score[groups[rows] == c].mean() for c in NORTH_FIRST) == pytest.approx(0.1, abs=1e-6)
     with pytest.raises(ValueError, match="sees rows without weights"):
-        ConstrainedClassifier(local_constraint=own).fit(X, y, groups=groups, sample_weight=np.arange(1.0, 121.0))
+        ConstrainedClassifier(local_constraint=own).fit(
+            X, y, groups=groups, sample_weight=np.arange(1.0, 121.0)
+        )
 
 
 def test_a_client_without_the_class_is_asked_nothing_and_it_is_said(clinics):
@@ -344,7 +389,9 @@ def test_equal_rows_in_different_groups_stay_apart(clinics, sex):
     model = ConstrainedClassifier(constraint=qr.Coupled(qr.DemographicParity("sex", 0.05)))
     model.fit(X[twice], y[twice], groups=groups[twice], sensitive_features=other)
     score = model.decision_function(X[twice])
-    assert abs(score[other == "f"].mean() - score[other == "m"].mean()) == pytest.approx(0.05, abs=1e-6)
+    assert abs(score[other == "f"].mean() - score[other == "m"].mean()) == pytest.approx(
+        0.05, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -353,13 +400,19 @@ def test_equal_rows_in_different_groups_stay_apart(clinics, sex):
         {"local_constraint": ILL},
         {"constraint": qr.Coupled(ILL)},
         {"local_constraint": ILL, "objective_label": "fine", "regulariser": qr.L1(0.01)},
-        {"local_constraint": (qr.NeymanPearson("ill", 0.4), qr.BoundedGroupLoss("sex", 0.8)), "fit_intercept": False},
+        {
+            "local_constraint": (qr.NeymanPearson("ill", 0.4), qr.BoundedGroupLoss("sex", 0.8)),
+            "fit_intercept": False,
+        },
     ],
 )
 def test_both_algorithms_find_the_same_model(clinics, sex, slots):
     X, y, groups = clinics
     given = {"groups": groups, "sensitive_features": sex}
-    one, two = (ConstrainedClassifier(algorithm=how, **slots).fit(X, y, **given) for how in (None, ProximalAL()))
+    one, two = (
+        ConstrainedClassifier(algorithm=how, **slots).fit(X, y, **given)
+        for how in (None, ProximalAL())
+    )
     assert two.certificate_.value == pytest.approx(one.certificate_.value, rel=1e-5)
     assert two.coef_ == pytest.approx(one.coef_, abs=1e-3)
     assert two.multipliers_.local == pytest.approx(one.multipliers_.local, abs=1e-3)

@@ -1,4 +1,6 @@
-"""ConstrainedClassifier: columns, what is said about ends and errors, and its place in scikit-learn."""
+"""ConstrainedClassifier: columns, what is said about ends and errors, and its place in
+scikit-learn.
+"""
 
 import pickle
 from types import SimpleNamespace
@@ -42,17 +44,30 @@ def test_sensitive_features_in_any_form(clinics, sex):
         (sex == "m").astype(int),
         sex == "m",
     ]
-    first = ConstrainedClassifier(local_constraint=stated).fit(X, y, groups=groups, sensitive_features=sex)
+    first = ConstrainedClassifier(local_constraint=stated).fit(
+        X, y, groups=groups, sensitive_features=sex
+    )
     for form in forms:
-        model = ConstrainedClassifier(local_constraint=stated).fit(X, y, groups=groups, sensitive_features=form)
+        model = ConstrainedClassifier(local_constraint=stated).fit(
+            X, y, groups=groups, sensitive_features=form
+        )
         np.testing.assert_array_equal(model.coef_, first.coef_)
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (None, "column 'sex', which is neither a feature nor among the sensitive features, of which there are none"),
-        (pd.Series(["f", "m"] * 60, name="gender"), "column 'sex', which is neither.*, .'gender'.: give fit"),
+        (
+            None,
+            (
+                "column 'sex', which is neither a feature nor among the sensitive features, of"
+                " which there are none"
+            ),
+        ),
+        (
+            pd.Series(["f", "m"] * 60, name="gender"),
+            "column 'sex', which is neither.*, .'gender'.: give fit",
+        ),
         (["f", "m"], r"'sex'. must have one entry for each of 120 rows, got shape \(2,\)"),
         (["f", None] * 60, "missing in rows 1, 3, 5, 7, 9, ... .60 in all"),
         (np.array([0.0, np.nan] * 60), "missing in rows 1, 3"),
@@ -86,7 +101,9 @@ def test_features_by_name(clinics, sex):
     both = ConstrainedClassifier(constraint=qr.Coupled(stated))
     np.testing.assert_array_equal(
         clone(both).fit(table, y, groups=groups).coef_,
-        both.fit(table.rename(columns={"sex": "e"}), y, groups=groups, sensitive_features=sex).coef_,
+        both.fit(
+            table.rename(columns={"sex": "e"}), y, groups=groups, sensitive_features=sex
+        ).coef_,
     )
     assert named.feature_names_in_.tolist() == ["a", "b", "c", "d", "sex"]
     free = ConstrainedClassifier().fit(table, y, groups=groups)
@@ -105,7 +122,9 @@ def test_an_infeasible_problem_raises_and_names_who_is_in_conflict(clinics):
     limits = {"north": 5.0, "south": 0.05, "east": 5.0}
     both = (qr.NeymanPearson("ill", limits), qr.NeymanPearson("fine", limits))
     model = ConstrainedClassifier(local_constraint=both)
-    with pytest.raises(InfeasibleProblemError, match=r"breaks a limit by .*In conflict: south\. Relax") as caught:
+    with pytest.raises(
+        InfeasibleProblemError, match=r"breaks a limit by .*In conflict: south\. Relax"
+    ) as caught:
         model.fit(X, y, groups=groups)
     error = pickle.loads(pickle.dumps(caught.value))
     assert error.owners == ("south",)
@@ -115,9 +134,12 @@ def test_an_infeasible_problem_raises_and_names_who_is_in_conflict(clinics):
     w, b, t = cp.Variable(4), cp.Variable(), cp.Variable()
     rows = {label: south & (y == label) for label in ("ill", "fine")}
     losses = [
-        cp.sum(cp.logistic((-1 if label == "ill" else 1) * (X[own] @ w + b))) / own.sum() for label, own in rows.items()
+        cp.sum(cp.logistic((-1 if label == "ill" else 1) * (X[own] @ w + b))) / own.sum()
+        for label, own in rows.items()
     ]
-    least = cp.Problem(cp.Minimize(t), [loss <= 0.05 + t for loss in losses]).solve(solver="CLARABEL")
+    least = cp.Problem(cp.Minimize(t), [loss <= 0.05 + t for loss in losses]).solve(
+        solver="CLARABEL"
+    )
     nearest = error.model
     assert nearest.certificate_.feasibility == pytest.approx(least, abs=1e-4)
     assert nearest.certificate_.infeasible <= least + 1e-6
@@ -144,16 +166,18 @@ def test_the_server_and_all_clients_are_named_in_conflicts(clinics):
         ConstrainedClassifier(constraint=both).fit(X, y, groups=groups)
     assert caught.value.owners == ("all clients together",)
     with pytest.raises(InfeasibleProblemError) as caught:
-        ConstrainedClassifier(constraint=(ILL, FINE)).fit(X, y, groups=groups, server=(X[:60], y[:60]))
+        ConstrainedClassifier(constraint=(ILL, FINE)).fit(
+            X, y, groups=groups, server=(X[:60], y[:60])
+        )
     assert caught.value.owners == ("the server",)
 
 
 def test_a_cap_is_a_convergence_warning(clinics):
     X, y, groups = clinics
     with pytest.warns(ConvergenceWarning, match="Not met") as caught:
-        model = ConstrainedClassifier(local_constraint=qr.NeymanPearson("ill", 0.05), max_rounds=2).fit(
-            X, y, groups=groups
-        )
+        model = ConstrainedClassifier(
+            local_constraint=qr.NeymanPearson("ill", 0.05), max_rounds=2
+        ).fit(X, y, groups=groups)
     assert caught[0].filename == __file__
     assert model.outcome_.stop is qr.Stop.MAX_ROUNDS
 
@@ -179,7 +203,9 @@ def test_contradictions_that_are_not_convex_warn_and_say_what_is_not_met(clinics
 )
 def test_which_ends_warn(stop, gap, met, settled):
     end = SimpleNamespace(
-        outcome=qr.Outcome(stop, ""), certificate=SimpleNamespace(gap=gap), constraints=[{"met": met}]
+        outcome=qr.Outcome(stop, ""),
+        certificate=SimpleNamespace(gap=gap),
+        constraints=[{"met": met}],
     )
     assert constrained._settled(end) == settled
 
@@ -209,22 +235,42 @@ def test_no_groups_is_one_client_and_warns(clinics):
     [
         ({"loss": qr.Squared()}, ValueError, "ConstrainedClassifier needs a loss of the margin"),
         ({"local_constraint": "np"}, TypeError, "local_constraint must be a constraint"),
-        ({"local_constraint": qr.NeymanPearson}, TypeError, "local_constraint must be a constraint"),
-        ({"local_constraint": qr.NeymanPearson(1, 0.2)}, ValueError, "label 1 is not one of the two classes"),
-        ({"local_constraint": qr.NeymanPearson("ill", -1)}, ValueError, "finite and >= 0"),
-        ({"local_constraint": qr.NeymanPearson("ill", {"north": 0.1})}, ValueError, "missing .*south"),
+        (
+            {"local_constraint": qr.NeymanPearson},
+            TypeError,
+            "local_constraint must be a constraint",
+        ),
+        (
+            {"local_constraint": qr.NeymanPearson(1, 0.2)},
+            ValueError,
+            "label 1 is not one of the two classes",
+        ),
+        (
+            {"local_constraint": qr.NeymanPearson("ill", {"north": 0.1})},
+            ValueError,
+            "level by client name has no entry for .*south",
+        ),
         ({"local_constraint": qr.Coupled(ILL)}, ValueError, "give it as constraint=Coupled"),
         ({"objective_label": "sick"}, ValueError, "label 'sick' is not one of"),
         ({"prior": [0.5, 0.2, 0.2]}, ValueError, "sum to one"),
         ({"prior": {"north": 1.0}}, ValueError, "south"),
         ({"tol": -1.0}, ValueError, "tol"),
-        ({"local_constraint": ILL, "algorithm": qr.Bundle()}, ValueError, "Bundle takes no constraints"),
+        (
+            {"local_constraint": ILL, "algorithm": qr.Bundle()},
+            ValueError,
+            "Bundle takes no constraints",
+        ),
     ],
 )
 def test_errors(clinics, parameters, error, said):
     X, y, groups = clinics
     with pytest.raises(error, match=said):
         ConstrainedClassifier(**parameters).fit(X, y, groups=groups)
+
+
+def test_a_negative_level_fails_when_made():
+    with pytest.raises(ValueError, match="finite and >= 0"):
+        qr.NeymanPearson("ill", -1)
 
 
 def test_errors_of_input(clinics):
@@ -245,13 +291,16 @@ def test_errors_of_input(clinics):
 
 def test_clone_parameters_and_pickle(clinics):
     X, y, groups = clinics
-    model = ConstrainedClassifier(local_constraint=(ILL, qr.NeymanPearson("fine", 5.0)), over_clients=qr.Sum())
+    model = ConstrainedClassifier(
+        local_constraint=(ILL, qr.NeymanPearson("fine", 5.0)), over_clients=qr.Sum()
+    )
     assert clone(model).get_params() == model.get_params()
     again = pickle.loads(pickle.dumps(model.fit(X, y, groups=groups)))
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
     assert again.constraints_ == model.constraints_
     mean = clone(model).set_params(over_clients=None, prior="uniform", regulariser=qr.L2(1e-4 / 3))
-    assert mean.fit(X, y, groups=groups).coef_ == pytest.approx(model.coef_, abs=1e-6)  # a third of the sum
+    # a third of the sum
+    assert mean.fit(X, y, groups=groups).coef_ == pytest.approx(model.coef_, abs=1e-6)
     assert 3 * mean.multipliers_.local == pytest.approx(model.multipliers_.local, abs=1e-5)
 
 
@@ -262,7 +311,8 @@ def test_warm_start(clinics):
     model.fit(X, y, groups=groups)
     assert model.history_[0]["objective"] == pytest.approx(value, rel=1e-6)
     assert model.certificate_.value == pytest.approx(value, rel=1e-8)
-    assert model.fit(X[:, :3], y, groups=groups).coef_.shape == (1, 3)  # another number of features: from zero
+    # another number of features: from zero
+    assert model.fit(X[:, :3], y, groups=groups).coef_.shape == (1, 3)
 
 
 def test_what_fit_requests():
@@ -275,7 +325,9 @@ def test_what_fit_requests():
 
 
 def test_a_search_over_levels_in_a_pipeline(clinics, sex):
-    """Groups and columns reach every fit; a level that no model meets is a failed fit, not a score."""
+    """Groups and columns reach every fit; a level that no model meets is a failed fit, not a
+    score.
+    """
     X, y, groups = clinics
     levels = [None, qr.BoundedGroupLoss("sex", 0.45), qr.BoundedGroupLoss("sex", 0.01)]
     with config_context(enable_metadata_routing=True):
@@ -289,7 +341,9 @@ def test_a_search_over_levels_in_a_pipeline(clinics, sex):
     assert np.isnan(scores).tolist() == [False, False, True]
     best = search.best_estimator_[-1]
     assert set(best.clients_) == set(NORTH_FIRST)
-    alone = clone(best).fit(StandardScaler().fit_transform(X), y, groups=groups, sensitive_features=sex)
+    alone = clone(best).fit(
+        StandardScaler().fit_transform(X), y, groups=groups, sensitive_features=sex
+    )
     assert alone.coef_ == pytest.approx(best.coef_, abs=1e-9)
 
 
@@ -300,10 +354,14 @@ def test_levels_by_name_where_whole_clients_are_held_out(clinics):
     model = ConstrainedClassifier(
         local_constraint=stated, constraint=qr.Coupled(stated, dict.fromkeys(NORTH_FIRST, 1 / 3))
     )
-    found = cross_validate(model, X, y, groups=groups, cv=GroupKFold(3), return_estimator=True, scoring="accuracy")
+    found = cross_validate(
+        model, X, y, groups=groups, cv=GroupKFold(3), return_estimator=True, scoring="accuracy"
+    )
     assert sorted(len(one.clients_) for one in found["estimator"]) == [2, 2, 2]
     for one in found["estimator"]:
         own = [row for row in one.constraints_ if row["owner"] != "all clients"]
-        assert {row["owner"]: row["limit"] for row in own} == {name: level[name] for name in one.clients_}
+        assert {row["owner"]: row["limit"] for row in own} == {
+            name: level[name] for name in one.clients_
+        }
         shared = next(row for row in one.constraints_ if row["owner"] == "all clients")
         assert shared["limit"] == pytest.approx(np.mean([level[name] for name in one.clients_]))

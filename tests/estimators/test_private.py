@@ -1,4 +1,6 @@
-"""PrivateClassifier: its model against other fits, what it spends, what of the rows it keeps, scikit-learn."""
+"""PrivateClassifier: its model against other fits, what it spends, what of the rows it keeps,
+scikit-learn.
+"""
 
 import doctest
 import json
@@ -19,8 +21,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import quorate as qr
 from quorate import PrivateClassifier
-from quorate.algorithms.federated import private_client
-from quorate.estimators import MissingGroupsWarning, private, worst_client_accuracy, worst_client_loss
+from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.estimators import (
+    MissingGroupsWarning,
+    private,
+    worst_client_accuracy,
+    worst_client_loss,
+)
 from quorate.model_selection import WithinClients, cross_validate
 from quorate.privacy.accounting import Release, gaussian_epsilon, total_epsilon
 
@@ -45,7 +52,8 @@ def no_noise(monkeypatch):
     monkeypatch.setattr(private_client, "secure", lambda secret, about, kind, size: np.zeros(size))
 
 
-@pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")  # the checks give no groups
+# the checks give no groups
+@pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(
     [
@@ -68,7 +76,9 @@ def test_examples():
 @pytest.mark.usefixtures("no_noise")
 def test_without_noise_it_is_logistic_regression(rows):
     X, y, groups = rows
-    model = PrivateClassifier(rounds=400, clip=50.0, rho=0.5, regulariser=qr.L2(0.05)).fit(X, y, groups=groups)
+    model = PrivateClassifier(rounds=400, clip=50.0, rho=0.5, regulariser=qr.L2(0.05)).fit(
+        X, y, groups=groups
+    )
     other = LogisticRegression(C=1 / (len(y) * 0.05), tol=1e-10, max_iter=1000)
     w = np.column_stack([model.coef_, model.intercept_])
     if len(model.classes_) == 2:
@@ -100,7 +110,9 @@ def test_sparse_rows_and_rows_in_another_order_give_the_same_model(rows):
 def test_the_model_is_the_solution_of_the_stated_problem(clinics):
     X, y, groups = clinics
     sizes = {"north": 70, "south": 50, "east": 30, "west": 9}  # west has no rows here
-    model = PrivateClassifier(2.0, 1e-4, rounds=7, sizes=sizes, average=True, rho=0.3, random_state=4)
+    model = PrivateClassifier(
+        2.0, 1e-4, rounds=7, sizes=sizes, average=True, rho=0.3, random_state=4
+    )
     model.fit(X, y, groups=groups)
     order = np.argsort(groups, kind="stable")
     fed = qr.Federation.from_arrays(X[order], y[order], groups[order])
@@ -154,15 +166,22 @@ def test_rows_beyond_the_bound_are_shortened_and_intercepts_are_not(rows, mechan
 
 def test_secure_noise_unless_a_seed_is_given(clinics):
     X, y, groups = clinics
-    seeded = [PrivateClassifier(rounds=3, random_state=1).fit(X, y, groups=groups) for _ in range(2)]
+    seeded = [
+        PrivateClassifier(rounds=3, random_state=1).fit(X, y, groups=groups) for _ in range(2)
+    ]
     np.testing.assert_array_equal(seeded[0].coef_, seeded[1].coef_)
     assert "seed" in seeded[0].privacy_.text
-    secure = [PrivateClassifier(rounds=3, noise=n, random_state=s) for n, s in ((None, None), ("secure", 1))]
+    secure = [
+        PrivateClassifier(rounds=3, noise=n, random_state=s)
+        for n, s in ((None, None), ("secure", 1))
+    ]
     secure = [model.fit(X, y, groups=groups) for model in (*secure, secure[1])]
     assert "seed" not in secure[0].privacy_.text
     coefficients = [model.coef_.copy() for model in (*seeded[:1], *secure[:2])]
     coefficients.append(secure[1].fit(X, y, groups=groups).coef_)
-    assert all(np.abs(a - b).max() > 1e-6 for i, a in enumerate(coefficients) for b in coefficients[:i])
+    assert all(
+        np.abs(a - b).max() > 1e-6 for i, a in enumerate(coefficients) for b in coefficients[:i]
+    )
     assert not PrivateClassifier().__sklearn_tags__().non_deterministic
     assert PrivateClassifier(noise="secure").__sklearn_tags__().non_deterministic
 
@@ -185,15 +204,22 @@ def test_what_is_spent_is_the_stated_total(clinics):
 
 @pytest.mark.parametrize(("adjacency", "spread"), [("add-remove", 1), ("replace", 2)])
 def test_the_noise_is_of_the_size_that_the_budget_asks(clinics, adjacency, spread):
-    """On rows of zeros all that a fit without intercept finds is noise: its spread, from the accountant alone."""
+    """On rows of zeros all that a fit without intercept finds is noise: its spread, from the
+    accountant alone.
+    """
     _, y, groups = clinics
-    model = PrivateClassifier(rounds=1, clip=2.0, rho=0.7, adjacency=adjacency, sizes=50, regulariser=qr.L2(1e-12))
+    model = PrivateClassifier(
+        rounds=1, clip=2.0, rho=0.7, adjacency=adjacency, sizes=50, regulariser=qr.L2(1e-12)
+    )
     drawn = []
     for seed in range(40):
-        model.set_params(random_state=seed, fit_intercept=False).fit(np.zeros((120, 30)), y, groups=groups)
+        model.set_params(random_state=seed, fit_intercept=False).fit(
+            np.zeros((120, 30)), y, groups=groups
+        )
         drawn.append(model.coef_[0])
     (own,) = model.privacy_.releases["north"]
-    each = own.noise * spread * 2.0 / 50 / 3  # clip * weight of a row: a third of the objective, of 50 rows
+    # clip * weight of a row: a third of the objective, of 50 rows
+    each = own.noise * spread * 2.0 / 50 / 3
     # Each client steps by -xi / rho, lambda is xi, and the server averages z - lambda / rho.
     expected = 2 * each / 0.7 / math.sqrt(3)
     assert np.std(drawn) == pytest.approx(expected, rel=0.1)
@@ -211,7 +237,9 @@ def test_every_fit_is_charged_to_the_book(clinics, tmp_path, monkeypatch):
         assert model.privacy_.releases["east"][0].noise == pytest.approx(_noise(0.5, 4), rel=1e-3)
     assert spent[0] == pytest.approx(0.5, rel=1e-3)
     assert spent == sorted(spent)
-    everything = [Release("gaussian", n, c) for run in _runs(book) for _, n, c in run["releases"]["north"]]
+    everything = [
+        Release("gaussian", n, c) for run in _runs(book) for _, n, c in run["releases"]["north"]
+    ]
     assert len(everything) == 3
     assert spent[-1] == pytest.approx(gaussian_epsilon(everything, 1e-6), rel=1e-3)
     before = model.coef_.copy()
@@ -273,7 +301,9 @@ def test_a_grid_search_is_charged_fit_by_fit(clinics, tmp_path, total):
 
 @pytest.fixture(params=["secure", "simulation"])
 def alike(request, monkeypatch):
-    """A fit of which the rows' clipped gradients, all that may be noised, are the same whatever the rows are."""
+    """A fit of which the rows' clipped gradients, all that may be noised, are the same whatever the
+    rows are.
+    """
     noise = request.param
 
     def gradient(self, problem, mechanism, v, data, i):
@@ -283,7 +313,8 @@ def alike(request, monkeypatch):
     monkeypatch.setattr(private_client.os, "urandom", lambda size: b"7" * size)
 
     def fit(X, y, groups, **settings):
-        # The compiled pass of dense rows has its gradients inside; sparse ones take the other way with either noise.
+        # The compiled pass of dense rows has its gradients inside; sparse ones take the other way
+        # with either noise.
         model = PrivateClassifier(rounds=3, noise=noise, random_state=3, **settings)
         return pickle.dumps(model.fit(csr_array(X), y, groups=groups))
 
@@ -291,7 +322,8 @@ def alike(request, monkeypatch):
 
 
 def test_neighbours_that_release_the_same_leave_the_same_bytes(rows, alike):
-    few = np.concatenate([np.flatnonzero(rows[2] == name)[:20] for name in set(rows[2])])  # any row makes a smallest
+    # any row makes a smallest
+    few = np.concatenate([np.flatnonzero(rows[2] == name)[:20] for name in set(rows[2])])
     few.sort()
     X, y, groups = (part[few] for part in rows)
     classes, sizes = np.unique(y).tolist(), dict.fromkeys(np.unique(groups).tolist(), 80)
@@ -303,7 +335,8 @@ def test_neighbours_that_release_the_same_leave_the_same_bytes(rows, alike):
     other[5], label[5] = [1e6, -3.0, 0.0, 0.25], next(c for c in classes if c != y[5])
     assert alike(other, label, groups, classes=classes, sizes=sizes) == base
     assert alike(other, np.full(len(y), classes[0]), groups, classes=classes, sizes=sizes) == base
-    assert alike(other, label, groups) == alike(X, y, groups)  # replaced rows: true sizes and classes are public
+    # replaced rows: true sizes and classes are public
+    assert alike(other, label, groups) == alike(X, y, groups)
     assert alike(X, y, groups, classes=classes, sizes=81) != base  # and something is compared
 
 
@@ -350,13 +383,19 @@ def test_a_fit_never_weighs_rows_or_starts_from_another(clinics):
 
 def test_a_class_that_no_row_has_is_declared(clinics):
     X, y, groups = clinics
-    model = PrivateClassifier(5.0, rounds=20, classes=["worse", "fine", "ill"], random_state=0).fit(X, y, groups=groups)
+    model = PrivateClassifier(5.0, rounds=20, classes=["worse", "fine", "ill"], random_state=0).fit(
+        X, y, groups=groups
+    )
     assert model.classes_.tolist() == ["fine", "ill", "worse"]
     assert model.predict_proba(X).shape == (120, 3)
     assert (model.predict(X) == "worse").mean() < 0.2
-    alone = PrivateClassifier(5.0, rounds=5, classes=[0, 1]).fit(X, np.zeros(120, int), groups=groups)
+    alone = PrivateClassifier(5.0, rounds=5, classes=[0, 1]).fit(
+        X, np.zeros(120, int), groups=groups
+    )
     assert alone.classes_.tolist() == [0, 1]
-    huge = PrivateClassifier(5.0, rounds=5, random_state=0).fit(X, (y == "ill") * 2**62, groups=groups)
+    huge = PrivateClassifier(5.0, rounds=5, random_state=0).fit(
+        X, (y == "ill") * 2**62, groups=groups
+    )
     assert huge.classes_.tolist() == [0, 2**62]
     assert set(huge.predict(X)) <= {0, 2**62}
 
@@ -375,12 +414,21 @@ def test_a_class_that_no_row_has_is_declared(clinics):
         ({"mechanism": "laplace"}, "give bound=.*or clip="),
         ({"adjacency": "zero-out"}, "adjacency must be one of add-remove, replace, got 'zero-out'"),
         ({"noise": "none"}, "noise must be one of None, secure, simulation, got 'none'"),
-        ({"sizes": {"north": 60, "east": 20}}, "sizes has no entry for south: declare every client's rows"),
+        (
+            {"sizes": {"north": 60, "east": 20}},
+            "sizes has no entry for south: declare every client's rows",
+        ),
         ({"sizes": 0}, "sizes must be whole numbers >= 1 and at most .*, got 0"),
         ({"prior": "largest"}, "prior must be 'uniform', 'size' or 3 weights"),
         ({"spend": 0.5}, "spend=0.5 is a part of what a book allows, and there is none: give book"),
-        ({"spend": 2.0, "book": "b.json"}, "spend must be > 0 and at most the total of the book, epsilon = 1, got 2.0"),
-        ({"classes": ["ill", "well"]}, r"labels \['fine'\], which are not among the declared classes"),
+        (
+            {"spend": 2.0, "book": "b.json"},
+            "spend must be > 0 and at most the total of the book, epsilon = 1, got 2.0",
+        ),
+        (
+            {"classes": ["ill", "well"]},
+            r"labels \['fine'\], which are not among the declared classes",
+        ),
         ({"classes": [0, 1]}, r"labels \['fine', 'ill'\], which are not among"),
         ({"classes": ["ill"]}, "two classes or more, got one class.*declare all"),
         ({"regulariser": qr.MCP(0.1, 3.0)}, "needs a convex regulariser, got MCP"),
@@ -394,7 +442,9 @@ def test_what_does_not_fit_is_refused(clinics, settings, said):
 
 def test_one_class_and_groups_of_two_types_are_refused(clinics):
     X, y, _ = clinics
-    with pytest.raises(ValueError, match=r"got one class: .'ill'.. Where these rows lack the others, declare all"):
+    with pytest.raises(
+        ValueError, match=r"got one class: .'ill'.. Where these rows lack the others, declare all"
+    ):
         PrivateClassifier().fit(X, ["ill"] * 120, groups=["a"] * 120)
     with pytest.raises(ValueError, match="groups has 1 both as text and as another type"):
         PrivateClassifier().fit(X, y, groups=[1, "1"] * 60)

@@ -9,19 +9,25 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from quorate.data.federation import Federation
-from quorate.estimators import MissingGroupsWarning, RobustClassifier, RobustRegressor, TrivialModelWarning
+from quorate.estimators import (
+    MissingGroupsWarning,
+    RobustClassifier,
+    RobustRegressor,
+    TrivialModelWarning,
+)
 from quorate.problem.losses import Absolute, Hinge, Logistic
-from quorate.problem.predictors import Linear
+from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2
 from quorate.problem.risks.lp_ball import LpBall
 from quorate.problem.risks.simplex import Simplex
-from quorate.problem.supports import BoxSupport
-from quorate.problem.wasserstein import WassersteinBall
-from quorate.solution import solve
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.problem.wasserstein.box_support import BoxSupport
+from quorate.solution.solve import solve
 
 
-@pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")  # the checks give no groups
+# the checks give no groups
+@pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks([RobustClassifier(), RobustRegressor(), RobustClassifier(Logistic())])
 def test_scikit_learn_checks(estimator, check):
@@ -35,12 +41,15 @@ def test_the_model_is_the_solution_of_the_stated_problem(clinics):
     sizes = [60, 40, 20]
     names = list(dict.fromkeys(groups))
     prior = np.array([sizes[["north", "south", "east"].index(name)] for name in names]) / 120
-    problem = Problem(Hinge(), Linear(True), WassersteinBall(0.03, 0.8, "l2"), LpBall(0.2, 2, prior), L2(1e-4))
+    problem = Problem(
+        Hinge(), Linear(True), WassersteinBall(0.03, 0.8, "l2"), LpBall(0.2, 2, prior), L2(1e-4)
+    )
     fed = Federation.from_arrays(X, y, groups)
     w = np.append(model.coef_, model.intercept_)
     optimum = solve(problem, fed, tol=1e-9).certificate
     assert model.clients_.tolist() == names
-    assert problem.objective(w, fed) == pytest.approx(optimum.value, rel=1e-8)  # both within 1e-9 of the optimum
+    # both within 1e-9 of the optimum
+    assert problem.objective(w, fed) == pytest.approx(optimum.value, rel=1e-8)
     assert model.certificate_.value == pytest.approx(problem.objective(w, fed), rel=1e-12)
     assert 0 <= model.certificate_.relative_gap <= 1e-9
     assert model.client_weights_.sum() == pytest.approx(1)
@@ -49,7 +58,8 @@ def test_the_model_is_the_solution_of_the_stated_problem(clinics):
 
 def test_client_report(clinics):
     X, y, groups = clinics
-    X, y, groups = np.vstack([X, X]), np.concatenate([y, y]), np.concatenate([groups, groups])  # merging hides no row
+    # merging hides no row
+    X, y, groups = np.vstack([X, X]), np.concatenate([y, y]), np.concatenate([groups, groups])
     model = RobustClassifier().fit(X, y, groups=groups)
     table = model.client_report()
     right = model.predict(X) == y
@@ -91,7 +101,9 @@ def test_weights_change_the_size_prior(clinics):
     X, _, groups = clinics
     weight = np.where(groups == "east", 2.0, 1.0)
     rows = np.concatenate([np.arange(120), np.flatnonzero(groups == "east")])
-    one = RobustRegressor(client_radius=0).fit(X, X @ [1, 2, 0, 0], groups=groups, sample_weight=weight)
+    one = RobustRegressor(client_radius=0).fit(
+        X, X @ [1, 2, 0, 0], groups=groups, sample_weight=weight
+    )
     two = RobustRegressor(client_radius=0).fit(X[rows], X[rows] @ [1, 2, 0, 0], groups=groups[rows])
     assert one.client_weights_ == pytest.approx(two.client_weights_)
     assert one.client_weights_[one.clients_ == "east"] == pytest.approx(40 / 140)
@@ -155,10 +167,13 @@ def test_a_support_and_clip(clinics):
 
 def test_the_intercept(clinics):
     X, y, groups = clinics
-    assert RobustClassifier(fit_intercept=False).fit(X, y, groups=groups).intercept_.tolist() == [0.0]
+    assert RobustClassifier(fit_intercept=False).fit(X, y, groups=groups).intercept_.tolist() == [
+        0.0
+    ]
     target = X[:, 0] + 50
     model = RobustRegressor(Absolute(), radius=0.01).fit(X, target, groups=groups)
-    assert model.intercept_ == pytest.approx(50, abs=0.1)  # it is free: neither radius nor L2 pulls it to 0
+    # it is free: neither radius nor L2 pulls it to 0
+    assert model.intercept_ == pytest.approx(50, abs=0.1)
 
 
 def test_warm_start(clinics):
@@ -168,7 +183,8 @@ def test_warm_start(clinics):
     model.fit(X, y, groups=groups)
     assert _first_objective(model) == pytest.approx(value)
     assert value < 0.9 * first
-    assert model.certificate_.value == pytest.approx(value, rel=2e-8)  # each within 1e-8 of the optimum
+    # each within 1e-8 of the optimum
+    assert model.certificate_.value == pytest.approx(value, rel=2e-8)
     model.fit(X[:, :3], y, groups=groups)  # another number of features: from zero
     assert model.coef_.shape == (1, 3)
 

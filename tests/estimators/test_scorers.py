@@ -71,7 +71,9 @@ def test_a_foreign_model_needs_a_named_loss(clinics):
         worst_client_loss(model, X, y, groups=groups)
     scorer = WorstClient(MinusLoss(Hinge()), "worst_client_hinge")
     loss = np.maximum(0, 1 - np.where(y == "ill", 1, -1) * model.decision_function(X))
-    assert scorer(model, X, y, groups=groups) == pytest.approx(-max(loss[groups == g].mean() for g in set(groups)))
+    assert scorer(model, X, y, groups=groups) == pytest.approx(
+        -max(loss[groups == g].mean() for g in set(groups))
+    )
 
 
 def test_no_groups_is_an_error():
@@ -80,7 +82,8 @@ def test_no_groups_is_an_error():
 
 
 def test_the_tail_of_losses():
-    # hinge: 0, 2, .5, .5, 4; the worst fifth is one row, the worst 30 % one row and half of the next
+    # hinge: 0, 2, .5, .5, 4; the worst fifth is one row, the worst 30 % one row and half of the
+    # next
     assert tail_loss(Fixed(), X, Y) == -4.0
     assert MinusRisk(Superquantile(0.3))(Fixed(), X, Y) == pytest.approx(-(4.0 + 0.5 * 2.0) / 1.5)
     assert MinusRisk(Superquantile(1.0), Hinge())(LogisticRegression().fit(X, Y), X, Y) <= 0
@@ -89,7 +92,8 @@ def test_the_tail_of_losses():
 def test_the_error_rate_of_one_class():
     # predicted 1, 0 | 1, 0 | 1 of the classes 1, 1 | 1, 0 | 0
     assert WorstClassError(1)(Fixed(), X, Y, groups=GROUPS) == -0.5
-    assert WorstClassError(0)(Fixed(), X, Y, groups=GROUPS) == -1.0  # a has no row of class 0, b none wrong, c all
+    # a has no row of class 0, b none wrong, c all
+    assert WorstClassError(0)(Fixed(), X, Y, groups=GROUPS) == -1.0
     assert WorstClassError(0)(Fixed(), X[:4], Y[:4], groups=GROUPS[:4]) == 0.0
     assert WorstClassError(1)(Fixed(), X, Y, groups=GROUPS, sample_weight=[3, 1, 1, 1, 1]) == -0.25
     with pytest.raises(ValueError, match="no row has the class 2"):

@@ -1,4 +1,6 @@
-"""Quadratic programs with equality constraints: their law, and the one-shot solution against Clarabel and KKT."""
+"""Quadratic programs with equality constraints: their law, and the one-shot solution against
+Clarabel and KKT.
+"""
 
 import cvxpy as cp
 import numpy as np
@@ -78,14 +80,19 @@ def test_multipliers_of_redundant_rows_are_those_of_least_norm():
 
 def test_contradictions_name_their_rows_and_clients():
     fed = lcqp(40, 3, 2, 5, infeasible=True)
-    with pytest.raises(ValueError, match=r"no w meets all rows of C w \+ d = 0: row \d of .* contradict"):
+    with pytest.raises(
+        ValueError, match=r"no w meets all rows of C w \+ d = 0: row \d of .* contradict"
+    ):
         aggregate(fed)
     first, *rest = fed.linear
-    rest[1] = (rest[0][0].copy(), rest[0][1] + 1)  # client 3 asks what contradicts client 2, and nobody else
+    # client 3 asks what contradicts client 2, and nobody else
+    rest[1] = (rest[0][0].copy(), rest[0][1] + 1)
     lone = qr.Federation.from_quadratics(
-        fed.X, fed.y, [fed.server.linear[0][0], first[0], *[C for C, _ in rest]],
+        fed.X,
+        fed.y,
+        [fed.server.linear[0][0], first[0], *[C for C, _ in rest]],
         [fed.server.linear[0][1], first[1], *[d for _, d in rest]],
-    )  # fmt: skip
+    )
     with pytest.raises(ValueError, match="contradict one another") as caught:
         aggregate(lone)
     text = str(caught.value)
@@ -107,9 +114,11 @@ def test_objectives_without_a_lower_bound_are_refused():
 
 def test_owners_without_rows():
     fed = qr.Federation.from_quadratics(
-        [np.eye(3)] * 2, [np.ones(3)] * 2, [np.zeros((0, 3)), [[1.0, 1, 0], [0, 0, 1]], [[1.0, 0, 0]]],
+        [np.eye(3)] * 2,
+        [np.ones(3)] * 2,
+        [np.zeros((0, 3)), [[1.0, 1, 0], [0, 0, 1]], [[1.0, 0, 0]]],
         [[], [-1.0, 2.0], [0.0]],
-    )  # fmt: skip
+    )
     w, mu, value = aggregate(fed)
     assert_allclose(w, [0.0, 1.0, -2.0], atol=1e-15)
     assert_allclose(value, 5.0 - 2.0)

@@ -1,4 +1,6 @@
-"""Experiments of the private ADMM: the published digits, totals, shapes, and what published settings add up to."""
+"""Experiments of the private ADMM: the published digits, totals, shapes, and what published
+settings add up to.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import pytest
 from quorate.data.federation import Federation
 from quorate.experiments.private import composition, curves, data
 
-REAL = pytest.mark.skipif(not os.environ.get("QUORATE_DATA"), reason="QUORATE_DATA names no data directory")
+REAL = pytest.mark.skipif(
+    not os.environ.get("QUORATE_DATA"), reason="QUORATE_DATA names no data directory"
+)
 
 
 def split(seed: int = 0) -> data.Split:
@@ -46,7 +50,9 @@ def test_error_is_the_share_of_wrong_rows() -> None:
 
 
 def test_a_noise_free_curve_by_hand() -> None:
-    """ObjT without noise: z = w + (dual - g(z)) / rho, dual + rho (w - z), and w the mean of z - dual / rho."""
+    """ObjT without noise: z = w + (dual - g(z)) / rho, dual + rho (w - z), and w the mean of z -
+    dual / rho.
+    """
     found, rho, rounds = split(), 2.0, 5
     n, shape = found.fed.sizes.sum(), (12, 3)
     w, zs, duals = np.zeros(shape), [np.zeros(shape)] * 3, [np.zeros(shape)] * 3
@@ -81,9 +87,13 @@ def test_published_settings_carry_no_guarantee_and_totals_do() -> None:
 
 
 def test_radius_of_the_paper_is_never_left() -> None:
-    """With radius 1/t^2 the copies cannot go further than the sum of all radii; without one noise carries them away."""
+    """With radius 1/t^2 the copies cannot go further than the sum of all radii; without one noise
+    carries them away.
+    """
     found = split()
-    free, held = (curves.published(found, name, 0.05, 30, [0])[0] for name in ("ObjT", "ObjT 1/t^2"))
+    free, held = (
+        curves.published(found, name, 0.05, 30, [0])[0] for name in ("ObjT", "ObjT 1/t^2")
+    )
     assert held.points[-1].violation < free.points[-1].violation
 
 
@@ -94,14 +104,19 @@ def test_bands_hold_their_means() -> None:
         assert row["error_20"] <= row["error_80"]
         assert min(p.error for p in points) <= row["error"] <= max(p.error for p in points)
         assert np.isclose(row["violation"], np.mean([p.violation for p in points]))
-    assert len({run.points[0].error for run in runs} | {run.points[-1].violation for run in runs}) > 1  # seeds differ
+    # seeds differ
+    assert (
+        len({run.points[0].error for run in runs} | {run.points[-1].violation for run in runs}) > 1
+    )
 
 
 # ---- composition
 
 
 def test_total_of_randomised_response_by_its_definition() -> None:
-    """delta(total) of k answers of the worst pure mechanism, summed over its binomial distribution, is delta."""
+    """delta(total) of k answers of the worst pure mechanism, summed over its binomial distribution,
+    is delta.
+    """
     epsilon, rounds, delta = 0.1, 200, 1e-6
     (row,) = composition.composition(((epsilon, rounds),), delta)
     p = 1 / (1 + math.exp(-epsilon))

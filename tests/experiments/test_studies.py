@@ -1,4 +1,6 @@
-"""Experiments of section 5 of He, Peng, Sun: encodings, partitions, optima by other means, tables and figures."""
+"""Experiments of section 5 of He, Peng, Sun: encodings, partitions, optima by other means, tables
+and figures.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ import quorate as qr
 from quorate.experiments.constrained import data, fairness, lcqp_table, neyman_pearson, reference
 from quorate.experiments.constrained.trace import At, bands, evaluate, mean_and_sd, rounds_to
 
-REAL = pytest.mark.skipif(not os.environ.get("QUORATE_DATA"), reason="QUORATE_DATA names no data directory")
+REAL = pytest.mark.skipif(
+    not os.environ.get("QUORATE_DATA"), reason="QUORATE_DATA names no data directory"
+)
 RNG = np.random.default_rng(3)
 SHAPES = {
     "breast-cancer-wisc": ((444, 239), 19, 19),
@@ -45,14 +49,17 @@ def test_encodings_are_as_stated(name: str) -> None:
     assert (found.X[:, -1] == 1).all()
     numbers = found.X[:, [k for k, values in enumerate(found.X.T) if len(np.unique(values)) > 2]]
     squares = name == "breast-cancer-wisc"
-    assert np.abs(numbers.mean(0)).max(initial=0) < 1e-9  # squares of standardised features have the mean 1, minus 1
+    # squares of standardised features have the mean 1, minus 1
+    assert np.abs(numbers.mean(0)).max(initial=0) < 1e-9
     assert np.abs(numbers[:, : 9 if squares else None].std(0) - 1).max(initial=0) < 1e-9
 
 
 def test_equal_shares_of_every_class() -> None:
     y = np.repeat([0, 1], [103, 41])
     for n in (1, 5, 10, 20):
-        counts = np.array([np.bincount(data.stratified(y, n, seed=2)[y == c], minlength=n) for c in (0, 1)])
+        counts = np.array(
+            [np.bincount(data.stratified(y, n, seed=2)[y == c], minlength=n) for c in (0, 1)]
+        )
         assert (np.ptp(counts, axis=1) <= 1).all()
     assert (data.stratified(y, 5, 2) == data.stratified(y, 5, 2)).all()
     assert (data.stratified(y, 5, 2) != data.stratified(y, 5, 3)).any()
@@ -66,7 +73,9 @@ def test_unlike_clients_differ_and_have_both_classes() -> None:
     assert np.isclose(sizes[1] / sizes[0], 0.8, atol=0.01)
     assert all(set(found.y[owner == i]) == {0, 1} for i in range(5))
     spread = np.ptp([found.X[owner == i].mean(0) for i in range(5)], axis=0).max()
-    mixed = np.ptp([found.X[data.stratified(found.y, 5) == i].mean(0) for i in range(5)], axis=0).max()
+    mixed = np.ptp(
+        [found.X[data.stratified(found.y, 5) == i].mean(0) for i in range(5)], axis=0
+    ).max()
     assert spread > 3 * mixed
 
 
@@ -98,20 +107,22 @@ def test_the_reference_is_the_optimum_of_a_conic_solver() -> None:
     assert abs(best.value / value - 1) <= 1e-6
     assert best.residual <= 1e-12
     assert best.violation <= 1e-12
-    central = reference.solve(reference.neyman_pearson(fed, 0.4), method="trust-constr", polish=False)
+    central = reference.solve(
+        reference.neyman_pearson(fed, 0.4), method="trust-constr", polish=False
+    )
     assert abs(central.value / best.value - 1) <= 1e-4
 
 
 def test_derivatives_of_the_reference() -> None:
     program = reference.loss_gaps(data.with_server(generated(40_000), 2, part=0.01), 0.05)
     w, mu, h = RNG.normal(size=4), RNG.random(len(program.level)), 1e-6 * np.eye(4)
-    slope = [(program.value(w + e) - program.value(w - e)) / 2e-6 for e in h]
+    gradient = [(program.value(w + e) - program.value(w - e)) / 2e-6 for e in h]
     jacobian = np.array([(program.slack(w + e) - program.slack(w - e)) / 2e-6 for e in h]).T
-    assert np.allclose(program.slope(w), slope, atol=1e-8)
+    assert np.allclose(program.gradient(w), gradient, atol=1e-8)
     assert np.allclose(program.slack_jacobian(w), jacobian, atol=1e-8)
 
     def lagrangian(v: np.ndarray) -> np.ndarray:
-        return program.slope(v) - mu @ program.slack_jacobian(v)
+        return program.gradient(v) - mu @ program.slack_jacobian(v)
 
     hessian = [(lagrangian(w + e) - lagrangian(w - e)) / 2e-6 for e in h]
     assert np.allclose(program.hessian(w, mu), hessian, atol=1e-7)
@@ -121,7 +132,10 @@ def test_the_reference_measures_what_the_problem_states() -> None:
     found = generated()
     fed = data.federation(found, data.stratified(found.y, 3))
     w = RNG.normal(size=4)
-    program, at = reference.neyman_pearson(fed, 0.4), evaluate(neyman_pearson.problem(0.4), fed, [w])[0]
+    program, at = (
+        reference.neyman_pearson(fed, 0.4),
+        evaluate(neyman_pearson.problem(0.4), fed, [w])[0],
+    )
     assert np.isclose(program.value(w), at.objective, rtol=1e-12)
     assert np.allclose(np.sort(0.4 - program.slack(w)), np.sort(at.measured[:, 0]), rtol=1e-12)
     held = data.with_server(generated(40_000), 2, part=0.01)
@@ -175,7 +189,8 @@ def test_figures_end_at_the_solution() -> None:
     assert lines[-1]["constraint_most"] <= 0.2 + 1e-6
     fair = fairness.figure_2(5, part=0.05)
     assert max(fair[-1]["constraint_most"], fair[-1]["server"]) <= 0.1 + 1e-6
-    assert min(line["constraint_least"] for line in fair) >= 0  # |gap|, of both of its sides the larger
+    # |gap|, of both of its sides the larger
+    assert min(line["constraint_least"] for line in fair) >= 0
 
 
 def test_rounds_to_a_gap_count_what_stays() -> None:
@@ -184,7 +199,14 @@ def test_rounds_to_a_gap_count_what_stays() -> None:
     def at(objective: float, violation: float) -> At:
         return At(objective, violation, none, none, none)
 
-    passing = [at(1.5, 0.0), at(1.0, 0.0), at(0.7, 0.3), at(1.05, 0.0), at(1.005, 0.02), at(1.005, 0.001)]
+    passing = [
+        at(1.5, 0.0),
+        at(1.0, 0.0),
+        at(0.7, 0.3),
+        at(1.05, 0.0),
+        at(1.005, 0.02),
+        at(1.005, 0.001),
+    ]
     assert rounds_to(passing, 1.0, 1.0, (1e-1, 1e-2, 1e-3)) == [4, 6, None]
     assert rounds_to(passing[-1:], 1.0, 1.0, (1e-1,)) == [1]
 
@@ -208,7 +230,10 @@ def test_what_is_followed_is_what_solve_does() -> None:
     fed, problem = data.federation(found, data.stratified(found.y, 3)), neyman_pearson.problem(0.4)
     from quorate.experiments.constrained.trace import follow
 
-    trace, solution = follow(qr.InteriorPoint(), problem, fed), qr.solve(problem, fed, algorithm=qr.InteriorPoint())
+    trace, solution = (
+        follow(qr.InteriorPoint(), problem, fed),
+        qr.solve(problem, fed, algorithm=qr.InteriorPoint()),
+    )
     assert (trace.w == solution.w).all()
     assert trace.rounds == len(trace.models) == solution.rounds
     assert trace.stop == "optimal"

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from toy import AsyncToy, Toy, federation
+from toy import AsyncToy, Looked, Lookup, Seen, SeparateToy, Toy, ToyMemory, federation
 from wrapped import Disturbed, Guarded, Watched, everything
 
 from examples import ALGORITHMS
+from quorate.arrays import Array
 from quorate.engines import ClientError, InProcess, Replay, VirtualClock
-from quorate.engines.activation import Adaptive, First, Stale
+from quorate.engines.batching import Memories
 from quorate.engines.delays import Constant, LogNormal, Trips
-from quorate.engines.log import Log
-from quorate.rounds import Stop, encode, independent
+from quorate.engines.event_log import Log
+from quorate.engines.waiting import Adaptive, First, Stale
+from quorate.rounds import Each, Round, Stop, Version, copied, encode, record
 
 EXAMPLE = pytest.mark.parametrize("example", ALGORITHMS.values(), ids=ALGORITHMS.keys())
 TOY = pytest.mark.parametrize(
@@ -27,7 +29,11 @@ RULES = [First(1), First(2), Stale(1, 3), Adaptive(2)]
 
 def clock(example: Any, **options: Any) -> VirtualClock:
     """Two at a time, blocks of three, and the first client ten times slower."""
-    settings: dict[str, Any] = {"wait": First(2), "block_size": 3, "stragglers": {example.federation.clients[0]: 10.0}}
+    settings: dict[str, Any] = {
+        "wait": First(2),
+        "block_size": 3,
+        "stragglers": {example.federation.clients[0]: 10.0},
+    }
     return VirtualClock(**settings | options)
 
 
@@ -47,7 +53,15 @@ def outside(run: Any) -> bytes:
     own = ("time", "seconds", "answered", "staleness")
     history = [{key: value for key, value in row.items() if key not in own} for row in run.history]
     return encode(
-        (run.state, run.outcome, tuple(history), tuple(run.messages), run.rounds, tuple(run.active), run.memories)
+        (
+            run.state,
+            run.outcome,
+            tuple(history),
+            tuple(run.messages),
+            run.rounds,
+            tuple(run.active),
+            run.memories,
+        )
     )
 
 
@@ -62,21 +76,29 @@ def test_no_delay_changes_a_synchronous_algorithm(example):
     each = InProcess("each").run(watched, example.federation, seed=1)
     if any(getattr(ask, "wait_for", None) is not None for ask in watched.asked):
         return  # whom it hears depends on the delays
-    alone = clock(example, block_size=1, wait=First(1)).run(example.algorithm, example.federation, seed=1)
+    alone = clock(example, block_size=1, wait=First(1)).run(
+        example.algorithm, example.federation, seed=1
+    )
     assert outside(alone) == outside(each)
     assert {row["staleness"] for row in alone.history} == {0}
-    together = clock(example, delays=Constant(0.0)).run(example.algorithm, example.federation, seed=1)
+    together = clock(example, delays=Constant(0.0)).run(
+        example.algorithm, example.federation, seed=1
+    )
     assert together.outcome.stop is each.outcome.stop
     expected = example.answer(each.state)
     scale = np.abs(expected).max()
-    np.testing.assert_allclose(example.answer(together.state), expected, rtol=0, atol=example.tolerance * scale)
+    np.testing.assert_allclose(
+        example.answer(together.state), expected, rtol=0, atol=example.tolerance * scale
+    )
 
 
 @EXAMPLE
 def test_where_all_answer_at_once_an_asynchronous_algorithm_is_synchronous(example):
     each = InProcess("each").run(example.algorithm, example.federation, seed=1, max_rounds=6)
     everybody = First(example.federation.n_clients)
-    run = clock(example, block_size=1, wait=everybody).run(example.algorithm, example.federation, seed=1, max_rounds=6)
+    run = clock(example, block_size=1, wait=everybody).run(
+        example.algorithm, example.federation, seed=1, max_rounds=6
+    )
     assert encode((run.state, run.memories, tuple(run.active))) == encode(
         (each.state, each.memories, tuple(each.active))
     )
@@ -84,7 +106,10 @@ def test_where_all_answer_at_once_an_asynchronous_algorithm_is_synchronous(examp
 
 @EXAMPLE
 def test_a_rerun_and_the_replay_of_a_log_are_the_same_bit_for_bit(example, tmp_path):
-    first, again = run_of(example), clock(example).run(example.algorithm, example.federation, seed=1)
+    first, again = (
+        run_of(example),
+        clock(example).run(example.algorithm, example.federation, seed=1),
+    )
     assert whole(again) == whole(first)
     first.log.save(tmp_path / "log")
     replayed = Replay(Log.load(tmp_path / "log")).run(example.algorithm, example.federation)
@@ -97,8 +122,13 @@ def test_resume_equals_no_interruption_bit_for_bit(example, tmp_path):
     stop = max(run.rounds // 2, 1)
     part = engine.run(example.algorithm, example.federation, seed=1, max_rounds=stop)
     assert (part.rounds, part.outcome.stop) == (stop, Stop.MAX_ROUNDS)
-    assert whole(engine.run(example.algorithm, example.federation, seed=1, resume=True)) == whole(run)
-    assert whole(engine.run(example.algorithm, example.federation, seed=1, resume=True)) == whole(run)  # finished
+    assert whole(engine.run(example.algorithm, example.federation, seed=1, resume=True)) == whole(
+        run
+    )
+    # finished
+    assert whole(engine.run(example.algorithm, example.federation, seed=1, resume=True)) == whole(
+        run
+    )
 
 
 @TOY
@@ -113,17 +143,28 @@ def test_a_replay_can_be_resumed(example, tmp_path):
 @TOY
 @pytest.mark.parametrize("where", ["client", "server", "report", "watch"])
 def test_ctrl_c_keeps_the_last_finished_round(example, where, tmp_path):
-    engine, algorithm = clock(example, checkpoint=tmp_path / "run", every=100), Disturbed(example.algorithm, where)
-    if algorithm.donates and where in ("server", "report"):  # a state that may be half overwritten is not kept
+    engine, algorithm = (
+        clock(example, checkpoint=tmp_path / "run", every=100),
+        Disturbed(example.algorithm, where),
+    )
+    # a state that may be half overwritten is not kept
+    if algorithm.donates and where in ("server", "report"):
         with pytest.raises(KeyboardInterrupt):
             engine.run(algorithm, example.federation, seed=1, watch=[algorithm.watch])
         assert not (tmp_path / "run").exists()
         return
     part = engine.run(algorithm, example.federation, seed=1, watch=[algorithm.watch])
-    assert (part.outcome.stop, part.rounds, len(part.history), len(part.active)) == (Stop.INTERRUPTED, 1, 1, 1)
+    assert (part.outcome.stop, part.rounds, len(part.history), len(part.active)) == (
+        Stop.INTERRUPTED,
+        1,
+        1,
+        1,
+    )
     assert "interrupted after round 1; the last finished round is in" in part.outcome.text
     algorithm.healthy = True
-    assert whole(engine.run(algorithm, example.federation, seed=1, resume=True)) == whole(run_of(example))
+    assert whole(engine.run(algorithm, example.federation, seed=1, resume=True)) == whole(
+        run_of(example)
+    )
 
 
 @EXAMPLE
@@ -132,7 +173,9 @@ def test_a_failing_client_is_named_and_the_run_can_go_on(example, tmp_path):
     engine, algorithm = clock(example, checkpoint=tmp_path / "run"), Disturbed(example.algorithm)
     algorithm.error = ZeroDivisionError("no rows with label 1")
     algorithm.name = example.federation.clients[run.active[1][-1]]
-    with pytest.raises(ClientError, match="failed in round 2: ZeroDivisionError: no rows with label 1") as caught:
+    with pytest.raises(
+        ClientError, match="failed in round 2: ZeroDivisionError: no rows with label 1"
+    ) as caught:
         engine.run(algorithm, example.federation, seed=1, watch=[algorithm.watch])
     assert (caught.value.clients, caught.value.round) == ((algorithm.name,), 2)
     assert f"client {algorithm.name} " in str(caught.value)
@@ -148,15 +191,202 @@ def test_inputs_are_never_mutated(example):
     assert example.federation.digests() == data
 
 
-@EXAMPLE
-def test_clients_said_to_be_independent_are_so_bit_for_bit(example):
-    blocks = [example.federation.block(i) for i in range(example.federation.n_clients)]
-    if not independent(example.algorithm, blocks):
-        return
-    for size in (2, 3, 64):
-        run = clock(example, block_size=size).run(example.algorithm, example.federation, seed=1)
-        silent = clock(example, block_size=size).run(Guarded(example.algorithm), example.federation, seed=1)
-        assert whole(silent) == whole(run)  # without saying so each one steps with those who are due
+# ---- who steps with whom: clients whose bits do not depend on who shares their block
+
+MANY = federation((4, 9, 1, 6, 3, 5, 2, 8, 4, 4, 7, 3))
+SEVERAL_RULES = pytest.mark.parametrize(
+    "wait", [First(1), First(3), First(7), Stale(1, 3), Adaptive(2)], ids=str
+)
+SEPARATE = SeparateToy(max_rounds=40)
+
+
+def uneven(**options: Any) -> VirtualClock:
+    """One client twenty times slower, another three times, blocks of eight."""
+    slow = {"site c2": 20.0, "site f5": 3.0}
+    return VirtualClock(**{"stragglers": slow, "block_size": 8} | options)
+
+
+def but_for_blocks(run: Any) -> bytes:
+    """All of a run but the size of its blocks."""
+    log = replace(run.log, block_size=1)
+    return everything(run) + encode((tuple(run.history), run.exchanged, log))
+
+
+@SEVERAL_RULES
+def test_a_run_is_the_same_whoever_steps_with_whom(wait):
+    alone = but_for_blocks(uneven(wait=wait, block_size=1).run(SEPARATE, MANY))
+    for size in (2, 5, 8, 64):
+        engine = uneven(wait=wait, block_size=size)
+        assert but_for_blocks(engine.run(SEPARATE, MANY)) == alone
+        assert but_for_blocks(engine.run(Guarded(SEPARATE), MANY)) == alone
+
+
+@SEVERAL_RULES
+def test_every_round_can_be_resumed_and_replayed(wait, tmp_path):
+    run = uneven(wait=wait).run(SEPARATE, MANY)
+    assert whole(Replay(run.log).run(SEPARATE, MANY)) == whole(run)
+    for stop in range(1, run.rounds, 3):
+        engine = uneven(wait=wait, checkpoint=tmp_path / "run", every=2)
+        engine.run(SEPARATE, MANY, max_rounds=stop)
+        assert whole(engine.run(SEPARATE, MANY, resume=True)) == whole(run)
+        replay = Replay(run.log, checkpoint=tmp_path / "replay")
+        replay.run(SEPARATE, MANY, max_rounds=stop)
+        assert whole(replay.run(SEPARATE, MANY, resume=True)) == whole(run)
+
+
+@dataclass(frozen=True)
+class Ill(SeparateToy):
+    """A client fails at its second answer, or the server in one round."""
+
+    client: ClassVar[str] = ""
+    round: ClassVar[int] = -1
+    donates: ClassVar[bool] = False
+
+    def look(self, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
+        if self.client in data.names and memory.seen[data.names.index(self.client)] == 1:
+            raise ZeroDivisionError("no rows")
+        return super().look(memory, ask, data, rng)
+
+    def descend(self, state: Any, ids: Any, got: Any) -> Any:
+        if state.steps == self.round:
+            raise OverflowError("too far")
+        return super().descend(copied(state), ids, got)
+
+
+@pytest.mark.parametrize("client", ["site a0", "site f5", "site l11"])
+def test_who_fails_is_named_in_the_round_in_which_it_is_due(client, tmp_path, monkeypatch):
+    ill, engine = Ill(max_rounds=40), uneven(wait=First(1), checkpoint=tmp_path / "run")
+    well = uneven(wait=First(1)).run(ill, MANY)
+    due = [r for r, ids in enumerate(well.active, 1) if MANY.clients.index(client) in ids][1]
+    monkeypatch.setattr(Ill, "client", client)
+    with pytest.raises(
+        ClientError, match=f"client {client} on Lookup failed in round {due}: ZeroDivisionError"
+    ):
+        engine.run(ill, MANY)
+    monkeypatch.setattr(Ill, "client", "")
+    assert whole(engine.run(ill, MANY, resume=True)) == whole(well)
+
+
+@pytest.mark.parametrize("round_", [1, 3, 17, 38])
+def test_a_failed_server_loses_no_answer(round_, tmp_path, monkeypatch):
+    ill, engine = Ill(max_rounds=40), uneven(wait=First(2), checkpoint=tmp_path / "run")
+    well = uneven(wait=First(2)).run(ill, MANY)
+    monkeypatch.setattr(Ill, "round", round_)
+    with pytest.raises(OverflowError):
+        engine.run(ill, MANY)
+    monkeypatch.setattr(Ill, "round", -1)
+    assert whole(engine.run(ill, MANY, resume=True)) == whole(well)
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("written", [False, True])
+def test_memories_that_cannot_be_written_leave_the_last_checkpoint(
+    error, written, tmp_path, monkeypatch
+):
+    engine = uneven(wait=First(1), checkpoint=tmp_path / "run", every=1)
+    well, real, calls = uneven(wait=First(1)).run(SEPARATE, MANY), Memories.put, []
+
+    def put(self: Memories, ids: Any, memory: Any) -> None:
+        calls.append(len(ids))
+        if len(calls) == 5 and not written:
+            raise error
+        real(self, ids, memory)
+        if len(calls) == 5:
+            raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Memories, "put", put)
+        with pytest.raises(error):
+            engine.run(SEPARATE, MANY)  # what may be half written is not kept
+    assert whole(engine.run(SEPARATE, MANY, resume=True)) == whole(well)
+
+
+@dataclass(frozen=True)
+class Summed(SeparateToy):
+    """Its uploads are partly sums."""
+
+    @property
+    def on_server(self) -> Any:
+        return {
+            Looked: lambda state, ids, got: SeparateToy.descend(
+                self, state, ids, Seen(got.gradient, got.total)
+            )
+        }
+
+    def look(self, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
+        memory, up = super().look(memory, ask, data, rng)
+        return memory, Looked(up.gradient, np.abs(up.noise))
+
+
+@dataclass(frozen=True)
+class Growing(SeparateToy):
+    """Memories change the type of their numbers with the second answer."""
+
+    def look(self, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
+        new, up = super().look(memory, ask, data, rng)
+        if memory.seen[0] == 0:
+            return new, up
+        momentum = np.float32(new.momentum).astype(float)
+        return ToyMemory(momentum, new.seen.astype(float)), up
+
+
+@pytest.mark.parametrize("kind", [Summed, Growing])
+def test_sums_and_memories_that_change_do_not_depend_on_who_steps_together(kind):
+    one, other = (
+        uneven(wait=First(2), block_size=size).run(kind(max_rounds=25), MANY) for size in (1, 8)
+    )
+    assert one.outcome.stop is Stop.MAX_ROUNDS
+    np.testing.assert_allclose(other.state.gradients, one.state.gradients, rtol=0, atol=1e-12)
+    assert encode(other.memories) == encode(one.memories)
+
+
+@record
+class Reset:
+    w: Version  # (d,)
+    weight: Each  # (N,)
+    scale: float
+
+
+@record
+class OtherMemory:
+    momentum: Array  # (n, d)
+    seen: Array  # (n,)
+
+
+@dataclass(frozen=True)
+class Forgetful(SeparateToy):
+    """All are asked once to keep their memory as another class."""
+
+    donates: ClassVar[bool] = False
+
+    @property
+    def on_client(self) -> Any:
+        return {Lookup: self.look, Reset: self.reset}
+
+    def reset(self, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
+        new, up = super().look(memory, ask, data, rng)
+        return OtherMemory(new.momentum, new.seen), up
+
+    def look(self, memory: Any, ask: Any, data: Any, rng: Any) -> Any:
+        new, up = super().look(memory, ask, data, rng)
+        return type(memory)(new.momentum, new.seen), up
+
+    def descend(self, state: Any, ids: Any, got: Any) -> Any:
+        state, ask = super().descend(copied(state), ids, got)
+        if state.steps == 5:
+            message = ask.message
+            ask = Round(Reset(message.w, message.weight, message.scale), ask.to, wait_for=None)
+        return state, ask
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_memories_that_change_their_class_follow_their_clients(seed):
+    runs = [
+        uneven(wait=First(1), block_size=size).run(Forgetful(max_rounds=25), MANY, seed=seed)
+        for size in (1, 8)
+    ]
+    assert OtherMemory in {type(memory) for memory in runs[0].memories}
+    assert but_for_blocks(runs[1]) == but_for_blocks(runs[0])
 
 
 # ---- rules of waiting and delays
@@ -179,11 +409,15 @@ def test_every_rule_is_repeatable_and_can_be_resumed(wait, size, tmp_path):
 @pytest.mark.parametrize("wait", RULES)
 def test_who_steps_together_changes_rounding_alone(wait):
     runs = [
-        VirtualClock(wait=wait, block_size=size).run(AsyncToy(max_rounds=30), federation((4, 9, 1, 40, 3, 8)))
+        VirtualClock(wait=wait, block_size=size).run(
+            AsyncToy(max_rounds=30), federation((4, 9, 1, 40, 3, 8))
+        )
         for size in (1, 2, 64)
     ]
     for run in runs[1:]:
-        assert encode((run.log.answered, run.log.times)) == encode((runs[0].log.answered, runs[0].log.times))
+        assert encode((run.log.answered, run.log.times)) == encode(
+            (runs[0].log.answered, runs[0].log.times)
+        )
         np.testing.assert_allclose(run.state.gradients, runs[0].state.gradients, rtol=0, atol=1e-12)
 
 
@@ -193,7 +427,9 @@ class Delays:
 
     seen: dict[str, list[float]]
 
-    def of(self, monkeypatch: Any, engine: VirtualClock, algorithm: Any, fed: Any, seed: int = 0) -> dict[str, Any]:
+    def of(
+        self, monkeypatch: Any, engine: VirtualClock, algorithm: Any, fed: Any, seed: int = 0
+    ) -> dict[str, Any]:
         self.seen = {}
         real = Trips.next
 
@@ -213,11 +449,23 @@ def test_neither_rule_nor_method_nor_other_clients_change_a_delay(monkeypatch):
     delays = LogNormal(per_gradient=0.0)  # the two methods ask for different numbers of gradients
     note, few = Delays({}), federation((4, 9, 1))
     kinds = [
-        note.of(monkeypatch, VirtualClock(delays, wait=wait, stragglers={"site b1": 3.0}), algorithm, fed)
+        note.of(
+            monkeypatch,
+            VirtualClock(delays, wait=wait, stragglers={"site b1": 3.0}),
+            algorithm,
+            fed,
+        )
         for wait in RULES
-        for algorithm, fed in ((Toy(100), federation()), (AsyncToy(max_rounds=150), federation()), (AsyncToy(), few))
+        for algorithm, fed in (
+            (Toy(100), federation()),
+            (AsyncToy(max_rounds=150), federation()),
+            (AsyncToy(), few),
+        )
     ]
-    longest = {name: max((seen[name] for seen in kinds if name in seen), key=len) for name in federation().clients}
+    longest = {
+        name: max((seen[name] for seen in kinds if name in seen), key=len)
+        for name in federation().clients
+    }
     assert max(map(len, longest.values())) > 64  # more than what is drawn at once
     for seen in kinds:
         for name, trips in seen.items():

@@ -1,5 +1,6 @@
-"""What every constraint must keep, over ``CONSTRAINTS`` in examples.py: values against measures taken from the raw rows
-in plain NumPy, Jacobians and curvature against differences, blocks against single clients, claims against samples.
+"""What every constraint must keep, over ``CONSTRAINTS`` in examples.py: values against measures
+taken from the raw rows in plain NumPy, Jacobians and curvature against differences, blocks against
+single clients, claims against samples.
 """
 
 from dataclasses import replace
@@ -11,11 +12,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from examples import CONSTRAINTS
 from quorate.data.federation import Federation
-from quorate.problem.clients import hessians
+from quorate.problem.client_means import hessians
 from quorate.problem.constraints.constraint import VOID, Point
 
 EVERY = pytest.mark.parametrize("name", CONSTRAINTS)
-SINGLE = pytest.mark.parametrize("name", [name for name, example in CONSTRAINTS.items() if not example.coupled])
+SINGLE = pytest.mark.parametrize(
+    "name", [name for name, example in CONSTRAINTS.items() if not example.coupled]
+)
 CURVED = [name for name, example in CONSTRAINTS.items() if example.hessian]
 
 
@@ -28,13 +31,16 @@ def models(D, n=None, scale=0.8, seed=0):
 def setting(name, intercept=False):
     """The concrete problem, its data, the constraint and D."""
     example = CONSTRAINTS[name]
-    mute = name in ("linear equality", "linear inequality") or name.startswith("own function")  # these know D
+    # these know D
+    mute = name in ("linear equality", "linear inequality") or name.startswith("own function")
     problem, fed = example.at(intercept=intercept and not mute)
     return problem, fed, example.stack(problem), problem.predictor.dimension(fed.n_features)
 
 
-def slope_of(f, w, h=2e-3):
-    """d f / d w by differences of sixth order, f of any shape, with the entries of w as last axis."""
+def gradient_of(f, w, h=2e-3):
+    """d f / d w by differences of sixth order, f of any shape, with the entries of w as last
+    axis.
+    """
     out = []
     for j in range(w.shape[-1]):
         step = np.zeros(w.shape)
@@ -62,7 +68,9 @@ def test_values_and_limits_are_the_measure(name, intercept):
     assert_array_equal(limits[has], np.broadcast_to(example.limit, expected.shape)[has])
     values = every(fed, problem, w, stack.values)
     assert_allclose((values + limits)[has], expected[has], rtol=1e-12, atol=1e-13)
-    assert_array_equal(values[~has], np.broadcast_to(np.where(stack.equality, 0.0, VOID), values.shape)[~has])
+    assert_array_equal(
+        values[~has], np.broadcast_to(np.where(stack.equality, 0.0, VOID), values.shape)[~has]
+    )
     assert not every(fed, problem, w, stack.jacobian)[~has].any()
     assert len(stack.words) == len(stack.equality) == stack.size == expected.shape[1]
     assert len(set(stack.words)) == stack.size
@@ -77,7 +85,10 @@ def test_sums_over_clients_are_the_measure(name, intercept):
     total = every(fed, problem, w, stack.values).sum(0)
     limit = sum(stack.limits(fed.block(i)) for i in range(len(fed)))[0]
     if isinstance(example.prior, str):
-        expected, asked = np.array(example.measure(w, together(raw))), np.broadcast_to(example.limit, (stack.size,))
+        expected, asked = (
+            np.array(example.measure(w, together(raw))),
+            np.broadcast_to(example.limit, (stack.size,)),
+        )
     else:
         each = np.array([example.measure(w, rows) for rows in raw])
         weight = example.prior[:, None] * ~np.isnan(each)
@@ -88,16 +99,24 @@ def test_sums_over_clients_are_the_measure(name, intercept):
     assert_allclose(total + limit, expected, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", [name for name, example in CONSTRAINTS.items() if isinstance(example.prior, str)])
+@pytest.mark.parametrize(
+    "name", [name for name, example in CONSTRAINTS.items() if isinstance(example.prior, str)]
+)
 def test_over_all_rows_is_the_constraint_of_the_pooled_federation(name):
     example = CONSTRAINTS[name]
     problem, fed, stack, D = setting(name)
-    pooled, one = replace(example.problem, local_constraint=example.stated.constraint).at(example.fed.pooled())
+    pooled, one = replace(example.problem, local_constraint=example.stated.constraint).at(
+        example.fed.pooled()
+    )
     w = models(D)
     at = Point(pooled, w, one.block(0))
-    assert_allclose(every(fed, problem, w, stack.values).sum(0), pooled.local_constraint.values(at)[0], atol=1e-13)
-    slope = pooled.local_constraint.jacobian(at)[0]
-    assert_allclose(every(fed, problem, w, stack.jacobian).sum(0), slope, atol=1e-13)
+    assert_allclose(
+        every(fed, problem, w, stack.values).sum(0),
+        pooled.local_constraint.values(at)[0],
+        atol=1e-13,
+    )
+    gradient = pooled.local_constraint.jacobian(at)[0]
+    assert_allclose(every(fed, problem, w, stack.jacobian).sum(0), gradient, atol=1e-13)
 
 
 @EVERY
@@ -107,7 +126,7 @@ def test_jacobian_is_the_derivative_of_the_values(name, intercept):
     for block in (fed.blocks(3)[0], fed.block(0)):
         for w in (models(D), models(D, len(block.names))):
             found = stack.jacobian(Point(problem, w, block))
-            expected = slope_of(lambda v, block=block: stack.values(Point(problem, v, block)), w)
+            expected = gradient_of(lambda v, block=block: stack.values(Point(problem, v, block)), w)
             assert found.shape == (len(block.names), stack.size, D)
             assert_allclose(found, expected, rtol=1e-8, atol=1e-9)
 
@@ -126,7 +145,7 @@ def test_curvature_is_the_derivative_of_the_jacobian(name, intercept):
         for w in (models(D), models(D, n)):
             at, zero = Point(problem, w, block), np.zeros(n)
             each = hessians(at, zero, [(stack, mu)], together=False)
-            assert_allclose(each, slope_of(pull, w), rtol=1e-8, atol=1e-8)
+            assert_allclose(each, gradient_of(pull, w), rtol=1e-8, atol=1e-8)
             both = hessians(at, zero, [(stack, mu)], together=True)
             assert_allclose(both, each.sum(0, keepdims=True), rtol=1e-12, atol=1e-12)
 
@@ -144,7 +163,9 @@ def test_blocks_are_their_clients(name):
                 for verb in (stack.values, stack.jacobian, lambda at: stack.limits(at.block)):
                     assert_allclose(verb(at)[k], verb(alone)[0], rtol=1e-12, atol=1e-13)
                 if CONSTRAINTS[name].hessian:
-                    both = hessians(at, np.zeros(len(block.names)), [(stack, mu[block.index])], together=False)
+                    both = hessians(
+                        at, np.zeros(len(block.names)), [(stack, mu[block.index])], together=False
+                    )
                     single = hessians(alone, np.zeros(1), [(stack, mu[[i]])], together=False)
                     assert_allclose(both[k], single[0], rtol=1e-12, atol=1e-12)
 
@@ -163,7 +184,10 @@ def test_sparse_rows_are_the_same_rows(name):
         assert_allclose(other.values(sparse), stack.values(dense), rtol=1e-12, atol=1e-14)
         assert_allclose(other.jacobian(sparse), stack.jacobian(dense), rtol=1e-12, atol=1e-14)
         if example.hessian:
-            pair = [hessians(p, np.zeros(1), [(s, mu)], True) for p, s in ((dense, stack), (sparse, other))]
+            pair = [
+                hessians(p, np.zeros(1), [(s, mu)], True)
+                for p, s in ((dense, stack), (sparse, other))
+            ]
             assert_allclose(pair[1], pair[0], rtol=1e-12, atol=1e-13)
 
 
@@ -174,7 +198,9 @@ def test_convex_and_affine_claims_hold_on_segments(name):
     curved = 0.0
     for a, b in ends:
         for t in (0.2, 0.5, 0.9):
-            low, high, inside = (every(fed, problem, w, stack.values) for w in (a, b, t * a + (1 - t) * b))
+            low, high, inside = (
+                every(fed, problem, w, stack.values) for w in (a, b, t * a + (1 - t) * b)
+            )
             excess = inside - (t * low + (1 - t) * high)
             curved = max(curved, np.abs(excess).max())
             if stack.convex:
@@ -184,7 +210,9 @@ def test_convex_and_affine_claims_hold_on_segments(name):
     assert not stack.affine or stack.convex
 
 
-@pytest.mark.parametrize("name", ["loss gap", "parity of probabilities", "equalised odds of probabilities"])
+@pytest.mark.parametrize(
+    "name", ["loss gap", "parity of probabilities", "equalised odds of probabilities"]
+)
 def test_what_is_not_convex_is_not_called_so(name):
     problem, _, stack, _ = setting(name)
     assert not stack.convex
@@ -202,15 +230,17 @@ def test_splits_are_minorants_that_touch(name, intercept):
         n = len(block.names)
         mu = rng.uniform(0, 2, (n, stack.size)) * np.where(stack.equality, -1.0, 1.0)
         at = Point(problem, models(D, n, seed=3), block)
-        rows, slopes, constants = stack.split(at, mu)
+        rows, gradients, constants = stack.split(at, mu)
 
-        def split(v, block=block, rows=rows, slopes=slopes, constants=constants):
+        def split(v, block=block, rows=rows, gradients=gradients, constants=constants):
             own = (
                 0.0
                 if rows is None
-                else (rows * problem.loss.value(Point(problem, v, block).prediction, block.y)).sum(1)
+                else (rows * problem.loss.value(Point(problem, v, block).prediction, block.y)).sum(
+                    1
+                )
             )
-            return own + (slopes * v).sum(1) + constants
+            return own + (gradients * v).sum(1) + constants
 
         assert rows is None or (rows >= 0).all()
         assert_allclose(split(at.models), (mu * stack.values(at)).sum(1), rtol=1e-11, atol=1e-12)
@@ -229,7 +259,9 @@ def test_permuting_the_clients_permutes_everything(name):
         tuple(old.X[i] for i in order),
         tuple(old.y[i] for i in order),
         feature_names=old.feature_names,
-        sample_weight=None if old.sample_weight is None else tuple(old.sample_weight[i] for i in order),
+        sample_weight=(
+            None if old.sample_weight is None else tuple(old.sample_weight[i] for i in order)
+        ),
         columns={key: tuple(parts[i] for i in order) for key, parts in old.columns.items()},
         linear=tuple(old.linear[i] for i in order),
     )
@@ -242,7 +274,12 @@ def test_permuting_the_clients_permutes_everything(name):
     w = models(D)
     for verb in ("values", "jacobian"):
         expected = every(fed, problem, w, getattr(stack, verb))[order]
-        assert_allclose(every(data, other, w, getattr(example.stack(other), verb)), expected, rtol=1e-13, atol=1e-14)
+        assert_allclose(
+            every(data, other, w, getattr(example.stack(other), verb)),
+            expected,
+            rtol=1e-13,
+            atol=1e-14,
+        )
 
 
 @EVERY
@@ -258,7 +295,8 @@ def test_arguments_are_never_changed(name):
     stack.values(at), stack.jacobian(at), stack.limits(block)
     first = stack.values(at)
     first += 1.0
-    assert_array_equal(stack.values(Point(problem, w, block)) + 1.0, first)  # nor is what is returned shared
+    # nor is what is returned shared
+    assert_array_equal(stack.values(Point(problem, w, block)) + 1.0, first)
     if CONSTRAINTS[name].hessian:
         hessians(at, np.zeros(5), [(stack, mu)], together=False)
     for array, kept in zip(arrays, before, strict=True):
@@ -284,18 +322,29 @@ def test_stacks_are_their_parts():
     parts = [CONSTRAINTS[name].stated for name in names]
     problem, fed = replace(CONSTRAINTS[names[0]].problem, local_constraint=parts).at(federation())
     block, w = fed.blocks(5)[0], models(4)
-    both, mu = problem.local_constraint, np.random.default_rng(9).uniform(0, 1, (5, problem.local_constraint.size))
+    both, mu = (
+        problem.local_constraint,
+        np.random.default_rng(9).uniform(0, 1, (5, problem.local_constraint.size)),
+    )
     start = 0
     for part in both.parts:
         stop = start + len(part.equality)
-        assert_array_equal(both.values(Point(problem, w, block))[:, start:stop], part.values(Point(problem, w, block)))
+        assert_array_equal(
+            both.values(Point(problem, w, block))[:, start:stop],
+            part.values(Point(problem, w, block)),
+        )
         assert_array_equal(both.limits(block)[:, start:stop], part.limits(block))
         start = stop
     assert start == both.size == 1 + 2 + 4 + 2
     single = sum(
         hessians(
-            Point(problem, w, block), np.zeros(5), [(type(both)((part,)), mu[:, k : k + len(part.equality)])], False
+            Point(problem, w, block),
+            np.zeros(5),
+            [(type(both)((part,)), mu[:, k : k + len(part.equality)])],
+            False,
         )
         for part, k in zip(both.parts, (0, 1, 3, 7), strict=True)
     )
-    assert_allclose(hessians(Point(problem, w, block), np.zeros(5), [(both, mu)], False), single, atol=1e-14)
+    assert_allclose(
+        hessians(Point(problem, w, block), np.zeros(5), [(both, mu)], False), single, atol=1e-14
+    )

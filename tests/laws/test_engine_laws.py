@@ -26,7 +26,9 @@ def blocked(mode: str, **options: Any) -> InProcess:
 
 
 def close(one: Any, other: Any) -> None:
-    """Every array agrees to 1e-12 of its largest entry; padding of rows in the other does not count."""
+    """Every array agrees to 1e-12 of its largest entry; padding of rows in the other does not
+    count.
+    """
     for a, b in zip(arrays(one), arrays(other), strict=True):
         b = b[tuple(map(slice, a.shape))]
         scale = np.abs(a[np.isfinite(a)]).max(initial=0.0)
@@ -48,7 +50,12 @@ def test_one_client_step_on_the_same_message_agrees_in_blocks(example):
             memory = join([before for before, *_ in alone])
             step = example.algorithm.on_client[type(ask.message)]
             streams = [rng for *_, rng in alone]
-            new, upload = step(memory, rows(ask.message, part.index), part, lambda p, streams=streams: streams[p](0))
+            new, upload = step(
+                memory,
+                rows(ask.message, part.index),
+                part,
+                lambda p, streams=streams: streams[p](0),
+            )
             close(join([after for _, after, *_ in alone]), new)
             parts = [([i], steps[i][2]) for i in part.index.tolist()]
             close(combine(type(upload), parts), combine(type(upload), [(part.index, upload)]))
@@ -58,7 +65,10 @@ def test_one_client_step_on_the_same_message_agrees_in_blocks(example):
 
 @EXAMPLE
 def test_one_by_one_and_through_bytes_are_bitwise_equal(example):
-    runs = [InProcess(mode).run(example.algorithm, example.federation, seed=3) for mode in ("each", "bytes")]
+    runs = [
+        InProcess(mode).run(example.algorithm, example.federation, seed=3)
+        for mode in ("each", "bytes")
+    ]
     assert everything(runs[0]) == everything(runs[1])
 
 
@@ -70,7 +80,9 @@ def test_a_blocked_run_ends_where_one_by_one_ends(example, size):
     assert each.outcome.stop is blocks.outcome.stop
     expected = example.answer(each.state)
     scale = np.abs(expected).max()
-    np.testing.assert_allclose(example.answer(blocks.state), expected, rtol=0, atol=example.tolerance * scale)
+    np.testing.assert_allclose(
+        example.answer(blocks.state), expected, rtol=0, atol=example.tolerance * scale
+    )
 
 
 @EXAMPLE
@@ -93,7 +105,8 @@ def test_resume_equals_no_interruption_bit_for_bit(example, mode, tmp_path):
         assert (part.rounds, part.outcome.stop) == (stop, Stop.MAX_ROUNDS)
         resumed = engine.run(example.algorithm, example.federation, seed=1, resume=True)
         assert everything(resumed) == everything(whole)
-        again = engine.run(example.algorithm, example.federation, seed=1, resume=True)  # of a finished run
+        # of a finished run
+        again = engine.run(example.algorithm, example.federation, seed=1, resume=True)
         assert everything(again) == everything(whole)
 
 
@@ -102,9 +115,17 @@ def test_resume_equals_no_interruption_bit_for_bit(example, mode, tmp_path):
 @pytest.mark.parametrize("where", ["client", "server", "report", "watch"])
 def test_ctrl_c_keeps_the_last_finished_round(example, mode, where, tmp_path):
     whole = blocked(mode).run(example.algorithm, example.federation)
-    engine, algorithm = blocked(mode, checkpoint=tmp_path / "run", every=100), Disturbed(example.algorithm, where)
+    engine, algorithm = (
+        blocked(mode, checkpoint=tmp_path / "run", every=100),
+        Disturbed(example.algorithm, where),
+    )
     run = engine.run(algorithm, example.federation, watch=[algorithm.watch])
-    assert (run.outcome.stop, run.rounds, len(run.history), len(run.active)) == (Stop.INTERRUPTED, 1, 1, 1)
+    assert (run.outcome.stop, run.rounds, len(run.history), len(run.active)) == (
+        Stop.INTERRUPTED,
+        1,
+        1,
+        1,
+    )
     assert "interrupted after round 1; the last finished round is in" in run.outcome.text
     assert run.outcome.text.endswith("resume=True")
     algorithm.healthy = True
@@ -121,7 +142,9 @@ def test_a_failing_client_is_named_and_the_run_can_go_on(example, mode, tmp_path
     engine, algorithm = blocked(mode, checkpoint=tmp_path / "run"), Disturbed(example.algorithm)
     algorithm.error = ZeroDivisionError("no rows with label 1")
     algorithm.name = example.federation.clients[whole.active[1][-1]]
-    with pytest.raises(ClientError, match="failed in round 2: ZeroDivisionError: no rows with label 1") as caught:
+    with pytest.raises(
+        ClientError, match="failed in round 2: ZeroDivisionError: no rows with label 1"
+    ) as caught:
         engine.run(algorithm, example.federation, watch=[algorithm.watch])
     assert (caught.value.clients, caught.value.round) == ((algorithm.name,), 2)
     assert f"client {algorithm.name} " in str(caught.value)
@@ -137,5 +160,7 @@ def test_a_failing_client_is_named_and_the_run_can_go_on(example, mode, tmp_path
 def test_inputs_are_never_mutated(example, mode):
     data = example.federation.digests()
     plain = blocked(mode).run(example.algorithm, example.federation)
-    assert everything(blocked(mode).run(Guarded(example.algorithm), example.federation)) == everything(plain)
+    assert everything(
+        blocked(mode).run(Guarded(example.algorithm), example.federation)
+    ) == everything(plain)
     assert example.federation.digests() == data

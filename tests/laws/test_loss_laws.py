@@ -1,4 +1,6 @@
-"""What every loss says of itself: its slope, curvature, convexity, Lipschitz constant, pieces and floor."""
+"""What every loss says of itself: its gradient, curvature, convexity, Lipschitz constant, pieces
+and floor.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ GRID = np.linspace(-4.0, 4.0, 401)  # margins or residuals
 
 
 def points(loss):
-    """Predictions and targets: for labels both signs, for numbers several, so that t runs over the grid."""
+    """Predictions and targets: for labels both signs, for numbers several, so that t runs over the
+    grid.
+    """
     if loss.targets == "sign":
         return np.concatenate([GRID, -GRID]), np.concatenate([np.ones(401), -np.ones(401)])
     y = np.repeat([-1.5, 0.0, 20.0], 401)
@@ -50,10 +54,16 @@ def points(loss):
 
 
 def kinks(loss):
-    """Where the slope (or, for smooth losses, the curvature) jumps, in t."""
-    bends = {SmoothHinge: [0.0, 1.0], Huber: [-getattr(loss, "threshold", 0), getattr(loss, "threshold", 0)]}
+    """Where the gradient (or, for smooth losses, the curvature) jumps, in t."""
+    bends = {
+        SmoothHinge: [0.0, 1.0],
+        Huber: [-getattr(loss, "threshold", 0), getattr(loss, "threshold", 0)],
+    }
     pieces = loss.pieces or ()
-    return [*bends.get(type(loss), []), *((e - b) / (a - c) for a, b in pieces for c, e in pieces if a != c)]
+    return [
+        *bends.get(type(loss), []),
+        *((e - b) / (a - c) for a, b in pieces for c, e in pieces if a != c),
+    ]
 
 
 @each
@@ -63,26 +73,31 @@ def test_is_a_loss(loss):
 
 
 @each
-def test_slope_and_curvature_are_derivatives(loss):
+def test_gradient_and_curvature_are_derivatives(loss):
     prediction, y = points(loss)
     t = y * prediction if loss.targets == "sign" else prediction - y
     clear = np.all([np.abs(t - k) > 1e-4 for k in kinks(loss)] or [np.ones_like(t, bool)], axis=0)
     p, y, h = prediction[clear], y[clear], 1e-5
     scale = 1.0 + np.abs(loss.value(p, y))
-    slope = (loss.value(p + h, y) - loss.value(p - h, y)) / (2 * h)
-    np.testing.assert_allclose(loss.slope(p, y) / scale, slope / scale, atol=1e-8)  # h^2 and 1e-15 * 20 / h
-    curvature = (loss.slope(p + h, y) - loss.slope(p - h, y)) / (2 * h)
+    gradient = (loss.value(p + h, y) - loss.value(p - h, y)) / (2 * h)
+    # h^2 and 1e-15 * 20 / h
+    np.testing.assert_allclose(loss.gradient(p, y) / scale, gradient / scale, atol=1e-8)
+    curvature = (loss.gradient(p + h, y) - loss.gradient(p - h, y)) / (2 * h)
     np.testing.assert_allclose(loss.curvature(p, y) / scale, curvature / scale, atol=1e-8)
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Exponential(), Squared()], ids=repr)
-def test_slope_is_the_complex_step_derivative(loss):
-    formula = {Logistic: lambda t: np.log(1 + np.exp(-t)), Exponential: lambda t: np.exp(-t)}.get(type(loss))
+def test_gradient_is_the_complex_step_derivative(loss):
+    formula = {Logistic: lambda t: np.log(1 + np.exp(-t)), Exponential: lambda t: np.exp(-t)}.get(
+        type(loss)
+    )
     prediction, y = points(loss)
     z = prediction + 1e-30j
     value = formula(y * z) if formula else (z - y) ** 2 / 2
     np.testing.assert_allclose(loss.value(prediction, y), value.real, rtol=1e-13, atol=1e-15)
-    np.testing.assert_allclose(loss.slope(prediction, y), value.imag / 1e-30, rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(
+        loss.gradient(prediction, y), value.imag / 1e-30, rtol=1e-13, atol=1e-15
+    )
 
 
 @each
@@ -93,18 +108,18 @@ def test_slope_is_the_complex_step_derivative(loss):
     target=st.sampled_from([-1.0, 1.0, 0.0, 7.25]),
     scale=st.sampled_from([1e-9, 1.0, 1e9]),
 )
-def test_convex_with_slopes_below_and_lipschitz(loss, a, b, target, scale):
+def test_convex_with_gradients_below_and_lipschitz(loss, a, b, target, scale):
     if loss.targets == "sign":
         target = math.copysign(1.0, target)
     if not isinstance(loss, Exponential):
         a, b = a * scale, b * scale
     p, q, y = np.array([a]), np.array([b]), np.array([target])
-    here, there, slope = loss.value(p, y), loss.value(q, y), loss.slope(p, y)
-    room = 1e-12 * (1 + np.abs(here) + np.abs(there) + np.abs(slope) * (abs(a) + abs(b)))
-    assert np.isfinite([here, there, slope]).all()
+    here, there, gradient = loss.value(p, y), loss.value(q, y), loss.gradient(p, y)
+    room = 1e-12 * (1 + np.abs(here) + np.abs(there) + np.abs(gradient) * (abs(a) + abs(b)))
+    assert np.isfinite([here, there, gradient]).all()
     assert (here >= 0).all()
-    assert (there >= here + slope * (q - p) - room).all()
-    assert (np.abs(slope) <= loss.lipschitz).all()
+    assert (there >= here + gradient * (q - p) - room).all()
+    assert (np.abs(gradient) <= loss.lipschitz).all()
     if math.isfinite(loss.lipschitz):
         assert (np.abs(there - here) <= loss.lipschitz * abs(b - a) + room).all()
 
@@ -112,7 +127,7 @@ def test_convex_with_slopes_below_and_lipschitz(loss, a, b, target, scale):
 @each
 def test_the_lipschitz_constant_is_tight(loss):
     far = np.array([-1e6, 1e6]) if math.isfinite(loss.lipschitz) else np.array([-600.0, 600.0])
-    steepest = max(np.abs(loss.slope(far, np.full(2, sign))).max() for sign in (-1.0, 1.0))
+    steepest = max(np.abs(loss.gradient(far, np.full(2, sign))).max() for sign in (-1.0, 1.0))
     if math.isfinite(loss.lipschitz):
         assert steepest == pytest.approx(loss.lipschitz, rel=1e-12)
     else:
@@ -141,9 +156,9 @@ def test_the_floor_is_below(loss):
 
 
 @each
-def test_smooth_is_said_where_the_slope_is_continuous(loss):
+def test_smooth_is_said_where_the_gradient_is_continuous(loss):
     prediction, y = points(loss)
-    jump = np.abs(loss.slope(prediction + 1e-9, y) - loss.slope(prediction - 1e-9, y)).max()
+    jump = np.abs(loss.gradient(prediction + 1e-9, y) - loss.gradient(prediction - 1e-9, y)).max()
     assert (jump < 1e-5) == loss.smooth  # the grid holds every kink of the losses that have one
 
 
@@ -151,7 +166,9 @@ def test_smooth_is_said_where_the_slope_is_continuous(loss):
 def test_margin_losses_depend_on_the_margin_only(loss):
     p = GRID
     np.testing.assert_array_equal(loss.value(p, np.ones_like(p)), loss.value(-p, -np.ones_like(p)))
-    np.testing.assert_array_equal(loss.slope(p, np.ones_like(p)), -loss.slope(-p, -np.ones_like(p)))
+    np.testing.assert_array_equal(
+        loss.gradient(p, np.ones_like(p)), -loss.gradient(-p, -np.ones_like(p))
+    )
 
 
 def test_limits():

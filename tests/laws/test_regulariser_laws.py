@@ -1,4 +1,6 @@
-"""What every regulariser must satisfy: prox, conjugate, convexity constants and radius mean what they say."""
+"""What every regulariser must satisfy: prox, conjugate, convexity constants and radius mean what
+they say.
+"""
 
 import math
 
@@ -11,10 +13,22 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from examples import REGULARISERS
 from quorate.functional import prox
-from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Regulariser, SupportsConjugate, Zero
+from quorate.problem.regularisers import (
+    L1,
+    L2,
+    MCP,
+    SCAD,
+    Bounds,
+    ElasticNet,
+    Regulariser,
+    SupportsConjugate,
+    Zero,
+)
 
 LAW = settings(deadline=None, derandomize=True, max_examples=30)
-vectors = st.lists(st.integers(-4, 4).map(float) | st.floats(-8, 8), min_size=4, max_size=4).map(np.array)
+vectors = st.lists(st.integers(-4, 4).map(float) | st.floats(-8, 8), min_size=4, max_size=4).map(
+    np.array
+)
 steps = st.sampled_from([0.1, 1.0, 1.5, 4.0])
 GRID = np.linspace(-10, 10, 401)
 CONVEX = [h for h in REGULARISERS if isinstance(h, SupportsConjugate)]
@@ -26,7 +40,9 @@ each_convex = pytest.mark.parametrize("h", CONVEX, ids=str)
 @LAW
 @given(v=vectors, step=steps)
 def test_prox_is_a_global_minimiser(h, v, step):
-    """Against every grid point in every coordinate: a separable minimiser cannot be improved in one coordinate."""
+    """Against every grid point in every coordinate: a separable minimiser cannot be improved in one
+    coordinate.
+    """
     before = v.copy()
     best = prox(h, v, step)
     assert_array_equal(v, before)
@@ -70,11 +86,13 @@ def test_fenchel_young(h, w, v):
     assert h.value(w) + h.conjugate(v) >= w @ v - 1e-11
     # equality at v in the subdifferential of h at w, which the prox gives: w = prox_h(w + v)
     near = h.prox(v, 1.0)
-    slope = v - near
-    if math.isfinite(h.conjugate(slope)):  # L1's slope may leave its ball by rounding
-        assert_allclose(h.value(near) + h.conjugate(slope), near @ slope, rtol=0, atol=1e-10)
+    gradient = v - near
+    if math.isfinite(h.conjugate(gradient)):  # L1's gradient may leave its ball by rounding
+        assert_allclose(h.value(near) + h.conjugate(gradient), near @ gradient, rtol=0, atol=1e-10)
     else:
-        assert_allclose(h.conjugate(slope * (1 - 1e-14)) + h.value(near), near @ slope, rtol=0, atol=1e-10)
+        assert_allclose(
+            h.conjugate(gradient * (1 - 1e-14)) + h.value(near), near @ gradient, rtol=0, atol=1e-10
+        )
 
 
 @each
@@ -116,7 +134,8 @@ def test_limits_of_the_concave_penalties():
     for h in (MCP(0.8, 1e9), SCAD(0.8, 1e9)):
         assert_allclose(h.prox(v, 1.0), L1(0.8).prox(v, 1.0), atol=1e-7)
         assert_allclose(h.value(v), L1(0.8).value(v), rtol=1e-8)
-    assert_array_equal(MCP(0.8, 1.5).prox(np.array([10.0]), 1.0), [10.0])  # no bias on large entries
+    # no bias on large entries
+    assert_array_equal(MCP(0.8, 1.5).prox(np.array([10.0]), 1.0), [10.0])
     assert_array_equal(SCAD(0.8, 3.7).prox(np.array([10.0]), 1.0), [10.0])
     assert MCP(0.0, 1.5).weak_convexity == SCAD(0.0).weak_convexity == 0.0
 

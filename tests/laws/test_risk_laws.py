@@ -1,4 +1,6 @@
-"""What every risk must satisfy, on losses with ties, equal losses and scales from 1e-9 to 1e9; more where convex."""
+"""What every risk must satisfy, on losses with ties, equal losses and scales from 1e-9 to 1e9; more
+where convex.
+"""
 
 import itertools
 import math
@@ -28,10 +30,14 @@ ROUNDING = 1e-13  # relative to the largest loss: N eps with room for the roots'
 
 small = st.integers(-3, 3).map(float) | st.floats(-3, 3, allow_subnormal=False)
 scale = st.sampled_from([1e-9, 1.0, 1e9])
-vectors = st.tuples(st.lists(small, min_size=N, max_size=N), scale).map(lambda t: np.array(t[0]) * t[1])
+vectors = st.tuples(st.lists(small, min_size=N, max_size=N), scale).map(
+    lambda t: np.array(t[0]) * t[1]
+)
 TIES = np.array([1.0, 1.0, 0.0, 1.0, 0.0, 0.0])
 NEAR = 1.0 + 1e-12 * np.arange(N)
-each_risk = pytest.mark.parametrize("risk", RISKS, ids=[f"{type(r).__name__}{i}" for i, r in enumerate(RISKS)])
+each_risk = pytest.mark.parametrize(
+    "risk", RISKS, ids=[f"{type(r).__name__}{i}" for i, r in enumerate(RISKS)]
+)
 each_nonconvex = pytest.mark.parametrize(
     "risk", NONCONVEX_RISKS, ids=[f"{type(r).__name__}{i}" for i, r in enumerate(NONCONVEX_RISKS)]
 )
@@ -87,7 +93,8 @@ def test_projection_is_nearest(risk, v):
     before = v.copy()
     q = risk.project(v)
     assert risk.contains(q, 1e-12)
-    # nearest <=> max over members m of (v - q)'(m - q) <= 0; the bound of the oracle proves the maximum
+    # nearest <=> max over members m of (v - q)'(m - q) <= 0; the bound of the oracle proves the
+    # maximum
     gradient = (v - q) - (v - q).max()
     assert risk.worst(gradient).bound - gradient @ q <= 1e-11 * max(1.0, np.abs(gradient).max())
     assert_allclose(risk.project(q), q, rtol=0, atol=1e-12)
@@ -100,18 +107,23 @@ def test_projection_is_nearest(risk, v):
 def test_prox_minimises(risk, v, step):
     z, q = risk.prox(v, step), risk.project(v / step)
     assert_array_equal(z, v - step * q)  # Moreau
-    # z is the prox <=> (v - z) / step = q is a subgradient at z <=> q is a member that attains the maximum at z
+    # z is the prox <=> (v - z) / step = q is a subgradient at z <=> q is a member that attains the
+    # maximum at z
     assert risk.value(z) - q @ z <= 1e-11 * max(step, np.abs(v).max())
     assert_array_equal(risk.prox(v, 0.0), v)
 
 
-OF_CLIENTS = ("prior", "lower", "bounds", "cost", "D", "shape")  # fields that tell one client from another
+# fields that tell one client from another
+OF_CLIENTS = ("prior", "lower", "bounds", "cost", "D", "shape")
 
 
 def alike(risk):
     """Whether it does not matter who has a loss."""
     given = [getattr(risk, name, 0.0) for name in OF_CLIENTS]
-    return not any(isinstance(field, np.ndarray) for field in given) and getattr(risk, "cost", "") != "index"
+    return (
+        not any(isinstance(field, np.ndarray) for field in given)
+        and getattr(risk, "cost", "") != "index"
+    )
 
 
 def any_number(risk):
@@ -145,7 +157,12 @@ def test_value_is_that_of_the_weights_in_any_order(risk, z, seed):
         assert_allclose(risk.value(z[order]), risk.value(z), rtol=0, atol=tol)
         assert_allclose(risk.weights(z[order]), q[order], rtol=0, atol=1e-12)
         # of equal numbers, the prox of a nonconvex risk may move either
-        assert_allclose(np.sort(risk.prox(z[order], 0.3)), np.sort(risk.prox(z, 0.3)), rtol=0, atol=1e-13 + 10 * tol)
+        assert_allclose(
+            np.sort(risk.prox(z[order], 0.3)),
+            np.sort(risk.prox(z, 0.3)),
+            rtol=0,
+            atol=1e-13 + 10 * tol,
+        )
     assert_array_equal(z, before)
 
 
@@ -167,7 +184,11 @@ def test_prox_of_a_nonconvex_risk_is_better_than_points_near_and_far(risk, v, st
         return step * risk.value(x) + ((x - v) ** 2).sum() / 2
 
     size = np.abs(v).max() + step
-    others = [z + size * length * rng.standard_normal(N) for length in (1e-6, 1e-3, 1e-1, 1.0) for _ in range(10)]
+    others = [
+        z + size * length * rng.standard_normal(N)
+        for length in (1e-6, 1e-3, 1e-1, 1.0)
+        for _ in range(10)
+    ]
     reference = getattr(risk, "reference", 0.0)
     others += [v, np.zeros(N), np.sort(v), np.minimum(z, reference), np.maximum(z, reference)]
     assert cost(z) <= min(map(cost, others)) + 1e-13 * size * (step + size)
@@ -178,7 +199,11 @@ def test_prox_of_a_nonconvex_risk_is_better_than_points_near_and_far(risk, v, st
 def smallest_cost(risk, v, step):
     """min step R(z) + ||z - v||^2 / 2 over all orders of z, and over all splits at a reference."""
     two = isinstance(risk, ProspectTheory)
-    pairs = [(risk.rank_weights_below(N), risk.rank_weights_above(N))] if two else [(risk.rank_weights(N),) * 2]
+    pairs = (
+        [(risk.rank_weights_below(N), risk.rank_weights_above(N))]
+        if two
+        else [(risk.rank_weights(N),) * 2]
+    )
     (below, above), top = pairs[0], risk.reference if two else math.inf
     best = math.inf
     for order in map(list, itertools.permutations(range(N))):
@@ -197,7 +222,9 @@ def smallest_cost(risk, v, step):
 def test_prox_of_a_nonconvex_risk_is_the_best_of_all_orders_and_splits(risk, step):
     v = np.round(np.random.default_rng(11).standard_normal(N), 1)
     z = risk.prox(v, step)
-    assert_allclose(step * risk.value(z) + ((z - v) ** 2).sum() / 2, smallest_cost(risk, v, step), rtol=1e-12)
+    assert_allclose(
+        step * risk.value(z) + ((z - v) ** 2).sum() / 2, smallest_cost(risk, v, step), rtol=1e-12
+    )
 
 
 @each_nonconvex
@@ -232,10 +259,15 @@ def test_radius_from_mean_to_maximum(p):
 
 def test_p_goes_to_its_limits():
     z = np.random.default_rng(5).standard_normal(N)
-    # ||v||_p is within N^|1/p - 1/p'| of ||v||_p': at 1.0005 and 20000 that is 1e-3, times radius and spread
+    # ||v||_p is within N^|1/p - 1/p'| of ||v||_p': at 1.0005 and 20000 that is 1e-3, times radius
+    # and spread
     for p, limit in ((1.0005, 1), (20000.0, math.inf), (2.0001, 2)):
-        assert_allclose(LpBall(0.2, p, PRIOR).value(z), LpBall(0.2, limit, PRIOR).value(z), atol=1e-3)
-        assert_allclose(LpBall(0.2, p, PRIOR).project(z), LpBall(0.2, limit, PRIOR).project(z), atol=2e-3)
+        assert_allclose(
+            LpBall(0.2, p, PRIOR).value(z), LpBall(0.2, limit, PRIOR).value(z), atol=1e-3
+        )
+        assert_allclose(
+            LpBall(0.2, p, PRIOR).project(z), LpBall(0.2, limit, PRIOR).project(z), atol=2e-3
+        )
 
 
 @pytest.mark.parametrize("p", [1, math.inf])
@@ -273,7 +305,9 @@ def test_prior_by_size_by_name_and_as_given():
     assert_allclose(resolve_prior("size", [1, 3]), [0.25, 0.75])
     assert_allclose(resolve_prior("uniform", [1, 3]), [0.5, 0.5])
     assert_allclose(resolve_prior({"b": 0.9, "a": 0.1}, [1, 3], ["a", "b"]), [0.1, 0.9])
-    assert LpBall(0.1, 2, "size").at([1, 3]).value(np.array([0.0, 1.0])) == pytest.approx(0.75 + 0.1 / math.sqrt(2))
+    assert LpBall(0.1, 2, "size").at([1, 3]).value(np.array([0.0, 1.0])) == pytest.approx(
+        0.75 + 0.1 / math.sqrt(2)
+    )
     given_weights = np.array([0.5, 0.5])
     assert resolve_prior(given_weights, [1, 3]) is not given_weights
 
@@ -290,11 +324,17 @@ def test_prior_by_size_by_name_and_as_given():
         (lambda: Mean([0.5, 0.5]).at([1, 1, 1]), "prior must be a vector of 3 numbers"),
         (lambda: Mean([math.nan, 0.5]).at([1, 1]), "prior must be finite"),
         (lambda: Mean("sizes").at([1, 1]), "'uniform', 'size' or 2 weights, got 'sizes'"),
-        (lambda: Mean({"a": 1.0}).at([1, 1], ["a", "b"]), "exactly one weight for each client"),
+        (lambda: Mean({"a": 1.0}).at([1, 1], ["a", "b"]), "exactly one entry for each client"),
         (lambda: Mean("size").at([1, 0]), "drop empty clients"),
         (lambda: Mean("size").value(np.ones(2)), r"call risk.at\(sizes\) first"),
-        (lambda: LpBall(0.1).value(np.array([1.0, math.nan])), "losses must be finite, got nan at 1"),
-        (lambda: LpBall(0.1).worst(np.array([1.0, math.inf])), "losses must be finite, got inf at 1"),
+        (
+            lambda: LpBall(0.1).value(np.array([1.0, math.nan])),
+            "losses must be finite, got nan at 1",
+        ),
+        (
+            lambda: LpBall(0.1).worst(np.array([1.0, math.inf])),
+            "losses must be finite, got inf at 1",
+        ),
         (lambda: Simplex().value(np.array([math.nan])), "losses must be finite"),
         (lambda: Simplex().project(np.array([math.inf, 0.0])), "v must be finite"),
         (lambda: Mean().value(np.array([])), "losses must be a vector"),

@@ -1,4 +1,6 @@
-"""Totals against independent computations: closed forms, exact sums over binomials, quadrature; noise from totals."""
+"""Totals against independent computations: closed forms, exact sums over binomials, quadrature;
+noise from totals.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,21 @@ releases = st.builds(
 
 
 def delta_of_randomised_response(one: float, count: int, epsilon: float) -> float:
-    """max over events of P - exp(epsilon) P', summed over the number of lies in rationals (Kairouz et al. 2015)."""
+    """max over events of P - exp(epsilon) P', summed over the number of lies in rationals (Kairouz
+    et al. 2015).
+    """
     e, bound = Fraction(math.exp(one)), Fraction(math.exp(epsilon))
-    total = sum(max(math.comb(count, i) * (e ** (count - i) - bound * e**i), Fraction(0)) for i in range(count + 1))
+    total = sum(
+        max(math.comb(count, i) * (e ** (count - i) - bound * e**i), Fraction(0))
+        for i in range(count + 1)
+    )
     return float(total / (1 + e) ** count)
 
 
 def delta_of_many(levels: list[tuple[float, int]], mu: float, epsilon: float) -> float:
-    """The same of several sizes and a Gaussian: enumeration of lies, quadrature over the Gaussian's loss."""
+    """The same of several sizes and a Gaussian: enumeration of lies, quadrature over the Gaussian's
+    loss.
+    """
     ranges = [range(count + 1) for _, count in levels]
     total = 0.0
     for lies in itertools.product(*ranges):
@@ -54,11 +63,18 @@ def delta_of_many(levels: list[tuple[float, int]], mu: float, epsilon: float) ->
 
         # The loss of the Gaussian is N(mu^2 / 2, mu^2).
         def integrand(x: float, left: float = epsilon - loss) -> float:
-            return -math.expm1(left - mu * mu / 2 - mu * x) * math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+            return (
+                -math.expm1(left - mu * mu / 2 - mu * x)
+                * math.exp(-x * x / 2)
+                / math.sqrt(2 * math.pi)
+            )
 
         start = (epsilon - loss) / mu - mu / 2
         if start < 12:
-            total += share * integrate.quad(integrand, max(start, -12.0), 12.0, epsabs=1e-16, epsrel=1e-10)[0]
+            total += (
+                share
+                * integrate.quad(integrand, max(start, -12.0), 12.0, epsabs=1e-16, epsrel=1e-10)[0]
+            )
     return total
 
 
@@ -77,7 +93,9 @@ def epsilon_where(delta_of, delta: float) -> float:
 @pytest.mark.parametrize("mu", [1e-4, 0.02, 0.3, 1.0, 5.0, 40.0])
 @pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-2])
 def test_a_gaussian_release_costs_what_quadrature_says(mu, delta):
-    truth = epsilon_where(lambda epsilon: delta_of_many([], mu, epsilon), delta) if mu < 30 else None
+    truth = (
+        epsilon_where(lambda epsilon: delta_of_many([], mu, epsilon), delta) if mu < 30 else None
+    )
     found = total_epsilon([Release("gaussian", 1 / mu)], delta)
     exact = gaussian_epsilon([Release("gaussian", 1 / mu)], delta)
     assert exact is not None
@@ -86,7 +104,9 @@ def test_a_gaussian_release_costs_what_quadrature_says(mu, delta):
     assert exact <= found <= 1.01 * exact + 1e-12
 
 
-@given(st.lists(st.tuples(st.floats(0.3, 1e4), st.integers(1, 10**6)), min_size=1, max_size=4), DELTAS)
+@given(
+    st.lists(st.tuples(st.floats(0.3, 1e4), st.integers(1, 10**6)), min_size=1, max_size=4), DELTAS
+)
 @settings(max_examples=20, deadline=None)
 def test_gaussian_releases_cost_the_closed_form_of_one(parts, delta):
     mu = math.sqrt(sum(count / noise**2 for noise, count in parts))
@@ -141,7 +161,9 @@ def test_mixed_releases_cost_what_enumeration_says(levels, mu, delta):
 )
 def test_published_settings_cost_what_they_were_measured_to(one, count, total):
     digits = 0.06 if total < 20 else 0.6
-    assert total_epsilon([Release("laplace", 1 / one, count)], 1e-6) == pytest.approx(total, abs=digits)
+    assert total_epsilon([Release("laplace", 1 / one, count)], 1e-6) == pytest.approx(
+        total, abs=digits
+    )
 
 
 @given(st.lists(releases, max_size=4), releases, DELTAS)
@@ -150,15 +172,25 @@ def test_more_answers_cost_more_and_more_noise_or_delta_less(given_, extra, delt
     total = total_epsilon([*given_, extra], delta)
     slack = 2e-3 * total + 1e-9  # of the grid
     assert total_epsilon(given_, delta) <= total + slack
-    assert total_epsilon([*given_, Release(extra.mechanism, extra.noise, extra.count + 1)], delta) >= total - slack
-    assert total_epsilon([*given_, Release(extra.mechanism, 2 * extra.noise, extra.count)], delta) <= total + slack
+    assert (
+        total_epsilon([*given_, Release(extra.mechanism, extra.noise, extra.count + 1)], delta)
+        >= total - slack
+    )
+    assert (
+        total_epsilon([*given_, Release(extra.mechanism, 2 * extra.noise, extra.count)], delta)
+        <= total + slack
+    )
     assert total_epsilon([*given_, extra], 5 * delta) <= total + slack
 
 
 @given(st.lists(releases, max_size=4), DELTAS, st.randoms(use_true_random=False))
 @settings(max_examples=20, deadline=None)
 def test_order_and_splitting_change_nothing(given_, delta, random):
-    parts = [Release(r.mechanism, r.noise, k) for r in given_ for k in (r.count - r.count // 3, r.count // 3)]
+    parts = [
+        Release(r.mechanism, r.noise, k)
+        for r in given_
+        for k in (r.count - r.count // 3, r.count // 3)
+    ]
     random.shuffle(parts)
     nothing = [Release("gaussian", math.inf, 7), Release("laplace", 3.0, 0)]
     assert total_epsilon([*parts, *nothing], delta) == total_epsilon(given_, delta)
@@ -171,10 +203,13 @@ def test_order_and_splitting_change_nothing(given_, delta, random):
     st.sampled_from(["gaussian", "laplace"]),
     st.lists(releases, max_size=3),
 )
-@example(10**2.75, 1e-12, 1, "laplace", [Release("laplace", 1.0, 98)])  # on the grid half a percent above the formula
+# on the grid half a percent above the formula
+@example(10**2.75, 1e-12, 1, "laplace", [Release("laplace", 1.0, 98)])
 @example(10**2.859375, 1e-6, 1, "gaussian", [])  # masses that cannot be divided by
 @settings(max_examples=50, deadline=None)
-def test_noise_for_a_budget_never_overspends_and_hardly_wastes(epsilon, delta, rounds, mechanism, spent):
+def test_noise_for_a_budget_never_overspends_and_hardly_wastes(
+    epsilon, delta, rounds, mechanism, spent
+):
     budget, before = Budget(epsilon, delta), total_epsilon(spent, delta)
     if before >= 0.999 * epsilon:
         with pytest.raises(BudgetSpentError, match="is spent"):
@@ -199,7 +234,9 @@ def test_a_sliver_of_a_budget_is_used_or_refused():
                 assert share <= 2e-3
             else:
                 assert share >= 1e-3
-                assert total_epsilon([*spent, Release(mechanism, noise, 10)], 1e-6) <= budget.epsilon
+                assert (
+                    total_epsilon([*spent, Release(mechanism, noise, 10)], 1e-6) <= budget.epsilon
+                )
 
 
 def test_what_is_not_a_release_or_beyond_the_accountant_is_refused():
@@ -248,15 +285,17 @@ def test_the_other_accounts_agree_as_they_should(given_, delta):
 
 
 def test_renyi_divergences_bound_laplace_vectors_too():
-    """Of a shift over several entries of one l1 norm: below that of one entry, so the account holds for vectors."""
+    """Of a shift over several entries of one l1 norm: below that of one entry, so the account holds
+    for vectors.
+    """
     rng = np.random.default_rng(0)
     for _ in range(20):
         shift, order = rng.dirichlet(np.ones(5)) * 2, float(rng.uniform(1.1, 30))
 
         def divergence(t: float, a: float = order) -> float:
-            return math.log(a / (2 * a - 1) * math.exp((a - 1) * t) + (a - 1) / (2 * a - 1) * math.exp(-a * t)) / (
-                a - 1
-            )
+            return math.log(
+                a / (2 * a - 1) * math.exp((a - 1) * t) + (a - 1) / (2 * a - 1) * math.exp(-a * t)
+            ) / (a - 1)
 
         assert sum(map(divergence, shift)) <= divergence(2.0) * (1 + 1e-12)
     assert renyi_epsilon([Release("laplace", 0.5)], 1e-6) == pytest.approx(2.0, rel=0.01)

@@ -18,7 +18,9 @@ from quorate.privacy.budget import Budget, NoPrivacyWarning
 RUNS = 400
 
 
-def problem_and_data(budget: Budget | None, several: bool = False, seed: int = 0) -> tuple[qr.Problem, qr.Federation]:
+def problem_and_data(
+    budget: Budget | None, several: bool = False, seed: int = 0
+) -> tuple[qr.Problem, qr.Federation]:
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((40, 6))
     y = (X[:, 0] > 0).astype(int)
@@ -56,7 +58,9 @@ def test_a_calibrated_mechanism_stands_and_one_with_too_little_noise_falls(name)
 
 
 def test_the_bound_nears_the_truth_where_the_attack_is_the_best_one():
-    """One Gaussian answer whose every step is known: at epsilon = 2 the bounds are within reach of it, and below."""
+    """One Gaussian answer whose every step is known: at epsilon = 2 the bounds are within reach of
+    it, and below.
+    """
     problem, fed = problem_and_data(Budget(2.0, 0.05, sizes=20))
     found = qr.audit(problem, fed, algorithm=qr.PrivateADMM(max_rounds=1), runs=2000)
     assert 1.0 < found.epsilon <= 2.0
@@ -82,7 +86,11 @@ class TellsNoise(qr.PrivateADMM):
     def perturb(self, memory: Any, ask: Any, data: Any, rng: Any) -> tuple[Any, Any]:
         after, up = super().perturb(memory, ask, data, rng)
         silent = replace(self, plan=replace(self._plan, multiplier=0.0))
-        without = super(TellsNoise, silent).perturb(memory, ask, data, rng)[0].z if self._plan.multiplier else after.z
+        without = (
+            super(TellsNoise, silent).perturb(memory, ask, data, rng)[0].z
+            if self._plan.multiplier
+            else after.z
+        )
         return after, replace(up, noise=np.abs((after.z - without) * ask.rho).mean(1))
 
 
@@ -108,7 +116,9 @@ def test_any_client_any_canary_any_rows():
     numbers = qr.Federation(fed.clients, fed.X, tuple(x[:, 0] for x in fed.X))
     assert qr.audit(real, numbers, algorithm=algorithm, runs=60).epsilon <= 1.0
     secret = qr.PrivateADMM(max_rounds=2, noise="secure")
-    assert qr.audit(replace(real, privacy=BUDGET), numbers, algorithm=secret, runs=60).epsilon <= 1.0
+    assert (
+        qr.audit(replace(real, privacy=BUDGET), numbers, algorithm=secret, runs=60).epsilon <= 1.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,12 +128,18 @@ def test_any_client_any_canary_any_rows():
 def test_the_bounds_hold_as_often_as_they_say(hit, alarm, delta):
     """Exactly, over all counts that n answers with these rates can give."""
     n, confidence = 40, 0.9
-    truth = max(math.log(max(hit - delta, 1e-300) / alarm), math.log(max(1 - alarm - delta, 1e-300) / (1 - hit)), 0.0)
+    truth = max(
+        math.log(max(hit - delta, 1e-300) / alarm),
+        math.log(max(1 - alarm - delta, 1e-300) / (1 - hit)),
+        0.0,
+    )
     counts = np.arange(n + 1)
     wrong = 0.0
     for hits in counts:
         bound = np.maximum(*auditing._bounds(np.full(n + 1, hits), counts, n, delta, confidence))
-        wrong += binom.pmf(hits, n, hit) * float(binom.pmf(counts, n, alarm) @ (bound > truth + 1e-12))
+        wrong += binom.pmf(hits, n, hit) * float(
+            binom.pmf(counts, n, alarm) @ (bound > truth + 1e-12)
+        )
     assert wrong <= 1 - confidence
     clear = np.maximum(*auditing._bounds(np.array([n]), np.array([0]), n, 0.0, confidence))
     assert 0 < clear[0] < math.log(n)
@@ -151,7 +167,7 @@ def test_the_bounds_hold_as_often_as_they_say(hit, alarm, delta):
         ({"canary": (np.zeros(2), 0)}, "a record is .* 6 finite features"),
         ({"canary": (np.full(6, math.nan), 0)}, "a record is .* 6 finite features"),
         ({"canary": (np.zeros(6), 7)}, "targets outside|labels"),
-        ({"algorithm": qr.Bundle()}, "Bundle adds no noise: there is no promise to refute"),
+        ({"algorithm": qr.Bundle()}, "Bundle adds no noise: there is no guarantee to refute"),
     ],
 )
 def test_arguments_that_are_refused(options, text):

@@ -9,8 +9,8 @@ import pytest
 from charged import DELTA, FED, Killed, Place, T, at, federation, forgotten
 
 import quorate as qr
-from quorate.algorithms.federated import private_client
-from quorate.algorithms.federated.private_admm import PrivateADMM
+from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.engines.inprocess import ClientError, InProcess
 from quorate.privacy.accounting import Release, total_epsilon
 from quorate.privacy.budget import Budget, BudgetSpentError
@@ -33,14 +33,18 @@ def test_one_book_under_two_names_is_one_book(place):
 
 @pytest.mark.parametrize("first", ["add-remove", "replace"])
 def test_runs_of_both_adjacencies_in_one_book_count_in_each_as_what_they_are(place, first):
-    """Noise is over the sensitivity; of a record replaced that is twice that of one more or less."""
+    """Noise is over the sensitivity; of a record replaced that is twice that of one more or
+    less.
+    """
     second = {"add-remove": "replace", "replace": "add-remove"}[first]
     one = place.solve(checkpoint=None, adjacency=first, epsilon=0.5).ledger.releases["a"][0]
     two = place.solve(checkpoint=None, adjacency=second, epsilon=1.5)
     times = 0.5 if second == "replace" else 2.0
     own = two.ledger.releases["a"]
     assert two.ledger.before["a"] == (replace(one, noise=times * one.noise),)
-    assert two.ledger.epsilon == total_epsilon((Release("gaussian", times * one.noise, T), *own), DELTA)
+    assert two.ledger.epsilon == total_epsilon(
+        (Release("gaussian", times * one.noise, T), *own), DELTA
+    )
     assert 1.48 <= two.ledger.epsilon <= 1.5
     place.solve(adjacency=second, epsilon=9.0, watch=at(1))
     before = place.runs
@@ -53,7 +57,12 @@ def test_a_repeated_run_costs_again_and_is_refused_before_data_are_touched(place
     place.solve()
     before = place.runs
     untouched()
-    for options in ({}, {"checkpoint": None}, {"noise": "secure"}, {"mechanism": "laplace", "clip": 1.0}):
+    for options in (
+        {},
+        {"checkpoint": None},
+        {"noise": "secure"},
+        {"mechanism": "laplace", "clip": 1.0},
+    ):
         with pytest.raises(BudgetSpentError, match="is spent"):
             place.solve(**options)
     assert place.runs == before
@@ -73,7 +82,9 @@ def test_a_second_run_has_what_the_first_left_and_other_noise(place, monkeypatch
 
 
 def test_a_second_run_goes_on_with_the_noise_it_was_begun_with(tmp_path):
-    """Also where an earlier one was settled for less in the meantime, so that less noise would do now."""
+    """Also where an earlier one was settled for less in the meantime, so that less noise would do
+    now.
+    """
     found = []
     for name, stop in (("whole", False), ("parts", True)):
         (tmp_path / name).mkdir()
@@ -180,7 +191,14 @@ def test_a_larger_budget_counts_what_was_spent_under_the_smaller(place):
 
 def test_clients_with_different_pasts_all_stay_within_the_budget(place):
     place.solve(fed=federation(0, "ab"), checkpoint=None, watch=at(3))
-    place.solve(fed=federation(0, "bc"), checkpoint=None, mechanism="laplace", clip=1.0, watch=at(1), epsilon=1.5)
+    place.solve(
+        fed=federation(0, "bc"),
+        checkpoint=None,
+        mechanism="laplace",
+        clip=1.0,
+        watch=at(1),
+        epsilon=1.5,
+    )
     last = place.solve(checkpoint=None, epsilon=2.0)
     spent = {client: last.ledger.spent(client) for client in "abc"}
     assert max(spent.values()) == spent["b"] <= 2.0
@@ -197,7 +215,7 @@ def test_a_book_that_breaks_during_a_run_is_left_alone_and_the_model_is_kept(pla
         found = place.solve(watch=breaks)
     assert found.rounds == T
     assert (place.folder / "book.json").read_text() == "{"
-    with pytest.raises(ValueError, match="no book of spent budgets"):
+    with pytest.raises(ValueError, match="no ledger of spent budgets"):
         place.solve()
 
 

@@ -1,4 +1,6 @@
-"""A run that dies before or in its first round: what was charged stands, and nothing is released twice for it."""
+"""A run that dies before or in its first round: what was charged stands, and nothing is released
+twice for it.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,22 @@ from typing import Any
 import pytest
 from charged import Killed, Place, T, at
 
-from quorate import charge, cli
-from quorate.algorithms.federated.private_admm import PrivateADMM
+from quorate import cli
+from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.engines import inprocess
 from quorate.engines.checkpoint import CheckpointError
 from quorate.engines.inprocess import InProcess
-from quorate.privacy.book import Book
 from quorate.privacy.budget import BudgetSpentError
+from quorate.privacy.ledger_file import Book
+from quorate.solution import privacy_account as charge
 
 FIRST = 6  # writings until clients may answer: note, book, note, checkpoint, book, note
 
 
 class Machine:
-    """Counts what is written for good, dies before or after one writing, and keeps every answer that was given."""
+    """Counts what is written for good, dies before or after one writing, and keeps every answer
+    that was given.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.written, self.dies = 0, (0, "before")
@@ -55,7 +60,9 @@ class Machine:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("k", range(1, FIRST + 4))
 @pytest.mark.parametrize("every", [1, 3])
-def test_wherever_a_run_dies_it_goes_on_for_the_same_charge(place, monkeypatch, k, when, noise, every):
+def test_wherever_a_run_dies_it_goes_on_for_the_same_charge(
+    place, monkeypatch, k, when, noise, every
+):
     """No question gets two answers, which would be two releases for one charge."""
     machine = Machine(monkeypatch)
     machine.dies = k, when
@@ -125,12 +132,17 @@ def test_a_checkpoint_that_was_there_and_is_gone_is_asked_for(place, untouched):
     place.solve(watch=at(1))
     (place.folder / "run").unlink()
     untouched()
-    with pytest.raises(CheckpointError, match=r"run\.account says that its run was begun: what it may have released"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"run\.account says that its run was begun: what it may have released",
+    ):
         place.solve(resume=True)
     assert place.counts() == [1]
 
 
-def test_a_run_that_fails_before_it_begins_costs_nothing_and_leaves_the_note_that_was_there(place, monkeypatch):
+def test_a_run_that_fails_before_it_begins_costs_nothing_and_leaves_the_note_that_was_there(
+    place, monkeypatch
+):
     place.solve(watch=at(2), epsilon=0.5)
     note = (place.folder / "run.account").read_text()
     with monkeypatch.context() as broken:
@@ -158,7 +170,9 @@ def test_without_a_book_the_keys_are_kept_first_as_well(tmp_path, monkeypatch, m
     assert all(len(answers) == 1 for answers in machine.answers.values())
 
 
-@pytest.mark.parametrize(("file", "kept"), [("m.checkpoint.account", True), ("m.checkpoint", True), ("m", False)])
+@pytest.mark.parametrize(
+    ("file", "kept"), [("m.checkpoint.account", True), ("m.checkpoint", True), ("m", False)]
+)
 def test_the_command_keeps_the_note_of_what_was_charged(tmp_path, monkeypatch, file, kept):
     work = tmp_path / "m.partial"
     work.mkdir()
@@ -174,7 +188,8 @@ def test_the_command_keeps_the_note_of_what_was_charged(tmp_path, monkeypatch, f
     assert work.exists() is kept
 
 
-# -- books put back from a copy ---------------------------------------------------------------------------------------
+# -- books put back from a copy
+# ---------------------------------------------------------------------------------------
 
 
 def test_a_copy_with_as_many_runs_is_noticed(place, untouched):
@@ -192,7 +207,9 @@ def test_a_copy_with_as_many_runs_is_noticed(place, untouched):
     assert place.counts() == [T]
 
 
-def test_book_and_lock_put_back_together_are_noticed_by_whoever_has_a_later_digest(place, untouched):
+def test_book_and_lock_put_back_together_are_noticed_by_whoever_has_a_later_digest(
+    place, untouched
+):
     first = place.solve(watch=at(2))
     files = ["book.json", "book.json.lock"]
     for name in files:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from charged import Place, T, at, federation
 
-from quorate.algorithms.federated import private_client
+from quorate.algorithms.federated.private_admm import client as private_client
 from quorate.engines.checkpoint import CheckpointError, describe
 from quorate.engines.inprocess import InProcess
 from quorate.privacy.budget import BudgetSpentError
@@ -20,7 +20,9 @@ from quorate.rounds import Stop
 @pytest.mark.parametrize("noise", ["simulation", "secure"])
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 @pytest.mark.parametrize("book", ["book.json", None])
-def test_a_run_that_goes_on_is_the_same_run_at_the_same_cost(tmp_path, noise, mechanism, book, monkeypatch):
+def test_a_run_that_goes_on_is_the_same_run_at_the_same_cost(
+    tmp_path, noise, mechanism, book, monkeypatch
+):
     monkeypatch.setattr(private_client.os, "urandom", lambda n: bytes(k % 251 for k in range(n)))
     found = []
     for name, ends in (("one", []), ("many", [1, 2, 4])):
@@ -72,7 +74,9 @@ def test_an_old_checkpoint_gives_the_old_answers_and_strikes_nothing_out(place):
     assert place.counts() == [T]  # what was released stays charged
     assert {r.count for own in part.ledger.releases.values() for r in own} == {T}
     shutil.copy(place.folder / "old", place.folder / "run")
-    again = place.solve(resume=True, noise="secure", watch=lambda row, state: seen.setdefault(row["round"], state.w))
+    again = place.solve(
+        resume=True, noise="secure", watch=lambda row, state: seen.setdefault(row["round"], state.w)
+    )
     assert sorted(seen) == [3, 4, 5]
     assert again.w.tobytes() == later.w.tobytes()
 
@@ -118,7 +122,12 @@ def test_without_a_book_a_run_goes_on_only_as_it_was_begun(tmp_path, untouched):
     place = Place(tmp_path, book=None)
     place.solve(watch=at(2))
     untouched()
-    for options in ({"max_rounds": T + 1}, {"epsilon": 4.0}, {"clip": 7.0}, {"mechanism": "laplace", "clip": 1.0}):
+    for options in (
+        {"max_rounds": T + 1},
+        {"epsilon": 4.0},
+        {"clip": 7.0},
+        {"mechanism": "laplace", "clip": 1.0},
+    ):
         with pytest.raises(CheckpointError, match="checkpoint is of"):
             place.solve(resume=True, **options)
 
@@ -138,7 +147,9 @@ def test_what_is_needed_to_go_on_and_missing_is_asked_for(place, untouched, lost
 
 
 def test_an_account_of_another_run_does_not_open_a_checkpoint(place):
-    """Died between the note of a new run and its first checkpoint: the checkpoint beside is of the run before."""
+    """Died between the note of a new run and its first checkpoint: the checkpoint beside is of the
+    run before.
+    """
     place.solve(watch=at(2), epsilon=0.5)
     old = (place.folder / "run").read_bytes()
     place.solve(watch=at(1))
@@ -158,7 +169,9 @@ def test_going_on_without_a_checkpoint_opens_no_account(place, untouched):
     assert not (place.folder / "book.json").exists()
 
 
-def test_a_refused_attempt_undoes_nothing_of_another_process_that_went_on_meanwhile(place, monkeypatch):
+def test_a_refused_attempt_undoes_nothing_of_another_process_that_went_on_meanwhile(
+    place, monkeypatch
+):
     place.solve(watch=at(2))
     real, done = InProcess.run, []
 
@@ -195,9 +208,15 @@ def constant(value: float, t: int) -> float:
 
 @pytest.mark.parametrize("book", ["book.json", None])
 @pytest.mark.parametrize("setting", ["rho", "eta"])
-@pytest.mark.parametrize("make", [lambda c: functools.partial(constant, c), lambda c: lambda t: c if t >= T else 1.0])
-def test_functions_of_the_round_are_known_by_what_they_give(tmp_path, setting, make, book, untouched):
-    """The next question follows from them: another one with the same noise would tell what the noise hides."""
+@pytest.mark.parametrize(
+    "make", [lambda c: functools.partial(constant, c), lambda c: lambda t: c if t >= T else 1.0]
+)
+def test_functions_of_the_round_are_known_by_what_they_give(
+    tmp_path, setting, make, book, untouched
+):
+    """The next question follows from them: another one with the same noise would tell what the
+    noise hides.
+    """
     place, more = Place(tmp_path, book=book), {"update": "prox"} if setting == "eta" else {}
     place.solve(watch=at(2), **more, **{setting: make(1.0)})
     place.solve(watch=at(3), resume=True, **more, **{setting: make(1.0)})
@@ -208,7 +227,9 @@ def test_functions_of_the_round_are_known_by_what_they_give(tmp_path, setting, m
     assert before is None or place.runs == before
 
 
-def test_a_function_that_fails_in_a_later_round_is_refused_before_anything_is_charged(place, untouched):
+def test_a_function_that_fails_in_a_later_round_is_refused_before_anything_is_charged(
+    place, untouched
+):
     untouched()
     with pytest.raises(ValueError, match="got nan in round 6"):
         place.solve(rho=lambda t: 1.0 if t <= T else np.nan)

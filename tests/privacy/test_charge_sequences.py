@@ -10,21 +10,34 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from quorate.privacy.accounting import Release, total_epsilon
-from quorate.privacy.book import Book
 from quorate.privacy.budget import BudgetSpentError
+from quorate.privacy.ledger_file import Book
 
-# -- any sequence -----------------------------------------------------------------------------------------------------
+# -- any sequence
+# --------------------------------------------------------------------------------------------------
 
 ends = st.sampled_from(["done", "done", "stop 1", "stop 3", "raise 2", "kill 1", "kill 4"])
 step = st.one_of(
-    st.tuples(st.just("new"), st.sampled_from(["x", "y", None]), ends, st.sampled_from([1.0, 1.0, 1.5]), st.booleans()),
-    st.tuples(st.just("go on"), st.sampled_from(["x", "x", "y"]), ends, st.sampled_from(["last", "old"])),
+    st.tuples(
+        st.just("new"),
+        st.sampled_from(["x", "y", None]),
+        ends,
+        st.sampled_from([1.0, 1.0, 1.5]),
+        st.booleans(),
+    ),
+    st.tuples(
+        st.just("go on"), st.sampled_from(["x", "x", "y"]), ends, st.sampled_from(["last", "old"])
+    ),
 )
 
 
 @given(st.lists(step, min_size=2, max_size=7))
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_sequence_of_runs_spends_more_than_the_book_says_or_the_budget_allows(tmp_path_factory, steps):
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_no_sequence_of_runs_spends_more_than_the_book_says_or_the_budget_allows(
+    tmp_path_factory, steps
+):
     place = Place(tmp_path_factory.mktemp("runs"))
     truth: dict[str, int] = {}  # run: rounds that were ever answered
     begun: dict[str | None, tuple[float, bool]] = {}
@@ -48,13 +61,23 @@ def test_no_sequence_of_runs_spends_more_than_the_book_says_or_the_budget_allows
             if kind == "new":
                 epsilon, secure = rest
                 begun[name] = epsilon, secure
-                options = {"checkpoint": name, "epsilon": epsilon, "noise": "secure" if secure else "simulation"}
+                options = {
+                    "checkpoint": name,
+                    "epsilon": epsilon,
+                    "noise": "secure" if secure else "simulation",
+                }
             else:
                 if rest == ["old"] and (place.folder / f"{name}.old").exists():
                     shutil.copy(place.folder / f"{name}.old", place.folder / name)
-                    shutil.copy(place.folder / f"{name}.old.account", place.folder / f"{name}.account")
+                    shutil.copy(
+                        place.folder / f"{name}.old.account", place.folder / f"{name}.account"
+                    )
                 epsilon, secure = begun.get(name, (1.0, False))
-                options = {"checkpoint": name, "epsilon": epsilon, "noise": "secure" if secure else "simulation"}
+                options = {
+                    "checkpoint": name,
+                    "epsilon": epsilon,
+                    "noise": "secure" if secure else "simulation",
+                }
                 options["resume"] = True
             found = place.solve(watch=watch(end, name), **options)
             assert found.ledger.epsilon <= options["epsilon"] * (1 + 1e-9)
@@ -66,7 +89,7 @@ def test_no_sequence_of_runs_spends_more_than_the_book_says_or_the_budget_allows
         released: dict[str, list[Release]] = {client: [] for client in FED.clients}
         for run in place.runs:
             for client in FED.clients:
-                (mechanism, noise, most) = run["planned"][client][0]
+                mechanism, noise, most = run["planned"][client][0]
                 charged = sum(count for *_, count in run["releases"][client])
                 assert truth.get(run["id"], 0) <= charged <= most
                 released[client].append(Release(mechanism, noise, truth.get(run["id"], 0)))

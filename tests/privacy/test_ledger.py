@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quorate.privacy import book as module
+from quorate.privacy import ledger_file as module
 from quorate.privacy.accounting import Release, total_epsilon
-from quorate.privacy.book import Book
 from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.privacy.ledger import Ledger, with_releases
+from quorate.privacy.ledger_file import Book
 
 BUDGET = Budget(1.0, 1e-5)
 FEW, MANY = Release("gaussian", 20.0, 5), Release("gaussian", 20.0, 10)
@@ -31,7 +31,8 @@ def plan(release: Release, clients: str = "ab") -> dict[str, tuple[Release, ...]
     return dict.fromkeys(clients, (release,))
 
 
-# -- ledger -----------------------------------------------------------------------------------------------------------
+# -- ledger
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_ledger_adds_up_by_client_and_takes_the_largest():
@@ -42,7 +43,8 @@ def test_a_ledger_adds_up_by_client_and_takes_the_largest():
     assert found.spent("a") == total_epsilon((MANY, Release("laplace", 9.0, 2), FEW), 1e-5)
     assert found.spent("b") == total_epsilon((MANY,), 1e-5)
     assert found.spent("c") == 0.0
-    assert found.epsilon == found.spent("a")  # clients have different records: the largest, not the sum
+    # clients have different records: the largest, not the sum
+    assert found.epsilon == found.spent("a")
     rows = {row["client"]: row for row in found.table()}
     assert rows["a"]["answers"] == 5
     assert rows["a"]["before"] == total_epsilon(before["a"], 1e-5)
@@ -64,7 +66,8 @@ def test_a_ledger_without_a_guarantee_states_no_epsilon():
     assert "No guarantee" in found.text
 
 
-# -- book -------------------------------------------------------------------------------------------------------------
+# -- book
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_run_is_charged_in_full_then_struck_out_and_never_below_what_it_was(book):
@@ -91,7 +94,9 @@ def test_what_is_too_much_is_not_written(book):
     book.close_run(run, plan(FEW))
     left = book.open_run(plan(Release("gaussian", 10.0, 5), "b"), BUDGET)
     text = book.path.read_bytes()
-    with pytest.raises(BudgetSpentError, match=r"client b to epsilon = 1\.\d+ of 1 at delta = 1e-05"):
+    with pytest.raises(
+        BudgetSpentError, match=r"client b to epsilon = 1\.\d+ of 1 at delta = 1e-05"
+    ):
         book.open_run(plan(Release("laplace", 3.0, 2), "b"), BUDGET)
     tight = Budget(total_epsilon((FEW, Release("gaussian", 10.0, 5)), 1e-5), 1e-5)
     with pytest.raises(BudgetSpentError):
@@ -113,7 +118,9 @@ ACTIONS = st.tuples(
 
 
 @given(st.lists(ACTIONS, min_size=3, max_size=15))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_no_sequence_of_entries_goes_over_a_budget_or_under_the_truth(tmp_path_factory, actions):
     book, runs, told, old = Book(tmp_path_factory.mktemp("books") / "book.json"), [], {}, {}
     for kind, which, mechanism, noise, count, epsilon, clients in actions:
@@ -134,7 +141,9 @@ def test_no_sequence_of_entries_goes_over_a_budget_or_under_the_truth(tmp_path_f
                 if book.runs()[runs.index(run)]["state"] == "open":
                     told[run] = max(told[run], k)
                     old.pop(run, None)
-                    book.close_run(run, {c: (Release(r[0].mechanism, r[0].noise, k),) for c, r in most.items()})
+                    book.close_run(
+                        run, {c: (Release(r[0].mechanism, r[0].noise, k),) for c, r in most.items()}
+                    )
                 continue
             else:
                 continue
@@ -163,7 +172,19 @@ def test_no_sequence_of_entries_goes_over_a_budget_or_under_the_truth(tmp_path_f
         '{"runs": [{"id": "x"}]}',
         b"\xff\xfe\x00",
         *(
-            json.dumps({"runs": [{"id": "x", "state": state, "planned": {}, "least": {}, "releases": {"a": [one]}}]})
+            json.dumps(
+                {
+                    "runs": [
+                        {
+                            "id": "x",
+                            "state": state,
+                            "planned": {},
+                            "least": {},
+                            "releases": {"a": [one]},
+                        }
+                    ]
+                }
+            )
             for state, one in [
                 ("open", ["gaussian", 1.0]),
                 ("open", ["gaussian", 0.0, 1]),
@@ -187,7 +208,7 @@ def test_a_damaged_book_lets_nothing_through_and_is_left_alone(book, text):
         lambda: book.spent("a"),
         lambda: book.close_run("x", plan(FEW)),
     ):
-        with pytest.raises(ValueError, match="no book of spent budgets"):
+        with pytest.raises(ValueError, match="no ledger of spent budgets"):
             attempt()
     assert book.path.read_bytes() == data
 
@@ -208,7 +229,13 @@ def test_a_removed_book_or_an_old_copy_is_noticed(book):
 
 
 def test_a_run_of_unknown_adjacency_counts_as_the_worse_one(book):
-    old = {"id": "x", "state": "ended", "planned": {}, "least": {}, "releases": {"a": [["gaussian", 20.0, 5]]}}
+    old = {
+        "id": "x",
+        "state": "ended",
+        "planned": {},
+        "least": {},
+        "releases": {"a": [["gaussian", 20.0, 5]]},
+    }
     book.path.write_text(json.dumps({"runs": [old]}))
     assert book.spent("a") == {"a": (FEW,)}  # not 40
     assert book.spent("a", adjacency="replace") == {"a": (Release("gaussian", 10.0, 5),)}  # not 20
@@ -222,7 +249,9 @@ def test_what_could_not_be_read_again_is_not_written(book):
     text = book.path.read_bytes()
     for count in (2.0, True):
         with pytest.raises(TypeError, match="a release of noise"):
-            book._write([*book.runs(), book.runs()[0] | {"releases": {"a": [["gaussian", 1.0, count]]}}])
+            book._write(
+                [*book.runs(), book.runs()[0] | {"releases": {"a": [["gaussian", 1.0, count]]}}]
+            )
     with pytest.raises(ValueError, match="not JSON compliant"):
         book.open_run(plan(Release("gaussian", float("inf"), 1)), BUDGET)
     assert book.path.read_bytes() == text
@@ -261,7 +290,7 @@ WRITER = """
 import sys
 from quorate.privacy.accounting import Release
 from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.privacy.book import Book
+from quorate.privacy.ledger_file import Book
 book, own = Book(sys.argv[1]), (Release("gaussian", 20.0, 1),)
 opened = 0
 for _ in range(12):
@@ -279,7 +308,10 @@ print(opened)
 def test_processes_that_write_at_once_lose_nothing_and_stay_within_the_budget(book):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     arguments = [sys.executable, "-c", WRITER, str(book.path)]
-    writers = [subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment, text=True) for _ in range(3)]
+    writers = [
+        subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment, text=True)
+        for _ in range(3)
+    ]
     opened = [int(writer.communicate(timeout=120)[0]) for writer in writers]
     assert all(writer.returncode == 0 for writer in writers)
     runs = book.runs()
@@ -288,14 +320,20 @@ def test_processes_that_write_at_once_lose_nothing_and_stay_within_the_budget(bo
     own = Release("gaussian", 20.0, 1)
     spent = book.spent("a")["a"]
     assert total_epsilon(spent, 1e-5) <= 0.5
-    assert total_epsilon((*spent, own, own, own, own), 1e-5) > 0.5  # the budget was fought for, and used
+    # the budget was fought for, and used
+    assert total_epsilon((*spent, own, own, own, own), 1e-5) > 0.5
 
 
 def test_a_process_killed_with_the_lock_in_hand_stops_nobody(book):
-    code = "import os, sys; from quorate.privacy import book; book._Lock(book.Path(sys.argv[1])).__enter__(); "
+    code = (
+        "import os, sys; from quorate.privacy import ledger_file as book;"
+        " book._Lock(book.Path(sys.argv[1])).__enter__(); "
+    )
     code += "os._exit(9)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code, str(book._lock)], env=environment, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(book._lock)], env=environment, check=False, timeout=60
+    )
     assert done.returncode == 9
     book.open_run(plan(FEW), BUDGET)
     assert len(book.runs()) == 1

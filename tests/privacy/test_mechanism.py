@@ -1,4 +1,6 @@
-"""One row moves what a client's answer is made of by no more than the declared sensitivity, and moves nothing else."""
+"""One row moves what a client's answer is made of by no more than the declared sensitivity, and
+moves nothing else.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +14,25 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from private_cases import BUDGET, LOSSES, ROWS, SIZES, case, planned
 
-from quorate.algorithms.federated import private_client
-from quorate.algorithms.federated.private_admm import OutputPerturbedADMM, PrivateADMM
-from quorate.algorithms.federated.private_client import Perturb
+from quorate.algorithms.federated.private_admm import client as private_client
+from quorate.algorithms.federated.private_admm.client import Perturb
+from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
 from quorate.privacy.budget import Budget, BudgetSpentError, NoPrivacyWarning
-from quorate.privacy.noise import MEAN_SIZE
+from quorate.privacy.mechanisms import MEAN_SIZE
 from quorate.problem.losses import Multinomial
-from quorate.problem.predictors import Softmax
+from quorate.problem.predictors.affine import Softmax
 from quorate.problem.problem import Problem
-from quorate.solution import solve
+from quorate.solution.solve import solve
 
 
-def gradient(algorithm: Any, problem: Problem, fed: Federation, w: np.ndarray) -> tuple[np.ndarray, Any]:
-    """What every client adds noise to at the model w, as its answer shows it where there is none: (N, D); the plan."""
+def gradient(
+    algorithm: Any, problem: Problem, fed: Federation, w: np.ndarray
+) -> tuple[np.ndarray, Any]:
+    """What every client adds noise to at the model w, as its answer shows it where there is none:
+    (N, D); the plan.
+    """
     run, data = planned(algorithm, problem, fed)
     silent = replace(run, plan=replace(run.plan, multiplier=0.0))
     found = []
@@ -68,7 +74,9 @@ OPTIONS = {
 @example("squared", "longer than doubles square", "clip", "laplace", 1e200, False, 2)
 @example("multinomial", "longer than doubles square", "clip", "gaussian", 1e300, False, 3)
 @example("multinomial", "longer than doubles square", "bound", "laplace", 1e300, True, 3)
-def test_one_row_moves_the_sum_by_no_more_than_its_sensitivity(loss, row, limit, mechanism, size, thin, seed):
+def test_one_row_moves_the_sum_by_no_more_than_its_sensitivity(
+    loss, row, limit, mechanism, size, thin, seed
+):
     options = OPTIONS[limit]
     if limit == "bound" and math.isinf(LOSSES[loss][0].lipschitz):
         options = OPTIONS["both"]
@@ -78,7 +86,9 @@ def test_one_row_moves_the_sum_by_no_more_than_its_sensitivity(loss, row, limit,
         w = np.random.default_rng(seed + 1).standard_normal(D) * size
         algorithm = PrivateADMM(max_rounds=3, mechanism=mechanism, **options)
         before, plan = gradient(algorithm, it.problem, it.more, w)
-        after, again = gradient(algorithm, it.problem, it.fed if adjacency == "add-remove" else it.other, w)
+        after, again = gradient(
+            algorithm, it.problem, it.fed if adjacency == "add-remove" else it.other, w
+        )
         assert np.isfinite(before).all()
         assert np.isfinite(after).all()
         allowed = plan.sensitivity * (1 + 1e-9) + 1e-12 * np.abs(before).sum()
@@ -91,7 +101,9 @@ def test_one_row_moves_the_sum_by_no_more_than_its_sensitivity(loss, row, limit,
 @pytest.mark.parametrize("limit", ["clip", "bound"])
 @pytest.mark.parametrize("loss", ["logistic", "logistic, intercept", "multinomial"])
 def test_the_sensitivity_is_attained(loss, limit, mechanism):
-    """No looser than it says: a row with all its weight on one coefficient, badly classified, moves the sum so far."""
+    """No looser than it says: a row with all its weight on one coefficient, badly classified, moves
+    the sum so far.
+    """
     it = case(loss, "zero", 5)
     run = PrivateADMM(max_rounds=3, mechanism=mechanism, **OPTIONS[limit])
     K = 3 if loss == "multinomial" else 1
@@ -129,7 +141,10 @@ def test_single_precision_keeps_the_sensitivity_to_its_rounding(mechanism):
     worst = 0.0
     for gone in (0, 1500, m):
         keep = np.arange(m + 1) != gone
-        feds = [Federation(("a",), (x,), (t,), classes=[0, 1, 2]).single() for x, t in ((X, y), (X[keep], y[keep]))]
+        feds = [
+            Federation(("a",), (x,), (t,), classes=[0, 1, 2]).single()
+            for x, t in ((X, y), (X[keep], y[keep]))
+        ]
         (before, plan), (after, _) = (gradient(run, problem, fed, w) for fed in feds)
         worst = max(worst, float(moved(before, after, mechanism)[0] / plan.sensitivity[0]))
     assert 0.9 < worst <= 1
@@ -149,7 +164,9 @@ def test_one_row_moves_no_public_number(loss):
         assert data.clients == ("a", "b")
     for name in private_client.Mechanism.__dataclass_fields__:
         for plan in plans[1:]:
-            np.testing.assert_array_equal(getattr(plan, name), getattr(plans[0], name), err_msg=name)
+            np.testing.assert_array_equal(
+                getattr(plan, name), getattr(plans[0], name), err_msg=name
+            )
 
 
 @pytest.mark.parametrize("mode", ["blocks", "bytes"])
@@ -168,7 +185,9 @@ def test_one_row_moves_neither_rounds_nor_bytes_nor_anybody_elses_noise(mode):
 
 
 def test_the_ledger_says_what_is_public_when_sizes_are_not_declared():
-    """With sizes=None the weights follow n_p: then the promise is about a row's content, not about its presence."""
+    """With sizes=None the weights follow n_p: then the promise is about a row's content, not about
+    its presence.
+    """
     it = case("logistic", "ordinary", 3, Budget(2.0, 1e-4))
     for fed, sizes in ((it.fed, SIZES), (it.more, (8, 4))):
         run, _ = planned(PrivateADMM(max_rounds=5, clip=1.0), it.problem, fed)
@@ -176,7 +195,10 @@ def test_the_ledger_says_what_is_public_when_sizes_are_not_declared():
     text = solve(it.problem, it.fed, max_rounds=3).ledger.text
     assert "sizes (their true numbers of rows)" in text
     assert "counting for nothing" in text
-    assert "counting for nothing" not in solve(replace(it.problem, privacy=BUDGET), it.fed, max_rounds=3).ledger.text
+    assert (
+        "counting for nothing"
+        not in solve(replace(it.problem, privacy=BUDGET), it.fed, max_rounds=3).ledger.text
+    )
 
 
 def test_classes_are_declared_or_the_ledger_says_that_they_are_public():
@@ -191,18 +213,28 @@ def test_classes_are_declared_or_the_ledger_says_that_they_are_public():
 # ---- what leaves a client is a function of the noisy gradient
 
 
-@pytest.mark.parametrize("algorithm", [PrivateADMM(max_rounds=9), OutputPerturbedADMM(max_rounds=9)])
+@pytest.mark.parametrize(
+    "algorithm", [PrivateADMM(max_rounds=9), OutputPerturbedADMM(max_rounds=9)]
+)
 def test_the_size_of_the_noise_that_was_drawn_does_not_leave(algorithm):
-    """Beside z_p the mean of |xi| would tell two data sets apart for certain; the public expectation is sent."""
+    """Beside z_p the mean of |xi| would tell two data sets apart for certain; the public
+    expectation is sent.
+    """
     it = case("multinomial", "ordinary", 1)
     run, data = planned(algorithm, it.problem, it.fed)
     block = data.block(0)
     ask = Perturb(np.zeros(9), 1, 2.0, 2.0, 3.0, 1.0)
     sent = {
-        float(run.perturb(run.client_start(block), ask, block, lambda _, k=k: np.random.default_rng(k))[1].noise[0])
+        float(
+            run.perturb(
+                run.client_start(block), ask, block, lambda _, k=k: np.random.default_rng(k)
+            )[1].noise[0]
+        )
         for k in range(5)
     }
-    public = run.plan.multiplier * run.plan.sensitivity[0] * MEAN_SIZE[0] / (5.0 if run.output else 1.0)
+    public = (
+        run.plan.multiplier * run.plan.sensitivity[0] * MEAN_SIZE[0] / (5.0 if run.output else 1.0)
+    )
     assert len(sent) == 1
     assert sent.pop() == pytest.approx(public, rel=1e-12)
 
@@ -217,7 +249,9 @@ def test_the_answer_follows_from_the_noisy_gradient_alone(loss, thin):
     rng = np.random.default_rng(0)
     z, dual, w = rng.standard_normal((3, D))
     memory = replace(run.client_start(block), z=z[None], dual=dual[None])
-    after, up = run.perturb(memory, Perturb(w, 1, 2.0, 3.0, 0.4, 1.0), block, lambda _: np.random.default_rng(7))
+    after, up = run.perturb(
+        memory, Perturb(w, 1, 2.0, 3.0, 0.4, 1.0), block, lambda _: np.random.default_rng(7)
+    )
     noisy = _noisy_gradient(run, block, z, 2.0, 0.4)
     new = np.clip((2.0 * w + dual - noisy) / 2.0, z - 0.4, z + 0.4)
     np.testing.assert_allclose(after.z[0], new, atol=1e-12)
@@ -235,7 +269,9 @@ def _noisy_gradient(run: Any, block: Any, z: np.ndarray, rho: float, reach: floa
     original = private_client._about
     private_client._about = lambda *_: about  # the radius is part of what the noise is for
     try:
-        after, _ = wide.perturb(memory, replace(ask, reach=math.inf), block, lambda _: np.random.default_rng(7))
+        after, _ = wide.perturb(
+            memory, replace(ask, reach=math.inf), block, lambda _: np.random.default_rng(7)
+        )
         found["g"] = -rho * after.z[0]
     finally:
         private_client._about = original
@@ -248,11 +284,28 @@ def test_a_server_cannot_ask_for_less_noise_nor_for_more_answers():
     block = data.block(0)
     ask = Perturb(np.zeros(3), 1, 2.0, 2.0, math.inf, 1.0)
     for scale in (0.0, 0.5, 2.0, math.nan):
-        with pytest.raises(ValueError, match="times the noise that was planned: nothing was released"):
-            run.perturb(run.client_start(block), replace(ask, scale=scale), block, lambda _: np.random.default_rng(0))
-    for odd in ({"w": np.array([0.0, math.nan, 1.0])}, {"rho": 0.0}, {"rho": math.inf}, {"reach": math.nan}):
+        with pytest.raises(
+            ValueError, match="times the noise that was planned: nothing was released"
+        ):
+            run.perturb(
+                run.client_start(block),
+                replace(ask, scale=scale),
+                block,
+                lambda _: np.random.default_rng(0),
+            )
+    for odd in (
+        {"w": np.array([0.0, math.nan, 1.0])},
+        {"rho": 0.0},
+        {"rho": math.inf},
+        {"reach": math.nan},
+    ):
         with pytest.raises(ValueError, match="the server's question is not of finite numbers > 0"):
-            run.perturb(run.client_start(block), replace(ask, **odd), block, lambda _: np.random.default_rng(0))
+            run.perturb(
+                run.client_start(block),
+                replace(ask, **odd),
+                block,
+                lambda _: np.random.default_rng(0),
+            )
     memory = run.client_start(block)
     for _ in range(2):
         memory, _ = run.perturb(memory, ask, block, lambda _: np.random.default_rng(0))
@@ -265,10 +318,14 @@ def test_runs_of_other_settings_do_not_share_noise():
     it = case("logistic", "ordinary", 1)
     answers = []
     for options in ({}, {"rho": 3.0}, {"max_rounds": 6}, {"clip": 0.5}, {"bound": 2.0}):
-        run, data = planned(PrivateADMM(**{"max_rounds": 5, "clip": 1.0, **options}), it.problem, it.fed)
+        run, data = planned(
+            PrivateADMM(**{"max_rounds": 5, "clip": 1.0, **options}), it.problem, it.fed
+        )
         block, rho = data.block(0), run._rho(1)
         _, first = run.server_start(2)
-        noise = [private_client._noise(run.plan, 0, run.client_start(block), first.message, _stream, 0)]
+        noise = [
+            private_client._noise(run.plan, 0, run.client_start(block), first.message, _stream, 0)
+        ]
         assert rho > 0
         answers += noise
     for i, one in enumerate(answers):
@@ -282,7 +339,9 @@ def _stream(_: int) -> np.random.Generator:
 
 @pytest.mark.parametrize("kind", ["simulation", "secure"])
 def test_noise_of_clients_and_rounds_is_independent_and_of_the_declared_scale(kind):
-    """16 rounds of 2 clients with 600 coefficients: deviations, correlations and tails as of the declared Gaussian."""
+    """16 rounds of 2 clients with 600 coefficients: deviations, correlations and tails as of the
+    declared Gaussian.
+    """
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((12, 200)), np.tile([0, 1, 2], 4)
     fed = Federation(("a", "b"), (X[:6], X[6:]), (y[:6], y[6:]), classes=[0, 1, 2])
@@ -296,7 +355,11 @@ def test_noise_of_clients_and_rounds_is_independent_and_of_the_declared_scale(ki
             ask = Perturb(np.zeros(600), t + 1, 1.0, 1.0, math.inf, 1.0)
             seeds = lambda _, t=t, i=i: np.random.default_rng([t, i])  # noqa: E731
             noisy = -run.perturb(fresh, ask, block, seeds)[0].z[0]
-            silent = replace(run, plan=replace(run.plan, multiplier=0.0)).perturb(fresh, ask, block, seeds)[0].z[0]
+            silent = (
+                replace(run, plan=replace(run.plan, multiplier=0.0))
+                .perturb(fresh, ask, block, seeds)[0]
+                .z[0]
+            )
             drawn.append((noisy + silent) / (run.plan.multiplier * run.plan.sensitivity[i]))
     drawn = np.array(drawn)
     n = drawn.size
@@ -313,7 +376,9 @@ def _scale_of_noise(algorithm: Any, problem: Problem, fed: Federation) -> float:
     block, (_, first) = data.block(0), run.server_start(2)
     ask = replace(first.message, rho=1.0, next_rho=1.0)
     answers = [
-        run.perturb(run.client_start(block), ask, block, lambda _, k=k: np.random.default_rng(k))[0].z[0]
+        run.perturb(run.client_start(block), ask, block, lambda _, k=k: np.random.default_rng(k))[
+            0
+        ].z[0]
         for k in range(60)
     ]
     return float(np.std(answers, 0).mean())
@@ -330,7 +395,7 @@ def test_the_scale_of_the_noise_does_not_follow_a_row():
 def test_under_local_unsafe_it_does_and_that_is_said_loudly():
     it = case("multinomial", "long", 1, None)
     unsafe = PrivateADMM(max_rounds=3, sensitivity="local-unsafe", local_epsilon=1.0)
-    with pytest.warns(NoPrivacyWarning, match="NO privacy: the noise follows the data at hand"):
+    with pytest.warns(NoPrivacyWarning, match="NO privacy: the noise depends on the data at hand"):
         scales = [_scale_of_noise(unsafe, it.problem, each) for each in (it.fed, it.more)]
     assert scales[1] > 1e6 * scales[0]
     with pytest.warns(NoPrivacyWarning) as caught:
@@ -341,18 +406,31 @@ def test_under_local_unsafe_it_does_and_that_is_said_loudly():
     assert s.ledger.text.startswith("No guarantee: ")
     assert all("epsilon" not in row for row in s.ledger.table())
     with pytest.warns(NoPrivacyWarning, match="NO privacy"):
-        published = solve(it.problem, it.fed, algorithm=OutputPerturbedADMM.published(1.0, 5, 2, max_rounds=3))
+        published = solve(
+            it.problem, it.fed, algorithm=OutputPerturbedADMM.published(1.0, 5, 2, max_rounds=3)
+        )
     assert not published.ledger.guarantee
 
 
 @pytest.mark.parametrize("loss", ["logistic", "multinomial"])
 def test_a_huge_model_rounds_nothing_but_the_noisy_gradient(loss):
-    """Were the gradient added to something large before its noise, the rounding would tell which gradient it was."""
+    """Were the gradient added to something large before its noise, the rounding would tell which
+    gradient it was.
+    """
     it = case(loss, "ordinary", 4)
     run, data = planned(PrivateADMM(max_rounds=3, noise="secure"), it.problem, it.fed)
     block, huge = data.block(0), 2.0**40
-    fresh, ask = run.client_start(block), Perturb(np.full(run._size, huge), 1, 1.0, 1.0, math.inf, 1.0)
+    fresh, ask = (
+        run.client_start(block),
+        Perturb(np.full(run._size, huge), 1, 1.0, 1.0, math.inf, 1.0),
+    )
     silent = replace(run, plan=replace(run.plan, multiplier=0.0))
     gradient = -silent.perturb(fresh, replace(ask, w=np.zeros(run._size)), block, _stream)[0].z[0]
-    noise = run.plan.multiplier * run.plan.sensitivity[0] * private_client._noise(run.plan, 0, fresh, ask, _stream, 0)
-    np.testing.assert_array_equal(run.perturb(fresh, ask, block, _stream)[0].z[0], huge - (gradient + noise))
+    noise = (
+        run.plan.multiplier
+        * run.plan.sensitivity[0]
+        * private_client._noise(run.plan, 0, fresh, ask, _stream, 0)
+    )
+    np.testing.assert_array_equal(
+        run.perturb(fresh, ask, block, _stream)[0].z[0], huge - (gradient + noise)
+    )

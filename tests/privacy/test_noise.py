@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from quorate.privacy import noise
+from quorate.privacy import mechanisms as noise
 from quorate.privacy.budget import Budget
-from quorate.privacy.noise import GAUSSIAN, LAPLACE, MEAN_SIZE, fill, secure, uniforms
+from quorate.privacy.mechanisms import GAUSSIAN, LAPLACE, MEAN_SIZE, fill, secure, uniforms
 
-KINDS = {"gaussian": (GAUSSIAN, stats.norm(), 1.0, 3.0), "laplace": (LAPLACE, stats.laplace(), 2.0, 6.0)}
+KINDS = {
+    "gaussian": (GAUSSIAN, stats.norm(), 1.0, 3.0),
+    "laplace": (LAPLACE, stats.laplace(), 2.0, 6.0),
+}
 N = 400_000
 
 
@@ -67,7 +70,9 @@ def test_first_entries_of_neighbouring_keys_are_independent(name):
         for column in x.T:
             assert stats.kstest(column, law.cdf).pvalue > 1e-3
             if len(keys) > 1000:
-                assert abs(stats.spearmanr(column[:-1], column[1:]).statistic) < 5 / math.sqrt(len(keys))
+                assert abs(stats.spearmanr(column[:-1], column[1:]).statistic) < 5 / math.sqrt(
+                    len(keys)
+                )
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -123,11 +128,25 @@ def test_logarithm_and_turn_are_as_accurate_as_they_say():
     log = numba.njit(lambda x, halvings: noise._log(x, halvings))
     turn = numba.njit(lambda t: noise._cos_sin(t))
     rng = np.random.default_rng(0)
-    for x in [*(2.0 ** rng.uniform(-33, 1, 3000)), 1.0, 1 - 2**-33, 2**-33, math.sqrt(2), math.nextafter(1, 0)]:
+    for x in [
+        *(2.0 ** rng.uniform(-33, 1, 3000)),
+        1.0,
+        1 - 2**-33,
+        2**-33,
+        math.sqrt(2),
+        math.nextafter(1, 0),
+    ]:
         for halvings in (0, 32, 33):
             found = log(x * 2.0**halvings, halvings)
             assert abs(found - math.log(x)) <= 2e-15 * max(1.0, abs(math.log(x)))
-    for t in [*rng.uniform(-math.pi / 2, math.pi / 2, 3000), -math.pi / 2, 0.0, 1e-9, math.pi / 4, math.pi / 2]:
+    for t in [
+        *rng.uniform(-math.pi / 2, math.pi / 2, 3000),
+        -math.pi / 2,
+        0.0,
+        1e-9,
+        math.pi / 4,
+        math.pi / 2,
+    ]:
         c, s = turn(t)
         assert abs(c - math.cos(t)) < 1e-12
         assert abs(s - math.sin(t)) < 1e-12
@@ -180,12 +199,25 @@ def test_parts_are_added_as_the_whole(name, dtype):
     np.testing.assert_allclose(out, expected, rtol=0, atol=1e-6 if dtype == np.float32 else 1e-15)
 
 
-# -- secure -----------------------------------------------------------------------------------------------------------
+# -- secure
+# --------------------------------------------------------------------------------------------------
 
 
 def test_secure_numbers_belong_to_the_secret_and_the_question():
-    uses = [(b"a", b"", 0), (b"b", b"", 0), (b"", b"a", 0), (b"a", b"b", 0), (b"ab", b"", 0), (b"a", b"", 1)]
-    uses += [(b"a" * 32, bytes(8), 0), (b"a" * 32, bytes(7) + b"\1", 0), (b"a" * 32, bytes(7), 0), (b"a 0 1 ", b"", 0)]
+    uses = [
+        (b"a", b"", 0),
+        (b"b", b"", 0),
+        (b"", b"a", 0),
+        (b"a", b"b", 0),
+        (b"ab", b"", 0),
+        (b"a", b"", 1),
+    ]
+    uses += [
+        (b"a" * 32, bytes(8), 0),
+        (b"a" * 32, bytes(7) + b"\1", 0),
+        (b"a" * 32, bytes(7), 0),
+        (b"a 0 1 ", b"", 0),
+    ]
     numbers = [secure(*use, 50) for use in uses] + [secure(b"a", b"", 0, 51)[:50]]
     for i, x in enumerate(numbers):
         for y in numbers[:i]:
@@ -202,16 +234,21 @@ def test_uniform_words_stay_inside_the_interval_exactly():
         assert Fraction(u) == Fraction(2 * (word >> 12) + 1, 2**53)
 
 
-# -- budgets ----------------------------------------------------------------------------------------------------------
+# -- budgets
+# --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bad", [0, -1.0, -0.0, math.nan, math.inf, -math.inf, True, "1", None, 1j, [1.0]])
+@pytest.mark.parametrize(
+    "bad", [0, -1.0, -0.0, math.nan, math.inf, -math.inf, True, "1", None, 1j, [1.0]]
+)
 def test_an_epsilon_that_is_none_is_refused(bad):
     with pytest.raises(ValueError, match="epsilon"):
         Budget(bad, 1e-6)
 
 
-@pytest.mark.parametrize("bad", [0, 1, 0.0, 1.0, -1e-6, 1.5, math.nan, math.inf, True, False, "1e-6", None])
+@pytest.mark.parametrize(
+    "bad", [0, 1, 0.0, 1.0, -1e-6, 1.5, math.nan, math.inf, True, False, "1e-6", None]
+)
 def test_a_delta_that_is_none_is_refused(bad):
     with pytest.raises(ValueError, match="delta"):
         Budget(1.0, bad)
@@ -223,7 +260,9 @@ def test_an_unknown_adjacency_is_refused(bad):
         Budget(1.0, 1e-6, bad)
 
 
-@pytest.mark.parametrize("bad", [0, -3, 1.5, math.nan, math.inf, True, "6", [6], {"a": 0}, {"a": 2.5}, {"a": "6"}])
+@pytest.mark.parametrize(
+    "bad", [0, -3, 1.5, math.nan, math.inf, True, "6", [6], {"a": 0}, {"a": 2.5}, {"a": "6"}]
+)
 def test_sizes_that_are_none_are_refused(bad):
     with pytest.raises(ValueError, match="sizes must be whole numbers"):
         Budget(1.0, 1e-6, sizes=bad)
@@ -233,7 +272,9 @@ def test_declared_sizes_stand_for_the_true_ones():
     clients, true = ("a", "b"), (5, 7)
     assert Budget(1, 1e-6).sizes_of(clients, true) == true
     assert Budget(1.0, 1e-6, sizes=np.int64(9)).sizes_of(clients, true) == (9, 9)
-    assert Budget(np.float32(1), 1e-6, sizes={"b": 4, "a": 6.0, "c": 1}).sizes_of(clients, true) == (6, 4)
+    assert Budget(np.float32(1), 1e-6, sizes={"b": 4, "a": 6.0, "c": 1}).sizes_of(
+        clients, true
+    ) == (6, 4)
     with pytest.raises(ValueError, match="no entry for b"):
         Budget(1.0, 1e-6, sizes={"a": 6}).sizes_of(clients, true)
     assert (Budget(1.0, 1e-6).spread, Budget(1.0, 1e-6, "replace").spread) == (1.0, 2.0)

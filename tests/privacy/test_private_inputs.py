@@ -12,26 +12,33 @@ import pytest
 from private_cases import BUDGET, case, planned
 
 from quorate.algorithms.federated.bundle import Bundle
-from quorate.algorithms.federated.private_admm import Penalty, PrivateADMM
-from quorate.data.declared import declared_schema
+from quorate.algorithms.federated.private_admm.penalty import Penalty
+from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
+from quorate.data.declared_schema import declared_schema
 from quorate.data.federation import Federation
 from quorate.data.schema import Recipe, Schema
 from quorate.estimators.private import PrivateClassifier
 from quorate.privacy.accounting import noise_for
 from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.problem.constraints.rows import NeymanPearson
+from quorate.problem.constraints.group_means import NeymanPearson
 from quorate.problem.losses import Hinge, Logistic, Multinomial, Squared
-from quorate.problem.predictors import Linear, Softmax
+from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2, MCP, Bounds
 from quorate.problem.risks import Mean, Simplex, Superquantile
-from quorate.solution import solve
+from quorate.solution.solve import solve
 
 
-def refused(text: str, fed: Any = None, kind: type = ValueError, problem: Any = None, **options: Any) -> None:
+def refused(
+    text: str, fed: Any = None, kind: type = ValueError, problem: Any = None, **options: Any
+) -> None:
     it = case("logistic", "ordinary", 1)
     with pytest.raises(kind, match=text):
-        solve(problem or it.problem, fed or it.fed, algorithm=PrivateADMM(**{"max_rounds": 3, **options}))
+        solve(
+            problem or it.problem,
+            fed or it.fed,
+            algorithm=PrivateADMM(**{"max_rounds": 3, **options}),
+        )
 
 
 @pytest.mark.parametrize(
@@ -48,25 +55,55 @@ def refused(text: str, fed: Any = None, kind: type = ValueError, problem: Any = 
         ({"rho": 10**400}, "rho must be a number > 0, got 1000"),
         ({"clip": Fraction(10**400)}, "clip must be a number > 0"),
         ({"rho": lambda t: 10**400}, "rho must be a number > 0, got 1000.* in round 1"),
-        ({"rho": lambda t: 10.0 ** (400 * t)}, "rho must be a number > 0, and its function fails in round 1"),
-        ({"update": "prox", "eta": lambda t: 1 / (t - 2)}, "eta must be a number > 0, got -1.0 in round 1"),
+        (
+            {"rho": lambda t: 10.0 ** (400 * t)},
+            "rho must be a number > 0, and its function fails in round 1",
+        ),
+        (
+            {"update": "prox", "eta": lambda t: 1 / (t - 2)},
+            "eta must be a number > 0, got -1.0 in round 1",
+        ),
         (
             {"update": "prox", "eta": lambda t: 1 / (2 - t)},
             "eta must be a number > 0, and its function fails in round 2",
         ),
         ({"rho": lambda t: 2.0 - t}, "rho must be a number > 0, got 0.0 in round 2"),
         ({"rho": lambda t: math.nan}, "rho must be a number > 0, got nan in round 1"),
-        ({"update": "prox", "eta": lambda t: -1.0}, "eta must be a number > 0, got -1.0 in round 1"),
+        (
+            {"update": "prox", "eta": lambda t: -1.0},
+            "eta must be a number > 0, got -1.0 in round 1",
+        ),
         ({"update": "prox", "eta": 3.0}, "eta must be a function of t"),
         ({"scaling": 0}, "scaling must be a number > 0"),
         ({"tol": math.nan}, "tol must be a number >= 0"),
-        ({"max_rounds": 2.5}, "max_rounds must be a whole number >= 1 and at most 1,000,000, got 2.5"),
-        ({"max_rounds": True}, "max_rounds must be a whole number >= 1 and at most 1,000,000, got True"),
-        ({"max_rounds": "3"}, "max_rounds must be a whole number >= 1 and at most 1,000,000, got '3'"),
-        ({"max_rounds": math.nan}, "max_rounds must be a whole number >= 1 and at most 1,000,000, got nan"),
-        ({"max_rounds": math.inf}, "max_rounds must be a whole number >= 1 and at most 1,000,000, got inf"),
-        ({"max_rounds": None}, "max_rounds must be a whole number >= 1 and at most 1,000,000, got None"),
-        ({"max_rounds": 10**6 + 1}, "max_rounds must be a whole number >= 1 and at most 1,000,000, got 1000001"),
+        (
+            {"max_rounds": 2.5},
+            "max_rounds must be a whole number >= 1 and at most 1,000,000, got 2.5",
+        ),
+        (
+            {"max_rounds": True},
+            "max_rounds must be a whole number >= 1 and at most 1,000,000, got True",
+        ),
+        (
+            {"max_rounds": "3"},
+            "max_rounds must be a whole number >= 1 and at most 1,000,000, got '3'",
+        ),
+        (
+            {"max_rounds": math.nan},
+            "max_rounds must be a whole number >= 1 and at most 1,000,000, got nan",
+        ),
+        (
+            {"max_rounds": math.inf},
+            "max_rounds must be a whole number >= 1 and at most 1,000,000, got inf",
+        ),
+        (
+            {"max_rounds": None},
+            "max_rounds must be a whole number >= 1 and at most 1,000,000, got None",
+        ),
+        (
+            {"max_rounds": 10**6 + 1},
+            "max_rounds must be a whole number >= 1 and at most 1,000,000, got 1000001",
+        ),
         ({"max_rounds": 0}, "max_rounds must be a whole number >= 1 and at most 1,000,000, got 0"),
         ({"mechanism": ["gaussian"]}, "mechanism must be one of gaussian, laplace"),
         ({"mechanism": "uniform"}, "mechanism must be one of gaussian, laplace"),
@@ -81,7 +118,10 @@ def refused(text: str, fed: Any = None, kind: type = ValueError, problem: Any = 
         ({"sensitivity": "local-unsafe"}, "do not go together"),
         ({"sensitivity": "local-unsafe", "local_epsilon": 1.0}, "keeps no budget"),
         ({"update": "exact"}, "has no bounded sensitivity"),
-        ({"mechanism": "laplace"}, "Laplace noise needs a declared l1 bound, and the features have none"),
+        (
+            {"mechanism": "laplace"},
+            "Laplace noise needs a declared l1 bound, and the features have none",
+        ),
         ({"start": np.zeros(2)}, "start must be 3 finite numbers"),
         ({"start": np.array([0.0, math.nan, 0.0])}, "start must be 3 finite numbers"),
         ({"start": ["a"]}, "start must be 3 finite numbers"),
@@ -120,7 +160,9 @@ def test_a_budget_takes_numbers_of_any_type_and_keeps_them_as_one(kind):
 
 def test_budgets_that_are_no_promise_are_refused_in_words():
     for epsilon in (10001, 1e300):
-        with pytest.raises(ValueError, match=r"epsilon must be at most 10000, got .*: that is no promise"):
+        with pytest.raises(
+            ValueError, match=r"epsilon must be at most 10000, got .*: that is no guarantee"
+        ):
             Budget(epsilon, 1e-6)
     assert Budget(1e4, 1e-6).epsilon == 1e4
     with pytest.raises(ValueError, match="epsilon must be a finite number"):
@@ -138,13 +180,15 @@ def test_a_delta_above_one_in_the_rows_is_said():
     said = "delta is above one in the number of rows"
     for delta, found in ((0.01, True), (1e-3, False)):
         budget = Budget(1.0, delta, sizes={"a": 500, "b": 5})
-        assert (said in solve(replace(it.problem, privacy=budget), it.fed, max_rounds=1).ledger.text) is found
+        assert (
+            said in solve(replace(it.problem, privacy=budget), it.fed, max_rounds=1).ledger.text
+        ) is found
 
 
 def test_problems_that_are_refused():
     it = case("logistic", "ordinary", 1)
     for changes, text in (
-        ({"loss": Hinge()}, "needs a smooth loss of rows, got Hinge"),
+        ({"loss": Hinge()}, "needs a smooth loss, got Hinge"),
         ({"over_samples": Superquantile(0.3)}, "other risks mix rows"),
         ({"over_samples": Mean(label=1)}, "takes no constraints, no Mean"),
         ({"over_clients": Simplex()}, "weights that follow the clients' losses"),
@@ -153,7 +197,11 @@ def test_problems_that_are_refused():
     ):
         refused(text, problem=replace(it.problem, **changes))
     weighed = Federation(
-        it.fed.clients, it.fed.X, it.fed.y, classes=[0, 1], sample_weight=[np.arange(1, 8), np.ones(4)]
+        it.fed.clients,
+        it.fed.X,
+        it.fed.y,
+        classes=[0, 1],
+        sample_weight=[np.arange(1, 8), np.ones(4)],
     )
     refused("a weight is private, too", weighed)
     refused(
@@ -161,12 +209,17 @@ def test_problems_that_are_refused():
         problem=replace(it.problem, loss=Squared()),
         bound=1.0,
     )
-    with pytest.raises(ValueError, match="adds no noise and would break the promise"):
+    with pytest.raises(ValueError, match="adds no noise and would break the guarantee"):
         solve(it.problem, it.fed, algorithm=Bundle())
-    refused("sizes has no entry for b", problem=replace(it.problem, privacy=Budget(1.0, 1e-6, sizes={"a": 5})))
+    refused(
+        "sizes has no entry for b",
+        problem=replace(it.problem, privacy=Budget(1.0, 1e-6, sizes={"a": 5})),
+    )
 
 
-@pytest.mark.parametrize("sizes", [0, 2.5, True, math.nan, "7", math.inf, {"a": 5, "b": -1}, 10**400, 2**60])
+@pytest.mark.parametrize(
+    "sizes", [0, 2.5, True, math.nan, "7", math.inf, {"a": 5, "b": -1}, 10**400, 2**60]
+)
 def test_sizes_that_are_refused(sizes):
     it = case("logistic", "ordinary", 1)
     with pytest.raises(ValueError, match="sizes must be whole numbers >= 1"):
@@ -177,7 +230,9 @@ def test_a_budget_that_is_spent_is_refused_before_the_data_are_touched(tmp_path)
     it = case("logistic", "ordinary", 1, Budget(1.0, 1e-4, sizes=6, book=tmp_path / "book"))
     solve(it.problem, it.fed, max_rounds=3)
     less = replace(it.problem, privacy=replace(it.problem.privacy, epsilon=0.9))
-    with pytest.raises(BudgetSpentError, match=r"budget of epsilon = 0.9 at delta = 0.0001 is spent"):
+    with pytest.raises(
+        BudgetSpentError, match=r"budget of epsilon = 0.9 at delta = 0.0001 is spent"
+    ):
         solve(less, it.fed, max_rounds=1)
 
 
@@ -194,10 +249,14 @@ def test_a_class_that_a_client_lacks_changes_neither_its_noise_nor_its_right_to_
     assert [row["noise"] for row in found[0].history] == [row["noise"] for row in found[1].history]
     assert np.isfinite(found[0].w).all()
     alone = Federation(("a", "b"), (X[:6], X[6:]), (np.zeros(6), np.ones(6)), classes=[0, 1])
-    assert np.isfinite(solve(replace(problem, loss=Logistic(), predictor=Linear()), alone, max_rounds=3).w).all()
+    assert np.isfinite(
+        solve(replace(problem, loss=Logistic(), predictor=Linear()), alone, max_rounds=3).w
+    ).all()
 
 
-@pytest.mark.parametrize("kind", ["uint8", "int8", "int16", "uint32", "int64", "float32", "bool", "U5"])
+@pytest.mark.parametrize(
+    "kind", ["uint8", "int8", "int16", "uint32", "int64", "float32", "bool", "U5"]
+)
 def test_labels_of_any_type_are_the_same_classes(kind):
     rng = np.random.default_rng(1)
     X, code = rng.standard_normal((10, 2)), rng.integers(0, 2, 10)
@@ -264,11 +323,13 @@ def test_a_client_of_weight_zero_gets_no_noise_and_does_no_harm():
 
 
 def test_a_target_beyond_single_precision_counts_as_one_row():
-    """A slope that overflows beside a row of zeros is no number, and would end the run."""
+    """A gradient that overflows beside a row of zeros is no number, and would end the run."""
     X, y = np.random.default_rng(0).standard_normal((40, 3)), np.zeros(40)
     X[0], y[0] = 0.0, 1e45
     problem = Problem(Squared(), privacy=Budget(1, 1e-6, sizes=40))
-    solution = solve(problem, Federation(("a",), (X,), (y,)).single(), algorithm=PrivateADMM(max_rounds=3))
+    solution = solve(
+        problem, Federation(("a",), (X,), (y,)).single(), algorithm=PrivateADMM(max_rounds=3)
+    )
     assert np.isfinite(solution.w).all()
 
 
@@ -282,7 +343,9 @@ def test_a_start_that_is_no_model_is_refused_whoever_is_given_it(start):
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 @pytest.mark.parametrize("rounds", [10**6 + 1, 10**12, 0, -3])
 def test_more_rounds_than_anybody_waits_for_are_refused_at_once(mechanism, rounds):
-    with pytest.raises(ValueError, match=r"rounds must be >= 1 and at most 1,000,000|count must be"):
+    with pytest.raises(
+        ValueError, match=r"rounds must be >= 1 and at most 1,000,000|count must be"
+    ):
         noise_for(BUDGET, rounds, mechanism)
     assert noise_for(BUDGET, 10**6, mechanism) > noise_for(BUDGET, 10**5, mechanism)
 
@@ -298,12 +361,16 @@ def test_an_estimator_takes_true_and_false_for_what_they_are():
         PrivateClassifier(rounds=10**9).fit(X, y, groups=["g"] * 4)
 
 
-# -- features that were made by a look at the rows --------------------------------------------------------------------
+# -- features that were made by a look at the rows
+# --------------------------------------------------------------------
 
 
 def tables(seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
     rng = np.random.default_rng(seed)
-    return {n: {"age": rng.normal(50, 9, 8), "ward": rng.choice(["x", "y"], 8), "ill": np.arange(8) % 2} for n in "ab"}
+    return {
+        n: {"age": rng.normal(50, 9, 8), "ward": rng.choice(["x", "y"], 8), "ill": np.arange(8) % 2}
+        for n in "ab"
+    }
 
 
 def test_a_schema_fitted_on_rows_is_refused_unless_they_are_public():
@@ -312,33 +379,51 @@ def test_a_schema_fitted_on_rows_is_refused_unless_they_are_public():
         ["age", "ward"], {"age": {"min": 0, "max": 99}, "ward": {"categories": ["x", "y"]}}, "ill"
     )
     fitted = Schema.fit(tables(), target="ill")
-    made = {name: Federation.from_tables(tables(), "ill", schema=schema) for name, schema in (("no", declared),)}
+    made = {
+        name: Federation.from_tables(tables(), "ill", schema=schema)
+        for name, schema in (("no", declared),)
+    }
     made["recipe"] = Federation.from_tables(tables(), "ill", schema=Recipe())
     made["fitted"] = Federation.from_tables(tables(), "ill", schema=fitted)
-    made["read"] = Federation.from_tables(tables(), "ill", schema=Schema.from_dict(fitted.to_dict()))
+    made["read"] = Federation.from_tables(
+        tables(), "ill", schema=Schema.from_dict(fitted.to_dict())
+    )
     problem = Problem(Logistic(), privacy=BUDGET)
     assert solve(problem, made["no"], max_rounds=2).ledger.epsilon <= 2.0
     for name in ("recipe", "fitted", "read"):
         fed = made[name]
         for each in (fed, fed.restrict("a"), fed.split(0.5)[0]):
-            with pytest.raises(ValueError, match=r"made by a schema fitted on rows: .*fed\.schema\.public\(\)"):
+            with pytest.raises(
+                ValueError, match=r"made by a schema fitted on rows: .*fed\.schema\.public\(\)"
+            ):
                 solve(problem, each, max_rounds=2)
         assert fed.schema is not None
         public = replace(fed, schema=fed.schema.public())
         assert solve(problem, public, max_rounds=2).rounds == 2
-        assert solve(replace(problem, privacy=None), fed, max_rounds=2, algorithm=PrivateADMM()).rounds == 2
+        assert (
+            solve(replace(problem, privacy=None), fed, max_rounds=2, algorithm=PrivateADMM()).rounds
+            == 2
+        )
     elsewhere = Schema.fit(tables(9), target="ill").public()
-    assert solve(problem, Federation.from_tables(tables(), "ill", schema=elsewhere), max_rounds=2).rounds == 2
+    assert (
+        solve(
+            problem, Federation.from_tables(tables(), "ill", schema=elsewhere), max_rounds=2
+        ).rounds
+        == 2
+    )
     kept = {key: value for key, value in fitted.to_dict().items() if key != "fitted"}
     assert Schema.from_dict(kept).fitted  # of an older file nothing is known
     assert not Schema.from_dict(declared.to_dict()).fitted
 
 
-# -- whose noise it is ------------------------------------------------------------------------------------------------
+# -- whose noise it is
+# ------------------------------------------------------------------------------------------------
 
 
 def test_a_budget_has_the_clients_own_noise_and_no_seed_makes_it():
-    """Two runs with one seed on neighbouring data would share simulated noise: their difference would show the row."""
+    """Two runs with one seed on neighbouring data would share simulated noise: their difference
+    would show the row.
+    """
     it = case("logistic", "ordinary", 1)
     secure = [solve(it.problem, it.fed, max_rounds=2, seed=0) for _ in range(2)]
     assert np.abs(secure[0].w - secure[1].w).max() > 0
@@ -347,7 +432,13 @@ def test_a_budget_has_the_clients_own_noise_and_no_seed_makes_it():
     simulated = [solve(it.problem, it.fed, algorithm=run, seed=0) for _ in range(2)]
     np.testing.assert_array_equal(simulated[0].w, simulated[1].w)
     assert "made from the seed: a simulation, as whoever has the seed" in simulated[0].ledger.text
-    free = [solve(replace(it.problem, privacy=None), it.fed, algorithm=PrivateADMM(max_rounds=2)) for _ in range(2)]
+    free = [
+        solve(replace(it.problem, privacy=None), it.fed, algorithm=PrivateADMM(max_rounds=2))
+        for _ in range(2)
+    ]
     np.testing.assert_array_equal(free[0].w, free[1].w)
     assert planned(PrivateADMM(), it.problem, it.fed)[0].plan.source == "secure"
-    assert planned(PrivateADMM(), replace(it.problem, privacy=None), it.fed)[0].plan.source == "simulation"
+    assert (
+        planned(PrivateADMM(), replace(it.problem, privacy=None), it.fed)[0].plan.source
+        == "simulation"
+    )

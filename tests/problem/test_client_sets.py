@@ -1,4 +1,6 @@
-"""Polyhedral sets of client weights against HiGHS and Clarabel: worst cases, proved bounds, projections, limits."""
+"""Polyhedral sets of client weights against HiGHS and Clarabel: worst cases, proved bounds,
+projections, limits.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,17 @@ from scipy.sparse import block_array, csc_array, csr_array, eye_array, kron
 import quorate as qr
 
 clarabel: Any = _clarabel  # its compiled classes carry no types
-EXACT = {"presolve": False, "primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+EXACT = {
+    "presolve": False,
+    "primal_feasibility_tolerance": 1e-10,
+    "dual_feasibility_tolerance": 1e-10,
+}
 
 
 class Rows(NamedTuple):
-    """{x >= 0: A x <= b, E x = f} with the weights as the first entries of x, all costs divided by the largest."""
+    """{x >= 0: A x <= b, E x = f} with the weights as the first entries of x, all costs divided by
+    the largest.
+    """
 
     A: Any
     b: Any
@@ -54,7 +62,9 @@ def wasserstein(risk, n):
     cost = np.abs(risk.cost[:, None] - risk.cost) if risk.cost.ndim == 1 else risk.cost
     most, one = cost.max() or 1.0, np.ones((1, n))
     A = csr_array(np.r_[np.zeros(n), cost.ravel() / most][None])
-    E = block_array([[None, kron(eye_array(n), one)], [-eye_array(n), kron(one, eye_array(n))]], format="csr")
+    E = block_array(
+        [[None, kron(eye_array(n), one)], [-eye_array(n), kron(one, eye_array(n))]], format="csr"
+    )
     return Rows(A, [risk.radius / most], E, np.r_[risk.prior, np.zeros(n)])
 
 
@@ -92,7 +102,9 @@ def a_box(rng, n):
 
 def a_cd_norm(rng, n):
     kind = rng.integers(4)
-    bounds = [rng.random(n) / n, 10.0 ** rng.uniform(-9, 0, n), np.full(n, 0.5 / n), rng.random(n)][kind]
+    bounds = [rng.random(n) / n, 10.0 ** rng.uniform(-9, 0, n), np.full(n, 0.5 / n), rng.random(n)][
+        kind
+    ]
     if rng.random() < 0.3:
         bounds[1:][rng.random(n - 1) < 0.3] = 0.0
     return qr.CDNorm(float(rng.choice([0.1, 1.0, 2.5, n / 3])), bounds, prior_of(rng, n))
@@ -115,7 +127,9 @@ def by_matrix(rng, n):
     if rng.random() < 0.4:
         cost = np.round(cost / cost.max() * 3)
     np.fill_diagonal(cost, 0.0)
-    return qr.WassersteinOverClients(cost.max() * float(rng.choice([0.0, 1e-3, 0.1, 0.5])), cost, prior_of(rng, n))
+    return qr.WassersteinOverClients(
+        cost.max() * float(rng.choice([0.0, 1e-3, 0.1, 0.5])), cost, prior_of(rng, n)
+    )
 
 
 def a_polyhedron(rng, n):
@@ -175,7 +189,9 @@ def nearest(rows, v):
     cones = [clarabel.ZeroConeT(len(rows.f)), clarabel.NonnegativeConeT(len(rows.b) + size)]
     settings = clarabel.DefaultSettings()
     settings.verbose, settings.tol_gap_abs, settings.tol_feas = False, 1e-12, 1e-11
-    solution = clarabel.DefaultSolver(P, np.r_[-v, np.zeros(size - n)], A, b, cones, settings).solve()
+    solution = clarabel.DefaultSolver(
+        P, np.r_[-v, np.zeros(size - n)], A, b, cones, settings
+    ).solve()
     return np.array(solution.x)[:n], str(solution.status)
 
 
@@ -207,7 +223,9 @@ def test_no_member_is_on_the_side_of_the_point_that_was_projected(name, far):
 
 
 def matched_in_order(risk, z):
-    """One sort of bounds times losses, as the paper has it: the most bound x loss up, the least down, within budget."""
+    """One sort of bounds times losses, as the paper has it: the most bound x loss up, the least
+    down, within budget.
+    """
     q, order = risk.prior.copy(), np.argsort(-risk.bounds * z)
     left, up, down = risk.budget, 0, len(z) - 1
     give, take = np.minimum(risk.bounds, q), np.minimum(risk.bounds, 1 - q)
@@ -235,14 +253,17 @@ def test_one_sort_does_not_solve_the_cd_norm_with_unequal_bounds():
 
 
 def test_an_unequal_cd_norm_by_hand():
-    # losses 0, 1, 2; bounds .1, .2, .4: a unit of weight from 0 to 2 uses 10 + 2.5 and gains 2 (.16 a unit of budget),
-    # from 1 to 2 it uses 5 + 2.5 and gains 1 (.133): the budget of 1 takes .08 from client 0, bounds bind nowhere
+    # losses 0, 1, 2; bounds .1, .2, .4: a unit of weight from 0 to 2 uses 10 + 2.5 and gains 2 (.16
+    # a unit of budget), from 1 to 2 it uses 5 + 2.5 and gains 1 (.133): the budget of 1 takes .08
+    # from client 0, bounds bind nowhere
     risk = qr.CDNorm(1.0, [0.1, 0.2, 0.4], [0.3, 0.3, 0.4])
     worst = risk.worst(np.array([0.0, 1.0, 2.0]))
     assert_allclose(worst.weights, [0.22, 0.3, 0.48], rtol=1e-14)
     assert worst.value == pytest.approx(1.26, abs=1e-15)
     # 2: first .1 from client 0 (1.25), then .1 from client 1 (0.75)
-    assert_allclose(qr.CDNorm(2.0, [0.1, 0.2, 0.4], [0.3, 0.3, 0.4]).weights([0.0, 1.0, 2.0]), [0.2, 0.2, 0.6])
+    assert_allclose(
+        qr.CDNorm(2.0, [0.1, 0.2, 0.4], [0.3, 0.3, 0.4]).weights([0.0, 1.0, 2.0]), [0.2, 0.2, 0.6]
+    )
 
 
 def test_a_bound_of_zero_keeps_the_prior():
@@ -283,13 +304,23 @@ def test_sets_that_are_the_same():
             (qr.OwnSet(qr.LpBall(0.1, 2, prior).weights), qr.LpBall(0.1, 2, prior)),
         ):
             assert one.value(z) == pytest.approx(two.value(z), abs=1e-13)
-            assert_allclose(one.project(z), two.project(z), rtol=0, atol=1e-6 if isinstance(two, qr.LpBall) else 1e-11)
+            assert_allclose(
+                one.project(z),
+                two.project(z),
+                rtol=0,
+                atol=1e-6 if isinstance(two, qr.LpBall) else 1e-11,
+            )
 
 
 def test_large_federations_equal_small_searches():
     # above 2,048 clients the marginal score is searched, below it is sorted
     rng, n = np.random.default_rng(4), 5000
-    for z in (rng.random(n), np.round(rng.random(n), 1), np.sort(rng.random(n)), np.r_[np.zeros(n - 1), 1.0]):
+    for z in (
+        rng.random(n),
+        np.round(rng.random(n), 1),
+        np.sort(rng.random(n)),
+        np.r_[np.zeros(n - 1), 1.0],
+    ):
         prior = rng.dirichlet(np.ones(n))
         q = qr.Box(0.0, prior * 4).weights(z)
         assert q @ z == pytest.approx(qr.Superquantile(0.25, prior).value(z), abs=1e-14)
@@ -329,13 +360,16 @@ def test_a_concrete_set_is_its_arrays_in_the_order_of_the_clients():
     assert_array_equal(places.cost, [0.1, 0.2, 0.7])
     assert_allclose(places.prior, [0.1, 0.2, 0.7])
     assert_array_equal(qr.WassersteinOverClients(0.1).at(sizes, names).cost, [0.0, 1.0, 2.0])
-    half = qr.Polyhedron({"a": [1.0, 0.0], "b": [0.0, 1.0], "c": [2.0, 0.0]}, [1.5, 0.5]).at(sizes, names)
+    half = qr.Polyhedron({"a": [1.0, 0.0], "b": [0.0, 1.0], "c": [2.0, 0.0]}, [1.5, 0.5]).at(
+        sizes, names
+    )
     assert_array_equal(half.D, [[0.0, 1.0, 2.0], [1.0, 0.0, 0.0]])
     assert_array_equal(half.at(sizes, names).D, half.D)
 
 
 def test_bounds_hold_whatever_the_losses_look_like():
-    # a program that HiGHS calls optimal at 1e-10 although client 4 is better by 5e-11: found by a second program
+    # a program that HiGHS calls optimal at 1e-10 although client 4 is better by 5e-11: found by a
+    # second program
     risk = qr.Polyhedron(np.diag(1e6 + np.arange(6.0)), np.full(6, 3e5))
     z = np.array([0.0, 0.0, -1.0, 0.0, -1.0 + 5e-11, -1.0])
     worst = risk.worst(z)
@@ -353,7 +387,9 @@ def test_an_own_set_takes_every_function():
         losses[:] = np.nan  # it was given a copy
         return inner.weights(losses_before), inner.worst(losses_before).bound
 
-    risk = qr.OwnSet(maximiser, inner.project, lambda weights, tol: inner.contains(weights, tol)).at([1, 1, 1, 1])
+    risk = qr.OwnSet(
+        maximiser, inner.project, lambda weights, tol: inner.contains(weights, tol)
+    ).at([1, 1, 1, 1])
     assert calls == [4]
     z = np.array([0.0, 1.0, 3.0, 2.0])
     assert risk.worst(z).bound == inner.worst(z).bound

@@ -1,5 +1,6 @@
-"""Constraints as a user states them: what is refused and in which words, the server's data, a client without the group,
-columns, and federations that carry linear constraints. The laws over all constraints: laws/test_constraint_laws.py.
+"""Constraints as a user states them: what is refused and in which words, the server's data, a
+client without the group, columns, and federations that carry linear constraints. The laws over all
+constraints: laws/test_constraint_laws.py.
 """
 
 import numpy as np
@@ -35,41 +36,71 @@ def logistic(m):
 @pytest.mark.parametrize(
     ("constraint", "words"),
     [
-        (qr.NeymanPearson("maybe", 0.2), "label 'maybe' is not one of the two classes of the data: .'no', 'yes'.."),
-        (qr.NeymanPearson(1, 0.2), "label 1 is not one of"),
-        (qr.NeymanPearson("yes", "low"), "level of NeymanPearson must be a number, one per client.*got 'low'"),
-        (qr.NeymanPearson("yes", -0.2), "must be finite and >= 0, got -0.2"),
-        (qr.NeymanPearson("yes", np.nan), "must be finite and >= 0, got nan"),
-        (qr.NeymanPearson("yes", None), "mapping by name, got None"),
-        (qr.NeymanPearson("yes", [0.1, 0.2]), r"a number or 5 numbers, one per client, got shape \(2,\)"),
-        (qr.NeymanPearson("yes", dict.fromkeys((*NAMES[:4], "clinic g"), 0.1)), "missing .'clinic a'., unknown .'clin"),
-        (qr.LossGap("sx", 0.2), "no column 'sx'; it has .'age', 'sex'.. Give"),
-        (qr.LossGap(["sex"], 0.2), "no column .'sex'.; it has"),
-        (qr.LossGap("age", 0.2), "two values, 'age' has 3: 30, 50, 70"),
-        (qr.DemographicParity("dose", 0.2), "2 to 20 values, 'dose' has 31"),
-        (qr.LinearEquality(np.ones((2, 3)), np.ones(2)), r"shapes \(k, 4\) and \(k,\), got \(2, 3\) and \(2,\)"),
-        (qr.LinearEquality(np.ones((2, 4)), np.ones(3)), r"got \(2, 4\) and \(3,\)"),
-        (qr.LinearInequality(np.full((1, 4), np.inf), 0.0), "needs finite C and d"),
-        (qr.LinearInequality("a", 1.0), "needs C and d of numbers.*got 'a'"),
-        (qr.LinearEquality(d=[1.0]), "got d without C"),
-        (qr.Sign({"weight": 1}), "no feature 'weight'. Features: dose, bmi"),
-        (qr.Sign({"dose": 2}), "a mapping of feature names to .1 or -1, got"),
-        (qr.Sign(["dose"]), "a mapping of feature names to .1 or -1, got .'dose'."),
-        (qr.Monotone(["dose", "dose"]), "two or more distinct feature names"),
-        (qr.Monotone("dose"), "two or more distinct feature names"),
-        (qr.Monotone(["dose", "weight"]), "no feature 'weight'"),
-        (qr.CostLimit({"dose": 1.0}, np.inf), "finite costs by feature name and a finite limit"),
-        (qr.CostLimit([1.0], 1.0), "finite costs by feature name"),
-        (qr.CostLimit({"weight": 1.0}, 1.0), "no feature 'weight'"),
-        (qr.Constraint(lambda w, X, y: (1.0, w[:2])), r"Jacobian \(1, 4\), got \(1,\) and \(1, 2\)"),
-        (qr.Constraint(lambda w, X, y: (np.ones(2), np.ones((2, 4)))), r"values \(1,\).*got \(2,\) and"),
-        (qr.Constraint(lambda w, X, y: (np.nan, w)), "returned numbers that are not finite"),
-        (qr.Constraint(lambda w, X, y: 1.0), r"must return \(values, jacobian\), got float"),
+        (
+            lambda: qr.NeymanPearson("maybe", 0.2),
+            "label 'maybe' is not one of the two classes of the data: .'no', 'yes'..",
+        ),
+        (lambda: qr.NeymanPearson(1, 0.2), "label 1 is not one of"),
+        (
+            lambda: qr.NeymanPearson("yes", "low"),
+            "level of NeymanPearson must be a number, one per client.*got 'low'",
+        ),
+        (lambda: qr.NeymanPearson("yes", -0.2), "must be finite and >= 0, got -0.2"),
+        (lambda: qr.NeymanPearson("yes", np.nan), "must be finite and >= 0, got nan"),
+        (lambda: qr.NeymanPearson("yes", None), "mapping by name, got None"),
+        (
+            lambda: qr.NeymanPearson("yes", [0.1, 0.2]),
+            r"a number or 5 numbers, one per client, got shape \(2,\)",
+        ),
+        (
+            lambda: qr.NeymanPearson("yes", dict.fromkeys((*NAMES[:4], "clinic g"), 0.1)),
+            "names 'clinic g', who is no client",
+        ),
+        (lambda: qr.LossGap("sx", 0.2), "no column 'sx'; it has .'age', 'sex'.. Give"),
+        (lambda: qr.LossGap(["sex"], 0.2), "no column .'sex'.; it has"),
+        (lambda: qr.LossGap("age", 0.2), "two values, 'age' has 3: 30, 50, 70"),
+        (lambda: qr.DemographicParity("dose", 0.2), "2 to 20 values, 'dose' has 31"),
+        (
+            lambda: qr.LinearEquality(np.ones((2, 3)), np.ones(2)),
+            r"shapes \(k, 4\) and \(k,\), got \(2, 3\) and \(2,\)",
+        ),
+        (lambda: qr.LinearEquality(np.ones((2, 4)), np.ones(3)), r"got \(2, 4\) and \(3,\)"),
+        (lambda: qr.LinearInequality(np.full((1, 4), np.inf), 0.0), "needs finite C and d"),
+        (lambda: qr.LinearInequality("a", 1.0), "needs C and d of numbers.*got 'a'"),
+        (lambda: qr.LinearEquality(d=[1.0]), "got d without C"),
+        (lambda: qr.Sign({"weight": 1}), "no feature 'weight'. Features: dose, bmi"),
+        (lambda: qr.Sign({"dose": 2}), "a mapping of feature names to .1 or -1, got"),
+        (lambda: qr.Sign(["dose"]), "a mapping of feature names to .1 or -1, got .'dose'."),
+        (lambda: qr.Monotone(["dose", "dose"]), "two or more distinct names"),
+        (lambda: qr.Monotone("dose"), "two or more distinct names"),
+        (lambda: qr.Monotone(["dose", "weight"]), "no feature 'weight'"),
+        (
+            lambda: qr.CostLimit({"dose": 1.0}, np.inf),
+            "finite costs by feature name and a finite limit",
+        ),
+        (lambda: qr.CostLimit([1.0], 1.0), "finite costs by feature name"),
+        (lambda: qr.CostLimit({"weight": 1.0}, 1.0), "no feature 'weight'"),
+        (
+            lambda: qr.Constraint(lambda w, X, y: (1.0, w[:2])),
+            r"Jacobian \(1, 4\), got \(1,\) and \(1, 2\)",
+        ),
+        (
+            lambda: qr.Constraint(lambda w, X, y: (np.ones(2), np.ones((2, 4)))),
+            r"values \(1,\).*got \(2,\) and",
+        ),
+        (
+            lambda: qr.Constraint(lambda w, X, y: (np.nan, w)),
+            "returned numbers that are not finite",
+        ),
+        (
+            lambda: qr.Constraint(lambda w, X, y: 1.0),
+            r"must return \(values, jacobian\), got float",
+        ),
     ],
 )
 def test_constraints_that_do_not_fit_the_data_are_refused(constraint, words):
     with pytest.raises(ValueError, match=words):
-        local(constraint)
+        local(constraint())
 
 
 @pytest.mark.parametrize("label", [0, 1])
@@ -98,11 +129,15 @@ def test_columns_with_missing_values_are_refused(values):
 
 def test_columns_of_objects_are_read_as_their_values():
     column = tuple(part.astype(object) for part in FED.columns["sex"])
-    problem, fed = qr.Problem(LOSS, local_constraint=qr.LossGap("sex", 0.1)).at(given(columns={"sex": column}))
+    problem, fed = qr.Problem(LOSS, local_constraint=qr.LossGap("sex", 0.1)).at(
+        given(columns={"sex": column})
+    )
     expected, data = qr.Problem(LOSS, local_constraint=qr.LossGap("sex", 0.1)).at(FED)
     for i in range(2):
         found = problem.local_constraint.values(Point(problem, W, fed.blocks(3)[i]))
-        assert_array_equal(found, expected.local_constraint.values(Point(expected, W, data.blocks(3)[i])))
+        assert_array_equal(
+            found, expected.local_constraint.values(Point(expected, W, data.blocks(3)[i]))
+        )
 
 
 def test_own_functions_state_what_they_are():
@@ -110,13 +145,19 @@ def test_own_functions_state_what_they_are():
         qr.Constraint(lambda w, X, y: (w[:0], w[None, :0]), 0)
     with pytest.raises(ValueError, match="words must be 1 texts, got 2"):
         qr.Constraint(lambda w, X, y: (w, w), words=("a", "b"))
-    flat = qr.Constraint(lambda w, X, y: (w[0], np.eye(4)[:1]), hessian=lambda w, X, y, mu: np.zeros(4))
+    flat = qr.Constraint(
+        lambda w, X, y: (w[0], np.eye(4)[:1]), hessian=lambda w, X, y, mu: np.zeros(4)
+    )
     problem, fed = qr.Problem(LOSS, local_constraint=flat).at(FED)
     at = Point(problem, W, fed.block(0))
-    with pytest.raises(ValueError, match=r"hessian must return finite numbers \(4, 4\), got shape \(4,\)"):
+    with pytest.raises(
+        ValueError, match=r"hessian must return finite numbers \(4, 4\), got shape \(4,\)"
+    ):
         problem.local_constraint.curvature(at, np.ones((1, 1)))
     bare = qr.Problem(LOSS, local_constraint=qr.Constraint(flat.value_and_jacobian)).at(FED)[0]
-    with pytest.raises(ValueError, match="without `hessian` has no second derivatives: use ProximalAL"):
+    with pytest.raises(
+        ValueError, match="without `hessian` has no second derivatives: use ProximalAL"
+    ):
         bare.local_constraint.curvature(at, np.ones((1, 1)))
 
 
@@ -151,7 +192,9 @@ def test_what_cannot_be_coupled_is_refused(constraint, words):
 def test_coupled_weights_and_slots():
     for prior in ("sizes", [0.5, 0.5], [1, 1, 1, 1, -3]):
         with pytest.raises(ValueError, match="prior must be"):
-            qr.Problem(LOSS, constraint=qr.Coupled(qr.NeymanPearson("yes", 1.0), prior)).violation(W, FED)
+            qr.Problem(LOSS, constraint=qr.Coupled(qr.NeymanPearson("yes", 1.0), prior)).violation(
+                W, FED
+            )
     with pytest.raises(ValueError, match="give it as constraint=Coupled"):
         qr.Problem(LOSS, local_constraint=qr.Coupled(qr.NeymanPearson("yes", 1.0)))
     empty = federation()
@@ -178,8 +221,12 @@ def test_promises_that_no_method_keeps_are_refused(options, words, slot):
 
 
 def test_slots_hold_constraints():
-    for wrong in (qr.Sign, 3, [qr.Sign({"dose": 1}), "x"]):
-        with pytest.raises(TypeError, match="constraint must be a constraint or a sequence of them"):
+    with pytest.raises(TypeError, match=r"got the class Sign: write Sign\(\.\.\.\)"):
+        qr.Problem(LOSS, constraint=qr.Sign)
+    for wrong in (3, [qr.Sign({"dose": 1}), "x"]):
+        with pytest.raises(
+            TypeError, match="constraint must be a constraint or a sequence of them"
+        ):
             qr.Problem(LOSS, constraint=wrong)
 
 
@@ -190,7 +237,9 @@ def test_models_of_wrong_size_or_not_finite_are_refused(w):
 
 
 def test_clients_without_the_group_meet_the_constraint():
-    problem, fed = qr.Problem(LOSS, local_constraint=[qr.NeymanPearson("yes", 0.1), qr.LossGap("sex", 0.0)]).at(FED)
+    problem, fed = qr.Problem(
+        LOSS, local_constraint=[qr.NeymanPearson("yes", 0.1), qr.LossGap("sex", 0.0)]
+    ).at(FED)
     for name, missing in ((ONE_CLASS, [0]), (LONE, [1, 2])):
         block = fed.block(NAMES.index(name))
         values, limits = (
@@ -202,7 +251,7 @@ def test_clients_without_the_group_meet_the_constraint():
     assert not qr.Problem(LOSS).violation(W, FED)  # without constraints nothing is violated
 
 
-# ------------------------------------------------------------------------------------------ data of the server
+# ------------------------------------------------------------------------------- data of the server
 
 
 def test_constraints_on_the_servers_data():
@@ -212,8 +261,12 @@ def test_constraints_on_the_servers_data():
     assert_allclose(found, logistic(margin[::2]).mean() - 0.1)
     sex = np.array(list("ffmmfm"))
     gap = abs(logistic(margin[sex == "f"]).mean() - logistic(margin[sex == "m"]).mean())
-    assert_allclose(qr.Problem(LOSS, constraint=qr.LossGap("sex", 0.01)).violation(W, fed), gap - 0.01)
-    both = qr.Problem(LOSS, constraint=qr.NeymanPearson("yes", 0.1), local_constraint=qr.NeymanPearson("no", 0.3))
+    assert_allclose(
+        qr.Problem(LOSS, constraint=qr.LossGap("sex", 0.01)).violation(W, fed), gap - 0.01
+    )
+    both = qr.Problem(
+        LOSS, constraint=qr.NeymanPearson("yes", 0.1), local_constraint=qr.NeymanPearson("no", 0.3)
+    )
     assert_allclose(both.violation(W, fed), max(found, local(qr.NeymanPearson("no", 0.3))))
     swapped = given(server=(X0, np.where(Y0 == "yes", "no", "yes")))
     other = qr.Problem(LOSS, constraint=qr.NeymanPearson("yes", 0.1)).violation(W, swapped)
@@ -229,14 +282,18 @@ def test_features_as_columns():
     named = given(columns={"smoke": tuple(x[:, 2] for x in FED.X)})
     assert_allclose(local(qr.LossGap("smoker", 0.1)), local(qr.LossGap("smoke", 0.1), named))
     with pytest.raises(ValueError, match="the federation has no column 'sex'"):
-        qr.Problem(LOSS, constraint=qr.LossGap("sex", 0.1)).violation(W, fed)  # the server's rows have none
+        # the server's rows have none
+        qr.Problem(LOSS, constraint=qr.LossGap("sex", 0.1)).violation(W, fed)
 
 
 @pytest.mark.parametrize(
     ("server", "words"),
     [
         (None, "constraint is for the server's own data, and the federation has none.*Coupled"),
-        ((X0, np.array(["yes", "maybe"] * 3)), "server's data have labels outside the clients' classes .'no', 'yes'"),
+        (
+            (X0, np.array(["yes", "maybe"] * 3)),
+            "server's data have labels outside the clients' classes .'no', 'yes'",
+        ),
     ],
 )
 def test_the_servers_data_must_be_there_and_of_the_same_classes(server, words):
@@ -263,10 +320,12 @@ def test_server_data_of_wrong_shape_are_refused(server, words):
 def test_own_rows_of_the_server_must_exist():
     for fed in (FED, given(server=(X0, Y0))):
         with pytest.raises(ValueError, match="own C and d, and the"):
-            qr.Problem(LOSS, constraint=qr.LinearEquality()).violation(W, fed if fed.server else federation())
+            qr.Problem(LOSS, constraint=qr.LinearEquality()).violation(
+                W, fed if fed.server else federation()
+            )
 
 
-# ------------------------------------------------------------------------------------------ federations
+# -------------------------------------------------------------------------------------- federations
 
 
 @pytest.mark.parametrize(
@@ -275,7 +334,10 @@ def test_own_rows_of_the_server_must_exist():
         ([LINE] * 2, "for each of the 5 clients, got 2"),
         ([(np.ones((1, 3)), np.ones(1))] * 5, r"'clinic d': C and d must have shapes \(k, 4\)"),
         ([*[LINE] * 4, (np.ones((1, 4)), np.ones(2))], "'clinic a': C and d must have shapes"),
-        ([*[LINE] * 4, (np.full((1, 4), np.nan), np.ones(1))], "'clinic a': C and d must be finite"),
+        (
+            [*[LINE] * 4, (np.full((1, 4), np.nan), np.ones(1))],
+            "'clinic a': C and d must be finite",
+        ),
     ],
 )
 def test_linear_rows_of_wrong_shape_are_refused(linear, words):
@@ -303,11 +365,15 @@ def test_parts_of_a_federation_keep_server_and_linear_rows():
 
 
 def test_targets_coded_already_stay_what_they_are():
-    problem = qr.Problem(LOSS, local_constraint=qr.NeymanPearson("yes", 0.1), over_samples=qr.Mean(label="no"))
+    problem = qr.Problem(
+        LOSS, local_constraint=qr.NeymanPearson("yes", 0.1), over_samples=qr.Mean(label="no")
+    )
     concrete, coded = problem.at(FED)
     assert_allclose(concrete.objective(W, coded), problem.objective(W, FED), rtol=1e-15)
     assert_allclose(concrete.violation(W, coded), problem.violation(W, FED), rtol=1e-15)
-    with pytest.raises(ValueError, match=r"targets outside the classes .'no', 'yes'.: give the federation"):
+    with pytest.raises(
+        ValueError, match=r"targets outside the classes .'no', 'yes'.: give the federation"
+    ):
         problem.objective(W, FED.with_targets([np.full(m, 0.5) for m in SIZES]))
 
 
@@ -319,12 +385,19 @@ I3, ONES = np.eye(3), np.ones(3)
     [
         (([np.triu(np.ones((3, 3)))], [ONES]), r"finite and symmetric: give \(A \+ A'\) / 2"),
         (([np.full((3, 3), np.nan)], [ONES]), "finite and symmetric"),
-        (([np.diag([1.0, 1.0, -0.1])], [ONES]), "positive semidefinite, its smallest eigenvalue is -0.1"),
+        (
+            ([np.diag([1.0, 1.0, -0.1])], [ONES]),
+            "positive semidefinite, its smallest eigenvalue is -0.1",
+        ),
         (([I3], [np.ones(2)]), r"client 'client 1': A and b must have shapes \(2, 2\)"),
         (([I3, I3], [ONES]), "for each of the 2 clients, got 1"),
         (([], []), "at least one client"),
-        (([I3], [ONES], [np.ones((1, 3))], [np.ones(1)]), "for each of the 2 clients, got 1"),  # the server's first
-        (([I3], [ONES], [np.ones((1, 2))] * 2, [np.ones(1)] * 2), r"'server': C and d must have shapes \(k, 3\)"),
+        # the server's first
+        (([I3], [ONES], [np.ones((1, 3))], [np.ones(1)]), "for each of the 2 clients, got 1"),
+        (
+            ([I3], [ONES], [np.ones((1, 2))] * 2, [np.ones(1)] * 2),
+            r"'server': C and d must have shapes \(k, 3\)",
+        ),
         (([I3], [ONES], [np.ones((1, 3))] * 2), "one of C and d: give both"),
     ],
 )
@@ -337,10 +410,16 @@ def test_quadratic_clients():
     rng = np.random.default_rng(3)
     roots, b = rng.standard_normal((3, 4, 4)), rng.standard_normal((3, 4))
     A = [root @ root.T for root in roots]
-    C, d = [rng.standard_normal((k, 4)) for k in (1, 2, 0, 1)], [rng.standard_normal(k) for k in (1, 2, 0, 1)]
+    C, d = (
+        [rng.standard_normal((k, 4)) for k in (1, 2, 0, 1)],
+        [rng.standard_normal(k) for k in (1, 2, 0, 1)],
+    )
     fed = qr.Federation.from_quadratics(A, b, C, d, clients=("x", "y", "z"))
     problem = qr.Problem(
-        qr.Quadratic(), over_clients=qr.Sum(), constraint=qr.LinearEquality(), local_constraint=qr.LinearEquality()
+        qr.Quadratic(),
+        over_clients=qr.Sum(),
+        constraint=qr.LinearEquality(),
+        local_constraint=qr.LinearEquality(),
     )
     value = sum(W @ a @ W / 2 + v @ W for a, v in zip(A, b, strict=True))
     assert_allclose(problem.objective(W, fed), value)
@@ -352,7 +431,9 @@ def test_quadratic_clients():
     assert_allclose(mean.objective(W, fed), parts @ [0.5, 0.25, 0.25])
 
 
-@pytest.mark.parametrize("fed", [FED, qr.Federation(["a"], [np.triu(np.ones((2, 2)))], [np.ones(2)])])
+@pytest.mark.parametrize(
+    "fed", [FED, qr.Federation(["a"], [np.triu(np.ones((2, 2)))], [np.ones(2)])]
+)
 def test_rows_are_no_quadratics(fed):
     with pytest.raises(ValueError, match=r"Quadratic.. needs clients with symmetric A"):
         qr.Problem(qr.Quadratic()).objective(np.zeros(fed.n_features), fed)
@@ -368,7 +449,9 @@ def test_losses_of_rows_need_rows():
 
 def test_an_intercept_takes_no_part_in_constraints_by_feature():
     w = np.append(W, 100.0)
-    problem = qr.Problem(LOSS, qr.Linear(True), local_constraint=[qr.CostLimit(dict.fromkeys(FEATURES, 1.0), 0.5)])
+    problem = qr.Problem(
+        LOSS, qr.Linear(True), local_constraint=[qr.CostLimit(dict.fromkeys(FEATURES, 1.0), 0.5)]
+    )
     assert_allclose(problem.violation(w, FED), W.sum() - 0.5)
     own = qr.Problem(LOSS, qr.Linear(True), local_constraint=qr.LinearEquality())
     assert_allclose(own.violation(w, FED), local(qr.LinearEquality()))

@@ -1,4 +1,6 @@
-"""KL, chi-square and ellipsoid over clients: conic programs of their definitions, dual gaps, limits, closed forms."""
+"""KL, chi-square and ellipsoid over clients: conic programs of their definitions, dual gaps,
+limits, closed forms.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from scipy.special import rel_entr
 
 import quorate as qr
 from quorate.problem.risks import ChiSquareBall, Ellipsoid, KLBall, LpBall, Mean, Simplex
-from quorate.solvers import tilted_ellipsoids
-from quorate.solvers.conic import Model
+from quorate.solvers.conic.builder import Model
+from quorate.solvers.sets import rotated_ellipsoids as tilted_ellipsoids
 
 KINDS = ["kl", "chi", "diagonal", "full"]
 PRIOR = np.array([0.3, 0.05, 0.2, 0.0, 0.25, 0.2])
@@ -143,13 +145,17 @@ def test_priors_losses_and_radii_of_any_size(kind):
     rng = np.random.default_rng([7, KINDS.index(kind)])
     for turn in range(300):
         n = int(rng.integers(1, 12))
-        prior = np.maximum(rng.dirichlet(np.full(n, rng.choice([0.1, 1.0, 10.0]))), 10.0 ** rng.integers(-300, -5))
+        prior = np.maximum(
+            rng.dirichlet(np.full(n, rng.choice([0.1, 1.0, 10.0]))), 10.0 ** rng.integers(-300, -5)
+        )
         prior = prior / prior.sum()
         spread = 10.0 ** rng.uniform(-150, 150, n) * rng.choice([-1, 1], n)
         z = [rng.standard_normal(n), 1 + 2.3e-16 * rng.integers(0, 4, n), spread][turn % 3]
         radius = 10.0 ** rng.uniform(-300 if turn % 5 == 0 else -20, 5)
         ellipsoid = Ellipsoid(10.0 ** rng.uniform(-3, 3, n), radius, prior)
-        risk = {"kl": KLBall(radius, prior), "chi": ChiSquareBall(radius, prior)}.get(kind, ellipsoid)
+        risk = {"kl": KLBall(radius, prior), "chi": ChiSquareBall(radius, prior)}.get(
+            kind, ellipsoid
+        )
         worst, q = risk.worst(z), risk.project(z)
         assert worst.value <= worst.bound <= worst.value + 1e-12 * np.abs(z).max()
         assert risk.contains(worst.weights, 1e-11)
@@ -207,7 +213,10 @@ def test_at_the_limit_the_prior_is_conditioned_on_the_largest():
     z = np.array([1.0, 1.0, 0.0, 7.0, -2.0, 1.0])  # the 7 has prior 0
     top = np.array([0.3, 0.05, 0, 0, 0, 0.2])
     expected, share = top / top.sum(), top.sum()
-    for risk in (KLBall(-math.log(share) * (1 + 1e-12), PRIOR), ChiSquareBall((1 / share - 1) * (1 + 1e-12), PRIOR)):
+    for risk in (
+        KLBall(-math.log(share) * (1 + 1e-12), PRIOR),
+        ChiSquareBall((1 / share - 1) * (1 + 1e-12), PRIOR),
+    ):
         assert_allclose(risk.weights(z), expected, rtol=1e-14)
         assert risk.value(z) == pytest.approx(1.0, rel=1e-15)
     below = KLBall(-math.log(share) * (1 - 1e-9), PRIOR).worst(z)
@@ -219,12 +228,18 @@ def test_closed_forms():
     z, prior = rng.standard_normal(40), rng.dirichlet(np.full(40, 5.0))
     mean = prior @ z
     deviation = math.sqrt(prior @ (z - mean) ** 2)
-    assert ChiSquareBall(1e-3, prior).value(z) == pytest.approx(mean + math.sqrt(1e-3) * deviation, rel=1e-14)
+    assert ChiSquareBall(1e-3, prior).value(z) == pytest.approx(
+        mean + math.sqrt(1e-3) * deviation, rel=1e-14
+    )
     # two clients: KL(p || 1/2) at p = 0.8
     p = 0.8
     radius = p * math.log(2 * p) + (1 - p) * math.log(2 * (1 - p))
-    assert_allclose(KLBall(radius, [0.5, 0.5]).weights(np.array([3.0, 1.0])), [p, 1 - p], rtol=1e-14)
-    assert_allclose(KLBall(radius, [0.5, 0.5]).project(np.array([9.0, -3.0])), [p, 1 - p], rtol=1e-14)
+    assert_allclose(
+        KLBall(radius, [0.5, 0.5]).weights(np.array([3.0, 1.0])), [p, 1 - p], rtol=1e-14
+    )
+    assert_allclose(
+        KLBall(radius, [0.5, 0.5]).project(np.array([9.0, -3.0])), [p, 1 - p], rtol=1e-14
+    )
 
 
 def test_the_same_set_by_other_names():
@@ -319,22 +334,43 @@ def test_by_name_and_by_size():
         (lambda: Ellipsoid([], 0.1), "shape must be a vector or a square matrix"),
         (lambda: Ellipsoid(np.ones((2, 3)), 0.1), "shape must be a vector or a square matrix"),
         (lambda: Ellipsoid([[1.0, 0.5], [0.4, 1.0]], 0.1), "symmetric matrix"),
-        (lambda: Ellipsoid([[1.0, 2.0], [2.0, 1.0]], 0.1), "positive definite, got a least eigenvalue of -1"),
+        (
+            lambda: Ellipsoid([[1.0, 2.0], [2.0, 1.0]], 0.1),
+            "positive definite, got a least eigenvalue of -1",
+        ),
         (lambda: Ellipsoid(np.ones(2), 0.1).at([1, 1, 1]), "shape must have 3 numbers or 3 x 3"),
         (lambda: Ellipsoid(np.ones(2), 0.1).value(np.ones(3)), "shape must have 3 numbers"),
-        (lambda: Ellipsoid({"a": 1.0}, 0.1).at([1, 1], ["a", "b"]), "exactly one entry for each client"),
-        (lambda: Ellipsoid({"a": 1.0, "b": 2.0}, 0.1).value(np.ones(2)), r"call ellipsoid.at\(sizes, names\) first"),
-        (lambda: Ellipsoid({"a": 1.0, "b": -2.0}, 0.1).at([1, 1], ["a", "b"]), "shape must be positive"),
+        (
+            lambda: Ellipsoid({"a": 1.0}, 0.1).at([1, 1], ["a", "b"]),
+            "exactly one entry for each client",
+        ),
+        (
+            lambda: Ellipsoid({"a": 1.0, "b": 2.0}, 0.1).value(np.ones(2)),
+            r"call ellipsoid.at\(sizes, names\) first",
+        ),
+        (
+            lambda: Ellipsoid({"a": 1.0, "b": -2.0}, 0.1).at([1, 1], ["a", "b"]),
+            "shape must be positive",
+        ),
         (lambda: KLBall(0.1, [0.5, 0.4]).at([1, 1]), "sum to one, got 0.9: divide"),
         (lambda: KLBall(0.1, [1.5, -0.5]).at([1, 1]), "prior must be >= 0"),
-        (lambda: ChiSquareBall(0.1, [0.5, 0.5]).at([1, 1, 1]), "prior must be a vector of 3 numbers"),
+        (
+            lambda: ChiSquareBall(0.1, [0.5, 0.5]).at([1, 1, 1]),
+            "prior must be a vector of 3 numbers",
+        ),
         (lambda: KLBall(0.1, PRIOR).value(np.ones(2)), "prior must be a vector of 2 numbers"),
         (lambda: KLBall(0.1).value(np.array([1.0, math.nan])), "losses must be finite"),
         (lambda: ChiSquareBall(0.1).worst(np.array([1.0, math.inf])), "losses must be finite"),
         (lambda: Ellipsoid(np.eye(2), 0.1).project(np.array([math.nan, 0.0])), "v must be finite"),
         (lambda: KLBall(0.1).worst(np.array([-1.7e308, 1.7e308])), "losses must differ by less"),
-        (lambda: ChiSquareBall(0.1).worst(np.array([-1.7e308, 1.7e308])), "losses must differ by less"),
-        (lambda: Ellipsoid(np.eye(2), 0.1).worst(np.array([-1.7e308, 1.7e308])), "losses must differ by less"),
+        (
+            lambda: ChiSquareBall(0.1).worst(np.array([-1.7e308, 1.7e308])),
+            "losses must differ by less",
+        ),
+        (
+            lambda: Ellipsoid(np.eye(2), 0.1).worst(np.array([-1.7e308, 1.7e308])),
+            "losses must differ by less",
+        ),
         (lambda: KLBall(0.1).prox(np.ones(2), -1.0), "step must be a number >= 0"),
     ],
 )

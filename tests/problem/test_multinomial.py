@@ -1,4 +1,6 @@
-"""Several classes: the loss and its predictor, and solutions against scikit-learn, SciPy and CVXPY."""
+"""Several classes: the loss and its predictor, and solutions against scikit-learn, SciPy and
+CVXPY.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ from sklearn.linear_model import LogisticRegression
 
 import quorate as qr
 from quorate.arrays import Block
-from quorate.model_selection import judged
 from quorate.problem.losses import Loss
-from quorate.problem.ranked import kernel_of
-from quorate.trial import measure
+from quorate.problem.rank_coordinates import kernel_of
+from quorate.runs.evaluation import measure
+from quorate.solution.configure import configure
+from quorate.solution.radius_path import judged
 
 NAMES = np.array(["apple", "pear", "plum"])
 
@@ -31,7 +34,10 @@ def data(n=60, d=4, seed=0, clients=1, apart=1.2):
 
 def problem(risk=None, regulariser=None):
     return qr.Problem(
-        qr.Multinomial(), qr.Softmax(), over_samples=risk or qr.Mean(), regulariser=regulariser or qr.L2(0.05)
+        qr.Multinomial(),
+        qr.Softmax(),
+        over_samples=risk or qr.Mean(),
+        regulariser=regulariser or qr.L2(0.05),
     )
 
 
@@ -45,42 +51,52 @@ def block_of(X, y):
 
 def test_it_is_a_loss_with_its_derivatives():
     rng = np.random.default_rng(0)
-    loss, p, y = qr.Multinomial(), 3 * rng.normal(size=(2, 50, 4)), rng.integers(4, size=(2, 50)).astype(float)
+    loss, p, y = (
+        qr.Multinomial(),
+        3 * rng.normal(size=(2, 50, 4)),
+        rng.integers(4, size=(2, 50)).astype(float),
+    )
     assert isinstance(loss, Loss)
-    value, slope = loss.value(p, y), loss.slope(p, y)
+    value, gradient = loss.value(p, y), loss.gradient(p, y)
     own = np.take_along_axis(p, y.astype(int)[..., None], -1)[..., 0]
     np.testing.assert_allclose(value, np.log(np.exp(p).sum(-1)) - own, rtol=1e-12, atol=1e-13)
     for c in range(4):
         z = p.astype(complex)
         z[..., c] += 1e-30j
-        moved = np.log(np.exp(z).sum(-1)) - np.take_along_axis(z, y.astype(int)[..., None], -1)[..., 0]
-        np.testing.assert_allclose(slope[..., c], moved.imag / 1e-30, rtol=1e-12, atol=1e-15)
+        moved = (
+            np.log(np.exp(z).sum(-1)) - np.take_along_axis(z, y.astype(int)[..., None], -1)[..., 0]
+        )
+        np.testing.assert_allclose(gradient[..., c], moved.imag / 1e-30, rtol=1e-12, atol=1e-15)
         step = np.zeros(4)
         step[c] = 1e-5
-        bend = (loss.slope(p + step, y) - loss.slope(p - step, y))[..., c] / 2e-5
+        bend = (loss.gradient(p + step, y) - loss.gradient(p - step, y))[..., c] / 2e-5
         np.testing.assert_allclose(loss.curvature(p, y)[..., c], bend, atol=1e-9)
-    np.testing.assert_allclose(slope.sum(-1), 0, atol=1e-15)
+    np.testing.assert_allclose(gradient.sum(-1), 0, atol=1e-15)
 
 
 def test_it_is_convex_and_lipschitz_and_never_overflows():
     rng = np.random.default_rng(1)
     loss, y = qr.Multinomial(), rng.integers(3, size=500).astype(float)
-    a, b = (rng.normal(size=(500, 3)) * 10.0 ** rng.integers(-3, 3, size=(500, 1)) for _ in range(2))
-    here, there, slope = loss.value(a, y), loss.value(b, y), loss.slope(a, y)
+    a, b = (
+        rng.normal(size=(500, 3)) * 10.0 ** rng.integers(-3, 3, size=(500, 1)) for _ in range(2)
+    )
+    here, there, gradient = loss.value(a, y), loss.value(b, y), loss.gradient(a, y)
     room = 1e-12 * (1 + np.abs(a).max(1) + np.abs(b).max(1))
     assert (here >= 0).all()
-    assert (there >= here + (slope * (b - a)).sum(1) - room).all()
-    assert (np.linalg.norm(slope, axis=1) <= loss.lipschitz).all()
+    assert (there >= here + (gradient * (b - a)).sum(1) - room).all()
+    assert (np.linalg.norm(gradient, axis=1) <= loss.lipschitz).all()
     far = np.array([[900.0, -900.0, 0.0]])
     assert loss.value(far, np.ones(1)).tolist() == [1800.0]
     assert loss.value(far, np.zeros(1)).tolist() == [0.0]
-    np.testing.assert_allclose(np.linalg.norm(loss.slope(far, np.ones(1))), loss.lipschitz)
+    np.testing.assert_allclose(np.linalg.norm(loss.gradient(far, np.ones(1))), loss.lipschitz)
 
 
 def test_two_classes_are_the_logistic_loss():
     t, y = np.linspace(-4, 4, 41), np.repeat(1.0, 41)
     pair = np.stack([-t / 2, t / 2], -1)
-    np.testing.assert_allclose(qr.Multinomial().value(pair, y), qr.Logistic().value(t, y), rtol=1e-13)
+    np.testing.assert_allclose(
+        qr.Multinomial().value(pair, y), qr.Logistic().value(t, y), rtol=1e-13
+    )
 
 
 # ---- the predictor
@@ -96,12 +112,16 @@ def test_forward_and_backward_are_adjoint(sparse, each):
     w, s = rng.normal(size=(n, 20) if each else 20), rng.normal(size=(n, 7, 4))
     prediction = softmax.forward(w, block)
     for i in range(n):
-        np.testing.assert_allclose(prediction[i], X[i] @ (w[i] if each else w).reshape(5, 4), rtol=1e-12)
-        slope = softmax.backward(w, s, block)
-        np.testing.assert_allclose(slope[i] @ (w[i] if each else w), (prediction[i] * s[i]).sum(), rtol=1e-10)
+        np.testing.assert_allclose(
+            prediction[i], X[i] @ (w[i] if each else w).reshape(5, 4), rtol=1e-12
+        )
+        gradient = softmax.backward(w, s, block)
+        np.testing.assert_allclose(
+            gradient[i] @ (w[i] if each else w), (prediction[i] * s[i]).sum(), rtol=1e-10
+        )
 
 
-def test_a_cut_is_value_and_slope_in_padded_blocks():
+def test_a_cut_is_value_and_gradient_in_padded_blocks():
     fed, _, _ = data(50, clients=3)
     concrete, fed = problem(qr.Superquantile(0.4)).at(fed.restrict(["0", "1"]))
     (block,) = fed.blocks()
@@ -111,12 +131,16 @@ def test_a_cut_is_value_and_slope_in_padded_blocks():
     for i, at in enumerate(block.index.tolist()):
         alone = concrete.cut(w, fed.block(at))
         np.testing.assert_allclose(cut.base[i], alone.base[0], rtol=1e-12)
-        np.testing.assert_allclose(cut.slope[i], alone.slope[0], rtol=1e-11, atol=1e-14)
-        slope = [
-            (concrete.cut(w + h, fed.block(at)).base[0] - concrete.cut(w - h, fed.block(at)).base[0]) / 2e-6
+        np.testing.assert_allclose(cut.gradient[i], alone.gradient[0], rtol=1e-11, atol=1e-14)
+        gradient = [
+            (
+                concrete.cut(w + h, fed.block(at)).base[0]
+                - concrete.cut(w - h, fed.block(at)).base[0]
+            )
+            / 2e-6
             for h in 1e-6 * np.eye(12)
         ]
-        np.testing.assert_allclose(alone.slope[0], slope, atol=1e-7)
+        np.testing.assert_allclose(alone.gradient[0], gradient, atol=1e-7)
 
 
 def test_classes_are_numbered_in_sorted_order_everywhere():
@@ -128,7 +152,8 @@ def test_classes_are_numbered_in_sorted_order_everywhere():
     concrete, coded = problem().at(lone)
     assert concrete.predictor == qr.Softmax(3)
     assert coded.y[0].tolist() == [2.0, 1.0]
-    numbers = qr.Federation(["a"], [np.eye(3)], [np.array([7.0, -1.0, 3.0])])  # whole numbers that were read as floats
+    # whole numbers that were read as floats
+    numbers = qr.Federation(["a"], [np.eye(3)], [np.array([7.0, -1.0, 3.0])])
     assert problem().at(numbers)[1].y[0].tolist() == [2.0, 0.0, 1.0]
 
 
@@ -149,7 +174,13 @@ def optimum(X, y, strength):
         value = (np.log(total) + top[:, 0] - p[np.arange(n), y]).mean() + strength / 2 * w @ w
         return value, (X.T @ share / n).ravel() + strength * w
 
-    return minimize(objective, np.zeros(3 * d), jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-10})
+    return minimize(
+        objective,
+        np.zeros(3 * d),
+        jac=True,
+        method="L-BFGS-B",
+        options={"ftol": 1e-15, "gtol": 1e-10},
+    )
 
 
 def test_the_mean_against_scipy_and_scikit_learn():
@@ -157,21 +188,31 @@ def test_the_mean_against_scipy_and_scikit_learn():
     solution = qr.solve(problem(), fed, tol=1e-9)
     assert solution.outcome.stop is qr.Stop.OPTIMAL
     assert solution.certificate.value == pytest.approx(optimum(X, y, 0.05).fun, rel=1e-8)
-    model = LogisticRegression(C=1 / (0.05 * len(y)), fit_intercept=False, tol=1e-10, max_iter=1000).fit(X, NAMES[y])
+    model = LogisticRegression(
+        C=1 / (0.05 * len(y)), fit_intercept=False, tol=1e-10, max_iter=1000
+    ).fit(X, NAMES[y])
     assert model.classes_.tolist() == NAMES.tolist()
     np.testing.assert_allclose(solution.w.reshape(4, 3), model.coef_.T, atol=2e-4)
-    assert problem().objective(model.coef_.T.ravel(), fed) == pytest.approx(solution.certificate.value, rel=1e-7)
+    assert problem().objective(model.coef_.T.ravel(), fed) == pytest.approx(
+        solution.certificate.value, rel=1e-7
+    )
 
 
-@pytest.mark.parametrize("regulariser", [qr.L2(0.05), qr.L1(0.02), qr.ElasticNet(0.01, 0.05)], ids=repr)
+@pytest.mark.parametrize(
+    "regulariser", [qr.L2(0.05), qr.L1(0.02), qr.ElasticNet(0.01, 0.05)], ids=repr
+)
 def test_the_superquantile_against_cvxpy(regulariser):
     fed, X, y = data(40)
     W, cap = cp.Variable((4, 3)), cp.Variable()
     P = X @ W
     losses = cp.log_sum_exp(P, axis=1) - cp.sum(cp.multiply(P, np.eye(3)[y]), axis=1)
-    l1, l2 = {qr.L2: (0.0, 0.05), qr.L1: (0.02, 0.0), qr.ElasticNet: (0.01, 0.05)}[type(regulariser)]
+    l1, l2 = {qr.L2: (0.0, 0.05), qr.L1: (0.02, 0.0), qr.ElasticNet: (0.01, 0.05)}[
+        type(regulariser)
+    ]
     h = l1 * cp.sum(cp.abs(W)) + l2 / 2 * cp.sum_squares(W)
-    central = cp.Problem(cp.Minimize(cap + cp.sum(cp.pos(losses - cap)) / (0.3 * 40) + h)).solve(cp.CLARABEL)
+    central = cp.Problem(cp.Minimize(cap + cp.sum(cp.pos(losses - cap)) / (0.3 * 40) + h)).solve(
+        cp.CLARABEL
+    )
     solution = qr.solve(problem(qr.Superquantile(0.3), regulariser), fed, tol=1e-7)
     assert solution.outcome.stop is qr.Stop.OPTIMAL
     assert solution.certificate.value == pytest.approx(central, rel=1e-6)
@@ -180,10 +221,13 @@ def test_the_superquantile_against_cvxpy(regulariser):
 
 def test_several_clients_and_the_worst_weighting_of_them():
     fed, X, y = data(90, clients=3)
-    robust = qr.Problem(qr.Multinomial(), qr.Softmax(), over_clients=qr.LpBall(0.2), regulariser=qr.L2(0.05))
+    robust = qr.Problem(
+        qr.Multinomial(), qr.Softmax(), over_clients=qr.LpBall(0.2), regulariser=qr.L2(0.05)
+    )
     solution = qr.solve(robust, fed)
     assert solution.certificate.relative_gap <= 1e-6
-    assert solution.certificate.bound >= optimum(X, y, 0.05).fun * (1 - 1e-6)  # the mean is one of the weightings
+    # the mean is one of the weightings
+    assert solution.certificate.bound >= optimum(X, y, 0.05).fun * (1 - 1e-6)
     plain = qr.solve(problem(), fed)
     assert plain.certificate.value == pytest.approx(optimum(X, y, 0.05).fun, rel=1e-6)
     assert solution.certificate.client_risks.max() < plain.certificate.client_risks.max()
@@ -225,13 +269,21 @@ RISKS = [
 
 
 @pytest.mark.parametrize("risk", RISKS, ids=repr)
-@pytest.mark.parametrize("algorithm", [qr.SGD(0.05), qr.LSVRG(0.01), qr.LSVRG(0.01, False)], ids=["SGD", "U", "NU"])
+@pytest.mark.parametrize(
+    "algorithm", [qr.SGD(0.05), qr.LSVRG(0.01), qr.LSVRG(0.01, False)], ids=["SGD", "U", "NU"]
+)
 def test_stochastic_methods_take_every_rank_risk(risk, algorithm):
     fed, _, _ = data(apart=5.0)
     stated = problem(risk)
     concrete, coded = stated.at(fed)
-    run = qr.InProcess().run(qr.solution.configure(algorithm, concrete, coded, None, None, 8, None), coded, seed=1)
-    losses = np.sort(qr.Multinomial().value(qr.Softmax(3).forward(run.state.w, coded.block(0)), coded.block(0).y)[0])
+    run = qr.InProcess().run(
+        configure(algorithm, concrete, coded, None, None, 8, None), coded, seed=1
+    )
+    losses = np.sort(
+        qr.Multinomial().value(
+            qr.Softmax(3).forward(run.state.w, coded.block(0)), coded.block(0).y
+        )[0]
+    )
     expected = risk.value(losses) + 0.025 * run.state.w @ run.state.w
     assert run.state.value == pytest.approx(expected, rel=1e-12)
     assert run.state.value < stated.objective(np.zeros(12), fed)
@@ -240,7 +292,7 @@ def test_stochastic_methods_take_every_rank_risk(risk, algorithm):
 def test_lsvrg_comes_near_the_optimum():
     fed, X, y = data()
     run_at, coded = problem().at(fed)
-    algorithm = qr.solution.configure(qr.LSVRG(0.05), run_at, coded, 1e-5, None, 100, None)
+    algorithm = configure(qr.LSVRG(0.05), run_at, coded, 1e-5, None, 100, None)
     run = qr.InProcess().run(algorithm, coded, seed=1)
     assert run.outcome.stop is qr.Stop.OPTIMAL
     assert run.state.value == pytest.approx(optimum(X, y, 0.05).fun, rel=1e-5)
@@ -261,12 +313,24 @@ def test_held_out_accuracy_counts_the_class_of_the_largest_prediction():
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        (lambda: qr.Problem(qr.Multinomial()), r"Multinomial needs the predictor Softmax\(\), got Linear"),
-        (lambda: qr.Problem(qr.Hinge(), qr.Softmax()), r"Hinge needs the predictor Linear\(\), got Softmax"),
-        (lambda: qr.Problem(qr.Multinomial(), qr.Softmax(), qr.WassersteinBall(0.1)), "no Wasserstein worst case"),
+        (
+            lambda: qr.Problem(qr.Multinomial()),
+            r"Multinomial needs the predictor Softmax\(\), got Linear",
+        ),
+        (
+            lambda: qr.Problem(qr.Hinge(), qr.Softmax()),
+            r"Hinge needs the predictor Linear\(\), got Softmax",
+        ),
+        (
+            lambda: qr.Problem(qr.Multinomial(), qr.Softmax(), qr.WassersteinBall(0.1)),
+            "no Wasserstein worst case",
+        ),
         (lambda: qr.Softmax(1), "classes must be >= 2"),
         (lambda: qr.Softmax().dimension(4), "knows its classes from the data"),
-        (lambda: kernel_of(qr.Multinomial()), "Multinomial is no increasing function of one rank coordinate"),
+        (
+            lambda: kernel_of(qr.Multinomial()),
+            "Multinomial is no increasing function of one rank coordinate",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(build, words):
@@ -294,7 +358,9 @@ def test_coded_targets_are_never_coded_again():
 
 
 @pytest.mark.parametrize(
-    "algorithm", [qr.ADLPMM(), qr.EpigraphADMM(), qr.DoubleLoop(), qr.Bundle(metric="hessian")], ids=repr
+    "algorithm",
+    [qr.ADLPMM(), qr.EpigraphADMM(), qr.DoubleLoop(), qr.Bundle(metric="hessian")],
+    ids=repr,
 )
 def test_methods_for_one_prediction_a_row_refuse(algorithm):
     with pytest.raises(ValueError, match=r"Multinomial.*[Uu]se"):

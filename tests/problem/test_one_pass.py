@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 import quorate as qr
 from quorate.arrays import Block
-from quorate.problem.one_pass import MOST, in_one_pass
+from quorate.problem.compiled_means import MOST, in_one_pass
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,16 @@ def block_of(rng, n=6, m=15, d=5, classes=4):
 
 
 def coded(loss, block):
-    return replace(block, y=np.where(block.y % 2 == 0, 1.0, -1.0)) if loss.targets == "sign" else block
+    return (
+        replace(block, y=np.where(block.y % 2 == 0, 1.0, -1.0)) if loss.targets == "sign" else block
+    )
 
 
 def same(cut, general):
     np.testing.assert_allclose(cut.base, general.base, rtol=1e-13, atol=1e-15)
-    np.testing.assert_allclose(cut.slope, general.slope, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(cut.gradient, general.gradient, rtol=1e-12, atol=1e-14)
     np.testing.assert_array_equal(cut.level, general.level)
-    np.testing.assert_array_equal(cut.slope_level, general.slope_level)
+    np.testing.assert_array_equal(cut.gradient_level, general.gradient_level)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -59,7 +61,13 @@ def test_the_general_way_says_the_same(model, label):
         mean = qr.Mean(label=label, code=label)
     quick, slow = (qr.Problem(loss, p, over_samples=mean) for p in (predictor, general))
     models = rng.standard_normal((6, predictor.dimension(5)))
-    for w in (models, models[0], np.zeros_like(models), np.broadcast_to(models[1], models.shape), models[:, ::-1]):
+    for w in (
+        models,
+        models[0],
+        np.zeros_like(models),
+        np.broadcast_to(models[1], models.shape),
+        models[:, ::-1],
+    ):
         assert in_one_pass(quick, w, data) is not None
         assert in_one_pass(slow, w, data) is None
         same(quick.cut(w, data), slow.cut(w, data))
@@ -76,10 +84,14 @@ def test_a_clients_cut_is_its_own_bit_for_bit(model):
     together = problem.cut(w, data)
     for i in range(6):
         rows = int((data.share[i] > 0).sum())
-        X, y, share = data.X[i : i + 1, :rows], data.y[i : i + 1, :rows], data.share[i : i + 1, :rows]
+        X, y, share = (
+            data.X[i : i + 1, :rows],
+            data.y[i : i + 1, :rows],
+            data.share[i : i + 1, :rows],
+        )
         alone = problem.cut(w[i], Block(X, y, share, data.index[i : i + 1], data.names[i : i + 1]))
         np.testing.assert_array_equal(alone.base[0], together.base[i])
-        np.testing.assert_array_equal(alone.slope[0], together.slope[i])
+        np.testing.assert_array_equal(alone.gradient[0], together.gradient[i])
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -119,9 +131,9 @@ def test_what_is_not_finite_stays_with_its_client(model, bad):
     w[2, 1] = bad
     cut = problem.cut(w, data)
     others = np.arange(6) != 2
-    assert not np.isfinite(cut.slope[2]).all() or not np.isfinite(cut.base[2])
+    assert not np.isfinite(cut.gradient[2]).all() or not np.isfinite(cut.base[2])
     np.testing.assert_array_equal(cut.base[others], good.base[others])
-    np.testing.assert_array_equal(cut.slope[others], good.slope[others])
+    np.testing.assert_array_equal(cut.gradient[others], good.gradient[others])
 
 
 def test_libraries_serve_large_softmax_models_whatever_the_rows():
@@ -140,7 +152,9 @@ def test_how_arrays_are_kept_changes_no_bit(model):
     data, problem = coded(loss, block_of(rng)), qr.Problem(loss, predictor)
     w = rng.standard_normal((6, predictor.dimension(5)))
     usual = problem.cut(w, data)
-    fixed = replace(data, X=data.X.copy(), y=data.y.astype(int), share=np.asfortranarray(data.share))
+    fixed = replace(
+        data, X=data.X.copy(), y=data.y.astype(int), share=np.asfortranarray(data.share)
+    )
     for array in (np.asarray(fixed.X), fixed.y, fixed.share):
         array.flags.writeable = False
     odd = np.frombuffer(b"." + w.tobytes(), np.uint8)[1:].view(np.float64).reshape(w.shape)
@@ -148,7 +162,7 @@ def test_how_arrays_are_kept_changes_no_bit(model):
     for models in (odd, np.asfortranarray(w)):
         cut = problem.cut(models, fixed)
         np.testing.assert_array_equal(cut.base, usual.base)
-        np.testing.assert_array_equal(cut.slope, usual.slope)
+        np.testing.assert_array_equal(cut.gradient, usual.gradient)
 
 
 @pytest.mark.parametrize("bad", [4.0, 1e5, -1.0, np.nan])

@@ -42,7 +42,9 @@ def test_wrong_weights_are_refused_before_anything_runs(weights_of, named, metho
 
 
 def test_they_are_refused_over_clients_too():
-    problem = qr.Problem(qr.Logistic(), over_clients=Own(lambda n: np.full(n, 2.0)), regulariser=qr.L2(1e-2))
+    problem = qr.Problem(
+        qr.Logistic(), over_clients=Own(lambda n: np.full(n, 2.0)), regulariser=qr.L2(1e-2)
+    )
     with pytest.raises(ValueError, match="sum to 2"):
         qr.solve(problem, FED)
 

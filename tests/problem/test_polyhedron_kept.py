@@ -1,4 +1,6 @@
-"""Polyhedra over clients keep what they met: no answer may depend on it, and programs must be saved by it."""
+"""Polyhedra over clients keep what they met: no answer may depend on it, and programs must be saved
+by it.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,15 @@ from scipy.optimize import linprog
 import quorate as qr
 from quorate.engines.checkpoint import describe
 from quorate.rounds import encode
-from quorate.solution import configure
-from quorate.solvers import linear_programs, polyhedron_projection
-from quorate.solvers.vertices import KEPT
+from quorate.solution.configure import configure
+from quorate.solvers.sets import linear_programs, polyhedron_projection
+from quorate.solvers.sets.vertices import KEPT
 
-EXACT = {"presolve": False, "primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+EXACT = {
+    "presolve": False,
+    "primal_feasibility_tolerance": 1e-10,
+    "dual_feasibility_tolerance": 1e-10,
+}
 
 
 def of_normal_rows(rng, n):
@@ -67,13 +73,19 @@ def losses_of(rng, n, count):
     for kind in rng.integers(5, size=count):
         at = at + 0.1 * rng.standard_normal(n)
         level = np.round(rng.standard_normal(n) * 2)
-        out.append((at, at, at, level, level + rng.standard_normal(n) * 10.0 ** rng.uniform(-13, -2))[kind])
+        out.append(
+            (at, at, at, level, level + rng.standard_normal(n) * 10.0 ** rng.uniform(-13, -2))[kind]
+        )
     return out
 
 
 def answer(risk, z):
     worst = risk.worst(z)
-    return worst.weights.tobytes() + np.array([worst.value, worst.bound]).tobytes() + risk.project(z / 3).tobytes()
+    return (
+        worst.weights.tobytes()
+        + np.array([worst.value, worst.bound]).tobytes()
+        + risk.project(z / 3).tobytes()
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -86,7 +98,8 @@ def test_no_answer_depends_on_what_was_asked_before(seed):
         other = copy.deepcopy(concrete).at(np.ones(n))
         assert [answer(other, z) for z in losses[::-1]] == forward[::-1]
         order = rng.permutation(len(losses))
-        assert [answer(concrete, losses[k]) for k in order] == [forward[k] for k in order]  # all was met by now
+        # all was met by now
+        assert [answer(concrete, losses[k]) for k in order] == [forward[k] for k in order]
         assert [answer(given, z) for z in losses] == forward  # keeps nothing
 
 
@@ -98,7 +111,14 @@ def test_kept_vertices_give_the_values_of_programs():
         scale = np.where(scale > 0, scale, 1.0)
         for z in losses_of(rng, n, 8):
             worst, size = concrete.worst(z), np.abs(z).max()
-            lp = linprog(-z, concrete.D / scale[:, None], concrete.c / scale, np.ones((1, n)), [1.0], options=EXACT)
+            lp = linprog(
+                -z,
+                concrete.D / scale[:, None],
+                concrete.c / scale,
+                np.ones((1, n)),
+                [1.0],
+                options=EXACT,
+            )
             assert_allclose([worst.value, worst.bound], -lp.fun, rtol=0, atol=2e-9 * size)
             assert 0 <= worst.bound - worst.value <= 3e-13 * size
             assert concrete.contains(worst.weights, 1e-12)
@@ -112,7 +132,11 @@ def counted(monkeypatch, module, name):
 
 
 def slow_walk(rng, n, count, step=0.1):
-    return list(np.cumsum(np.r_[rng.standard_normal((1, n)), step * rng.standard_normal((count - 1, n))], axis=0))
+    return list(
+        np.cumsum(
+            np.r_[rng.standard_normal((1, n)), step * rng.standard_normal((count - 1, n))], axis=0
+        )
+    )
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -156,11 +180,19 @@ def test_what_was_met_is_no_part_of_the_set():
     assert {field.name for field in dataclasses.fields(concrete)} == {"D", "c"}
     assert len(pickle.dumps(concrete)) == len(pickle.dumps(fresh))
     z = rng.standard_normal(n)
-    for copied in (pickle.loads(pickle.dumps(concrete)), copy.copy(concrete), copy.deepcopy(concrete)):
+    for copied in (
+        pickle.loads(pickle.dumps(concrete)),
+        copy.copy(concrete),
+        copy.deepcopy(concrete),
+    ):
         assert set(vars(copied)) == {"D", "c"}
         assert answer(copied, z) == answer(concrete, z)
     wider = dataclasses.replace(concrete, c=concrete.c + 0.2)
-    assert answer(wider, z) == answer(qr.Polyhedron(concrete.D, concrete.c + 0.2), z) != answer(concrete, z)
+    assert (
+        answer(wider, z)
+        == answer(qr.Polyhedron(concrete.D, concrete.c + 0.2), z)
+        != answer(concrete, z)
+    )
     with pytest.raises(ValueError, match="read-only"):
         concrete.c[0] = 0.0
 
@@ -174,7 +206,9 @@ def test_a_run_that_is_killed_and_resumed_is_the_same(algorithm, tmp_path):
     def ran(name, max_rounds, resume=False):
         concrete, data = problem.at(clients)  # a set that has met nothing
         ready = configure(algorithm, concrete, data, None, None, None, None)
-        return qr.InProcess(checkpoint=tmp_path / name).run(ready, data, seed=3, max_rounds=max_rounds, resume=resume)
+        return qr.InProcess(checkpoint=tmp_path / name).run(
+            ready, data, seed=3, max_rounds=max_rounds, resume=resume
+        )
 
     whole = ran("whole", 30)
     assert whole.rounds > 8
@@ -186,7 +220,9 @@ def test_a_run_that_is_killed_and_resumed_is_the_same(algorithm, tmp_path):
 
 
 def digest(first):
-    """Of the answers to the second half of a sequence, after as much of the first half as is asked for."""
+    """Of the answers to the second half of a sequence, after as much of the first half as is asked
+    for.
+    """
     rng, hashed = np.random.default_rng(11), hashlib.sha256()
     for _ in range(6):
         _, concrete, n = set_of(rng)
@@ -201,7 +237,10 @@ def digest(first):
 
 def test_a_new_process_answers_alike():
     here = digest(8)
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import test_polyhedron_kept as t; print(t.digest(sys.argv[2]))"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import test_polyhedron_kept as t;"
+        " print(t.digest(sys.argv[2]))"
+    )
     for first in (0, 3):
         told = subprocess.run(
             [sys.executable, "-c", code, str(Path(__file__).parent), str(first)],

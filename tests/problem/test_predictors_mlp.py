@@ -1,4 +1,6 @@
-"""The built-in perceptron: by its formula in complex numbers, its symmetry, its start; what a problem makes of it."""
+"""The built-in perceptron: by its formula in complex numbers, its symmetry, its start; what a
+problem makes of it.
+"""
 
 import itertools
 import subprocess
@@ -12,12 +14,16 @@ from predictor_laws import block, federation, models, pushes
 
 import quorate as qr
 from quorate.engines.checkpoint import describe
-from quorate.model_selection import judged
-from quorate.problem.predictors import Linear, Softmax
-from quorate.problem.predictors_mlp import MLP
-from quorate.trial import measure
+from quorate.problem.predictors.affine import Linear, Softmax
+from quorate.problem.predictors.mlp import MLP
+from quorate.runs.evaluation import measure
+from quorate.solution.radius_path import judged
 
-PHI = {"tanh": np.tanh, "softplus": lambda z: np.log(1 + np.exp(z)), "relu": lambda z: np.where(z.real > 0, z, 0)}
+PHI = {
+    "tanh": np.tanh,
+    "softplus": lambda z: np.log(1 + np.exp(z)),
+    "relu": lambda z: np.where(z.real > 0, z, 0),
+}
 
 
 def by_formula(w, X, hidden, outputs, activation):
@@ -36,24 +42,28 @@ def by_formula(w, X, hidden, outputs, activation):
 
 
 @pytest.mark.parametrize("activation", PHI)
-@pytest.mark.parametrize(("hidden", "classes"), [((5,), None), ((4, 3), 3), ((), None), ((2, 6, 3), 2)])
-def test_predictions_and_slopes_are_those_of_the_formula(activation, hidden, classes):
-    """Slopes by a complex step: exact to rounding."""
+@pytest.mark.parametrize(
+    ("hidden", "classes"), [((5,), None), ((4, 3), 3), ((), None), ((2, 6, 3), 2)]
+)
+def test_predictions_and_gradients_are_those_of_the_formula(activation, hidden, classes):
+    """Gradients by a complex step: exact to rounding."""
     predictor, data = MLP(hidden, activation, classes), block()
     w, outputs = models(predictor), classes or 1
     s = pushes(predictor, data)
-    found, slope = predictor.forward(w, data), predictor.backward(w, s, data)
+    found, gradient = predictor.forward(w, data), predictor.backward(w, s, data)
     for i in range(4):
         expected = by_formula(w[i], data.X[i], hidden, outputs, activation)
         assert_allclose(found[i].reshape(-1, outputs), expected, rtol=1e-12, atol=1e-13)
         for j in range(predictor.dimension(4)):
             bent = w[i] + 1e-30j * (np.arange(w.shape[1]) == j)
             along = by_formula(bent, data.X[i], hidden, outputs, activation).imag / 1e-30
-            assert slope[i, j] == pytest.approx((s[i].reshape(-1, outputs) * along).sum(), rel=1e-10, abs=1e-12)
+            assert gradient[i, j] == pytest.approx(
+                (s[i].reshape(-1, outputs) * along).sum(), rel=1e-10, abs=1e-12
+            )
 
 
 def test_softplus_and_tanh_hold_far_out():
-    """z = +-800: no overflow, softplus(z) = z or 0, slopes 1 or 0."""
+    """z = +-800: no overflow, softplus(z) = z or 0, gradients 1 or 0."""
     predictor, data = MLP((1,), "softplus"), replace(block(), X=np.full((4, 11, 4), 200.0))
     up = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0])
     down = np.array([-1.0, -1.0, -1.0, -1.0, 1.0, 0.0, 0.0])
@@ -71,21 +81,29 @@ def test_hidden_units_can_change_places():
     place = np.array([3, 0, 4, 1, 2])
     entries = np.arange(len(w))
     first, second = entries[:20].reshape(5, 4), entries[20:35].reshape(3, 5)
-    order = np.concatenate([first[place].ravel(), second[:, place].ravel(), entries[35:40][place], entries[40:]])
+    order = np.concatenate(
+        [first[place].ravel(), second[:, place].ravel(), entries[35:40][place], entries[40:]]
+    )
     assert_allclose(predictor.forward(w[order], data), predictor.forward(w, data), rtol=1e-12)
-    slope = predictor.backward(w, s, data)
-    assert_allclose(predictor.backward(w[order], s, data), slope[:, order], rtol=1e-11, atol=1e-13)
-    assert np.abs(slope[:, order] - slope).max() > 1e-3
+    gradient = predictor.backward(w, s, data)
+    assert_allclose(
+        predictor.backward(w[order], s, data), gradient[:, order], rtol=1e-11, atol=1e-13
+    )
+    assert np.abs(gradient[:, order] - gradient).max() > 1e-3
 
 
 def test_without_hidden_layers_it_is_the_linear_model():
     data, w = block(), models(Linear(True))[0]
     s = pushes(Linear(True), data)
     assert_allclose(MLP(()).forward(w, data), Linear(True).forward(w, data), rtol=1e-13)
-    assert_allclose(MLP(()).backward(w, s, data), Linear(True).backward(w, s, data), rtol=1e-12, atol=1e-14)
+    assert_allclose(
+        MLP(()).backward(w, s, data), Linear(True).backward(w, s, data), rtol=1e-12, atol=1e-14
+    )
     matrix, softmax = np.random.default_rng(0).normal(size=(4, 3)), Softmax(3)
     w = np.concatenate([matrix.T.ravel(), np.zeros(3)])  # (outputs, inputs), as torch has them
-    assert_allclose(MLP((), classes=3).forward(w, data), softmax.forward(matrix.ravel(), data), rtol=1e-13)
+    assert_allclose(
+        MLP((), classes=3).forward(w, data), softmax.forward(matrix.ravel(), data), rtol=1e-13
+    )
 
 
 # ---- the first model
@@ -116,12 +134,16 @@ def test_it_is_described_alike_in_every_process():
     model = MLP([8, np.int64(4)], "relu", 3, seed=2)
     assert model == MLP((8, 4), "relu", 3, 2)
     code = (
-        "import quorate as qr; from quorate.engines.checkpoint import describe; p = qr.MLP((8, 4), 'relu', 3, 2); "
-        "print(describe(p)); print(p.start(5).tobytes().hex())"
+        "import quorate as qr; from quorate.engines.checkpoint import describe; p = qr.MLP((8, 4),"
+        " 'relu', 3, 2); print(describe(p)); print(p.start(5).tobytes().hex())"
     )
     runs = {
         subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**_environment(), **seed}
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**_environment(), **seed},
         ).stdout
         for seed in ({"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "1"})
     }
@@ -162,7 +184,12 @@ def test_settings_out_of_range_are_refused(settings, words):
 
 
 def test_models_of_another_length_are_refused():
-    for predictor, size in ((MLP((5,)), 30), (MLP((5,)), 32), (MLP((5,), classes=3), 31), (MLP((5,)), 44)):
+    for predictor, size in (
+        (MLP((5,)), 30),
+        (MLP((5,)), 32),
+        (MLP((5,), classes=3), 31),
+        (MLP((5,)), 44),
+    ):
         with pytest.raises(ValueError, match="w must have"):
             predictor.forward(np.zeros(size), block())
 
@@ -173,11 +200,14 @@ def test_models_of_another_length_are_refused():
 def classed(fed=None):
     fed = fed or federation()
     rng = np.random.default_rng(2)
-    return qr.Federation(fed.clients, fed.X, [rng.integers(0, 3, len(y)) for y in fed.y], classes=np.array([0, 1, 2]))
+    return qr.Federation(
+        fed.clients, fed.X, [rng.integers(0, 3, len(y)) for y in fed.y], classes=np.array([0, 1, 2])
+    )
 
 
 @pytest.mark.parametrize(
-    ("loss", "fed", "outputs"), [(qr.Logistic(), federation(), None), (qr.Multinomial(), classed(), 3)]
+    ("loss", "fed", "outputs"),
+    [(qr.Logistic(), federation(), None), (qr.Multinomial(), classed(), 3)],
 )
 def test_a_problem_fits_it_to_its_data(loss, fed, outputs):
     problem = qr.Problem(loss, MLP((5,)), regulariser=qr.L2(0.1))
@@ -189,17 +219,26 @@ def test_a_problem_fits_it_to_its_data(loss, fed, outputs):
         prediction = by_formula(w, X, (5,), outputs or 1, "tanh")
         risks.append(loss.value(prediction if outputs else prediction[:, 0], y).mean())
     weights = w[: 5 * 4 + 5 * (outputs or 1)]  # the intercepts are free
-    assert problem.objective(w, fed) == pytest.approx(np.mean(risks) + 0.05 * weights @ weights, rel=1e-12)
+    assert problem.objective(w, fed) == pytest.approx(
+        np.mean(risks) + 0.05 * weights @ weights, rel=1e-12
+    )
     with pytest.raises(ValueError, match="finite numbers"):
         problem.objective(w[:-1], fed)
 
 
-def test_cuts_are_values_and_slopes():
-    problem, fed = qr.Problem(qr.Multinomial(), MLP((5,)), over_samples=qr.Superquantile(0.4)).at(classed())
+def test_cuts_are_values_and_gradients():
+    problem, fed = qr.Problem(qr.Multinomial(), MLP((5,)), over_samples=qr.Superquantile(0.4)).at(
+        classed()
+    )
     (data,) = fed.blocks()
-    w, v = models(problem.predictor)[0], np.random.default_rng(1).normal(size=problem.predictor.dimension(4))
-    along = (problem.client_risks(w + 1e-6 * v, data) - problem.client_risks(w - 1e-6 * v, data)) / 2e-6
-    assert_allclose(problem.cut(w, data).slope @ v, along, rtol=1e-7, atol=1e-8)
+    w, v = (
+        models(problem.predictor)[0],
+        np.random.default_rng(1).normal(size=problem.predictor.dimension(4)),
+    )
+    along = (
+        problem.client_risks(w + 1e-6 * v, data) - problem.client_risks(w - 1e-6 * v, data)
+    ) / 2e-6
+    assert_allclose(problem.cut(w, data).gradient @ v, along, rtol=1e-7, atol=1e-8)
     assert not problem.convex
     assert not qr.Problem(qr.Logistic(), MLP()).convex
     assert qr.Problem(qr.Logistic()).convex
@@ -212,9 +251,18 @@ def test_cuts_are_values_and_slopes():
     [
         ({"over_samples": qr.WassersteinBall(0.1)}, r"affine in the features.*MLP.*use Linear\(\)"),
         ({"over_samples": qr.WassersteinBall(0.0)}, "affine in the features"),
-        ({"local_constraint": qr.NeymanPearson(1.0, 0.3)}, "constraints are for models of one prediction"),
-        ({"constraint": qr.LinearInequality(np.ones((1, 31)), 0.0)}, "constraints are for models of one prediction"),
-        ({"over_samples": qr.Mean(label=1.0)}, r"Mean\(label=...\) are for methods with constraints"),
+        (
+            {"local_constraint": qr.NeymanPearson(1.0, 0.3)},
+            "constraints are for models of one prediction",
+        ),
+        (
+            {"constraint": qr.LinearInequality(np.ones((1, 31)), 0.0)},
+            "constraints are for models of one prediction",
+        ),
+        (
+            {"over_samples": qr.Mean(label=1.0)},
+            r"Mean\(label=...\) are for methods with constraints",
+        ),
         ({"loss": qr.Quadratic()}, "for methods with constraints"),
         ({"predictor": MLP(classes=3)}, r"Logistic needs the predictor Linear\(\), got MLP"),
     ],
@@ -237,7 +285,9 @@ def test_held_out_rows_of_several_classes():
     problem = qr.Problem(qr.Multinomial(), MLP((5,)))
     w = models(problem.at(fed)[0].predictor)[0]
     found = judged(problem, fed, w)
-    right = [by_formula(w, X, (5,), 3, "tanh").argmax(1) == y for X, y in zip(fed.X, fed.y, strict=True)]
+    right = [
+        by_formula(w, X, (5,), 3, "tanh").argmax(1) == y for X, y in zip(fed.X, fed.y, strict=True)
+    ]
     assert found["accuracy"] == pytest.approx(np.concatenate(right).mean())
     assert found["worst_accuracy"] == pytest.approx(min(r.mean() for r in right))
 

@@ -1,4 +1,6 @@
-"""Torch modules as predictors: the laws of all predictors, our perceptron to rounding, and what is refused."""
+"""Torch modules as predictors: the laws of all predictors, our perceptron to rounding, and what is
+refused.
+"""
 
 import importlib.util
 import itertools
@@ -14,9 +16,9 @@ from predictor_laws import LAWS, block, federation, models, pushes
 
 import quorate as qr
 from quorate.engines.checkpoint import CheckpointError, describe
-from quorate.model_selection import judged
-from quorate.problem.predictors_mlp import MLP
-from quorate.problem.predictors_torch import TorchPredictor
+from quorate.problem.predictors.mlp import MLP
+from quorate.problem.predictors.torch import TorchPredictor
+from quorate.solution.radius_path import judged
 
 INSTALLED = importlib.util.find_spec("torch") is not None
 if INSTALLED:
@@ -33,7 +35,9 @@ def net(*sizes, seed=0):
 
 
 class Squeezed(nn.Module if INSTALLED else object):
-    """Gives (m,), has an affine normalisation, a parameter of no dimension, one that is frozen, and dropout."""
+    """Gives (m,), has an affine normalisation, a parameter of no dimension, one that is frozen, and
+    dropout.
+    """
 
     def __init__(self):
         super().__init__()
@@ -44,7 +48,11 @@ class Squeezed(nn.Module if INSTALLED else object):
         self.double()
 
     def forward(self, X):
-        return (self.drop(torch.nn.functional.softplus(self.norm(self.first(X)))) * self.scale) @ self.fixed / 6
+        return (
+            (self.drop(torch.nn.functional.softplus(self.norm(self.first(X)))) * self.scale)
+            @ self.fixed
+            / 6
+        )
 
 
 class Unbatched(nn.Module if INSTALLED else object):
@@ -63,7 +71,9 @@ class Unbatched(nn.Module if INSTALLED else object):
 
 def convolutions():
     torch.manual_seed(3)
-    return nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2), nn.Softplus(), nn.Flatten(), nn.Linear(3, 3))
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2), nn.Softplus(), nn.Flatten(), nn.Linear(3, 3)
+    )
 
 
 MODULES = {
@@ -93,7 +103,9 @@ def test_the_same_flat_vector_is_our_perceptron(sizes, classes):
     assert ours.intercept == theirs.intercept
     for w in (models(ours), models(ours)[0]):
         assert_allclose(theirs.forward(w, data), ours.forward(w, data), rtol=1e-10, atol=1e-12)
-        assert_allclose(theirs.backward(w, s, data), ours.backward(w, s, data), rtol=1e-10, atol=1e-12)
+        assert_allclose(
+            theirs.backward(w, s, data), ours.backward(w, s, data), rtol=1e-10, atol=1e-12
+        )
 
 
 @needs_torch
@@ -146,11 +158,17 @@ def test_weights_come_first_and_all_else_is_free():
 
 @needs_torch
 def test_dropout_and_batch_statistics_do_not_make_predictions_random():
-    module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, 1)).double()
+    module = nn.Sequential(
+        nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, 1)
+    ).double()
     predictor, data = TorchPredictor(module).sized(4, None), block()
     w = models(predictor)
     assert_array_equal(predictor.forward(w, data), predictor.forward(w, data))
-    assert_allclose(predictor.forward(w, data)[1], predictor.forward(w[1], data.part(np.array([1])))[0], rtol=1e-12)
+    assert_allclose(
+        predictor.forward(w, data)[1],
+        predictor.forward(w[1], data.part(np.array([1])))[0],
+        rtol=1e-12,
+    )
 
 
 @needs_torch
@@ -172,7 +190,9 @@ def test_rows_are_moved_once(monkeypatch):
     predictor, data, seen = TorchPredictor(net(4, 5, 1).float()).sized(4, None), block(), []
     original = TorchPredictor._tensor
     monkeypatch.setattr(
-        TorchPredictor, "_tensor", lambda self, values: (seen.append(np.shape(values)), original(self, values))[1]
+        TorchPredictor,
+        "_tensor",
+        lambda self, values: (seen.append(np.shape(values)), original(self, values))[1],
     )
     for _ in range(3):
         predictor.forward(models(predictor), data)
@@ -183,13 +203,18 @@ def test_rows_are_moved_once(monkeypatch):
 @needs_torch
 def test_it_is_described_alike_in_every_process_and_by_its_values():
     code = (
-        "import torch, quorate as qr; from quorate.engines.checkpoint import describe; torch.manual_seed(0); "
-        "m = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1)).double(); "
-        "print(describe(qr.Problem(qr.Logistic(), qr.TorchPredictor(m))))"
+        "import torch, quorate as qr; from quorate.engines.checkpoint import describe;"
+        " torch.manual_seed(0); m = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(),"
+        " torch.nn.Linear(5, 1)).double(); print(describe(qr.Problem(qr.Logistic(),"
+        " qr.TorchPredictor(m))))"
     )
     runs = {
         subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **seed}
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, **seed},
         ).stdout.strip()
         for seed in ({"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "1"})
     }
@@ -198,7 +223,9 @@ def test_it_is_described_alike_in_every_process_and_by_its_values():
     frozen = net(4, 5, 1)
     frozen[0].weight.requires_grad_(False)
     assert describe(TorchPredictor(net(4, 5, 1))) != describe(TorchPredictor(frozen))
-    relu = nn.Sequential(*[nn.ReLU() if isinstance(part, nn.Tanh) else part for part in net(4, 5, 1)])
+    relu = nn.Sequential(
+        *[nn.ReLU() if isinstance(part, nn.Tanh) else part for part in net(4, 5, 1)]
+    )
     assert describe(TorchPredictor(net(4, 5, 1))) != describe(TorchPredictor(relu))
 
 
@@ -206,7 +233,10 @@ def test_it_is_described_alike_in_every_process_and_by_its_values():
 def test_a_run_goes_on_from_its_checkpoint(tmp_path):
     fed = federation().pooled()
     problem = qr.Problem(qr.Logistic(), TorchPredictor(net(4, 5, 1)))
-    engine, steps = qr.InProcess(checkpoint=tmp_path / "run.qrt"), qr.SGD(learning_rate=0.1, batch=8)
+    engine, steps = (
+        qr.InProcess(checkpoint=tmp_path / "run.qrt"),
+        qr.SGD(learning_rate=0.1, batch=8),
+    )
     qr.solve(problem, fed, algorithm=steps, engine=engine, max_rounds=6)
     whole = qr.solve(problem, fed, algorithm=steps, max_rounds=6)
     resumed = qr.solve(problem, fed, algorithm=steps, engine=engine, max_rounds=6, resume=True)
@@ -220,9 +250,14 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
 def test_held_out_rows_of_several_classes():
     fed = federation()
     rng = np.random.default_rng(2)
-    fed = qr.Federation(fed.clients, fed.X, [rng.integers(0, 3, len(y)) for y in fed.y], classes=np.array([0, 1, 2]))
+    fed = qr.Federation(
+        fed.clients, fed.X, [rng.integers(0, 3, len(y)) for y in fed.y], classes=np.array([0, 1, 2])
+    )
     w = TorchPredictor(net(4, 5, 3)).start(4)
-    ours, theirs = (judged(qr.Problem(qr.Multinomial(), p), fed, w) for p in (MLP((5,)), TorchPredictor(net(4, 5, 3))))
+    ours, theirs = (
+        judged(qr.Problem(qr.Multinomial(), p), fed, w)
+        for p in (MLP((5,)), TorchPredictor(net(4, 5, 3)))
+    )
     assert ours.pop("worst_client") == theirs.pop("worst_client")
     assert ours == pytest.approx(theirs, rel=1e-10)
 
@@ -234,10 +269,22 @@ def test_held_out_rows_of_several_classes():
 @pytest.mark.parametrize(
     ("make", "loss", "words"),
     [
-        (lambda: net(4, 5, 3), "Logistic", r"must predict \(2,\) or \(2, 1\) numbers.*got shape \(2, 3\).*Multinomial"),
-        (lambda: net(4, 5, 2), "Multinomial", r"3 classes.*got shape \(2, 2\): change its last layer"),
+        (
+            lambda: net(4, 5, 3),
+            "Logistic",
+            r"must predict \(2,\) or \(2, 1\) numbers.*got shape \(2, 3\).*Multinomial",
+        ),
+        (
+            lambda: net(4, 5, 2),
+            "Multinomial",
+            r"3 classes.*got shape \(2, 2\): change its last layer",
+        ),
         (lambda: net(3, 5, 1), "Logistic", "does not take rows of 4 features"),
-        (lambda: nn.Sequential(net(4, 1), nn.Flatten(0), nn.Unflatten(0, (1, -1))), "Logistic", r"shape \(1, 2\)"),
+        (
+            lambda: nn.Sequential(net(4, 1), nn.Flatten(0), nn.Unflatten(0, (1, -1))),
+            "Logistic",
+            r"shape \(1, 2\)",
+        ),
     ],
 )
 def test_modules_that_do_not_fit_the_data_are_refused(make, loss, words):

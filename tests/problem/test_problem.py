@@ -17,14 +17,28 @@ SIGNS = np.tile([0, 1], 6)
 @pytest.mark.parametrize(
     ("build", "needle"),
     [
-        (lambda: qr.Problem(qr.Squared(), over_samples=qr.WassersteinBall(0.1)), "worst case .* is infinite"),
-        (lambda: qr.Problem(qr.Exponential(), over_samples=qr.WassersteinBall({"A": 0.1})), "Lipschitz loss"),
         (
-            lambda: qr.Problem(qr.Huber(), over_samples=qr.WassersteinBall(0.1, support=qr.BoxSupport(-1, 1))),
+            lambda: qr.Problem(qr.Squared(), over_samples=qr.WassersteinBall(0.1)),
+            "worst case .* is infinite",
+        ),
+        (
+            lambda: qr.Problem(qr.Exponential(), over_samples=qr.WassersteinBall({"A": 0.1})),
+            "Lipschitz loss",
+        ),
+        (
+            lambda: qr.Problem(
+                qr.Huber(), over_samples=qr.WassersteinBall(0.1, support=qr.BoxSupport(-1, 1))
+            ),
             "no finite reformulation",
         ),
-        (lambda: qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(-0.1)), "radius must be >= 0"),
-        (lambda: qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(np.nan)), "radius must be >= 0"),
+        (
+            lambda: qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(-0.1)),
+            "radius must be >= 0",
+        ),
+        (
+            lambda: qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(np.nan)),
+            "radius must be >= 0",
+        ),
         (lambda: qr.WassersteinBall(0.1, label_cost=0.0), "label_cost must be in"),
         (lambda: qr.WassersteinBall(0.1, norm="l3"), "norm must be 'l1', 'l2' or 'linf'"),
         (lambda: qr.LpBall(-1.0), "radius must be"),
@@ -41,6 +55,65 @@ def test_refused_at_construction(build, needle):
         build()
 
 
+@pytest.mark.parametrize("radius", [-0.1, np.nan, np.inf])
+@pytest.mark.parametrize(
+    "build",
+    [
+        qr.LpBall,
+        qr.KLBall,
+        qr.ChiSquareBall,
+        qr.TotalVariationBall,
+        lambda radius: qr.Ellipsoid([1.0, 1.0], radius),
+        qr.WassersteinOverClients,
+        lambda radius: qr.CDNorm(radius, 0.5),
+        lambda radius: qr.CDNorm(1.0, {"A": 0.5, "B": radius}),
+        qr.WassersteinBall,
+        lambda radius: qr.WassersteinBall([0.1, radius]),
+        lambda radius: qr.WassersteinBall({"A": 0.1, "B": radius}),
+    ],
+)
+def test_radii_are_refused_when_the_set_is_made(build, radius):
+    with pytest.raises(ValueError, match=r"must be (a number )?>= 0|must be finite"):
+        build(radius)
+
+
+@pytest.mark.parametrize("radius", ["auto", None, [[0.1], [0.2, 0.3]], True, {"A": "x"}])
+def test_a_wasserstein_radius_is_made_of_numbers(radius):
+    with pytest.raises(ValueError, match="radius must be >= 0 and finite, got"):
+        qr.WassersteinBall(radius)
+
+
+@pytest.mark.parametrize(
+    ("slots", "text"),
+    [
+        ({"loss": qr.Hinge}, r"loss must be a value, got the class Hinge: write Hinge\(\)"),
+        ({"predictor": qr.Linear}, r"write Linear\(\)"),
+        ({"over_samples": qr.WassersteinBall}, r"write WassersteinBall\(\.\.\.\)"),
+        ({"over_clients": qr.Simplex}, r"write Simplex\(\)"),
+        ({"regulariser": qr.L2}, r"regulariser .* write L2\(\.\.\.\)"),
+        ({"local_constraint": qr.NeymanPearson}, r"write NeymanPearson\(\.\.\.\)"),
+        ({"privacy": qr.Budget}, r"write Budget\(\.\.\.\)"),
+    ],
+)
+def test_a_class_in_place_of_a_value_is_refused_when_the_problem_is_made(slots, text):
+    with pytest.raises(TypeError, match=text):
+        qr.Problem(**{"loss": qr.Hinge(), **slots})
+
+
+def test_a_loss_with_the_old_name_of_the_gradient_is_told_to_rename_it():
+    class Old:
+        targets, smooth, convex, lipschitz = "sign", True, True, 1.0
+
+        def value(self, prediction, y):
+            return -y * prediction
+
+        def slope(self, prediction, y):
+            return -y
+
+    with pytest.raises(TypeError, match=r"Old defines the method `slope`.* `gradient`: rename it"):
+        qr.Problem(Old())
+
+
 @pytest.mark.parametrize("slot", ["loss", "over_clients", "over_samples", "regulariser"])
 def test_strings_are_not_values(slot):
     with pytest.raises(TypeError, match=slot):
@@ -53,12 +126,23 @@ def test_strings_are_not_values(slot):
         (qr.Problem(qr.Hinge()), np.arange(12), "exactly two classes, got 12"),
         (qr.Problem(qr.Hinge()), np.zeros(12), "exactly two classes, got 1"),
         (qr.Problem(qr.Huber()), np.array(["a", "b"] * 6), "needs numeric targets"),
-        (qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall({"A": 0.1, "B": 0.1})), SIGNS, "missing .*C"),
-        (qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall([0.1, 0.2])), SIGNS, "3 numbers, one per client"),
+        (
+            qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall({"A": 0.1, "B": 0.1})),
+            SIGNS,
+            "radius by client name has no entry for 'C'",
+        ),
+        (
+            qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall([0.1, 0.2])),
+            SIGNS,
+            "3 numbers, one per client",
+        ),
         (qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.1, prior=[0.5, 0.5, 0.5])), SIGNS, "1.5"),
         (qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.1, prior=[0.5, 0.5])), SIGNS, "prior"),
         (
-            qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.1, 1.0, "l1", qr.BoxSupport(-0.1, 0.1))),
+            qr.Problem(
+                qr.Hinge(),
+                over_samples=qr.WassersteinBall(0.1, 1.0, "l1", qr.BoxSupport(-0.1, 0.1)),
+            ),
             SIGNS,
             "outside",
         ),

@@ -1,4 +1,6 @@
-"""Worst cases on boxes and polytopes against conic models, vertex linear programs and explicit distributions."""
+"""Worst cases on boxes and polytopes against conic models, vertex linear programs and explicit
+distributions.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,17 @@ from scipy.sparse import csr_array
 
 from quorate.data.federation import Federation
 from quorate.problem.losses import Absolute, EpsilonInsensitive, Hinge, Huber, Logistic, Quantile
-from quorate.problem.predictors import Linear
-from quorate.problem.supports import BoxSupport
-from quorate.problem.supports_polytope import PolytopeSupport
-from quorate.problem.transport import worst_case
-from quorate.problem.wasserstein import WassersteinBall
+from quorate.problem.predictors.affine import Linear
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.problem.wasserstein.box_support import BoxSupport
+from quorate.problem.wasserstein.polytope_support import PolytopeSupport
+from quorate.problem.wasserstein.worst_case import worst_case
 
-BOXES = {"[-1,1]": (-1.0, 1.0), "[0,1]": (0.0, 1.0), "general": (np.array([-2.0, 0.5, 3.0]), np.array([0.0, 0.7, 9.0]))}
+BOXES = {
+    "[-1,1]": (-1.0, 1.0),
+    "[0,1]": (0.0, 1.0),
+    "general": (np.array([-2.0, 0.5, 3.0]), np.array([0.0, 0.7, 9.0])),
+}
 ALL = [(loss, norm, cost) for loss in PIECEWISE for norm in NORMS for cost in LABEL_COSTS]
 each = pytest.mark.parametrize(("loss", "norm", "label_cost"), ALL, ids=lambda v: name(v))
 LINEAR = Linear(intercept=True)
@@ -41,7 +47,11 @@ LINEAR = Linear(intercept=True)
 def instance(loss, box=(-1.0, 1.0), seed=0, clients=2, rows=5, d=3):
     rng = np.random.default_rng(seed)
     X, y = rng.uniform(*box, (clients, rows, d)), targets(rng, loss, (clients, rows))
-    return rng, block_of(X, y, rng.dirichlet(np.ones(rows), clients)), rng.normal(size=d + 1) * rng.choice([0.4, 1.5])
+    return (
+        rng,
+        block_of(X, y, rng.dirichlet(np.ones(rows), clients)),
+        rng.normal(size=d + 1) * rng.choice([0.4, 1.5]),
+    )
 
 
 def polytope(rng, loss, kind, d=3):
@@ -49,7 +59,11 @@ def polytope(rng, loss, kind, d=3):
     if kind == "open":
         return -np.eye(d), np.ones(d), None
     C = np.vstack([rng.normal(size=(7, d)), np.eye(d), -np.eye(d)])
-    c = np.r_[rng.normal(size=7), np.zeros(2 * d)] if kind == "joint" and loss.targets == "real" else None
+    c = (
+        np.r_[rng.normal(size=7), np.zeros(2 * d)]
+        if kind == "joint" and loss.targets == "real"
+        else None
+    )
     return C, np.abs(C).sum(1), c
 
 
@@ -59,12 +73,15 @@ def test_box_value_equals_the_conic_model(loss, norm, label_cost, box):
     seed = int(10 * min(label_cost, 9)) + len(norm)
     rng, block, w = instance(loss, box, seed)
     radius = np.array([0.05, 0.8]) * rng.choice([1.0, 4.0])
-    cut = BoxSupport(*box).cut(w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm), radius)
+    cut = BoxSupport(*box).cut(
+        w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm), radius
+    )
     rows, value = box_rows(*box, 3), radius * cut.level + cut.base
     for i in range(2):
         data = w[:-1], block.X[i], block.y[i], block.share[i]
         expected = polytope_value(*data, loss, norm, label_cost, radius[i], *rows, b=w[-1])
-        assert value[i] == pytest.approx(expected, rel=1e-6, abs=1e-7)  # the conic solver's own accuracy
+        # the conic solver's own accuracy
+        assert value[i] == pytest.approx(expected, rel=1e-6, abs=1e-7)
 
 
 @each
@@ -94,9 +111,17 @@ def test_l1_box_value_equals_the_vertex_program(seed, loss, label_cost, radius, 
     X = np.sign(block.X[0]) if on_the_edge else block.X[0]
     if loss.targets == "real":
         label_cost = math.inf  # a real target that moves has no finite set of vertices
-    cut = BoxSupport(-1, 1).cut(w[:-1], block_of(X, block.y[0], block.share), loss, Linear(),
-                                WassersteinBall(radius, label_cost, "l1"), np.array([radius]))  # fmt: skip
-    expected = vertex_value(w[:-1], X, block.y[0], block.share[0], loss, label_cost, radius, -1.0, 1.0)
+    cut = BoxSupport(-1, 1).cut(
+        w[:-1],
+        block_of(X, block.y[0], block.share),
+        loss,
+        Linear(),
+        WassersteinBall(radius, label_cost, "l1"),
+        np.array([radius]),
+    )
+    expected = vertex_value(
+        w[:-1], X, block.y[0], block.share[0], loss, label_cost, radius, -1.0, 1.0
+    )
     assert (radius * cut.level + cut.base)[0] == pytest.approx(expected, rel=1e-8, abs=1e-10)
 
 
@@ -111,13 +136,18 @@ def test_a_box_is_the_polytope_of_its_faces_and_grows_to_free_space(loss, norm):
         cut = BoxSupport(-half, half).cut(w, block, loss, LINEAR, ball, radius)
         faces = PolytopeSupport(*box_rows(-half, half, 3)).cut(w, block, loss, LINEAR, ball, radius)
         values.append(radius * cut.level + cut.base)
-        np.testing.assert_allclose(radius * faces.level + faces.base, values[-1], rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(
+            radius * faces.level + faces.base, values[-1], rtol=1e-6, atol=1e-8
+        )
     assert (np.diff(values, axis=0) >= -1e-12).all()
     free = [
-        free_value(w[:-1], block.X[i], block.y[i], block.share[i], loss, norm, label_cost, radius[i], w[-1])
+        free_value(
+            w[:-1], block.X[i], block.y[i], block.share[i], loss, norm, label_cost, radius[i], w[-1]
+        )
         for i in range(2)
     ]
-    np.testing.assert_allclose(values[-1], free, rtol=1e-4)  # short of it by a few losses times radius / 1e5
+    # short of it by a few losses times radius / 1e5
+    np.testing.assert_allclose(values[-1], free, rtol=1e-4)
 
 
 @settings(deadline=None, derandomize=True, max_examples=150)
@@ -143,18 +173,27 @@ def test_the_box_cut_holds_for_every_model_and_price(case, seed, rows, shape, sc
         w[:3] = w[0]
     stretch = np.r_[np.full(3, 1 / scale), 1.0]
     w, block, box = w * stretch, block_of(X * scale, y), BoxSupport(-scale, scale)
-    ball, radii = WassersteinBall(radius, label_cost * scale, norm), scale * radius * np.array([1.0, 0.5])
+    ball, radii = (
+        WassersteinBall(radius, label_cost * scale, norm),
+        scale * radius * np.array([1.0, 0.5]),
+    )
     cut = box.cut(w, block, loss, LINEAR, ball, radii)
     floor = 0.0 if loss.targets == "sign" else loss.lipschitz / ball.label_cost
-    assert (cut.slope_level >= -radii * (1 + 1e-12)).all()
+    assert (cut.gradient_level >= -radii * (1 + 1e-12)).all()
     assert (cut.level >= floor).all()
     for size in (1e-7, 1e-3, 1.0, 30.0):
         v = w + size * rng.normal(size=4) * stretch
         at, _ = box.planner(v, block, loss, LINEAR, ball)
-        for level in (np.full(2, floor), floor + size * rng.random(2) / scale, np.maximum(floor, cut.level)):
+        for level in (
+            np.full(2, floor),
+            floor + size * rng.random(2) / scale,
+            np.maximum(floor, cut.level),
+        ):
             above = at(level).value  # attained by moves inside the box, so at most f(v, l)
-            below = cut.base + cut.slope @ (v - w) + cut.slope_level * (level - cut.level)
-            room = 1e-12 * (1 + np.abs(above) + np.abs(below) + np.abs(cut.slope) @ np.abs(v - w))
+            below = cut.base + cut.gradient @ (v - w) + cut.gradient_level * (level - cut.level)
+            room = 1e-12 * (
+                1 + np.abs(above) + np.abs(below) + np.abs(cut.gradient) @ np.abs(v - w)
+            )
             assert (below <= above + room).all()
 
 
@@ -169,7 +208,8 @@ def test_the_box_cut_holds_for_every_model_and_price(case, seed, rows, shape, sc
 def test_the_moves_are_those_that_the_value_counts(case, seed, d, radius, digits):
     loss, norm, label_cost = case
     _, block, w = instance(loss, seed=seed, rows=8, d=d)
-    block, w = replace(block, X=np.round(block.X, digits)), np.round(w, digits)  # ties: where several moves are best
+    # ties: where several moves are best
+    block, w = replace(block, X=np.round(block.X, digits)), np.round(w, digits)
     box, ball = BoxSupport(-1, 1), WassersteinBall(radius, label_cost, norm)
     args = w, block, loss, LINEAR, ball
     low, high, _ = box.plans(*args, np.array([radius, radius / 2]))
@@ -179,10 +219,14 @@ def test_the_moves_are_those_that_the_value_counts(case, seed, d, radius, digits
         spent = np.linalg.norm(delta, {"l1": 1, "l2": 2, "linf": np.inf}[norm], axis=2)
         np.testing.assert_allclose(spent, plan.spent, atol=1e-13)
         fee = np.where(plan.flip, label_cost if math.isfinite(label_cost) else 0.0, 0.0)
-        won = loss.value(LINEAR.forward(w, replace(block, X=moved)), y) - plan.price[:, None] * (spent + fee)
+        won = loss.value(LINEAR.forward(w, replace(block, X=moved)), y) - plan.price[:, None] * (
+            spent + fee
+        )
         np.testing.assert_allclose(block.mean(won), plan.value, rtol=1e-12, atol=1e-13)
-        slope = np.einsum("nr,nrj->nj", block.share * plan.pull, moved)
-        np.testing.assert_allclose(box._slope(w, plan, block, LINEAR, ball)[:, :d], slope, atol=1e-13)
+        gradient = np.einsum("nr,nrj->nj", block.share * plan.pull, moved)
+        np.testing.assert_allclose(
+            box._gradient(w, plan, block, LINEAR, ball)[:, :d], gradient, atol=1e-13
+        )
 
 
 @pytest.mark.parametrize("loss", PIECEWISE, ids=name)
@@ -198,8 +242,9 @@ def test_the_polytope_cut_holds_for_every_model(loss, kind):
     for size in (1e-2, 1.0, 10.0):
         v = w + size * rng.normal(size=4)
         other = support.cut(v, block, loss, LINEAR, ball, radius)
-        # minimising over the price: R(v) >= base + <slope, v - w> + radius * level when the cut spends the radius
-        below = cut.base + cut.slope @ (v - w) + radius * cut.level
+        # minimising over the price: R(v) >= base + <gradient, v - w> + radius * level when the cut
+        # spends the radius
+        below = cut.base + cut.gradient @ (v - w) + radius * cut.level
         assert (below <= radius * other.level + other.base + 1e-7 * (1 + size)).all()
 
 
@@ -208,27 +253,39 @@ def test_the_polytope_cut_holds_for_every_model(loss, kind):
 @pytest.mark.parametrize("label_cost", [0.3, math.inf])
 def test_box_gradient_is_the_difference_quotient(loss, norm, label_cost):
     rng, block, w = instance(loss, seed=21)
-    radius, ball, box = np.array([0.11, 0.5]), WassersteinBall(0.1, label_cost, norm), BoxSupport(-1, 1)
+    radius, ball, box = (
+        np.array([0.11, 0.5]),
+        WassersteinBall(0.1, label_cost, norm),
+        BoxSupport(-1, 1),
+    )
 
     def value(v):
         cut = box.cut(v, block, loss, LINEAR, ball, radius)
         return radius * cut.level + cut.base
 
     direction, h = rng.normal(size=4), 1e-5
-    slope = box.cut(w, block, loss, LINEAR, ball, radius).slope @ direction
-    # the price is the minimiser, so the slope in w alone is the gradient; l2 is curved: h^2 and value error / h
-    np.testing.assert_allclose((value(w + h * direction) - value(w - h * direction)) / (2 * h), slope, atol=2e-6)
+    gradient = box.cut(w, block, loss, LINEAR, ball, radius).gradient @ direction
+    # the price is the minimiser, so the gradient in w alone is the gradient; l2 is curved: h^2 and
+    # value error / h
+    np.testing.assert_allclose(
+        (value(w + h * direction) - value(w - h * direction)) / (2 * h), gradient, atol=2e-6
+    )
 
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("loss", PIECEWISE, ids=name)
 def test_blocks_padding_sparse_rows_and_weights(loss, norm):
     _, block, w = instance(loss, seed=5, clients=3)
-    ball, radius, box = WassersteinBall(0.1, 0.5, norm), np.array([0.1, 0.0, 0.7]), BoxSupport(-1, 1)
+    ball, radius, box = (
+        WassersteinBall(0.1, 0.5, norm),
+        np.array([0.1, 0.0, 0.7]),
+        BoxSupport(-1, 1),
+    )
     pad = ((0, 0), (0, 3))
     padded = replace(
         block,
-        X=np.pad(block.X, (*pad, (0, 0)), constant_values=7.0),  # outside the box: padding is not looked at
+        # outside the box: padding is not looked at
+        X=np.pad(block.X, (*pad, (0, 0)), constant_values=7.0),
         y=np.pad(block.y, pad, constant_values=1.0),
         share=np.pad(block.share, pad),
     )
@@ -237,9 +294,11 @@ def test_blocks_padding_sparse_rows_and_weights(loss, norm):
         for X in (block.X[i][None], csr_array(block.X[i])):
             alone = replace(block_of(block.X[i], block.y[i], block.share[i]), X=X)
             cut = box.cut(w, alone, loss, LINEAR, ball, radius[i : i + 1])
-            for field in ("base", "level", "slope", "slope_level"):
-                np.testing.assert_allclose(getattr(cut, field)[0], getattr(together, field)[i], rtol=1e-11, atol=1e-12)
-    assert together.level[1] == together.slope_level[1] == 0.0
+            for field in ("base", "level", "gradient", "gradient_level"):
+                np.testing.assert_allclose(
+                    getattr(cut, field)[0], getattr(together, field)[i], rtol=1e-11, atol=1e-12
+                )
+    assert together.level[1] == together.gradient_level[1] == 0.0
     plain = loss.value(LINEAR.forward(w, block), block.y)
     assert together.base[1] == pytest.approx(block.mean(plain)[1], rel=1e-14)
 
@@ -247,8 +306,10 @@ def test_blocks_padding_sparse_rows_and_weights(loss, norm):
     weighted = block_of(block.X[0], block.y[0], times / times.sum())
     repeated = block_of(np.repeat(block.X[0], times, 0), np.repeat(block.y[0], times))
     a, b = (box.cut(w, rows, loss, LINEAR, ball, radius[:1]) for rows in (weighted, repeated))
-    np.testing.assert_allclose(radius[0] * a.level + a.base, radius[0] * b.level + b.base, rtol=1e-12)
-    np.testing.assert_allclose(a.slope, b.slope, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        radius[0] * a.level + a.base, radius[0] * b.level + b.base, rtol=1e-12
+    )
+    np.testing.assert_allclose(a.gradient, b.gradient, rtol=1e-9, atol=1e-9)
 
 
 @each
@@ -260,29 +321,46 @@ def test_the_worst_distribution_stays_inside_and_attains_the_value(loss, norm, l
         support = BoxSupport(-1.0, 1.0)
     else:
         support = inside = PolytopeSupport(*polytope(rng, loss, kind))
-        block = replace(block, y=np.clip(block.y, -0.2, 0.2) if support.c_label is not None else block.y)
-    worst = worst_case(w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm, support), radius)
+        block = replace(
+            block, y=np.clip(block.y, -0.2, 0.2) if support.c_label is not None else block.y
+        )
+    worst = worst_case(
+        w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm, support), radius
+    )
     cut = support.cut(w, block, loss, LINEAR, WassersteinBall(radius, label_cost, norm), radius)
     value = radius * cut.level + cut.base
     np.testing.assert_allclose(worst.value, value, rtol=1e-5)
     for i in range(2):
         x, y, p, row = worst.distribution(i, far=1e-5)
-        near = p > 1e-4 * block.share[i, row]  # mass that goes far along a ray of an open polytope has parts of 1e-6
+        # mass that goes far along a ray of an open polytope has parts of 1e-6
+        near = p > 1e-4 * block.share[i, row]
         assert not inside.outside(x[near], y[near], 1e-6).any()
         data = block.X[i], block.y[i], block.share[i]
-        spent = transport_cost(*data, x, y, p, row, norm, label_cost, classes=loss.targets == "sign")
+        spent = transport_cost(
+            *data, x, y, p, row, norm, label_cost, classes=loss.targets == "sign"
+        )
         assert spent <= radius[i] * (1 + 1e-9)
         expected = p @ loss.value(x @ w[:-1] + w[-1], y)
-        assert expected == pytest.approx(value[i], rel=1e-4, abs=1e-4)  # parts of 1e-5 and 1e-6 of losses of order 10
+        # parts of 1e-5 and 1e-6 of losses of order 10
+        assert expected == pytest.approx(value[i], rel=1e-4, abs=1e-4)
 
 
 def test_data_outside_are_named_or_clipped():
-    X, y = [np.array([[0.5, 0.1], [1.5, 0.0], [0.0, -3.0]]), np.zeros((2, 2))], [np.array([0.1, 0.2, 3.0]), np.zeros(2)]
+    X, y = (
+        [np.array([[0.5, 0.1], [1.5, 0.0], [0.0, -3.0]]), np.zeros((2, 2))],
+        [
+            np.array([0.1, 0.2, 3.0]),
+            np.zeros(2),
+        ],
+    )
     fed = Federation(("north", "south"), X, y)
     for support, nearest in (
         (BoxSupport(-1, 1), [[0.5, 0.1], [1.0, 0.0], [0.0, -1.0]]),
         (PolytopeSupport(*box_rows(-1, 1, 2)), [[0.5, 0.1], [1.0, 0.0], [0.0, -1.0]]),
-        (PolytopeSupport([[1.0, 1.0], [0.0, -2.0]], [1.0, 2.0]), [[0.5, 0.1], [1.25, -0.25], [0.0, -1.0]]),
+        (
+            PolytopeSupport([[1.0, 1.0], [0.0, -2.0]], [1.0, 2.0]),
+            [[0.5, 0.1], [1.25, -0.25], [0.0, -1.0]],
+        ),
     ):
         with pytest.raises(ValueError, match=r"'north'.* 2 of 3 rows .*\(rows 1, 2\)"):
             support.admit(fed, Absolute())
@@ -300,7 +378,9 @@ def test_rows_on_the_edge_up_to_rounding_are_inside():
     assert BoxSupport(-1, 1).admit(fed, Hinge()).rows(0)[0].max() == 1.0
 
 
-@pytest.mark.parametrize("support", [BoxSupport(-1, 1), PolytopeSupport(*box_rows(-1, 1, 3))], ids=["box", "polytope"])
+@pytest.mark.parametrize(
+    "support", [BoxSupport(-1, 1), PolytopeSupport(*box_rows(-1, 1, 3))], ids=["box", "polytope"]
+)
 @pytest.mark.parametrize("loss", [Logistic(), Huber(1.0)], ids=name)
 def test_curved_losses_are_refused(support, loss):
     _, block, w = instance(loss)

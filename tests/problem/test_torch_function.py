@@ -1,4 +1,6 @@
-"""Constraints by torch functions: the same numbers as by hand; with torch absent an error that says what to install."""
+"""Constraints by torch functions: the same numbers as by hand; with torch absent an error that says
+what to install.
+"""
 
 import importlib.util
 import sys
@@ -10,13 +12,15 @@ from constrained_oracles import ball, ball_hessian, federation
 from numpy.testing import assert_allclose, assert_array_equal
 
 import quorate as qr
-from quorate.problem.clients import hessians
+from quorate.problem.client_means import hessians
 from quorate.problem.constraints.constraint import Point
-from quorate.problem.constraints.torch_function import TorchConstraint
+from quorate.problem.constraints.torch import TorchConstraint
 
 if importlib.util.find_spec("torch"):
     import torch
-needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch is not installed"
+)
 
 FED = federation()
 W = np.array([0.3, -0.2, 0.5, 0.1])
@@ -45,10 +49,17 @@ def test_derivatives_are_those_by_hand(sparse):
         n = len(block.names)
         for w in (W, W + 0.1 * np.arange(4 * n).reshape(n, 4)) if not sparse else (W,):
             at, other = Point(problem, w, block), Point(hand, w, block)
-            assert_allclose(problem.local_constraint.values(at), hand.local_constraint.values(other), rtol=1e-13)
-            assert_allclose(problem.local_constraint.jacobian(at), hand.local_constraint.jacobian(other), rtol=1e-13)
+            assert_allclose(
+                problem.local_constraint.values(at), hand.local_constraint.values(other), rtol=1e-13
+            )
+            assert_allclose(
+                problem.local_constraint.jacobian(at),
+                hand.local_constraint.jacobian(other),
+                rtol=1e-13,
+            )
             found, expected = (
-                hessians(p, np.zeros(n), [(p.problem.local_constraint, mu[block.index])], False) for p in (at, other)
+                hessians(p, np.zeros(n), [(p.problem.local_constraint, mu[block.index])], False)
+                for p in (at, other)
             )
             assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
     assert problem.local_constraint.convex
@@ -64,7 +75,9 @@ def test_affine_and_constant_functions_have_no_curvature():
     at = Point(problem, W, fed.block(0))
     assert_allclose(problem.local_constraint.jacobian(at)[0, 0], [1, 0, 0, -2])
     assert_array_equal(problem.local_constraint.jacobian(at)[0, 1], 0)
-    assert_array_equal(problem.local_constraint.curvature(at, np.ones((1, 3)))[1], np.zeros((1, 4, 4)))
+    assert_array_equal(
+        problem.local_constraint.curvature(at, np.ones((1, 3)))[1], np.zeros((1, 4, 4))
+    )
 
 
 @needs_torch
@@ -74,7 +87,9 @@ def test_interior_point_and_the_central_method_take_it():
 
     stated = TorchConstraint(small, convex=True, words=("size of the model",))
     hand = qr.Constraint(
-        lambda w, X, y: (w @ w - 0.04, 2 * w), convex=True, hessian=lambda w, X, y, m: 2 * m[0] * np.eye(4)
+        lambda w, X, y: (w @ w - 0.04, 2 * w),
+        convex=True,
+        hessian=lambda w, X, y, m: 2 * m[0] * np.eye(4),
     )
     values = []
     for constraint in (stated, hand):
@@ -117,7 +132,8 @@ def test_data_cannot_be_changed():
 
 
 def test_without_torch_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)  # what Python takes for a module that is not there
+    # what Python takes for a module that is not there
+    monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match=r"pip install 'quorate\[torch\]'"):
         TorchConstraint(lambda w, X, y: w.sum())
 

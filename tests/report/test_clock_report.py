@@ -1,4 +1,6 @@
-"""The report of a run on a simulated clock: times, answers, planes, spread over clients; safe whatever names are."""
+"""The report of a run on a simulated clock: times, answers, planes, spread over clients; safe
+whatever names are.
+"""
 
 import re
 import xml.etree.ElementTree as ET
@@ -9,11 +11,13 @@ import numpy as np
 import pytest
 import small_run
 
-from quorate.engines.log import Log
-from quorate.report import clock, tables, words
-from quorate.report.figures_clock import clock_figures, windows
+from quorate.engines.event_log import Log
+from quorate.report import tables
 from quorate.report.html import render
-from quorate.runs import Run
+from quorate.report.markdown import markdown
+from quorate.report.sections import clock, evaluation
+from quorate.report.sections.clock_figures import plots, windows
+from quorate.runs.folder import Run
 
 HOSTILE = ('<script>alert("x")</script>', "a]]>&amp;'$x$ | b", "South")
 CRASH = small_run.CLOCK.replace(
@@ -33,7 +37,10 @@ def planes(tmp_path_factory: pytest.TempPathFactory) -> Run:
         'name = "auto"\ntol = 1e-2', 'name = "aspire"\nmax_rounds = 300'
     )
     return small_run.small_run(
-        tmp_path_factory.mktemp("planes"), draw=True, text=text, data=small_run.table(clinics=HOSTILE)
+        tmp_path_factory.mktemp("planes"),
+        draw=True,
+        text=text,
+        data=small_run.table(clinics=HOSTILE),
     )
 
 
@@ -47,14 +54,20 @@ def test_the_page_says_what_time_passed_and_who_answered(run: Run) -> None:
     assert f"{result['clock']['answers']:,} answers" in page
     assert f"East {result['clock']['by_client']['East']}" in page
     assert "wait for the first answer" in page
-    assert {f.stem for f in (run.path / "figures").iterdir()} >= {"reached", "active", "clients", "weights", "traffic"}
+    assert {f.stem for f in (run.path / "figures").iterdir()} >= {
+        "reached",
+        "active",
+        "clients",
+        "weights",
+        "traffic",
+    }
     assert not {"convergence", "planes"} & {f.stem for f in (run.path / "figures").iterdir()}
     assert page == render(run)["report.html"]  # the same bytes again
 
 
 def test_when_the_worst_client_was_near_its_last_loss(run: Run) -> None:
     """By hand from the curve: from then on every look is within 1 %."""
-    rows = {row[0]: row for row in clock.pace(run.result).rows}
+    rows = {row[0]: row for row in clock.pace(run.result)[0].rows}
     for name, curve in run.result["reached"].items():
         losses = np.array(curve["largest_risk"])
         bad = np.flatnonzero(losses > 1.01 * losses[-1])
@@ -64,16 +77,19 @@ def test_when_the_worst_client_was_near_its_last_loss(run: Run) -> None:
 
 
 def test_the_spread_over_clients_is_that_of_their_numbers(run: Run) -> None:
-    (found,) = clock.spread(run.result)
+    (found,) = evaluation.spread(run.result)
     for row in run.result["evaluation"]["measures"]:
         (cells,) = [cells for cells in found.rows if cells[0] == row["model"]]
         accuracy = np.array([client["accuracy"] for client in row["clients"]])
         loss = np.array([client["loss"] for client in row["clients"]])
         percents = [f"{100 * v:.1f} %" for v in (accuracy.min(), accuracy.mean(), accuracy.std())]
-        assert list(cells[1:]) == [*percents, *(f"{v:.4g}" for v in (loss.max(), loss.mean(), loss.std()))]
+        assert list(cells[1:]) == [
+            *percents,
+            *(f"{v:.4g}" for v in (loss.max(), loss.mean(), loss.std())),
+        ]
     assert found.title in html(run)
-    assert found.markdown() in words.markdown(run.result)
-    assert clock.pace(run.result).markdown() in words.markdown(run.result)
+    assert found.markdown() in markdown(run)
+    assert clock.pace(run.result)[0].markdown() in markdown(run)
 
 
 def test_windows_count_who_answered() -> None:
@@ -101,7 +117,9 @@ def test_planes_are_drawn_and_names_are_text(planes: Run) -> None:
 
 
 def test_who_crashed_is_said(tmp_path: Path) -> None:
-    text = CRASH.replace('compare_with = ["erm"]', "compare_with = []").replace("tol = 1e-2", "max_rounds = 40")
+    text = CRASH.replace('compare_with = ["erm"]', "compare_with = []").replace(
+        "tol = 1e-2", "max_rounds = 40"
+    )
     run = small_run.small_run(tmp_path, text=text)
     assert run.result["clock"]["crashed"] == {"North": 12.0}
     assert "North at 12 virtual seconds" in " ".join(clock.words(run.result, run.config.engine))
@@ -109,21 +127,31 @@ def test_who_crashed_is_said(tmp_path: Path) -> None:
 
 def test_runs_side_by_side_with_and_without_a_clock(run: Run, tmp_path: Path) -> None:
     other = small_run.small_run(tmp_path, text=small_run.MIXED)
-    rows = {row[0]: row for row in tables.compared({"clock": run.result, "plain": other.result}).rows}
-    assert rows["virtual seconds"] == ("virtual seconds", tables.number(run.result["clock"]["time"]), "–")
+    rows = {
+        row[0]: row for row in tables.compared({"clock": run.result, "plain": other.result}).rows
+    }
+    assert rows["virtual seconds"] == (
+        "virtual seconds",
+        tables.number(run.result["clock"]["time"]),
+        "–",
+    )
     assert rows["answers"][1] == tables.number(run.result["clock"]["answers"])
     alone = tables.compared({"a": other.result, "b": other.result})
     assert "virtual seconds" not in {row[0] for row in alone.rows}
 
 
-def test_a_method_that_does_not_know_its_objective_is_drawn_where_it_was_looked_at(tmp_path: Path) -> None:
+def test_a_method_that_does_not_know_its_objective_is_drawn_where_it_was_looked_at(
+    tmp_path: Path,
+) -> None:
     """AsyncDRO in process: no clock, but the exact objective by round."""
-    run = small_run.small_run(tmp_path, draw=True, text=small_run.MIXED.replace('"auto"', '"async_dro"'))
+    run = small_run.small_run(
+        tmp_path, draw=True, text=small_run.MIXED.replace('"auto"', '"async_dro"')
+    )
     assert "clock" not in run.result
     assert {"convergence", "traffic"} <= {f.stem for f in (run.path / "figures").iterdir()}
     assert "virtual" not in html(run)
 
 
 def test_figures_without_data_are_left_out(run: Run) -> None:
-    assert clock_figures({"certificate": {"bound": None}}, [], None) == {}
-    assert set(clock_figures(run.result, run.history, None)) == {"reached"}
+    assert plots({"certificate": {"bound": None}}, [], None) == {}
+    assert set(plots(run.result, run.history, None)) == {"reached"}

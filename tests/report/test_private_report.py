@@ -1,7 +1,10 @@
-"""The reports of a private run: what each says, harmless whatever clients are called, and seen in a browser."""
+"""The reports of a private run: what each says, harmless whatever clients are called, and seen in a
+browser.
+"""
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +12,13 @@ import pytest
 import small_run
 from report.test_report import BROWSER, FETCHING, HOSTILE, PROBE, SVG, Page, browse, read
 
-from quorate.report import private, tables
+from quorate.report import tables, words
 from quorate.report.figures import label
 from quorate.report.html import render
-from quorate.runs import Run
-from quorate.verify import passed, verify_run
+from quorate.report.markdown import markdown
+from quorate.report.sections import privacy, privacy_curve
+from quorate.runs.folder import Run
+from quorate.runs.verification import passed, verify_run
 
 SIZES = "sizes = { East = 15, North = 14 }"
 TEXT = (
@@ -22,14 +27,18 @@ TEXT = (
     .replace(SIZES, "curve = [1.0, 1.5]")
     .replace("[privacy]", "[evaluation]\npublic = true\n[privacy]")
 )
-REHEARSED = small_run.PRIVATE.replace("[privacy]", "[privacy]\nrehearsal = true").replace('["erm"]', "[]")
+REHEARSED = small_run.PRIVATE.replace("[privacy]", "[privacy]\nrehearsal = true").replace(
+    '["erm"]', "[]"
+)
 
 
 @pytest.fixture(scope="module")
 def travels(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Clients with names that want to be tags, tables, formulas and links."""
     data = small_run.table(clinics=(*HOSTILE, "Sud"))
-    return small_run.private_run(tmp_path_factory.mktemp("private"), draw=True, data=data, text=TEXT)
+    return small_run.private_run(
+        tmp_path_factory.mktemp("private"), draw=True, data=data, text=TEXT
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,19 +61,21 @@ def drawn(run: Run) -> dict[str, set[str | None]]:
     return found
 
 
-# ---------------------------------------------------------------------------------------- what they say
+# ------------------------------------------------------------------------------------ what they say
 
 
-def test_what_travels_states_the_promise_the_budget_and_what_is_withheld(travels: Run) -> None:
+def test_what_travels_states_the_guarantee_the_budget_and_what_is_withheld(travels: Run) -> None:
     text, p = text_of(travels), travels.result["privacy"]
-    for said in (*private.promised(travels.result), *p["public"]):
+    for said in (*privacy.guaranteed(travels.result), *p["public"]):
         assert " ".join(tables.printable(said).split()) in text
     assert f"multiplies the odds by at most {np.exp(p['epsilon']):.4g}" in text
-    assert "No book is kept" in text
+    assert "No privacy ledger is kept" in text
     for row in travels.result["withheld"]:
         assert row["what"] in text
     for row in p["ledger"]:
-        assert {f"{row['noise']:.4g}", f"{row['scale']:.4g}", f"{row['epsilon']:.4g}"} <= {*text.split()}
+        assert {f"{row['noise']:.4g}", f"{row['scale']:.4g}", f"{row['epsilon']:.4g}"} <= {
+            *text.split()
+        }
     assert f"{max(row['rdp'] for row in p['ledger']):.4g}" in text
     accuracy = travels.result["evaluation"]["measures"][0]["accuracy"]
     assert f"{100 * accuracy:.1f} %" in text
@@ -75,32 +86,40 @@ def test_what_travels_states_the_promise_the_budget_and_what_is_withheld(travels
 def test_the_figures_of_what_travels(travels: Run) -> None:
     found = drawn(travels)
     assert found.keys() == {"budget", "rounds", "evaluation"}
-    assert {"total epsilon", "with this run", "before it", "allowed", *map(label, HOSTILE[:2])} <= found["budget"]
+    assert {
+        "total epsilon",
+        "with this run",
+        "before it",
+        "allowed",
+        *map(label, HOSTILE[:2]),
+    } <= found["budget"]
     assert {"noise", "distance", "round"} <= found["rounds"]
 
 
 def test_the_owner_sees_what_privacy_cost(stays: Run) -> None:
     text, found = text_of(stays), drawn(stays)
     assert "This page stays with the owner of the data" in text
-    for said in (*private.cost(stays.result), *private.curve_words(stays)):
+    for said in (*words.cost(stays.result), *privacy_curve.words(stays)):
         assert " ".join(tables.printable(said).split()) in text
     assert f"{stays.result['certificate']['value']:.9g}" in text
     for point in stays.result["curve"]:
         assert f"{point['value']:.4g}" in text
     assert "← this run" in text
     assert found.keys() == {"curve", "evaluation"}
-    assert {"epsilon", "accuracy in %", "held-out rows", "shifted clients", "1", "1.5"} <= found["curve"]
+    assert {"epsilon", "accuracy in %", "held-out rows", "shifted clients", "1", "1.5"} <= found[
+        "curve"
+    ]
 
 
-def test_a_rehearsal_promises_nothing(tmp_path: Path) -> None:
+def test_a_rehearsal_guarantees_nothing(tmp_path: Path) -> None:
     run = small_run.private_run(tmp_path, draw=True, text=REHEARSED)
     text = text_of(run)
     assert "Nothing is promised to anybody." in text
-    assert "What would be promised" in text
+    assert "What would be guaranteed" in text
     assert "whoever has that can subtract it" in text
     assert "evaluation" not in drawn(run)
     assert run.owner is not None
-    assert "without privacy" not in private.cost(run.owner.result)[0]
+    assert "without privacy" not in words.cost(run.owner.result)[0]
     assert not list((run.owner.path / "figures").glob("curve*"))
 
 
@@ -125,7 +144,9 @@ KINDS = {  # of problems -> (the configuration, what the axis of its curve is)
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs_of_other_kinds_have_both_reports(tmp_path: Path, kind: str) -> None:
     text, axis = KINDS[kind]
-    text = text.replace("[privacy]", "[privacy]\ncurve = [1.0]").replace("North = 14 }", "North = 14, South = 9 }")
+    text = text.replace("[privacy]", "[privacy]\ncurve = [1.0]").replace(
+        "North = 14 }", "North = 14, South = 9 }"
+    )
     text = text if kind == "nothing held out" else text.replace(", South = 9", "")
     data = small_run.wards(small_run.table()) if kind == "categories" else None
     run = small_run.private_run(tmp_path, draw=True, text=text, data=data)
@@ -134,13 +155,16 @@ def test_runs_of_other_kinds_have_both_reports(tmp_path: Path, kind: str) -> Non
     assert passed(verify_run(run.path))
 
 
-def test_epsilon_of_the_model_alone_is_between_those_of_the_curve_and_the_total(travels: Run, stays: Run) -> None:
-    own = private.alone(stays)
+def test_epsilon_of_the_model_alone_is_between_those_of_the_curve_and_the_total(
+    travels: Run, stays: Run
+) -> None:
+    own = privacy_curve.alone(stays)
     before = travels.result["privacy"]["ledger"][0]["before"]
-    assert own < travels.result["privacy"]["epsilon"] < own + before  # totals of several runs do not add up
+    # totals of several runs do not add up
+    assert own < travels.result["privacy"]["epsilon"] < own + before
 
 
-# ---------------------------------------------------------------------------------------- harmless, and the same
+# --------------------------------------------------------------------------- harmless, and the same
 
 
 def test_nothing_is_fetched_and_names_are_text(travels: Run, stays: Run) -> None:
@@ -168,8 +192,14 @@ def test_the_same_run_gives_the_same_bytes(travels: Run, stays: Run) -> None:
 
 
 def test_markdown_is_of_what_travels_and_keeps_names_inside_their_cells(travels: Run) -> None:
-    text = private.markdown(travels)
-    for title in ("The promise", "Ledger", "Total by accountant", "Withheld", "Taken to be public"):
+    text = markdown(travels)
+    for title in (
+        "The guarantee",
+        "Ledger",
+        "Total by accountant",
+        "What is withheld",
+        "Taken to be public",
+    ):
         assert f"## {title}" in text
     for block in text.split("\n\n"):
         lines = [line for line in block.splitlines() if line.startswith("| ")]
@@ -182,16 +212,19 @@ def test_many_clients_are_drawn_from_those_that_have_spent_most(travels: Run) ->
     row = travels.result["privacy"]["ledger"][0]
     many = [{**row, "client": f"c{k}", "epsilon": k / 100} for k in range(100)]
     clients = [{**travels.result["clients"][0], "client": f"c{k}"} for k in range(100)]
-    result = {**travels.result, "clients": clients, "privacy": {**travels.result["privacy"], "ledger": many}}
-    run = Run(**{**vars(travels), "result": result})
-    made = render(run)
+    result = {
+        **travels.result,
+        "clients": clients,
+        "privacy": {**travels.result["privacy"], "ledger": many},
+    }
+    made = render(replace(travels, result=result))
     letters = {t.text for t in ET.fromstring(made["figures/budget.svg"]).iter(SVG + "text")}
     assert "c99" in letters
     assert "c59" not in letters
     assert "The figure shows the 40 clients" in " ".join(Page(made["report.html"]).texts)
 
 
-# ---------------------------------------------------------------------------------------- in a browser
+# ------------------------------------------------------------------------------------- in a browser
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium installed")
@@ -203,7 +236,9 @@ def test_a_browser_shows_it_without_sideways_scrolling(
     run = request.getfixturevalue(kind)
     (tmp_path / "page.html").write_bytes((run.path / "report.html").read_bytes())
     frame = tmp_path / "frame.html"
-    frame.write_text(f'<!doctype html><body style="margin:0">{PROBE.format(width=width, height=height)}')
+    frame.write_text(
+        f'<!doctype html><body style="margin:0">{PROBE.format(width=width, height=height)}'
+    )
     dom = browse(tmp_path, "--dump-dom", frame.as_uri())
     scroll, client, tall, drawings = map(int, re.findall(r"<title>(.*?)</title>", dom)[0].split())
     assert scroll <= client == width

@@ -1,4 +1,6 @@
-"""The report: self-contained, the same bytes each time, harmless whatever clients are called, and seen in a browser."""
+"""The report: self-contained, the same bytes each time, harmless whatever clients are called, and
+seen in a browser.
+"""
 
 import os
 import re
@@ -6,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,10 +16,12 @@ import numpy as np
 import pytest
 import small_run
 
-from quorate.report import constrained, tables, words
-from quorate.report.figures import column, figures, label
-from quorate.report.html import page, render
-from quorate.runs import Run
+from quorate.report import tables, words
+from quorate.report.figures import column, label
+from quorate.report.html import figures, page, render
+from quorate.report.markdown import markdown
+from quorate.report.sections import trade_off
+from quorate.runs.folder import Run
 
 HOSTILE = (
     '<script>alert("x")</script>',
@@ -38,7 +43,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Clients with names that want to be tags, tables, formulas and links."""
     data = small_run.table(clinics=(*HOSTILE, "Sud"))
-    return small_run.small_run(tmp_path_factory.mktemp("hostile"), draw=True, data=data, text=TEXT + PATH)
+    return small_run.small_run(
+        tmp_path_factory.mktemp("hostile"), draw=True, data=data, text=TEXT + PATH
+    )
 
 
 class Page(HTMLParser):
@@ -61,7 +68,7 @@ def read(run: Run) -> Page:
     return Page((run.path / "report.html").read_text("utf-8"))
 
 
-# ---------------------------------------------------------------------------------------- what it holds
+# ------------------------------------------------------------------------------------ what it holds
 
 
 def test_it_holds_the_numbers_of_the_run(plain: Run) -> None:
@@ -73,7 +80,11 @@ def test_it_holds_the_numbers_of_the_run(plain: Run) -> None:
         assert row["client"] in text
         assert f"{row['worst_loss']:.4g}" in text
         assert f"{100 * row['weight']:.1f} %" in text
-    for said in (*plain.result["evaluation"]["verdict"], *plain.result["notes"], *words.summary(plain.result)):
+    for said in (
+        *plain.result["evaluation"]["verdict"],
+        *plain.result["notes"],
+        *words.summary(plain.result),
+    ):
         assert said in text
     assert f"numpy {np.__version__}" in " ".join(text.split())
     assert "label_cost = 2.0" in text
@@ -97,7 +108,10 @@ def test_nothing_is_fetched_and_nothing_runs(plain: Run, hostile: Run) -> None:
 
 def test_it_suits_phones_dark_rooms_and_readers_that_cannot_see(plain: Run) -> None:
     found, raw = read(plain), (plain.path / "report.html").read_text("utf-8")
-    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in found.tags
+    assert (
+        "meta",
+        {"name": "viewport", "content": "width=device-width, initial-scale=1"},
+    ) in found.tags
     assert "prefers-color-scheme: dark" in raw
     assert next(attributes for tag, attributes in found.tags if tag == "html")["lang"] == "en"
     drawings = [attributes for tag, attributes in found.tags if tag == "svg"]
@@ -108,7 +122,11 @@ def test_it_suits_phones_dark_rooms_and_readers_that_cannot_see(plain: Run) -> N
         assert attributes["role"] == "img"
         assert attributes["aria-labelledby"] in ids
         assert "width" not in attributes
-    assert all(a.get("tabindex") == "0" for tag, a in found.tags if tag == "div" and a.get("class") == "scroll")
+    assert all(
+        a.get("tabindex") == "0"
+        for tag, a in found.tags
+        if tag == "div" and a.get("class") == "scroll"
+    )
 
 
 def test_names_of_clients_are_text_and_nothing_else(hostile: Run) -> None:
@@ -131,7 +149,9 @@ def test_figures_are_valid_svg_whatever_clients_are_called(hostile: Run) -> None
     texts = [t.text for t in ET.parse(hostile.path / "figures" / "clients.svg").iter(SVG + "text")]
     assert label(HOSTILE[0]) in texts
     assert label(HOSTILE[1]) in texts  # a dollar sign starts no formula
-    texts = [t.text for t in ET.parse(hostile.path / "figures" / "path_loss.svg").iter(SVG + "text")]
+    texts = [
+        t.text for t in ET.parse(hostile.path / "figures" / "path_loss.svg").iter(SVG + "text")
+    ]
     assert {"client radius 0.4", "best", "this run", "0", "0.1"} <= {*texts}
 
 
@@ -141,7 +161,7 @@ def test_the_same_run_gives_the_same_bytes(plain: Run) -> None:
 
 
 def test_markdown_keeps_names_inside_their_cells(hostile: Run) -> None:
-    text = words.markdown(hostile.result, hostile.tried and hostile.tried.table)
+    text = markdown(hostile)
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     for block in text.split("\n\n"):
         lines = [line for line in block.splitlines() if line.startswith("| ")]
@@ -151,29 +171,37 @@ def test_markdown_keeps_names_inside_their_cells(hostile: Run) -> None:
     assert "![i](" not in text.replace("\\[", "")
 
 
-# ---------------------------------------------------------------------------------------- runs of other kinds
+# ------------------------------------------------------------------------------ runs of other kinds
 
 
 def drawn(run: Run, **changes: object) -> tuple[str, dict[str, str]]:
     """The page and figures of a run whose result differs in some keys."""
-    result = {**run.result, **changes}
-    made = figures(result, run.history, None)
-    return page(Run(**{**vars(run), "result": result}), made), made
+    changed = replace(run, result={**run.result, **changes})
+    made = figures(changed)
+    return page(changed, made), made
 
 
 def test_a_run_without_baselines_tests_radii_or_a_bound_has_a_report(plain: Run) -> None:
     nothing = {"measures": [], "pairs": [], "verdict": []}
     certificate = {**plain.result["certificate"], "bound": None, "gap": None, "relative_gap": None}
-    clients = [{**row, "flips": None, "shift": None, "radius": 0.0} for row in plain.result["clients"]]
-    html, made = drawn(plain, evaluation=nothing, baselines={}, certificate=certificate, clients=clients, notes=[])
+    clients = [
+        {**row, "flips": None, "shift": None, "radius": 0.0} for row in plain.result["clients"]
+    ]
+    html, made = drawn(
+        plain, evaluation=nothing, baselines={}, certificate=certificate, clients=clients, notes=[]
+    )
     assert "No lower bound is proven" in html
     assert "Did robustness help" not in html
     assert not {"evaluation", "adversary"} & made.keys()
 
 
 def test_regression_is_judged_by_its_error(tmp_path: Path) -> None:
-    text = TEXT.replace('target = "sick"', 'target = "dose"\nfeatures = ["age"]').replace("shifted", "# shifted")
-    text = text.replace("drift", "# drift").replace("[robust]", '[problem]\nloss = "huber"\n[robust]')
+    text = TEXT.replace('target = "sick"', 'target = "dose"\nfeatures = ["age"]').replace(
+        "shifted", "# shifted"
+    )
+    text = text.replace("drift", "# drift").replace(
+        "[robust]", '[problem]\nloss = "huber"\n[robust]'
+    )
     run = small_run.small_run(tmp_path, draw=True, text=text + "[path]\nradii = [0.1, 0.2]\n")
     assert "Mean absolute error" in " ".join(read(run).texts)
     assert "Held-out absolute error by radius" in " ".join(read(run).texts)
@@ -195,7 +223,7 @@ def test_a_risk_by_rank_shows_what_is_weighed_and_whom_it_serves(ranked: Run) ->
     text = " ".join(" ".join(found.texts).split())
     assert "Is the superquantile of new losses lower?" in text
     assert "Did robustness help" not in text
-    assert "A model of the superquantile of the losses over pooled rows of 3 clients" in text
+    assert "A model of the superquantile (CVaR) of the losses over pooled rows of 3 clients" in text
     for said in (*ranked.result["evaluation"]["verdict"], *words.summary(ranked.result)):
         assert " ".join(tables.printable(said).split()) in text
     names = {path.stem for path in (ranked.path / "figures").iterdir()}
@@ -205,7 +233,9 @@ def test_a_risk_by_rank_shows_what_is_weighed_and_whom_it_serves(ranked: Run) ->
         assert ET.parse(ranked.path / "figures" / f"{name}.svg").getroot()[0].tag == SVG + "title"
     drawn = {t.text for t in ET.parse(ranked.path / "figures" / "losses.svg").iter(SVG + "text")}
     assert {"superquantile", "ERM", "loss", "weight (mean: 1)"} <= drawn
-    drawn = {t.text for t in ET.parse(ranked.path / "figures" / "convergence.svg").iter(SVG + "text")}
+    drawn = {
+        t.text for t in ET.parse(ranked.path / "figures" / "convergence.svg").iter(SVG + "text")
+    }
     assert {"seconds", "gap", "proven bound"} <= drawn
     assert "Share of the weight" in text
     assert f"Fairness on held-out rows: {HOSTILE[0]} against all others" in text
@@ -217,14 +247,17 @@ def test_a_risk_by_rank_shows_what_is_weighed_and_whom_it_serves(ranked: Run) ->
 def test_a_problem_that_is_not_convex_has_residuals_instead_of_a_bound(ranked: Run) -> None:
     certificate = {**ranked.result["certificate"], "bound": None, "gap": None, "relative_gap": None}
     certificate["residuals"] = [1.25e-7, 2.5e-8, 0.0]
-    history = [{**row, "gap": "inf", "bound": "-inf", "residual": 0.5 / row["round"]} for row in ranked.history]
-    result = {**ranked.result, "certificate": certificate}
-    made = figures(result, history, None)
-    html = page(Run(**{**vars(ranked), "result": result}), made)
+    history = [
+        {**row, "gap": "inf", "bound": "-inf", "residual": 0.5 / row["round"]}
+        for row in ranked.history
+    ]
+    run = replace(ranked, result={**ranked.result, "certificate": certificate}, history=history)
+    made = figures(run)
+    html = page(run, made)
     text = " ".join(" ".join(Page(html).texts).split())
     assert "The problem is not convex: no lower bound is proven" in text
     assert "1.25e-07, 2.5e-08, 0 (KKT residuals)" in text
-    assert "KKT residual 3" in words.markdown(result)
+    assert "KKT residual 3" in markdown(run)
     drawn = {t.text for t in ET.fromstring(made["convergence"]).iter(SVG + "text")}
     assert "residual" in drawn
     assert "gap" not in drawn
@@ -233,15 +266,17 @@ def test_a_problem_that_is_not_convex_has_residuals_instead_of_a_bound(ranked: R
 def test_a_risk_inside_every_client_keeps_the_mix_of_clients(tmp_path: Path) -> None:
     run = small_run.small_run(tmp_path, draw=True, text=small_run.RANKS)
     text = " ".join(" ".join(read(run).texts).split())
-    assert "q*: the worst mix of the clients" in text
-    assert "Mean and superquantile of a client's own training losses" in text
+    assert "q*: the worst client weights for this model" in text
+    assert "Mean and superquantile of a client's training losses" in text
     assert {"losses", "traffic"} <= {path.stem for path in (run.path / "figures").iterdir()}
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Constraints asked of clients, and about groups, whose names want to be tags."""
-    data = small_run.wards(small_run.table(clinics=(*HOSTILE, "Sud"))).replace(",a\n", ",<i>a$</i>\n")
+    data = small_run.wards(small_run.table(clinics=(*HOSTILE, "Sud"))).replace(
+        ",a\n", ",<i>a$</i>\n"
+    )
     text = small_run.KEPT.replace('"South"', '"Sud"').replace("{ North = 0.4, East = 0.5 }", "0.6")
     text = text.replace("levels = [0.3, 0.5]", "levels = [0.0, 0.3, 0.5]")
     return small_run.small_run(tmp_path_factory.mktemp("kept"), draw=True, data=data, text=text)
@@ -254,12 +289,25 @@ def test_constraints_show_limits_rates_prices_bands_and_levels(kept: Run) -> Non
     assert all(met)
     assert f"{len(met)} of {len(met)}" in text
     assert "A model under constraints over data that stayed with 3 clients" in text
-    assert "Are the constraints kept on new rows?" in text
-    for said in (*kept.result["prices"], *kept.result["evaluation"]["verdict"], *words.summary(kept.result)):
+    assert "Are the constraints met on new rows?" in text
+    for said in (
+        *kept.result["prices"],
+        *kept.result["evaluation"]["verdict"],
+        *words.summary(kept.result),
+    ):
         assert " ".join(tables.printable(said).split()) in text
     for row in kept.result["constraints"]:
         assert {f"{row['limit']:.4g}", f"{row['measured']:.4g}"} <= {*text.split()}
-    heads = {"Owner", "Limit", "Measured", "Slack", "Price", "Met", "Rate", "unconstrained: measured"}
+    heads = {
+        "Owner",
+        "Limit",
+        "Measured",
+        "Slack",
+        "Multiplier",
+        "Met",
+        "Rate",
+        "unconstrained: measured",
+    }
     assert heads <= {*found.texts}
     assert not FETCHING & {tag for tag, _ in found.tags}
     assert "<i>a$</i>" in text
@@ -271,14 +319,19 @@ def test_constraints_show_limits_rates_prices_bands_and_levels(kept: Run) -> Non
     letters = {name: {t.text for t in root.iter(SVG + "text")} for name, root in drawn.items()}
     assert {"met", "more", "round", *map(label, HOSTILE[:2])} <= letters["bands"]
     assert {"training rows", "held-out rows", "unconstrained", "all clients"} <= letters["kept"]
-    assert {"objective", "slope by the price", "largest rate in %"} <= letters["trade_off"]
+    assert {"objective", "slope by the multiplier", "largest rate in %"} <= letters["trade_off"]
     for name, made in render(kept).items():
         assert (kept.path / name).read_text("utf-8") == made
 
 
 def test_markdown_of_constraints_keeps_names_inside_their_cells(kept: Run) -> None:
-    text = words.markdown(kept.result, None, kept.traded and kept.traded.table)
-    for title in ("Constraints on the training rows", "Constraints on held-out rows", "Prices", "Other levels"):
+    text = markdown(kept)
+    for title in (
+        "Constraints on the training rows",
+        "Constraints on held-out rows",
+        "Shadow prices",
+        "Other levels",
+    ):
         assert f"## {title}" in text
     for block in text.split("\n\n"):
         lines = [line for line in block.splitlines() if line.startswith("| ")]
@@ -289,7 +342,7 @@ def test_markdown_of_constraints_keeps_names_inside_their_cells(kept: Run) -> No
 def test_many_constraints_are_shown_from_the_tightest(kept: Run) -> None:
     row = kept.result["constraints"][-1]
     many = [{**row, "owner": f"c{k}", "slack": float(k)} for k in range(100)]
-    html = page(Run(**{**vars(kept), "result": {**kept.result, "constraints": many}}), {})
+    html = page(replace(kept, result={**kept.result, "constraints": many}), {})
     text = " ".join(" ".join(Page(html).texts).split())
     assert "The 60 of 100 with the smallest slack" in text
     assert "c59" in text
@@ -297,34 +350,49 @@ def test_many_constraints_are_shown_from_the_tightest(kept: Run) -> None:
 
 
 def test_where_nothing_is_feasible_no_model_is_recommended(kept: Run) -> None:
-    rows = [{**row, "met": False, "slack": -0.1, "price": 0.0, "weight": 0.25} for row in kept.result["constraints"]]
-    certificate = {**kept.result["certificate"], "bound": None, "gap": None, "relative_gap": None, "infeasible": 0.1}
+    rows = [
+        {**row, "met": False, "slack": -0.1, "price": 0.0, "weight": 0.25}
+        for row in kept.result["constraints"]
+    ]
+    certificate = {
+        **kept.result["certificate"],
+        "bound": None,
+        "gap": None,
+        "relative_gap": None,
+        "infeasible": 0.1,
+    }
     outcome = {"stop": "infeasible", "text": "no model meets all constraints."}
     changed = {"constraints": rows, "certificate": certificate, "outcome": outcome, "prices": []}
-    html = page(Run(**{**vars(kept), "result": {**kept.result, **changed}}), {})
+    html = page(replace(kept, result={**kept.result, **changed}), {})
     text = " ".join(" ".join(Page(html).texts).split())
     for said in (
         "No model is recommended",
         "Weight in the proof",
         "combine the constraints into one",
-        "every model breaks",
+        "every model violates",
     ):
         assert said in text
     assert "The proof combines" in text
-    assert "within" not in text.split("Certificate")[0].split("In plain words")[1].split("new rows?")[0]
+    assert (
+        "within"
+        not in text.split("Certificate")[0].split("In plain words")[1].split("new rows?")[0]
+    )
 
 
 def test_levels_where_nothing_is_feasible_are_marked(kept: Run) -> None:
-    from quorate.report.figures_constrained import constrained_figures
-
     assert kept.traded is not None
     first, *rest = kept.traded.table["points"]
-    lost = {**kept.traded.table, "points": [{**first, "value": None, "price": None, "outcome": "infeasible"}, *rest]}
-    drawn = constrained_figures(kept.result, kept.history, lost)["trade_off"]
+    lost = {
+        **kept.traded.table,
+        "points": [{**first, "value": None, "price": None, "outcome": "infeasible"}, *rest],
+    }
+    points = {**kept.points, "trade-off": replace(kept.traded, table=lost)}
+    run = replace(kept, points=points)
+    drawn = figures(run)["trade_off"]
     assert "nothing feasible" in {t.text for t in ET.fromstring(drawn).iter(SVG + "text")}
-    assert "At 0 no model meets all constraints" in " ".join(constrained.traded_words(lost))
-    plain = constrained_figures(kept.result, [{"round": 1}, {"round": 2}], None)
-    assert {"bands", "trade_off"}.isdisjoint(plain)
+    assert "At 0 no model meets all constraints" in " ".join(trade_off.sentences(lost))
+    plain = replace(kept, history=[{"round": 1}, {"round": 2}], points={})
+    assert {"bands", "trade_off"}.isdisjoint(figures(plain))
 
 
 def test_many_clients_are_drawn_up_to_a_limit(plain: Run) -> None:
@@ -345,28 +413,41 @@ def test_rounds_without_numbers_are_gaps_in_the_line() -> None:
 def test_only_one_file_imports_matplotlib() -> None:
     source = Path(tables.__file__).parents[1]
     imports = re.compile(r"^\s*(import|from) matplotlib", flags=re.M)
-    assert [p.name for p in source.rglob("*.py") if imports.search(p.read_text("utf-8"))] == ["figures.py"]
+    assert [p.name for p in source.rglob("*.py") if imports.search(p.read_text("utf-8"))] == [
+        "figures.py"
+    ]
     code = "import sys, quorate.report.html; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# ---------------------------------------------------------------------------------------- in a browser
+# ------------------------------------------------------------------------------------- in a browser
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 FLAGS = (
-    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update"
+    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking"
+    " --disable-component-update"
 )
 PROBE = """<iframe src="page.html" style="border:0;width:{width}px;height:{height}px" onload="
-var d = this.contentDocument.documentElement; document.title = d.scrollWidth + ' ' + d.clientWidth + ' ' +
-d.scrollHeight + ' ' + d.querySelectorAll('svg').length"></iframe>"""
+var d = this.contentDocument.documentElement; document.title =
+d.scrollWidth + ' ' + d.clientWidth + ' ' + d.scrollHeight + ' ' +
+d.querySelectorAll('svg').length"></iframe>"""
 
 
 def browse(folder: Path, *arguments: str) -> str:
     """What headless Chromium prints."""
-    flags = [*FLAGS.split(), "--disable-sync", "--hide-scrollbars", "--allow-file-access-from-files"]
+    flags = [
+        *FLAGS.split(),
+        "--disable-sync",
+        "--hide-scrollbars",
+        "--allow-file-access-from-files",
+    ]
     command = [str(BROWSER), *flags, f"--user-data-dir={folder / 'profile'}", *arguments]
     quiet = {**os.environ, "HOME": str(folder)}
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=100, env=quiet).stdout
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=100, env=quiet
+    ).stdout
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium installed")
@@ -378,14 +459,21 @@ def test_a_browser_shows_it_without_sideways_scrolling(
     run = request.getfixturevalue(kind)
     (tmp_path / "page.html").write_bytes((run.path / "report.html").read_bytes())
     frame = tmp_path / "frame.html"
-    frame.write_text(f'<!doctype html><body style="margin:0">{PROBE.format(width=width, height=height)}')
+    frame.write_text(
+        f'<!doctype html><body style="margin:0">{PROBE.format(width=width, height=height)}'
+    )
     dom = browse(tmp_path, "--dump-dom", frame.as_uri())
     scroll, client, tall, drawings = map(int, re.findall(r"<title>(.*?)</title>", dom)[0].split())
     assert scroll <= client == width
     assert tall > height
     assert drawings == len(list((run.path / "figures").iterdir()))
     shot = tmp_path / "shot.png"
-    browse(tmp_path, f"--window-size={max(width, 500)},{height}", f"--screenshot={shot}", frame.as_uri())
+    browse(
+        tmp_path,
+        f"--window-size={max(width, 500)},{height}",
+        f"--screenshot={shot}",
+        frame.as_uri(),
+    )
     from matplotlib.image import imread
 
     pixels = imread(shot)[:, :width, :3]

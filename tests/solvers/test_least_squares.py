@@ -8,14 +8,18 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
 
 from quorate.problem.regularisers import L1, L2, MCP, SCAD, Bounds, ElasticNet, Zero
-from quorate.solvers.least_squares import Ridge, descend, descend_clipped, fista
+from quorate.solvers.smooth.least_squares import Ridge, descend, descend_clipped, fista
 
 
 def design(n, d, seed, intercept=False, rank=None):
     """(n, D): rows signed by a label, so that the intercept's column has entries -1 and 1."""
     rng = np.random.default_rng(seed)
     sign = np.where(rng.random(n) < 0.4, -1.0, 1.0)
-    X = rng.normal(size=(n, d)) if rank is None else rng.normal(size=(n, rank)) @ rng.normal(size=(rank, d))
+    X = (
+        rng.normal(size=(n, d))
+        if rank is None
+        else rng.normal(size=(n, rank)) @ rng.normal(size=(rank, d))
+    )
     X = sign[:, None] * (X + 0.7)
     return np.hstack([X, sign[:, None]]) if intercept else X
 
@@ -23,7 +27,15 @@ def design(n, d, seed, intercept=False, rank=None):
 # ---- l2 and none
 
 
-SHAPES = [(30, 5, None), (5, 30, None), (7, 7, None), (30, 6, 3), (8, 20, 4), (1, 4, None), (6, 1, None)]
+SHAPES = [
+    (30, 5, None),
+    (5, 30, None),
+    (7, 7, None),
+    (30, 6, 3),
+    (8, 20, 4),
+    (1, 4, None),
+    (6, 1, None),
+]
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -32,7 +44,11 @@ SHAPES = [(30, 5, None), (5, 30, None), (7, 7, None), (30, 6, 3), (8, 20, 4), (1
 @pytest.mark.parametrize("rho", [1e-4, 1.0, 50.0])
 def test_ridge_is_a_dense_solve(n, d, rank, intercept, mu, r, rho):
     D, rng = design(n, d, n + d, intercept, rank), np.random.default_rng(3)
-    v, near, tilt = rng.normal(size=n), rng.normal(size=D.shape[1]), 0.1 * rng.normal(size=D.shape[1])
+    v, near, tilt = (
+        rng.normal(size=n),
+        rng.normal(size=D.shape[1]),
+        0.1 * rng.normal(size=D.shape[1]),
+    )
     keep = np.full(D.shape[1], 1.0)
     if intercept:
         keep[-1] = 0.0  # free: no regulariser, no proximal term
@@ -41,7 +57,9 @@ def test_ridge_is_a_dense_solve(n, d, rank, intercept, mu, r, rho):
     exact = np.linalg.solve(H, b)
     slack = 1e-14 * np.linalg.cond(H)
     assert_allclose(found, exact, rtol=0, atol=(1e-12 + slack) * np.abs(exact).max())
-    assert_allclose(H @ found, b, rtol=0, atol=1e-10 * (np.abs(H).max() * np.abs(found).max() + np.abs(b).max()))
+    assert_allclose(
+        H @ found, b, rtol=0, atol=1e-10 * (np.abs(H).max() * np.abs(found).max() + np.abs(b).max())
+    )
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -54,8 +72,15 @@ def test_without_penalty_it_is_least_squares_of_least_norm(n, d, rank, intercept
         return
     assert_allclose(D.T @ (D @ found - v), 0, atol=1e-10)
     column = D[:, -1]  # the least norm of the coefficients alone
-    spared = lambda M: M - np.outer(column, column @ M) / n if M.ndim == 2 else M - column * (column @ M) / n  # noqa: E731
-    assert_allclose(found[:-1], np.linalg.lstsq(spared(D[:, :-1]), spared(v), rcond=1e-10)[0], atol=1e-10)
+
+    def spared(M):
+        return (
+            M - np.outer(column, column @ M) / n if M.ndim == 2 else M - column * (column @ M) / n
+        )
+
+    assert_allclose(
+        found[:-1], np.linalg.lstsq(spared(D[:, :-1]), spared(v), rcond=1e-10)[0], atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -65,7 +90,9 @@ def test_without_penalty_a_tilt_counts_where_the_rows_reach(n, d, rank, intercep
     D, rng = design(n, d, 5, intercept, rank), np.random.default_rng(6)
     v, a, rho = rng.normal(size=n), rng.normal(size=n), 0.3
     ridge = Ridge.of(D, intercept)
-    assert_allclose(ridge.solve(v, rho, 0.0, tilt=a @ D), ridge.solve(v + a / rho, rho, 0.0), atol=1e-9)
+    assert_allclose(
+        ridge.solve(v, rho, 0.0, tilt=a @ D), ridge.solve(v + a / rho, rho, 0.0), atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -78,7 +105,9 @@ def test_ridge_of_huge_and_tiny_rows(n, d, scale, intercept):
     if intercept:
         column = np.where(np.arange(n) % 3, 1.0, -1.0)[:, None]
         D, S = np.hstack([D, column]), np.hstack([S, column])
-    plain, scaled = (Ridge.of(M, intercept).solve(v, 0.4, mu) for M, mu in ((D, 0.1), (S, 0.1 * scale**2)))
+    plain, scaled = (
+        Ridge.of(M, intercept).solve(v, 0.4, mu) for M, mu in ((D, 0.1), (S, 0.1 * scale**2))
+    )
     assert_allclose(scaled[:d] * scale, plain[:d], rtol=1e-9, atol=1e-12)
     assert_allclose(scaled[d:], plain[d:], rtol=1e-9)
 
@@ -86,9 +115,13 @@ def test_ridge_of_huge_and_tiny_rows(n, d, scale, intercept):
 def test_rows_of_zeros():
     ridge = Ridge.of(np.zeros((4, 3)), False)
     assert_allclose(ridge.solve(np.ones(4), 1.0, 0.0), 0)
-    assert_allclose(ridge.solve(np.ones(4), 1.0, 0.5, 0.5, np.array([2.0, 0.0, -4.0])), [1.0, 0.0, -2.0])
+    assert_allclose(
+        ridge.solve(np.ones(4), 1.0, 0.5, 0.5, np.array([2.0, 0.0, -4.0])), [1.0, 0.0, -2.0]
+    )
     column = np.array([[1.0], [1.0], [-1.0], [1.0]])
-    found = Ridge.of(np.hstack([np.zeros((4, 3)), column]), True).solve(np.array([1.0, 2.0, -3.0, 6.0]), 2.0, 0.1)
+    found = Ridge.of(np.hstack([np.zeros((4, 3)), column]), True).solve(
+        np.array([1.0, 2.0, -3.0, 6.0]), 2.0, 0.1
+    )
     assert_allclose(found, [0, 0, 0, 3.0], atol=1e-14)
 
 
@@ -98,7 +131,8 @@ def test_arguments_stay_as_they_are():
     for array in (D, *given):
         array.flags.writeable = False
     Ridge.of(D, True).solve(given[0], 1.0, 0.1, 0.2, given[1], given[2])
-    gram, w, c = D.T @ D, given[1].copy(), given[2].copy()  # writable: one compilation serves all tests
+    # writable: one compilation serves all tests
+    gram, w, c = D.T @ D, given[1].copy(), given[2].copy()
     descend(gram, c, 1.0, np.full(5, 0.1), np.zeros(5), 0.0, 0.0, w, 1e-8, 10)
     fista(lambda w: gram @ w - c, L1(0.1).prox, 100.0, w, 1e-8, 10)
     for array, before in ((gram, D.T @ D), (w, given[1]), (c, given[2])):
@@ -113,9 +147,13 @@ def coordinates(G, c, rho, l1, l2, w, r=0.0, gamma=0.0, tol=1e-12, sweeps=100_00
 
 
 def short_of(G, c, rho, l1, l2, w):
-    """Distance of 0 from the subdifferential of rho / 2 w'Gw - c'w + l1'|w| + l2'w^2 / 2, entrywise."""
-    slope = rho * (G @ w) - c + l2 * w
-    return np.where(w == 0, np.maximum(np.abs(slope) - l1, 0.0), np.abs(slope + l1 * np.sign(w)))
+    """Distance of 0 from the subdifferential of rho / 2 w'Gw - c'w + l1'|w| + l2'w^2 / 2,
+    entrywise.
+    """
+    gradient = rho * (G @ w) - c + l2 * w
+    return np.where(
+        w == 0, np.maximum(np.abs(gradient) - l1, 0.0), np.abs(gradient + l1 * np.sign(w))
+    )
 
 
 @pytest.mark.parametrize(("n", "d", "rank"), [(30, 5, None), (12, 20, None), (30, 8, 3)])
@@ -126,7 +164,8 @@ def test_coordinate_descent_is_optimal(n, d, rank, l1, l2, intercept, rho):
     D, rng = design(n, d, 2 * n + d, intercept, rank), np.random.default_rng(8)
     c, start = rho * (rng.normal(size=n) @ D), rng.normal(size=D.shape[1])
     free = np.append(np.ones(d), np.zeros(int(intercept)))
-    G, l1, l2 = D.T @ D, rho * l1 * free, rho * l2 * free  # in units of rho, so that either rho leaves some entries
+    # in units of rho, so that either rho leaves some entries
+    G, l1, l2 = D.T @ D, rho * l1 * free, rho * l2 * free
     w = coordinates(G, c, rho, l1, l2, start)
     assert short_of(G, c, rho, l1, l2, w).max() <= 1e-9 * max(1.0, rho * G.max())
     if l1[0] >= 1e3 * rho:
@@ -138,7 +177,9 @@ def test_coordinate_descent_is_optimal(n, d, rank, l1, l2, intercept, rho):
 @pytest.mark.parametrize("gamma", [0.0, 0.05, 2.0])
 @pytest.mark.parametrize(("n", "d"), [(30, 5), (12, 20)])
 def test_proximal_terms_and_moreau_envelopes(n, d, gamma):
-    """M(w) = min_u h(u) + ||u - w||^2 / (2 gamma) has the slope (w - prox_{gamma h}(w)) / gamma, (8)."""
+    """M(w) = min_u h(u) + ||u - w||^2 / (2 gamma) has the gradient (w - prox_{gamma h}(w)) / gamma,
+    (8).
+    """
     D, rng = design(n, d, n, True), np.random.default_rng(7)
     c, r = rng.normal(size=n) @ D, 0.3
     l1, l2 = (np.append(np.full(d, strength), 0.0) for strength in (1.5, 0.2))
@@ -167,7 +208,10 @@ def test_features_of_zeros_lose_their_coefficients():
 # ---- any prox
 
 
-BOX = Bounds(np.array([-0.1, -np.inf, 0.0, 0.05, -1.0, -0.2]), np.array([0.1, np.inf, np.inf, 0.05, 1.0, 0.0]))
+BOX = Bounds(
+    np.array([-0.1, -np.inf, 0.0, 0.05, -1.0, -0.2]),
+    np.array([0.1, np.inf, np.inf, 0.05, 1.0, 0.0]),
+)
 
 
 @pytest.mark.parametrize("n", [30, 4])
@@ -177,7 +221,8 @@ def test_fista_is_optimal(n, g):
     G, c = D.T @ D, v @ D
     lipschitz = float(np.linalg.eigvalsh(G)[-1])
     w = fista(lambda w: G @ w - c, g.prox, lipschitz, np.ones(6), 1e-13, 20_000)
-    assert_allclose(w, g.prox(w - (G @ w - c) / lipschitz, 1 / lipschitz), atol=1e-11)  # so it is the minimiser
+    # so it is the minimiser
+    assert_allclose(w, g.prox(w - (G @ w - c) / lipschitz, 1 / lipschitz), atol=1e-11)
 
     def objective(w):
         return float(((D @ w - v) ** 2).sum() / 2 + g.value(w))
@@ -190,12 +235,21 @@ def test_fista_and_coordinate_descent_agree():
     D, v = design(25, 8, 5), np.random.default_rng(5).normal(size=25)
     G, c = D.T @ D, v @ D
     one = coordinates(G, c, 1.0, np.full(8, 2.0), np.full(8, 0.5), np.zeros(8))
-    other = fista(lambda w: G @ w - c, ElasticNet(2.0, 0.5).prox, np.linalg.eigvalsh(G)[-1], np.zeros(8), 1e-14, 50_000)
+    other = fista(
+        lambda w: G @ w - c,
+        ElasticNet(2.0, 0.5).prox,
+        np.linalg.eigvalsh(G)[-1],
+        np.zeros(8),
+        1e-14,
+        50_000,
+    )
     assert (one == 0).any()
     assert_allclose(one, other, atol=1e-11)
 
 
-@pytest.mark.parametrize("g", [MCP(0.8, 1.5), MCP(2.0, 3.0), SCAD(0.8, 3.7), SCAD(2.0, 2.5)], ids=repr)
+@pytest.mark.parametrize(
+    "g", [MCP(0.8, 1.5), MCP(2.0, 3.0), SCAD(0.8, 3.7), SCAD(2.0, 2.5)], ids=repr
+)
 def test_plain_steps_find_stationary_points_where_g_is_not_convex(g):
     D, v = design(30, 6, 9), 2 * np.random.default_rng(9).normal(size=30)
     G, c = D.T @ D, v @ D
@@ -212,17 +266,21 @@ def test_plain_steps_find_stationary_points_where_g_is_not_convex(g):
     assert (np.diff(values) <= 1e-12).all()  # every step descends
     w = fista(lambda w: G @ w - c, g.prox, lipschitz, start, 1e-14, 50_000, accelerate=False)
     assert_allclose(w, g.prox(w - (G @ w - c) / lipschitz, 1 / lipschitz), atol=1e-12)
-    for j in range(6):  # best along every coordinate nearby: one-sided slopes are not negative
+    for j in range(6):  # best along every coordinate nearby: one-sided gradients are not negative
 
         def along(s, j=j):
             return objective(w + s * np.eye(6)[j])
 
-        best = minimize_scalar(along, bounds=(-1e-2, 1e-2), method="bounded", options={"xatol": 1e-10})
+        best = minimize_scalar(
+            along, bounds=(-1e-2, 1e-2), method="bounded", options={"xatol": 1e-10}
+        )
         assert along(0.0) <= best.fun + 1e-12
 
 
-@pytest.mark.parametrize(("g", "expected"), [(BOX, BOX.prox(np.ones(6), 1.0)), (MCP(0.8), np.zeros(6))], ids=repr)
-def test_no_slope_at_all(g, expected):
+@pytest.mark.parametrize(
+    ("g", "expected"), [(BOX, BOX.prox(np.ones(6), 1.0)), (MCP(0.8), np.zeros(6))], ids=repr
+)
+def test_no_gradient_at_all(g, expected):
     """Rows of zeros: g alone."""
     w = fista(np.zeros_like, g.prox, 0.0, np.ones(6), 0.0, 100, accelerate=g.weak_convexity == 0)
     assert_allclose(w, expected)
@@ -232,19 +290,29 @@ def test_one_entry_in_closed_form():
     """3/2 (w - 1)^2 + 2 |w|: w = 1 - 2 / 3."""
     w = fista(lambda w: 3 * (w - 1.0), L1(2.0).prox, 3.0, np.zeros(1), 1e-15, 1000)
     assert_allclose(w, [1 / 3], rtol=1e-14)
-    assert_allclose(coordinates(np.eye(1), np.full(1, 3.0), 3.0, np.full(1, 2.0), np.zeros(1), np.ones(1)), 1 / 3)
+    assert_allclose(
+        coordinates(np.eye(1), np.full(1, 3.0), 3.0, np.full(1, 2.0), np.zeros(1), np.ones(1)),
+        1 / 3,
+    )
 
 
 @pytest.mark.parametrize("g", [MCP(0.3, 3.0), MCP(0.3, 0.4), SCAD(0.3, 3.7), SCAD(0.2, 2.1)])
 @pytest.mark.parametrize("bend", [0.2, 1.0, 5.0])
 def test_clipped_coordinates_move_by_the_regularisers_own_prox(g, bend):
-    """With D'D = bend I every coordinate is the prox of step 1 / bend; an unpenalised one is least squares."""
+    """With D'D = bend I every coordinate is the prox of step 1 / bend; an unpenalised one is least
+    squares.
+    """
     v = np.random.default_rng(1).normal(size=60) * np.repeat([0.1, 1.0, 3.0], 20)
     shape, scad = (g.a, True) if isinstance(g, SCAD) else (g.gamma, False)
     strength = np.full(60, g.strength)
-    found = descend_clipped(bend * np.eye(60), bend * v, 1.0, strength, shape, scad, 0.0, np.zeros(60), 1e-15, 50)
+    found = descend_clipped(
+        bend * np.eye(60), bend * v, 1.0, strength, shape, scad, 0.0, np.zeros(60), 1e-15, 50
+    )
     assert_allclose(found, g.prox(v, 1 / bend), atol=1e-14)
     strength[:] = 0.0
     assert_allclose(
-        descend_clipped(bend * np.eye(60), bend * v, 1.0, strength, shape, scad, 0.0, np.zeros(60), 1e-15, 50), v
+        descend_clipped(
+            bend * np.eye(60), bend * v, 1.0, strength, shape, scad, 0.0, np.zeros(60), 1e-15, 50
+        ),
+        v,
     )

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from quorate.solvers.anderson import mixing
-from quorate.solvers.local_newton import lbfgs, newton, proximal_newton
+from quorate.solvers.smooth.anderson import mixing
+from quorate.solvers.smooth.newton import lbfgs, newton, proximal_newton
 
 
 def logistic(n, m, D, seed=0, stiff=100.0):
-    """n regularised logistic losses with a squared positive part, which has kinks in its second derivative."""
+    """n regularised logistic losses with a squared positive part, which has kinks in its second
+    derivative.
+    """
     rng = np.random.default_rng(seed)
     X, a = rng.standard_normal((n, m, D)), rng.standard_normal((n, D))
 
@@ -34,8 +36,8 @@ def logistic(n, m, D, seed=0, stiff=100.0):
 
 def alone(function, n, i, v):
     """Function i of n at v (D,)."""
-    values, slopes = function(np.tile(v, (n, 1)))
-    return float(values[i]), slopes[i]
+    values, gradients = function(np.tile(v, (n, 1)))
+    return float(values[i]), gradients[i]
 
 
 @pytest.mark.parametrize("solver", ["newton", "lbfgs"])
@@ -44,13 +46,21 @@ def test_minimisers_are_those_of_scipy(solver):
     function, hessian = logistic(n, 30, D)
     start = np.random.default_rng(1).standard_normal((n, D))
     given = start.copy()
-    found = newton(function, hessian, start, 1e-10) if solver == "newton" else lbfgs(function, start, 1e-10)
+    found = (
+        newton(function, hessian, start, 1e-10)
+        if solver == "newton"
+        else lbfgs(function, start, 1e-10)
+    )
     assert (start == given).all()
     assert found.residual.max() <= 1e-10
     np.testing.assert_allclose(np.abs(function(found.v)[1]).max(1), found.residual, rtol=1e-6)
     for i in range(n):
         reference = minimize(
-            lambda v, i=i: alone(function, n, i, v), start[i], jac=True, method="BFGS", options={"gtol": 1e-9}
+            lambda v, i=i: alone(function, n, i, v),
+            start[i],
+            jac=True,
+            method="BFGS",
+            options={"gtol": 1e-9},
         )
         np.testing.assert_allclose(found.v[i], reference.x, atol=1e-7)
 
@@ -59,12 +69,21 @@ def test_minimisers_are_those_of_scipy(solver):
 def test_each_ends_where_it_ends_alone(solver):
     n, D = 5, 4
     function, hessian = logistic(n, 20, D, seed=3)
-    start = np.random.default_rng(2).standard_normal((n, D)) * np.arange(n)[:, None]  # one of them nearly there
-    together = newton(function, hessian, start, 1e-9) if solver == "newton" else lbfgs(function, start, 1e-9)
+    # one of them nearly there
+    start = np.random.default_rng(2).standard_normal((n, D)) * np.arange(n)[:, None]
+    together = (
+        newton(function, hessian, start, 1e-9)
+        if solver == "newton"
+        else lbfgs(function, start, 1e-9)
+    )
     for i in range(n):
         others = np.zeros((n, D))
         others[i] = start[i]
-        found = newton(function, hessian, others, 1e-9) if solver == "newton" else lbfgs(function, others, 1e-9)
+        found = (
+            newton(function, hessian, others, 1e-9)
+            if solver == "newton"
+            else lbfgs(function, others, 1e-9)
+        )
         np.testing.assert_allclose(found.v[i], together.v[i], rtol=1e-12, atol=1e-13)
         assert found.iterations[i] == together.iterations[i]
 
@@ -72,11 +91,19 @@ def test_each_ends_where_it_ends_alone(solver):
 def test_newton_solves_a_quadratic_in_one_step_and_starts_at_the_solution_without_one():
     A, b = np.diag([1.0, 1e6, 3.0])[None], np.array([[1.0, -2.0, 4.0]])
     found = newton(
-        lambda v: ((v @ A[0] * v).sum(1) / 2 - (b * v).sum(1), v @ A[0] - b), lambda v: A, np.zeros((1, 3)), 1e-9
+        lambda v: ((v @ A[0] * v).sum(1) / 2 - (b * v).sum(1), v @ A[0] - b),
+        lambda v: A,
+        np.zeros((1, 3)),
+        1e-9,
     )
     np.testing.assert_allclose(found.v, b / np.diag(A[0]), rtol=1e-12)
     assert found.iterations.tolist() == [1]
-    again = newton(lambda v: ((v @ A[0] * v).sum(1) / 2 - (b * v).sum(1), v @ A[0] - b), lambda v: A, found.v, 1e-9)
+    again = newton(
+        lambda v: ((v @ A[0] * v).sum(1) / 2 - (b * v).sum(1), v @ A[0] - b),
+        lambda v: A,
+        found.v,
+        1e-9,
+    )
     assert again.iterations.tolist() == [0]
 
 
@@ -116,7 +143,7 @@ def test_proximal_newton_finds_the_kinks(l1):
     def prox(v, t):
         return np.minimum(np.sign(v) * np.maximum(np.abs(v) - t * l1, 0.0), upper)
 
-    def slopes(v):
+    def gradients(v):
         sign = np.sign(v)
         low, high = l1 * np.where(sign == 0, -1.0, sign), l1 * np.where(sign == 0, 1.0, sign)
         return low, np.where(v >= upper, np.inf, high)
@@ -126,18 +153,29 @@ def test_proximal_newton_finds_the_kinks(l1):
 
     v, residual = proximal_newton(
         lambda v: (float((v - centre) @ H @ (v - centre)) / 2, H @ (v - centre)),
-        lambda v: H, penalty, prox, slopes, np.zeros(8), np.zeros(8), 1e-9,
-    )  # fmt: skip
+        lambda v: H,
+        penalty,
+        prox,
+        gradients,
+        np.zeros(8),
+        np.zeros(8),
+        1e-9,
+    )
     assert residual <= 1e-9
     plus = minimize(  # v = a - b, a, b >= 0
         lambda x: (x[:8] - x[8:] - centre) @ H @ (x[:8] - x[8:] - centre) / 2 + l1 * x.sum(),
         np.full(16, 0.1),
-        jac=lambda x: np.concatenate([H @ (x[:8] - x[8:] - centre), -H @ (x[:8] - x[8:] - centre)]) + l1,
+        jac=lambda x: (
+            np.concatenate([H @ (x[:8] - x[8:] - centre), -H @ (x[:8] - x[8:] - centre)]) + l1
+        ),
         bounds=[(0, upper)] * 8 + [(0, None)] * 8,
         method="L-BFGS-B",
         options={"ftol": 1e-16, "gtol": 1e-9, "maxiter": 20000, "maxfun": 50000},
     ).x
-    value = [(x - centre) @ H @ (x - centre) / 2 + penalty(x) for x in (v, np.minimum(plus[:8] - plus[8:], upper))]
+    value = [
+        (x - centre) @ H @ (x - centre) / 2 + penalty(x)
+        for x in (v, np.minimum(plus[:8] - plus[8:], upper))
+    ]
     assert value[0] <= value[1] + 1e-8 * abs(value[1])
     assert (v == upper).any() or (v == 0).any()
 

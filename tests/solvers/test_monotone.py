@@ -1,4 +1,6 @@
-"""Scalar losses and their proxes: residuals in 60 digits, a bracketing root finder, duality, extremes."""
+"""Scalar losses and their proxes: residuals in 60 digits, a bracketing root finder, duality,
+extremes.
+"""
 
 import math
 from decimal import Decimal, localcontext
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import brentq
 
-from quorate.solvers.monotone import (
+from quorate.solvers.rank.scalar_losses import (
     EXPONENTIAL,
     LINEAR,
     LOGISTIC,
@@ -19,12 +21,12 @@ from quorate.solvers.monotone import (
     RAMP,
     Kernel,
     conjugate_at,
+    gradient_at,
     loss_at,
     losses_of,
     prox_at,
-    prox_slope_at,
+    prox_gradient_at,
     proxes,
-    slope_at,
 )
 
 EPS = 2.0**-52
@@ -37,7 +39,9 @@ def parts(kernel):
 
 
 def off(kind, c, m, v):
-    """How far v is from the root of f(v) = c l'(v) + v - m: |f(v)| / f'(v), computed in 60 digits."""
+    """How far v is from the root of f(v) = c l'(v) + v - m: |f(v)| / f'(v), computed in 60
+    digits.
+    """
     with localcontext() as context:
         context.prec = 60
         c, m, v = Decimal(c), Decimal(m), Decimal(v)
@@ -65,23 +69,38 @@ def test_iterated_proxes_are_right_to_rounding(c, m):
 
 @pytest.mark.parametrize("kind", [LOGISTIC, EXPONENTIAL])
 def test_iterated_proxes_on_a_grid(kind):
-    """Nothing cycles, whatever the step: every power of ten, on both sides and at c / 2, where the sides meet."""
+    """Nothing cycles, whatever the step: every power of ten, on both sides and at c / 2, where the
+    sides meet.
+    """
     for c in 10.0 ** np.arange(-300, 290):
-        for m in (0.0, c / 2, c, -c, *10.0 ** np.arange(-12.0, 10.0, 3), *-(10.0 ** np.arange(-12.0, 10.0, 3))):
+        for m in (
+            0.0,
+            c / 2,
+            c,
+            -c,
+            *10.0 ** np.arange(-12.0, 10.0, 3),
+            *-(10.0 ** np.arange(-12.0, 10.0, 3)),
+        ):
             if abs(m) > 1e9:
                 continue
             v = prox_at(kind, 0.0, 1.0, c, m)
-            assert off(kind, c, m, v) <= 4 * EPS * max(1.0, abs(v), abs(m), abs(math.log(c))), (c, m, v)
+            assert off(kind, c, m, v) <= 4 * EPS * max(1.0, abs(v), abs(m), abs(math.log(c))), (
+                c,
+                m,
+                v,
+            )
 
 
 @pytest.mark.parametrize("kernel", slow.KERNELS, ids=slow.name)
 def test_proxes_against_a_bracketing_root_finder(kernel):
     rng = np.random.default_rng(3)
     for c, m in zip(
-        10 ** rng.uniform(-3, 6, 150), rng.choice([1, 30, 1e3], 150) * rng.uniform(-1, 1, 150), strict=True
+        10 ** rng.uniform(-3, 6, 150),
+        rng.choice([1, 30, 1e3], 150) * rng.uniform(-1, 1, 150),
+        strict=True,
     ):
         v = prox_at(*parts(kernel), c, m)
-        f = lambda x, c=c, m=m: float(c * slow.slope(kernel, np.array(x)) + x - m)  # noqa: E731
+        f = lambda x, c=c, m=m: float(c * slow.gradient(kernel, np.array(x)) + x - m)  # noqa: E731
         low = min(m, 0.0, kernel.knot) - c * max(1.0, kernel.width) - 1.0
         root = brentq(f, low, m + 1.0, xtol=1e-13, rtol=4 * EPS)
         assert_allclose(v, root, rtol=1e-11, atol=1e-11 * max(1.0, abs(m)))
@@ -123,28 +142,35 @@ def test_side_by_side_is_the_same_bits_as_alone(kernel, n):
 
 
 @pytest.mark.parametrize("kernel", slow.KERNELS + slow.EVEN, ids=slow.name)
-def test_losses_slopes_and_conjugates(kernel):
-    t = np.concatenate([np.linspace(-6, 6, 241), [-800.0, kernel.knot, kernel.knot + min(kernel.width, 9.0)]])
+def test_losses_gradients_and_conjugates(kernel):
+    t = np.concatenate(
+        [np.linspace(-6, 6, 241), [-800.0, kernel.knot, kernel.knot + min(kernel.width, 9.0)]]
+    )
     assert_allclose(losses_of(t, kernel), slow.loss(kernel, t), rtol=1e-14, atol=1e-300)
     for x in np.linspace(-6.001, 6.002, 40):
         low, high = (loss_at(*parts(kernel), x + d) for d in (-1e-6, 1e-6))
-        assert_allclose(slope_at(*parts(kernel), x), (high - low) / 2e-6, rtol=1e-6, atol=1e-8)
-        s = slope_at(*parts(kernel), x)
+        assert_allclose(gradient_at(*parts(kernel), x), (high - low) / 2e-6, rtol=1e-6, atol=1e-8)
+        s = gradient_at(*parts(kernel), x)
         touch = s * x - loss_at(*parts(kernel), x)
-        assert_allclose(conjugate_at(*parts(kernel), s), touch, rtol=1e-10, atol=1e-12)  # Fenchel-Young, with equality
+        # Fenchel-Young, with equality
+        assert_allclose(conjugate_at(*parts(kernel), s), touch, rtol=1e-10, atol=1e-12)
     for s in (0.0, 0.2, 0.9, 1.0):
         assert conjugate_at(*parts(kernel), s) >= (s * t - slow.loss(kernel, t)).max() - 1e-12
-    steepest = kernel.width if kernel.kind == RAMP else math.inf if kernel.kind == EXPONENTIAL else 1.0
+    steepest = (
+        kernel.width if kernel.kind == RAMP else math.inf if kernel.kind == EXPONENTIAL else 1.0
+    )
     if steepest < math.inf:
         assert conjugate_at(*parts(kernel), steepest * 1.001) == math.inf
 
 
 @pytest.mark.parametrize("kernel", slow.KERNELS, ids=slow.name)
-def test_slopes_of_proxes(kernel):
+def test_gradients_of_proxes(kernel):
     rng = np.random.default_rng(5)
     for c, m in zip(10 ** rng.uniform(-2, 2, 40), 5 * rng.standard_normal(40), strict=True):
         low, v, high = (prox_at(*parts(kernel), c, m + d) for d in (-1e-6, 0.0, 1e-6))
-        assert_allclose(prox_slope_at(*parts(kernel), c, m, v), (high - low) / 2e-6, rtol=1e-4, atol=1e-8)
+        assert_allclose(
+            prox_gradient_at(*parts(kernel), c, m, v), (high - low) / 2e-6, rtol=1e-4, atol=1e-8
+        )
 
 
 def test_a_kernel_is_plain():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from quorate.solvers.packed import packed, times
+from quorate.solvers.kernels.packed_matrices import packed, times
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -14,7 +14,9 @@ def test_products(D, dtype):
     A = (square + square.T).astype(dtype)
     y = np.full(D, np.nan, dtype)
     times(packed(A), x, y)
-    np.testing.assert_allclose(y, A.astype(float) @ x.astype(float), rtol=0, atol=40 * D * np.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        y, A.astype(float) @ x.astype(float), rtol=0, atol=40 * D * np.finfo(dtype).eps
+    )
 
 
 def test_what_is_not_finite_stays_so():

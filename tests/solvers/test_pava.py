@@ -1,4 +1,6 @@
-"""Rank-based proximal steps against conic programs, every order, every split, partitions and finite differences."""
+"""Rank-based proximal steps against conic programs, every order, every split, partitions and finite
+differences.
+"""
 
 import cvxpy as cp
 import numpy as np
@@ -8,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from quorate.solvers import pava
-from quorate.solvers.pava import (
+from quorate.solvers.rank import pava
+from quorate.solvers.rank.pava import (
     EXPONENTIAL,
     LINEAR,
     LOGISTIC,
@@ -18,7 +20,7 @@ from quorate.solvers.pava import (
     Kernel,
     ascending,
     prospect_prox,
-    prox_slopes,
+    prox_gradients,
     rank_conjugate,
     rank_prox,
 )
@@ -54,14 +56,16 @@ def conic(kernel, z):
         return z
     if kernel.kind == RAMP:
         return cp.square(short) / 2 if np.isinf(kernel.width) else cp.huber(short, kernel.width) / 2
-    return {PLUS: lambda: short, LOGISTIC: lambda: cp.logistic(z), EXPONENTIAL: lambda: cp.exp(z)}[kernel.kind]()
+    return {PLUS: lambda: short, LOGISTIC: lambda: cp.logistic(z), EXPONENTIAL: lambda: cp.exp(z)}[
+        kernel.kind
+    ]()
 
 
 def objective(kernel, m, sigma, rho, z):
     return slow.objective(kernel, m, sigma, rho, z)
 
 
-# ---- the minimiser -----------------------------------------------------------------------------------------------
+# ---- the minimiser -------------------------------------------------------------------------------
 
 
 @each_kernel
@@ -91,13 +95,21 @@ def test_against_maxima_of_minima_of_blocks(kernel):
         size = np.sort(np.abs(m) if kernel.even else m)
         wanted = slow.chain(kernel, size, sigma, rho)
         assert_allclose(
-            np.sort(np.abs(z) if kernel.even else z), wanted, rtol=0, atol=1e-12 * (1 + np.abs(wanted).max())
+            np.sort(np.abs(z) if kernel.even else z),
+            wanted,
+            rtol=0,
+            atol=1e-12 * (1 + np.abs(wanted).max()),
         )
 
 
 @each_kernel
 @settings(max_examples=20, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 2**32), n=st.integers(1, 5), rho=st.floats(1e-2, 10), places=st.integers(0, 3))
+@given(
+    seed=st.integers(0, 2**32),
+    n=st.integers(1, 5),
+    rho=st.floats(1e-2, 10),
+    places=st.integers(0, 3),
+)
 def test_the_order_of_m_is_the_best_of_all_orders(kernel, seed, n, rho, places):
     rng = np.random.default_rng(seed)
     m, sigma = np.round(2 * rng.standard_normal(n), places), weights_of(rng, n, "any")
@@ -112,7 +124,9 @@ def test_all_orders_of_six():
         m, sigma = rng.standard_normal(6), weights_of(rng, 6, "any")
         z = rank_prox(m, sigma, 0.4, kernel).z
         assert_allclose(
-            objective(kernel, m, sigma, 0.4, z), slow.least_of_all_orders(kernel, m, sigma, 0.4), rtol=1e-12
+            objective(kernel, m, sigma, 0.4, z),
+            slow.least_of_all_orders(kernel, m, sigma, 0.4),
+            rtol=1e-12,
         )
 
 
@@ -144,14 +158,19 @@ def test_huge_and_tiny_scales(kernel, scale):
         wanted = slow.chain(kernel, np.sort(np.abs(m) if kernel.even else m), sigma, rho)
         ours = np.sort(np.abs(z) if kernel.even else z)
         assert np.isfinite(z).all()
-        assert_allclose(ours, wanted, rtol=1e-12, atol=1e-12 * max(np.abs(wanted).max(), np.abs(m).max()))
+        assert_allclose(
+            ours, wanted, rtol=1e-12, atol=1e-12 * max(np.abs(wanted).max(), np.abs(m).max())
+        )
 
 
 @each_kernel
 def test_one_entry_equal_entries_and_no_weight(kernel):
     single = rank_prox(np.array([0.7]), np.array([1.0]), 0.5, kernel)
-    assert_allclose(single.z, slow.prox(kernel, 2.0, np.array([0.7])) if single.z[0] else 0.0, atol=1e-14)
-    equal = rank_prox(np.full(9, 0.7), superquantile(9, 0.4), 0.5, kernel)  # one block of all: the mean weight
+    assert_allclose(
+        single.z, slow.prox(kernel, 2.0, np.array([0.7])) if single.z[0] else 0.0, atol=1e-14
+    )
+    # one block of all: the mean weight
+    equal = rank_prox(np.full(9, 0.7), superquantile(9, 0.4), 0.5, kernel)
     assert_allclose(equal.z, slow.prox(kernel, 2 / 9, np.full(9, 0.7)), atol=1e-14)
     m = np.array([2.0, -1.0, 0.3])
     assert_array_equal(rank_prox(m, np.zeros(3), 0.5, kernel).z, m)
@@ -167,7 +186,8 @@ def test_shuffled_input_moves_the_answer_and_nothing_else(kernel):
         assert_array_equal(moved, z[shuffle])
         for value in np.unique(m):  # convex: equal entries stay equal
             assert len(set(z[m == value])) == 1
-    falling = np.linspace(2, 0, 60)  # not convex: the answer depends on which of two equals goes first, by position
+    # not convex: the answer depends on which of two equals goes first, by position
+    falling = np.linspace(2, 0, 60)
     z = rank_prox(m, falling, 0.01, kernel).z
     assert_array_equal(z, rank_prox(m.copy(), falling, 0.01, kernel).z)
     for value in np.unique(np.abs(m) if kernel.even else m):
@@ -190,14 +210,18 @@ def test_strided_and_read_only_input():
     (sigma,) = frozen(superquantile(50, 0.3))
     for kernel in ALL:
         (m,) = frozen(wide[:, 1])
-        assert_array_equal(rank_prox(m, sigma, 0.01, kernel).z, rank_prox(m.copy(), sigma, 0.01, kernel).z)
+        assert_array_equal(
+            rank_prox(m, sigma, 0.01, kernel).z, rank_prox(m.copy(), sigma, 0.01, kernel).z
+        )
         prospect_prox(m, sigma, sigma, 0.2, 0.01, kernel)
         rank_conjugate(m, sigma, kernel)
 
 
 @each_kernel
 def test_blocks_pool_only_where_the_mean_weight_rises(kernel):
-    """The paper's Proposition 3: a block's left part weighs less on average than its right part, wherever it is cut."""
+    """The paper's Proposition 3: a block's left part weighs less on average than its right part,
+    wherever it is cut.
+    """
     rng = np.random.default_rng(37)
     for _ in range(20):
         n = int(rng.integers(2, 60))
@@ -207,7 +231,8 @@ def test_blocks_pool_only_where_the_mean_weight_rises(kernel):
             for cut in range(a + 1, b):
                 assert sigma[a:cut].mean() <= sigma[cut:b].mean() + 1e-12
         falling = -np.sort(-sigma)
-        assert len(rank_prox(m, falling, 0.01, kernel).start) == 0  # nothing rises: every entry alone
+        # nothing rises: every entry alone
+        assert len(rank_prox(m, falling, 0.01, kernel).start) == 0
 
 
 @pytest.mark.parametrize("kernel", slow.KERNELS, ids=slow.name)
@@ -229,14 +254,16 @@ def test_the_threshold_step_of_superquantiles_and_ranked_ranges(kernel):
     assert pooled > 10
 
 
-# ---- the order ---------------------------------------------------------------------------------------------------
+# ---- the order -----------------------------------------------------------------------------------
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(
     st.lists(
         st.one_of(
-            st.sampled_from([0.0, -0.0, 5e-324, -5e-324, 1e-310, 1.0, -1.0, np.inf, -np.inf, 1.7e308]),
+            st.sampled_from(
+                [0.0, -0.0, 5e-324, -5e-324, 1e-310, 1.0, -1.0, np.inf, -np.inf, 1.7e308]
+            ),
             st.floats(allow_nan=False),
             st.integers(-3, 3).map(lambda k: 1.0 + k * 2.0**-52),
         ),
@@ -255,14 +282,16 @@ def test_the_order_of_numbers_that_differ_in_the_last_bits_only(n):
         1.0 + rng.permutation(n) * 2.0**-52,  # so many exchanges that it sorts again
         -1.0 - rng.integers(0, 3, n) * 2.0**-53,
         np.where(rng.random(n) < 0.5, 0.0, -0.0),
-        np.concatenate([1.0 + rng.integers(0, 4, n // 2) * 2.0**-52, rng.standard_normal(n - n // 2)]),
+        np.concatenate(
+            [1.0 + rng.integers(0, 4, n // 2) * 2.0**-52, rng.standard_normal(n - n // 2)]
+        ),
         rng.integers(-1, 2, n) * 5e-324,
         np.zeros(n),
     ):
         assert_array_equal(ascending(m), np.argsort(m, kind="stable"))
 
 
-# ---- weights that change at a reference --------------------------------------------------------------------------
+# ---- weights that change at a reference ----------------------------------------------------------
 
 
 @each_kernel
@@ -278,7 +307,8 @@ def test_prospect_step_is_the_best_of_all_splits(kernel, seed, n, rho, at, place
     at = abs(at) if kernel.even else at
     rng = np.random.default_rng(seed)
     m, below, above = np.round(2 * rng.standard_normal(n), places), rng.random(n), rng.random(n)
-    m[: n // 3] = at if rng.random() < 0.5 and abs(at) < 40 else m[: n // 3]  # some at the reference itself
+    # some at the reference itself
+    m[: n // 3] = at if rng.random() < 0.5 and abs(at) < 40 else m[: n // 3]
     z = prospect_prox(*frozen(m, below, above), at, rho, kernel)
     value = slow.prospect_value(kernel, z, below, above, at) + rho / 2 * ((z - m) ** 2).sum()
     least = slow.prospect_least(kernel, m, below, above, at, rho)
@@ -302,7 +332,9 @@ def test_costs_of_all_beginnings_and_ends(kernel):
                 (left[j], np.minimum(low, at), slice(j)),
                 (right[j], np.maximum(high, at), slice(j, 12)),
             ):
-                wanted = (sigma[part] * slow.loss(kernel, z)).sum() + rho / 2 * ((z - m[part]) ** 2).sum()
+                wanted = (sigma[part] * slow.loss(kernel, z)).sum() + rho / 2 * (
+                    (z - m[part]) ** 2
+                ).sum()
                 assert_allclose(cost, wanted, rtol=1e-11, atol=1e-12)
         assert left[0] == right[12] == 0
 
@@ -311,20 +343,23 @@ def test_equal_weights_on_both_sides_are_one_sequence():
     rng = np.random.default_rng(43)
     for kernel in ALL:
         m, sigma = rng.standard_normal(50), weights_of(rng, 50, "rising")
-        one, two = rank_prox(m, sigma, 0.01, kernel).z, prospect_prox(m, sigma, sigma, 0.3, 0.01, kernel)
+        one, two = (
+            rank_prox(m, sigma, 0.01, kernel).z,
+            prospect_prox(m, sigma, sigma, 0.3, 0.01, kernel),
+        )
         assert_allclose(two, one, atol=1e-12 * (1 + np.abs(one).max()))
 
 
-# ---- derivatives and conjugates ----------------------------------------------------------------------------------
+# ---- derivatives and conjugates ------------------------------------------------------------------
 
 
 @each_kernel
-def test_slopes_are_those_of_finite_differences(kernel):
+def test_gradients_are_those_of_finite_differences(kernel):
     rng, h = np.random.default_rng(47), 1e-6
     for n, rho, kind in ((12, 0.05, "rising"), (12, 0.5, "any"), (9, 0.1, "mean")):
         m, sigma, d = 2 * rng.standard_normal(n), weights_of(rng, n, kind), rng.standard_normal(n)
         found = rank_prox(m, sigma, rho, kernel)
-        p, moved = prox_slopes(m, sigma, rho, kernel, found), np.empty(n)
+        p, moved = prox_gradients(m, sigma, rho, kernel, found), np.empty(n)
         ranked = ((np.sign(m) if kernel.even else 1.0) * d)[found.order]
         by_rank = p * ranked
         for a, b in zip(found.start, found.stop, strict=True):
@@ -341,7 +376,9 @@ CONVEX = [k for k in ALL if k.kind != LINEAR]
 
 @pytest.mark.parametrize("kernel", CONVEX, ids=slow.name)
 def test_multipliers_of_the_prox_touch_the_conjugate(kernel):
-    """alpha = rho (m - z) is a subgradient of Omega at z: Fenchel-Young holds with equality, and without scaling."""
+    """alpha = rho (m - z) is a subgradient of Omega at z: Fenchel-Young holds with equality, and
+    without scaling.
+    """
     rng = np.random.default_rng(53)
     for turn in range(30):
         n, rho = int(rng.integers(1, 60)), 10 ** rng.uniform(-3, 1)
@@ -352,16 +389,22 @@ def test_multipliers_of_the_prox_touch_the_conjugate(kernel):
         theta, value = rank_conjugate(alpha, sigma, kernel)
         omega = (np.sort(slow.loss(kernel, z)) * sigma).sum()
         assert 1 - 1e-9 <= theta <= 1
-        assert_allclose(value + omega, alpha @ z, rtol=0, atol=1e-9 * (1 + omega + abs(alpha) @ abs(z)))
+        assert_allclose(
+            value + omega, alpha @ z, rtol=0, atol=1e-9 * (1 + omega + abs(alpha) @ abs(z))
+        )
 
 
 @pytest.mark.parametrize("kernel", CONVEX, ids=slow.name)
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 2**32), n=st.integers(1, 12), scale=st.sampled_from([0.01, 0.3, 1.0, 10.0]))
+@given(
+    seed=st.integers(0, 2**32), n=st.integers(1, 12), scale=st.sampled_from([0.01, 0.3, 1.0, 10.0])
+)
 def test_fenchel_young(kernel, seed, n, scale):
     rng = np.random.default_rng(seed)
     sigma = weights_of(rng, n, "rising") + (rng.random() < 0.5) * 0.1
-    alpha = scale * (rng.standard_normal(n) if kernel.even else rng.random(n) * (rng.random(n) < 0.7))
+    alpha = scale * (
+        rng.standard_normal(n) if kernel.even else rng.random(n) * (rng.random(n) < 0.7)
+    )
     theta, value = rank_conjugate(*frozen(alpha, sigma), kernel)
     assert 0 <= theta <= 1
     for width in (0.1, 1, 10):
@@ -372,7 +415,9 @@ def test_fenchel_young(kernel, seed, n, scale):
 
 @pytest.mark.parametrize("kernel", CONVEX, ids=slow.name)
 def test_conjugates_are_maxima(kernel):
-    """Omega = a sum of (sigma_i - sigma_{i-1}) times the sum of the n - i + 1 largest losses, as a conic program."""
+    """Omega = a sum of (sigma_i - sigma_{i-1}) times the sum of the n - i + 1 largest losses, as a
+    conic program.
+    """
     rng = np.random.default_rng(59)
     for n in (1, 4, 7):
         sigma = np.sort(rng.random(n)) + 0.05
@@ -389,11 +434,16 @@ def test_conjugates_are_maxima(kernel):
 
 def test_multipliers_beyond_the_domain_are_scaled_onto_it():
     sigma = np.array([0.0, 0.25, 0.75])
-    for kernel, steepest in ((Kernel(PLUS, -1.0), 1.0), (Kernel(LOGISTIC), 1.0), (Kernel(RAMP, 0.0, 2.0), 2.0)):
+    for kernel, steepest in (
+        (Kernel(PLUS, -1.0), 1.0),
+        (Kernel(LOGISTIC), 1.0),
+        (Kernel(RAMP, 0.0, 2.0), 2.0),
+    ):
         theta, value = rank_conjugate(np.array([0.0, 0.5, 3.0]), sigma, kernel)  # ratios 0, 2, 4
         assert_allclose(theta, steepest / 4, rtol=1e-9)
         assert np.isfinite(value)
     theta, value = rank_conjugate(np.array([0.0, 0.5, 3.0]), sigma, Kernel(EXPONENTIAL))
     assert theta == 1
     assert_allclose(value, 0.25 * (2 * np.log(2) - 2) + 0.75 * (4 * np.log(4) - 4))
-    assert rank_conjugate(np.ones(3), np.zeros(3), Kernel(PLUS, -1.0))[0] == 0  # mass without weight
+    # mass without weight
+    assert rank_conjugate(np.ones(3), np.zeros(3), Kernel(PLUS, -1.0))[0] == 0

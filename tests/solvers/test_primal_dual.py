@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import linprog, minimize
 
-from quorate.solvers.primal_dual import (
+from quorate.solvers.smooth.primal_dual import (
     BOUNDARY,
     LEAST_SLACK,
     Iterate,
@@ -18,7 +18,7 @@ from quorate.solvers.primal_dual import (
     first,
     longest,
     merit,
-    merit_slope,
+    merit_gradient,
     moved,
     recedes,
     residuals,
@@ -29,7 +29,9 @@ NONE = np.zeros(0)
 
 
 def program(seed=0, nx=6, m=8, k=2, rank=None, redundant=False, bend=0.0):
-    """Random derivatives; the Hessian has this rank, the last equality repeats the first if ``redundant``."""
+    """Random derivatives; the Hessian has this rank, the last equality repeats the first if
+    ``redundant``.
+    """
     rng = np.random.default_rng(seed)
     half = rng.standard_normal((nx, nx if rank is None else rank))
     E, e = rng.standard_normal((k, nx)), rng.standard_normal(k)
@@ -47,19 +49,29 @@ def program(seed=0, nx=6, m=8, k=2, rank=None, redundant=False, bend=0.0):
 
 
 def iterate(p, active=0, seed=1):
-    """Positive slacks and multipliers, the first ``active`` slacks tiny with multipliers of size one."""
+    """Positive slacks and multipliers, the first ``active`` slacks tiny with multipliers of size
+    one.
+    """
     rng = np.random.default_rng(seed)
     s, z = rng.uniform(0.1, 2, len(p.c)), rng.uniform(0.1, 2, len(p.c))
     s[:active] *= 1e-11
     z[active:] *= 1e-6 if active else 1.0
-    return Iterate(rng.standard_normal(len(p.slope)), s, z, rng.standard_normal(len(p.e)))
+    return Iterate(rng.standard_normal(len(p.gradient)), s, z, rng.standard_normal(len(p.e)))
 
 
 def left_over(p, at, step, delta, products):
     """Residuals of the four rows of the Newton system, each over the size of its terms."""
-    slip = at.z * (np.abs(p.J) @ np.abs(step.x)) * np.array([[1.0], [-1.0]])  # J dx cancels: ds is no better
+    # J dx cancels: ds is no better
+    slip = at.z * (np.abs(p.J) @ np.abs(step.x)) * np.array([[1.0], [-1.0]])
     rows = [
-        (p.hessian @ step.x + delta * step.x, p.J.T @ step.z, p.E.T @ step.lam, p.slope, p.J.T @ at.z, p.E.T @ at.lam),
+        (
+            p.hessian @ step.x + delta * step.x,
+            p.J.T @ step.z,
+            p.E.T @ step.lam,
+            p.gradient,
+            p.J.T @ at.z,
+            p.E.T @ at.lam,
+        ),
         (p.J @ step.x, step.s, p.c, at.s),
         (p.E @ step.x, p.e),
         (at.z * step.s, at.s * step.z, products, *slip),
@@ -89,7 +101,8 @@ CASES = {
     "no inequalities": near(program(m=0), 0),
     "no constraints": near(program(m=0, k=0), 0),
 }
-NEARLY = {"more active rows than freedom": 1e-5}  # their Jacobian has no right inverse: the rows are eliminated softly
+# their Jacobian has no right inverse: the rows are eliminated softly
+NEARLY = {"more active rows than freedom": 1e-5}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -99,7 +112,10 @@ def test_the_step_solves_the_unreduced_system(name):
     products = at.s * at.z * rng.uniform(0.2, 1.5, len(at.s))
     system = _factored(p, at, 0.0)
     step = _solved(p, at, system, products)
-    assert system.delta <= 1e-10 * max(np.abs(np.diag(p.hessian)).max(initial=0), 1e-8) or name == "no curvature"
+    assert (
+        system.delta <= 1e-10 * max(np.abs(np.diag(p.hessian)).max(initial=0), 1e-8)
+        or name == "no curvature"
+    )
     assert max(left_over(p, at, step, system.delta, products)) <= NEARLY.get(name, 1e-8)
 
 
@@ -107,13 +123,16 @@ def test_the_step_solves_the_unreduced_system(name):
 def test_the_direction_aims_at_a_smaller_barrier(name):
     p, at = CASES[name]
     way = direction(p, at, 0.0)
-    assert max(left_over(p, at, way.step, way.delta, np.zeros(len(p.c)))[:-1] or [0.0]) <= NEARLY.get(name, 1e-8)
+    assert max(
+        left_over(p, at, way.step, way.delta, np.zeros(len(p.c)))[:-1] or [0.0]
+    ) <= NEARLY.get(name, 1e-8)
     if not len(p.c):
         assert way.mu == 0.0
         return
     mu = at.s @ at.z / len(at.s)
     assert 1e-3 * mu <= way.mu <= mu
-    correction = way.mu - at.s * at.z - (at.z * way.step.s + at.s * way.step.z)  # of second order, guarded
+    # of second order, guarded
+    correction = way.mu - at.s * at.z - (at.z * way.step.s + at.s * way.step.z)
     assert correction.min() >= -mu * (1 + 1e-6)
     assert correction.max() <= 10 * mu * (1 + 1e-6)
 
@@ -139,7 +158,13 @@ def test_step_lengths():
     assert longest(value, np.array([-0.5, -4.0, 1.0])) == 0.5
     assert longest(NONE, NONE) == np.inf
     at = Iterate(NONE, value, value, NONE)
-    for ratio, expected in ((0.25, 1.0), (0.9, 1.0), (0.999, BOUNDARY / 0.999), (1.0, BOUNDARY), (4.0, BOUNDARY / 4)):
+    for ratio, expected in (
+        (0.25, 1.0),
+        (0.9, 1.0),
+        (0.999, BOUNDARY / 0.999),
+        (1.0, BOUNDARY),
+        (4.0, BOUNDARY / 4),
+    ):
         step = Iterate(NONE, -ratio * value, np.zeros(3), NONE)
         primal, dual = steps(at, step)
         assert (primal, dual) == (pytest.approx(expected, rel=1e-12), 1.0)
@@ -150,15 +175,15 @@ def curved(x, s):
     """A program with curved f, c, e at x, all smooth."""
     A = np.array([[1.0, 0.3], [0.3, 2.0]])
     value = float(x @ A @ x / 2 + np.sin(x[0]))
-    slope = A @ x + np.array([np.cos(x[0]), 0.0])
+    gradient = A @ x + np.array([np.cos(x[0]), 0.0])
     c = np.array([x @ x - 1.0, np.exp(x[1]) - 2.0, x[0] - 3.0])
     J = np.array([2 * x, [0.0, np.exp(x[1])], [1.0, 0.0]])
     e, E = np.array([x[0] * x[1] - 0.2]), np.array([[x[1], x[0]]])
-    return Program(value, slope, A + 0.1 * np.eye(2), c, J, e, E)
+    return Program(value, gradient, A + 0.1 * np.eye(2), c, J, e, E)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_slope_of_the_merit_function_is_its_difference(seed):
+def test_gradient_of_the_merit_function_is_its_difference(seed):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(2)
     p = curved(x, None)
@@ -168,9 +193,16 @@ def test_slope_of_the_merit_function_is_its_difference(seed):
         h = 1e-6
         ahead, behind = (moved(at, way.step, t, t) for t in (h, -h))
         difference = (
-            (merit(curved(ahead.x, None), ahead.s, mu, nu) - merit(curved(behind.x, None), behind.s, mu, nu)) / 2 / h
+            (
+                merit(curved(ahead.x, None), ahead.s, mu, nu)
+                - merit(curved(behind.x, None), behind.s, mu, nu)
+            )
+            / 2
+            / h
         )
-        assert merit_slope(p, at, way.step, mu, nu) == pytest.approx(difference, rel=1e-5, abs=1e-6)
+        assert merit_gradient(p, at, way.step, mu, nu) == pytest.approx(
+            difference, rel=1e-5, abs=1e-6
+        )
 
 
 def test_residuals_by_hand():
@@ -194,7 +226,8 @@ def test_first_iterate():
     assert (at.z > 0).all()
     assert at.s @ at.z <= 0.1 + 1e-12
     assert_allclose(at.s * at.z, (at.s * at.z)[0])
-    assert_allclose(p.E @ (p.slope + p.J.T @ at.z + p.E.T @ at.lam), 0.0, atol=1e-12)  # least squares
+    # least squares
+    assert_allclose(p.E @ (p.gradient + p.J.T @ at.z + p.E.T @ at.lam), 0.0, atol=1e-12)
 
 
 def solved(H, g, C, d, E, f, rounds=60):
@@ -251,8 +284,17 @@ def test_what_recedes():
     free = Program(0.0, np.array([0.0, -1.0]), flat, NONE, np.zeros((0, 2)), NONE, np.zeros((0, 2)))
     assert recedes(free, far)
     assert not recedes(free, -far)
-    assert not recedes(replace(free, hessian=np.diag([1.0, 1e-13])), far)  # it bends within the reach
+    # it bends within the reach
+    assert not recedes(replace(free, hessian=np.diag([1.0, 1e-13])), far)
     for sign, held in ((1.0, True), (-1.0, False)):
-        row = Program(0.0, free.slope, flat, np.array([-1.0]), np.array([[0.3, sign]]), NONE, np.zeros((0, 2)))
+        row = Program(
+            0.0,
+            free.gradient,
+            flat,
+            np.array([-1.0]),
+            np.array([[0.3, sign]]),
+            NONE,
+            np.zeros((0, 2)),
+        )
         assert recedes(row, far) is not held
     assert not recedes(replace(free, e=np.zeros(1), E=np.array([[1.0, 0.1]])), far)

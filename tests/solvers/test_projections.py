@@ -1,4 +1,6 @@
-"""Projections and oracles of lp-balls against a conic solver, a closed form or a proof, small and large."""
+"""Projections and oracles of lp-balls against a conic solver, a closed form or a proof, small and
+large.
+"""
 
 import math
 from itertools import pairwise
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from quorate.solvers.projections import (
+from quorate.solvers.sets.projections import (
     clip_to_sum,
     decreasing_root,
     dual_exponent,
@@ -28,7 +30,8 @@ def conic_norm(v, p):
     return cp.norm(v, p) if p in (1, 2, math.inf) else cp.pnorm(v, p, approx=False)
 
 
-@pytest.mark.parametrize("p", [1, 1.5, 2, 3.7, math.inf])  # the power cones of other p defeat the solver
+# the power cones of other p defeat the solver
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3.7, math.inf])
 def test_against_a_conic_solver(p):
     rng = np.random.default_rng(7)
     for turn in range(12):
@@ -43,7 +46,9 @@ def test_against_a_conic_solver(p):
         # Clarabel stops at 1e-8 in the objective, so within about its root in q
         assert_allclose(project_lp_ball(z, prior, radius, p), q.value, rtol=0, atol=2e-4)
         d = cp.Variable(n)
-        cp.Problem(cp.Minimize(cp.sum_squares(d - 2 * z)), [conic_norm(d, p) <= 1]).solve(solver=cp.CLARABEL)
+        cp.Problem(cp.Minimize(cp.sum_squares(d - 2 * z)), [conic_norm(d, p) <= 1]).solve(
+            solver=cp.CLARABEL
+        )
         assert_allclose(project_lp_unit_ball(2 * z, p), d.value, rtol=0, atol=2e-4)
 
 
@@ -73,14 +78,23 @@ def test_hard_inputs_are_proved_optimal(p):
         prior = rng.dirichlet(np.full(n, rng.choice([0.1, 1.0, 10.0])))
         radius = 10 ** rng.uniform(-9, 0.4)
         z = rng.standard_normal(n)
-        z = (z, np.round(z), np.exp(10 * z), 1 + 1e-9 * z, np.round(z) + 1e-14 * z, z + 1e9 * (z > 0))[turn % 6]
+        z = (
+            z,
+            np.round(z),
+            np.exp(10 * z),
+            1 + 1e-9 * z,
+            np.round(z) + 1e-14 * z,
+            z + 1e9 * (z > 0),
+        )[turn % 6]
         q, bound = largest_over_lp_ball(z, prior, radius, p)
         size = np.abs(z).max()
         assert -1e-14 * size <= bound - q @ z <= 1e-11 * radius * np.ptp(z) + 5e-14 * size
         assert lp_norm(q - prior, p) <= radius + 1e-15
         near = project_lp_ball(z, prior, radius, p)
         rest = (z - near) - (z - near).max()
-        assert largest_over_lp_ball(rest, prior, radius, p)[1] - rest @ near <= 1e-11 * max(1.0, np.abs(rest).max())
+        assert largest_over_lp_ball(rest, prior, radius, p)[1] - rest @ near <= 1e-11 * max(
+            1.0, np.abs(rest).max()
+        )
 
 
 @pytest.mark.parametrize("p", [1, 2, math.inf])
@@ -103,10 +117,16 @@ def test_closed_forms():
     assert_allclose(project_lp_unit_ball(np.array([3.0, -2.5]), 1), [0.75, -0.25], rtol=1e-15)
     uniform = np.full(4, 0.25)
     z = np.array([4.0, 3.0, 2.0, 1.0])
-    assert_allclose(largest_over_lp_ball(z, uniform, 0.2, 1)[0], [0.35, 0.25, 0.25, 0.15], rtol=1e-15)
-    assert_allclose(largest_over_lp_ball(z, uniform, 0.2, math.inf)[0], [0.45, 0.45, 0.05, 0.05], rtol=1e-14)
+    assert_allclose(
+        largest_over_lp_ball(z, uniform, 0.2, 1)[0], [0.35, 0.25, 0.25, 0.15], rtol=1e-15
+    )
+    assert_allclose(
+        largest_over_lp_ball(z, uniform, 0.2, math.inf)[0], [0.45, 0.45, 0.05, 0.05], rtol=1e-14
+    )
     centred = (z - 2.5) / np.linalg.norm(z - 2.5)
-    assert_allclose(largest_over_lp_ball(z, uniform, 0.2, 2)[0], uniform + 0.2 * centred, rtol=1e-14)
+    assert_allclose(
+        largest_over_lp_ball(z, uniform, 0.2, 2)[0], uniform + 0.2 * centred, rtol=1e-14
+    )
 
 
 def test_norms_do_not_overflow():
@@ -116,17 +136,27 @@ def test_norms_do_not_overflow():
 
 
 def test_root_in_a_kinked_and_in_a_steep_function():
-    lo, hi = decreasing_root(lambda x: (max(1 - 3 * x, 0.1 - x / 4), -3.0 if x < 0.327 else -0.25), -5, 5)
+    lo, hi = decreasing_root(
+        lambda x: (max(1 - 3 * x, 0.1 - x / 4), -3.0 if x < 0.327 else -0.25), -5, 5
+    )
     assert lo <= 0.4 * (1 + 1e-15)
     assert hi - lo <= 1e-14
-    lo, hi = decreasing_root(lambda x: (-math.copysign(abs(x - 0.3) ** 0.1, x - 0.3), -math.inf), 0.0, 1.0)
+    lo, hi = decreasing_root(
+        lambda x: (-math.copysign(abs(x - 0.3) ** 0.1, x - 0.3), -math.inf), 0.0, 1.0
+    )
     assert lo <= 0.3 <= hi
     assert hi - lo <= 1e-14
 
 
-@pytest.mark.parametrize("bad", [np.array([1.0, math.nan]), np.array([math.inf]), np.array([]), np.ones((2, 2))])
+@pytest.mark.parametrize(
+    "bad", [np.array([1.0, math.nan]), np.array([math.inf]), np.array([]), np.ones((2, 2))]
+)
 def test_bad_vectors_are_refused(bad):
-    for call in (project_simplex, lambda v: project_lp_unit_ball(v, 2), lambda v: project_lp_ball(v, v, 0.1, 2)):
+    for call in (
+        project_simplex,
+        lambda v: project_lp_unit_ball(v, 2),
+        lambda v: project_lp_ball(v, v, 0.1, 2),
+    ):
         with pytest.raises(ValueError, match="vector of finite numbers"):
             call(bad)
 

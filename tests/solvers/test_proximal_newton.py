@@ -1,4 +1,6 @@
-"""Proximal Newton against Clarabel; its distance is a bound on the true one; its cap is no success."""
+"""Proximal Newton against Clarabel; its distance is a bound on the true one; its cap is no
+success.
+"""
 
 import math
 
@@ -8,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from quorate.problem.regularisers import L1, L2, Bounds, ElasticNet, Zero
-from quorate.solvers.proximal_newton import Smooth, _accelerated, minimise, model_minimum
+from quorate.solvers.smooth.proximal_newton import Smooth, _accelerated, minimise, model_minimum
 
 PENALTIES = [
     (Zero(), lambda w: 0.0),
@@ -34,9 +36,9 @@ def logistic(seed, m=40, d=8):
     def g(w):
         t = sign * (X @ w)
         p = 1 / (1 + np.exp(t))
-        slope = -(X.T @ (sign * p)) / m + 1e-3 * w
+        gradient = -(X.T @ (sign * p)) / m + 1e-3 * w
         value = np.logaddexp(0, -t).mean() + 5e-4 * w @ w
-        return Smooth(value, slope, lambda: (X.T * (p * (1 - p) / m)) @ X + 1e-3 * np.eye(d))
+        return Smooth(value, gradient, lambda: (X.T * (p * (1 - p) / m)) @ X + 1e-3 * np.eye(d))
 
     return g, X, sign
 
@@ -44,20 +46,22 @@ def logistic(seed, m=40, d=8):
 @pytest.mark.parametrize(("h", "curve"), PENALTIES)
 @pytest.mark.parametrize("seed", range(4))
 def test_models_are_minimised(h, curve, seed):
-    H, slope = quadratic(seed, condition=1e2)
+    H, gradient = quadratic(seed, condition=1e2)
     w0 = np.full(8, 0.05) if not isinstance(h, Bounds) else h.prox(np.full(8, 0.05), 1.0)
-    v, s = model_minimum(slope, H, h.prox, w0)
+    v, s = model_minimum(gradient, H, h.prox, w0)
     w = cp.Variable(8)
-    model = slope @ (w - w0) + cp.quad_form(w - w0, cp.psd_wrap(H)) / 2
-    asked = [] if curve else [w >= h.lower, w[np.isfinite(h.upper)] <= h.upper[np.isfinite(h.upper)]]
+    model = gradient @ (w - w0) + cp.quad_form(w - w0, cp.psd_wrap(H)) / 2
+    asked = (
+        [] if curve else [w >= h.lower, w[np.isfinite(h.upper)] <= h.upper[np.isfinite(h.upper)]]
+    )
     cp.Problem(cp.Minimize(model + (curve(w) if curve else 0.0)), asked).solve(
         solver="CLARABEL", tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11
     )
     assert_allclose(v, w.value, atol=1e-5)
-    assert np.abs(slope + H @ (v - w0) + s).max() <= 1e-11
-    again, t = _accelerated(slope, H, h.prox, w0)
+    assert np.abs(gradient + H @ (v - w0) + s).max() <= 1e-11
+    again, t = _accelerated(gradient, H, h.prox, w0)
     assert_allclose(again, v, atol=1e-6)
-    assert np.abs(slope + H @ (again - w0) + t).max() <= 1e-6
+    assert np.abs(gradient + H @ (again - w0) + t).max() <= 1e-6
 
 
 @pytest.mark.parametrize(("h", "curve"), PENALTIES)
@@ -69,8 +73,12 @@ def test_minima_against_clarabel(h, curve, seed):
     assert found.distance <= 1e-9
     w = cp.Variable(8)
     f = cp.sum(cp.logistic(cp.multiply(-sign, X @ w))) / len(sign) + 5e-4 * cp.sum_squares(w)
-    asked = [] if curve else [w >= h.lower, w[np.isfinite(h.upper)] <= h.upper[np.isfinite(h.upper)]]
-    value = cp.Problem(cp.Minimize(f + (curve(w) if curve else 0.0)), asked).solve(solver="CLARABEL")
+    asked = (
+        [] if curve else [w >= h.lower, w[np.isfinite(h.upper)] <= h.upper[np.isfinite(h.upper)]]
+    )
+    value = cp.Problem(cp.Minimize(f + (curve(w) if curve else 0.0)), asked).solve(
+        solver="CLARABEL"
+    )
     assert_allclose(found.smooth.value + h.value(found.w), value, rtol=1e-7)
 
 
@@ -81,20 +89,30 @@ def test_the_distance_is_of_a_subgradient_at_the_point(h, curve):
         found = minimise(g, h.value, h.prox, np.zeros(8), 0.0, cap)
         assert found.reached == (found.distance == 0)
         if found.distance < math.inf:
-            assert_allclose(found.distance, np.abs(g(found.w).slope + found.subgradient).max(), rtol=1e-6, atol=1e-15)
+            assert_allclose(
+                found.distance,
+                np.abs(g(found.w).gradient + found.subgradient).max(),
+                rtol=1e-6,
+                atol=1e-15,
+            )
             for step in (0.1, 1.0, 10.0):  # s in dh(w) exactly where w = prox(w + t s)
-                assert_allclose(h.prox(found.w + step * found.subgradient, step), found.w, atol=1e-12)
+                assert_allclose(
+                    h.prox(found.w + step * found.subgradient, step), found.w, atol=1e-12
+                )
 
 
 def test_ill_conditioned_quadratics_take_one_step():
-    H, slope = quadratic(3, condition=1e8)
+    H, gradient = quadratic(3, condition=1e8)
     found = minimise(
-        lambda w: Smooth(float(slope @ w + w @ H @ w / 2), slope + H @ w, lambda: H), Zero().value, Zero().prox,
-        np.zeros(8), 1e-7,
-    )  # fmt: skip
+        lambda w: Smooth(float(gradient @ w + w @ H @ w / 2), gradient + H @ w, lambda: H),
+        Zero().value,
+        Zero().prox,
+        np.zeros(8),
+        1e-7,
+    )
     assert found.reached
     assert found.evaluations <= 4
-    assert_allclose(H @ found.w, -slope, atol=1e-7)
+    assert_allclose(H @ found.w, -gradient, atol=1e-7)
 
 
 def test_saddles_are_left():

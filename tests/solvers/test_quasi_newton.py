@@ -1,4 +1,6 @@
-"""L-BFGS as a state: minima of SciPy's test functions and quadratics, stored between evaluations, hopeless searches."""
+"""L-BFGS as a state: minima of SciPy's test functions and quadratics, stored between evaluations,
+hopeless searches.
+"""
 
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import rosen, rosen_der
 
 from quorate.codec import decode, encode
-from quorate.solvers.quasi_newton import MEMORY, begin, observe, restart
+from quorate.solvers.smooth.lbfgs import MEMORY, begin, observe, restart
 
 
 def minimise(phi, w, most=500, stored=False, small=1e-10):
@@ -15,7 +17,7 @@ def minimise(phi, w, most=500, stored=False, small=1e-10):
         state = observe(state, *phi(state.trial))
         if stored:
             state = decode(encode(state))
-        if state.failed or np.linalg.norm(state.slope) < small:
+        if state.failed or np.linalg.norm(state.gradient) < small:
             return state, k + 1
     return state, most
 
@@ -40,8 +42,8 @@ def test_quadratics_whatever_their_units(condition, scale):
     phi, solution = quadratic(condition)
 
     def scaled(w):
-        value, slope = phi(w)
-        return scale * value, scale * slope
+        value, gradient = phi(w)
+        return scale * value, scale * gradient
 
     state, _ = minimise(scaled, np.zeros(30), most=1500, small=1e-9 * scale)
     assert_allclose(state.w, solution, atol=1e-7 * condition**0.5)
@@ -64,16 +66,20 @@ def test_every_accepted_point_is_lower_and_meets_the_curvature_condition():
         state = observe(state, *phi(state.trial))
         if state.accepted and np.isfinite(old.value):
             assert state.value < last
-            assert old.direction @ state.slope >= 0.9 * (old.direction @ old.slope) - 1e-12
+            assert old.direction @ state.gradient >= 0.9 * (old.direction @ old.gradient) - 1e-12
         if state.accepted:
             last = state.value
             assert_array_equal(state.w, old.trial)
-            assert state.direction @ state.slope < 0
+            assert state.direction @ state.gradient < 0
 
 
 def test_values_that_are_not_finite_shorten_the_step():
     def phi(w):  # finite below 1 only, its minimum at 1 - 1e-3
-        return (-np.log(1 - w[0]) - 1000 * w[0], np.array([1 / (1 - w[0]) - 1000])) if w[0] < 1 else (np.inf, w)
+        return (
+            (-np.log(1 - w[0]) - 1000 * w[0], np.array([1 / (1 - w[0]) - 1000]))
+            if w[0] < 1
+            else (np.inf, w)
+        )
 
     state, _ = minimise(phi, np.zeros(1))
     assert_allclose(state.w, 1 - 1e-3, rtol=1e-9)

@@ -9,19 +9,35 @@ from numpy.testing import assert_allclose
 from rank_programs import central, data, objective, sigma_of
 
 import quorate as qr
-from quorate.problem.ranked import kernel_of
-from quorate.solvers import rank_newton
-from quorate.solvers.pava import rank_prox
-from quorate.solvers.rank_newton import Point, RankSystem, Separable, _curvature, _direction, _inner, outer_step
+from quorate.problem.rank_coordinates import kernel_of
+from quorate.solvers.rank import semismooth_newton as rank_newton
+from quorate.solvers.rank.pava import rank_prox
+from quorate.solvers.rank.semismooth_newton import (
+    Point,
+    RankSystem,
+    Separable,
+    _curvature,
+    _direction,
+    _inner,
+    outer_step,
+)
 
 
 def separable(g, d, intercept=False):
-    """h and its prox, written out here: soft thresholds, shrinkage, clipping; an intercept is free."""
+    """h and its prox, written out here: soft thresholds, shrinkage, clipping; an intercept is
+    free.
+    """
     keep = np.append(np.ones(d), np.zeros(int(intercept)))
     l1 = keep * (g.strength if isinstance(g, qr.L1) else getattr(g, "l1", 0.0))
     l2 = keep * (g.strength if isinstance(g, qr.L2) else getattr(g, "l2", 0.0))
-    edges = (np.broadcast_to(getattr(g, side, none), d) for side, none in (("lower", -np.inf), ("upper", np.inf)))
-    low, high = (np.append(edge, [none] * intercept) for edge, none in zip(edges, (-np.inf, np.inf), strict=True))
+    edges = (
+        np.broadcast_to(getattr(g, side, none), d)
+        for side, none in (("lower", -np.inf), ("upper", np.inf))
+    )
+    low, high = (
+        np.append(edge, [none] * intercept)
+        for edge, none in zip(edges, (-np.inf, np.inf), strict=True)
+    )
 
     def prox(v, s):
         return np.clip(np.sign(v) * np.maximum(np.abs(v) - s * l1, 0.0) / (1 + s * l2), low, high)
@@ -29,7 +45,9 @@ def separable(g, d, intercept=False):
     def value(w):
         return float(l1 @ np.abs(w) + l2 @ w**2 / 2)
 
-    return Separable(value, prox, lambda w, s: ((low < w) & (w < high) & ((w != 0) | (l1 == 0))) / (1 + s * l2))
+    return Separable(
+        value, prox, lambda w, s: ((low < w) & (w < high) & ((w != 0) | (l1 == 0))) / (1 + s * l2)
+    )
 
 
 def system_of(problem, X, y):
@@ -83,8 +101,11 @@ CASE = pytest.mark.parametrize(("loss", "risk", "g"), CASES, ids=lambda v: type(
 @pytest.mark.parametrize(
     ("n", "d", "intercept", "step"), [(25, 4, False, 3.0), (25, 4, True, 0.05), (3, 4, False, 0.5)]
 )
-def test_one_outer_step_is_the_minimiser_of_its_subproblem(monkeypatch, loss, risk, g, n, d, intercept, step):
-    monkeypatch.setattr(rank_newton, "NEWTON_STEPS", 1000)  # spectra that rise at every rank need many from afar
+def test_one_outer_step_is_the_minimiser_of_its_subproblem(
+    monkeypatch, loss, risk, g, n, d, intercept, step
+):
+    # spectra that rise at every rank need many from afar
+    monkeypatch.setattr(rank_newton, "NEWTON_STEPS", 1000)
     if isinstance(risk, qr.TopK):
         risk = qr.TopK(min(risk.k, n))
     problem, X, y, system = case(loss, risk, g, n, d, intercept)
@@ -97,13 +118,18 @@ def test_one_outer_step_is_the_minimiser_of_its_subproblem(monkeypatch, loss, ri
 
     def cost(w):
         rows = system.D @ w - system.shift
-        return objective(problem, X, y, w) + ((w - at.w) ** 2 / (2 * s)).sum() + ((rows - at.z) ** 2).sum() / (2 * t)
+        return (
+            objective(problem, X, y, w)
+            + ((w - at.w) ** 2 / (2 * s)).sum()
+            + ((rows - at.z) ** 2).sum() / (2 * t)
+        )
 
     found, _ = outer_step(system, at, step, 1e-12)
     expected = central(problem, X, y, near)
     scale = 1 + np.abs(expected).max()
     assert cost(found.w) <= cost(expected) * (1 + 1e-8)
-    assert_allclose(found.w, expected, atol=2e-4 * scale)  # strongly convex: the square root of 1e-8
+    # strongly convex: the square root of 1e-8
+    assert_allclose(found.w, expected, atol=2e-4 * scale)
     assert_allclose(found.z, system.D @ found.w - system.shift, atol=1e-9 * scale)
     # multipliers: of Omega at z, and of h at w with both proximal terms
     pull = found.alpha + (found.z - at.z) / t
@@ -113,11 +139,15 @@ def test_one_outer_step_is_the_minimiser_of_its_subproblem(monkeypatch, loss, ri
 
 
 def test_a_step_by_hand():
-    """One row, the hinge max(0, 1 + t), one coefficient: t = s D^2, w = w_k - s D a with a in [0, 1]."""
+    """One row, the hinge max(0, 1 + t), one coefficient: t = s D^2, w = w_k - s D a with a in [0,
+    1].
+    """
     D, none = np.array([[-2.0]]), np.zeros(1)
     problem = qr.Problem(qr.Hinge())
-    system = RankSystem(D, none, np.ones(1), kernel_of(problem.loss), separable(qr.Zero(), 1), D.T @ D)
-    # slope 1 all the way: minimise 1 - 2w + w^2/(2s) + (-2w)^2/(8s) = 1 - 2w + w^2/s, w = s
+    system = RankSystem(
+        D, none, np.ones(1), kernel_of(problem.loss), separable(qr.Zero(), 1), D.T @ D
+    )
+    # gradient 1 all the way: minimise 1 - 2w + w^2/(2s) + (-2w)^2/(8s) = 1 - 2w + w^2/s, w = s
     found, _ = outer_step(system, Point(none, none, none), 0.1, 1e-12)
     assert_allclose([found.w[0], found.z[0], found.alpha[0]], [0.1, -0.2, 1.0], rtol=1e-10)
     # a long step ends at the kink, w = 1/2: then 0 = -2a + 2w/s, a = 1/(2s)
@@ -139,7 +169,9 @@ def test_the_gradient_of_the_dual(loss, risk, g):
     for _ in range(3):
         v = rng.normal(size=len(at.z))
         up, down = (_inner(system, at, at.alpha + sign * size * v, s, t).value for sign in (1, -1))
-        assert (up - down) / (2 * size) == pytest.approx(gradient @ v, rel=1e-4, abs=1e-7 * np.abs(gradient).max())
+        assert (up - down) / (2 * size) == pytest.approx(
+            gradient @ v, rel=1e-4, abs=1e-7 * np.abs(gradient).max()
+        )
 
 
 @CASE
@@ -152,8 +184,12 @@ def test_the_curvature_of_the_rows(loss, risk, g, step):
     P = _curvature(system, m, _inner(system, at, at.alpha, step * system.units, t), t)
     for v in np.random.default_rng(0).normal(size=(3, len(m))):
         size = 1e-7
-        up, down = (rank_prox(m + sign * size * v, system.sigma, 1 / t, system.kernel).z for sign in (1, -1))
-        assert_allclose(P.times(v) - P.eps * v, t * (up - down) / (2 * size), atol=2e-6 * t * np.abs(v).max())
+        up, down = (
+            rank_prox(m + sign * size * v, system.sigma, 1 / t, system.kernel).z for sign in (1, -1)
+        )
+        assert_allclose(
+            P.times(v) - P.eps * v, t * (up - down) / (2 * size), atol=2e-6 * t * np.abs(v).max()
+        )
         assert_allclose(P.solve(P.times(v)), v, atol=1e-7)
 
 
@@ -168,7 +204,7 @@ def test_newton_directions_solve_their_system(loss, risk, g, n, d):
     now = _inner(system, at, at.alpha, s, t)
     P = _curvature(system, at.z + t * at.alpha, now, t)
     H = np.column_stack([P.times(e) for e in np.eye(n)])
-    H += (system.D * (s * system.h.prox_slope(now.w, s))) @ system.D.T
+    H += (system.D * (s * system.h.prox_gradient(now.w, s))) @ system.D.T
     gradient = now.z - (system.D @ now.w - system.shift)
     direction = _direction(system, at, at.alpha, now, gradient, s, t)
     assert_allclose(H, H.T, atol=1e-12 * np.abs(H).max())
@@ -192,7 +228,9 @@ def test_repeated_steps_converge_to_the_optimum(loss, risk, g, n, d, intercept):
         step *= 4
     expected = objective(problem, X, y, central(problem, X, y))
     assert objective(problem, X, y, at.w) == pytest.approx(expected, rel=1e-8)
-    assert np.linalg.norm(at.z - system.D @ at.w + system.shift) <= 1e-8 * (1 + np.linalg.norm(at.z))
+    assert np.linalg.norm(at.z - system.D @ at.w + system.shift) <= 1e-8 * (
+        1 + np.linalg.norm(at.z)
+    )
 
 
 def test_signs_do_not_matter_to_even_losses():
@@ -200,12 +238,20 @@ def test_signs_do_not_matter_to_even_losses():
     _, _, _, system = case(qr.Absolute(), qr.Superquantile(0.37), qr.L1(0.05))
     flip = np.where(np.arange(25) % 2, 1.0, -1.0)
     turned = RankSystem(
-        flip[:, None] * system.D, flip * system.shift, system.sigma, system.kernel, system.h, system.gram
+        flip[:, None] * system.D,
+        flip * system.shift,
+        system.sigma,
+        system.kernel,
+        system.h,
+        system.gram,
     )
     at, other = some_point(system), some_point(system)
     other = Point(other.w, flip * other.z, flip * other.alpha)
     for _ in range(3):
-        (at, _), (other, _) = outer_step(system, at, 1.0, 1e-10), outer_step(turned, other, 1.0, 1e-10)
+        (at, _), (other, _) = (
+            outer_step(system, at, 1.0, 1e-10),
+            outer_step(turned, other, 1.0, 1e-10),
+        )
         assert_allclose(other.w, at.w, atol=1e-9)
         assert_allclose(flip * other.z, at.z, atol=1e-9)
 
@@ -216,7 +262,9 @@ def test_units_of_the_features_do_not_matter(loss):
     problem, X, y, system = case(loss, qr.Superquantile(0.37), qr.Bounds(-0.3, 0.3), intercept=True)
     size = np.array([1e6, 1e-6, 1.0, 30.0])
     box = qr.Bounds(-0.3 / size, 0.3 / size)
-    other = system_of(qr.Problem(loss, problem.predictor, problem.over_samples, regulariser=box), X * size, y)
+    other = system_of(
+        qr.Problem(loss, problem.predictor, problem.over_samples, regulariser=box), X * size, y
+    )
     at = far = Point(np.zeros(5), -system.shift, np.zeros(25))
     for step in (0.1, 1.0, 10.0):
         at, _ = outer_step(system, at, step, 1e-10)
@@ -253,5 +301,7 @@ def test_arguments_stay_as_they_are():
     at = some_point(system)
     before = [v.copy() for v in (*at, system.D, system.shift, system.sigma, system.gram)]
     outer_step(system, at, 1.0, 1e-8)
-    for array, copy in zip((*at, system.D, system.shift, system.sigma, system.gram), before, strict=True):
+    for array, copy in zip(
+        (*at, system.D, system.shift, system.sigma, system.gram), before, strict=True
+    ):
         np.testing.assert_array_equal(array, copy)

@@ -1,4 +1,6 @@
-"""Conic forms of the sets over clients against CVXPY over the set itself: value, dual value and the worst weighting."""
+"""Conic forms of the sets over clients against CVXPY over the set itself: value, dual value and the
+worst weighting.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from quorate.solvers.conic import Model
-from quorate.solvers.curved_weightings import Elliptic, Entropy
-from quorate.solvers.polyhedral_weightings import Bounded, Cut, Deviations, Moved
-from quorate.solvers.projections import largest_under_caps
-from quorate.solvers.weightings import Members, Weighting
+from quorate.solvers.conic.builder import Model
+from quorate.solvers.conic.curved_weight_sets import Elliptic, Entropy
+from quorate.solvers.conic.polyhedral_weight_sets import Bounded, Cut, Deviations, Moved
+from quorate.solvers.conic.weight_sets import Members, Weighting
+from quorate.solvers.sets.projections import largest_under_caps
 
 TOL = 1e-7  # both solvers stop at 1e-8 or less, on numbers of order one
 N = 6
@@ -30,7 +32,11 @@ D = np.array([[1.0, 2.0, 0.0, -1.0, 0.0, 3.0], [-1.0, 0.0, 0.0, -1.0, 0.0, 0.0]]
 
 def moved(q: cp.Variable, cost: np.ndarray, radius: float) -> list:
     plan = cp.Variable((N, N), nonneg=True)
-    return [cp.sum(plan, axis=1) == PRIOR, cp.sum(plan, axis=0) == q, cp.sum(cp.multiply(plan, cost)) <= radius]
+    return [
+        cp.sum(plan, axis=1) == PRIOR,
+        cp.sum(plan, axis=0) == q,
+        cp.sum(cp.multiply(plan, cost)) <= radius,
+    ]
 
 
 def entropy(q: cp.Variable, radius: float) -> list:
@@ -54,7 +60,10 @@ def deviations(q: cp.Variable, budget: float) -> list:
 LINE = np.abs(np.subtract.outer(PLACES, PLACES))
 SETS: dict[str, tuple[Weighting, Callable[[cp.Variable], list]]] = {
     **{f"KL {r}": (Entropy(PRIOR, r), lambda q, r=r: entropy(q, r)) for r in (0.01, 0.3, 1.2)},
-    **{f"chi-square {r}": (Elliptic(PRIOR, PRIOR**0.5, r**0.5), lambda q, r=r: chi_square(q, r)) for r in (0.01, 0.8)},
+    **{
+        f"chi-square {r}": (Elliptic(PRIOR, PRIOR**0.5, r**0.5), lambda q, r=r: chi_square(q, r))
+        for r in (0.01, 0.8)
+    },
     **{
         f"ellipsoid {r}": (
             Elliptic(PRIOR, SHAPE**0.5, r**0.5),
@@ -65,7 +74,9 @@ SETS: dict[str, tuple[Weighting, Callable[[cp.Variable], list]]] = {
     **{
         f"full ellipsoid {r}": (
             Elliptic(PRIOR, np.linalg.cholesky(FULL), r**0.5),
-            lambda q, r=r: [cp.norm(np.linalg.inv(np.linalg.cholesky(FULL)) @ (q - PRIOR)) <= r**0.5],
+            lambda q, r=r: [
+                cp.norm(np.linalg.inv(np.linalg.cholesky(FULL)) @ (q - PRIOR)) <= r**0.5
+            ],
         )
         for r in (0.01, 0.3)
     },
@@ -75,9 +86,18 @@ SETS: dict[str, tuple[Weighting, Callable[[cp.Variable], list]]] = {
         lambda q: [q >= np.array([0.1, 0, 0, 0, 0, 0.2]), q <= np.array([0.1, 0, 1, 0, 1, 0.3])],
     ),
     "box, a point": (Bounded(PRIOR, np.ones(N)), lambda q: [q == PRIOR]),
-    **{f"CD-norm {m}": (Deviations(PRIOR, BOUNDS, m), lambda q, m=m: deviations(q, m)) for m in (0.0, 0.7, 2.5, 6.0)},
-    **{f"line {r}": (Moved(PRIOR, r, PLACES), lambda q, r=r: moved(q, LINE, r)) for r in (0.1, 0.5, 9.0)},
-    **{f"costs {r}": (Moved(PRIOR, r, COSTS), lambda q, r=r: moved(q, COSTS, r)) for r in (0.1, 0.5, 9.0)},
+    **{
+        f"CD-norm {m}": (Deviations(PRIOR, BOUNDS, m), lambda q, m=m: deviations(q, m))
+        for m in (0.0, 0.7, 2.5, 6.0)
+    },
+    **{
+        f"line {r}": (Moved(PRIOR, r, PLACES), lambda q, r=r: moved(q, LINE, r))
+        for r in (0.1, 0.5, 9.0)
+    },
+    **{
+        f"costs {r}": (Moved(PRIOR, r, COSTS), lambda q, r=r: moved(q, COSTS, r))
+        for r in (0.1, 0.5, 9.0)
+    },
     "polyhedron": (Cut(D, np.array([1.0, -0.2])), lambda q: [np.array([1.0, -0.2]) >= D @ q]),
     "polyhedron without rows": (Cut(np.zeros((0, N)), np.zeros(0)), lambda q: []),
 }
@@ -93,13 +113,17 @@ def test_conic_form(weighting: Any, constraints: Any, digits: int):
     read = weighting.add(model, z)
     solution = model.solve().checked("test")
     q = cp.Variable(N, nonneg=True)
-    expected = cp.Problem(cp.Maximize(losses @ q), [cp.sum(q) == 1, *constraints(q)]).solve(solver="CLARABEL")
+    expected = cp.Problem(cp.Maximize(losses @ q), [cp.sum(q) == 1, *constraints(q)]).solve(
+        solver="CLARABEL"
+    )
     weights = read(solution)
     assert_allclose([solution.value, solution.dual_value], expected, atol=TOL)
     assert_allclose([weights.sum(), weights @ losses], [1.0, expected], atol=1e-6)
     assert weights.min() >= -TOL
     member = cp.Variable(N, nonneg=True)
-    off = cp.Problem(cp.Minimize(cp.norm(member - weights)), [cp.sum(member) == 1, *constraints(member)])
+    off = cp.Problem(
+        cp.Minimize(cp.norm(member - weights)), [cp.sum(member) == 1, *constraints(member)]
+    )
     assert off.solve(solver="CLARABEL") <= 1e-5
 
 
@@ -116,5 +140,9 @@ def test_members_grow_to_the_whole_set():
         values.append(solution.value)
         assert_allclose(read(solution) @ losses, solution.value, atol=1e-6)
         members = members.grown(losses, 1e-10)
-    assert_allclose([values[0], values[-1]], [losses.mean(), largest_under_caps(losses, caps)[0] @ losses], atol=TOL)
+    assert_allclose(
+        [values[0], values[-1]],
+        [losses.mean(), largest_under_caps(losses, caps)[0] @ losses],
+        atol=TOL,
+    )
     assert len(values) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quorate.solvers.thin_products import columns, multiply, multiply_narrow
+from quorate.solvers.kernels.thin_products import columns, multiply, multiply_narrow
 
 SHAPES = [(0, 3, 1), (1, 1, 1), (5, 4, 2), (6, 0, 1), (7, 9, 1), (13, 30, 2), (25, 61, 3)]
 
@@ -45,14 +45,19 @@ def test_parts_of_arrays_and_rows_of_fewer_columns(kind):
 
 def test_sums_are_as_exact_as_a_library():
     rng = np.random.default_rng(3)
-    A, B = rng.random((40, 784)).astype(np.float32), rng.standard_normal((784, 64)).astype(np.float32)
+    A, B = (
+        rng.random((40, 784)).astype(np.float32),
+        rng.standard_normal((784, 64)).astype(np.float32),
+    )
     C = np.empty((40, 64), np.float32)
     multiply(A, B, C, True)
     exact = A.astype(float) @ B.astype(float)
     assert abs(C - exact).max() <= 4 * abs(A @ B - exact).max()
 
 
-@pytest.mark.parametrize("shape", [(0, 3, 8), (1, 1, 8), (7, 4, 16), (8, 0, 8), (9, 5, 24), (20, 21, 16)])
+@pytest.mark.parametrize(
+    "shape", [(0, 3, 8), (1, 1, 8), (7, 4, 16), (8, 0, 8), (9, 5, 24), (20, 21, 16)]
+)
 @pytest.mark.parametrize("turned", [False, True])
 def test_narrow_products_and_sums_of_products(shape, turned):
     rng = np.random.default_rng(4)
@@ -63,7 +68,9 @@ def test_narrow_products_and_sums_of_products(shape, turned):
     A = A.T if turned else A
     across, along = (1, m) if turned else (count, 1)
     for new in (False, True):
-        C = np.vstack([before if not new else np.full_like(before, np.nan), np.full((1, wide), 99.0)])
+        C = np.vstack(
+            [before if not new else np.full_like(before, np.nan), np.full((1, wide), 99.0)]
+        )
         multiply_narrow(room, room.shape[1], across, along, B, C, (m, count, wide), new)
         expected = A.astype(int) @ B.astype(int) + (0 if new else before.astype(int))
         np.testing.assert_array_equal(C[:-1], expected)

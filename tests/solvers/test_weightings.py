@@ -1,4 +1,6 @@
-"""Conic forms of sets of weightings against CVXPY over the set itself: value, dual value and the worst weighting."""
+"""Conic forms of sets of weightings against CVXPY over the set itself: value, dual value and the
+worst weighting.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from quorate.solvers.conic import Model
-from quorate.solvers.weightings import Ball, Sorted, Tails, Weighting, comparators, of_ranks
+from quorate.solvers.conic.builder import Model
+from quorate.solvers.conic.weight_sets import Ball, Sorted, Tails, Weighting, comparators, of_ranks
 
 TOL = 1e-7  # both solvers stop at 1e-8 or less, on numbers of order one
 
 
-def check(weighting: Weighting, losses: np.ndarray, q: cp.Variable, constraints: list) -> np.ndarray:
+def check(
+    weighting: Weighting, losses: np.ndarray, q: cp.Variable, constraints: list
+) -> np.ndarray:
     model = Model()
     z = model.variable(len(losses))
     model.zero([(z, 1.0), -losses])
@@ -35,7 +39,9 @@ def test_ball(p, radius):
     rng = np.random.default_rng(int(10 * radius) if math.isfinite(radius) else 7)
     losses, prior = rng.standard_normal(5), rng.dirichlet(np.ones(5))
     q = cp.Variable(5, nonneg=True)
-    constraints = [cp.sum(q) == 1] + ([cp.norm(q - prior, p) <= radius] if math.isfinite(radius) else [])
+    constraints = [cp.sum(q) == 1] + (
+        [cp.norm(q - prior, p) <= radius] if math.isfinite(radius) else []
+    )
     check(Ball(prior, radius, p), losses, q, constraints)
 
 
@@ -44,7 +50,9 @@ def test_one_tail(tail):
     rng = np.random.default_rng(3)
     losses, prior = rng.standard_normal(5), rng.dirichlet(np.ones(5))
     q = cp.Variable(5, nonneg=True)
-    weights = check(Tails(np.ones(1), prior[None] / tail), losses, q, [cp.sum(q) == 1, q <= prior / tail])
+    weights = check(
+        Tails(np.ones(1), prior[None] / tail), losses, q, [cp.sum(q) == 1, q <= prior / tail]
+    )
     assert (weights <= prior / tail + TOL).all()
 
 
@@ -61,7 +69,8 @@ SIGMAS = {
 @pytest.mark.parametrize("form", [Sorted, of_ranks])
 def test_ascending_weights_by_rank(form, sigma, digits):
     losses, sigma = np.round(np.random.default_rng(8).standard_normal(5), digits), np.array(sigma)
-    order = cp.Variable((5, 5), nonneg=True)  # doubly stochastic matrices: all means of orders of sigma
+    # doubly stochastic matrices: all means of orders of sigma
+    order = cp.Variable((5, 5), nonneg=True)
     constraints = [cp.sum(order, axis=0) == 1, cp.sum(order, axis=1) == 1]
     weights = check(form(sigma), losses, order @ sigma, constraints)
     assert_allclose(np.sort(losses) @ sigma, weights @ losses, atol=1e-6)

@@ -1,1 +1,4 @@
-"""Certificates: what is guaranteed about a model, recomputed from (problem, data, model, duals); no algorithm here."""
+"""Certificates: guarantees about a model, recomputed from (problem, data, model, duals) alone.
+
+No module here knows an algorithm.
+"""

@@ -1,8 +1,9 @@
 """Named clients and their rows.
 
-A `Federation` is what a problem is solved over: client i owns X_i (m_i, d) and y_i (m_i,). Clients keep the order of
-their first appearance, and random choices are drawn from streams keyed by the client's name, so that adding a client
-changes nobody else's rows or numbers. Rows never move between clients; `blocks` only lays them out for batched steps.
+A `Federation` is what a problem is solved over: client i owns X_i (m_i, d) and y_i (m_i,). Clients
+keep the order of their first appearance, and random choices are drawn from streams keyed by the
+client's name, so that adding a client changes nobody else's rows or numbers. Rows never move
+between clients; `blocks` only lays them out for batched steps.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate import client_names
 from quorate.arrays import Array, Block
-from quorate.data import rows as check
+from quorate.client_names import ByClient, ClientName
+from quorate.data import validation as check
 
 if TYPE_CHECKING:
     from quorate.data.schema import Recipe, Schema
@@ -28,24 +31,32 @@ class Federation:
 
     Parameters
     ----------
-    clients : distinct names, in the order of their first appearance
-    X : one (m_i, d) array per client; dense float64 in C order, or sparse (kept as CSR); no copy if right already
+    clients : distinct names, text or whole numbers, in the order of their first appearance. They
+        stay as they are given and are compared as text: 1 and "1" name the same client
+    X : one (m_i, d) array per client; dense float64 in C order, or sparse (kept as CSR); no copy if
+        right already
     y : one (m_i,) array of targets per client: numbers, text or booleans
-    classes : the sorted classes; default: those seen at any client when the targets are not floats, else None
+    classes : the sorted classes; default: those seen at any client when the targets are not floats,
+        else None
     feature_names : d distinct names; default x0, x1, ...
-    sample_weight : one (m_i,) array of weights >= 0 per client, normalised inside each client by `Block.share`
-    columns : further per-row columns, ``{name: one (m_i,) array per client}``, such as a sensitive attribute
+    sample_weight : one (m_i,) array of weights >= 0 per client, normalised inside each client by
+        `Block.share`
+    columns : further per-row columns, ``{name: one (m_i,) array per client}``, such as a sensitive
+        attribute
     schema : how the features were made from a table, for predictions on new tables
-    server : data that the server itself holds, ``(X0, y0)`` or a federation of one client; for constraints on them
-    linear : one (C_i, d_i) of shapes (k_i, d) and (k_i,) per client: what ``LinearEquality()`` reads as C_i w + d_i = 0
+    server : data that the server itself holds, ``(X0, y0)`` or a federation of one client; for
+        constraints on them
+    linear : one (C_i, d_i) of shapes (k_i, d) and (k_i,) per client: what ``LinearEquality()``
+        reads as C_i w + d_i = 0
 
     Raises
     ------
-    ValueError : duplicate names, a client without rows, unequal numbers of features or rows, values that are not finite
-        (naming client, rows and columns), targets of different types, targets outside the declared classes
+    ValueError : duplicate names, a client without rows, unequal numbers of features or rows, values
+        that are not finite (naming client, rows and columns), targets of different types, targets
+        outside the declared classes
     """
 
-    clients: tuple[str, ...]
+    clients: tuple[ClientName, ...]
     X: tuple[Any, ...]
     y: tuple[NDArray[Any], ...]
     _: KW_ONLY
@@ -58,23 +69,39 @@ class Federation:
     linear: tuple[tuple[Array, Array], ...] | None = None
 
     def __post_init__(self) -> None:
-        clients = tuple(str(name) for name in self.clients)
+        clients = tuple(map(client_names.client_name, self.clients))
         check.one_per_client(clients, X=self.X, y=self.y)
-        names = None if self.feature_names is None else tuple(str(name) for name in self.feature_names)
+        names = (
+            None if self.feature_names is None else tuple(str(name) for name in self.feature_names)
+        )
         X = tuple(check.features(x, name, names) for x, name in zip(self.X, clients, strict=True))
         names = check.widths(X, clients, names)
-        y = check.same_type([check.targets(t, name) for t, name in zip(self.y, clients, strict=True)], clients)
+        y = check.same_type(
+            [check.targets(t, name) for t, name in zip(self.y, clients, strict=True)], clients
+        )
         for name, x, t in zip(clients, X, y, strict=True):
             check.rows(name, x, t, names)
         lengths = [len(t) for t in y]
-        weights = None if self.sample_weight is None else check.weights(self.sample_weight, clients, lengths)
+        weights = (
+            None
+            if self.sample_weight is None
+            else check.weights(self.sample_weight, clients, lengths)
+        )
         columns = {
             key: check.per_row(key, [np.asarray(part) for part in parts], clients, lengths)
             for key, parts in (self.columns or {}).items()
         }
-        changes = {"clients": clients, "X": X, "y": y, "feature_names": names, "sample_weight": weights}
+        changes = {
+            "clients": clients,
+            "X": X,
+            "y": y,
+            "feature_names": names,
+            "sample_weight": weights,
+        }
         changes |= {"columns": columns, "classes": check.classes(y, self.classes, clients)}
-        changes["linear"] = None if self.linear is None else check.linear(self.linear, clients, X[0].shape[1])
+        changes["linear"] = (
+            None if self.linear is None else check.linear(self.linear, clients, X[0].shape[1])
+        )
         changes["server"] = self._of_server(self.server, names, X[0].shape[1])
         for key, value in changes.items():
             object.__setattr__(self, key, value)
@@ -86,20 +113,22 @@ class Federation:
             return None
         if not isinstance(held, Federation):
             if not isinstance(held, tuple | list) or len(held) not in (2, 3):
-                raise ValueError(f"server must be (X0, y0) or (X0, y0, columns), got {type(held).__name__}.")
+                raise ValueError(
+                    f"server must be (X0, y0) or (X0, y0, columns), got {type(held).__name__}."
+                )
             X0, y0, *columns = held
             own = {key: (column,) for key, column in columns[0].items()} if columns else None
             held = Federation(("server",), (X0,), (y0,), columns=own)
             held = held._with(feature_names=names) if held.n_features == d else held
         if held.n_clients != 1 or held.n_features != d:
             raise ValueError(
-                f"server must be one table with the clients' {d} features, got {held.n_clients} clients of "
-                f"{held.n_features} features: give (X0, y0), or (X0, y0, columns)."
+                f"server must be one table with the clients' {d} features, got {held.n_clients}"
+                f" clients of {held.n_features} features: give (X0, y0), or (X0, y0, columns)."
             )
         if held.feature_names != names:
             raise ValueError(
-                f"server has the features {held.feature_names[:6]}, the clients {names[:6]}: give the same ones in the "
-                "same order."
+                f"server has the features {held.feature_names[:6]}, the clients {names[:6]}: give"
+                " the same ones in the same order."
             )
         return held._with(clients=("server",))
 
@@ -125,11 +154,19 @@ class Federation:
         columns: Mapping[str, Any] | None = None,
         schema: Schema | None = None,
     ) -> Federation:
-        """Rows of all clients in one table, ``groups`` saying whose each row is; X is copied at most once.
+        """Rows of all clients in one table, ``groups`` saying whose each row is; X is copied at
+        most once.
 
-        X : (n, d) numpy array, scipy.sparse matrix (kept sparse), or pandas, polars or Arrow table of numbers ·
-        y : (n,) targets · groups : (n,) hashables, whose text is the client's name · sample_weight : (n,) weights
-        >= 0 · columns : further columns, ``{name: (n,) array}`` · the others as in `Federation`.
+        Parameters
+        ----------
+        X : (n, d) numpy array, scipy.sparse matrix (kept sparse), or pandas, polars or Arrow table
+            of numbers
+        y : (n,) targets
+        groups : (n,) the client of each row, text or whole numbers; of other hashables their text
+        sample_weight : (n,) weights >= 0
+        columns : further columns, ``{name: (n,) array}``
+
+        The other parameters are those of `Federation`.
         """
         if not (hasattr(X, "tocsr") or isinstance(X, np.ndarray | list | tuple)):
             from quorate.data.tables import matrix_of
@@ -137,13 +174,18 @@ class Federation:
             X, feature_names = matrix_of(X, feature_names)
         table: Any = X.tocsr() if hasattr(X, "tocsr") else np.asarray(X)  # type: ignore[union-attr]
         if table.ndim != 2:
-            raise ValueError(f"X must be a table of rows and features, got {table.ndim} dimension(s).")
+            raise ValueError(
+                f"X must be a table of rows and features, got {table.ndim} dimension(s)."
+            )
         names, picks = check.grouped(groups, table.shape[0])
 
         def parts(column: Any, what: str) -> tuple[NDArray[Any], ...]:
             column = np.asarray(column)
             if column.shape != (table.shape[0],):
-                raise ValueError(f"{what} must have shape ({table.shape[0]},) like the rows of X, got {column.shape}.")
+                raise ValueError(
+                    f"{what} must have shape ({table.shape[0]},) like the rows of X, got"
+                    f" {column.shape}."
+                )
             return tuple(column[pick] for pick in picks)
 
         return cls(
@@ -153,14 +195,16 @@ class Federation:
             classes=classes,
             feature_names=None if feature_names is None else tuple(feature_names),  # type: ignore[arg-type]
             sample_weight=None if sample_weight is None else parts(sample_weight, "sample_weight"),
-            columns={key: parts(column, f"columns[{key!r}]") for key, column in (columns or {}).items()},
+            columns={
+                key: parts(column, f"columns[{key!r}]") for key, column in (columns or {}).items()
+            },
             schema=schema,
         )
 
     @classmethod
     def from_tables(
         cls,
-        tables: Mapping[str, Mapping[str, NDArray[Any]]],
+        tables: ByClient[Mapping[str, NDArray[Any]]],
         target: str,
         *,
         features: Sequence[str] | None = None,
@@ -170,57 +214,82 @@ class Federation:
         schema: Schema | Recipe | None = None,
         unknown: str = "error",
     ) -> Federation:
-        """One table ``{column: (m_i,) array}`` per client name, as `quorate.data.tables` reads them.
+        """One table ``{column: (m_i,) array}`` per client name, as `quorate.data.tables` reads
+        them.
 
-        ``target``, ``sample_weight`` and ``columns`` name columns; ``features`` defaults to all the others. Columns of
-        text, and missing values, need a ``schema``: a fitted `Schema`, or a `Recipe` to fit one over the clients.
-        ``unknown``: as in `Schema.transform`, for categories that a fitted schema does not have.
+        ``target``, ``sample_weight`` and ``columns`` name columns; ``features`` defaults to all the
+        others. Columns of text, and missing values, need a ``schema``: a fitted `Schema`, or a
+        `Recipe` to fit one over the clients. ``unknown``: as in `Schema.transform`, for categories
+        that a fitted schema does not have.
         """
-        from quorate.data.tables import federation_parts
+        from quorate.data.assembly import federation_parts
 
-        parts = federation_parts(tables, target, features, sample_weight, tuple(columns), classes, schema, unknown)
+        parts = federation_parts(
+            tables, target, features, sample_weight, tuple(columns), classes, schema, unknown
+        )
         return cls(**parts)
 
     @classmethod
     def from_frame(cls, df: Any, client: str, target: str, **options: Any) -> Federation:
         """A pandas, polars or Arrow table with a column ``client``; options as in `from_tables`."""
-        from quorate.data.tables import by_client, table_of
+        from quorate.data.tables import by_client_name, table_of
 
-        return cls.from_tables(by_client(table_of(df), client), target, **options)
+        return cls.from_tables(by_client_name(table_of(df), client), target, **options)
 
     @classmethod
-    def from_files(cls, files: Any, target: str, client: str | None = None, **options: Any) -> Federation:
+    def from_files(
+        cls, files: Any, target: str, client: str | None = None, **options: Any
+    ) -> Federation:
         """CSV or Parquet files: one per client (named by its stem), or with a column ``client``.
 
-        ``files`` is a path, a pattern such as "sites/*.csv" (sorted by name), or a list of them; options as in
-        `from_tables`.
+        ``files`` is a path, a pattern such as "sites/*.csv" (sorted by name), or a list of them;
+        options as in `from_tables`.
         """
         from quorate.data.tables import read_clients
 
         return cls.from_tables(read_clients(files, client), target, **options)
 
     @classmethod
-    def from_quadratics(cls, A: Any, b: Any, C: Any = None, d: Any = None, *, clients: Any = None) -> Federation:
-        """Clients with f_i(w) = w'A_i w / 2 + b_i'w and C_i w + d_i = 0, for ``Problem(loss=Quadratic(), ...)``.
+    def from_quadratics(
+        cls, A: Any, b: Any, C: Any = None, d: Any = None, *, clients: Any = None
+    ) -> Federation:
+        """Clients with f_i(w) = w'A_i w / 2 + b_i'w and C_i w + d_i = 0, for
+        ``Problem(loss=Quadratic(), ...)``.
 
-        A : n symmetric positive semidefinite (D, D) arrays · b : n arrays (D,) · C, d : n + 1 arrays (k_i, D) and
-        (k_i,), the first the server's; None: no constraints · clients : n names; default client 1, client 2, ...
+        A : n symmetric positive semidefinite (D, D) arrays · b : n arrays (D,) · C, d : n + 1
+            arrays (k_i, D) and
+        (k_i,), the first the server's; None: no constraints · clients : n names; default client 1,
+        client 2, ...
 
         Raises
         ------
         ValueError : shapes that do not fit, matrices that are not symmetric positive semidefinite
         """
         A, b = [np.asarray(a, float) for a in A], [np.asarray(v, float) for v in b]
-        names = tuple(f"client {i + 1}" for i in range(len(A))) if clients is None else tuple(map(str, clients))
+        names = (
+            tuple(f"client {i + 1}" for i in range(len(A)))
+            if clients is None
+            else tuple(map(str, clients))
+        )
         server = linear = None
         check.quadratics(A, b, names)
         if (C is None) != (d is None):
-            raise ValueError("from_quadratics got one of C and d: give both, or neither for no constraints.")
+            raise ValueError(
+                "from_quadratics got one of C and d: give both, or neither for no constraints."
+            )
         if C is not None:
-            first, *linear = check.linear(list(zip(C, d, strict=True)), ("server", *names), len(b[0]))
+            first, *linear = check.linear(
+                list(zip(C, d, strict=True)), ("server", *names), len(b[0])
+            )
             zero = np.zeros((1, len(b[0])))
             server = cls(("server",), (zero,), (np.zeros(1),), linear=(first,))
-        return cls(names, tuple(A), tuple(b), server=server, linear=None if linear is None else tuple(linear))
+        return cls(
+            names,
+            tuple(A),
+            tuple(b),
+            server=server,
+            linear=None if linear is None else tuple(linear),
+        )
 
     # ---------------------------------------------------------------- what it is
 
@@ -243,19 +312,24 @@ class Federation:
         return len(self.clients)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}: {len(t)}" for name, t in zip(self.clients[:6], self.y[:6], strict=True))
+        shown = ", ".join(
+            f"{name}: {len(t)}" for name, t in zip(self.clients[:6], self.y[:6], strict=True)
+        )
         more = ", ..." if self.n_clients > 6 else ""
         kind = "real targets" if self.classes is None else f"{len(self.classes)} classes"
         return (
-            f"Federation({self.n_clients} clients, {self.sizes.sum()} rows, {self.n_features} features, {kind}; "
-            f"rows by client: {shown}{more})"
+            f"Federation({self.n_clients} clients, {self.sizes.sum()} rows, {self.n_features}"
+            f" features, {kind}; rows by client: {shown}{more})"
         )
 
-    def position(self, client: str) -> int:
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The clients' names as text, as files and random streams know them."""
+        return tuple(map(str, self.clients))
+
+    def position(self, client: ClientName) -> int:
         """The position of a client, by name."""
-        if client not in self.clients:
-            raise ValueError(f"there is no client {client!r}{check.closest(client, self.clients)}")
-        return self.clients.index(client)
+        return client_names.position(client, self.clients)
 
     def rows(self, i: int) -> tuple[Any, NDArray[Any]]:
         """(X_i, y_i)."""
@@ -264,21 +338,30 @@ class Federation:
     def share(self, i: int) -> Array:
         """(m_i,) weight of each row of client i in its mean; sums to one."""
         weight = np.ones(len(self.y[i])) if self.sample_weight is None else self.sample_weight[i]
-        return weight / (weight.sum() or 1.0)  # a client that takes part without rows has one of weight zero
+        # a client that takes part without rows has one of weight zero
+        return weight / (weight.sum() or 1.0)
 
     def digests(self) -> tuple[str, ...]:
-        """One hexadecimal digest per client, of all that it and the server hold: equal data, equal digest."""
+        """One hexadecimal digest per client, of all that it and the server hold: equal data, equal
+        digest.
+        """
         more = check.further(self)
-        return tuple(check.digest(x, self.y[i], self.share(i), *more[i]) for i, x in enumerate(self.X))
+        return tuple(
+            check.digest(x, self.y[i], self.share(i), *more[i]) for i, x in enumerate(self.X)
+        )
 
     def single(self) -> Federation:
-        """The same rows in single precision: ``PrivateADMM`` then computes in it, at half the time and memory."""
+        """The same rows in single precision: ``PrivateADMM`` then computes in it, at half the time
+        and memory.
+        """
         return self._with(X=check.in_single(self.X, self.clients))
 
     # ---------------------------------------------------------------- layout for batched steps
 
     def block(self, i: int) -> Block:
-        """Client i alone: (1, m_i, d), unpadded, its rows not copied (CSR where they are sparse)."""
+        """Client i alone: (1, m_i, d), unpadded, its rows not copied (CSR where they are
+        sparse).
+        """
         x, columns = self.X[i], {key: parts[i][None] for key, parts in (self.columns or {}).items()}
         rows = x[None] if isinstance(x, np.ndarray) else x
         linear = None if self.linear is None else (self.linear[i][0][None], self.linear[i][1][None])
@@ -286,21 +369,31 @@ class Federation:
         return Block(rows, self._coded(i)[None], self.share(i)[None], *own)
 
     def blocks(self, size: int = 64) -> list[Block]:
-        """Clients sorted by size, ``size`` at a time, padded to the longest of each block; sparse ones alone."""
+        """Clients sorted by size, ``size`` at a time, padded to the longest of each block; sparse
+        ones alone.
+        """
         if size < 1:
-            raise ValueError(f"size must be >= 1, got {size}: it is the number of clients in a block.")
+            raise ValueError(
+                f"size must be >= 1, got {size}: it is the number of clients in a block."
+            )
         order = np.argsort(self.sizes, kind="stable")
         dense = [i for i in order if isinstance(self.X[i], np.ndarray)]
         groups = [dense[k : k + size] for k in range(0, len(dense), size)]
         groups += [[i] for i in order if not isinstance(self.X[i], np.ndarray)]
-        return [self.block(int(group[0])) if len(group) == 1 else self._padded(group) for group in groups]
+        return [
+            self.block(int(group[0])) if len(group) == 1 else self._padded(group)
+            for group in groups
+        ]
 
     def _padded(self, index: list[Any]) -> Block:
         longest = max(len(self.y[i]) for i in index)
         X = np.zeros((len(index), longest, self.n_features), self.X[index[0]].dtype)
         y, share = np.zeros((2, len(index), longest))
         extra = self.columns or {}
-        columns = {key: np.zeros((len(index), longest), np.result_type(*parts)) for key, parts in extra.items()}
+        columns = {
+            key: np.zeros((len(index), longest), np.result_type(*parts))
+            for key, parts in extra.items()
+        }
         for k, i in enumerate(index):
             m = len(self.y[i])
             X[k, :m], y[k, :m], share[k, :m] = self.X[i], self._coded(i), self.share(i)
@@ -308,31 +401,43 @@ class Federation:
             for key, column in columns.items():
                 column[k, :m] = extra[key][i]
         linear = None if self.linear is None else check.stacked([self.linear[i] for i in index])
-        return Block(X, y, share, np.array(index), tuple(self.clients[i] for i in index), columns, linear)
+        return Block(
+            X, y, share, np.array(index), tuple(self.clients[i] for i in index), columns, linear
+        )
 
     def _coded(self, i: int) -> Array:
         if self.y[i].dtype.kind == "U":
+            assert self.classes is not None
+            names = ", ".join(map(repr, self.classes.tolist()[:4]))
             raise ValueError(
-                f"the targets are text ({', '.join(map(repr, self.classes.tolist()[:4]))}) and no numbers yet: "  # type: ignore[union-attr]
-                "problem.at(federation) codes them as the loss needs; by hand, use federation.with_targets(...)."
+                f"the targets are text ({names}) and no numbers yet: "
+                "problem.at(federation) codes them as the loss needs; by hand, use"
+                " federation.with_targets(...)."
             )
         return self.y[i].astype(np.float64, copy=False)
 
     # ---------------------------------------------------------------- new federations
 
     def with_targets(self, targets: Sequence[Any], classes: Any = "keep") -> Federation:
-        """The same rows with other targets, one (m_i,) array per client; ``classes`` stay those of the labels."""
+        """The same rows with other targets, one (m_i,) array per client; ``classes`` stay those of
+        the labels.
+        """
         check.one_per_client(self.clients, targets=targets)
         y = tuple(check.targets(t, name) for t, name in zip(targets, self.clients, strict=True))
         check.per_row("targets", y, self.clients, [len(t) for t in self.y])
         y = check.same_type(y, self.clients)
         keep = isinstance(classes, str)
-        return self._with(y=y, classes=self.classes if keep else check.classes(y, classes, self.clients))
+        return self._with(
+            y=y, classes=self.classes if keep else check.classes(y, classes, self.clients)
+        )
 
     def with_features(self, X: Sequence[Any]) -> Federation:
         """The same clients and targets with other features, one (m_i, d) array per client."""
         check.one_per_client(self.clients, X=X)
-        rows = tuple(check.features(x, name, self.feature_names) for x, name in zip(X, self.clients, strict=True))
+        rows = tuple(
+            check.features(x, name, self.feature_names)
+            for x, name in zip(X, self.clients, strict=True)
+        )
         check.widths(rows, self.clients, self.feature_names)
         for name, x, t in zip(self.clients, rows, self.y, strict=True):
             check.rows(name, x, t, self.feature_names)
@@ -342,22 +447,33 @@ class Federation:
         """The clients alone."""
         return self._with(server=None)
 
-    def restrict(self, names: Iterable[str]) -> Federation:
+    def restrict(self, names: ClientName | Iterable[ClientName]) -> Federation:
         """The named clients only, in the order they have here."""
-        wanted = {self.position(name) for name in ([names] if isinstance(names, str) else names)}
+        wanted = {
+            self.position(name) for name in ([names] if isinstance(names, str | int) else names)
+        }
         return self._pick([(i, slice(None)) for i in sorted(wanted)])
 
     def split(self, test: float = 0.4, seed: int = 0) -> tuple[Federation, Federation]:
-        """(train, test): a share ``test`` of every client's rows is held out, class by class where there are classes.
+        """(train, test): a share ``test`` of every client's rows is held out, class by class where
+        there are classes.
 
-        A client with two rows or more has at least one on either side; one with a single row is in train only.
+        A client with two rows or more has at least one on either side; one with a single row is in
+        train only.
         """
         by_class = self.classes is not None
-        held = [check.held_out(*own, test, seed, by_class) for own in zip(self.clients, self.y, strict=True)]
+        held = [
+            check.held_out(*own, test, seed, by_class)
+            for own in zip(self.clients, self.y, strict=True)
+        ]
         if not any(part.any() for part in held):
-            raise ValueError("no client has two rows or more, so nothing can be held out within a client.")
+            raise ValueError(
+                "no client has two rows or more, so nothing can be held out within a client."
+            )
         train = self._pick([(i, np.flatnonzero(~part)) for i, part in enumerate(held)])
-        return train, self._pick([(i, np.flatnonzero(part)) for i, part in enumerate(held) if part.any()])
+        return train, self._pick(
+            [(i, np.flatnonzero(part)) for i, part in enumerate(held) if part.any()]
+        )
 
     def _pick(self, picks: Sequence[tuple[int, Any]]) -> Federation:
         if not picks:
@@ -378,12 +494,16 @@ class Federation:
     def pooled(self, prior: Any = None) -> Federation:
         """All rows as the one client "pooled".
 
-        ``prior``: None weighs all rows alike (or by their sample weights); weights over the clients (array in the order
-        of ``clients``, mapping by name, "uniform" or "size") give row j of client i the weight q_i share_ij.
+        ``prior``: None weighs all rows alike (or by their sample weights); weights over the clients
+        (array in the order of ``clients``, mapping by name, "uniform" or "size") give row j of
+        client i the weight q_i share_ij.
         """
         weights: Any = self.sample_weight
         if prior is not None:
-            weights = [q_i * self.share(i) for i, q_i in enumerate(check.prior(prior, self.clients, self.sizes))]
+            weights = [
+                q_i * self.share(i)
+                for i, q_i in enumerate(check.prior(prior, self.clients, self.sizes))
+            ]
         if all(isinstance(x, np.ndarray) for x in self.X):
             X = self.X[0] if self.n_clients == 1 else np.concatenate(self.X)  # type: ignore[arg-type]
         else:
@@ -396,5 +516,9 @@ class Federation:
             y=(np.concatenate(self.y),),
             sample_weight=None if weights is None else (np.concatenate(weights),),
             columns={key: (np.concatenate(parts),) for key, parts in (self.columns or {}).items()},
-            linear=None if self.linear is None else (tuple(map(np.concatenate, zip(*self.linear, strict=True))),),
+            linear=(
+                None
+                if self.linear is None
+                else (tuple(map(np.concatenate, zip(*self.linear, strict=True))),)
+            ),
         )

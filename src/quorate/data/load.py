@@ -1,7 +1,8 @@
 """The data sets of the papers, and hospitals made of real patients.
 
-Loaders return ``Arrays(X, y, feature_names)``, or ``Tabular(table, target, recipe)`` where columns are categorical, or
-a federation where the rows have owners. Two classes are 0 and 1. `quorate.data.sources` says where data come from.
+Loaders return ``Arrays(X, y, feature_names)``, or ``Tabular(table, target, recipe)`` where columns
+are categorical, or a federation where the rows have owners. Two classes are 0 and 1.
+`quorate.data.downloads` says where data come from.
 """
 
 from __future__ import annotations
@@ -16,15 +17,32 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array
 from quorate.data import corrupt, partition, tables
+from quorate.data.downloads import SOURCES, absent, available, cells, contents, openml, validate
 from quorate.data.federation import Federation
 from quorate.data.schema import Recipe, Schema
-from quorate.data.sources import SOURCES, absent, available, cells, contents, openml, validate
 
 __all__ = [
-    "Arrays", "HospitalStudy", "Tabular", "abalone", "adult", "australian", "available", "breast_cancer",
-    "breast_cancer_wisconsin", "femnist", "heart", "hospital_study", "hospitals", "mnist", "monks", "monks_1",
-    "monks_3", "phoneme", "splice", "titanic",
-]  # fmt: skip
+    "Arrays",
+    "HospitalStudy",
+    "Tabular",
+    "abalone",
+    "adult",
+    "australian",
+    "available",
+    "breast_cancer",
+    "breast_cancer_wisconsin",
+    "femnist",
+    "heart",
+    "hospital_study",
+    "hospitals",
+    "mnist",
+    "monks",
+    "monks_1",
+    "monks_3",
+    "phoneme",
+    "splice",
+    "titanic",
+]
 
 Folder = str | Path | None
 
@@ -52,7 +70,9 @@ UNSEEN = ("Lakeview", "Old Mill")
 
 
 def breast_cancer() -> Arrays:
-    """569 tumours, 30 features of cell nuclei; y = "benign" or "malignant". Part of scikit-learn, no file needed."""
+    """569 tumours, 30 features of cell nuclei; y = "benign" or "malignant". Part of scikit-learn,
+    no file needed.
+    """
     from sklearn.datasets import load_breast_cancer
 
     bunch: Any = load_breast_cancer()
@@ -62,10 +82,12 @@ def breast_cancer() -> Arrays:
 
 
 def hospital_tables(mix: float = 1.5, seed: int = 0) -> dict[str, tables.Table]:
-    """Scikit-learn's breast-cancer patients in six invented hospitals, one table each; target "diagnosis".
+    """Scikit-learn's breast-cancer patients in six invented hospitals, one table each; target
+    "diagnosis".
 
-    The hospitals see different patients: bands of the first principal component, blurred by ``mix`` standard deviations
-    of noise, so that features and the share of malignant tumours differ while each hospital has both classes.
+    The hospitals see different patients: bands of the first principal component, blurred by ``mix``
+    standard deviations of noise, so that features and the share of malignant tumours differ while
+    each hospital has both classes.
     """
     X, y, names = breast_cancer()
     table = {
@@ -78,13 +100,17 @@ def hospital_tables(mix: float = 1.5, seed: int = 0) -> dict[str, tables.Table]:
 
 
 def hospitals(mix: float = 1.5, seed: int = 0) -> Federation:
-    """The hospitals of `hospital_tables` as a federation, features standardised over all of them."""
+    """The hospitals of `hospital_tables` as a federation, features standardised over all of
+    them.
+    """
     return Federation.from_tables(hospital_tables(mix, seed), "diagnosis", schema=Recipe())
 
 
 @dataclass(frozen=True)
 class HospitalStudy:
-    """Train on ``train``; look at its held-out rows, at hospitals never seen, and at an instrument that drifts."""
+    """Train on ``train``; look at its held-out rows, at hospitals never seen, and at an instrument
+    that drifts.
+    """
 
     train: Federation  # four hospitals
     test: Federation  # their held-out rows
@@ -104,9 +130,13 @@ def hospital_study(
     parts = tables.split(ours, "diagnosis", test, seed)
     schema = Schema.fit(parts[0], Recipe(), target="diagnosis")
     away = {name: whole[name] for name in UNSEEN}
-    train, held, unseen = (Federation.from_tables(part, "diagnosis", schema=schema) for part in (*parts, away))
+    train, held, unseen = (
+        Federation.from_tables(part, "diagnosis", schema=schema) for part in (*parts, away)
+    )
     means = [name for name in schema.feature_names if name.startswith("mean ")]
-    return HospitalStudy(train, held, unseen, corrupt.drift(held, scale=drift[0], offset=drift[1], columns=means))
+    return HospitalStudy(
+        train, held, unseen, corrupt.drift(held, scale=drift[0], offset=drift[1], columns=means)
+    )
 
 
 # -------------------------------------------------------------------- numeric tables
@@ -117,16 +147,36 @@ def _numbers(columns: Any) -> Array:
 
 
 def _labels(target: Any, one: str) -> NDArray[np.int64]:
-    """1 where the label, as text, is ``one``; whole numbers may be written with a decimal point there."""
-    return np.array([str(label).strip().removesuffix(".0") == one for label in target], dtype=np.int64)
+    """1 where the label, as text, is ``one``; whole numbers may be written with a decimal point
+    there.
+    """
+    return np.array(
+        [str(label).strip().removesuffix(".0") == one for label in target], dtype=np.int64
+    )
 
 
 def heart(data_dir: Folder = None) -> Arrays:
-    """Statlog heart: 270 patients, 13 numeric features; y = 1 for heart disease (120), 0 for none (150)."""
-    source, names = SOURCES["heart"], (
-        "age", "sex", "chest_pain", "blood_pressure", "cholesterol", "blood_sugar", "ecg", "heart_rate", "angina",
-        "oldpeak", "slope", "vessels", "thal",
-    )  # fmt: skip
+    """Statlog heart: 270 patients, 13 numeric features; y = 1 for heart disease (120), 0 for none
+    (150).
+    """
+    source, names = (
+        SOURCES["heart"],
+        (
+            "age",
+            "sex",
+            "chest_pain",
+            "blood_pressure",
+            "cholesterol",
+            "blood_sugar",
+            "ecg",
+            "heart_rate",
+            "angina",
+            "oldpeak",
+            "slope",
+            "vessels",
+            "thal",
+        ),
+    )
     if (found := contents(source, data_dir)) is not None:
         *columns, target = [column[1:] for column in cells(found.popitem()[1])]
         X, y = _numbers(columns), _labels(target, "1")
@@ -138,16 +188,28 @@ def heart(data_dir: Folder = None) -> Arrays:
 
 
 def breast_cancer_wisconsin(data_dir: Folder = None, *, missing: str = "drop") -> Arrays:
-    """Wisconsin original breast cancer: 699 records, 9 features from 1 to 10; y = 1 for malignant (241).
+    """Wisconsin original breast cancer: 699 records, 9 features from 1 to 10; y = 1 for malignant
+    (241).
 
-    16 records miss "bare_nuclei": ``missing`` = "drop" leaves 683 rows (444/239), "keep" has NaN there (for a Schema).
+    16 records miss "bare_nuclei": ``missing`` = "drop" leaves 683 rows (444/239), "keep" has NaN
+    there (for a Schema).
     """
     if missing not in ("drop", "keep"):
         raise ValueError(f"missing must be 'drop' or 'keep', got {missing!r}.")
-    source, names = SOURCES["breast_cancer_wisconsin"], (
-        "clump_thickness", "cell_size", "cell_shape", "adhesion", "epithelial_size", "bare_nuclei", "chromatin",
-        "nucleoli", "mitoses",
-    )  # fmt: skip
+    source, names = (
+        SOURCES["breast_cancer_wisconsin"],
+        (
+            "clump_thickness",
+            "cell_size",
+            "cell_shape",
+            "adhesion",
+            "epithelial_size",
+            "bare_nuclei",
+            "chromatin",
+            "nucleoli",
+            "mitoses",
+        ),
+    )
     if (found := contents(source, data_dir)) is not None:
         _, *columns, target = [column[1:] for column in cells(found.popitem()[1])]
         X, y = _numbers(tables.parsed(column) for column in columns), _labels(target, "4")
@@ -160,9 +222,20 @@ def breast_cancer_wisconsin(data_dir: Folder = None, *, missing: str = "drop") -
 
 
 def abalone(data_dir: Folder = None) -> Arrays:
-    """Abalone: 4,177 animals, 8 features, sex coded 1 (male), 2 (female), 3 (infant); y = rings, a real number."""
+    """Abalone: 4,177 animals, 8 features, sex coded 1 (male), 2 (female), 3 (infant); y = rings, a
+    real number.
+    """
     source = SOURCES["abalone"]
-    names = ("sex", "length", "diameter", "height", "whole_weight", "shucked_weight", "viscera_weight", "shell_weight")
+    names = (
+        "sex",
+        "length",
+        "diameter",
+        "height",
+        "whole_weight",
+        "shucked_weight",
+        "viscera_weight",
+        "shell_weight",
+    )
     if (found := contents(source, data_dir)) is not None:
         *columns, target = [column[1:] for column in cells(found.popitem()[1])]
     else:
@@ -177,13 +250,17 @@ def abalone(data_dir: Folder = None) -> Arrays:
 def monks(problem: int = 1, part: str = "all", data_dir: Folder = None) -> Arrays:
     """MONK's problems: 6 features a1 ... a6, whole numbers from 1; y = 0 or 1.
 
-    ``problem`` 1: ``part`` "train" (124 rows), "test" (432) or "all" (278/278); 3: its 432 test rows (204/228).
+    ``problem`` 1: ``part`` "train" (124 rows), "test" (432) or "all" (278/278); 3: its 432 test
+    rows (204/228).
     """
     if problem not in (1, 3):
         raise ValueError(f"problem must be 1 or 3, got {problem!r}.")
     if problem == 3 and part == "train":
         raise ValueError("of MONK's problem 3 there are the test rows only. Use part='test'.")
-    source, rows = SOURCES[f"monks_{problem}"], _part(part, {"train": slice(0, 124), "test": slice(124, None)})
+    source, rows = (
+        SOURCES[f"monks_{problem}"],
+        _part(part, {"train": slice(0, 124), "test": slice(124, None)}),
+    )
     if (found := contents(source, data_dir)) is not None:
         files = [list(zip(*cells(content, None), strict=True)) for content in found.values()]
         lines = [line for file in files for line in file if line[0] != "class"]
@@ -213,8 +290,12 @@ def _part(part: str, parts: dict[str, slice]) -> slice:
     return {**parts, "all": slice(None)}[part]
 
 
-def _keel(name: str, one: str, names: tuple[str, ...], version: str, data_dir: Folder, one_openml: str) -> Arrays:
-    """A file of KEEL, or the version at OpenML, whose numbers differ: never one silently for the other."""
+def _keel(
+    name: str, one: str, names: tuple[str, ...], version: str, data_dir: Folder, one_openml: str
+) -> Arrays:
+    """A file of KEEL, or the version at OpenML, whose numbers differ: never one silently for the
+    other.
+    """
     if version not in ("keel", "openml"):
         raise ValueError(f"version must be 'keel' or 'openml', got {version!r}.")
     source = SOURCES[name]
@@ -226,7 +307,9 @@ def _keel(name: str, one: str, names: tuple[str, ...], version: str, data_dir: F
         X, y = _numbers(columns), _labels(target, one)
     else:
         raise absent(
-            source, "its file is in no data directory (version='openml' fetches other numbers, see its docstring)"
+            source,
+            "its file is in no data directory (version='openml' fetches other numbers, see its"
+            " docstring)",
         )
     validate(source, X, y)
     return Arrays(X, y, names)
@@ -235,8 +318,8 @@ def _keel(name: str, one: str, names: tuple[str, ...], version: str, data_dir: F
 def australian(version: str = "keel", data_dir: Folder = None) -> Arrays:
     """Australian credit: 690 rows, 14 features; y = 1 for granted (307).
 
-    ``version`` "keel": the file of the rank-based-loss paper, whose numbers have lost their decimal points (22.08 is
-    2208 there); "openml": with decimal points, from OpenML.
+    ``version`` "keel": the file of the rank-based-loss paper, whose numbers have lost their decimal
+    points (22.08 is 2208 there); "openml": with decimal points, from OpenML.
     """
     return _keel("australian", "1", tuple(f"A{k}" for k in range(1, 15)), version, data_dir, "1")
 
@@ -255,16 +338,24 @@ def titanic(version: str = "keel", data_dir: Folder = None) -> Arrays:
 
 
 def splice(data_dir: Folder = None) -> Arrays:
-    """Splice junctions: 3,190 sequences of 60 letters coded a=1 ... z=26; y = 0 for N (1,655), 1 for EI and IE."""
+    """Splice junctions: 3,190 sequences of 60 letters coded a=1 ... z=26; y = 0 for N (1,655), 1
+    for EI and IE.
+    """
     source = SOURCES["splice"]
     if (found := contents(source, data_dir)) is not None:
         target, _, letters = cells(found.popitem()[1])
         lines = [sequence.strip() for sequence in letters]
     else:
         table, target = openml(source)
-        table = {name: column for name, column in table.items() if "nstance" not in name}  # an identifier
-        lines = ["".join(str(letter) for letter in row) for row in zip(*table.values(), strict=True)]
-    X = np.array([[ord(letter) - ord("a") + 1 for letter in line.lower()] for line in lines], dtype=np.float64)
+        # an identifier
+        table = {name: column for name, column in table.items() if "nstance" not in name}
+        lines = [
+            "".join(str(letter) for letter in row) for row in zip(*table.values(), strict=True)
+        ]
+    X = np.array(
+        [[ord(letter) - ord("a") + 1 for letter in line.lower()] for line in lines],
+        dtype=np.float64,
+    )
     y = 1 - _labels(target, "N")
     validate(source, X, y)
     return Arrays(X, y, tuple(f"base_{k}" for k in range(1, 61)))
@@ -273,17 +364,33 @@ def splice(data_dir: Folder = None) -> Arrays:
 # -------------------------------------------------------------------- tables with categories
 
 ADULT = (
-    "age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation", "relationship", "race",
-    "sex", "capital_gain", "capital_loss", "hours_per_week", "native_country",
-)  # fmt: skip
+    "age",
+    "workclass",
+    "fnlwgt",
+    "education",
+    "education_num",
+    "marital_status",
+    "occupation",
+    "relationship",
+    "race",
+    "sex",
+    "capital_gain",
+    "capital_loss",
+    "hours_per_week",
+    "native_country",
+)
 
 
 def adult(part: str = "train", data_dir: Folder = None) -> Tabular:
-    """Adult census income: 14 columns, 8 of them categorical with missing values; target "income", "<=50K" or ">50K".
+    """Adult census income: 14 columns, 8 of them categorical with missing values; target "income",
+    "<=50K" or ">50K".
 
     ``part``: "train" (32,561 rows, 24,720/7,841), "test" (16,281 rows) or "all".
     """
-    source, rows = SOURCES["adult"], _part(part, {"train": slice(0, 32561), "test": slice(32561, None)})
+    source, rows = (
+        SOURCES["adult"],
+        _part(part, {"train": slice(0, 32561), "test": slice(32561, None)}),
+    )
     if (found := contents(source, data_dir)) is not None:
         train, test = (cells(content) for content in found.values())
         *columns, target = [(*a, *b) for a, b in zip(train, test, strict=True)]
@@ -302,8 +409,13 @@ def adult(part: str = "train", data_dir: Folder = None) -> Tabular:
 
 
 def mnist(part: str = "train", data_dir: Folder = None) -> Arrays:
-    """MNIST: pixels in [0, 1], y = 0 ... 9; ``part`` "train" (60,000 images), "test" (10,000) or "all"."""
-    source, rows = SOURCES["mnist"], _part(part, {"train": slice(0, 60000), "test": slice(60000, None)})
+    """MNIST: pixels in [0, 1], y = 0 ... 9; ``part`` "train" (60,000 images), "test" (10,000) or
+    "all".
+    """
+    source, rows = (
+        SOURCES["mnist"],
+        _part(part, {"train": slice(0, 60000), "test": slice(60000, None)}),
+    )
     names = tuple(f"pixel_{k}" for k in range(784))
     if (found := contents(source, data_dir)) is not None:
         with np.load(io.BytesIO(found.popitem()[1]), allow_pickle=False) as file:
@@ -319,7 +431,8 @@ def mnist(part: str = "train", data_dir: Folder = None) -> Arrays:
 def femnist(part: str = "train", data_dir: Folder = None) -> Federation:
     """FEMNIST by writer: 784 pixels in [0, 1] (ink is high), 62 classes; a client is a writer.
 
-    A part of LEAF's 5 % sample: 114 of its 195 training writers (15,440 images); all 195 test writers (4,167).
+    A part of LEAF's 5 % sample: 114 of its 195 training writers (15,440 images); all 195 test
+    writers (4,167).
     """
     if part not in ("train", "test"):
         raise ValueError(f"part must be 'train' or 'test', got {part!r}.")

@@ -1,7 +1,8 @@
 """Tables ``{column: (m,) array}`` from CSV, Parquet and data frames, and federations from tables.
 
-A column is int64, float64 (NaN where missing), bool, or an object array of text (None where missing). CSV is read
-strictly and the same way on every installation: a line with too few or too many cells is an error, never a guess.
+A column is int64, float64 (NaN where missing), bool, or an object array of text (None where
+missing). CSV is read strictly and the same way on every installation: a line with too few or too
+many cells is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
-from quorate.data import rows as check
+from quorate.client_names import ClientName, closest
+from quorate.data import validation as check
 
 Table = dict[str, NDArray[Any]]
 
@@ -41,7 +43,8 @@ def table_of(frame: Any) -> Table:
         frame = nw.from_native(frame, eager_only=True)
     except TypeError as error:
         raise ValueError(
-            f"expected a pandas, polars or Arrow table or a mapping of columns, got {type(frame).__name__}."
+            "expected a pandas, polars or Arrow table or a mapping of columns, got"
+            f" {type(frame).__name__}."
         ) from error
     return {str(name): _column(frame[name], nw) for name in frame.columns}
 
@@ -50,7 +53,9 @@ def _column(series: Any, nw: Any) -> NDArray[Any]:
     if series.dtype.is_numeric():
         if series.dtype.is_integer() and not series.is_null().any():
             return series.to_numpy().astype(np.int64)
-        return np.array(series.cast(nw.Float64).fill_null(float("nan")).to_numpy(), dtype=np.float64)
+        return np.array(
+            series.cast(nw.Float64).fill_null(float("nan")).to_numpy(), dtype=np.float64
+        )
     if series.dtype == nw.Boolean and not series.is_null().any():
         return series.to_numpy().astype(bool)
     values = series.to_list()
@@ -74,7 +79,9 @@ def _from_objects(column: NDArray[Any]) -> NDArray[Any]:
 
 
 def matrix_of(frame: Any, names: Sequence[str] | None = None) -> tuple[Array, Sequence[str]]:
-    """(X, names) of a table of numbers; missing values become NaN, which a federation refuses by name."""
+    """(X, names) of a table of numbers; missing values become NaN, which a federation refuses by
+    name.
+    """
     table = table_of(frame)
     return np.column_stack([numbers(table, name) for name in table]), names or tuple(table)
 
@@ -87,11 +94,13 @@ def numbers(table: Table, name: str, where: str = "the table") -> Array:
     column = table[name]
     if column.dtype.kind == "O":
         odd = [(r, v) for r, v in enumerate(column) if v is not None]
-        odd = [(r, v) for r, v in odd if not is_number(v)] or odd  # one wrong cell makes a column of text
+        # one wrong cell makes a column of text
+        odd = [(r, v) for r, v in odd if not is_number(v)] or odd
         if odd:
             raise ValueError(
-                f"{where}: column {name!r} holds {type(odd[0][1]).__name__} {odd[0][1]!r} in row {odd[0][0]} (from 0), "
-                "not numbers. Correct the cell, leave the column out (features=...), or encode it with schema=Recipe()."
+                f"{where}: column {name!r} holds {type(odd[0][1]).__name__} {odd[0][1]!r} in row"
+                f" {odd[0][0]} (from 0), not numbers. Correct the cell, leave the column out"
+                " (features=...), or encode it with schema=Recipe()."
             )
         return np.full(len(column), np.nan)
     return column.astype(np.float64, copy=False)
@@ -111,7 +120,10 @@ def texts(table: Table, name: str, where: str = "the table") -> list[str | None]
     if column.dtype.kind == "O":
         odd = [v for v in column if v is not None and not isinstance(v, str)]
         if odd:
-            raise ValueError(f"{where}: column {name!r} holds {type(odd[0]).__name__} {odd[0]!r}, not numbers or text.")
+            raise ValueError(
+                f"{where}: column {name!r} holds {type(odd[0]).__name__} {odd[0]!r}, not numbers or"
+                " text."
+            )
         return column.tolist()
     if column.dtype.kind == "f":
         whole = [None if v != v else int(v) if v.is_integer() else v for v in column.tolist()]
@@ -120,7 +132,9 @@ def texts(table: Table, name: str, where: str = "the table") -> list[str | None]
 
 
 def same_columns(tables: Mapping[str, Table]) -> None:
-    """Refuse tables with different columns (their order may differ); the keys name them in the error."""
+    """Refuse tables with different columns (their order may differ); the keys name them in the
+    error.
+    """
     first, reference = next(iter(tables.items()))
     for label, table in tables.items():
         lacks = [name for name in reference if name not in table]
@@ -128,23 +142,26 @@ def same_columns(tables: Mapping[str, Table]) -> None:
         if lacks or extra:
             parts = [f"lacks {check.listed(map(repr, lacks), 'column')}"] if lacks else []
             parts += [f"has {check.listed(map(repr, extra), 'further column')}"] if extra else []
-            raise ValueError(f"{label} {' and '.join(parts)}, unlike {first}: all clients need the same columns.")
+            raise ValueError(
+                f"{label} {' and '.join(parts)}, unlike {first}: all clients need the same columns."
+            )
 
 
 def has_column(table: Mapping[str, Any], name: str, what: str) -> None:
     """Refuse a name that is no column, with what there is."""
     if name not in table:
-        raise ValueError(f"there is no column {name!r} ({what}){check.closest(name, table)}")
+        raise ValueError(f"there is no column {name!r} ({what}){closest(name, table)}")
 
 
 # -------------------------------------------------------------------- files
 
 
 def read(path: str | Path, text: Sequence[str] = ()) -> Table:
-    """One file: .parquet, else text with a header line, separated by comma, semicolon or tab (.gz: compressed).
+    """One file: .parquet, else text with a header line, separated by comma, semicolon or tab (.gz:
+    compressed).
 
-    A column is a column of numbers if every cell is one or is missing (empty, NA, NaN, null, ?), else of text;
-    columns in ``text`` stay text ("007" is not 7).
+    A column is a column of numbers if every cell is one or is missing (empty, NA, NaN, null, ?),
+    else of text; columns in ``text`` stay text ("007" is not 7).
     """
     path = Path(path)
     if not path.is_file():
@@ -152,12 +169,16 @@ def read(path: str | Path, text: Sequence[str] = ()) -> Table:
     if path.suffix == ".parquet":
         return _read_parquet(path)
     try:
-        with gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else _open(path) as file:
+        with (
+            gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else _open(path)
+        ) as file:
             return _read_csv(file, str(path), text)
     except _HoldsText as found:
         return read(path, (*text, found.args[0]))
     except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile, EOFError) as error:
-        raise ValueError(f"{path} is no readable CSV file: {error}. Save it as CSV in UTF-8, or as Parquet.") from error
+        raise ValueError(
+            f"{path} is no readable CSV file: {error}. Save it as CSV in UTF-8, or as Parquet."
+        ) from error
 
 
 class NoRowsError(ValueError):
@@ -173,7 +194,11 @@ def _open(path: Path) -> IO[str]:
 
 
 def _read_parquet(path: Path) -> Table:
-    for module, reader in (("pyarrow.parquet", "read_table"), ("polars", "read_parquet"), ("pandas", "read_parquet")):
+    for module, reader in (
+        ("pyarrow.parquet", "read_table"),
+        ("polars", "read_parquet"),
+        ("pandas", "read_parquet"),
+    ):
         try:
             library = importlib.import_module(module)
         except ImportError:
@@ -183,7 +208,10 @@ def _read_parquet(path: Path) -> Table:
         except Exception as error:  # every library has its own
             raise ValueError(f"{path} is no readable Parquet file: {error}") from error
         return table_of(frame)
-    raise ImportError(f"reading {path} needs pyarrow, polars or pandas: pip install 'quorate[frames]', or save as CSV.")
+    raise ImportError(
+        f"reading {path} needs pyarrow, polars or pandas: pip install 'quorate[frames]', or save as"
+        " CSV."
+    )
 
 
 def _read_csv(file: IO[str], path: str, text: Sequence[str]) -> Table:
@@ -195,12 +223,17 @@ def _read_csv(file: IO[str], path: str, text: Sequence[str]) -> Table:
     header = [name.strip() for name in next(csv.reader([first], **options))]
     twice = {name for name in header if header.count(name) > 1}
     if twice:
-        raise ValueError(f"{path} names {check.listed(map(repr, sorted(twice)), 'column')} more than once.")
+        raise ValueError(
+            f"{path} names {check.listed(map(repr, sorted(twice)), 'column')} more than once."
+        )
     chunks: list[list[NDArray[Any]]] = [[] for _ in header]
     for lines in _chunks(csv.reader(file, **options), len(header), path):
         for name, parts, cells in zip(header, chunks, zip(*lines, strict=True), strict=True):
             parts.append(parsed(cells, name in text))
-            if parts[0].dtype.kind != parts[-1].dtype.kind and "O" in (parts[0].dtype.kind, parts[-1].dtype.kind):
+            if parts[0].dtype.kind != parts[-1].dtype.kind and "O" in (
+                parts[0].dtype.kind,
+                parts[-1].dtype.kind,
+            ):
                 raise _HoldsText(name)
     if not chunks[0]:
         raise NoRowsError(f"{path} has a header but no rows.")
@@ -212,7 +245,9 @@ def _chunks(reader: Any, width: int, path: str) -> Iterator[list[list[str]]]:
         if any(len(line) != width for line in lines):
             k, line = next((k, line) for k, line in enumerate(lines) if len(line) != width)
             at = reader.line_num - len(lines) + k + 2
-            raise ValueError(f"{path}, near line {at}: {len(line)} cells where the header has {width}.")
+            raise ValueError(
+                f"{path}, near line {at}: {len(line)} cells where the header has {width}."
+            )
         yield lines
 
 
@@ -221,18 +256,27 @@ def parsed(cells: Sequence[str], as_text: bool = False) -> NDArray[Any]:
     if not as_text and "_" not in "".join(cells):  # Python reads 1_000 as a number
         try:
             values = np.array(list(map(float, cells)))
-            return np.array(list(map(int, cells)), dtype=np.int64) if (values == np.rint(values)).all() else values
+            return (
+                np.array(list(map(int, cells)), dtype=np.int64)
+                if (values == np.rint(values)).all()
+                else values
+            )
         except (ValueError, OverflowError):
             pass  # a missing cell, "1.0" or an integer beyond 64 bits, or text
         try:
-            return np.array([np.nan if (cell := c.strip()) in MISSING else float(cell) for c in cells])
+            return np.array(
+                [np.nan if (cell := c.strip()) in MISSING else float(cell) for c in cells]
+            )
         except ValueError:
             pass
-    return np.array([None if (cell := c.strip()) in MISSING else sys.intern(cell) for c in cells], dtype=object)
+    return np.array(
+        [None if (cell := c.strip()) in MISSING else sys.intern(cell) for c in cells], dtype=object
+    )
 
 
 def read_clients(files: Any, client: str | None = None, empty: bool = False) -> dict[str, Table]:
-    """One table per client: from one file each (named by its stem), or by the values of the column ``client``.
+    """One table per client: from one file each (named by its stem), or by the values of the column
+    ``client``.
 
     ``empty``: files with a header and no rows are left out, and not refused.
     """
@@ -250,10 +294,15 @@ def read_clients(files: Any, client: str | None = None, empty: bool = False) -> 
     clients: dict[str, Table] = {}
     owner: dict[str, str] = {}
     for path, table in tables.items():
-        parts = {Path(path).name.split(".")[0]: table} if client is None else by_client(table, client)
+        parts = (
+            {Path(path).name.split(".")[0]: table} if client is None else by_client(table, client)
+        )
         for name, part in parts.items():
             if name in clients:
-                raise ValueError(f"client {name!r} is in {owner[name]} and in {path}: rename one, or join the files.")
+                raise ValueError(
+                    f"client {name!r} is in {owner[name]} and in {path}: rename one, or join the"
+                    " files."
+                )
             clients[name], owner[name] = part, path
     return clients
 
@@ -262,7 +311,11 @@ def _paths(files: Any) -> list[Path]:
     if not isinstance(files, str | Path):
         paths = [path for part in files for path in _paths(part)]
     elif Path(files).is_dir():
-        paths = sorted(p for p in Path(files).iterdir() if p.name.endswith((".csv", ".csv.gz", ".tsv", ".parquet")))
+        paths = sorted(
+            p
+            for p in Path(files).iterdir()
+            if p.name.endswith((".csv", ".csv.gz", ".tsv", ".parquet"))
+        )
     elif glob.has_magic(str(files)) and not Path(files).exists():
         paths = [Path(found) for found in sorted(glob.glob(str(files)))]
     else:
@@ -273,9 +326,26 @@ def _paths(files: Any) -> list[Path]:
 
 
 def by_client(table: Table, client: str) -> dict[str, Table]:
-    """The rows of each client, by the values of the column ``client``, which is left out."""
+    """The rows of each client, by the values of the column ``client``, which is left out.
+
+    The names are text, as in a file, also where the column holds whole numbers.
+    """
     has_column(table, client, "the client of each row")
-    names, picks = check.grouped(texts(table, client), len(table[client]))
+    groups = _parted(table, client, texts(table, client))
+    return {str(name): rows for name, rows in groups.items()}
+
+
+def by_client_name(table: Table, client: str) -> dict[ClientName, Table]:
+    """The rows of each client as `by_client` has them, by names that stay whole numbers if they
+    are.
+    """
+    has_column(table, client, "the client of each row")
+    whole = table[client].dtype.kind in "iu"
+    return _parted(table, client, table[client].tolist() if whole else texts(table, client))
+
+
+def _parted(table: Table, client: str, labels: list[Any]) -> dict[ClientName, Table]:
+    names, picks = check.grouped(labels, len(labels))
     return {
         name: {key: column[pick] for key, column in table.items() if key != client}
         for name, pick in zip(names, picks, strict=True)
@@ -285,61 +355,16 @@ def by_client(table: Table, client: str) -> dict[str, Table]:
 # -------------------------------------------------------------------- federations
 
 
-def federation_parts(
-    tables: Mapping[str, Mapping[str, Any]],
-    target: str,
-    features: Sequence[str] | None,
-    sample_weight: str | None,
-    columns: Sequence[str],
-    classes: Any,
-    schema: Any,
-    unknown: str = "error",
-) -> dict[str, Any]:
-    """The arguments of `Federation` from one table per client."""
-    from quorate.data.schema import Recipe, Schema
-
-    if not tables:
-        raise ValueError("a federation needs at least one client, got none.")
-    whole = {str(name): table_of(table) for name, table in tables.items()}
-    same_columns({f"client {name!r}": table for name, table in whole.items()})
-    first = next(iter(whole.values()))
-    roles = {target: "the target", **({} if sample_weight is None else {sample_weight: "the sample weight"})}
-    for name, role in {**dict.fromkeys(columns, "a further column"), **roles}.items():
-        has_column(first, name, role)
-    if features is None and not isinstance(schema, Schema):
-        features = [name for name in first if name not in (target, sample_weight, *columns)]
-    for name in features or ():
-        has_column(first, name, "a feature")
-        if name in roles:
-            raise ValueError(f"the column {name!r} is {roles[name]} and cannot be a feature as well.")
-    if not features and not isinstance(schema, Schema):
-        raise ValueError(
-            f"no column is left for the features: the table has {check.listed(map(repr, first), 'column')}."
-        )
-    if schema is None:
-        names = tuple(features or ())
-        X = [np.column_stack([numbers(t, f, f"client {c!r}") for f in names]) for c, t in whole.items()]
-    else:
-        if isinstance(schema, Recipe):
-            schema = Schema.fit(whole, schema, features=features, target=target, classes=classes)
-        X = [schema.transform(table, unknown, where=f"client {name!r}") for name, table in whole.items()]
-        names, classes = schema.feature_names, schema.classes if classes is None else classes
-    return {
-        "clients": tuple(whole),
-        "X": X,
-        "y": [table[target] for table in whole.values()],
-        "classes": classes,
-        "feature_names": names,
-        "sample_weight": sample_weight and [numbers(t, sample_weight, f"client {c!r}") for c, t in whole.items()],
-        "columns": {key: [table[key] for table in whole.values()] for key in columns},
-        "schema": schema,
-    }
-
-
 def split(
-    tables: Mapping[str, Table], target: str, test: float = 0.4, seed: int = 0, by_class: bool = True
+    tables: Mapping[str, Table],
+    target: str,
+    test: float = 0.4,
+    seed: int = 0,
+    by_class: bool = True,
 ) -> tuple[dict[str, Table], dict[str, Table]]:
-    """(train, test) tables with the same rows as `Federation.split`, so that a schema can be fitted on train only."""
+    """(train, test) tables with the same rows as `Federation.split`, so that a schema can be fitted
+    on train only.
+    """
     train, held = {}, {}
     for name, table in tables.items():
         has_column(table, target, "the target")

@@ -1,7 +1,8 @@
 """A run's state after a round, in one file, through the one codec.
 
-A checkpoint belongs to (data, algorithm, seed): it is refused when one of them differs. It is written to a file beside
-the old one, which it then replaces in one step, so that a crash while writing leaves the old one intact.
+A checkpoint belongs to (data, algorithm, seed): it is refused when one of them differs. It is
+written to a file beside the old one, which it then replaces in one step, so that a crash while
+writing leaves the old one intact.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate.codec import renamed
+from quorate.engines.federated_data import FederatedData
 from quorate.rounds import CodecError, Done, Round, decode, encode, join, members, record
 
 T = TypeVar("T")
@@ -57,14 +61,22 @@ class Memories:
                 place[i] = number, position
         used = {at[0] for at in place if at is not None}
         groups = dict(self.groups) | dict(enumerate(new, start))
-        return Memories(tuple(place), {number: group for number, group in groups.items() if number in used})
+        return Memories(
+            tuple(place), {number: group for number, group in groups.items() if number in used}
+        )
 
     def stored(self) -> tuple[tuple[NDArray[np.intp], Any], ...]:
         """The groups, without the rows that newer groups replaced."""
         kept = []
         for number, (index, memory) in self.groups.items():
-            rows_ = np.flatnonzero([self.place[i] == (number, p) for p, i in enumerate(index.tolist())])
-            kept.append((index, memory) if rows_.size == index.size else (index[rows_], members(memory, rows_)))
+            rows_ = np.flatnonzero(
+                [self.place[i] == (number, p) for p, i in enumerate(index.tolist())]
+            )
+            kept.append(
+                (index, memory)
+                if rows_.size == index.size
+                else (index[rows_], members(memory, rows_))
+            )
         return tuple(kept)
 
 
@@ -95,7 +107,8 @@ class Checkpoint:
     round: int
     state: Any
     ask: Round | Done
-    memories: tuple[tuple[NDArray[np.intp], Any], ...]  # (clients, their memory with clients leading)
+    # (clients, their memory with clients leading)
+    memories: tuple[tuple[NDArray[np.intp], Any], ...]
     turns: NDArray[np.int64]  # (N,) messages each client has received
     traffic: tuple[tuple[str, str, int, int], ...]  # message, direction, count, bytes
     history: Any  # rows, see packed
@@ -129,36 +142,105 @@ def load(path: Path, kind: type[T] = Checkpoint) -> T:
     try:
         found = decode(path.read_bytes())
     except FileNotFoundError:
-        raise CheckpointError(f"no checkpoint at {path}: nothing to resume. Run with resume=False") from None
+        raise CheckpointError(
+            f"no checkpoint at {path}: nothing to resume. Run with resume=False"
+        ) from None
     except CodecError as error:
         raise CheckpointError(
-            f"the checkpoint {path} cannot be read: {error}. Restore it from a copy, or run with resume=False"
+            f"the checkpoint {path} cannot be read: {error}. Restore it from a copy, or run with"
+            " resume=False"
         ) from error
     if type(found) is not kind:
         if type(found).__name__.endswith("Checkpoint"):
-            raise CheckpointError(f"{path} holds a checkpoint of another kind of engine: resume it with that one")
-        raise CheckpointError(f"{path} holds a {type(found).__name__}, no checkpoint: give the path of a checkpoint")
+            raise CheckpointError(
+                f"{path} holds a checkpoint of another kind of engine: resume it with that one"
+            )
+        raise CheckpointError(
+            f"{path} holds a {type(found).__name__}, no checkpoint: give the path of a checkpoint"
+        )
     return found
 
 
-def check(found: Checkpoint, algorithm: str, clients: Sequence[str], digests: Sequence[str], seed: int) -> None:
-    """Refuse a checkpoint of other data, another algorithm or another seed."""
-    again = "Resume with what the checkpoint was written with, or run with resume=False"
-    if found.clients != tuple(clients):
-        odd = sorted(set(found.clients) ^ set(clients)) or ["(same names, other order)"]
-        raise CheckpointError(f"the checkpoint is of other clients; not in both: {_listed(odd)}. {again}")
-    changed = [name for name, a, b in zip(clients, found.digests, digests, strict=True) if a != b]
-    if changed:
-        raise CheckpointError(f"the data of {_listed(changed)} differ from those of the checkpoint. {again}")
-    if found.algorithm != algorithm:
-        raise CheckpointError(f"the checkpoint is of {_difference(found.algorithm, algorithm)}. {again}")
-    if found.seed != seed:
-        raise CheckpointError(f"the checkpoint is of seed {found.seed}, got seed {seed}. {again}")
+@dataclass(frozen=True)
+class RunFile:
+    """The file of a run's checkpoints, and what says that a checkpoint is of this run.
+
+    ``path`` is None for a run that is not kept.
+    """
+
+    path: Path | None
+    algorithm: str
+    clients: tuple[str, ...]
+    digests: tuple[str, ...]
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        checkpoint: str | os.PathLike[str] | None,
+        algorithm: str,
+        federation: FederatedData,
+        seed: int,
+    ) -> RunFile:
+        """For the run of a described algorithm on this data; raises where there is no folder."""
+        path = None if checkpoint is None else Path(checkpoint)
+        if path and not path.parent.is_dir():
+            raise FileNotFoundError(
+                f"no folder {path.parent} for the checkpoint {path.name}: create it first"
+            )
+        digests = tuple(federation.digests()) if path else ()
+        return cls(path, algorithm, tuple(map(str, federation.clients)), digests, seed)
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """The fields of a ``Checkpoint`` that say which run it is of."""
+        return {name: getattr(self, name) for name in ("algorithm", "clients", "digests", "seed")}
+
+    def advice(self, engine: str) -> str:
+        """How to go on with the run; ``engine``: one that would keep it."""
+        if self.path is None:
+            return f"nothing was saved: to resume a run give {engine}"
+        return f"the last finished round is in {self.path}: go on from it with resume=True"
+
+    def load(self, kind: type[T]) -> T:
+        """The checkpoint, of an engine that writes ``kind``."""
+        assert self.path is not None, "a run without a file cannot be resumed"
+        return load(self.path, kind)
+
+    def check(self, found: Checkpoint) -> None:
+        """Refuse a checkpoint of other data, another algorithm or another seed."""
+        again = "Resume with what the checkpoint was written with, or run with resume=False"
+        if found.clients != self.clients:
+            odd = sorted(set(found.clients) ^ set(self.clients)) or ["(same names, other order)"]
+            raise CheckpointError(
+                f"the checkpoint is of other clients; not in both: {_listed(odd)}. {again}"
+            )
+        pairs = zip(self.clients, found.digests, self.digests, strict=True)
+        if changed := [name for name, old, new in pairs if old != new]:
+            raise CheckpointError(
+                f"the data of {_listed(changed)} differ from those of the checkpoint. {again}"
+            )
+        if _timeless(found.algorithm) != _timeless(self.algorithm):
+            raise CheckpointError(
+                f"the checkpoint is of {_difference(found.algorithm, self.algorithm)}. {again}"
+            )
+        if found.seed != self.seed:
+            raise CheckpointError(
+                f"the checkpoint is of seed {found.seed}, got seed {self.seed}. {again}"
+            )
+
+
+def _timeless(description: str) -> str:
+    """A description without the modules of quorate, which move, and with the words of today."""
+    return renamed(re.sub(r"\bquorate\.(?:[a-z_]\w*\.)+", "", description))
 
 
 def _difference(old: str, new: str) -> str:
     """Both, from shortly before where they part."""
-    parted = next((k for k, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    parted = next(
+        (k for k, (a, b) in enumerate(zip(old, new, strict=False)) if a != b),
+        min(len(old), len(new)),
+    )
     at = max(parted - 40, 0)
     return f"{'…' * bool(at)}{old[at : at + 160]}, got {'…' * bool(at)}{new[at : at + 160]}"
 
@@ -168,8 +250,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def describe(value: Any) -> str:
-    """What an algorithm is, as text that is the same in every process: class names, fields, digests of arrays."""
-    if isinstance(value, np.ndarray) and value.dtype.hasobject:  # pointers: not the same in every process
+    """What an algorithm is, as text that is the same in every process: class names, fields, digests
+    of arrays.
+    """
+    # pointers: not the same in every process
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
         return f"array{list(value.shape)}:{describe(value.ravel().tolist())}"
     if isinstance(value, np.ndarray):
         digest = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=8).hexdigest()
@@ -185,20 +270,31 @@ def describe(value: Any) -> str:
     if isinstance(value, str | int | float | complex | bytes | np.generic | None):
         return repr(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{describe(key)}: {describe(part)}" for key, part in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{describe(key)}: {describe(part)}" for key, part in value.items())
+            + "}"
+        )
     if isinstance(value, list | tuple | range):
         return f"({', '.join(map(describe, value))})"
     if isinstance(value, set | frozenset):
         return f"set({', '.join(sorted(map(describe, value)))})"
     if dataclasses.is_dataclass(value):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+        fields = {
+            field.name: getattr(value, field.name)
+            for field in dataclasses.fields(value)
+            if field.init
+        }
     else:
         fields = dict(sorted(getattr(value, "__dict__", {}).items()))
-    return f"{type(value).__name__}({', '.join(f'{name}={describe(part)}' for name, part in fields.items())})"
+    parts = ", ".join(f"{name}={describe(part)}" for name, part in fields.items())
+    return f"{type(value).__name__}({parts})"
 
 
 def packed(history: Sequence[Mapping[str, Any]]) -> Any:
-    """Rows as columns where every row has the same keys and kinds: small and quick to write at any length."""
+    """Rows as columns where every row has the same keys and kinds: small and quick to write at any
+    length.
+    """
     if not history or any(row.keys() != history[0].keys() for row in history):
         return tuple(map(dict, history))
     return {key: _column([row[key] for row in history]) for key in history[0]}
@@ -213,5 +309,7 @@ def unpacked(history: Any) -> list[dict[str, Any]]:
     """The rows again."""
     if isinstance(history, tuple):
         return list(history)
-    columns = [column.tolist() if isinstance(column, np.ndarray) else column for column in history.values()]
+    columns = [
+        column.tolist() if isinstance(column, np.ndarray) else column for column in history.values()
+    ]
     return [dict(zip(history, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -1,9 +1,11 @@
-"""How long a client takes to answer, in virtual seconds: a client's k-th trip has its k-th delay, whatever else runs.
+"""How long a client takes to answer, in virtual seconds: a client's k-th trip has its k-th delay,
+whatever else runs.
 
     delay_{i,k} = straggler_i · scale_i · (trip_{i,k} + per_gradient · gradients)
 
-A delay depends on (seed, the client's name, k) alone: other clients, other methods and other rules of waiting change
-nobody's delays. Trips are drawn ``CHUNK`` at a time from a counter-based stream (Philox) of the client.
+A delay depends on (seed, the client's name, k) alone: other clients, other methods and other rules
+of waiting change nobody's delays. Trips are drawn ``CHUNK`` at a time from a counter-based stream
+(Philox) of the client.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, is_number
-from quorate.engines.arrivals import draw
+from quorate.engines.event_queue import draw
 
 CHUNK = 64  # trips drawn at once, for speed; another number would be another sequence of delays
 
@@ -48,12 +50,16 @@ class Delays(Protocol):
 
 @functools.lru_cache(maxsize=2**14)
 def _key(seed: int, client: str) -> tuple[int, ...]:
-    digest = hashlib.blake2b(f"{seed}/{client}".encode(), digest_size=16, person=b"quorate delays").digest()
+    digest = hashlib.blake2b(
+        f"{seed}/{client}".encode(), digest_size=16, person=b"quorate delays"
+    ).digest()
     return struct.unpack("=QQ", digest)
 
 
 class _Streams(threading.local):
-    """One generator for a thread that is set to any client's stream: to make one takes ten times as long."""
+    """One generator for a thread that is set to any client's stream: to make one takes ten times as
+    long.
+    """
 
     def __init__(self) -> None:
         self.bits = np.random.Philox(0)
@@ -62,7 +68,8 @@ class _Streams(threading.local):
     def at(self, seed: int, client: str, counter: int) -> np.random.Generator:
         """A stream of its own, until the next call: no algorithm draws from it."""
         place = {"counter": (0, 0, 0, counter), "key": _key(seed, client)}
-        drawn: Any = {"buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}  # nothing yet
+        # nothing yet
+        drawn: Any = {"buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
         self.bits.state = drawn | {"bit_generator": "Philox", "state": place}
         return self.draws
 
@@ -73,14 +80,18 @@ _STREAMS = _Streams()
 def _at_least(least: float, **values: float) -> None:
     for name, value in values.items():
         if not (is_number(value) and math.isfinite(value) and value >= least):
-            raise ValueError(f"{name} must be a finite number >= {least:g}, got {value!r}: it is part of a delay.")
+            raise ValueError(
+                f"{name} must be a finite number >= {least:g}, got {value!r}: it is part of a"
+                " delay."
+            )
 
 
 @dataclass(frozen=True)
 class LogNormal:
     """Lognormal delays: some clients are slower than others, and every trip differs.
 
-    ``unit · exp(client_sigma · z_i) · (exp(sigma · z_{i,k}) + per_gradient · gradients)`` with standard normal z.
+    ``unit · exp(client_sigma · z_i) · (exp(sigma · z_{i,k}) + per_gradient · gradients)`` with
+    standard normal z.
 
     Parameters
     ----------
@@ -96,11 +107,19 @@ class LogNormal:
     unit: float = 1.0
 
     def __post_init__(self) -> None:
-        _at_least(0.0, sigma=self.sigma, client_sigma=self.client_sigma, per_gradient=self.per_gradient, unit=self.unit)
+        _at_least(
+            0.0,
+            sigma=self.sigma,
+            client_sigma=self.client_sigma,
+            per_gradient=self.per_gradient,
+            unit=self.unit,
+        )
 
     def scale(self, seed: int, client: str, n: int) -> float:
         """The client's factor."""
-        return self.unit * math.exp(self.client_sigma * _STREAMS.at(seed, client, 0).standard_normal())
+        return self.unit * math.exp(
+            self.client_sigma * _STREAMS.at(seed, client, 0).standard_normal()
+        )
 
     def trips(self, seed: int, client: str, n: int, chunk: int) -> Array:
         """Its trips."""
@@ -109,7 +128,9 @@ class LogNormal:
 
 @dataclass(frozen=True)
 class Constant:
-    """Every trip takes ``seconds + per_gradient · gradients``; what differs between clients is ``stragglers``."""
+    """Every trip takes ``seconds + per_gradient · gradients``; what differs between clients is
+    ``stragglers``.
+    """
 
     seconds: float = 1.0
     per_gradient: float = 0.0
@@ -132,8 +153,9 @@ class Trace:
 
     Parameters
     ----------
-    recorded : the delays of every client in seconds: a mapping by name, an array (N, trips) in the order of the
-        federation, or a CSV file with the columns client and delay, one row a trip, in order
+    recorded : the delays of every client in seconds: a mapping by name, an array (N, trips) in the
+        order of the federation, or a CSV file with the columns client and delay, one row a trip, in
+        order
     """
 
     recorded: Any
@@ -141,7 +163,11 @@ class Trace:
 
     def __post_init__(self) -> None:
         _at_least(0.0, per_gradient=self.per_gradient)
-        known = _read(Path(self.recorded)) if isinstance(self.recorded, str | os.PathLike) else self.recorded
+        known = (
+            _read(Path(self.recorded))
+            if isinstance(self.recorded, str | os.PathLike)
+            else self.recorded
+        )
         named = known.items() if isinstance(known, Mapping) else enumerate(known)
         object.__setattr__(self, "recorded", {key: _delays(key, values) for key, values in named})
 
@@ -154,7 +180,10 @@ class Trace:
         known: Any = self.recorded
         found = known.get(client, known.get(n))
         if found is None:
-            raise ValueError(f"the trace has no delays of client {client}: record some, or restrict the federation.")
+            raise ValueError(
+                f"the trace has no delays of client {client}: record some, or restrict the"
+                " federation."
+            )
         return found[(chunk * CHUNK + np.arange(CHUNK)) % len(found)]
 
 
@@ -163,7 +192,10 @@ def _read(path: Path) -> dict[str, list[Any]]:
     with path.open(newline="", encoding="utf-8") as file:
         table = csv.DictReader(file)
         if not {"client", "delay"} <= set(table.fieldnames or ()):
-            raise ValueError(f"{path.name} needs the columns client and delay, got {', '.join(table.fieldnames or ())}")
+            raise ValueError(
+                f"{path.name} needs the columns client and delay, got"
+                f" {', '.join(table.fieldnames or ())}"
+            )
         for row in table:
             delays.setdefault(row["client"], []).append(row["delay"])
     return delays
@@ -175,16 +207,22 @@ def _delays(client: Any, values: Sequence[Any]) -> Array:
     except (TypeError, ValueError):
         found = np.empty(0)
     if found.ndim != 1 or not found.size or not np.isfinite(found).all() or found.min() < 0:
-        raise ValueError(f"the trace of client {client} needs one or more finite delays >= 0, got {values!r:.60}")
+        raise ValueError(
+            f"the trace of client {client} needs one or more finite delays >= 0, got {values!r:.60}"
+        )
     return found
 
 
 class Trips:
     """The delays of all clients, one after the other; what is drawn is kept until it is used."""
 
-    def __init__(self, model: Delays, seed: int, clients: Sequence[str], factors: Mapping[str, float]) -> None:
+    def __init__(
+        self, model: Delays, seed: int, clients: Sequence[str], factors: Mapping[str, float]
+    ) -> None:
         self.model, self.seed, self.clients = model, seed, tuple(clients)
-        self.scale = np.array([factors.get(name, 1.0) * model.scale(seed, name, n) for n, name in enumerate(clients)])
+        self.scale = np.array(
+            [factors.get(name, 1.0) * model.scale(seed, name, n) for n, name in enumerate(clients)]
+        )
         self.drawn = np.empty((len(clients), CHUNK))
         self.chunk = np.full(len(clients), -1, np.int64)  # the number of the CHUNK trips in drawn
         self.made = np.zeros(len(clients), np.int64)  # trips so far
@@ -192,7 +230,9 @@ class Trips:
     def next(self, ids: NDArray[np.int64], gradients: float) -> Array:
         """The delays of these clients' next trips."""
         delays, more, at = np.empty(len(ids)), float(self.model.per_gradient * gradients), 0
-        while (at := draw(ids, at, more, self.scale, self.drawn, self.chunk, self.made, delays)) < len(ids):
+        while (
+            at := draw(ids, at, more, self.scale, self.drawn, self.chunk, self.made, delays)
+        ) < len(ids):
             i = int(ids[at])
             chunk = int(self.made[i]) // CHUNK
             self.drawn[i] = self.model.trips(self.seed, self.clients[i], i, chunk)

@@ -1,17 +1,18 @@
-"""The engine that runs every client in this process, in one of three ways that give the same numbers.
+"""The engine that runs every client in this process, in one of three ways that give the same
+numbers.
 
 - "blocks": clients in size-sorted padded blocks, one NumPy call for a block; the fastest.
 - "each": one client after the other, in order.
-- "bytes": as "each", with every message and upload through the codec, as over a wire; bitwise equal to "each".
+- "bytes": as "each", with every message and upload through the codec, as over a wire; bitwise equal
+  to "each".
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Block, Streams, stream
 from quorate.engines import checkpoint as files
-from quorate.engines.checkpoint import Memories, Progress, Traffic
+from quorate.engines.checkpoint import Memories, Progress, RunFile, Traffic
+from quorate.engines.engine import ClientError, Run, Watch, handler, plain, refused
+from quorate.engines.federated_data import FederatedData
 from quorate.rounds import (
     Algorithm,
     Combiner,
@@ -35,56 +38,9 @@ from quorate.rounds import (
     members,
     rows,
     settled,
-    visibility,
 )
 
 MODES = ("blocks", "each", "bytes")
-
-
-class ClientError(RuntimeError):
-    """A client's step raised; ``clients`` names it, ``round`` counts from 1."""
-
-    def __init__(self, text: str, clients: tuple[str, ...], round_: int) -> None:
-        super().__init__(text)
-        self.clients, self.round = clients, round_
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """What a run leaves.
-
-    Attributes
-    ----------
-    state : the server's last state
-    outcome : why it ended, and what to do about it
-    history : one row a round: round (from 1), seconds (wall, of this round), bytes_up, bytes_down, and what the
-        algorithm reports
-    messages : one row for each message type and direction: message, direction, count, bytes
-    rounds : finished rounds
-    active : for each round the clients that answered
-    memories : for each client its memory (arrays with a leading axis of 1), None before its first message
-    exchanged : (2, N) bytes from and to each client, where the engine counts them
-    log : of an asynchronous engine, what ``Replay`` needs
-    """
-
-    state: Any
-    outcome: Outcome
-    history: list[dict[str, Any]]
-    messages: list[dict[str, Any]]
-    rounds: int
-    active: Sequence[tuple[int, ...]]
-    memories: tuple[Any, ...]
-    exchanged: NDArray[np.int64] | None = None
-    log: Any = None
-
-    def by_client(self, n_clients: int) -> NDArray[np.int64]:
-        """(2, N) bytes from and to each client; in a round without delays all that answer exchange equal sizes."""
-        if self.exchanged is not None:
-            return self.exchanged
-        total = np.zeros((2, n_clients), np.int64)
-        for row, ids in zip(self.history, self.active, strict=True):
-            total[:, list(ids)] += np.array([[row["bytes_up"]], [row["bytes_down"]]]) // len(ids)
-        return total
 
 
 @dataclass(frozen=True)
@@ -96,7 +52,8 @@ class InProcess:
     mode : "blocks", "each" or "bytes", see the module
     block_size : clients in a block at most
     checkpoint : file to keep the run in (overwritten by a run that does not resume), or None
-    every : rounds between two writes of the checkpoint; the end, an interruption and a failure write it too
+    every : rounds between two writes of the checkpoint; the end, an interruption and a failure
+        write it too
     """
 
     mode: str = "blocks"
@@ -108,15 +65,17 @@ class InProcess:
         if self.mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
         if self.block_size < 1 or self.every < 1:
-            raise ValueError(f"block_size and every must be >= 1, got {self.block_size} and {self.every}")
+            raise ValueError(
+                f"block_size and every must be >= 1, got {self.block_size} and {self.every}"
+            )
 
     def run(
         self,
         algorithm: Algorithm,
-        federation: Any,
+        federation: FederatedData,
         *,
         seed: int = 0,
-        watch: Sequence[Callable[[dict[str, Any], Any], None]] = (),
+        watch: Sequence[Watch] = (),
         resume: bool = False,
         max_rounds: int | None = None,
     ) -> Run:
@@ -125,14 +84,16 @@ class InProcess:
         Parameters
         ----------
         watch : each is called with (history row, server state) after every round
-        resume : go on from ``checkpoint``; the result is bit for bit that of a run without interruption
-            (in the same mode and block size; in another one to rounding)
+        resume : go on from ``checkpoint``; the result is bit for bit that of a run without
+            interruption (in the same mode and block size; in another one to rounding)
         max_rounds : stop here whatever the algorithm says (in all, resumed rounds included)
 
         Raises
         ------
-        ClientError : a client's step raised; names it. The checkpoint holds the last finished round.
-        CheckpointError : no checkpoint, a damaged one, or one of other data, another algorithm or seed.
+        ClientError : a client's step raised; names it. The checkpoint holds the last finished
+            round.
+        CheckpointError : no checkpoint, a damaged one, or one of other data, another algorithm or
+            seed.
 
         Ctrl-C ends the run after the last finished round with ``Stop.INTERRUPTED``.
         """
@@ -146,7 +107,8 @@ class InProcess:
                 began = time.perf_counter()
                 new, ids = job.step(now)
                 history.append(job.row(now, new, time.perf_counter() - began))
-                active.append(active[-1] if active and active[-1] == ids else ids)  # one tuple for many rounds
+                # one tuple for many rounds
+                active.append(active[-1] if active and active[-1] == ids else ids)
                 now = new  # in one assignment: from here on the round is finished
                 for see in watch:
                     see(history[-1], now.state)
@@ -161,7 +123,9 @@ class InProcess:
                 job.save(now, history, active)
         if isinstance(now.ask, Done):
             stop = now.ask.outcome
-        stop = stop or Outcome(Stop.MAX_ROUNDS, f"stopped at the engine's max_rounds = {max_rounds}; {job.advice()}")
+        stop = stop or Outcome(
+            Stop.MAX_ROUNDS, f"stopped at the engine's max_rounds = {max_rounds}; {job.advice()}"
+        )
         return job.run_of(now, history, active, stop)
 
     def aside(self) -> InProcess:
@@ -172,26 +136,35 @@ class InProcess:
 class _Job:
     """One run: the engine's settings, the algorithm, the data as blocks."""
 
-    def __init__(self, engine: InProcess, algorithm: Algorithm, federation: Any, seed: int) -> None:
-        self.engine, self.algorithm, self.federation, self.seed = engine, algorithm, federation, seed
+    def __init__(
+        self, engine: InProcess, algorithm: Algorithm, federation: FederatedData, seed: int
+    ) -> None:
+        self.engine, self.algorithm, self.federation, self.seed = (
+            engine,
+            algorithm,
+            federation,
+            seed,
+        )
         self.clients = tuple(map(str, federation.clients))
         self.n = len(self.clients)
         together = engine.mode == "blocks"
-        self.blocks = federation.blocks(engine.block_size) if together else [federation.block(i) for i in range(self.n)]
-        self.path = None if engine.checkpoint is None else Path(engine.checkpoint)
-        if self.path and not self.path.parent.is_dir():
-            raise FileNotFoundError(
-                f"no folder {self.path.parent} for the checkpoint {self.path.name}: create it first"
-            )
-        self.data = federation.digests() if self.path else ()
+        self.blocks = (
+            federation.blocks(engine.block_size)
+            if together
+            else [federation.block(i) for i in range(self.n)]
+        )
+        self.file = RunFile.of(engine.checkpoint, files.describe(algorithm), federation, seed)
 
     # ---- one round
 
     def started(self) -> tuple[Progress, list[dict[str, Any]], list[tuple[int, ...]]]:
         state, ask = self.algorithm.server_start(self.n)
         memories = Memories.none(self.n)
-        if getattr(self.algorithm, "private", False):  # keys of noise are drawn, and can be kept, before any answer
-            begun = [(block.index, settled(self.algorithm.client_start(block))) for block in self.blocks]
+        # keys of noise are drawn, and can be kept, before any answer
+        if getattr(self.algorithm, "private", False):
+            begun = [
+                (block.index, settled(self.algorithm.client_start(block))) for block in self.blocks
+            ]
             memories = memories.updated(begun)
         start = Progress(0, settled(state), settled(ask), memories, np.zeros(self.n, np.int64), {})
         return start, [], []
@@ -210,20 +183,29 @@ class _Job:
             fold = fold or Combiner(type(upload))
             fold.add(block.index, upload)
             memories.append((block.index, memory))
-            up += len(block.index) * encoded_size(members(upload, slice(0, 1)))  # one client's part, for each of them
+            # one client's part, for each of them
+            up += len(block.index) * encoded_size(members(upload, slice(0, 1)))
         assert fold is not None
         ids, combined = fold.result()
-        state = copied(now.state) if donates(self.algorithm) else now.state  # a failed round must leave it as it was
-        state, after = handler(self.algorithm.on_server, fold.upload_class, self.algorithm)(state, ids, combined)
+        # a failed round must leave it as it was
+        state = copied(now.state) if donates(self.algorithm) else now.state
+        state, after = handler(self.algorithm.on_server, fold.upload_class, self.algorithm)(
+            state, ids, combined
+        )
         if not isinstance(after, Round | Done):
-            raise TypeError(f"on_server must return (state, Round or Done), got a {type(after).__name__}")
+            raise TypeError(
+                f"on_server must return (state, Round or Done), got a {type(after).__name__}"
+            )
         turns = now.turns.copy()
         turns[list(ids)] += 1
         down = len(ids) * encoded_size(rows(ask.message, ids[:1]))
         traffic = added(now.traffic, (type(ask.message).__name__, "down"), len(ids), down)
         traffic = added(traffic, (fold.upload_class.__name__, "up"), len(ids), up)
         memories = now.memories.updated(memories)
-        return Progress(now.round + 1, settled(state), settled(after), memories, turns, traffic), ids
+        return (
+            Progress(now.round + 1, settled(state), settled(after), memories, turns, traffic),
+            ids,
+        )
 
     def _asked(self, to: tuple[int, ...] | None) -> Iterator[Block]:
         """The blocks of these clients."""
@@ -239,11 +221,14 @@ class _Job:
         try:
             return self._answer(now, message, block)
         except Exception as error:
-            failing = [name for p, name in enumerate(block.names) if self._raises(now, message, block, p)]
+            failing = [
+                name for p, name in enumerate(block.names) if self._raises(now, message, block, p)
+            ]
             names = tuple(map(str, failing or block.names))
             raise ClientError(
-                f"the step of client{'s' * (len(names) > 1)} {', '.join(names)} on {type(message).__name__} failed in "
-                f"round {now.round + 1}: {type(error).__name__}: {error}. Mend or leave out; {self.advice()}",
+                f"the step of client{'s' * (len(names) > 1)} {', '.join(names)} on"
+                f" {type(message).__name__} failed in round {now.round + 1}:"
+                f" {type(error).__name__}: {error}. Mend or leave out; {self.advice()}",
                 names,
                 now.round + 1,
             ) from error
@@ -260,7 +245,9 @@ class _Job:
         asked = rows(message, block.index)
         asked = decode(encode(asked)) if wire else asked
         step = self.algorithm.on_client[type(message)]
-        memory, upload = step(self._memory(now.memories, block), asked, block, self._streams(block, now.turns))
+        memory, upload = step(
+            self._memory(now.memories, block), asked, block, self._streams(block, now.turns)
+        )
         return settled(memory), decode(encode(upload)) if wire else upload
 
     def _memory(self, memories: Memories, block: Block) -> Any:
@@ -269,10 +256,16 @@ class _Job:
         if not new.size:
             return memories.of(block.index)
         start = settled(self.algorithm.client_start(block.part(new)))
-        return start if new.size == len(block.names) else memories.updated([(block.index[new], start)]).of(block.index)
+        return (
+            start
+            if new.size == len(block.names)
+            else memories.updated([(block.index[new], start)]).of(block.index)
+        )
 
     def _streams(self, block: Block, turns: NDArray[np.int64]) -> Streams:
-        return lambda position: stream(self.seed, block.names[position], int(turns[block.index[position]]))
+        return lambda position: stream(
+            self.seed, block.names[position], int(turns[block.index[position]])
+        )
 
     def row(self, old: Progress, new: Progress, seconds: float) -> dict[str, Any]:
         """What a person would plot."""
@@ -281,23 +274,20 @@ class _Job:
         return {"round": new.round, "seconds": seconds, "bytes_up": up, "bytes_down": down} | told
 
     def advice(self) -> str:
-        if self.path is None:
-            return "nothing was saved: to resume a run give InProcess(checkpoint=PATH)"
-        return f"the last finished round is in {self.path}: go on from it with resume=True"
+        return self.file.advice("InProcess(checkpoint=PATH)")
 
     # ---- the checkpoint
 
-    def save(self, now: Progress, history: Sequence[dict[str, Any]], active: Sequence[tuple[int, ...]]) -> None:
-        if self.path is None:
+    def save(
+        self, now: Progress, history: Sequence[dict[str, Any]], active: Sequence[tuple[int, ...]]
+    ) -> None:
+        if self.file.path is None:
             return
         sets = {ids: number for number, ids in enumerate(dict.fromkeys(active))}
         files.save(
-            self.path,
+            self.file.path,
             files.Checkpoint(
-                algorithm=files.describe(self.algorithm),
-                clients=self.clients,
-                digests=tuple(self.data),
-                seed=self.seed,
+                **self.file.run,
                 round=now.round,
                 state=now.state,
                 ask=now.ask,
@@ -305,52 +295,33 @@ class _Job:
                 turns=now.turns,
                 traffic=tuple((*key, *value) for key, value in now.traffic.items()),
                 history=files.packed(history),
-                active=(tuple(np.array(ids) for ids in sets), np.array([sets[ids] for ids in active], dtype=np.int64)),
+                active=(
+                    tuple(np.array(ids) for ids in sets),
+                    np.array([sets[ids] for ids in active], dtype=np.int64),
+                ),
             ),
         )
 
     def restored(self) -> tuple[Progress, list[dict[str, Any]], list[tuple[int, ...]]]:
-        assert self.path is not None
-        found = files.load(self.path)
-        files.check(found, files.describe(self.algorithm), self.clients, self.data, self.seed)
+        found = self.file.load(files.Checkpoint)
+        self.file.check(found)
         memories = Memories.none(self.n).updated(found.memories)
         traffic = {(message, way): (count, size) for message, way, count, size in found.traffic}
         sets = [tuple(ids.tolist()) for ids in found.active[0]]
         now = Progress(found.round, found.state, found.ask, memories, found.turns, traffic)
         return now, files.unpacked(found.history), [sets[k] for k in found.active[1]]
 
-    def run_of(self, now: Progress, history: list[Any], active: list[tuple[int, ...]], outcome: Outcome) -> Run:
+    def run_of(
+        self, now: Progress, history: list[Any], active: list[tuple[int, ...]], outcome: Outcome
+    ) -> Run:
         table = [
             {"message": message, "direction": way, "count": count, "bytes": size}
             for (message, way), (count, size) in now.traffic.items()
         ]
-        memories = tuple(now.memories.of(np.array([i])) if now.memories.has(i) else None for i in range(self.n))
+        memories = tuple(
+            now.memories.of(np.array([i])) if now.memories.has(i) else None for i in range(self.n)
+        )
         return Run(now.state, outcome, history, table, now.round, active, memories)
-
-
-def refused(algorithm: Any, ask: Round, n: int, flying: int = 0) -> None:
-    """Refuse a request that no engine can carry out; ``flying``: clients still to answer earlier messages."""
-    handler(algorithm.on_client, type(ask.message), algorithm)
-    to = range(n) if ask.to is None else ask.to
-    if not len(to) + flying or len(set(to)) != len(to) or min(to, default=0) < 0 or max(to, default=0) >= n:
-        raise ValueError(f"Round.to needs different clients in 0..{n - 1}, got {ask.to}")
-    for name, how in visibility(type(ask.message)).items():
-        value = getattr(ask.message, name)
-        if how == "version" and not isinstance(value, np.ndarray | None):
-            raise TypeError(f"{type(ask.message).__name__}.{name} needs an array, got a {type(value).__name__}")
-        if how == "each" and value is not None and np.shape(value)[:1] != (n,):
-            raise ValueError(
-                f"{type(ask.message).__name__}.{name} needs one row for each of the {n} clients "
-                f"(whoever is asked), got shape {np.shape(value)}"
-            )
-
-
-def handler(handlers: Mapping[type, Any], kind: type, algorithm: Any) -> Any:
-    """The function for a message or an upload."""
-    if kind in handlers:
-        return handlers[kind]
-    known = ", ".join(sorted(each.__name__ for each in handlers))
-    raise TypeError(f"{type(algorithm).__name__} has no function for {kind.__name__}; it has {known}")
 
 
 def added(traffic: Traffic, key: tuple[str, str], count: int, size: int) -> Traffic:
@@ -361,8 +332,3 @@ def added(traffic: Traffic, key: tuple[str, str], count: int, size: int) -> Traf
 
 def _bytes(progress: Progress, way: str) -> int:
     return sum(size for (_, direction), (_, size) in progress.traffic.items() if direction == way)
-
-
-def plain(value: Any) -> Any:
-    """A number as a Python number."""
-    return value.item() if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0 else value

@@ -1,29 +1,32 @@
-"""The engine that repeats a recorded run: the same clients answer in the same rounds, at the recorded times.
+"""The engine that repeats a recorded run: the same clients answer in the same rounds, at the
+recorded times.
 
-A run whose order of events came from outside, from a simulated clock or from a network, is repeated bit for bit, since
-that order, the seed, the data and the algorithm are all that it depends on.
+A run whose order of events came from outside, from a simulated clock or from a network, is repeated
+bit for bit, since that order, the seed, the data and the algorithm are all that it depends on.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate.engines.engine import Run, Watch
+from quorate.engines.event_log import Log
+from quorate.engines.event_source import Batch, checked
 from quorate.engines.events import Loop
-from quorate.engines.inprocess import InProcess, Run
-from quorate.engines.log import Log
-from quorate.engines.source import Batch, checked
+from quorate.engines.federated_data import FederatedData
+from quorate.engines.inprocess import InProcess
 from quorate.rounds import Algorithm, Outcome, Stop
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Repeat the run of a log (``Run.log``, or ``Log.load(path)``) on the same data with the same algorithm.
+    """Repeat the run of a log (``Run.log``, or ``Log.load(path)``) on the same data with the same
+    algorithm.
 
     Parameters
     ----------
@@ -38,7 +41,10 @@ class Replay:
 
     def __post_init__(self) -> None:
         if not isinstance(self.log, Log):
-            raise TypeError(f"Replay needs a Log, such as Run.log or Log.load(path), got a {type(self.log).__name__}.")
+            raise TypeError(
+                "Replay needs a Log, such as Run.log or Log.load(path), got a"
+                f" {type(self.log).__name__}."
+            )
         checked(self.block_size, self.keep_rows, self.every)
 
     @property
@@ -49,10 +55,10 @@ class Replay:
     def run(
         self,
         algorithm: Algorithm,
-        federation: Any,
+        federation: FederatedData,
         *,
         seed: int | None = None,
-        watch: Sequence[Callable[[dict[str, Any], Any], None]] = (),
+        watch: Sequence[Watch] = (),
         resume: bool = False,
         max_rounds: int | None = None,
     ) -> Run:
@@ -60,13 +66,17 @@ class Replay:
 
         Raises
         ------
-        ValueError : a log of other clients or another seed, or one that does not fit the algorithm's requests
+        ValueError : a log of other clients or another seed, or one that does not fit the
+            algorithm's requests
         """
         if (clients := tuple(map(str, federation.clients))) != self.log.clients:
             odd = sorted(set(clients) ^ set(self.log.clients)) or ["(same names, other order)"]
             raise ValueError(f"the log is of other clients; not in both: {', '.join(odd[:5])}.")
         if seed is not None and seed != self.log.seed:
-            raise ValueError(f"the log is of seed {self.log.seed}, got seed {seed}: its run is repeated with its own.")
+            raise ValueError(
+                f"the log is of seed {self.log.seed}, got seed {seed}: its run is repeated with its"
+                " own."
+            )
         loop = Loop(self, _Recorded(self.log), (self.log,), algorithm, federation, self.log.seed)
         return loop.run(watch, resume, max_rounds)
 
@@ -80,31 +90,37 @@ class _Recorded:
 
     def __init__(self, log: Log) -> None:
         self.log, self.time = log, 0.0
-        self.latest, self.next = 0.0, 0
+        self.latest = 0.0
 
     def send(self, ids: NDArray[np.int64], gradients: float) -> None:
         """Nothing: when they answer is known."""
 
-    def take(self, round_: int, wait_for: int | None, flying: int, since: NDArray[np.int64]) -> Batch | Outcome:
+    def take(
+        self, round_: int, wait_for: int | None, flying: int, since: NDArray[np.int64]
+    ) -> Batch | Outcome:
         """The recorded answers of this round, or the outcome at the end of the log."""
         if round_ == len(self.log.ends):
-            end = Outcome(Stop.INTERRUPTED, "the log ends here, though neither engine nor algorithm had ended the run")
+            end = Outcome(
+                Stop.INTERRUPTED,
+                "the log ends here, though neither engine nor algorithm had ended the run",
+            )
             return self.log.outcome or end
         start, end = int(self.log.ends[round_ - 1]) if round_ else 0, int(self.log.ends[round_])
         ids, times = self.log.answered[start:end].astype(np.int64), self.log.times[start:end]
         least, known = flying if wait_for is None else wait_for, (ids >= 0) & (ids < len(since))
-        if len(np.unique(ids)) < max(least, len(ids), 1) or not known.all() or (since[ids] < 0).any():
+        if (
+            len(np.unique(ids)) < max(least, len(ids), 1)
+            or not known.all()
+            or (since[ids] < 0).any()
+        ):
             asked = np.flatnonzero(since >= 0).tolist()
             raise ValueError(
-                f"the log does not fit: in round {round_ + 1} it has {len(ids)} answers, of {ids[:5].tolist()}, and "
-                f"the algorithm waits for {least} of the {flying} asked, {asked[:5]}. Replay needs the run's algorithm."
+                f"the log does not fit: in round {round_ + 1} it has {len(ids)} answers, of"
+                f" {ids[:5].tolist()}, and the algorithm waits for {least} of the {flying} asked,"
+                f" {asked[:5]}. Replay needs the run's algorithm."
             )
-        self.latest, self.next = float(times[-1]), end
+        self.latest = float(times[-1])
         return Batch(ids, times)
-
-    def coming(self) -> NDArray[np.int64]:
-        """Whose answers are recorded next."""
-        return self.log.answered[self.next : self.next + 4 * self.log.block_size].astype(np.int64)
 
     def settle(self) -> None:
         """The round is finished."""

@@ -1,16 +1,18 @@
-"""The engine of simulated time: clients answer after delays, and the server goes on without those who are slow.
+"""The engine of simulated time: clients answer after delays, and the server goes on without those
+who are slow.
 
-Discrete events: a message to client i at time t is answered at t plus the client's next delay (``delays.py``), work
-done while it is out of reach not counted. Answers are taken in the order of their times, and of their messages where
-times are equal, until the rule of waiting (``activation.py``) is content. They are computed when they are taken, all in
-one step, from the messages that were sent: time passes only on the clock, never in the machine.
+Discrete events: a message to client i at time t is answered at t plus the client's next delay
+(``delays.py``), work done while it is out of reach not counted. Answers are taken in the order of
+their times, and of their messages where times are equal, until the rule of waiting (``waiting.py``)
+is content. They are computed when they are taken, all in one step, from the messages that were
+sent: time passes only on the clock, never in the machine.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, is_number
-from quorate.engines.activation import NOBODY, First, View, Waiting
-from quorate.engines.arrivals import post, put_back, take
+from quorate.client_names import ByClient, ClientName, by_position
 from quorate.engines.delays import Delays, LogNormal, Trips
+from quorate.engines.engine import Run, Watch
+from quorate.engines.event_queue import post, put_back, take
+from quorate.engines.event_source import Batch, checked
 from quorate.engines.events import Loop
-from quorate.engines.inprocess import InProcess, Run
-from quorate.engines.source import Batch, checked
+from quorate.engines.federated_data import FederatedData
+from quorate.engines.inprocess import InProcess
+from quorate.engines.waiting import NOBODY, First, View, Waiting
 from quorate.rounds import Algorithm, Outcome, Stop, record
 
 NO_MARKS, NO_TRIPS = np.empty(0, bool), np.empty(0)
@@ -35,24 +40,28 @@ class VirtualClock:
 
     Parameters
     ----------
-    delays : ``LogNormal()``, ``Constant()`` or ``Trace(...)``; a client's k-th trip takes its k-th delay whatever the
-        algorithm and the rule of waiting
+    delays : ``LogNormal()``, ``Constant()`` or ``Trace(...)``; a client's k-th trip takes its k-th
+        delay whatever the algorithm and the rule of waiting
     stragglers : factors of some clients' delays, by name
-    outages : by name, the times ``[(from, to), ...]`` when a client is out of reach: its work goes on when it is back
+    outages : by name, the times ``[(from, to), ...]`` when a client is out of reach: its work goes
+        on when it is back
     crashes : by name, the time from which a client never answers
-    wait : ``First(n)``, ``Stale(n, tau)`` or ``Adaptive(n)``; of no effect on algorithms that need everybody's answer
-    block_size : clients that step together at most, four times as many where answers are computed ahead
-        (``ahead.py``); 1: one by one, bit for bit as ``InProcess("each")``
+    wait : ``First(n)``, ``Stale(n, tau)`` or ``Adaptive(n)``; of no effect on algorithms that need
+        everybody's answer
+    block_size : clients that step together at most; 1: one by one, bit for bit as
+        ``InProcess("each")``
     max_time : end before the first round that would finish later, in virtual seconds
-    keep_rows : rounds for each row of the history; the last round of a finished run has a row in any case
+    keep_rows : rounds for each row of the history; the last round of a finished run has a row in
+        any case
     checkpoint : file to keep the run in (overwritten by a run that does not resume), or None
-    every : rounds between two writes of the checkpoint; the end, an interruption and a failure write it too
+    every : rounds between two writes of the checkpoint; the end, an interruption and a failure
+        write it too
     """
 
     delays: Delays = field(default_factory=LogNormal)
-    stragglers: Mapping[str, float] = field(default_factory=dict)
-    outages: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
-    crashes: Mapping[str, float] = field(default_factory=dict)
+    stragglers: ByClient[float] = field(default_factory=dict)
+    outages: ByClient[Sequence[tuple[float, float]]] = field(default_factory=dict)
+    crashes: ByClient[float] = field(default_factory=dict)
     wait: Waiting = field(default_factory=First)
     block_size: int = 64
     max_time: float | None = None
@@ -64,13 +73,19 @@ class VirtualClock:
         checked(self.block_size, self.keep_rows, self.every)
         for what in ("stragglers", "outages", "crashes"):
             if not isinstance(getattr(self, what), Mapping):
-                raise TypeError(f"{what} must be a mapping by client name, got {getattr(self, what)!r}.")
+                raise TypeError(
+                    f"{what} must be a mapping by client name, got {getattr(self, what)!r}."
+                )
         for name, factor in self.stragglers.items():
             if not is_number(factor) or not 0 < factor < math.inf:
-                raise ValueError(f"stragglers[{name!r}] must be a finite factor > 0, got {factor!r}.")
+                raise ValueError(
+                    f"stragglers[{name!r}] must be a finite factor > 0, got {factor!r}."
+                )
         for name, time in self.crashes.items():
             if not is_number(time) or math.isnan(time):
-                raise ValueError(f"crashes[{name!r}] must be a time in virtual seconds, got {time!r}.")
+                raise ValueError(
+                    f"crashes[{name!r}] must be a time in virtual seconds, got {time!r}."
+                )
         for name, spans in self.outages.items():
             _check_spans(name, spans)
         if self.max_time is not None and not (is_number(self.max_time) and self.max_time >= 0):
@@ -83,20 +98,21 @@ class VirtualClock:
     def run(
         self,
         algorithm: Algorithm,
-        federation: Any,
+        federation: FederatedData,
         *,
         seed: int = 0,
-        watch: Sequence[Callable[[dict[str, Any], Any], None]] = (),
+        watch: Sequence[Watch] = (),
         resume: bool = False,
         max_rounds: int | None = None,
     ) -> Run:
         """Run until the algorithm is done; parameters and errors as of ``InProcess.run``.
 
-        A round is one call of ``on_server``. Its history row has the virtual time of its last answer, the number of
-        answers, the most rounds by which one of their messages was old, the bytes sent and received since the round
-        before (of all rounds since the row before, where only some rows are kept), and what the algorithm reports.
-        Watchers see the server's state itself: whoever keeps it has to copy it. ``Stop.STALLED``: an answer that is
-        waited for will never come. Ctrl-C ends the run after the answers that are being computed; a second one at
+        A round is one call of ``on_server``. Its history row has the virtual time of its last
+        answer, the number of answers, the most rounds by which one of their messages was old, the
+        bytes sent and received since the round before (of all rounds since the row before, where
+        only some rows are kept), and what the algorithm reports. Watchers see the server's state
+        itself: whoever keeps it has to copy it. ``Stop.STALLED``: an answer that is waited for will
+        never come. Ctrl-C ends the run after the answers that are being computed; a second one at
         once, without saving anything.
         """
         clock = _Clock(self, tuple(map(str, federation.clients)), seed)
@@ -108,14 +124,14 @@ class VirtualClock:
         return InProcess()
 
 
-def _check_spans(name: str, spans: Any) -> None:
+def _check_spans(name: ClientName, spans: Any) -> None:
     last = -math.inf
     for span in spans if isinstance(spans, Sequence) else [spans]:
         pair = isinstance(span, Sequence) and len(span) == 2 and all(map(is_number, span))
         if not pair or not last <= span[0] < span[1] < math.inf:
             raise ValueError(
-                f"outages[{name!r}] must be pairs (from, to) of finite times with from < to, in order and apart, "
-                f"got {span!r}. Who never comes back belongs in crashes."
+                f"outages[{name!r}] must be pairs (from, to) of finite times with from < to, in"
+                f" order and apart, got {span!r}. Who never comes back belongs in crashes."
             )
         last = span[1]
 
@@ -138,16 +154,23 @@ class _Clock:
     """The times at which clients answer; whatever is done since ``settle`` can be undone."""
 
     def __init__(self, engine: VirtualClock, clients: tuple[str, ...], seed: int) -> None:
-        for what in ("stragglers", "outages", "crashes"):
-            if unknown := sorted(set(getattr(engine, what)) - set(clients)):
-                raise ValueError(f"{what} names {unknown[0]!r}, who is no client; clients are {', '.join(clients[:5])}")
         n, self.engine, self.clients = len(clients), engine, clients
-        self.trips = Trips(engine.delays, seed, clients, engine.stragglers)
-        self.away = {clients.index(name): spans for name, spans in engine.outages.items()}
-        self.crash = {clients.index(name): float(time) for name, time in engine.crashes.items()}
+        slow, self.away, crash = (
+            by_position(getattr(engine, what), clients, what, all_clients=False)
+            for what in ("stragglers", "outages", "crashes")
+        )
+        self.crash = {client: float(time) for client, time in crash.items()}
+        self.trips = Trips(
+            engine.delays, seed, clients, {clients[i]: factor for i, factor in slow.items()}
+        )
         self.time, self.sent = 0.0, 0
         self.due, self.begun, self.trip = np.zeros(n), np.zeros(n), np.full(n, np.nan)
-        self.number, self.heap, self.dues, self.size = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n), 0
+        self.number, self.heap, self.dues, self.size = (
+            np.zeros(n, np.int64),
+            np.zeros(n, np.int64),
+            np.zeros(n),
+            0,
+        )
         self.taken, self.asked, self.before = NOBODY, NOBODY, 0  # since the last settle
         self.latest, self.trips_before = 0.0, NO_TRIPS
 
@@ -163,7 +186,9 @@ class _Clock:
         self.sent += len(ids)
 
     def _arrival(self, i: int, due: float) -> float:
-        """When work that would be done at ``due`` is done by a client that is out of reach at times, or crashes."""
+        """When work that would be done at ``due`` is done by a client that is out of reach at
+        times, or crashes.
+        """
         for start, end in self.away.get(i, ()):
             if end <= self.time:
                 continue
@@ -172,7 +197,9 @@ class _Clock:
             due += end - max(start, self.time)
         return due if due <= self.crash.get(i, math.inf) else math.inf
 
-    def take(self, round_: int, wait_for: int | None, flying: int, since: NDArray[np.int64]) -> Batch | Outcome:
+    def take(
+        self, round_: int, wait_for: int | None, flying: int, since: NDArray[np.int64]
+    ) -> Batch | Outcome:
         """The next answers, or the outcome of a run that has none."""
         count = least = flying
         must, left = NO_MARKS, 0
@@ -188,7 +215,8 @@ class _Clock:
         taken, times, before = np.empty(most, np.int64), np.empty(most), np.empty(most)
         books = self.heap, self.dues, self.size, self.number, self.begun, self.trip
         if (found := take(count, must, left, *books, taken, times, before)) < most:
-            taken, times, before = taken[:found].copy(), times[:found].copy(), before[:found].copy()  # some are kept
+            # some are kept
+            taken, times, before = taken[:found].copy(), times[:found].copy(), before[:found].copy()
         self.taken, self.trips_before, self.size = taken, before, self.size - found
         self.latest = float(times[-1])
         if self.engine.max_time is not None and self.latest > self.engine.max_time:
@@ -196,17 +224,23 @@ class _Clock:
             return Outcome(Stop.MAX_ROUNDS, text)
         return Batch(taken, times)
 
-    def coming(self) -> NDArray[np.int64]:
-        """Who is on the heap, about in order."""
-        return self.heap[: self.size]
-
     def _stalled(self, least: int, since: NDArray[np.int64]) -> Outcome:
         lost = np.flatnonzero((since >= 0) & np.isinf(self.due)).tolist()
-        named = ", ".join(self.clients[i] for i in lost[:5]) + f" and {len(lost) - 5} more" * (len(lost) > 5)
+        named = ", ".join(self.clients[i] for i in lost[:5]) + f" and {len(lost) - 5} more" * (
+            len(lost) > 5
+        )
         who = "the algorithm needs" if least > self.size else f"{self.engine.wait!r} waits for"
-        text = f"stalled at {self.time:g} virtual seconds: {who} answers of clients that crashed ({named}). "
-        text += "Leave them out: federation.restrict(...). AsyncDRO() with First(n) goes on without clients who crash "
-        return Outcome(Stop.STALLED, text + "after their first answer, until it has to judge its model")
+        text = (
+            f"stalled at {self.time:g} virtual seconds: {who} answers of clients that crashed"
+            f" ({named}). "
+        )
+        text += (
+            "Leave them out: federation.restrict(...). AsyncDRO() with First(n) goes on without"
+            " clients who crash "
+        )
+        return Outcome(
+            Stop.STALLED, text + "after their first answer, until it has to judge its model"
+        )
 
     def settle(self) -> None:
         """The round is finished."""
@@ -225,15 +259,36 @@ class _Clock:
 
     def crashed(self) -> tuple[tuple[str, float], ...]:
         """Who has crashed by now, and when."""
-        return tuple((self.clients[i], time) for i, time in sorted(self.crash.items()) if time <= self.time)
+        return tuple(
+            (self.clients[i], time) for i, time in sorted(self.crash.items()) if time <= self.time
+        )
 
     def stored(self) -> ClockState:
         """For a checkpoint."""
         coming = np.sort(self.heap[: self.size])
-        return ClockState(self.time, self.sent, self.trips.made, self.trip, self.due, self.begun, self.number, coming)
+        return ClockState(
+            self.time,
+            self.sent,
+            self.trips.made,
+            self.trip,
+            self.due,
+            self.begun,
+            self.number,
+            coming,
+        )
 
     def restore(self, state: ClockState) -> None:
         """From a checkpoint."""
-        self.time, self.sent, self.before, self.trips.made = state.time, state.sent, state.sent, state.made
-        self.trip, self.due, self.begun, self.number = state.trip, state.due, state.begun, state.number
+        self.time, self.sent, self.before, self.trips.made = (
+            state.time,
+            state.sent,
+            state.sent,
+            state.made,
+        )
+        self.trip, self.due, self.begun, self.number = (
+            state.trip,
+            state.due,
+            state.begun,
+            state.number,
+        )
         self.size = put_back(state.coming, self.heap, self.dues, 0, self.due, self.number)

@@ -1,11 +1,12 @@
 """scikit-learn estimators and scorers; importing this imports scikit-learn."""
 
 from quorate.estimators.agnostic import AgnosticClassifier
+from quorate.estimators.base import TrivialModelWarning
 from quorate.estimators.constrained import ConstrainedClassifier, InfeasibleProblemError
-from quorate.estimators.fitting import MissingGroupsWarning, TrivialModelWarning
 from quorate.estimators.private import PrivateClassifier
 from quorate.estimators.ranked import RiskClassifier, RiskRegressor
 from quorate.estimators.robust import RobustClassifier, RobustRegressor
+from quorate.estimators.rows import MissingGroupsWarning
 from quorate.estimators.scorers import (
     MinusLoss,
     MinusRisk,

@@ -1,86 +1,93 @@
-"""Linear classifier of two classes under constraints on every client's rows, as a scikit-learn estimator.
+"""Linear classifier of two classes under constraints on every client's rows, as a scikit-learn
+estimator.
 
-    minimise over w, b:  R(f_1(w, b), ..., f_N(w, b)) + h(w)    subject to    c_0(w, b) <= 0,  c_i(w, b) <= 0 for all i
+    minimise over w, b:  R(f_1(w, b), ..., f_N(w, b)) + h(w)  subject to  c_0(w, b) <= 0,
+            c_i(w, b) <= 0 for all i
 
-f_i is the mean loss of client i's rows, or of its rows of one class; R their weighted mean, or a risk. He, Peng, Sun,
-*Federated learning with convex global and local constraints*, (5) with a mean or sum as R; with one class in f_i and
-the other in c_i it is Neyman-Pearson classification, (30). The intercept b is free of h.
+f_i is the mean loss of client i's rows, or of its rows of one class; R their weighted mean, or a
+risk. He, Peng, Sun, *Federated learning with convex global and local constraints*, (5) with a mean
+or sum as R; with one class in f_i and the other in c_i it is Neyman-Pearson classification, (30).
+The intercept b is free of h.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, validate_data
 
-from quorate.algorithms.federated.interior_point import InteriorPoint
-from quorate.arrays import Array
+from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
+from quorate.client_names import ClientName
 from quorate.data.federation import Federation
-from quorate.default import SMALL, second_order
-from quorate.estimators.columns import columns_of, named
-from quorate.estimators.fitting import DEFAULT_L2, Rows, check_rows, merged, prior_of, solved
-from quorate.estimators.linear import TwoClasses
-from quorate.prices import prices
+from quorate.estimators.base import Classifier, Method
+from quorate.estimators.rows import Rows, check_rows, merged, present, prior_of
+from quorate.estimators.sensitive_features import columns_of, named
 from quorate.problem.constraints.constraint import several
 from quorate.problem.constraints.coupled import Coupled, Shared
+from quorate.problem.constraints.custom import OwnFunction
+from quorate.problem.constraints.group_means import OnRows
 from quorate.problem.constraints.linear import OnModel
-from quorate.problem.constraints.own import OwnFunction
-from quorate.problem.constraints.rows import OnRows
 from quorate.problem.losses import Logistic, Loss
 from quorate.problem.multipliers import Multipliers, no_multipliers, owners
-from quorate.problem.predictors import Linear
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L2
 from quorate.problem.risks.mean import Mean
 from quorate.rounds import Outcome, Stop
-from quorate.solution import Solution
+from quorate.solution.constraint_table import prices
+from quorate.solution.default import SMALL, second_order
+from quorate.solution.solution import Solution
 
 
 class InfeasibleProblemError(ValueError):
-    """No model meets all constraints, which is proved. The text names the owners whose limits are in conflict.
+    """No model meets all constraints, which is proved. The text names the owners whose limits are
+    in conflict.
 
     Attributes
     ----------
-    owners : names of the clients in conflict, beside them "all clients together" and "the server" where they are
-    model : a fitted copy of the estimator: the model found that breaks its constraints least. Its ``constraints_`` say
-        which and by how much
+    owners : names of the clients in conflict, beside them "all clients together" and "the server"
+        where they are
+    model : a fitted copy of the estimator: the model found that breaks its constraints least. Its
+        ``constraints_`` say which and by how much
     """
 
-    def __init__(self, text: str, owners: tuple[str, ...] = (), model: Any = None) -> None:
+    def __init__(self, text: str, owners: tuple[ClientName, ...] = (), model: Any = None) -> None:
         super().__init__(text)
         self.owners = owners
         self.model = model
 
 
-class ConstrainedClassifier(TwoClasses):
-    """Linear classifier of two classes that keeps bounds on every client's rows, or says that no model can.
+class ConstrainedClassifier(Classifier):
+    """Linear classifier of two classes that keeps bounds on every client's rows, or says that no
+    model can.
 
     Parameters
     ----------
     loss : a loss of the margin: ``Logistic()`` (None), ``SmoothHinge()``, ``Exponential()``
-    constraint : None, one or a tuple: on all clients together (``Coupled(...)``), on the model alone (``Sign``,
-        ``Monotone``, ``CostLimit``, ``LinearInequality``), or on the rows of ``fit(server=...)``
-    local_constraint : None, one or a tuple, on every client's own rows: ``NeymanPearson(label, level)``,
-        ``LossGap(column, level)``, ``BoundedGroupLoss``, ``DemographicParity``, ``EqualisedOdds``, ``Constraint``. A
-        level by client name may name more clients than are present
-    objective_label : the class whose rows alone are in the objective, as in Neyman-Pearson classification; None: all
-        rows. ``prior`` weighs clients all the same; one without such rows adds 0
-    prior : weights of the clients in the objective: "size", "uniform", weights that sum to one, or a mapping by name
-    over_clients : a risk over the clients' losses, such as ``Simplex()`` (the worst client's), ``LpBall(radius)``,
-        ``Superquantile(tail)`` or ``Sum()``, instead of their mean by ``prior``
-    regulariser : h of the coefficients; None is ``L2(1e-4)``: small, and enough for a proven lower bound
-    fit_intercept : add an intercept, unpenalised. With it a model has one coefficient more: C of ``LinearInequality``
-        and a ``Constraint``'s w end with it
-    algorithm, engine : as in `quorate.solve`; None is `InteriorPoint` up to 500 coefficients where all has second
-        derivatives, else the default of `quorate.solve`
+    constraint : None, one or a tuple: on all clients together (``Coupled(...)``), on the model
+        alone (``Sign``, ``Monotone``, ``CostLimit``, ``LinearInequality``), or on the rows of
+        ``fit(server=...)``
+    local_constraint : None, one or a tuple, on every client's own rows: ``NeymanPearson(label,
+        level)``, ``LossGap(column, level)``, ``BoundedGroupLoss``, ``DemographicParity``,
+        ``EqualisedOdds``, ``Constraint``. A level by client name may name more clients than are
+        present
+    objective_label : the class whose rows alone are in the objective, as in Neyman-Pearson
+        classification; None: all rows. ``prior`` weighs clients all the same; one without such rows
+        adds 0
+    prior : weights of the clients in the objective: "size", "uniform", weights that sum to one, or
+        a mapping by name
+    over_clients : a risk over the clients' losses, such as ``Simplex()`` (the worst client's),
+        ``LpBall(radius)``, ``Superquantile(tail)`` or ``Sum()``, instead of their mean by ``prior``
+    regulariser : h of the coefficients; None is ``L2(1e-4)``: small, and enough for a proven lower
+        bound
+    fit_intercept : add an intercept, unpenalised. With it a model has one coefficient more: C of
+        ``LinearInequality`` and a ``Constraint``'s w end with it
+    algorithm, engine : as in `quorate.solve`; None is `InteriorPoint` up to 500 coefficients where
+        all has second derivatives, else the default of `quorate.solve`
     tol, max_rounds : of the algorithm; None: its own
     warm_start : start from the coefficients of the last fit
     random_state : seed of algorithms that draw random numbers
@@ -91,7 +98,8 @@ class ConstrainedClassifier(TwoClasses):
     coef_, intercept_ : (1, d) and (1,)
     clients_ : (N,) names of the clients, in the order of first appearance
     client_weights_ : (N,) their weights in the objective; under a risk the worst ones, at the model
-    constraints_ : one dict for every constraint and owner: owner, constraint, limit, measured, slack, price, met
+    constraints_ : one dict for every constraint and owner: owner, constraint, limit, measured,
+        slack, price, met
     multipliers_ : ``server``, ``shared``, ``local`` (N, p), in the scale of the objective
     prices_ : in words, what relaxing the dearest limits would gain
     outcome_ : why the run ended, ``outcome_.text`` in words
@@ -102,18 +110,20 @@ class ConstrainedClassifier(TwoClasses):
 
     Notes
     -----
-    A level bounds a mean of the loss (or of scores), not an error rate: `client_report` has both side by side. For
-    other rows ``quorate.group_rates(y, model.predict(X), groups, model.classes_[1])`` has every client's ``fnr`` and
-    ``fpr``, and `WorstClassError` is a scorer.
+    A level bounds a mean of the loss (or of scores), not an error rate: `client_report` has both
+    side by side. For other rows ``quorate.group_rates(y, model.predict(X), groups,
+    model.classes_[1])`` has every client's ``fnr`` and ``fpr``, and `WorstClassError` is a scorer.
 
-    ``fit`` never returns a model that breaks its constraints silently. Where no model meets them, and this is proved,
-    it raises `InfeasibleProblemError`; a ``ConvergenceWarning`` says that the run stopped before it was done, or that
-    the result is not proved where it could be. For constraints that are not convex (``LossGap``) the model meets the
-    conditions of optimality, ``certificate_.bound`` is None, and there is no warning.
+    ``fit`` never returns a model that breaks its constraints silently. Where no model meets them,
+    and this is proved, it raises `InfeasibleProblemError`; a ``ConvergenceWarning`` says that the
+    run stopped before it was done, or that the result is not proved where it could be. For
+    constraints that are not convex (``LossGap``) the model meets the conditions of optimality,
+    ``certificate_.bound`` is None, and there is no warning.
 
-    ``fit`` requests ``groups`` and ``sensitive_features``, so with metadata routing enabled a Pipeline or GridSearchCV
-    passes them on. A ``sample_weight`` equals repeating rows; a ``Constraint`` of one's own does not see it, and it is
-    refused beside one. Features that constraints name are those of the table ``fit`` gets, after a Pipeline's steps.
+    ``fit`` requests ``groups`` and ``sensitive_features``, so with metadata routing enabled a
+    Pipeline or GridSearchCV passes them on. A ``sample_weight`` equals repeating rows; a
+    ``Constraint`` of one's own does not see it, and it is refused beside one. Features that
+    constraints name are those of the table ``fit`` gets, after a Pipeline's steps.
 
     Examples
     --------
@@ -122,7 +132,8 @@ class ConstrainedClassifier(TwoClasses):
     >>> rng = np.random.default_rng(0)
     >>> X, clinic = rng.standard_normal((200, 3)), np.where(rng.random(200) < 0.3, "small", "large")
     >>> y = np.where(X[:, 0] + 0.5 * rng.standard_normal(200) > 0, "ill", "fine")
-    >>> model = qr.ConstrainedClassifier(objective_label="fine", local_constraint=qr.NeymanPearson("ill", 0.2))
+    >>> model = qr.ConstrainedClassifier(objective_label="fine",
+    ...     local_constraint=qr.NeymanPearson("ill", 0.2))
     >>> [row["met"] for row in model.fit(X, y, groups=clinic).constraints_]
     [True, True]
     >>> bool(max(row["measured"] for row in model.constraints_) <= 0.2 + 1e-6)
@@ -131,17 +142,17 @@ class ConstrainedClassifier(TwoClasses):
     True
     """
 
-    default_loss: ClassVar[Any] = Logistic()
+    default_loss: ClassVar[Loss] = Logistic()
     losses_to_use: ClassVar[str] = "Logistic(), SmoothHinge() or Exponential()"
+    report_keys: ClassVar[tuple[str, ...]] = (
+        *("client", "n", "loss", "weight"),
+        *("limit", "measured", "slack", "price"),
+    )
     __metadata_request__fit = {"sensitive_features": True}  # noqa: RUF012  # scikit-learn's protocol
-    n_features_in_: int
-    solution_: Solution
     outcome_: Outcome
-    certificate_: Any
     multipliers_: Multipliers
     constraints_: list[dict[str, Any]]
     prices_: list[str]
-    client_scores_: dict[str, dict[str, float]]
 
     def __init__(
         self,
@@ -192,51 +203,44 @@ class ConstrainedClassifier(TwoClasses):
         ----------
         X : (n, d) array, table or sparse matrix
         y : (n,) labels of two classes
-        groups : (n,) client of each row; without it all rows are one client, and `MissingGroupsWarning` is issued
-        sensitive_features : the columns that constraints name: a table, a mapping of (n,) arrays by name, a named
-            Series, or one (n,) array where they name one column. In cross-validation give a table or an array: a
-            mapping is not split
+        groups : (n,) client of each row; without it all rows are one client, and
+            `MissingGroupsWarning` is issued
+        sensitive_features : the columns that constraints name: a table, a mapping of (n,) arrays by
+            name, a named Series, or one (n,) array where they name one column. In cross-validation
+            give a table or an array: a mapping is not split
         sample_weight : (n,) weights >= 0; a row of weight 0 is as good as absent
-        server : ``(X0, y0)`` or ``(X0, y0, columns)``, rows that the server holds, for ``constraint``; features as in X
+        server : ``(X0, y0)`` or ``(X0, y0, columns)``, rows that the server holds, for
+            ``constraint``; features as in X
 
         Raises
         ------
         InfeasibleProblemError
             no model meets all constraints; the estimator is then not fitted
         ValueError
-            other than two classes, a loss of residuals, values that are not finite, constraints or priors that do not
-            fit the data
+            other than two classes, a loss of residuals, values that are not finite, constraints or
+            priors that do not fit the data
         TypeError
             constraints that are none
         """
-        self._loss()
-        rows = check_rows(self, X, y, groups, sample_weight, alone="local constraints hold for the pooled rows only")
-        self._code(rows.y)
+        alone = "local constraints hold for the pooled rows only"
+        rows = check_rows(self, X, y, groups, sample_weight, alone=alone)
         together, held = self._slot()
         names = named([*together, *several(self.local_constraint, "local_constraint")])
         columns = columns_of(sensitive_features, names, _num_samples(X), self._features())
-        return self._solve(self._federation(rows, columns)._with(server=self._server(server, named(held))))
+        rows = replace(rows, columns={name: c[rows.kept] for name, c in columns.items()})
+        return self._fit(replace(rows, server=self._server(server, named(held))))
 
     def _slot(self) -> tuple[list[Any], list[Any]]:
-        """What ``constraint`` holds: of all clients together; of the server's rows or the model alone."""
+        """What ``constraint`` holds: of all clients together; of the server's rows or the model
+        alone.
+        """
         parts = several(self.constraint, "constraint")
         together = [part for part in parts if isinstance(part, Coupled)]
         return together, [part for part in parts if not isinstance(part, Coupled)]
 
-    def _features(self) -> list[str]:
-        given = getattr(self, "feature_names_in_", None)
-        return [f"x{j}" for j in range(self.n_features_in_)] if given is None else given.tolist()
-
-    def _solve(self, fed: Federation) -> Self:
-        problem = self._problem(fed)
-        concrete, _ = problem.at(fed)
-        second = second_order(concrete, fed) and concrete.predictor.dimension(fed.n_features) <= SMALL
-        w = solved(self, problem, _compact(concrete, fed), InteriorPoint() if second else None)
-        self._store(concrete, fed, w)
-        return self
-
-    def _federation(self, rows: Rows, columns: Mapping[str, Any]) -> Federation:
+    def _federation(self, rows: Rows) -> Federation:
         """One client per group; labels as given, which constraints name."""
+        self._classes(rows.y)
         return Federation.from_arrays(
             rows.X,
             rows.y,
@@ -244,20 +248,35 @@ class ConstrainedClassifier(TwoClasses):
             sample_weight=rows.sample_weight,
             classes=np.asarray(self.classes_.tolist()),
             feature_names=self._features(),
-            columns={name: column[rows.kept] for name, column in columns.items()},
-        )
+            columns=rows.columns,
+        )._with(server=rows.server)
 
     def _server(self, server: Any, names: list[str]) -> Federation | None:
         if server is None:
             return None
         if not isinstance(server, tuple | list) or len(server) not in (2, 3):
-            raise ValueError(f"server must be (X0, y0) or (X0, y0, columns), got {type(server).__name__}.")
+            raise ValueError(
+                f"server must be (X0, y0) or (X0, y0, columns), got {type(server).__name__}."
+            )
         checked: Any = validate_data(
-            self, server[0], server[1], reset=False, accept_sparse="csr", dtype=np.float64, order="C"
+            self,
+            server[0],
+            server[1],
+            reset=False,
+            accept_sparse="csr",
+            dtype=np.float64,
+            order="C",
         )
-        columns = columns_of(server[2] if len(server) == 3 else None, names, len(checked[1]), self._features())
-        own = {name: (column,) for name, column in columns.items()}
-        return Federation(("server",), checked[:1], checked[1:], columns=own, feature_names=tuple(self._features()))
+        columns = columns_of(
+            server[2] if len(server) == 3 else None, names, len(checked[1]), self._features()
+        )
+        return Federation(
+            ("server",),
+            checked[:1],
+            checked[1:],
+            columns={name: (column,) for name, column in columns.items()},
+            feature_names=tuple(self._features()),
+        )
 
     def _problem(self, fed: Federation) -> Problem:
         clients = Mean(self.prior) if self.over_clients is None else self.over_clients
@@ -266,65 +285,80 @@ class ConstrainedClassifier(TwoClasses):
         together, held = self._slot()
         return Problem(
             self._loss(),
-            Linear(bool(self.fit_intercept)),
+            self._linear(),
             Mean(label=self.objective_label),
             clients,
-            L2(DEFAULT_L2) if self.regulariser is None else self.regulariser,
+            self._regulariser(),
             constraint=tuple(_present(part, fed) for part in together) + tuple(held),
-            local_constraint=tuple(_present(part, fed) for part in several(self.local_constraint, "local_constraint")),
+            local_constraint=tuple(
+                _present(part, fed) for part in several(self.local_constraint, "local_constraint")
+            ),
         )
 
-    def _store(self, concrete: Problem, fed: Federation, w: Array) -> None:
-        """Set the fitted attributes; raise or warn where the run did not end well."""
-        solution = self.solution_
-        duals = solution.duals
-        table = [{**row, "n": int(n)} for row, n in zip(solution.clients, fed.sizes, strict=True)]
-        self._set(w)
-        self.solution_ = replace(solution, clients=table)
+    def _method(self, problem: Problem, fed: Federation) -> Method:
+        concrete, _ = problem.at(fed)
+        small = concrete.predictor.dimension(fed.n_features) <= SMALL
+        default = InteriorPoint() if small and second_order(concrete, fed) else None
+        algorithm = default if self.algorithm is None else self.algorithm
+        return Method(algorithm, self.engine, _compact(concrete, fed))
+
+    def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
+        """Store the fitted attributes; raise where no model meets the constraints."""
+        super()._keep(solution, fed, rows)
+        problem, duals = solution.problem.at(fed)[0], solution.duals
         self.outcome_, self.constraints_ = solution.outcome, solution.constraints
-        self.multipliers_ = duals if isinstance(duals, Multipliers) else no_multipliers(concrete, fed.n_clients)
-        convex = concrete.local_constraint.convex and concrete.constraint.convex
+        self.multipliers_ = (
+            duals if isinstance(duals, Multipliers) else no_multipliers(problem, fed.n_clients)
+        )
+        convex = problem.local_constraint.convex and problem.constraint.convex
         proof = solution.outcome.stop is Stop.INFEASIBLE  # then the multipliers are no prices
         self.prices_ = [] if proof else prices(solution.constraints, convex=convex)
-        self.clients_ = np.array(fed.clients)
-        self.client_weights_ = np.asarray(solution.certificate.weights)
-        self.client_scores_ = {name: _rates(fed, i, w, self.classes_[1]) for i, name in enumerate(fed.clients)}
-        if solution.outcome.stop is Stop.INFEASIBLE:
-            raise self._unfitted(owners(concrete, self.multipliers_, fed.clients))
-        if not _settled(solution) and solution.outcome.stop not in (Stop.MAX_ROUNDS, Stop.STALLED):  # these have warned
-            warnings.warn(solution.outcome.text, ConvergenceWarning, stacklevel=4)
+        if proof:
+            raise self._unfitted(owners(problem, self.multipliers_, fed.clients))
 
-    def _unfitted(self, who: list[str]) -> InfeasibleProblemError:
+    def _unfinished(self, solution: Solution) -> bool:
+        return super()._unfinished(solution) or not _settled(solution)
+
+    def _client_score(self, fed: Federation, i: int) -> dict[str, float]:
+        """accuracy, selected, fnr, fpr of client i's rows, by their weights; NaN over no row."""
+        X, y = fed.rows(i)
+        truth, selected = y == self.classes_[1], self._scores(X) > 0
+        weight = np.ones(len(y)) if fed.sample_weight is None else fed.sample_weight[i]
+
+        def mean(hit: NDArray[np.bool_], inside: NDArray[np.bool_]) -> float:
+            if not inside.any():
+                return math.nan
+            return float(np.average(hit[inside], weights=weight[inside]))
+
+        everyone = np.ones(len(y), bool)
+        return {
+            "accuracy": mean(selected == truth, everyone),
+            "selected": mean(selected, everyone),
+            "fnr": mean(~selected, truth),
+            "fpr": mean(selected, ~truth),
+        }
+
+    def _unfitted(self, who: list[ClientName]) -> InfeasibleProblemError:
         """The error with the model, which is taken off the estimator."""
         model = copy.copy(self)
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+        for name in [
+            name for name in vars(self) if name.endswith("_") and not name.startswith("_")
+        ]:
             delattr(self, name)
         return InfeasibleProblemError(model.outcome_.text, tuple(who), model)
 
-    def client_report(self) -> list[dict[str, Any]]:
-        """One row per client, on its training rows.
-
-        client, n, loss, weight · limit, measured, slack, price : of its tightest local constraint · accuracy, selected,
-        fnr, fpr : as in `quorate.group_rates`, the second of ``classes_`` being positive; NaN over no row
-        """
-        check_is_fitted(self)
-        kept = ("client", "n", "loss", "weight", "limit", "measured", "slack", "price")
-        return [
-            {key: row[key] for key in kept if key in row} | self.client_scores_[row["client"]]
-            for row in self.solution_.clients
-        ]
-
 
 def _present(part: Any, fed: Federation) -> Any:
-    """A constraint for the clients present (folds by client); "size" of a weighted row is its weight."""
+    """A constraint for the clients present (folds by client); "size" of a weighted row is its
+    weight.
+    """
     if isinstance(part, Coupled):
         rows = isinstance(part.prior, str) and part.prior == "rows"
         prior = part.prior if rows else prior_of(part.prior, fed)
         return replace(part, constraint=_present(part.constraint, fed), prior=prior)
     if not isinstance(getattr(part, "level", None), Mapping):
         return part
-    level = {str(name): value for name, value in part.level.items()}
-    return replace(part, level={name: level[name] for name in fed.clients if name in level})
+    return replace(part, level=present(part.level, fed, "level"))
 
 
 def _compact(concrete: Problem, fed: Federation) -> Federation:
@@ -335,8 +369,8 @@ def _compact(concrete: Problem, fed: Federation) -> Federation:
     uneven = any(np.ptp(fed.share(i)) > 1e-12 * fed.share(i).max() for i in range(fed.n_clients))
     if uneven and any(isinstance(part, OwnFunction) for part in parts):
         raise ValueError(
-            "sample_weight is not for a Constraint by a function of one's own, which sees rows without weights: repeat "
-            "rows, or leave sample_weight out."
+            "sample_weight is not for a Constraint by a function of one's own, which sees rows"
+            " without weights: repeat rows, or leave sample_weight out."
         )
     return fed
 
@@ -347,25 +381,9 @@ def _parts(stack: Any) -> Iterator[Any]:
 
 
 def _settled(solution: Solution) -> bool:
-    """Proved, or where nothing can be proved a point that meets all constraints and conditions of optimality."""
+    """Proved, or where nothing can be proved a point that meets all constraints and conditions of
+    optimality.
+    """
     if solution.outcome.stop is Stop.UNPROVEN:
         return solution.certificate.gap is None and all(row["met"] for row in solution.constraints)
     return solution.outcome.stop is Stop.OPTIMAL
-
-
-def _rates(fed: Federation, i: int, w: Array, positive: Any) -> dict[str, float]:
-    """accuracy, selected, fnr, fpr of client i's rows, by their weights."""
-    X, y = fed.rows(i)
-    truth, chosen = y == positive, X @ w[:-1] + w[-1] > 0
-    weight = np.ones(len(y)) if fed.sample_weight is None else fed.sample_weight[i]
-
-    def mean(hit: NDArray[np.bool_], inside: NDArray[np.bool_]) -> float:
-        return float(np.average(hit[inside], weights=weight[inside])) if inside.any() else math.nan
-
-    everyone = np.ones(len(y), bool)
-    return {
-        "accuracy": mean(chosen == truth, everyone),
-        "selected": mean(chosen, everyone),
-        "fnr": mean(~chosen, truth),
-        "fpr": mean(chosen, ~truth),
-    }

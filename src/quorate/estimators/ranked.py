@@ -1,9 +1,11 @@
 """Linear models of a risk that weighs rows by the rank of their loss, as scikit-learn estimators.
 
-    minimise over w, b:  R(l_1(w, b), ..., l_n(w, b)) + h(w),    R(z) = sum_i sigma_i z_[i],    z_[1] <= ... <= z_[n]
+    minimise over w, b:  R(l_1(w, b), ..., l_n(w, b)) + h(w),  R(z) = sum_i sigma_i z_[i],
+            z_[1] <= ... <= z_[n]
 
-Xiao, Ge, Jiang, Yan, *A unified framework for rank-based loss minimization*, (1), with an intercept b that is free of
-h. All rows are one owner's: ranks are among all of them. Groups of rows play no part in the model, only in its report.
+Xiao, Ge, Jiang, Yan, *A unified framework for rank-based loss minimization*, (1), with an intercept
+b that is free of h. All rows are one owner's: ranks are among all of them. Groups of rows play no
+part in the model, only in its report.
 """
 
 from __future__ import annotations
@@ -19,29 +21,32 @@ from sklearn.utils.validation import check_is_fitted
 
 from quorate.arrays import Array
 from quorate.data.federation import Federation
-from quorate.data.rows import grouped
-from quorate.estimators.fitting import DEFAULT_L2, TrivialModelWarning, arrays, by_value, solved
-from quorate.estimators.linear import LinearModel, RealTargets, TwoClasses
+from quorate.estimators.base import (
+    Classifier,
+    FederatedModel,
+    Method,
+    Regressor,
+    TrivialModelWarning,
+)
+from quorate.estimators.rows import Rows, arrays, by_value, rows_of_groups
 from quorate.fairness import fairness_metrics, group_rates
 from quorate.problem.losses import Logistic, Loss, Squared
-from quorate.problem.predictors import Linear
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L2
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.risks.superquantile import Superquantile
 from quorate.rounds import Stop
-from quorate.solution import Solution
+from quorate.solution.solution import Solution
 
 
-class _RankLinear(LinearModel):
-    """What classifier and regressor have in common: parameters, the fit, the report by group."""
+class _RankModel(FederatedModel):
+    """The parameters of a problem with a risk by rank over the pooled rows, and that problem."""
 
+    reports_clients: ClassVar[bool] = False
     group_scores_: dict[str, dict[str, Any]]
     risk_weights_: Array
+    tol: float
     losses_: Array
-    certificate_: Any
-    solution_: Solution
 
     def __init__(
         self,
@@ -68,59 +73,110 @@ class _RankLinear(LinearModel):
         self.warm_start = warm_start
         self.random_state = random_state
 
-    def _fit(self, X: Any, y: NDArray[Any], parts: Mapping[str, Any], classes: Any = None) -> tuple[Array, Array]:
-        """Solve for coded targets y (n,) and store what both kinds have; (w with the intercept last, scores (n,)).
+    def _rows(self, X: Any, y: Any, groups: Any, **options: Any) -> Rows:
+        """Checked rows; without groups all rows are in the group "all"."""
+        X, y = arrays(self, X, y, **options)
+        groups = ["all"] * X.shape[0] if groups is None else groups
+        rows_of_groups(groups, len(y))  # raises where they do not fit
+        return Rows(X, y, groups, None)
 
-        The rows are solved in an order of their values, so that the model does not depend on the order they come in.
+    def _federation(self, rows: Rows) -> Federation:
+        """The rows as one client, in an order of their values, so that the model does not depend on
+        the order in which they are given; the column "row" says which row each is.
         """
-        problem, order = self._problem(), by_value(X, y)[0]
-        fed = Federation(("pooled",), (X[order],), (y[order],), classes=classes)
-        w = solved(self, problem, fed)
-        _warn_if_constant(problem, fed, w, self.solution_, self.tol)
-        score = X @ w[:-1] + w[-1]
-        self.losses_ = problem.loss.value(score, y.astype(float))
-        self.risk_weights_ = np.empty(len(y))
-        self.risk_weights_[order] = problem.row_weights(self.losses_[order][None], fed.block(0))[0]
-        self.solution_ = _in_order(self.solution_, order)
-        self.group_scores_ = {name: _scores(self.losses_[own], self.risk_weights_[own]) for name, own in parts.items()}
-        return w, score
+        targets, classes = self._targets(rows.y)
+        order = by_value(rows.X, targets)[0]
+        return Federation(
+            ("pooled",),
+            (rows.X[order],),
+            (targets[order],),
+            classes=classes,
+            feature_names=tuple(self._features()),
+            columns={"row": (order,)},
+        )
 
-    def _problem(self) -> Problem:
+    def _problem(self, fed: Federation) -> Problem:
         risk = Superquantile(0.2) if self.risk is None else self.risk
         if not isinstance(risk, Mean) and not by_rank(risk):
             raise TypeError(
-                f"risk must be Mean() or a risk by rank, such as Superquantile(0.2) or Extremile(2), got {risk!r}. "
-                "For Wasserstein balls and risks over clients use the robust estimators."
+                "risk must be Mean() or a risk by rank, such as Superquantile(0.2) or"
+                f" Extremile(2), got {risk!r}. For Wasserstein balls and risks over clients use the"
+                " robust estimators."
             )
-        h = L2(DEFAULT_L2) if self.regulariser is None else self.regulariser
-        return Problem(self._loss(), Linear(bool(self.fit_intercept)), risk, Mean(), h)
+        return Problem(self._loss(), self._linear(), risk, Mean(), self._regulariser())
+
+    def _method(self, problem: Problem, fed: Federation) -> Method:
+        return Method(self.algorithm, self.engine, fed)
+
+    def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
+        super()._keep(solution, fed, rows)
+        problem, order = solution.problem, (fed.columns or {})["row"][0]
+        self._warn_if_constant(solution, fed)
+        self.losses_ = problem.loss.value(
+            self._scores(rows.X), self._targets(rows.y)[0].astype(float)
+        )
+        self.risk_weights_ = np.empty(len(rows.y))
+        ordered = self.losses_[order][None]
+        self.risk_weights_[order] = problem.row_weights(ordered, fed.block(0))[0]
+        self.solution_ = _in_order(self.solution_, order)
+        self.group_scores_ = {
+            name: {
+                "n": len(self.losses_[picked]),
+                "loss": float(self.losses_[picked].mean()),
+                "weight": float(self.risk_weights_[picked].sum()),
+            }
+            for name, picked in rows_of_groups(rows.groups, len(rows.y)).items()
+        }
+
+    def _warn_if_constant(self, solution: Solution, fed: Federation) -> None:
+        """Say so where zero coefficients, with the intercept of the model, are as good as the model
+        of a finished solve.
+        """
+        problem, w = solution.problem, solution.w
+        constant = np.zeros(len(w))
+        constant[fed.n_features :] = w[fed.n_features :]
+        value = solution.certificate.value
+        done = solution.outcome.stop in (Stop.OPTIMAL, Stop.UNPROVEN)
+        if done and problem.objective(constant, fed) <= value + self.tol * abs(value):
+            warnings.warn(
+                f"the best model found is a constant: with zero coefficients"
+                f" {problem.over_samples!r} of the losses, plus regulariser, is as small. Let the"
+                " risk look at more rows (a larger tail, or Mean()), or regularise less.",
+                TrivialModelWarning,
+                stacklevel=5,
+            )
 
     def risk_report(self) -> list[dict[str, Any]]:
-        """One row per group, in the order of first appearance; without groups one row, "all". On the training rows.
+        """One row per group, in the order of first appearance; without groups one row, "all". On
+        the training rows.
 
-        group · n : rows · loss : their mean loss · weight : what the risk gives them together at the model (for the
-        mean, their share of the rows) · a classifier: positives, selected, tpr, fpr, fnr, accuracy, as in
-        `quorate.group_rates`, the second of ``classes_`` being positive · a regressor: mae, their mean absolute error
+        group · n : rows · loss : their mean loss · weight : what the risk gives them together at
+        the model (for the mean, their share of the rows) · a classifier: positives, selected, tpr,
+        fpr, fnr, accuracy, as in `quorate.group_rates`, the second of ``classes_`` being positive ·
+        a regressor: mae, their mean absolute error
         """
         check_is_fitted(self)
         return [{"group": name, **scores} for name, scores in self.group_scores_.items()]
 
 
-class RiskClassifier(TwoClasses, _RankLinear):
-    """Linear classifier of two classes that minimises a risk by rank: the worst tail, a ranked range, and so on.
+class RiskClassifier(Classifier, _RankModel):
+    """Linear classifier of two classes that minimises a risk by rank: the worst tail, a ranked
+    range, and so on.
 
     Parameters
     ----------
-    risk : how losses are weighed by their rank. ``Superquantile(tail=0.2)`` (None) is the mean of the worst fifth;
-        ``Mean()``, ``Extremile(r)``, ``ExponentialSpectral(rho)``, ``TopK(k)``, ``Maximum()`` and ``Spectral(weights)``
-        are convex too; ``RankedRange(k, m)``, ``Median()``, ``ValueAtRisk(level)``, ``HumanAligned(a, b)`` and
-        ``ProspectTheory()`` are not
-    loss : a loss of the margin: ``Logistic()`` (None), ``Hinge()``, ``SmoothHinge()`` or ``Exponential()``
-    regulariser : h of the coefficients; None is ``L2(1e-4)``: small, and enough for a proven lower bound
+    risk : how losses are weighed by their rank. ``Superquantile(tail=0.2)`` (None) is the mean of
+        the worst fifth; ``Mean()``, ``Extremile(r)``, ``ExponentialSpectral(rho)``, ``TopK(k)``,
+        ``Maximum()`` and ``Spectral(weights)`` are convex too; ``RankedRange(k, m)``, ``Median()``,
+        ``ValueAtRisk(level)``, ``HumanAligned(a, b)`` and ``ProspectTheory()`` are not
+    loss : a loss of the margin: ``Logistic()`` (None), ``Hinge()``, ``SmoothHinge()`` or
+        ``Exponential()``
+    regulariser : h of the coefficients; None is ``L2(1e-4)``: small, and enough for a proven lower
+        bound
     fit_intercept : add an intercept, unpenalised
     algorithm, engine, max_rounds : as in `quorate.solve`
-    tol : relative gap between value and proven bound at which to stop; of risks that are not convex, as their algorithm
-        says
+    tol : relative gap between value and proven bound at which to stop; of risks that are not
+        convex, as their algorithm says
     warm_start : start from the coefficients of the last fit
     random_state : seed of algorithms that draw random numbers
 
@@ -128,8 +184,8 @@ class RiskClassifier(TwoClasses, _RankLinear):
     ----------
     classes_ : the two labels, sorted; the second is the positive one
     coef_, intercept_ : (1, d) and (1,)
-    risk_weights_ : (n,) the weight that the risk gives each training row at the model, by the rank of its loss; equal
-        losses share theirs
+    risk_weights_ : (n,) the weight that the risk gives each training row at the model, by the rank
+        of its loss; equal losses share theirs
     losses_ : (n,) the training rows' losses; ``risk_weights_ @ losses_`` is the risk
     group_scores_ : by group, the rows of `risk_report`
     certificate_ : value, proven lower bound, gap; ``bound`` is None where the risk is not convex
@@ -139,18 +195,20 @@ class RiskClassifier(TwoClasses, _RankLinear):
 
     Notes
     -----
-    Every row is one of the ranked, so that there is no ``sample_weight``: repeat rows instead. Rows in another order
-    give the same model bit for bit. For risks that a spectrum defines (``Superquantile``, ``Extremile``,
-    ``ExponentialSpectral``, ``HumanAligned``) so does, within ``tol``, every row given twice; ``TopK`` and
-    ``RankedRange`` count rows, and ``Maximum`` looks at one.
+    Every row is one of the ranked, so that there is no ``sample_weight``: repeat rows instead. Rows
+    in another order give the same model bit for bit. For risks that a spectrum defines
+    (``Superquantile``, ``Extremile``, ``ExponentialSpectral``, ``HumanAligned``) so does, within
+    ``tol``, every row given twice; ``TopK`` and ``RankedRange`` count rows, and ``Maximum`` looks
+    at one.
 
-    ``fit`` requests ``groups``, so with metadata routing enabled a Pipeline or GridSearchCV passes them on. A
-    ``ConvergenceWarning`` says that the algorithm stopped before it was done. Where the risk or the regulariser is not
-    convex ``certificate_.bound`` is None: the model is the best of several starts, ``certificate_.residuals`` say how
-    far it is from stationary, and the warning comes only where it did not settle.
+    ``fit`` requests ``groups``, so with metadata routing enabled a Pipeline or GridSearchCV passes
+    them on. A ``ConvergenceWarning`` says that the algorithm stopped before it was done. Where the
+    risk or the regulariser is not convex ``certificate_.bound`` is None: the model is the best of
+    several starts, ``certificate_.residuals`` say how far it is from stationary, and the warning
+    comes only where it did not settle.
 
-    A small tail looks at the worst rows only. Where no line does better on them than on a coin's toss, zero
-    coefficients are the optimum, and `TrivialModelWarning` says so.
+    A small tail looks at the worst rows only. Where no line does better on them than on a coin's
+    toss, zero coefficients are the optimum, and `TrivialModelWarning` says so.
 
     Examples
     --------
@@ -168,7 +226,7 @@ class RiskClassifier(TwoClasses, _RankLinear):
     ['AOD', 'DI', 'EOD', 'FNRD', 'SPD', 'TI']
     """
 
-    default_loss: ClassVar[Any] = Logistic()
+    default_loss: ClassVar[Loss] = Logistic()
     losses_to_use: ClassVar[str] = "Logistic(), Hinge(), SmoothHinge() or Exponential()"
 
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
@@ -176,36 +234,42 @@ class RiskClassifier(TwoClasses, _RankLinear):
 
         Parameters
         ----------
-        X : (n, d) array or sparse matrix; `RankADMM` works on a dense copy of at most 2 GiB, `Bundle` keeps it sparse
+        X : (n, d) array or sparse matrix; `RankADMM` works on a dense copy of at most 2 GiB,
+            `Bundle` keeps it sparse
         y : (n,) labels of two classes
-        groups : (n,) such as a sensitive attribute or a client, for `risk_report` and `fairness_report` only
+        groups : (n,) such as a sensitive attribute or a client, for `risk_report` and
+            `fairness_report` only
 
         Raises
         ------
         ValueError
-            other than two classes, a loss of residuals, values that are not finite, fewer rows than the risk counts
+            other than two classes, a loss of residuals, values that are not finite, fewer rows than
+            the risk counts
         TypeError
             a risk that does not rank rows
         """
-        X, y = arrays(self, X, y)
-        coded, parts = self._code(y), _parts(groups, X.shape[0])
-        w, score = self._fit(X, coded, parts, classes=(-1, 1))
-        self._set(w)
-        names = np.empty(len(coded), object)
-        for name, own in parts.items():
-            names[own] = name
-        for name, rates in group_rates(coded > 0, score > 0, names, positive=True).items():
-            self.group_scores_[name] |= {key: value for key, value in asdict(rates).items() if key != "rows"}
-        return self
+        return self._fit(self._rows(X, y, groups))
+
+    def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
+        super()._keep(solution, fed, rows)
+        names = np.empty(len(rows.y), object)
+        for name, picked in rows_of_groups(rows.groups, len(rows.y)).items():
+            names[picked] = name
+        truth, selected = rows.y == self.classes_[1], self._scores(rows.X) > 0
+        for name, rates in group_rates(truth, selected, names, positive=True).items():
+            self.group_scores_[name] |= {k: v for k, v in asdict(rates).items() if k != "rows"}
 
     def fairness_report(self, privileged: Any) -> dict[str, float]:
-        """The metrics of `quorate.fairness_metrics` on the training rows: SPD, DI, EOD, AOD, TI, FNRD.
+        """The metrics of `quorate.fairness_metrics` on the training rows: SPD, DI, EOD, AOD, TI,
+        FNRD.
 
-        For other rows call ``quorate.fairness_metrics(y, model.predict(X), group, privileged, model.classes_[1])``.
+        For other rows call ``quorate.fairness_metrics(y, model.predict(X), group, privileged,
+        model.classes_[1])``.
 
         Parameters
         ----------
-        privileged : name of the privileged group (compared as text); all other rows are the other group
+        privileged : name of the privileged group (compared as text); all other rows are the other
+            group
 
         Raises
         ------
@@ -215,15 +279,17 @@ class RiskClassifier(TwoClasses, _RankLinear):
         check_is_fitted(self)
         if len(self.group_scores_) < 2:
             raise ValueError(
-                f"fairness compares two groups or more, and fit got {list(self.group_scores_)} only: pass groups=<the "
-                "group of each row> to fit."
+                f"fairness compares two groups or more, and fit got {list(self.group_scores_)}"
+                " only: pass groups=<the group of each row> to fit."
             )
-        columns = zip(*[_counted(name, scores) for name, scores in self.group_scores_.items()], strict=True)
+        columns = zip(
+            *[_counted(name, scores) for name, scores in self.group_scores_.items()], strict=True
+        )
         truth, chosen, names = (np.concatenate(parts) for parts in columns)
         return fairness_metrics(truth, chosen, names, str(privileged), positive=True)
 
 
-class RiskRegressor(RealTargets, _RankLinear):
+class RiskRegressor(Regressor, _RankModel):
     """Linear regression that minimises a risk by rank of the losses of the residuals.
 
     Parameters, attributes and notes are those of `RiskClassifier`, except:
@@ -249,61 +315,44 @@ class RiskRegressor(RealTargets, _RankLinear):
     array([1., 2., 0.])
     """
 
-    default_loss: ClassVar[Any] = Squared()
-    losses_to_use: ClassVar[str] = "Squared(), Huber(), Absolute(), EpsilonInsensitive() or Quantile()"
+    default_loss: ClassVar[Loss] = Squared()
+    losses_to_use: ClassVar[str] = (
+        "Squared(), Huber(), Absolute(), EpsilonInsensitive() or Quantile()"
+    )
 
     def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
         """Fit to rows and targets (n,); otherwise as `RiskClassifier.fit`."""
-        X, y = arrays(self, X, y, y_numeric=True)
-        parts = _parts(groups, X.shape[0])
-        w, score = self._fit(X, np.asarray(y, float), parts)
-        self._set(w)
-        for name, own in parts.items():
-            self.group_scores_[name]["mae"] = float(np.abs(score - y)[own].mean())
-        return self
+        return self._fit(self._rows(X, y, groups, y_numeric=True))
 
-
-def _parts(groups: Any, n: int) -> dict[str, Any]:
-    """The rows of every group, by its name; without groups all rows are "all"."""
-    names, picks = grouped(["all"] * n if groups is None else groups, n)
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"groups has {', '.join(twice)} both as text and as another type: give all entries one type.")
-    return dict(zip(names, picks, strict=True))
+    def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
+        super()._keep(solution, fed, rows)
+        off = np.abs(self._scores(rows.X) - rows.y)
+        for name, picked in rows_of_groups(rows.groups, len(rows.y)).items():
+            self.group_scores_[name]["mae"] = float(off[picked].mean())
 
 
 def _in_order(solution: Solution, order: NDArray[np.intp]) -> Solution:
-    """The solution of the rows as given, from that of the rows in this order: where duals are by row, they move."""
+    """The solution of the rows as given, from that of the rows in this order: where duals are by
+    row, they move.
+    """
     back, duals = np.argsort(order), solution.duals
     if duals is None:
         return solution
-    moved = {name: part[back] for name in ("rows", "split") if (part := getattr(duals, name)) is not None}
+    moved = {
+        name: part[back] for name in ("rows", "split") if (part := getattr(duals, name)) is not None
+    }
     return replace(solution, duals=replace(duals, **moved))
 
 
-def _scores(losses: Array, weights: Array) -> dict[str, Any]:
-    """What every report says of a group."""
-    return {"n": len(losses), "loss": float(losses.mean()), "weight": float(weights.sum())}
-
-
-def _counted(name: str, scores: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """(truth, predicted, name) of as many rows as the group has, with its rates: all that fairness metrics look at."""
+def _counted(
+    name: str, scores: Mapping[str, Any]
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """(truth, predicted, name) of as many rows as the group has, with its rates: all that fairness
+    metrics look at.
+    """
     n, positives = scores["n"], scores["positives"]
     hits = round(scores["tpr"] * positives) if positives else 0
     false = round(scores["fpr"] * (n - positives)) if n > positives else 0
     row = np.arange(n)
     truth = row < positives
     return truth, np.where(truth, row < hits, row - positives < false), np.full(n, name)
-
-
-def _warn_if_constant(problem: Problem, fed: Federation, w: Array, solution: Solution, tol: float) -> None:
-    """Say so where zero coefficients, with the intercept found, are as good as the model of a finished solve."""
-    constant = np.append(np.zeros(len(w) - 1), w[-1] if problem.predictor.intercept else [])
-    value, done = solution.certificate.value, solution.outcome.stop in (Stop.OPTIMAL, Stop.UNPROVEN)
-    if done and problem.objective(constant, fed) <= value + tol * abs(value):
-        warnings.warn(
-            f"the best model found is a constant: with zero coefficients {problem.over_samples!r} of the losses, plus "
-            "regulariser, is as small. Let the risk look at more rows (a larger tail, or Mean()), or regularise less.",
-            TrivialModelWarning,
-            stacklevel=4,
-        )

@@ -2,28 +2,37 @@
 
     minimise over w, b:  max_{q in Q} sum_s q_s R_s(w, b) + h(w)
 
-R_s(w, b) is the worst expected loss over all distributions within ``radius`` (a Wasserstein distance) of the rows of
-client s, Q the weightings of the clients within ``client_radius`` of ``prior``. Bai, Wong, Qiao, Ho, *Distributionally
-robust federated learning: an ADMM algorithm*, (3); here an intercept b is added, free of every norm.
+R_s(w, b) is the worst expected loss over all distributions within ``radius`` (a Wasserstein
+distance) of the rows of client s, Q the weightings of the clients within ``client_radius`` of
+``prior``. Bai, Wong, Qiao, Ho, *Distributionally robust federated learning: an ADMM algorithm*,
+(3); here an intercept b is added, free of every norm.
 """
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
-from quorate.estimators.fitting import as_given, check_rows, fit_linear
-from quorate.estimators.linear import LinearModel, RealTargets, TwoClasses
+from quorate.arrays import Array
+from quorate.data.federation import Federation
+from quorate.estimators.base import Classifier, FederatedModel, Regressor, TrivialModelWarning
+from quorate.estimators.rows import Rows, check_rows, present, prior_of
 from quorate.problem.losses import Hinge, Huber, Loss
+from quorate.problem.problem import Problem
+from quorate.problem.risks.lp_ball import LpBall
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.solution.default_radius import default_radius
+from quorate.solution.solution import Solution
 
 
-class _RobustLinear(LinearModel):
-    """What classifier and regressor have in common: parameters, the client table."""
+class _RobustModel(FederatedModel):
+    """The parameters of a problem with a Wasserstein ball per client, and that problem."""
 
-    client_scores_: dict[str, dict[str, float]]
-    solution_: Any
+    default_label_cost: ClassVar[float]
+    radius_: Array
 
     def __init__(
         self,
@@ -66,33 +75,66 @@ class _RobustLinear(LinearModel):
         self.warm_start = warm_start
         self.random_state = random_state
 
-    def client_report(self) -> list[dict[str, Any]]:
-        """One row per client: n, loss, worst_loss, weight, flips, shift, active, and the score on its training rows.
+    def _problem(self, fed: Federation) -> Problem:
+        clients = self.over_clients
+        if clients is None:
+            clients = LpBall(self.client_radius, self.client_p, self.prior)
+        if getattr(clients, "prior", None) is not None:
+            clients = replace(clients, prior=prior_of(clients.prior, fed))
+        cost = self.default_label_cost if self.label_cost is None else self.label_cost
+        ball = WassersteinBall(0.0, cost, self.norm, self.support, self.clip)
+        ball = replace(ball, radius=self._radius(ball, fed))
+        return Problem(self._loss(), self._linear(), ball, clients, self._regulariser())
 
-        The score is the accuracy of a classifier, the mean absolute error of a regressor.
-        """
-        check_is_fitted(self)
-        return [{**row, **self.client_scores_[str(row["client"])]} for row in self.solution_.clients]
+    def _radius(self, ball: WassersteinBall, fed: Federation) -> Any:
+        """The radius as stated, or by client where it is "auto" or a mapping by client name."""
+        if not isinstance(self.radius, str):
+            return present(self.radius, fed, "radius")
+        if self.radius != "auto":
+            raise ValueError(
+                f"radius must be numbers, a mapping by client, or 'auto', got {self.radius!r}."
+            )
+        return default_radius(fed, norm=ball.norm, label_cost=ball.label_cost, loss=self._loss())
+
+    def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
+        super()._keep(solution, fed, rows)
+        ball = solution.problem.at(fed)[0].over_samples
+        self.radius_ = ball.radius
+        if self.targets == "sign" and (ball.radius >= ball.label_cost / 2).all():
+            warnings.warn(
+                f"every radius is >= label_cost / 2 = {ball.label_cost / 2:g}, so the adversary may"
+                " flip every label with probability 1/2 and the zero model is optimal. Lower radius"
+                " or raise label_cost.",
+                TrivialModelWarning,
+                stacklevel=4,
+            )
 
 
-class RobustClassifier(TwoClasses, _RobustLinear):
-    """Linear classifier of two classes, robust to errors in every client's rows and to the mix of the clients.
+class RobustClassifier(Classifier, _RobustModel):
+    """Linear classifier of two classes, robust to errors in every client's rows and to the mix of
+    the clients.
 
     Parameters
     ----------
     loss : a loss of the margin: ``Hinge()`` (None), ``SmoothHinge()`` or ``Logistic()``
-    radius : Wasserstein radius of every client's ball: a number >= 0, one per client (in the order of their first
-        appearance), a mapping by client name, or "auto" (`quorate.model_selection.default_radius`)
-    label_cost : in (0, inf], price of flipping a label, in units of ``norm``; None is 1. At most radius / label_cost of
-        a client's labels can flip; from 1/2 on the zero model is optimal (`TrivialModelWarning`)
+    radius : Wasserstein radius of every client's ball: a number >= 0, one per client (in the order
+        of their first appearance), a mapping by client name, or "auto"
+        (`quorate.model_selection.default_radius`)
+    label_cost : in (0, inf], price of flipping a label, in units of ``norm``; None is 1. At most
+        radius / label_cost of a client's labels can flip; from 1/2 on the zero model is optimal
+        (`TrivialModelWarning`)
     norm : "l1", "l2" or "linf", the norm of a move of the features
-    support : None (features may move anywhere), ``BoxSupport(lower, upper)`` or ``PolytopeSupport(C, d)``
+    support : None (features may move anywhere), ``BoxSupport(lower, upper)`` or
+        ``PolytopeSupport(C, d)``
     clip : move rows outside the support to its nearest point instead of refusing them
-    client_radius : >= 0, how far the clients' weights may be from ``prior`` in the norm ``client_p``; 0: a fixed mix
+    client_radius : >= 0, how far the clients' weights may be from ``prior`` in the norm
+        ``client_p``; 0: a fixed mix
     client_p : in [1, inf]
     prior : "size", "uniform", weights that sum to one, or a mapping by client name
-    over_clients : a risk over clients such as ``Simplex()``, instead of the ball given by the three parameters above
-    regulariser : h of the coefficients; None is ``L2(1e-4)``: small, and enough for a proven lower bound at any radius
+    over_clients : a risk over clients such as ``Simplex()``, instead of the ball given by the three
+        parameters above
+    regulariser : h of the coefficients; None is ``L2(1e-4)``: small, and enough for a proven lower
+        bound at any radius
     fit_intercept : add an intercept, unpenalised and outside every norm
     algorithm, engine, max_rounds : as in `quorate.solve`
     tol : relative gap between value and proven bound at which to stop
@@ -113,17 +155,19 @@ class RobustClassifier(TwoClasses, _RobustLinear):
 
     Notes
     -----
-    ``fit`` requests ``groups``, so with metadata routing enabled a Pipeline or GridSearchCV passes them on. Clients
-    with one class are allowed. A ``sample_weight`` equals repeating rows (but see `default_radius`). Scale the
-    features: ``radius`` is in their units.
+    ``fit`` requests ``groups``, so with metadata routing enabled a Pipeline or GridSearchCV passes
+    them on. Clients with one class are allowed. A ``sample_weight`` equals repeating rows (but see
+    `default_radius`). Scale the features: ``radius`` is in their units.
 
     Examples
     --------
-    >>> model = RobustClassifier(radius=0.02, client_radius=0.2).fit(X, y, groups=hospital)  # doctest: +SKIP
+    >>> model = RobustClassifier(radius=0.02, client_radius=0.2).fit(X, y, groups=hospital)  #
+    doctest: +SKIP
     """
 
-    default_loss: ClassVar[Any] = Hinge()
+    default_loss: ClassVar[Loss] = Hinge()
     losses_to_use: ClassVar[str] = "Hinge(), SmoothHinge() or Logistic()"
+    default_label_cost: ClassVar[float] = 1.0
 
     def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows, labels and the client of each row.
@@ -132,37 +176,31 @@ class RobustClassifier(TwoClasses, _RobustLinear):
         ----------
         X : (n, d) array or sparse matrix
         y : (n,) labels of two classes
-        groups : (n,) client of each row; without it all rows are one client, and `MissingGroupsWarning` is issued
+        groups : (n,) client of each row; without it all rows are one client, and
+            `MissingGroupsWarning` is issued
         sample_weight : (n,) weights >= 0; a row of weight 0 is as good as absent
 
         Raises
         ------
         ValueError
-            other than two classes, a loss of residuals, values that are not finite, radii or priors that do not fit
+            other than two classes, a loss of residuals, values that are not finite, radii or priors
+            that do not fit
         """
-        loss = self._loss()
-        rows = check_rows(self, X, y, groups, sample_weight)
-        fed = as_given(rows, self._code(rows.y), classes=(-1, 1))
-        w = fit_linear(self, fed, loss, 1.0 if self.label_cost is None else self.label_cost)
-        self._set(w)
-        right = {
-            name: (x @ w[:-1] + w[-1] > 0) == (t > 0) for name, x, t in zip(fed.clients, fed.X, fed.y, strict=True)
-        }
-        self.client_scores_ = {name: {"accuracy": float(fed.share(i) @ r)} for i, (name, r) in enumerate(right.items())}
-        return self
+        return self._fit(check_rows(self, X, y, groups, sample_weight))
 
 
-class RobustRegressor(RealTargets, _RobustLinear):
+class RobustRegressor(Regressor, _RobustModel):
     """Linear regression, robust to errors in every client's rows and to the mix of the clients.
 
     Parameters and attributes are those of `RobustClassifier`, except:
 
     Parameters
     ----------
-    loss : a Lipschitz loss of the residual, in units of y: ``Huber()`` (None), ``EpsilonInsensitive()``,
-        ``Absolute()``, ``Quantile()``; ``Squared()`` with radius=0 only
-    label_cost : in (0, inf], price of moving a target by one unit, in units of ``norm``; None is inf (targets stay).
-        With a finite one the radius plays no part until ||coef_||_* exceeds 1 / label_cost (the dual norm)
+    loss : a Lipschitz loss of the residual, in units of y: ``Huber()`` (None),
+        ``EpsilonInsensitive()``, ``Absolute()``, ``Quantile()``; ``Squared()`` with radius=0 only
+    label_cost : in (0, inf], price of moving a target by one unit, in units of ``norm``; None is
+        inf (targets stay). With a finite one the radius plays no part until ||coef_||_* exceeds 1 /
+        label_cost (the dual norm)
 
     Attributes
     ----------
@@ -170,16 +208,12 @@ class RobustRegressor(RealTargets, _RobustLinear):
     client_scores_ : by client name, the mean absolute error on its training rows
     """
 
-    default_loss: ClassVar[Any] = Huber()
+    default_loss: ClassVar[Loss] = Huber()
     losses_to_use: ClassVar[str] = "Huber(), EpsilonInsensitive() or Quantile()"
+    default_label_cost: ClassVar[float] = np.inf
 
     def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to rows, targets (n,) and the client of each row; otherwise as `RobustClassifier.fit`."""
-        loss = self._loss()
-        rows = check_rows(self, X, y, groups, sample_weight, y_numeric=True)
-        fed = as_given(rows, np.asarray(rows.y, float))
-        w = fit_linear(self, fed, loss, np.inf if self.label_cost is None else self.label_cost)
-        self._set(w)
-        off = {name: np.abs(x @ w[:-1] + w[-1] - t) for name, x, t in zip(fed.clients, fed.X, fed.y, strict=True)}
-        self.client_scores_ = {name: {"mae": float(fed.share(i) @ u)} for i, (name, u) in enumerate(off.items())}
-        return self
+        """Fit to rows, targets (n,) and the client of each row; otherwise as
+        `RobustClassifier.fit`.
+        """
+        return self._fit(check_rows(self, X, y, groups, sample_weight, y_numeric=True))

@@ -1,9 +1,12 @@
-"""Scorers of the worst-served client and of the worst rows, for ``scoring=`` of cross_validate and GridSearchCV.
+"""Scorers of the worst-served client and of the worst rows, for ``scoring=`` of cross_validate and
+GridSearchCV.
 
-    worst_client_accuracy = min_s accuracy on the rows of client s    worst_client_loss = - max_s mean loss of client s
+    worst_client_accuracy = min_s accuracy on the rows of client s
+            worst_client_loss = - max_s mean loss of client s
     tail_loss = - mean of the fifth of all rows with the largest losses
 
-All are "larger is better". Those of clients request ``groups``, which reach them with metadata routing only.
+All are "larger is better". Those of clients request ``groups``, which reach them with metadata
+routing only.
 """
 
 from __future__ import annotations
@@ -16,14 +19,15 @@ import numpy as np
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from quorate.arrays import Array
-from quorate.data.rows import grouped
+from quorate.data.validation import grouped
 from quorate.problem.losses import Loss
 from quorate.problem.risks.superquantile import Superquantile
 
 
 @dataclass(frozen=True)
 class WorstClient:
-    """The smallest of the clients' mean scores; ``by_row(estimator, X, y)`` is the score of every row.
+    """The smallest of the clients' mean scores; ``by_row(estimator, X, y)`` is the score of every
+    row.
 
     Calling it with (estimator, X, y, groups=...) is scikit-learn's scorer protocol.
     """
@@ -31,12 +35,17 @@ class WorstClient:
     by_row: Callable[[Any, Any, Any], Array]
     name: str
 
-    def __call__(self, estimator: Any, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> float:
-        """min over clients of the (weighted) mean score of its rows; clients whose weights are all 0 are left out."""
+    def __call__(
+        self, estimator: Any, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None
+    ) -> float:
+        """min over clients of the (weighted) mean score of its rows; clients whose weights are all
+        0 are left out.
+        """
         if groups is None:
             raise ValueError(
-                f"{self.name} got no groups, so it cannot tell the clients apart. Use "
-                "quorate.model_selection.cross_validate, or sklearn.set_config(enable_metadata_routing=True)."
+                f"{self.name} got no groups, so it cannot tell the clients apart. Use"
+                " quorate.model_selection.cross_validate, or"
+                " sklearn.set_config(enable_metadata_routing=True)."
             )
         score = self.by_row(estimator, X, y)
         weight = np.ones_like(score) if sample_weight is None else np.asarray(sample_weight, float)
@@ -52,21 +61,33 @@ class WorstClient:
 
 @dataclass(frozen=True)
 class WorstClassError:
-    """Minus the largest, over the clients, of the share of rows of one class that are predicted to be of another.
+    """Minus the largest, over the clients, of the share of rows of one class that are predicted to
+    be of another.
 
-    With the positive class as ``label`` it is minus the largest false negative rate of a client: the error rate that
-    stands behind the level of ``NeymanPearson(label, level)``. Clients without rows of the class are left out.
+    With the positive class as ``label`` it is minus the largest false negative rate of a client:
+    the error rate that stands behind the level of ``NeymanPearson(label, level)``. Clients without
+    rows of the class are left out.
     """
 
     label: Any
 
-    def __call__(self, estimator: Any, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> float:
+    def __call__(
+        self, estimator: Any, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None
+    ) -> float:
         """As `WorstClient`; raises ``ValueError`` where no row has the class."""
         own = (np.asarray(y) == self.label).astype(float)
         weight = own if sample_weight is None else own * np.asarray(sample_weight, float)
         if not weight.any():
-            raise ValueError(f"WorstClassError: no row has the class {self.label!r}, so it has no error rate here.")
-        return WorstClient(_right, "WorstClassError")(estimator, X, y, groups=groups, sample_weight=weight) - 1.0
+            raise ValueError(
+                f"WorstClassError: no row has the class {self.label!r}, so it has no error rate"
+                " here."
+            )
+        return (
+            WorstClient(_right, "WorstClassError")(
+                estimator, X, y, groups=groups, sample_weight=weight
+            )
+            - 1.0
+        )
 
     def get_metadata_routing(self) -> MetadataRequest:
         """Request ``groups``; scikit-learn asks for it."""
@@ -93,16 +114,20 @@ class MinusLoss:
         if loss.targets == "real":
             return -loss.value(np.asarray(estimator.predict(X), float), np.asarray(y, float))
         if loss.targets == "class":
-            return -loss.value(np.asarray(estimator.decision_function(X)), np.searchsorted(estimator.classes_, y))
+            return -loss.value(
+                np.asarray(estimator.decision_function(X)), np.searchsorted(estimator.classes_, y)
+            )
         sign = np.where(np.asarray(y) == estimator.classes_[1], 1.0, -1.0)
         return -loss.value(np.asarray(estimator.decision_function(X)), sign)
 
 
 @dataclass(frozen=True)
 class MinusRisk:
-    """Minus a risk of the losses of the rows scored; ``loss`` None is the loss the estimator was trained with.
+    """Minus a risk of the losses of the rows scored; ``loss`` None is the loss the estimator was
+    trained with.
 
-    ``MinusRisk(Extremile(3))``, say, is a scorer that ranks models by their extremile on held-out rows.
+    ``MinusRisk(Extremile(3))``, say, is a scorer that ranks models by their extremile on held-out
+    rows.
     """
 
     risk: Any

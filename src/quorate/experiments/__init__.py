@@ -1,1 +1,1 @@
-"""The experiments of the papers, one folder each: generators of their instances, tables and figures."""
+"""The experiments of the papers, one folder each: their instances, tables and figures."""

@@ -1,16 +1,18 @@
-"""What releases cost together: from noise multipliers to a total epsilon, and back.
+"""Privacy accounting: from noise multipliers to a total epsilon, and back.
 
-A release adds noise of scale ``noise`` times the sensitivity to a query: Gaussian, standard deviation over l2
-sensitivity; Laplace, scale over l1 sensitivity, so that one release is (1 / noise)-DP. The query may depend on the
-answers before it; how much noise it gets may not.
+A release adds noise of scale ``noise`` times the sensitivity to a query: Gaussian, standard
+deviation over l2 sensitivity; Laplace, scale over l1 sensitivity, so that one release is (1 /
+noise)-DP. The query may depend on the answers before it; how much noise it gets may not.
 
-Gaussian: k releases are exactly one with noise sigma / sqrt(k), queries chosen on the way included (Dong, Roth, Su
-2022); epsilon and delta of that one have a closed form (Balle, Wang 2018, Theorem 8). Laplace: of the noise of a vector
-only that it is pure is used; the worst pure mechanism is randomised response, whose composition (Kairouz, Oh,
-Viswanath 2015) bounds that of any other. Both together: their dominating pairs compose (Zhu, Dong, Wang 2022).
+Gaussian noise: k releases equal one with noise sigma / sqrt(k), also where queries are chosen on
+the way (Dong, Roth, Su 2022); epsilon and delta of that one have a closed form (Balle, Wang 2018,
+Theorem 8). Laplace noise: the accounting uses only that the release of a vector is pure; the worst
+pure mechanism is randomised response, whose composition (Kairouz, Oh, Viswanath 2015) bounds that
+of any other. For both together their dominating pairs compose (Zhu, Dong, Wang 2022).
 
-The total that counts is that of these privacy loss distributions (Koskela, Jalko, Honkela 2020) by dp-accounting,
-rounded up on a grid; the arithmetic is that of doubles. Renyi accounting (Mironov 2017) is shown beside it.
+The total that counts is that of these privacy loss distributions (Koskela, Jalko, Honkela 2020) by
+dp-accounting, rounded up on a grid; the arithmetic is that of doubles. Renyi accounting (Mironov
+2017) is shown beside it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from scipy.optimize import brentq
@@ -29,18 +31,21 @@ from quorate.arrays import Array
 from quorate.privacy.budget import Budget, BudgetSpentError
 
 MECHANISMS = ("gaussian", "laplace")
-ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 128, 256, 512, 1024)  # of Renyi divergences
-GRID = 2000  # steps of the grid of losses in their standard deviation
-LEFT = 1e-3  # of a budget: less is the slack of rounding, not worth the noise
-WIDE = 100.0  # a larger deviation of the losses, an epsilon of thousands, is not worth a grid
-LEAST_DELTA = 1e-12  # below, rounding would count
-MOST_ROUNDS = 10**6  # of one run: far beyond what anybody waits for, and the time to account for them is bounded
-SPREAD = 6.0  # of the number of lies, over sqrt(k): beyond lies a share of exp(-2 SPREAD^2) (Hoeffding)
+# the orders of the Renyi divergences
+ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 128, 256, 512, 1024)
+GRID = 2000  # steps of the grid of privacy losses in one standard deviation
+LEFT = 1e-3  # a smaller share of a budget is the slack of rounding, not worth the noise
+WIDE = 100.0  # no grid where the losses deviate by more, which is an epsilon of thousands
+LEAST_DELTA = 1e-12  # rounding would matter below
+# the most rounds of one run: far more than anybody waits for, and the accounting time stays bounded
+MOST_ROUNDS = 10**6
+# how far the number of lies may deviate, over sqrt(k); beyond has probability exp(-2 SPREAD^2)
+SPREAD = 6.0
 
 
 @dataclass(frozen=True)
 class Release:
-    """``count`` answers of one mechanism; infinite noise: nothing is told."""
+    """``count`` answers of one mechanism; infinite noise releases nothing."""
 
     mechanism: str
     noise: float  # standard deviation or Laplace scale, over the sensitivity
@@ -48,17 +53,24 @@ class Release:
 
     def __post_init__(self) -> None:
         if self.mechanism not in MECHANISMS:
-            raise ValueError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {self.mechanism!r}.")
+            raise ValueError(
+                f"mechanism must be one of {', '.join(MECHANISMS)}, got {self.mechanism!r}."
+            )
         if not self.noise > 0:
-            raise ValueError(f"noise must be > 0, got {self.noise!r}: without noise there is no privacy.")
+            raise ValueError(
+                f"noise must be > 0, got {self.noise!r}: without noise there is no privacy."
+            )
         if isinstance(self.count, bool) or self.count != int(self.count) or self.count < 0:
             raise ValueError(f"count must be a whole number >= 0, got {self.count!r}.")
-        object.__setattr__(self, "noise", float(self.noise))  # as plain numbers they can be written into a book
+        # plain numbers can be written into a ledger file
+        object.__setattr__(self, "noise", float(self.noise))
         object.__setattr__(self, "count", int(self.count))
 
 
 def total_epsilon(releases: Iterable[Release], delta: float) -> float:
-    """The total epsilon at ``delta`` of all releases on the same records, an upper bound; 0 of none.
+    """An upper bound on the total epsilon at ``delta`` of all releases on the same records.
+
+    It is 0 without releases.
 
     Raises
     ------
@@ -66,7 +78,10 @@ def total_epsilon(releases: Iterable[Release], delta: float) -> float:
         for a delta below 1e-12, where the rounding of the accountant would count
     """
     if not LEAST_DELTA <= delta < 1:
-        raise ValueError(f"delta must be in [{LEAST_DELTA:g}, 1), got {delta!r}: smaller ones cannot be accounted for.")
+        raise ValueError(
+            f"delta must be in [{LEAST_DELTA:g}, 1), got {delta!r}: smaller ones cannot be"
+            " accounted for."
+        )
     return _composed(_counted(releases), delta)
 
 
@@ -80,46 +95,59 @@ def _composed(releases: tuple[Release, ...], delta: float) -> float:
         return 0.0
     if spread > WIDE:
         return _plain_sum(mu, pure, delta)
-    # Losses of randomised response are multiples of the one loss: where they fit on the grid nothing is rounded.
+    # Losses of randomised response are multiples of one loss: where they fit on the grid nothing is
+    # rounded.
     most, grid = max((one for one, _ in pure), default=0.0), spread / GRID
     grid = most / math.ceil(most / grid) * (1 + 1e-9) if most > grid else grid
-    parts = [pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=grid)] if mu > 0 else []
+    parts = (
+        [pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=grid)] if mu > 0 else []
+    )
     for one, count in pure:
         losses, shares = _randomised_response(one, count)
-        upper = dict(enumerate(shares.tolist())) | {-1: -2 * SPREAD**2}  # what lies beyond counts as an infinite loss
+        # the probability beyond counts as an infinite loss
+        upper = dict(enumerate(shares.tolist())) | {-1: -2 * SPREAD**2}
         lower = dict(enumerate((shares - losses).tolist()))
-        parts.append(pld.from_two_probability_mass_functions(lower, upper, True, grid, symmetric=True))
-    with np.errstate(over="ignore"):  # beyond epsilon = 709 masses under delta are too small to divide by
-        found = float(functools.reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta))
-    return found if math.isfinite(found) else _plain_sum(mu, pure, delta)
+        parts.append(
+            pld.from_two_probability_mass_functions(lower, upper, True, grid, symmetric=True)
+        )
+    # beyond epsilon = 709 probabilities under delta are too small to divide by
+    with np.errstate(over="ignore"):
+        epsilon = float(
+            functools.reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta)
+        )
+    return epsilon if math.isfinite(epsilon) else _plain_sum(mu, pure, delta)
 
 
 def _split(releases: tuple[Release, ...]) -> tuple[float, list[tuple[float, int]]]:
-    """1 / noise of one Gaussian release in place of all, and epsilon and count of the pure ones."""
+    """1 / noise of the one Gaussian release equal to all, and (epsilon, count) of the pure ones."""
     mu = math.hypot(*(math.sqrt(r.count) / r.noise for r in releases if r.mechanism == "gaussian"))
     return mu, [(1 / r.noise, r.count) for r in releases if r.mechanism == "laplace"]
 
 
 def _randomised_response(one: float, count: int) -> tuple[Array, Array]:
-    """Losses of ``count`` answers, each true with probability 1 / (1 + exp(-one)), and the logarithms of their shares.
+    """The privacy losses of ``count`` randomised responses, and the logarithms of their shares.
 
-    Those that are SPREAD sqrt(count) away from the mean are left out.
+    Each answer is true with probability 1 / (1 + exp(-one)).
+
+    Losses SPREAD sqrt(count) away from the mean are left out.
     """
     lie = math.exp(-one) / (1 + math.exp(-one))
     reach = math.ceil(SPREAD * math.sqrt(count))
-    lies = np.arange(max(math.floor(count * lie) - reach, 0), min(math.ceil(count * lie) + reach, count) + 1)
+    lies = np.arange(
+        max(math.floor(count * lie) - reach, 0), min(math.ceil(count * lie) + reach, count) + 1
+    )
     ways = gammaln(count + 1) - gammaln(lies + 1) - gammaln(count - lies + 1)
     shares = np.asarray(ways - lies * one - count * math.log1p(math.exp(-one)), float)
     return np.asarray((count - 2 * lies) * one, float), shares
 
 
 def _plain_sum(mu: float, pure: list[tuple[float, int]], delta: float) -> float:
-    """Epsilon of the Gaussian releases and of each pure one added up: an upper bound as well."""
+    """The sum of the epsilons of the Gaussian and of each pure release, also an upper bound."""
     return _gaussian_epsilon(mu, delta) + sum(count * one for one, count in pure)
 
 
 def gaussian_epsilon(releases: Iterable[Release], delta: float) -> float | None:
-    """The same of Gaussian releases alone, exactly; None where there are others."""
+    """The exact total epsilon of Gaussian releases alone; None where there are others."""
     mu, pure = _split(_counted(releases))
     return None if pure else _gaussian_epsilon(mu, delta)
 
@@ -136,12 +164,15 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """delta(epsilon) of one Gaussian release with noise multiplier 1 / mu (Balle, Wang 2018, Theorem 8)."""
+    """delta(epsilon) of one Gaussian release with noise multiplier 1 / mu.
+
+    This is Theorem 8 of Balle, Wang 2018.
+    """
     return float(_gaussian_deltas(mu, np.array([epsilon]))[0])
 
 
 def _gaussian_deltas(mu: float, epsilon: Array) -> Array:
-    """The same at many epsilons of either sign; of mu = 0, no release."""
+    """``gaussian_delta`` at many epsilons of either sign; mu = 0 means no release."""
     if mu == 0:
         return -np.expm1(np.minimum(epsilon, 0.0))
     near, far = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
@@ -149,10 +180,11 @@ def _gaussian_deltas(mu: float, epsilon: Array) -> Array:
 
 
 def renyi_epsilon(releases: Iterable[Release], delta: float) -> float:
-    """The same by Renyi divergences, a second opinion that is an upper bound as well.
+    """The total epsilon by Renyi divergences, a second upper bound.
 
-    Of Laplace noise it uses more than purity, so that it may lie below the total that counts: the divergence of one
-    entry is convex in its shift and 0 at 0, so that of all shifts of one l1 norm one in a single entry is the worst.
+    It uses more than the purity of Laplace noise, so it may lie below the total that counts: the
+    divergence of one entry is convex in its shift and 0 at 0, so of all shifts of one l1 norm a
+    shift of a single entry is the worst.
     """
     from dp_accounting import dp_event
     from dp_accounting.rdp import RdpAccountant
@@ -165,7 +197,7 @@ def renyi_epsilon(releases: Iterable[Release], delta: float) -> float:
 
 
 def _counted(releases: Iterable[Release]) -> tuple[Release, ...]:
-    """Equal ones added up, in a fixed order."""
+    """The releases with equal ones added up, in a fixed order."""
     counts: dict[tuple[str, float], int] = {}
     for r in releases:
         if r.count and not math.isinf(r.noise):
@@ -173,8 +205,10 @@ def _counted(releases: Iterable[Release]) -> tuple[Release, ...]:
     return tuple(Release(*key, count) for key, count in sorted(counts.items()))
 
 
-def noise_for(budget: Budget, rounds: int, mechanism: str = "gaussian", spent: Iterable[Release] = ()) -> float:
-    """The noise with which ``rounds`` releases, after those ``spent``, stay within the budget; hardly more than needed.
+def noise_for(
+    budget: Budget, rounds: int, mechanism: str = "gaussian", spent: Iterable[Release] = ()
+) -> float:
+    """The least noise, nearly, with which ``rounds`` releases after ``spent`` keep the budget.
 
     Raises
     ------
@@ -183,29 +217,32 @@ def noise_for(budget: Budget, rounds: int, mechanism: str = "gaussian", spent: I
     ValueError
         for more than a million rounds
     """
-    Release(mechanism, 1.0, rounds)  # checks both
+    Release(mechanism, 1.0, rounds)  # checks the mechanism and the rounds
     if not 1 <= rounds <= MOST_ROUNDS:
         raise ValueError(f"rounds must be >= 1 and at most {MOST_ROUNDS:,}, got {rounds!r}.")
     spent = _counted(spent)
     before = total_epsilon(spent, budget.delta)
-    found = None
+    noise = None
     if before < budget.epsilon * (1 - LEFT):
-        found = _enough(budget.epsilon, budget.delta, int(rounds), mechanism, spent)
-    if found is None:
+        noise = _enough(budget.epsilon, budget.delta, int(rounds), mechanism, spent)
+    if noise is None:
         raise BudgetSpentError(
-            f"the budget of epsilon = {budget.epsilon:g} at delta = {budget.delta:g} is spent: {before:.4g} has been "
-            "released. Nothing was touched. A larger budget, or other records, is a decision of the data's owner."
+            f"the budget of epsilon = {budget.epsilon:g} at delta = {budget.delta:g} is spent:"
+            f" {before:.4g} has been released. Nothing was touched. A larger budget, or other"
+            " records, is a decision of whoever owns the data."
         )
-    return found
+    return noise
 
 
 @functools.lru_cache(maxsize=1024)
-def _enough(epsilon: float, delta: float, rounds: int, mechanism: str, spent: tuple[Release, ...]) -> float | None:
-    """The noise by formula, then enlarged until the total that counts is within epsilon; None: none is enough."""
+def _enough(
+    epsilon: float, delta: float, rounds: int, mechanism: str, spent: tuple[Release, ...]
+) -> float | None:
+    """The noise by formula, increased until the total epsilon fits; None if none fits."""
     noise = _by_formula(epsilon, delta, rounds, mechanism, spent)
     if noise is None:
         return None
-    few = 0.0  # noise known not to be enough
+    few = 0.0  # the largest noise known not to be enough
 
     def enough(noise: float) -> bool:
         return total_epsilon((*spent, Release(mechanism, noise, rounds)), delta) <= epsilon
@@ -222,10 +259,14 @@ def _enough(epsilon: float, delta: float, rounds: int, mechanism: str, spent: tu
     return noise
 
 
-def _by_formula(epsilon: float, delta: float, rounds: int, mechanism: str, spent: tuple[Release, ...]) -> float | None:
-    """The noise with which E delta(epsilon - L) is delta: delta of all Gaussian releases, L the loss of the pure ones.
+def _by_formula(
+    epsilon: float, delta: float, rounds: int, mechanism: str, spent: tuple[Release, ...]
+) -> float | None:
+    """The noise with which E delta(epsilon - L) equals delta; None if no noise suffices.
 
-    Exact, to rounding, unless there are pure releases of several sizes.
+    delta(.) is that of all Gaussian releases, L the privacy loss of the pure ones.
+
+    It is exact, to rounding, unless there are pure releases of several sizes.
     """
     used, pure = _split(spent)
     before = _sum_of(pure)
@@ -237,7 +278,9 @@ def _by_formula(epsilon: float, delta: float, rounds: int, mechanism: str, spent
             mu = math.hypot(used, math.sqrt(rounds) * one)
         else:
             losses, shares = _added(before, _lossy(one, rounds))
-        return math.log(max(float((shares * _gaussian_deltas(mu, epsilon - losses)).sum()), 1e-300) / delta)
+        return math.log(
+            max(float((shares * _gaussian_deltas(mu, epsilon - losses)).sum()), 1e-300) / delta
+        )
 
     return math.exp(_root(over, -40.0, 60.0, 1e-7)) if over(60.0) < 0 else None
 
@@ -248,14 +291,17 @@ def _lossy(one: float, count: int) -> tuple[Array, Array]:
 
 
 def _sum_of(pure: list[tuple[float, int]]) -> tuple[Array, Array]:
-    found = np.zeros(1), np.ones(1)
+    total = np.zeros(1), np.ones(1)
     for one, count in pure:
-        found = _added(found, _lossy(one, count))
-    return found
+        total = _added(total, _lossy(one, count))
+    return total
 
 
 def _added(a: tuple[Array, Array], b: tuple[Array, Array], most: int = 500) -> tuple[Array, Array]:
-    """The distribution of the sum of two independent losses; on a grid where both have several values."""
+    """The distribution of the sum of two independent losses.
+
+    It is on a grid where both have several values.
+    """
     if len(a[0]) == 1 or len(b[0]) == 1:
         return (a[0] + b[0], a[1] * b[1])
     (x, p), (y, q) = (_coarser(*one, most) for one in (a, b))
@@ -263,7 +309,7 @@ def _added(a: tuple[Array, Array], b: tuple[Array, Array], most: int = 500) -> t
 
 
 def _coarser(x: Array, p: Array, most: int) -> tuple[Array, Array]:
-    """At most so many values, with the same mean."""
+    """The distribution on at most ``most`` values, with the same mean."""
     if len(x) <= most:
         return x, p
     low, step = x.min(), np.ptp(x) / (most - 1)
@@ -274,13 +320,19 @@ def _coarser(x: Array, p: Array, most: int) -> tuple[Array, Array]:
 
 
 def _root(over: Callable[[float], float], low: float, high: float, tol: float = 1e-15) -> float:
-    return float(cast(float, brentq(over, low, high, xtol=tol, rtol=np.float64(1e-13), maxiter=500)))
+    return float(
+        cast(float, brentq(over, low, high, xtol=tol, rtol=np.float64(1e-13), maxiter=500))
+    )
 
 
 def accounts(releases: Iterable[Release], delta: float) -> dict[str, float | None]:
-    """The total epsilon by several accountants: ``pld`` is the one that counts."""
+    """The total epsilon by several accountants, of which ``pld`` is the one that counts."""
     releases = _counted(releases)
     pure = [r.count / r.noise for r in releases if r.mechanism == "laplace"]
     basic = float(np.sum(pure)) if len(pure) == len(releases) else None
-    found: dict[str, Any] = {"pld": total_epsilon(releases, delta), "gaussian": gaussian_epsilon(releases, delta)}
-    return found | {"rdp": renyi_epsilon(releases, delta) if releases else 0.0, "basic": basic}
+    return {
+        "pld": total_epsilon(releases, delta),
+        "gaussian": gaussian_epsilon(releases, delta),
+        "rdp": renyi_epsilon(releases, delta) if releases else 0.0,
+        "basic": basic,
+    }

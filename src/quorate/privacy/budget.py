@@ -1,18 +1,20 @@
-"""What a user states: one total (epsilon, delta) for every record, whatever is run within it."""
+"""The privacy budget: one total (epsilon, delta) for every record, whatever runs within it."""
 
 from __future__ import annotations
 
 import math
 import numbers
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-ADJACENCY = {"add-remove": 1.0, "replace": 2.0}  # how far one record moves a sum of vectors of length 1
+from quorate.client_names import ByClient, ClientName, by_position
+
+# how far one record moves a sum of vectors of length 1
+ADJACENCY = {"add-remove": 1.0, "replace": 2.0}
 
 LARGEST = 1e4  # epsilon
-MOST = 2**53  # rows: doubles count no further
+MOST = 2**53  # rows; doubles cannot count further
 
 
 class BudgetSpentError(ValueError):
@@ -25,27 +27,34 @@ class NoPrivacyWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Budget:
-    """A total (epsilon, delta): for two data sets that differ in one record and any set S of what may leave the owners
+    """The total privacy budget (epsilon, delta) of every record.
+
+    For two data sets that differ in one record and any set S of what may leave the clients
 
         P(S | one) <= exp(epsilon) P(S | other) + delta.
 
-    Records of different clients are different records, so that every client has the whole budget (parallel
-    composition); whoever has records at several clients adds up. Clients are known by their names.
+    Records of different clients are different records, so every client has the whole budget
+    (parallel composition); a person with records at several clients adds theirs up. Clients are
+    identified by their names.
 
-    Proved for noise of real numbers; computers add doubles, see ``quorate.privacy.noise``. Choices made after a look at
-    the data but outside the runs (of rows, of scaling, of epsilon) are not covered.
+    The guarantee is proved for noise of real numbers; computers add doubles, see
+    ``quorate.privacy.mechanisms``. It does not cover choices made outside the runs after a look at
+    the data (of rows, of scaling, of epsilon).
 
     Parameters
     ----------
-    epsilon : > 0, at most 1e4; 1 is a strong promise, above 10 is hardly one
+    epsilon : > 0, at most 1e4; 1 is a strong guarantee, above 10 is hardly one
     delta : in (0, 1), well below one over the number of records
-    adjacency : "add-remove": the data sets differ by one record more or less; "replace": one record is another one
-    sizes : rows of every client as declared to everybody ({client: rows}, or one number for all): they weigh the
-        clients and scale the noise, and need not be true; who is declared by name takes part without rows, too. None:
-        the true sizes, which then are public; the promise of "add-remove" is then about a record that counts or counts
-        for nothing while its place is known
-    book : file in which all runs on these data write what they spend, before they touch the data; None: the promise is
-        that of each run by itself, and those of several runs add up
+    adjacency : "add-remove", where the data sets differ by one record more or less, or "replace",
+        where one record is another one
+    sizes : the declared, public number of rows of every client ({client: rows}, or one number for
+        all). They weigh the clients and scale the noise, and need not be true; a client declared by
+        name takes part even without rows. None declares the true sizes, which then are public;
+        "add-remove" is then about a record that counts or counts for nothing while its place is
+        known
+    book : the privacy ledger file, in which all runs on these data write what they spend before
+        they touch the data. With None the guarantee holds for each run by itself, and several runs
+        add up
 
     Raises
     ------
@@ -56,7 +65,7 @@ class Budget:
     epsilon: float
     delta: float
     adjacency: str = "add-remove"
-    sizes: Mapping[str, int] | int | None = None
+    sizes: ByClient[int] | int | None = None
     book: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
@@ -66,53 +75,65 @@ class Budget:
             object.__setattr__(self, name, float(value))
         if self.epsilon <= 0:
             raise ValueError(
-                f"epsilon must be > 0, got {self.epsilon}: the noise grows as 1 / epsilon. For no privacy leave "
-                "privacy out of the Problem."
+                f"epsilon must be > 0, got {self.epsilon}: the noise grows as 1 / epsilon. For no"
+                " privacy leave privacy out of the Problem."
             )
         if self.epsilon > LARGEST:
             raise ValueError(
-                f"epsilon must be at most {LARGEST:g}, got {self.epsilon:g}: that is no promise, and its noise would "
-                "be lost in rounding. For no privacy leave privacy out of the Problem."
+                f"epsilon must be at most {LARGEST:g}, got {self.epsilon:g}: that is no guarantee,"
+                " and its noise would be lost in rounding. For no privacy leave privacy out of the"
+                " Problem."
             )
         if not 0 < self.delta < 1:
             raise ValueError(
-                f"delta must be in (0, 1), got {self.delta}: it is the probability with which the promise of epsilon "
-                "may fail, such as 1e-6."
+                f"delta must be in (0, 1), got {self.delta}: it is the probability with which the"
+                " guarantee of epsilon may fail, such as 1e-6."
             )
         if not isinstance(self.adjacency, str) or self.adjacency not in ADJACENCY:
-            raise ValueError(f"adjacency must be one of {', '.join(ADJACENCY)}, got {self.adjacency!r}.")
-        if self.book is not None and (not isinstance(self.book, str | os.PathLike) or not os.fspath(self.book)):
-            raise ValueError(f"book must be the path of a file, got {self.book!r}.")
-        declared = self.sizes.values() if isinstance(self.sizes, Mapping) else [1 if self.sizes is None else self.sizes]
-        if not all(_whole(n) for n in declared):
-            raise ValueError(f"sizes must be whole numbers >= 1 and at most {MOST:g}, got {self.sizes!r}.")
+            raise ValueError(
+                f"adjacency must be one of {', '.join(ADJACENCY)}, got {self.adjacency!r}."
+            )
+        _check_file(self.book)
+        _check_sizes(self.sizes)
 
     @property
     def spread(self) -> float:
         """How far one record moves a sum of vectors of length 1."""
         return ADJACENCY[self.adjacency]
 
-    def sizes_of(self, clients: tuple[str, ...], found: Any) -> tuple[int, ...]:
-        """The public size of every client."""
+    def sizes_of(self, clients: tuple[ClientName, ...], true: Iterable[int]) -> tuple[int, ...]:
+        """The public number of rows of every client: as declared, or else the ``true`` ones."""
         if self.sizes is None:
-            return tuple(int(n) for n in found)
-        if isinstance(self.sizes, Mapping):
-            missing = [name for name in clients if name not in self.sizes]
-            if missing:
-                raise ValueError(f"sizes has no entry for {', '.join(missing[:5])}: declare every client's rows.")
-            sizes = [self.sizes[name] for name in clients]
-        else:
-            sizes = [self.sizes] * len(clients)
-        return tuple(int(n) for n in sizes)
+            return tuple(int(n) for n in true)
+        if not isinstance(self.sizes, Mapping):
+            return (int(self.sizes),) * len(clients)
+        declared = by_position(self.sizes, clients, "sizes", all_clients=False, others=True)
+        if missing := [str(name) for at, name in enumerate(clients) if at not in declared]:
+            raise ValueError(
+                f"sizes has no entry for {', '.join(missing[:5])}: declare every client's rows."
+            )
+        return tuple(int(n) for n in declared.values())
 
 
-def _finite(value: Any) -> bool:
+def _check_file(book: str | os.PathLike[str] | None) -> None:
+    if book is not None and (not isinstance(book, str | os.PathLike) or not os.fspath(book)):
+        raise ValueError(f"book must be the path of a file, got {book!r}.")
+
+
+def _check_sizes(sizes: ByClient[int] | int | None) -> None:
+    declared = sizes.values() if isinstance(sizes, Mapping) else [1 if sizes is None else sizes]
+    if not all(_whole(n) for n in declared):
+        raise ValueError(f"sizes must be whole numbers >= 1 and at most {MOST:g}, got {sizes!r}.")
+
+
+def _finite(value: numbers.Real) -> bool:
     try:
-        return math.isfinite(value)
-    except OverflowError:  # of a whole number or a fraction that no double holds
+        return math.isfinite(float(value))
+    except OverflowError:  # a whole number or a fraction that no double holds
         return False
 
 
-def _whole(n: Any) -> bool:
-    real = isinstance(n, numbers.Real) and not isinstance(n, bool) and _finite(n)
-    return real and 1 <= float(n) <= MOST and float(n).is_integer()
+def _whole(n: object) -> bool:
+    if not isinstance(n, numbers.Real) or isinstance(n, bool) or not _finite(n):
+        return False
+    return 1 <= float(n) <= MOST and float(n).is_integer()

@@ -1,1 +1,3 @@
-"""The problem: losses, predictors, risks, regularisers, worst cases, and what an affine minorant proves."""
+"""The problem: losses, predictors, risks, regularisers, worst cases, and what an affine minorant
+proves.
+"""

@@ -1,11 +1,12 @@
 """Losses of the raw prediction, elementwise; they know nothing of the model.
 
 Margin losses take y in {-1, +1} and are functions of the margin m = y * prediction;
-residual losses take real y and are functions of u = prediction - y. ``Multinomial`` takes C predictions a row.
+residual losses take real y and are functions of u = prediction - y. ``Multinomial`` takes C
+predictions a row.
 
-Each says what the proofs need: its Lipschitz constant in the prediction, its linear pieces where it is a maximum of
-finitely many, and a ``floor``: (a, b) with L >= -a m - b (margin) or L >= a |u| - b (residual), which bounds where an
-optimal intercept can lie.
+Each says what the proofs need: its Lipschitz constant in the prediction, its linear pieces where it
+is a maximum of finitely many, and a ``floor``: (a, b) with L >= -a m - b (margin) or L >= a |u| - b
+(residual), which bounds where an optimal intercept can lie.
 """
 
 from __future__ import annotations
@@ -18,28 +19,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
+from quorate.solvers.rank.scalar_losses import EXPONENTIAL, LOGISTIC, PLUS, RAMP, Kernel
 
 
 @runtime_checkable
 class Loss(Protocol):
     """What a loss must offer; everything is elementwise in arrays of equal shape.
 
-    With targets "class" a prediction has one axis more than y, of C numbers a row; slopes have it too.
+    A loss that increases in one number of a row, minus the margin or the size of the residual, has
+    a ``rank_kernel`` too: that function, as methods for risks by rank (such as RankADMM) take it.
+
+    With targets "class" a prediction has one axis more than y, of C numbers a row; gradients have
+    it too.
     """
 
-    targets: ClassVar[str]  # "sign": y in {-1, +1}; "real": any number; "class": y in {0, ..., C - 1}
+    # "sign": y in {-1, +1}; "real": any number; "class": y in {0, ..., C - 1}
+    targets: ClassVar[str]
     smooth: ClassVar[bool]  # continuously differentiable in the prediction
 
     def value(self, prediction: Array, y: Array) -> Array:
         """L."""
         ...
 
-    def slope(self, prediction: Array, y: Array) -> Array:
+    def gradient(self, prediction: Array, y: Array) -> Array:
         """A derivative (subgradient) of L in the prediction."""
         ...
 
     def curvature(self, prediction: Array, y: Array) -> Array:
-        """The second derivative of L in the prediction; at a kink of the slope one of its two sides."""
+        """The second derivative of L in the prediction; at a kink of the gradient one of its two
+        sides.
+        """
         ...
 
     @property
@@ -49,7 +58,9 @@ class Loss(Protocol):
 
     @property
     def pieces(self) -> tuple[tuple[float, float], ...] | None:
-        """(a, b) with L = max_k a_k t + b_k, t the margin or the residual; None when not piecewise linear."""
+        """(a, b) with L = max_k a_k t + b_k, t the margin or the residual; None when not piecewise
+        linear.
+        """
         ...
 
     @property
@@ -64,14 +75,15 @@ class Hinge:
 
     targets: ClassVar[str] = "sign"
     smooth: ClassVar[bool] = False
-    lipschitz: ClassVar[float] = 1.0
-    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = ((0.0, 0.0), (-1.0, 1.0))
-    floor: ClassVar[tuple[float, float]] = (1.0, 0.0)
+    lipschitz = 1.0
+    pieces = ((0.0, 0.0), (-1.0, 1.0))
+    floor = (1.0, 0.0)
+    rank_kernel = Kernel(PLUS, -1.0)
 
     def value(self, prediction: Array, y: Array) -> Array:
         return np.maximum(0.0, 1.0 - y * prediction)
 
-    def slope(self, prediction: Array, y: Array) -> Array:
+    def gradient(self, prediction: Array, y: Array) -> Array:
         return np.where(y * prediction < 1.0, -y, 0.0)
 
     def curvature(self, prediction: Array, y: Array) -> Array:
@@ -84,20 +96,22 @@ class SmoothHinge:
 
     targets: ClassVar[str] = "sign"
     smooth: ClassVar[bool] = True
-    lipschitz: ClassVar[float] = 1.0
-    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = None
-    floor: ClassVar[tuple[float, float]] = (1.0, 0.0)
+    lipschitz = 1.0
+    pieces = None
+    floor = (1.0, 0.0)
+    rank_kernel = Kernel(RAMP, -1.0, 1.0)
 
     def value(self, prediction: Array, y: Array) -> Array:
         short = np.maximum(0.0, 1.0 - y * prediction)
         return np.where(short < 1.0, short * short / 2, short - 0.5)
 
-    def slope(self, prediction: Array, y: Array) -> Array:
+    def gradient(self, prediction: Array, y: Array) -> Array:
         return -y * np.clip(1.0 - y * prediction, 0.0, 1.0)
 
     def curvature(self, prediction: Array, y: Array) -> Array:
         m = y * prediction
-        return np.where((m >= 0.0) & (m <= 1.0), 1.0, 0.0)  # at a kink the larger one, for Newton steps
+        # at a kink the larger one, for Newton steps
+        return np.where((m >= 0.0) & (m <= 1.0), 1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -106,15 +120,16 @@ class Logistic:
 
     targets: ClassVar[str] = "sign"
     smooth: ClassVar[bool] = True
-    lipschitz: ClassVar[float] = 1.0
-    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = None
-    floor: ClassVar[tuple[float, float]] = (1.0, 0.0)
+    lipschitz = 1.0
+    pieces = None
+    floor = (1.0, 0.0)
+    rank_kernel = Kernel(LOGISTIC)
 
     def value(self, prediction: Array, y: Array) -> Array:
         m = y * prediction
         return np.maximum(-m, 0.0) + np.log1p(np.exp(-np.abs(m)))
 
-    def slope(self, prediction: Array, y: Array) -> Array:
+    def gradient(self, prediction: Array, y: Array) -> Array:
         m = y * prediction
         tail = np.exp(-np.abs(m))
         return -y * np.where(m > 0.0, tail, 1.0) / (1.0 + tail)
@@ -130,14 +145,15 @@ class Exponential:
 
     targets: ClassVar[str] = "sign"
     smooth: ClassVar[bool] = True
-    lipschitz: ClassVar[float] = math.inf
-    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = None
-    floor: ClassVar[tuple[float, float]] = (1.0, 0.0)
+    lipschitz = math.inf
+    pieces = None
+    floor = (1.0, 0.0)
+    rank_kernel = Kernel(EXPONENTIAL)
 
     def value(self, prediction: Array, y: Array) -> Array:
         return np.exp(-y * prediction)
 
-    def slope(self, prediction: Array, y: Array) -> Array:
+    def gradient(self, prediction: Array, y: Array) -> Array:
         return -y * np.exp(-y * prediction)
 
     def curvature(self, prediction: Array, y: Array) -> Array:
@@ -150,14 +166,15 @@ class Squared:
 
     targets: ClassVar[str] = "real"
     smooth: ClassVar[bool] = True
-    lipschitz: ClassVar[float] = math.inf
-    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = None
-    floor: ClassVar[tuple[float, float]] = (1.0, 0.5)
+    lipschitz = math.inf
+    pieces = None
+    floor = (1.0, 0.5)
+    rank_kernel = Kernel(RAMP, 0.0, math.inf, even=True)
 
     def value(self, prediction: Array, y: Array) -> Array:
         return (prediction - y) ** 2 / 2
 
-    def slope(self, prediction: Array, y: Array) -> Array:
+    def gradient(self, prediction: Array, y: Array) -> Array:
         return prediction - y
 
     def curvature(self, prediction: Array, y: Array) -> Array:
@@ -166,23 +183,29 @@ class Squared:
 
 @dataclass(frozen=True)
 class Quadratic:
-    """w'A w / 2 + b'w of a client whose rows are A (D, D) and whose targets are b, ``Federation.from_quadratics``.
+    """w'A w / 2 + b'w of a client whose rows are A (D, D) and whose targets are b,
+    ``Federation.from_quadratics``.
 
-    Row r adds w_r (p_r / 2 + b_r), p = A w: not a function of its prediction alone, so only methods for constraints
-    take it. It can be negative; ``value`` and ``slope`` are of no use by themselves.
+    Row r adds w_r (p_r / 2 + b_r), p = A w: not a function of its prediction alone, so only methods
+    for constraints take it. It can be negative; ``value`` and ``gradient`` are of no use by
+    themselves.
     """
 
     targets: ClassVar[str] = "quadratic"
     smooth: ClassVar[bool] = True
-    lipschitz: ClassVar[float] = math.inf
-    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = None
-    floor: ClassVar[tuple[float, float]] = (0.0, math.inf)
+    lipschitz = math.inf
+    pieces = None
+    floor = (0.0, math.inf)
 
     def value(self, prediction: Array, y: Array) -> Array:
-        raise TypeError("Quadratic has no value of a single row: use problem.objective(w, federation).")
+        raise TypeError(
+            "Quadratic has no value of a single row: use problem.objective(w, federation)."
+        )
 
-    def slope(self, prediction: Array, y: Array) -> Array:
-        raise TypeError("Quadratic has no slope of a single row: see quorate.problem.clients.")
+    def gradient(self, prediction: Array, y: Array) -> Array:
+        raise TypeError(
+            "Quadratic has no gradient of a single row: see quorate.problem.client_means."
+        )
 
     def curvature(self, prediction: Array, y: Array) -> Array:
         return np.ones_like(prediction)
@@ -194,14 +217,15 @@ class Absolute:
 
     targets: ClassVar[str] = "real"
     smooth: ClassVar[bool] = False
-    lipschitz: ClassVar[float] = 1.0
-    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = ((1.0, 0.0), (-1.0, 0.0))
-    floor: ClassVar[tuple[float, float]] = (1.0, 0.0)
+    lipschitz = 1.0
+    pieces = ((1.0, 0.0), (-1.0, 0.0))
+    floor = (1.0, 0.0)
+    rank_kernel = Kernel(PLUS, 0.0, even=True)
 
     def value(self, prediction: Array, y: Array) -> Array:
         return np.abs(prediction - y)
 
-    def slope(self, prediction: Array, y: Array) -> Array:
+    def gradient(self, prediction: Array, y: Array) -> Array:
         return np.sign(prediction - y)
 
     def curvature(self, prediction: Array, y: Array) -> Array:
@@ -210,23 +234,29 @@ class Absolute:
 
 @dataclass(frozen=True)
 class Huber:
-    """u^2 / 2 for |u| <= threshold, threshold (|u| - threshold / 2) beyond; threshold > 0, in units of y."""
+    """u^2 / 2 for |u| <= threshold, threshold (|u| - threshold / 2) beyond; threshold > 0, in units
+    of y.
+    """
 
     threshold: float = 1.35
     targets: ClassVar[str] = "real"
     smooth: ClassVar[bool] = True
-    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = None
+    pieces = None
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold < math.inf:
             raise ValueError(
-                f"threshold must be a positive number, got {self.threshold}: at 0 the loss is identically zero. "
-                "For |u| use Absolute(), for u^2/2 use Squared()."
+                f"threshold must be a positive number, got {self.threshold}: at 0 the loss is"
+                " identically zero. For |u| use Absolute(), for u^2/2 use Squared()."
             )
 
     @property
     def lipschitz(self) -> float:
         return self.threshold
+
+    @property
+    def rank_kernel(self) -> Kernel:
+        return Kernel(RAMP, 0.0, self.threshold, even=True)
 
     @property
     def floor(self) -> tuple[float, float]:
@@ -236,7 +266,7 @@ class Huber:
         u = np.abs(prediction - y)
         return np.where(u <= self.threshold, u * u / 2, self.threshold * (u - self.threshold / 2))
 
-    def slope(self, prediction: Array, y: Array) -> Array:
+    def gradient(self, prediction: Array, y: Array) -> Array:
         return np.clip(prediction - y, -self.threshold, self.threshold)
 
     def curvature(self, prediction: Array, y: Array) -> Array:
@@ -245,20 +275,28 @@ class Huber:
 
 @dataclass(frozen=True)
 class EpsilonInsensitive:
-    """max(0, |u| - tolerance), the loss of support vector regression; tolerance >= 0, in units of y."""
+    """max(0, |u| - tolerance), the loss of support vector regression; tolerance >= 0, in units of
+    y.
+    """
 
     tolerance: float = 0.1
     targets: ClassVar[str] = "real"
     smooth: ClassVar[bool] = False
-    lipschitz: ClassVar[float] = 1.0
+    lipschitz = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.tolerance < math.inf:
-            raise ValueError(f"tolerance must be a number >= 0, got {self.tolerance}. For |u| use tolerance=0.")
+            raise ValueError(
+                f"tolerance must be a number >= 0, got {self.tolerance}. For |u| use tolerance=0."
+            )
 
     @property
     def pieces(self) -> tuple[tuple[float, float], ...]:
         return (0.0, 0.0), (1.0, -self.tolerance), (-1.0, -self.tolerance)
+
+    @property
+    def rank_kernel(self) -> Kernel:
+        return Kernel(PLUS, self.tolerance, even=True)
 
     @property
     def floor(self) -> tuple[float, float]:
@@ -267,7 +305,7 @@ class EpsilonInsensitive:
     def value(self, prediction: Array, y: Array) -> Array:
         return np.maximum(0.0, np.abs(prediction - y) - self.tolerance)
 
-    def slope(self, prediction: Array, y: Array) -> Array:
+    def gradient(self, prediction: Array, y: Array) -> Array:
         u = prediction - y
         return np.where(np.abs(u) > self.tolerance, np.sign(u), 0.0)
 
@@ -277,7 +315,9 @@ class EpsilonInsensitive:
 
 @dataclass(frozen=True)
 class Quantile:
-    """max(-level u, (1 - level) u), the pinball loss; level in (0, 1) is the quantile that is fitted."""
+    """max(-level u, (1 - level) u), the pinball loss; level in (0, 1) is the quantile that is
+    fitted.
+    """
 
     level: float = 0.5
     targets: ClassVar[str] = "real"
@@ -285,7 +325,10 @@ class Quantile:
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:
-            raise ValueError(f"level must lie in (0, 1), got {self.level}: it is the quantile to fit, 0.5 the median.")
+            raise ValueError(
+                f"level must lie in (0, 1), got {self.level}: it is the quantile to fit, 0.5 the"
+                " median."
+            )
 
     @property
     def lipschitz(self) -> float:
@@ -303,7 +346,7 @@ class Quantile:
         u = prediction - y
         return np.maximum(-self.level * u, (1 - self.level) * u)
 
-    def slope(self, prediction: Array, y: Array) -> Array:
+    def gradient(self, prediction: Array, y: Array) -> Array:
         return np.where(prediction > y, 1 - self.level, -self.level)
 
     def curvature(self, prediction: Array, y: Array) -> Array:
@@ -312,16 +355,18 @@ class Quantile:
 
 @dataclass(frozen=True)
 class Multinomial:
-    """log sum_c exp(p_c) - p_y for C >= 2 predictions p of a row and its class y; with the predictor ``Softmax``.
+    """log sum_c exp(p_c) - p_y for C >= 2 predictions p of a row and its class y; with the
+    predictor ``Softmax``.
 
-    The negative log-likelihood of multinomial logistic regression. Adding a number to all of p changes nothing.
+    The negative log-likelihood of multinomial logistic regression. Adding a number to all of p
+    changes nothing.
     """
 
     targets: ClassVar[str] = "class"
     smooth: ClassVar[bool] = True
-    lipschitz: ClassVar[float] = math.sqrt(2.0)  # in the Euclidean norm of p
-    pieces: ClassVar[tuple[tuple[float, float], ...] | None] = None
-    floor: ClassVar[tuple[float, float]] = (0.0, 0.0)  # no intercept to bound
+    lipschitz = math.sqrt(2.0)  # in the Euclidean norm of p
+    pieces = None
+    floor = (0.0, 0.0)  # no intercept to bound
 
     def value(self, prediction: Array, y: Array) -> Array:
         """(...,) of predictions (..., C) and classes (...,)."""
@@ -329,20 +374,22 @@ class Multinomial:
         spread = np.log(np.exp(prediction - top[..., None]).sum(-1))
         return spread + (top - np.take_along_axis(prediction, _at(y), -1)[..., 0])
 
-    def slope(self, prediction: Array, y: Array) -> Array:
+    def gradient(self, prediction: Array, y: Array) -> Array:
         """(..., C): the probabilities of the classes, less one at y."""
-        slope = _probabilities(prediction)
+        gradient = _probabilities(prediction)
         at = _at(y)
-        np.put_along_axis(slope, at, np.take_along_axis(slope, at, -1) - 1.0, -1)
-        return slope
+        np.put_along_axis(gradient, at, np.take_along_axis(gradient, at, -1) - 1.0, -1)
+        return gradient
 
-    def value_and_slope(self, prediction: Array, y: Array) -> tuple[Array, Array]:
+    def value_and_gradient(self, prediction: Array, y: Array) -> tuple[Array, Array]:
         """Both in one pass."""
-        from quorate.solvers.softmax import losses_and_slopes
+        from quorate.solvers.kernels.softmax import losses_and_gradients
 
         check_numbers_of_classes(y, prediction.shape[-1])
-        value, slope = losses_and_slopes(prediction.reshape(-1, prediction.shape[-1]), y.ravel())
-        return value.reshape(y.shape), slope.reshape(prediction.shape)
+        value, gradient = losses_and_gradients(
+            prediction.reshape(-1, prediction.shape[-1]), y.ravel()
+        )
+        return value.reshape(y.shape), gradient.reshape(prediction.shape)
 
     def curvature(self, prediction: Array, y: Array) -> Array:
         """(..., C): the diagonal of the second derivative."""
@@ -351,20 +398,23 @@ class Multinomial:
 
 
 def check_numbers_of_classes(y: Array, classes: int) -> None:
-    """Refuse rows of classes that a model has no prediction for: compiled loops would read beyond its numbers."""
+    """Refuse rows of classes that a model has no prediction for: compiled loops would read beyond
+    its numbers.
+    """
     if y.size and not (y.min() >= 0 and y.max() < classes):
         odd = np.unique(y[~((y >= 0) & (y < classes))])[:5].tolist()
         raise ValueError(
-            f"targets must be numbers of classes 0..{classes - 1}, got {odd}: the model has {classes} classes. Were "
-            "these rows coded for another problem? Use the federation that problem.at(fed) returns."
+            f"targets must be numbers of classes 0..{classes - 1}, got {odd}: the model has"
+            f" {classes} classes. Were these rows coded for another problem? Use the federation"
+            " that problem.at(fed) returns."
         )
 
 
-def value_and_slope(loss: Any, prediction: Array, y: Array) -> tuple[Array, Array]:
+def value_and_gradient(loss: Any, prediction: Array, y: Array) -> tuple[Array, Array]:
     """Both of every row; in one pass where the loss knows how."""
-    if hasattr(loss, "value_and_slope"):
-        return loss.value_and_slope(prediction, y)
-    return loss.value(prediction, y), loss.slope(prediction, y)
+    if hasattr(loss, "value_and_gradient"):
+        return loss.value_and_gradient(prediction, y)
+    return loss.value(prediction, y), loss.gradient(prediction, y)
 
 
 def _at(y: Array) -> NDArray[np.intp]:

@@ -1,9 +1,11 @@
 """Multipliers of the constraints, and the Lagrangian they stand in.
 
-    L(w) = <q, (f_1(w), ..., f_N(w))> + h(w) + <mu_0, c_0(w)> + <mu_c, sum_i c~_i(w)> + sum_i <mu_i, c_i(w)>
+    L(w) = <q, (f_1(w), ..., f_N(w))> + h(w) + <mu_0, c_0(w)> + <mu_c, sum_i c~_i(w)> + sum_i <mu_i,
+    c_i(w)>
 
-in the scale of the objective as stated, mu >= 0 for inequalities: mu is minus the change of the optimal value for a
-change of the limit, a price. q is a weighting of the clients that the risk over them allows, the prior of a mean.
+in the scale of the objective as stated, mu >= 0 for inequalities: mu is minus the change of the
+optimal value for a change of the limit, a price. q is a weighting of the clients that the risk over
+them allows, the prior of a mean.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from quorate.arrays import Array
+from quorate.client_names import ClientName
 from quorate.problem.problem import Problem
 from quorate.rounds import record
 
@@ -24,14 +27,17 @@ class Multipliers:
     server: Array  # (p_0,) of c_0
     shared: Array  # (p_c,) of the sums over the clients
     local: Array  # (N, p), 0 where a client does not have the constraint
-    weights: Array | None = None  # (N,) worst weights of the clients, where the risk over them is no mean
+    # (N,) worst weights of the clients, where the risk over them is no mean
+    weights: Array | None = None
 
 
 def no_multipliers(problem: Problem, n_clients: int) -> Multipliers:
     """Zeros of the right shapes, for a concrete problem."""
     glob = problem.constraint
     return Multipliers(
-        np.zeros(glob.held.size), np.zeros(glob.coupled.size), np.zeros((n_clients, problem.local_constraint.size))
+        np.zeros(glob.held.size),
+        np.zeros(glob.coupled.size),
+        np.zeros((n_clients, problem.local_constraint.size)),
     )
 
 
@@ -51,10 +57,16 @@ def weighting(problem: Problem, mu: Multipliers, n_clients: int) -> Array:
     return problem.over_clients.project(np.zeros(n_clients) if mu.weights is None else mu.weights)
 
 
-def owners(problem: Problem, mu: Multipliers, names: tuple[str, ...]) -> list[str]:
-    """Who has a constraint with a multiplier that counts (over 1e-6 of the largest), the largest first."""
-    size = {name: float(np.abs(row).max(initial=0.0)) for name, row in zip(names, mu.local, strict=True)}
+def owners(problem: Problem, mu: Multipliers, names: tuple[ClientName, ...]) -> list[ClientName]:
+    """Who has a constraint with a multiplier that counts (over 1e-6 of the largest), the largest
+    first.
+    """
+    size: dict[ClientName, float] = {
+        name: float(np.abs(row).max(initial=0.0)) for name, row in zip(names, mu.local, strict=True)
+    }
     size["all clients together"] = float(np.abs(mu.shared).max(initial=0.0))
     size["the server"] = float(np.abs(mu.server).max(initial=0.0))
     largest = max(size.values())
-    return [name for name, v in sorted(size.items(), key=lambda item: -item[1]) if v > 1e-6 * largest]
+    return [
+        name for name, v in sorted(size.items(), key=lambda item: -item[1]) if v > 1e-6 * largest
+    ]

@@ -1,35 +1,36 @@
 """The sentence quorate solves, as a value.
 
-    minimise over w:  R( F_1(w), ..., F_N(w) ) + h(w)    subject to  c_0(w) <= 0,  c_i(w) <= 0 for every client i
+    minimise over w:  R( F_1(w), ..., F_N(w) ) + h(w)  subject to  c_0(w) <= 0,
+            c_i(w) <= 0 for every client i
 
-R = ``over_clients`` is a risk over clients, F_i = ``over_samples`` a risk over the losses of client i's rows, h the
-regulariser; c_0 = ``constraint`` and c_i = ``local_constraint``.
+R = ``over_clients`` is a risk over clients, F_i = ``over_samples`` a risk over the losses of client
+i's rows, h the regulariser; c_0 = ``constraint`` and c_i = ``local_constraint``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from quorate.arrays import Array, Block, by_row
 from quorate.privacy.budget import Budget
-from quorate.problem.clients import by_client, client_values, row_shares
+from quorate.problem.client_means import by_client, client_values, row_shares
+from quorate.problem.compiled_means import in_one_pass
 from quorate.problem.constraints.constraint import Point, Stack, excess, several, stack
 from quorate.problem.constraints.coupled import Coupled
-from quorate.problem.constraints.rows import label_code
-from quorate.problem.constraints.shared import Global, shared
-from quorate.problem.losses import Loss, Quadratic, value_and_slope
-from quorate.problem.one_pass import in_one_pass
-from quorate.problem.predictors import Linear, check_outputs, is_affine, pullback
+from quorate.problem.constraints.group_means import label_code
+from quorate.problem.constraints.server import Global, shared
+from quorate.problem.losses import Loss, Quadratic, value_and_gradient
+from quorate.problem.predictors.affine import Linear, check_outputs, is_affine, pullback
 from quorate.problem.regularisers import Zero
 from quorate.problem.risks.mean import Mean, among
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.targets import check_quadratic, class_numbers, classes_of, coded
-from quorate.problem.wasserstein import Cut, WassersteinBall, free_space
+from quorate.problem.wasserstein.ball import Cut, WassersteinBall, free_space
 
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
@@ -37,23 +38,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Problem:
-    """minimise R(F_1(w), ..., F_N(w)) + h(w) subject to c_0(w) <= 0 and c_i(w) <= 0 for every client i.
+    """minimise R(F_1(w), ..., F_N(w)) + h(w) subject to c_0(w) <= 0 and c_i(w) <= 0 for every
+    client i.
 
     Parameters
     ----------
     loss : the loss of one row, such as ``Hinge()``
-    predictor : the model; ``Linear()`` adds no intercept, ``Linear(intercept=True)`` does; ``Softmax()`` for the loss
-        ``Multinomial()``; ``MLP(hidden)`` and ``TorchPredictor(module)`` for any loss, without a bound on the optimum
-    over_samples : ``Mean()``; ``WassersteinBall(radius, ...)``: the worst distribution near each client's rows; or a
-        risk by rank such as ``Superquantile(0.1)`` or ``RankedRange(k, m)``: each client's losses weighed by their rank
-        among its own. For ranks among all rows pool them: ``fed.pooled()``
-    over_clients : ``Mean(prior)``, ``Simplex()``, ``LpBall(radius, p, prior)``, ``Superquantile(tail, prior)`` or a
-        convex risk by rank such as ``Extremile(2)``: the worst weighting of the clients
+    predictor : the model; ``Linear()`` adds no intercept, ``Linear(intercept=True)`` does;
+        ``Softmax()`` for the loss ``Multinomial()``; ``MLP(hidden)`` and ``TorchPredictor(module)``
+        for any loss, without a bound on the optimum
+    over_samples : ``Mean()``; ``WassersteinBall(radius, ...)``: the worst distribution near each
+        client's rows; or a risk by rank such as ``Superquantile(0.1)`` or ``RankedRange(k, m)``:
+        each client's losses weighed by their rank among its own. For ranks among all rows pool
+        them: ``fed.pooled()``
+    over_clients : ``Mean(prior)``, ``Simplex()``, ``LpBall(radius, p, prior)``,
+        ``Superquantile(tail, prior)`` or a convex risk by rank such as ``Extremile(2)``: the worst
+        weighting of the clients
     regulariser : h, such as ``L2(1e-3)``
-    constraint : c_0, one or a sequence: on the server's own data (``Federation(server=...)``), on the model alone
-        (``LinearInequality(C, d)``, ``Sign``), or on all clients together (``Coupled(...)``)
-    local_constraint : c_i, one or a sequence, on every client's own rows, such as ``NeymanPearson(label, level)``
-    privacy : ``Budget(epsilon, delta)``, the total that may be spent on every record; ``PrivateADMM`` keeps it
+    constraint : c_0, one or a sequence: on the server's own data (``Federation(server=...)``), on
+        the model alone (``LinearInequality(C, d)``, ``Sign``), or on all clients together
+        (``Coupled(...)``)
+    local_constraint : c_i, one or a sequence, on every client's own rows, such as
+        ``NeymanPearson(label, level)``
+    privacy : ``Budget(epsilon, delta)``, the total that may be spent on every record;
+        ``PrivateADMM`` keeps it
 
     Raises
     ------
@@ -71,20 +79,7 @@ class Problem:
     privacy: Budget | None = None
 
     def __post_init__(self) -> None:
-        if not getattr(self.over_clients, "convex", True):
-            raise ValueError(
-                f"over_clients must be a convex risk, got {self.over_clients!r}, which is for samples only. Use Mean, "
-                "LpBall, Simplex, Superquantile, Extremile, ExponentialSpectral, TopK, or Spectral with weights that "
-                "ascend."
-            )
-        for slot, verb in (("loss", "slope"), ("over_clients", "worst"), ("regulariser", "prox")):
-            if not hasattr(getattr(self, slot), verb):
-                raise TypeError(
-                    f"{slot} must be an object with `{verb}`, got {getattr(self, slot)!r}: "
-                    "give a value such as loss=Hinge(), over_clients=LpBall(0.1), regulariser=L2(1e-3)."
-                )
-        if self.privacy is not None and not isinstance(self.privacy, Budget):
-            raise TypeError(f"privacy must be Budget(epsilon, delta), got {self.privacy!r}.")
+        self._check_slots()
         self._check_outputs()
         self._check_constraints()
         if isinstance(self.over_samples, WassersteinBall):
@@ -92,19 +87,56 @@ class Problem:
         elif not isinstance(self.over_samples, Mean):
             _check_ranks(self.over_samples)
 
+    def _check_slots(self) -> None:
+        """Raise ``TypeError`` where a slot holds a class instead of a value, or another thing."""
+        for slot in fields(self):
+            value = getattr(self, slot.name)
+            if isinstance(value, type):
+                needed = [p for p in signature(value).parameters.values() if p.default is p.empty]
+                call = f"{value.__name__}({'...' if needed else ''})"
+                raise TypeError(
+                    f"{slot.name} must be a value, got the class {value.__name__}: write {call}."
+                )
+        if not getattr(self.over_clients, "convex", True):
+            raise ValueError(
+                f"over_clients must be a convex risk, got {self.over_clients!r}, which is for"
+                " samples only. Use Mean, LpBall, Simplex, Superquantile, Extremile,"
+                " ExponentialSpectral, TopK, or Spectral with weights that ascend."
+            )
+        if hasattr(self.loss, "slope") and not hasattr(self.loss, "gradient"):
+            raise TypeError(
+                f"the loss {type(self.loss).__name__} defines the method `slope`, which is now"
+                " called `gradient`: rename it."
+            )
+        for slot, verb in {
+            "loss": "gradient",
+            "over_clients": "worst",
+            "regulariser": "prox",
+        }.items():
+            if not hasattr(getattr(self, slot), verb):
+                raise TypeError(
+                    f"{slot} must be an object with `{verb}`, got {getattr(self, slot)!r}: give a"
+                    " value such as loss=Hinge(), over_clients=LpBall(0.1), regulariser=L2(1e-3)."
+                )
+        if self.privacy is not None and not isinstance(self.privacy, Budget):
+            raise TypeError(f"privacy must be Budget(epsilon, delta), got {self.privacy!r}.")
+
     def _check_outputs(self) -> None:
-        only_affine = isinstance(self.loss, Quadratic) or getattr(self.over_samples, "label", None) is not None
+        only_affine = (
+            isinstance(self.loss, Quadratic)
+            or getattr(self.over_samples, "label", None) is not None
+        )
         if only_affine and not is_affine(self.predictor):
             raise ValueError(
-                f"Quadratic() and Mean(label=...) are for methods with constraints, which need Linear(), got "
-                f"{self.predictor!r}: use a loss of rows over all of them."
+                "Quadratic() and Mean(label=...) are for methods with constraints, which need"
+                f" Linear(), got {self.predictor!r}: use a loss of rows over all of them."
             )
         several = self.loss.targets == "class"
         check_outputs(self.predictor, type(self.loss).__name__, several)
         if several and isinstance(self.over_samples, WassersteinBall):
             raise ValueError(
-                "Multinomial has no Wasserstein worst case here. Use over_samples = Mean() or a risk by rank, or a "
-                "loss of two classes."
+                "Multinomial has no Wasserstein worst case here. Use over_samples = Mean() or a"
+                " risk by rank, or a loss of two classes."
             )
 
     def _check_constraints(self) -> None:
@@ -112,70 +144,85 @@ class Problem:
             if not isinstance(getattr(self, slot), Stack | Global):
                 parts = several(getattr(self, slot), slot)
                 if slot == "local_constraint" and any(isinstance(part, Coupled) for part in parts):
-                    raise ValueError("Coupled is over all clients together: give it as constraint=Coupled(...).")
+                    raise ValueError(
+                        "Coupled is over all clients together: give it as constraint=Coupled(...)."
+                    )
         if self.constrained and not isinstance(self.over_samples, Mean):
             raise ValueError(
-                f"with constraints over_samples must be Mean(...), got {self.over_samples!r}: no method here keeps "
-                "both promises."
+                f"with constraints over_samples must be Mean(...), got {self.over_samples!r}: no"
+                " method here keeps both promises."
             )
         if self.constrained and (self.loss.targets == "class" or not is_affine(self.predictor)):
             raise ValueError(
-                "constraints are for models of one prediction a row: use Linear() and a loss of two classes. With "
-                f"{self.predictor!r} give a regulariser in their place, or a risk that weighs large losses more."
+                "constraints are for models of one prediction a row: use Linear() and a loss of"
+                f" two classes. With {self.predictor!r} give a regulariser in their place, or a"
+                " risk that weighs large losses more."
             )
 
     @property
     def convex(self) -> bool:
-        """Whether the objective is convex, so that a bound on its optimum may be proved; constraints aside."""
+        """Whether the objective is convex, so that a bound on its optimum may be proved;
+        constraints aside.
+        """
         regular = getattr(self.regulariser, "weak_convexity", 0.0) == 0
-        return is_affine(self.predictor) and bool(getattr(self.over_samples, "convex", True)) and regular
+        return (
+            is_affine(self.predictor)
+            and bool(getattr(self.over_samples, "convex", True))
+            and regular
+        )
 
     @property
     def constrained(self) -> bool:
         """Whether anything is asked of the model beside a small objective."""
         local, glob = self.local_constraint, self.constraint
         held = (
-            bool(glob.held.size + glob.coupled.size) if isinstance(glob, Global) else bool(several(glob, "constraint"))
+            bool(glob.held.size + glob.coupled.size)
+            if isinstance(glob, Global)
+            else bool(several(glob, "constraint"))
         )
-        own = bool(local.size) if isinstance(local, Stack) else bool(several(local, "local_constraint"))
+        own = (
+            bool(local.size)
+            if isinstance(local, Stack)
+            else bool(several(local, "local_constraint"))
+        )
         return held or own
 
     def _check_ball(self, ball: WassersteinBall) -> None:
         if not is_affine(self.predictor):
             raise ValueError(
-                f"a WassersteinBall has a worst case for models that are affine in the features, not for "
-                f"{self.predictor!r}: use Linear(), or over_samples = Mean() or a risk by rank such as "
-                "Superquantile(0.1)."
+                "a WassersteinBall has a worst case for models that are affine in the features,"
+                f" not for {self.predictor!r}: use Linear(), or over_samples = Mean() or a risk by"
+                " rank such as Superquantile(0.1)."
             )
-        radius = ball.radius.values() if isinstance(ball.radius, Mapping) else ball.radius
-        radii = np.asarray([*radius] if not np.isscalar(radius) else radius, float)
-        if not np.isfinite(radii).all() or (radii < 0).any():
-            raise ValueError(
-                f"radius must be >= 0 and finite, got {ball.radius!r}: 0 means the empirical distribution."
-            )
+        if not any(ball.radii()):
+            return
         name = type(self.loss).__name__
-        if (radii > 0).any() and math.isinf(self.loss.lipschitz):
+        if math.isinf(self.loss.lipschitz):
             raise ValueError(
-                f"{name} grows faster than the transport cost, so its worst case over a Wasserstein ball is infinite. "
-                "Use radius=0, or a Lipschitz loss: Hinge, SmoothHinge, Logistic, Huber, EpsilonInsensitive, Quantile, "
-                "Absolute."
+                f"{name} grows faster than the transport cost, so its worst case over a Wasserstein"
+                " ball is infinite. Use radius=0, or a Lipschitz loss: Hinge, SmoothHinge,"
+                " Logistic, Huber, EpsilonInsensitive, Quantile, Absolute."
             )
-        if (radii > 0).any() and ball.support is not None and self.loss.pieces is None:
+        if ball.support is not None and self.loss.pieces is None:
             raise ValueError(
-                f"{name} on a bounded support would maximise a curved convex function over the support, which has no "
-                "finite reformulation. Use support=None, or Hinge, EpsilonInsensitive, Quantile or Absolute."
+                f"{name} on a bounded support would maximise a curved convex function over the"
+                " support, which has no finite reformulation. Use support=None, or Hinge,"
+                " EpsilonInsensitive, Quantile or Absolute."
             )
 
-    # -- the problem made concrete for one federation ---------------------------------------------------------------
+    # -- the problem made concrete for one federation
+    # ---------------------------------------------------------------
 
     def at(self, fed: Federation) -> tuple[Problem, Federation]:
-        """Check everything against the data; return the problem with arrays for priors and radii, and coded targets.
+        """Check everything against the data; return the problem with arrays for priors and radii,
+        and coded targets.
 
         Raises
         ------
         ValueError
-            unsuitable targets or classes, radii or priors of the wrong length, data outside the support; for a risk by
-            rank a client with fewer rows than it counts, or with rows of different weights
+            unsuitable targets or classes, radii or priors of the wrong length, data outside the
+            support; for a risk by rank a client with fewer rows than it counts, or with rows of
+            different weights
         """
         fed = with_columns(fed, (self.constraint, self.local_constraint))
         targets = self._targets(fed)
@@ -194,11 +241,15 @@ class Problem:
                 ball = replace(ball, clip=False)
         elif by_rank(ball):
             _check_rows(ball, fed)
-        public = fed.sizes if self.privacy is None else self.privacy.sizes_of(fed.clients, fed.sizes)
+        public = (
+            fed.sizes if self.privacy is None else self.privacy.sizes_of(fed.clients, fed.sizes)
+        )
         over = among(self.over_clients, fed.clients, getattr(self.privacy, "sizes", None))
         clients = over.at(np.asarray(public), fed.clients)
         if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
-            _check_weights(clients, np.asarray(clients.rank_weights(fed.n_clients), float), fed.n_clients)
+            _check_weights(
+                clients, np.asarray(clients.rank_weights(fed.n_clients), float), fed.n_clients
+            )
         concrete = replace(
             self,
             predictor=predictor,
@@ -217,7 +268,9 @@ class Problem:
         if self.loss.targets == "sign":
             classes = classes_of(fed)
             if not np.isin(held.rows(0)[1], classes).all():
-                raise ValueError(f"the server's data have labels outside the clients' classes {classes[:6]}.")
+                raise ValueError(
+                    f"the server's data have labels outside the clients' classes {classes[:6]}."
+                )
             held = held.with_targets([held.rows(0)[1]], classes)
         return with_columns(held.with_targets(self._targets(held)), (self.constraint,))
 
@@ -225,7 +278,9 @@ class Problem:
         """The predictor, with the number of classes where it needs it."""
         if not hasattr(self.predictor, "sized"):
             return self.predictor
-        return self.predictor.sized(fed.n_features, len(classes_of(fed)) if self.loss.targets == "class" else None)
+        return self.predictor.sized(
+            fed.n_features, len(classes_of(fed)) if self.loss.targets == "class" else None
+        )
 
     def model_start(self, n_features: int) -> Array:
         """A first model (D,): zeros, or where a model cannot start there the predictor's own."""
@@ -240,47 +295,56 @@ class Problem:
             return ys
         if self.loss.targets == "real":
             if any(y.dtype.kind not in "fiub" for y in ys):
-                raise ValueError(f"{type(self.loss).__name__} needs numeric targets, got {classes_of(fed)[:5]}.")
+                raise ValueError(
+                    f"{type(self.loss).__name__} needs numeric targets, got {classes_of(fed)[:5]}."
+                )
             return [np.asarray(y, float) for y in ys]
         classes = classes_of(fed)
         if self.loss.targets == "class":
             return class_numbers(ys, classes, declared=fed.classes is not None)
         if len(classes) != 2:
             raise ValueError(
-                f"{type(self.loss).__name__} needs labels of exactly two classes, got {len(classes)}: {classes[:6]}. "
-                "Check the target column; a federation whose clients all hold one class must declare classes=(a, b)."
+                f"{type(self.loss).__name__} needs labels of exactly two classes, got"
+                f" {len(classes)}: {classes[:6]}. Check the target column; a federation whose"
+                " clients all hold one class must declare classes=(a, b)."
             )
         if coded(ys, classes):  # of a problem that is concrete already
             return ys
         return [np.where(y == classes[1], 1.0, -1.0) for y in ys]
 
     def radii(self, block: Block) -> Array:
-        """The Wasserstein radius of each client of the block, zero where the samples' risk is the mean."""
+        """The Wasserstein radius of each client of the block, zero where the samples' risk is the
+        mean.
+        """
         if isinstance(self.over_samples, WassersteinBall):
             return np.asarray(self.over_samples.radius)[block.index]
         return np.zeros(len(block.index))
 
-    # -- the sentence ---------------------------------------------------------------------------------------------
+    # -- the sentence
+    # ---------------------------------------------------------------------------------------------
 
     def cut(self, w: Array, block: Block) -> Cut:
         """A joint cut in (model, price) of every client's risk at w, (D,) or (n, D).
 
-        It bounds the risk from below at every model where loss and risk are convex; else it is value and slope alone.
+        It bounds the risk from below at every model where loss and risk are convex; else it is
+        value and gradient alone.
         """
         radius, ball = self.radii(block), self.over_samples
         if not isinstance(ball, WassersteinBall) or not radius.any():
             if (quick := in_one_pass(self, w, block)) is not None:
                 return quick
             (prediction, back), zero = pullback(self.predictor, w, block), np.zeros(len(radius))
-            losses, slopes = value_and_slope(self.loss, prediction, block.y)
+            losses, gradients = value_and_gradient(self.loss, prediction, block.y)
             weights = self.row_weights(losses, block)
-            return Cut((weights * losses).sum(1), zero, back(by_row(weights, slopes)), zero)
+            return Cut((weights * losses).sum(1), zero, back(by_row(weights, gradients)), zero)
         if ball.support is None:
             return free_space(w, block, self.loss, self.predictor, ball, radius)
         return ball.support.cut(w, block, self.loss, self.predictor, ball, radius)
 
     def row_weights(self, losses: Array, block: Block) -> Array:
-        """The weight of every row in its client's risk, (n, m): its share, or its weight by rank; 0 on padding."""
+        """The weight of every row in its client's risk, (n, m): its share, or its weight by rank; 0
+        on padding.
+        """
         if not by_rank(self.over_samples):
             return row_shares(self, block)
         weights = np.zeros_like(losses)
@@ -305,11 +369,15 @@ class Problem:
         return float(problem.over_clients.value(risks)) + problem.penalty(w)
 
     def violation(self, w: Array, fed: Federation) -> float:
-        """max over all constraints of c(w), |c(w)| for equalities, and 0: how far the promise is broken, exactly."""
+        """max over all constraints of c(w), |c(w)| for equalities, and 0: how far the promise is
+        broken, exactly.
+        """
         problem, fed = self.at(fed)
         w = _model(w, problem.predictor.dimension(fed.n_features))
         points = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
-        found = [excess(problem.local_constraint, problem.local_constraint.values(at)) for at in points]
+        found = [
+            excess(problem.local_constraint, problem.local_constraint.values(at)) for at in points
+        ]
         glob = problem.constraint
         found.append(excess(glob.held, glob.held.values(glob.at(problem, w))))
         found.append(excess(glob.coupled, np.sum([glob.coupled.values(at) for at in points], 0)))
@@ -336,12 +404,22 @@ def _model(w: Any, size: int) -> Array:
 
 def with_columns(fed: Federation, slots: Any) -> Federation:
     """The federation with a column for every feature that a constraint names as one."""
-    parts = [part for slot in slots if not isinstance(slot, Stack | Global) for part in several(slot, "a constraint")]
+    parts = [
+        part
+        for slot in slots
+        if not isinstance(slot, Stack | Global)
+        for part in several(slot, "a constraint")
+    ]
     named = [getattr(getattr(part, "constraint", part), "column", None) for part in parts]
     missing = [
-        n for n in {n for n in named if isinstance(n, str)} if n in fed.feature_names and n not in (fed.columns or {})
+        n
+        for n in {n for n in named if isinstance(n, str)}
+        if n in fed.feature_names and n not in (fed.columns or {})
     ]
-    own = {n: tuple(np.asarray(_dense(x[:, [fed.feature_names.index(n)]]))[:, 0] for x in fed.X) for n in missing}
+    own = {
+        n: tuple(np.asarray(_dense(x[:, [fed.feature_names.index(n)]]))[:, 0] for x in fed.X)
+        for n in missing
+    }
     return fed._with(columns=dict(fed.columns or {}) | own) if own else fed
 
 
@@ -354,14 +432,15 @@ def _check_ranks(risk: Any) -> None:
     missing = [verb for verb in ("value", "weights", "convex") if not hasattr(risk, verb)]
     if isinstance(risk, type) or not by_rank(risk) or missing:
         raise TypeError(
-            "over_samples must be Mean(), a WassersteinBall, or a risk by rank such as Superquantile(0.1), with "
-            f"`rank_weights`, `value`, `weights` and `convex`; got {risk!r}."
+            "over_samples must be Mean(), a WassersteinBall, or a risk by rank such as"
+            " Superquantile(0.1), with `rank_weights`, `value`, `weights` and `convex`; got"
+            f" {risk!r}."
         )
     prior = getattr(risk, "prior", "uniform")
     if not (isinstance(prior, str) and prior == "uniform"):
         raise ValueError(
-            f"over samples the prior must be 'uniform', got {prior!r}: rows are ranked one by one. A prior over "
-            "clients belongs in over_clients; rows that count twice can be repeated."
+            f"over samples the prior must be 'uniform', got {prior!r}: rows are ranked one by one."
+            " A prior over clients belongs in over_clients; rows that count twice can be repeated."
         )
 
 
@@ -372,8 +451,8 @@ def _check_rows(risk: Any, fed: Federation) -> None:
     for i, (name, size) in enumerate(zip(fed.clients, fed.sizes.tolist(), strict=True)):
         if fed.sample_weight is not None and np.ptp(fed.share(i)) > 1e-12 * fed.share(i).max():
             raise ValueError(
-                f"client {name!r} has rows of different weights, and {risk!r} ranks rows one by one: leave the weights "
-                "out (pooled() rather than pooled(prior)), or repeat rows."
+                f"client {name!r} has rows of different weights, and {risk!r} ranks rows one by"
+                " one: leave the weights out (pooled() rather than pooled(prior)), or repeat rows."
             )
         if size not in enough:
             try:
@@ -385,16 +464,21 @@ def _check_rows(risk: Any, fed: Federation) -> None:
 
 
 def _check_weights(risk: Any, sigma: Array, n: int) -> None:
-    """Raise unless sigma (n,) are weights as the risk claims: an own risk's claims are all that proofs stand on."""
+    """Raise unless sigma (n,) are weights as the risk claims: an own risk's claims are all that
+    proofs stand on.
+    """
     bad = f"have shape {sigma.shape}" if sigma.shape != (n,) else ""
-    bad = bad or ("are not all finite and >= 0" if not (np.isfinite(sigma) & (sigma >= 0)).all() else "")
-    two_sided = not hasattr(risk, "rank_weights")  # each side of a reference sums to one only where all rows are there
+    bad = bad or (
+        "are not all finite and >= 0" if not (np.isfinite(sigma) & (sigma >= 0)).all() else ""
+    )
+    # each side of a reference sums to one only where all rows are there
+    two_sided = not hasattr(risk, "rank_weights")
     if not bad and not two_sided and abs(sigma.sum() - 1) > 1e-9:
         bad = f"sum to {sigma.sum():.12g}"
     if not bad and risk.convex and (np.diff(sigma) < -1e-12).any():
         bad = "fall somewhere, and the risk says it is convex"
     if bad:
         raise ValueError(
-            f"the rank weights of {risk!r} for {n} rows {bad}: needed are {n} numbers >= 0 that sum to one, from the "
-            "smallest loss to the largest, ascending where `convex` is True."
+            f"the rank weights of {risk!r} for {n} rows {bad}: needed are {n} numbers >= 0 that sum"
+            " to one, from the smallest loss to the largest, ascending where `convex` is True."
         )

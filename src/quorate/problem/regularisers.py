@@ -2,9 +2,10 @@
 
     prox_{t h}(v) = argmin_w  t h(w) + ||w - v||^2 / 2           h*(v) = sup_w  v'w - h(w)
 
-``weak_convexity``: the smallest r with h + r ||.||^2 / 2 convex (0: h is convex); ``strong_convexity``: the largest r
-with h - r ||.||^2 / 2 convex. MCP (Zhang 2010) and SCAD (Fan and Li 2001) are not convex; they have no conjugate here.
-A free intercept is the caller's affair: none of these knows which entry it is.
+``weak_convexity``: the smallest r with h + r ||.||^2 / 2 convex (0: h is convex);
+``strong_convexity``: the largest r with h - r ||.||^2 / 2 convex. MCP (Zhang 2010) and SCAD (Fan
+and Li 2001) are not convex; they have no conjugate here. A free intercept is the caller's affair:
+none of these knows which entry it is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
-from quorate.solvers.projections import soft_threshold
+from quorate.solvers.sets.projections import soft_threshold
 
 
 @runtime_checkable
@@ -40,11 +41,15 @@ class Regulariser(Protocol):
         ...
 
     def prox(self, v: Array, step: float | Array) -> Array:
-        """A global minimiser of step h(w) + ||w - v||^2 / 2, step > 0 (a number or one per entry); entrywise."""
+        """A global minimiser of step h(w) + ||w - v||^2 / 2, step > 0 (a number or one per entry);
+        entrywise.
+        """
         ...
 
     def domain_radius(self, level: float, size: int) -> float:
-        """A number that ||w||_2 cannot exceed when h(w) <= level and w has ``size`` entries; inf if there is none."""
+        """A number that ||w||_2 cannot exceed when h(w) <= level and w has ``size`` entries; inf if
+        there is none.
+        """
         ...
 
 
@@ -53,13 +58,17 @@ class SupportsConjugate(Regulariser, Protocol):
     """A convex regulariser whose conjugate is known."""
 
     def conjugate(self, v: Array) -> float:
-        """h*(v) = sup_w v'w - h(w); inf outside its domain (no tolerance: scale v into it first)."""
+        """h*(v) = sup_w v'w - h(w); inf outside its domain (no tolerance: scale v into it
+        first).
+        """
         ...
 
 
 def _at_least(name: str, value: float, least: float, remedy: str, strict: bool = False) -> None:
     if not ((least < value if strict else least <= value) and value < math.inf):
-        raise ValueError(f"{name} must be a number {'>' if strict else '>='} {least:g}, got {value}. {remedy}")
+        raise ValueError(
+            f"{name} must be a number {'>' if strict else '>='} {least:g}, got {value}. {remedy}"
+        )
 
 
 @dataclass(frozen=True)
@@ -168,7 +177,9 @@ class ElasticNet:
 
 @dataclass(frozen=True)
 class Bounds:
-    """0 where lower <= w <= upper, inf elsewhere; the bounds are numbers or (d,) and may be infinite."""
+    """0 where lower <= w <= upper, inf elsewhere; the bounds are numbers or (d,) and may be
+    infinite.
+    """
 
     lower: Any
     upper: Any
@@ -179,8 +190,8 @@ class Bounds:
         lower, upper = np.asarray(self.lower, dtype=float), np.asarray(self.upper, dtype=float)
         if not (lower <= upper).all() or (lower == math.inf).any() or (upper == -math.inf).any():
             raise ValueError(
-                f"bounds need lower <= upper with a number between, got lower={self.lower}, upper={self.upper}. "
-                "For no bound use -inf or inf."
+                f"bounds need lower <= upper with a number between, got lower={self.lower},"
+                f" upper={self.upper}. For no bound use -inf or inf."
             )
 
     def value(self, w: Array) -> float:
@@ -196,20 +207,26 @@ class Bounds:
     def domain_radius(self, level: float, size: int) -> float:
         if level < 0:
             return 0.0
-        return float(np.linalg.norm(np.broadcast_to(np.maximum(np.abs(self.lower), np.abs(self.upper)), size)))
+        return float(
+            np.linalg.norm(
+                np.broadcast_to(np.maximum(np.abs(self.lower), np.abs(self.upper)), size)
+            )
+        )
 
 
 @dataclass(frozen=True)
 class GroupL2:
-    """strength sum_g sqrt(size of g) ||w_g||_2, the group lasso: whole groups of coefficients are zero together.
+    """strength sum_g sqrt(size of g) ||w_g||_2, the group lasso: whole groups of coefficients are
+    zero together.
 
-    Yuan and Lin, *Model selection and estimation in regression with grouped variables*. Methods that need h as linear
-    inequalities (``InteriorPoint``, the bundle) do not take it.
+    Yuan and Lin, *Model selection and estimation in regression with grouped variables*. Methods
+    that need h as linear inequalities (``InteriorPoint``, the bundle) do not take it.
 
     Parameters
     ----------
     strength : >= 0
-    groups : the group of every coefficient, (d,), any labels; such as the indicators of one category
+    groups : the group of every coefficient, (d,), any labels; such as the indicators of one
+        category
     """
 
     strength: float
@@ -222,11 +239,20 @@ class GroupL2:
         object.__setattr__(self, "groups", tuple(np.asarray(self.groups).tolist()))
 
     def sizes(self, w: Array) -> tuple[NDArray[np.intp], Array, Array]:
-        """The group of every entry, its weight strength sqrt(size), and the groups' lengths ||w_g||."""
+        """The group of every entry, its weight strength sqrt(size), and the groups' lengths
+        ||w_g||.
+        """
         if len(w) != len(self.groups):
-            raise ValueError(f"GroupL2 has groups for {len(self.groups)} coefficients, and the model has {len(w)}.")
+            raise ValueError(
+                f"GroupL2 has groups for {len(self.groups)} coefficients, and the model has"
+                f" {len(w)}."
+            )
         _, group = np.unique(np.asarray(self.groups), return_inverse=True)
-        return group, self.strength * np.sqrt(np.bincount(group)), np.sqrt(np.bincount(group, w * w))
+        return (
+            group,
+            self.strength * np.sqrt(np.bincount(group)),
+            np.sqrt(np.bincount(group, w * w)),
+        )
 
     def value(self, w: Array) -> float:
         _, weight, length = self.sizes(w)
@@ -236,7 +262,10 @@ class GroupL2:
         group, weight, length = self.sizes(v)
         steps = np.broadcast_to(step, v.shape)
         if np.ptp(steps):
-            raise ValueError("GroupL2.prox takes one step for all entries: the closed form holds for equal steps only.")
+            raise ValueError(
+                "GroupL2.prox takes one step for all entries: the closed form holds for equal steps"
+                " only."
+            )
         shrunk = np.maximum(1 - steps[0] * weight / np.maximum(length, 1e-300), 0.0)
         return v * shrunk[group]
 
@@ -250,7 +279,9 @@ class GroupL2:
 
 @dataclass(frozen=True)
 class MCP:
-    """Minimax concave: strength |w| - w^2 / (2 gamma) up to |w| = gamma strength, constant beyond; gamma > 0."""
+    """Minimax concave: strength |w| - w^2 / (2 gamma) up to |w| = gamma strength, constant beyond;
+    gamma > 0.
+    """
 
     strength: float
     gamma: float = 3.0
@@ -274,7 +305,11 @@ class MCP:
     def prox(self, v: Array, step: float | Array) -> Array:
         size, end = np.abs(v), self.gamma * self.strength
         with np.errstate(divide="ignore", invalid="ignore"):
-            convex = np.where(size > end, size, np.maximum(size - step * self.strength, 0.0) / (1 - step / self.gamma))
+            convex = np.where(
+                size > end,
+                size,
+                np.maximum(size - step * self.strength, 0.0) / (1 - step / self.gamma),
+            )
         concave = _better(self._entries, size, step, np.zeros_like(size), np.maximum(size, end))
         return np.sign(v) * np.where(np.asarray(step) < self.gamma, convex, concave)
 
@@ -284,7 +319,9 @@ class MCP:
 
 @dataclass(frozen=True)
 class SCAD:
-    """Smoothly clipped absolute deviation: slope strength up to |w| = strength, falling to 0 at a strength; a > 2."""
+    """Smoothly clipped absolute deviation: gradient strength up to |w| = strength, falling to 0 at
+    a strength; a > 2.
+    """
 
     strength: float
     a: float = 3.7
@@ -292,7 +329,9 @@ class SCAD:
 
     def __post_init__(self) -> None:
         _at_least("strength", self.strength, 0, "For no regulariser use Zero().")
-        _at_least("a", self.a, 2, "The usual value is 3.7; for a = inf use L1(strength).", strict=True)
+        _at_least(
+            "a", self.a, 2, "The usual value is 3.7; for a = inf use L1(strength).", strict=True
+        )
 
     @property
     def weak_convexity(self) -> float:
@@ -312,13 +351,49 @@ class SCAD:
         with np.errstate(divide="ignore", invalid="ignore"):
             middle = (bend * size - step * end) / (bend - step)
         convex = np.where(size > end, size, np.where(soft > self.strength, middle, soft))
-        concave = _better(self._entries, size, step, np.minimum(soft, self.strength), np.maximum(size, end))
+        concave = _better(
+            self._entries, size, step, np.minimum(soft, self.strength), np.maximum(size, end)
+        )
         return np.sign(v) * np.where(np.asarray(step) < bend, convex, concave)
 
     def domain_radius(self, level: float, size: int) -> float:
         return math.inf
 
 
-def _better(h: Callable[[Array], Array], v: Array, step: float | Array, near: Array, far: Array) -> Array:
-    """The better of two candidates of step h(w) + (w - v)^2 / 2, entry by entry; ``near`` (the sparser) on ties."""
-    return np.where(step * h(near) + (near - v) ** 2 / 2 <= step * h(far) + (far - v) ** 2 / 2, near, far)
+def _better(
+    h: Callable[[Array], Array], v: Array, step: float | Array, near: Array, far: Array
+) -> Array:
+    """The better of two candidates of step h(w) + (w - v)^2 / 2, entry by entry; ``near`` (the
+    sparser) on ties.
+    """
+    return np.where(
+        step * h(near) + (near - v) ** 2 / 2 <= step * h(far) + (far - v) ** 2 / 2, near, far
+    )
+
+
+def has_parts(regulariser: Regulariser) -> bool:
+    """Whether ``regulariser_parts`` knows the regulariser."""
+    return isinstance(regulariser, Zero | L1 | L2 | ElasticNet | Bounds)
+
+
+def regulariser_parts(
+    regulariser: Regulariser,
+) -> tuple[float, float, Array | float, Array | float]:
+    """(l1, l2, lower, upper) of a convex regulariser l1 ||w||_1 + l2 ||w||_2^2 / 2 on lower <= w <=
+    upper.
+    """
+    match regulariser:
+        case Zero():
+            return 0.0, 0.0, -math.inf, math.inf
+        case L1(strength):
+            return strength, 0.0, -math.inf, math.inf
+        case L2(strength):
+            return 0.0, strength, -math.inf, math.inf
+        case ElasticNet(l1, l2):
+            return l1, l2, -math.inf, math.inf
+        case Bounds(lower, upper):
+            return 0.0, 0.0, lower, upper
+    raise ValueError(
+        "a conic program, and the bound it proves, need a regulariser made of l1, l2 and bounds:"
+        f" Zero, L1, L2, ElasticNet or Bounds, got {regulariser!r}."
+    )

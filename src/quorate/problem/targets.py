@@ -1,4 +1,6 @@
-"""Targets as losses need them: two classes as -1 and +1, several as their numbers, quadratic clients' b."""
+"""Targets as losses need them: two classes as -1 and +1, several as their numbers, quadratic
+clients' b.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,18 @@ def coded(ys: list[Any], classes: list[Any]) -> bool:
     """Whether targets are -1 and +1 already rather than two labels, which may be others."""
     outside = [y for y in ys if not np.isin(y, np.asarray(classes)).all()]
     if any(y.dtype.kind != "f" or not np.isin(y, (-1.0, 1.0)).all() for y in outside):
-        raise ValueError(f"targets outside the classes {classes[:6]}: give the federation with its labels.")
+        raise ValueError(
+            f"targets outside the classes {classes[:6]}: give the federation with its labels."
+        )
     return bool(outside)
 
 
 def check_quadratic(fed: Federation, predictor: Any) -> None:
     """Raise unless every client holds a symmetric matrix, or the table is the server's."""
     held = fed.clients == ("server",)
-    if predictor.intercept or not (held or all(isinstance(x, np.ndarray) and _symmetric(x) for x in fed.X)):
+    if predictor.intercept or not (
+        held or all(isinstance(x, np.ndarray) and _symmetric(x) for x in fed.X)
+    ):
         raise ValueError(
             "Quadratic() needs clients with symmetric A and the predictor Linear(): make them by "
             "Federation.from_quadratics(A, b, C, d)."
@@ -37,15 +43,23 @@ def _symmetric(A: Array) -> bool:
 def class_numbers(ys: list[Any], classes: list[Any], declared: bool) -> list[Array]:
     """The classes' numbers, in ascending order of their labels."""
     if len(classes) < 2:
-        raise ValueError(f"Multinomial needs labels of two classes or more, got {classes}. Check the target column.")
+        raise ValueError(
+            f"Multinomial needs labels of two classes or more, got {classes}. Check the target"
+            " column."
+        )
     if not declared and any((np.asarray(c) != np.floor(c)).any() for c in classes):
         raise ValueError(
-            f"Multinomial needs class labels, got real targets such as {classes[:4]}: for numbers use Squared() or "
-            "Huber(); labels are whole numbers, text or booleans."
+            f"Multinomial needs class labels, got real targets such as {classes[:4]}: for numbers"
+            " use Squared() or Huber(); labels are whole numbers, text or booleans."
         )
     labels = np.asarray(classes)
-    if any((y.dtype.kind == "U") != (labels.dtype.kind == "U") or not np.isin(y, labels).all() for y in ys):
-        raise ValueError(f"targets outside the classes {classes[:6]}: give the federation with its labels.")
+    if any(
+        (y.dtype.kind == "U") != (labels.dtype.kind == "U") or not np.isin(y, labels).all()
+        for y in ys
+    ):
+        raise ValueError(
+            f"targets outside the classes {classes[:6]}: give the federation with its labels."
+        )
     return [np.searchsorted(labels, y).astype(float) for y in ys]
 
 

@@ -1,175 +1,255 @@
-"""What the numbers of a run mean, in sentences; and the whole report as Markdown."""
+"""What the numbers of a run mean, in plain sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from quorate.radii import equal
-from quorate.report import clock, constrained
-from quorate.report.tables import (
-    baselines,
-    certificate,
-    clients,
-    escaped,
-    fairness,
-    measures,
-    messages,
-    number,
-    path,
-    people,
-    percent,
-    precise,
-    versions,
-)
+from quorate.report.tables import Result, by_set, capital, merit, number, people, precise
+
+CLASHING = 12  # constraints of a proof that are named
+KNOWN_AS = {"superquantile": "superquantile (CVaR)"}  # what a risk is called elsewhere
 
 
-def question(result: Mapping[str, Any]) -> str:
-    """What the comparison with baselines answers."""
+# ------------------------------------------------------------------------------ what kind of run
+
+
+def constrained(result: Result) -> bool:
+    """Whether the run has constraints, or one class alone in its objective."""
+    return "constraints" in result
+
+
+def infeasible(result: Result) -> bool:
+    """Whether the run proves that no model meets all constraints."""
+    return result["outcome"]["stop"] == "infeasible"
+
+
+def pooled(result: Result) -> bool:
+    """Whether the rows of all clients were pooled in one place."""
+    return "owners" in result
+
+
+def private(result: Result) -> bool:
+    """Whether the model was trained within a privacy budget."""
+    return result["model"] == "private"
+
+
+def public_part(result: Result) -> bool:
+    """Whether this is the public part of a private run, which holds no exact number."""
+    return "privacy" in result
+
+
+def proven(result: Result) -> bool:
+    """Whether there is a lower bound on the objective."""
+    return result["certificate"]["bound"] is not None
+
+
+# ---------------------------------------------------------------------------------------- phrases
+
+
+def clients(n: int) -> str:
+    """A number of clients."""
+    return f"{n} client{'s' * (n != 1)}"
+
+
+def risk_called(risk: Mapping[str, Any]) -> str:
+    """The name of a spectral risk, with what the field calls it."""
+    name: str = risk["name"]
+    return KNOWN_AS.get(name, name)
+
+
+def risk_words(risk: Mapping[str, Any]) -> str:
+    """The risk with its parameters, with what the field calls it."""
+    words: str = risk["words"]
+    name = risk["name"]
+    known = name not in KNOWN_AS or "CVaR" in words
+    return words if known else words.replace(name, KNOWN_AS[name], 1)
+
+
+def ended(result: Result) -> str:
+    """How the run ended, as a sentence."""
+    text = result["outcome"]["text"].strip()
+    return capital(text) + ("" if text.endswith(".") else ".")
+
+
+# ---------------------------------------------------------------------------------------- summary
+
+
+def lead(result: Result) -> str:
+    """What kind of model this is, and where its rows were."""
     risk = result.get("risk")
-    if constrained.asked(result):
-        return "Are the constraints kept on new rows?" if result["constraints"] else "Is it better on new rows?"
+    if result["model"] == "DRFL":
+        model = "A distributionally robust model (DRFL)"
+    elif constrained(result):
+        model = "A model under constraints"
+    elif risk is not None:
+        model = f"A model of the {risk_called(risk)} of the losses"
+    else:
+        model = "A model"
+    n = len(people(result))
+    rows = "pooled rows of" if pooled(result) else "data that stayed with"
+    return f"{model} over {rows} {clients(n)}, and what is guaranteed about it."
+
+
+def summary(result: Result) -> list[str]:
+    """What was done, what is guaranteed and how it was checked."""
+    sentences = [f"{_took(result)} {ended(result)}", result["problem"]]
+    if constrained(result):
+        sentences += constraints_met(result)
+        if infeasible(result):
+            return sentences
+    else:
+        sentences.append(guarantee(result))
+    certificate = result["certificate"]
+    if proven(result):
+        sentences.append(
+            f"The objective of the model is {precise(certificate['value'])}. It is proven that no"
+            f" model of this kind has an objective below {precise(certificate['bound'])}: this one"
+            f" is within {certificate['relative_gap']:.2g} (relative) of the best."
+        )
+    else:
+        value = number(certificate["value"])
+        sentences.append(f"The objective of the model is {value}; {_unproven(result)}")
+    duals = "multipliers" if constrained(result) else "dual weights"
+    sentences.append(
+        f"These numbers were computed after the run from data, model and {duals} alone, without the"
+        " algorithm; quorate verify computes them again from this folder."
+    )
+    return sentences
+
+
+def _took(result: Result) -> str:
+    rows, n = sum(row["n"] for row in result["clients"]), len(people(result))
+    if pooled(result):
+        return f"{rows:,} pooled rows of {clients(n)} were fitted in {result['rounds']} rounds."
+    return f"{clients(n)} with {rows:,} rows took part in {result['rounds']} rounds."
+
+
+def _unproven(result: Result) -> str:
+    """Why there is no bound, and what there is instead."""
+    residuals = result["certificate"].get("residuals")
+    if constrained(result):
+        return (
+            "no lower bound is proven, and a better model may exist. The certificate says how far"
+            " this one is from the conditions of optimality."
+        )
+    if not residuals:
+        return "no lower bound is proven, see the warnings."
+    return (
+        "the problem is not convex, so no lower bound can be proven, and a better model may exist."
+        " What is checked is how far this one is from the three conditions of optimality:"
+        f" {', '.join(map(precise, residuals))} (KKT residuals)."
+    )
+
+
+def guarantee(result: Result) -> str:
+    """The robust part of the objective as a guarantee."""
+    certificate, risk = result["certificate"], result.get("risk")
+    pairs = zip(certificate["weights"], certificate["client_risks"], strict=True)
+    worst = number(sum(q * r for q, r in pairs) + (certificate["complementarity"] or 0.0))
+    if risk is not None and risk["pooled"]:
+        return f"The {risk_words(risk)} of the training losses is {worst}."
+    if risk is not None:
+        return (
+            "For all client weights in the stated set, the weighted mean of the clients' risks is"
+            f" at most {worst}. The risk of a client is the {risk_words(risk)} of its training"
+            " losses."
+        )
+    radii = sorted({row["radius"] for row in result["clients"]})
+    distance = number(radii[0])
+    if len(radii) > 1:
+        distance += f" to {number(radii[-1])}, by client,"
+    balls = (
+        f" and whatever each client's data become within Wasserstein distance {distance} of its"
+        " training rows,"
+    )
+    return (
+        f"For all client weights in the stated set{balls if radii != [0.0] else ','} the expected"
+        f" loss is at most {worst}."
+    )
+
+
+def constraints_met(result: Result) -> list[str]:
+    """How far the constraints are met on the training rows."""
+    rows = result["constraints"]
+    if infeasible(result):
+        clash = [f"{row['owner']}: {row['constraint']}" for row in rows if row["weight"] > 1e-6]
+        more = f" and {len(clash) - CLASHING} more" * (len(clash) > CLASHING)
+        violation = number(result["certificate"]["feasibility"])
+        return [
+            f"The proof combines {'; '.join(clash[:CLASHING])}{more}.",
+            (
+                "No model is recommended. The model in this folder breaks a constraint by"
+                f" {violation} at worst: use it to see which limits contradict each other, and for"
+                " nothing else."
+            ),
+        ]
+    if not rows:
+        return ["There are no constraints; one class alone is in the objective."]
+    unmet = [row for row in rows if not row["met"]]
+    if unmet:
+        worst = min(unmet, key=lambda row: row["slack"])
+        return [
+            f"{len(unmet)} of {len(rows)} constraints are not met on the training rows: the worst"
+            f" is that of {worst['owner']} on {worst['constraint']}, {number(worst['measured'])}"
+            f" where {number(worst['limit'])} is the limit."
+        ]
+    active = sum(abs(row["slack"]) <= 1e-6 * max(1.0, abs(row["limit"])) for row in rows)
+    verb = "is" if active == 1 else "are"
+    largest = precise(result["certificate"]["feasibility"])
+    return [
+        f"All {len(rows)} constraints are met on the training rows (largest violation {largest});"
+        f" {active} of them {verb} active, that is, at the limit."
+    ]
+
+
+# -------------------------------------------------------------------------------------- new rows
+
+
+def question(result: Result) -> str:
+    """What the evaluation on new rows answers."""
+    risk = result.get("risk")
+    if public_part(result):
+        return "On public rows it was not trained on"
+    if private(result):
+        return "What privacy cost"
+    if not result["evaluation"]["verdict"]:
+        return "On rows it was not trained on"
+    if constrained(result):
+        if result["constraints"]:
+            return "Are the constraints met on new rows?"
+        return "Is it better on new rows?"
     if risk is None or risk["name"] == "mean":
         return "Did robustness help?"
     return f"Is the {risk['name']} of new losses lower?"
 
 
-def summary(result: Mapping[str, Any]) -> list[str]:
-    """What was done, what is guaranteed and how it was checked."""
-    rows = sum(row["n"] for row in result["clients"])
-    n, found = len(people(result)), result["certificate"]
-    took = f"{n} client{'s' * (n > 1)} with {rows:,} rows took part in {result['rounds']} rounds."
-    if "owners" in result:
-        took = f"{rows:,} rows of {n} client{'s' * (n > 1)}, pooled, were fitted in {result['rounds']} rounds."
-    said = [f"{took} {_ended(result)}", result["problem"]]
-    said += constrained.summary(result) if constrained.asked(result) else [_protects(result)]
-    if constrained.asked(result) and constrained.impossible(result):
-        return said
-    if found["bound"] is None:
-        said.append(f"The objective of the model is {number(found['value'])}; {_unproven(result)}")
-    else:
-        said.append(
-            f"The objective of the model is {precise(found['value'])}. It is proven that no model of this kind has one "
-            f"below {precise(found['bound'])}: this one is within {found['relative_gap']:.2g} (relative) of the best."
-        )
-    duals = "multipliers" if constrained.asked(result) else "dual weights"
-    said.append(
-        f"These numbers were computed after the run from data, model and {duals} alone, without the algorithm; "
-        "quorate verify computes them again from this folder."
-    )
-    return said
-
-
-def _unproven(result: Mapping[str, Any]) -> str:
-    """Why there is no bound, and what there is."""
-    residuals = result["certificate"].get("residuals")
-    if constrained.asked(result):
-        return (
-            "no lower bound is proven, and a better model may exist. The certificate says how far this one is from the "
-            "conditions of optimality."
-        )
-    if not residuals:
-        return "no lower bound is proven, see the warnings."
-    return (
-        "the problem is not convex, so no lower bound can be proven, and a better model may exist. What is checked is "
-        f"how far this one is from the three conditions of optimality: {', '.join(map(precise, residuals))} (KKT "
-        "residuals)."
-    )
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _ended(result: Mapping[str, Any]) -> str:
-    text = result["outcome"]["text"].strip()
-    return _upper(text) + ("" if text.endswith(".") else ".")
-
-
-def _protects(result: Mapping[str, Any]) -> str:
-    """The robust part of the objective as a promise."""
-    found, risk = result["certificate"], result.get("risk")
-    worst = sum(q * r for q, r in zip(found["weights"], found["client_risks"], strict=True))
-    worst += found["complementarity"] or 0.0
-    if risk is not None:
-        if risk["pooled"]:
-            return f"The {risk['words']} of the training losses is {number(worst)}."
-        return (
-            "Whatever the mix of clients within the stated set, the mean by it of their own risks, each the "
-            f"{risk['words']} of a client's training losses, is at most {number(worst)}."
-        )
-    radii = {row["radius"] for row in result["clients"]}
-    balls = (
-        ""
-        if radii == {0.0}
-        else (
-            " and whatever each client's data become within Wasserstein distance "
-            + (number(max(radii)) if len(radii) == 1 else f"{number(min(radii))} to {number(max(radii))}, by client,")
-            + " of its training rows"
-        )
-    )
-    return f"Whatever the mix of clients within the stated set{balls}, the expected loss is at most {number(worst)}."
-
-
-def choice(tried: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
-    """Which point did best, and what that is worth."""
-    points, held, found = tried["points"], tried["held_out"], tried["points"][tried["best"]]
-    theta = "" if found["client_radius"] is None else f" and client radius {number(found['client_radius'])}"
-    what = f", accuracy {percent(found['accuracy'])}" if "accuracy" in found else ""
-    radii, ties = sorted({point["radius"] for point in points}), len(equal(points)) - 1
-    end = not ties and len(radii) > 2 and (found["radius"] == radii[-1] or found["radius"] == radii[0] > 0)
-    own = sorted({row["radius"] for row in result["clients"]})
-    mine = number(own[0]) if len(own) == 1 else f"{number(own[0])} to {number(own[-1])}, by client"
-    return [
-        f"Of {len(points)} points, radius {number(found['radius'])}{theta} had the smallest held-out loss of a client: "
-        f"{number(found['worst_loss'])} at {found['worst_client']} (all rows: {number(found['loss'])}{what})."
-        + f" {ties} other point{' does' if ties == 1 else 's do'} as well: the first is named." * (ties > 0)
-        + " It lies at the end of the radii tried: a wider path may find better." * end,
-        f"This was looked at, on {sum(held.values())} rows held out of the training rows ({min(held.values())} at the "
-        f"smallest client): its own numbers flatter it, and differences between neighbours may be chance. The model of "
-        f"this run was trained with the radius of its configuration, {mine}. To use another, set it there, and judge "
-        f"the new run by its test rows, which the path has not seen.",
-    ]
-
-
-def answer(result: Mapping[str, Any]) -> list[str]:
-    """The verdict; of a run that nothing can satisfy that it is about a model nobody should use."""
+def answer(result: Result) -> list[str]:
+    """The verdict in short, then every comparison; where no model meets all constraints, that the
+    verdict is about a model that nobody should use.
+    """
     verdict = list(result["evaluation"]["verdict"])
-    if verdict and constrained.asked(result) and constrained.impossible(result):
+    if verdict and constrained(result) and infeasible(result):
         verdict[0] = (
-            f"No model is recommended; what follows is about the one that breaks the constraints least. {verdict[0]}"
+            "No model is recommended; what follows is about the one that breaks the constraints"
+            f" least. {verdict[0]}"
         )
     return verdict
 
 
-def markdown(
-    result: Mapping[str, Any], tried: Mapping[str, Any] | None = None, traded: Mapping[str, Any] | None = None
-) -> str:
-    """The whole report as Markdown."""
-    notes = [f"- {escaped(note)}" for note in result["notes"]] or ["None."]
-    verdict = [escaped(v) for v in answer(result)]
-    parts = [f"# {escaped(result['title'])}", *summary(result)]
-    parts += [f"## {question(result)}", *verdict] * bool(verdict)
-    parts += ["## Warnings", "\n".join(notes)]
-    asked = constrained.asked(result)
-    own = clients(result, constrained.HEADS) if asked else clients(result)
-    tables = [certificate(result), own, *measures(result), *fairness(result), messages(result)]
-    tables += [versions(result)]
-    tables[3:3] = [baselines(result)] * bool(result["baselines"])
-    if asked:
-        parts += ["## Prices", *map(escaped, constrained.priced(result))]
-        tables[1:1] = [constrained.constraints(result), *constrained.kept(result), *constrained.groups(result)]
-    if clock.asked(result):
-        tables[1:1] = [clock.pace(result)] if "reached" in result else []
-    tables += clock.spread(result)
-    for each in tables:
-        parts += [f"## {escaped(each.title)}", each.markdown()]
-    if tried is not None:
-        parts += ["## Radii tried", *map(escaped, choice(tried, result)), path(tried).markdown()]
-    if traded is not None:
-        parts += [
-            "## Other levels",
-            *map(escaped, constrained.traded_words(traded)),
-            constrained.levels(traded).markdown(),
-        ]
-    return "\n\n".join(parts) + "\n"
+def cost(result: Result) -> list[str]:
+    """What privacy cost, beside the same problem without it; for the owner of the rows."""
+    value = precise(result["certificate"]["value"])
+    objective = f"The exact objective of the private model on its training rows is {value}."
+    for name, other in result["baselines"].items():
+        objective += (
+            f" That of the same problem without privacy ({name.upper()}) is"
+            f" {precise(other['value'])}."
+        )
+    sentences = [objective]
+    for name, rows in by_set(result["evaluation"]["measures"]).items():
+        models = {row["model"]: row for row in rows}
+        key, show = merit(models["private"])
+        beside = f", {show(models['ERM'][key])} without privacy" if "ERM" in models else ""
+        sentences.append(f"{capital(name)}: {key} {show(models['private'][key])}{beside}.")
+    return sentences + answer(result)[1:]

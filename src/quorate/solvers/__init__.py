@@ -1,1 +1,4 @@
-"""Small problems that many algorithms share: proxes, projections, root finding, conic programs; no problem is known."""
+"""Small problems that many algorithms share: projections, root finding, conic programs, kernels.
+
+No module here knows a problem.
+"""

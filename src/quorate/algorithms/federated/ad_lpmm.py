@@ -1,16 +1,19 @@
-"""AD-LPMM: Algorithm 1 of Bai, Wong, Qiao, Ho, *Distributionally robust federated learning*; equation numbers theirs.
+"""AD-LPMM, Algorithm 1 of Bai, Wong, Qiao, Ho, *Distributionally robust federated learning*.
 
-    minimise  qhat't - gamma + theta ||t||_{p*} + h(w)                                                         (5)
+Equation numbers are theirs.
+
+    minimise  qhat't - gamma + theta ||t||_{p*} + h(w)                                           (5)
     subject to  t = z + gamma e + eta,  eta >= 0       dual sigma
                 w = w_s                                dual psi_s
                 z_s = pi_s >= R_s(w_s)                 dual zeta_s           s = 1, ..., S
 
-pi_s = radius_s lambda_s + mean alpha_i is all that a client discloses beside its copy w_s of the model: the server
-keeps w, t, z, eta, gamma and every dual. Proximal terms make the steps of z and t, and of eta and gamma, closed; their
-constants are c' = c'' = 2 S c in the paper, but c' = 2 c and c'' = (S + 1) c suffice (the largest eigenvalues of the
-two blocks): ``steps="tight"``. At the end -sigma = zeta = q*, the adversary's client weights.
+A client discloses its copy w_s of the model and pi_s = radius_s lambda_s + mean alpha_i, nothing
+else; the server keeps w, t, z, eta, gamma and every dual. Proximal terms make the steps of z and
+t, and of eta and gamma, closed; their constants are c' = c'' = 2 S c in the paper, but c' = 2 c and
+c'' = (S + 1) c suffice (the largest eigenvalues of the two blocks): ``steps="tight"``. At the end
+-sigma = zeta = q*, the adversary's client weights.
 
-Deviations: a convex regulariser h enters (6) as its prox; the paper has none.
+This deviates from the paper, which has no regulariser: a convex h enters (6) by its prox.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
-from quorate.algorithms.federated.epigraph_client import (
+from quorate.algorithms.federated.epigraph_projection import (
     Begin,
     Begun,
     Copies,
@@ -36,11 +40,20 @@ from quorate.algorithms.federated.epigraph_client import (
     residuals,
     stacked,
 )
+from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.requirements import (
+    AFFINE,
+    BALL_OF_WEIGHTS,
+    CONIC,
+    MEAN_OR_BALL,
+    SCALAR,
+    Requirements,
+)
 from quorate.arrays import Array, Block, Streams
+from quorate.problem.conic_form import client_ball
 from quorate.problem.problem import Problem
-from quorate.problem.shape import client_ball
 from quorate.rounds import Done, Round, record
-from quorate.solvers.projections import project_lp_unit_ball
+from quorate.solvers.sets.projections import project_lp_unit_ball
 
 
 @record
@@ -67,15 +80,16 @@ class LPMMState:
 
 
 @dataclass(frozen=True)
-class ADLPMM:
+class ADLPMM(Method):
     """The paper's method: one projection per client and round.
 
     Parameters
     ----------
     steps : "paper" (c' = c'' = 2 S c) or "tight" (c' = 2 c, c'' = (S + 1) c)
-    c : penalty of the augmented Lagrangian, default 1/S; right for losses, features and models of order one
-    sample : share of its rows that a client draws afresh for each step; None: all rows. With a sample the method comes
-        near a solution but does not converge (section 5 of the paper)
+    c : penalty of the augmented Lagrangian, default 1/S; right for losses, features and models of
+        order one
+    sample : share of its rows that a client draws afresh for each step; None: all rows. With a
+        sample the method comes near a solution but does not converge (section 5 of the paper)
     tol : stop when the relative primal and dual residuals are below
     max_rounds : a cap; a run that meets it is never called optimal
     start : first model, zeros by default
@@ -93,15 +107,20 @@ class ADLPMM:
     max_rounds: int = 2000
     start: Array | None = None
     problem: Problem | None = None
+    requirements: ClassVar[Requirements] = Requirements(
+        predictor=AFFINE,
+        over_samples=MEAN_OR_BALL,
+        over_clients=BALL_OF_WEIGHTS,
+        loss=SCALAR,
+        regulariser=CONIC,
+    )
 
     def __post_init__(self) -> None:
         if self.steps not in ("paper", "tight"):
             raise ValueError(f"steps must be 'paper' or 'tight', got {self.steps!r}.")
         check_settings(self.tol, self.max_rounds, self.sample, c=self.c)
-        if self.problem is not None:
-            checked_problem(self.problem, "ADLPMM")
 
-    # -- clients --------------------------------------------------------------------------------------------------
+    # -- clients -----------------------------------------------------------------------------------
 
     @property
     def on_client(self) -> dict:
@@ -110,13 +129,17 @@ class ADLPMM:
     def client_start(self, data: Block) -> None:
         return None
 
-    def take_part(self, memory: Copies | None, ask: Begin, data: Block, rng: Streams) -> tuple[Copies, Begun]:
+    def take_part(
+        self, memory: Copies | None, ask: Begin, data: Block, rng: Streams
+    ) -> tuple[Copies, Begun]:
         return begin(self._problem, ask, data)
 
-    def project(self, memory: Copies, ask: Project, data: Block, rng: Streams) -> tuple[Copies, Projected]:
+    def project(
+        self, memory: Copies, ask: Project, data: Block, rng: Streams
+    ) -> tuple[Copies, Projected]:
         return onto_epigraph(self._problem, ask, data, rng, self.sample)
 
-    # -- server ---------------------------------------------------------------------------------------------------
+    # -- server ------------------------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
@@ -127,26 +150,55 @@ class ADLPMM:
         first = np.zeros(0) if self.start is None else np.asarray(self.start, float)
         prior = client_ball(self._problem, n_clients)[0]
         state = LPMMState(
-            first, nobody, nobody, nobody, 0.0, none, nobody, -prior, none, prior, prior, math.inf,
-            math.inf, math.inf, math.inf, 0, 0,
-        )  # fmt: skip
+            first,
+            nobody,
+            nobody,
+            nobody,
+            0.0,
+            none,
+            nobody,
+            -prior,
+            none,
+            prior,
+            prior,
+            math.inf,
+            math.inf,
+            math.inf,
+            math.inf,
+            0,
+            0,
+        )
         return state, Round(Begin(first))
 
     def begin(self, state: LPMMState, ids: Sequence[int], up: Begun) -> tuple[LPMMState, Round]:
-        state = replace(state, w=up.w[0], t=up.pi, z=up.pi, copies=up.w, pi=up.pi, psi=np.zeros_like(up.w))
+        state = replace(
+            state, w=up.w[0], t=up.pi, z=up.pi, copies=up.w, pi=up.pi, psi=np.zeros_like(up.w)
+        )
         return self._primal(state)
 
-    def improve(self, state: LPMMState, ids: Sequence[int], up: Projected) -> tuple[LPMMState, Round | Done]:
+    def improve(
+        self, state: LPMMState, ids: Sequence[int], up: Projected
+    ) -> tuple[LPMMState, Round | Done]:
         state = self._dual(state, up)
         stop = outcome(
-            "ADLPMM", state.rounds, state.primal, state.dual, self.tol, self.max_rounds, self.sample is not None
+            "ADLPMM",
+            state.rounds,
+            state.primal,
+            state.dual,
+            self.tol,
+            self.max_rounds,
+            self.sample is not None,
         )
         return (state, Done(stop)) if stop is not None else self._primal(state)
 
     def _constants(self, n_clients: int) -> tuple[float, float, float]:
         """(c, c', c'')."""
         c = 1 / n_clients if self.c is None else self.c
-        return (c, 2 * n_clients * c, 2 * n_clients * c) if self.steps == "paper" else (c, 2 * c, (n_clients + 1) * c)
+        return (
+            (c, 2 * n_clients * c, 2 * n_clients * c)
+            if self.steps == "paper"
+            else (c, 2 * c, (n_clients + 1) * c)
+        )
 
     def _primal(self, state: LPMMState) -> tuple[LPMMState, Round]:
         """The server's half of the primal update, and the clients' requests."""
@@ -155,8 +207,14 @@ class ADLPMM:
         prior, radius, p = client_ball(self._problem, S)
         theta = min(radius, 2.0)  # the whole simplex lies within 2 of any prior, in every norm
         t, z, eta, gamma, sigma, psi, zeta = (
-            state.t, state.z, state.eta, state.gamma, state.sigma, state.psi, state.zeta,
-        )  # fmt: skip
+            state.t,
+            state.z,
+            state.eta,
+            state.gamma,
+            state.sigma,
+            state.psi,
+            state.zeta,
+        )
         w = self._problem.prox((state.copies - psi / c).mean(0), 1 / (c * S))  # (6)
         r = t - z - gamma - eta
         new_z = (c * state.pi + c1 * z + zeta + sigma + c * r) / (c + c1)  # (7)
@@ -178,7 +236,16 @@ class ADLPMM:
         zeta = state.zeta + c * (up.pi - state.z)
         value = self._problem.over_clients.value(up.pi) + self._problem.penalty(state.w)
         model, height = residuals(
-            state.w, up.w, state.copies, psi, value, c, up.pi - state.z, up.pi, c * (up.pi - state.pi), zeta
+            state.w,
+            up.w,
+            state.copies,
+            psi,
+            value,
+            c,
+            up.pi - state.z,
+            up.pi,
+            c * (up.pi - state.pi),
+            zeta,
         )
         spread = float(np.linalg.norm(state.z))
         return replace(
@@ -190,7 +257,9 @@ class ADLPMM:
             zeta=zeta,
             weights=self._problem.over_clients.project(zeta),
             value=value,
-            primal=max(model[0], height[0], relative(short, spread, float(np.linalg.norm(state.t)))),
+            primal=max(
+                model[0], height[0], relative(short, spread, float(np.linalg.norm(state.t)))
+            ),
             dual=max(model[1], height[1], state.moved),
             fallbacks=state.fallbacks + int(up.fallbacks.sum()),
             rounds=state.rounds + 1,
@@ -207,13 +276,9 @@ class ADLPMM:
             "fallbacks": state.fallbacks,
         }
 
-    def answer(self, state: LPMMState) -> tuple[Array, None]:
-        """The model; its bound is not proved here."""
-        return state.w, None
-
-    def copies(self, memories: Sequence[Copies | None]) -> Array | None:
-        """The clients' copies of the model, (S, D)."""
-        return stacked(memories)
+    def answer(self, state: LPMMState, memories: Sequence[Copies | None] = ()) -> Answer:
+        """The model and the clients' copies of it, (S, D); its bound is not proved here."""
+        return Answer(state.w, copies=stacked(memories))
 
     @property
     def _problem(self) -> Problem:

@@ -2,16 +2,20 @@
 
     minimise over w:  max_{q in Q} sum_s q_s R_s(w) + h(w)
 
-A client answers a model w with R_s(w) as a joint cut in (w, its price l_s): D + 3 numbers, no row, no row's loss. The
-server keeps all cuts; their maximum is a model of the objective from below. Each round it
+A client answers a model w with R_s(w) as a joint cut in w and its transport multiplier l_s: D + 3
+numbers, and neither a row nor the loss of a row. The server keeps all cuts; their maximum is a
+model of the objective from below. Each round it
 
-    1. minimises the model over a region that provably holds an optimum: by weak duality a lower bound,
-    2. minimises the model + ||w - centre||^2 / (2 step) for the next trial point; the best point so far is the centre.
-       Coordinates count in units of their features' root mean squares, so that scaling a feature changes nothing.
+    1. minimises the model over a region that provably holds an optimum, which gives a lower bound
+       by weak duality;
+    2. minimises the model + ||w - centre||^2 / (2 step) for the next trial point; the best point so
+       far is the centre. Coordinates count in units of their features' root mean squares, so that
+       scaling a feature changes nothing.
 
-Kiwiel's proximal bundle with disaggregate cuts; joint cuts in (w, l) after the dual form of Bai, Wong, Qiao, Ho (4).
-The level variant projects the centre onto {model <= bound + 0.3 (best - bound)} instead of 2. A metric "hessian"
-replaces 1/step by sum_s q_s Hess F_s(centre), which clients send as one sum.
+This is Kiwiel's proximal bundle method with one cut per client; joint cuts in (w, l) follow the
+dual form (4) of Bai, Wong, Qiao, Ho. The level variant projects the centre onto {model <= bound +
+0.3 (best - bound)} instead of 2. A metric "hessian" replaces 1/step by sum_s q_s Hess F_s(centre),
+which clients send as one sum.
 """
 
 from __future__ import annotations
@@ -19,11 +23,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
+from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.requirements import AFFINE, CONIC, CONVEX_OF_ROWS, PROJECTION, Requirements
 from quorate.arrays import Array, Block, Streams
-from quorate.problem.bounds import (
+from quorate.data.federation import Federation
+from quorate.problem.conic_form import member, public_shape, sample_radii
+from quorate.problem.lower_bounds import (
     Duals,
     Minorant,
     Region,
@@ -35,16 +44,21 @@ from quorate.problem.bounds import (
     survey,
 )
 from quorate.problem.problem import Problem
-from quorate.problem.shape import check_convex, member, public_shape, regulariser_parts, sample_radii
+from quorate.problem.regularisers import regulariser_parts
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
-from quorate.solvers.cutting_planes import Index, Master, Pieces, minimise
+from quorate.solvers.conic.bundle_master import Index, Master, Pieces, minimise
 
-KEEP = 2  # rounds a cut may stay without a multiplier before it is dropped: the master's cost is that of its cuts
+# rounds a cut may stay without a multiplier before it is dropped: the master's cost is that of its
+# cuts
+KEEP = 2
 
 
 @record
 class Evaluate:
-    """Ask every client for its cut at ``w``, and given ``weights`` (N,) for the curvature of sum_s weights_s F_s."""
+    """Ask every client for its cut at ``w``.
+
+    Where there are ``weights`` (N,) also for the curvature of sum_s weights_s F_s.
+    """
 
     w: Array
     weights: Each | None = None
@@ -52,12 +66,15 @@ class Evaluate:
 
 @record
 class Evaluated:
-    """A client's worst-case risk at w as a cut: radius level + base, slopes in the model and in the price."""
+    """A client's worst-case risk at w as a cut: radius level + base, and its gradients.
+
+    These are in the model and in the transport multiplier ``level``.
+    """
 
     base: Each
     level: Each
-    slope: Each  # (n, D)
-    slope_level: Each
+    gradient: Each  # (n, D)
+    gradient_level: Each
     curvature: Sum | None = None  # (1, D, D) per block: sum_s weights_s Hess F_s(w)
 
 
@@ -69,8 +86,8 @@ class Cuts:
     point: Index  # (K,) row of points
     base: Array
     level: Array
-    slope: Array  # (K, D)
-    slope_level: Array
+    gradient: Array  # (K, D)
+    gradient_level: Array
     idle: Index  # rounds without a multiplier
     points: Array  # (P, D)
 
@@ -85,7 +102,8 @@ class BundleState:
     risks: Array  # (N,) its clients' risks
     bound: float  # best proven lower bound, -inf before there is one
     step: float
-    predicted: float  # decrease that the model promises for the trial; NaN where its program was not solved
+    # the decrease that the model predicts for the trial; NaN where its program was not solved
+    predicted: float
     rounds: int
     stalled: int
     cuts: Cuts
@@ -95,24 +113,27 @@ class BundleState:
 
 
 @dataclass(frozen=True)
-class Bundle:
+class Bundle(Method):
     """The default algorithm for convex problems.
 
     Parameters
     ----------
-    tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)); where no bound is provable, when the
-        model promises less than a tenth of that (``Stop.UNPROVEN``, never called optimal)
+    tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)); where no bound is
+        provable, when the model predicts less than a tenth of that (``Stop.UNPROVEN``, never called
+        optimal)
     max_rounds : a cap; a run that meets it is never called optimal
     variant : "proximal" or "level"
     metric : "identity" or "hessian" (smooth losses; clients also send one D x D sum a round)
     start : first model, zeros by default
-    known : cuts of an earlier run (``solution.state.cuts``) on the same data with the same loss, label cost, norm and
-        support; they hold for every radius, since a cut is joint in the model and the price
+    known : cuts of an earlier run (``solution.state.cuts``) on the same data with the same loss,
+        label cost, norm and support; they hold for every radius, since a cut is joint in the model
+        and the transport multiplier
 
     Raises
     ------
     ValueError
-        for nonconvex regularisers or risks over samples, and metric="hessian" with a loss that has no second derivative
+        for nonconvex regularisers or risks over samples, and metric="hessian" with a loss that has
+        no second derivative
     """
 
     tol: float = 1e-6
@@ -123,21 +144,31 @@ class Bundle:
     start: Array | None = None
     known: Cuts | None = None
     problem: Problem | None = None
+    requirements: ClassVar[Requirements] = Requirements(
+        predictor=AFFINE, over_samples=CONVEX_OF_ROWS, over_clients=PROJECTION, regulariser=CONIC
+    )
 
     def __post_init__(self) -> None:
-        for name, allowed in (("variant", ("proximal", "level")), ("metric", ("identity", "hessian"))):
-            if (given := getattr(self, name)) not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {given!r}.")
-        if self.problem is not None:
-            regulariser_parts(self.problem)  # refuses nonconvex ones
-            check_convex(self.problem)
-            if self.metric == "hessian" and not (self.problem.loss.smooth and hasattr(self.problem.predictor, "gram")):
+        for name, allowed in (
+            ("variant", ("proximal", "level")),
+            ("metric", ("identity", "hessian")),
+        ):
+            if (value := getattr(self, name)) not in allowed:
                 raise ValueError(
-                    f"metric='hessian' needs a smooth loss of one number, got {type(self.problem.loss).__name__}. "
-                    "Use metric='identity'."
+                    f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}."
                 )
 
-    # -- clients --------------------------------------------------------------------------------------------------
+    def check_problem(self, problem: Problem, fed: Federation | None) -> None:
+        """Raise ``ValueError`` where metric="hessian" has no second derivatives."""
+        if self.metric == "hessian" and not (
+            problem.loss.smooth and hasattr(problem.predictor, "gram")
+        ):
+            raise ValueError(
+                "metric='hessian' needs a smooth loss of one number, got"
+                f" {type(problem.loss).__name__}. Use metric='identity'."
+            )
+
+    # -- clients -----------------------------------------------------------------------------------
 
     @property
     def on_client(self) -> dict:
@@ -146,10 +177,14 @@ class Bundle:
     def client_start(self, data: Block) -> None:
         return None
 
-    def take_part(self, memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[None, Surveyed]:
+    def take_part(
+        self, memory: None, ask: Survey, data: Block, rng: Streams
+    ) -> tuple[None, Surveyed]:
         return memory, survey(data, ask.prior)
 
-    def evaluate(self, memory: None, ask: Evaluate, data: Block, rng: Streams) -> tuple[None, Evaluated]:
+    def evaluate(
+        self, memory: None, ask: Evaluate, data: Block, rng: Streams
+    ) -> tuple[None, Evaluated]:
         cut = self._problem.cut(ask.w, data)
         curvature = None
         if ask.weights is not None:
@@ -157,9 +192,9 @@ class Bundle:
             share = self._problem.row_weights(self._problem.loss.value(prediction, data.y), data)
             bend = ask.weights[:, None] * share * self._problem.loss.curvature(prediction, data.y)
             curvature = self._problem.predictor.gram(bend, data)[None]
-        return memory, Evaluated(cut.base, cut.level, cut.slope, cut.slope_level, curvature)
+        return memory, Evaluated(cut.base, cut.level, cut.gradient, cut.gradient_level, curvature)
 
-    # -- server ---------------------------------------------------------------------------------------------------
+    # -- server ------------------------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
@@ -169,21 +204,34 @@ class Bundle:
         w = np.zeros(0) if self.start is None else np.asarray(self.start, float)
         nowhere = np.zeros(n_clients)
         cuts = self.known or no_cuts(len(w))
-        state = BundleState(w, w, math.inf, nowhere, -math.inf, 0.0, 0.0, 0, 0, cuts, None, None, None)
+        state = BundleState(
+            w, w, math.inf, nowhere, -math.inf, 0.0, 0.0, 0, 0, cuts, None, None, None
+        )
         return state, Round(Survey(member(self._problem, n_clients)))
 
-    def begin(self, state: BundleState, ids: Sequence[int], seen: Surveyed) -> tuple[BundleState, Round]:
-        w = state.trial if len(state.trial) else np.zeros(self._problem.predictor.dimension(len(seen.square)))
+    def begin(
+        self, state: BundleState, ids: Sequence[int], seen: Surveyed
+    ) -> tuple[BundleState, Round]:
+        w = (
+            state.trial
+            if len(state.trial)
+            else np.zeros(self._problem.predictor.dimension(len(seen.square)))
+        )
         w = self._inside(w)
-        if self.known is not None and (self.known.points.shape[1:] != w.shape or max(self.known.owner) >= len(ids)):
+        if self.known is not None and (
+            self.known.points.shape[1:] != w.shape or max(self.known.owner) >= len(ids)
+        ):
             raise ValueError(
-                f"known holds cuts of models of {self.known.points.shape[1]} numbers from {max(self.known.owner) + 1} "
-                f"clients, needed {len(w)} numbers and {len(ids)} clients: give cuts of a run on these data, or none."
+                f"known holds cuts of models of {self.known.points.shape[1]} numbers from"
+                f" {max(self.known.owner) + 1} clients, needed {len(w)} numbers and {len(ids)}"
+                " clients: give cuts of a run on these data, or none."
             )
         state = replace(state, trial=w, w=w, seen=seen, cuts=self.known or no_cuts(len(w)))
         return state, Round(Evaluate(w, self._weights(state)))
 
-    def improve(self, state: BundleState, ids: Sequence[int], up: Evaluated) -> tuple[BundleState, Round | Done]:
+    def improve(
+        self, state: BundleState, ids: Sequence[int], up: Evaluated
+    ) -> tuple[BundleState, Round | Done]:
         risks = sample_radii(self._problem, len(ids)) * up.level + up.base
         worst = self._problem.over_clients.worst(risks)
         value = worst.value + self._problem.penalty(state.trial)
@@ -207,20 +255,21 @@ class Bundle:
             "cuts": len(state.cuts.owner),
         }
 
-    def answer(self, state: BundleState) -> tuple[Array, Duals | None]:
+    def answer(self, state: BundleState, memories: Sequence[Any] = ()) -> Answer:
         """The model and what proves its bound."""
         if state.duals is None:
-            return state.w, None
+            return Answer(state.w)
         used = state.duals.multipliers.max(1) > 0
-        return state.w, replace(state.duals, points=state.duals.points[used], multipliers=state.duals.multipliers[used])
+        points, multipliers = state.duals.points[used], state.duals.multipliers[used]
+        return Answer(state.w, replace(state.duals, points=points, multipliers=multipliers))
 
-    # -- the server's steps ---------------------------------------------------------------------------------------
+    # -- the server's steps ------------------------------------------------------------------------
 
     def _judge(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> BundleState:
         """Serious step or null step; the step length follows what the model promised."""
-        if math.isinf(state.value):  # a step that would undo the value along the first slope
-            slope = self._problem.over_clients.weights(risks) @ up.slope / self._sizes(state)
-            size = float(slope @ slope)
+        if math.isinf(state.value):  # a step that would undo the value along the first gradient
+            gradient = self._problem.over_clients.weights(risks) @ up.gradient / self._sizes(state)
+            size = float(gradient @ gradient)
             step = value / size if min(value, size) > 1e-100 else 1.0  # flat: any length will do
             return replace(state, value=value, risks=risks, step=step, curvature=up.curvature)
         gain, promised = state.value - value, state.predicted
@@ -234,10 +283,13 @@ class Bundle:
     def _bound(self, state: BundleState) -> BundleState:
         """Minimise the model where an optimum must lie; its multipliers prove a lower bound."""
         cuts, where, n = state.cuts, self._region(state), len(state.risks)
-        if math.isinf(where.size):  # nothing bounds where an optimum lies: no program could prove anything
+        # nothing bounds where an optimum lies: no program could prove anything
+        if math.isinf(where.size):
             return replace(state, cuts=replace(cuts, idle=cuts.idle + 1))
         shape = public_shape(self._problem, n)
-        master = minimise(shape, _pieces(cuts), size=where.size, offset=where.offset, unit=_unit(state))
+        master = minimise(
+            shape, _pieces(cuts), size=where.size, offset=where.offset, unit=_unit(state)
+        )
         proof = self._minorant(cuts, master, n) if master.solved else None
         if proof is None:
             return state
@@ -246,47 +298,59 @@ class Bundle:
         state = replace(state, cuts=_used(replace(cuts, idle=cuts.idle + 1), master))
         return replace(state, bound=bound, duals=duals) if bound > state.bound else state
 
-    def _minorant(self, cuts: Cuts, master: Master, n_clients: int) -> tuple[Duals, Minorant] | None:
+    def _minorant(
+        self, cuts: Cuts, master: Master, n_clients: int
+    ) -> tuple[Duals, Minorant] | None:
         multipliers = np.zeros((len(cuts.points), n_clients))
         multipliers[cuts.point, cuts.owner] = master.multipliers
         if not multipliers.sum() > 0:
             return None
         duals = feasible_duals(self._problem, cuts.points, multipliers)
         mu, pieces = duals.multipliers[cuts.point, cuts.owner], _pieces(cuts)
-        level = np.bincount(cuts.owner, mu * cuts.slope_level, n_clients).astype(float)
-        return duals, Minorant(float(mu @ pieces.offset), mu @ cuts.slope, level, duals.weights)
+        level = np.bincount(cuts.owner, mu * cuts.gradient_level, n_clients).astype(float)
+        return duals, Minorant(float(mu @ pieces.offset), mu @ cuts.gradient, level, duals.weights)
 
     def _outcome(self, state: BundleState) -> Outcome | None:
         if state.value == 0:
-            return Outcome(Stop.OPTIMAL, f"objective 0 after {state.rounds} rounds, and no loss is negative.")
+            return Outcome(
+                Stop.OPTIMAL, f"objective 0 after {state.rounds} rounds, and no loss is negative."
+            )
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
         if math.isfinite(scale) and gap <= max(self.atol, self.tol * max(scale, 1e-12)):
-            return Outcome(Stop.OPTIMAL, f"gap {gap:.2e} proven after {state.rounds} rounds (tol {self.tol:g}).")
+            return Outcome(
+                Stop.OPTIMAL,
+                f"gap {gap:.2e} proven after {state.rounds} rounds (tol {self.tol:g}).",
+            )
         if state.rounds >= self.max_rounds:
             if math.isinf(state.bound):
-                how = f"no bound is provable, and the cuts still promise a decrease of {state.predicted:.2e}"
+                how = (
+                    "no bound is provable, and the cuts still predict a decrease of"
+                    f" {state.predicted:.2e}"
+                )
             else:
                 how = f"proven gap {gap:.2e}, relative {gap / scale:.2e} > tol {self.tol:g}"
             return Outcome(
-                Stop.MAX_ROUNDS, f"stopped at max_rounds = {self.max_rounds}; {how}: raise max_rounds or tol."
+                Stop.MAX_ROUNDS,
+                f"stopped at max_rounds = {self.max_rounds}; {how}: raise max_rounds or tol.",
             )
         if state.stalled >= 3:
             if math.isnan(state.predicted):
                 return Outcome(
                     Stop.STALLED,
-                    "the server's programs could not be solved, and nothing is claimed: rescale the features, or state "
-                    "radii and strengths of the size of the data.",
+                    "the server's programs could not be solved, and nothing is claimed: rescale the"
+                    " features, or state radii and strengths of the size of the data.",
                 )
             if math.isinf(state.bound):
                 return Outcome(
                     Stop.UNPROVEN,
-                    f"the cuts promise no further decrease after {state.rounds} rounds, but nothing bounds where an "
-                    "optimum lies, so none is proven: add a regulariser such as L2(1e-3) for a proven gap.",
+                    f"the cuts predict no further decrease after {state.rounds} rounds, but nothing"
+                    " bounds where an optimum lies, so none is proven: add a regulariser such as"
+                    " L2(1e-3) for a proven gap.",
                 )
             return Outcome(
                 Stop.STALLED,
-                f"no progress within rounding at proven gap {gap:.2e}, relative {gap / scale:.2e}: accept it with atol "
-                "or tol, or bring the features to similar sizes.",
+                f"no progress within rounding at proven gap {gap:.2e}, relative {gap / scale:.2e}:"
+                " accept it with atol or tol, or bring the features to similar sizes.",
             )
         return None
 
@@ -300,14 +364,33 @@ class Bundle:
         level = None
         if self.variant == "level" and math.isfinite(state.bound):
             level = state.bound + 0.3 * (state.value - state.bound)
-        accuracy = min(max(1e-3 * self.tol, 1e-11), 1e-9)  # of a trial point; bounds come from ``_bound``
-        own = {"metric": metric, "level": level, "offset": offset, "unit": _unit(state), "accuracy": accuracy}
-        master = minimise(public_shape(self._problem, len(state.risks)), _pieces(state.cuts), centre=state.w, **own)
+        # the accuracy of a trial point; bounds come from ``_bound``
+        accuracy = min(max(1e-3 * self.tol, 1e-11), 1e-9)
+        options = {
+            "metric": metric,
+            "level": level,
+            "offset": offset,
+            "unit": _unit(state),
+            "accuracy": accuracy,
+        }
+        master = minimise(
+            public_shape(self._problem, len(state.risks)),
+            _pieces(state.cuts),
+            centre=state.w,
+            **options,
+        )
         if not master.solved:
-            return replace(state, trial=state.w, predicted=math.nan, step=state.step * 0.5, stalled=state.stalled + 1)
+            return replace(
+                state,
+                trial=state.w,
+                predicted=math.nan,
+                step=state.step * 0.5,
+                stalled=state.stalled + 1,
+            )
         state = replace(state, cuts=_used(state.cuts, master))
         predicted = state.value - master.value if level is None else state.value - level
-        if predicted <= self._nothing(state):  # the model is exact near the centre: look further away
+        # the model is exact near the centre: step further away
+        if predicted <= self._nothing(state):
             further = replace(state, step=state.step * 10, stalled=state.stalled + 1)
             return replace(further, trial=master.w, predicted=max(predicted, 0.0))
         if level is None and predicted <= self.tol * abs(state.value):
@@ -315,11 +398,14 @@ class Bundle:
         return replace(state, trial=master.w, predicted=predicted)
 
     def _nothing(self, state: BundleState) -> float:
-        """A decrease that counts as none: far below tol; below rounding where a bound tells when to stop."""
+        """A decrease so small that it counts as none.
+
+        It is far below tol, and below rounding where a bound tells when to stop.
+        """
         return (0.1 * self.tol if math.isinf(state.bound) else 1e-14) * max(abs(state.value), 1e-12)
 
     def _sizes(self, state: BundleState) -> Array:
-        """The root mean square of every feature, 1 for the intercept: the units in which distances are measured."""
+        """The units of distances: the root mean square of every feature, 1 for the intercept."""
         if state.seen is None:
             raise ValueError("the clients have not been surveyed yet.")
         sizes = np.sqrt(state.seen.square)
@@ -329,9 +415,11 @@ class Bundle:
 
     def _inside(self, w: Array) -> Array:
         """The nearest model within the regulariser's bounds."""
-        _, _, lower, upper = regulariser_parts(self._problem)
+        _, _, lower, upper = regulariser_parts(self._problem.regulariser)
         w = w.copy()
-        w[: len(w) - self._problem.predictor.intercept] = np.clip(self._problem.predictor.split(w)[0], lower, upper)
+        w[: len(w) - self._problem.predictor.intercept] = np.clip(
+            self._problem.predictor.split(w)[0], lower, upper
+        )
         return w
 
     def _weights(self, state: BundleState) -> Array | None:
@@ -346,12 +434,14 @@ class Bundle:
     @property
     def _problem(self) -> Problem:
         if self.problem is None:
-            raise ValueError("Bundle has no problem yet: run it through quorate.solve(problem, federation, ...).")
+            raise ValueError(
+                "Bundle has no problem yet: run it through quorate.solve(problem, federation, ...)."
+            )
         return self.problem
 
 
 def _positive(H: Array) -> Array:
-    """The curvature, made positive definite."""
+    """The curvature with its eigenvalues made positive."""
     return H + 1e-4 * max(1.0, float(np.trace(H)) / len(H)) * np.eye(len(H))
 
 
@@ -360,8 +450,13 @@ def _unit(state: BundleState) -> float:
 
 
 def _pieces(cuts: Cuts) -> Pieces:
-    at = np.einsum("kd,kd->k", cuts.slope, cuts.points[cuts.point])
-    return Pieces(cuts.owner, cuts.base - at - cuts.slope_level * cuts.level, cuts.slope, cuts.slope_level)
+    at = np.einsum("kd,kd->k", cuts.gradient, cuts.points[cuts.point])
+    return Pieces(
+        cuts.owner,
+        cuts.base - at - cuts.gradient_level * cuts.level,
+        cuts.gradient,
+        cuts.gradient_level,
+    )
 
 
 def no_cuts(dimension: int) -> Cuts:
@@ -378,8 +473,8 @@ def _extend(cuts: Cuts, w: Array, up: Evaluated) -> Cuts:
         np.concatenate([cuts.point, np.full(n, len(cuts.points))]),
         np.concatenate([cuts.base, up.base]),
         np.concatenate([cuts.level, up.level]),
-        np.concatenate([cuts.slope, up.slope]),
-        np.concatenate([cuts.slope_level, up.slope_level]),
+        np.concatenate([cuts.gradient, up.gradient]),
+        np.concatenate([cuts.gradient_level, up.gradient_level]),
         np.concatenate([cuts.idle, np.zeros(n, np.intp)]),
         np.concatenate([cuts.points, w[None]]),
     )
@@ -387,7 +482,12 @@ def _extend(cuts: Cuts, w: Array, up: Evaluated) -> Cuts:
 
 def _used(cuts: Cuts, master: Master) -> Cuts:
     """Cuts that carry a multiplier are not idle."""
-    return replace(cuts, idle=np.where(master.multipliers > 1e-5 * master.multipliers.max(initial=0.0), 0, cuts.idle))
+    return replace(
+        cuts,
+        idle=np.where(
+            master.multipliers > 1e-5 * master.multipliers.max(initial=0.0), 0, cuts.idle
+        ),
+    )
 
 
 def _prune(cuts: Cuts) -> Cuts:
@@ -395,6 +495,9 @@ def _prune(cuts: Cuts) -> Cuts:
     keep = cuts.idle <= KEEP
     if keep.all():
         return cuts
-    rows = {f: getattr(cuts, f)[keep] for f in ("owner", "base", "level", "slope", "slope_level", "idle")}
+    rows = {
+        f: getattr(cuts, f)[keep]
+        for f in ("owner", "base", "level", "gradient", "gradient_level", "idle")
+    }
     used, point = np.unique(cuts.point[keep], return_inverse=True)
     return Cuts(**rows, point=point, points=cuts.points[used])

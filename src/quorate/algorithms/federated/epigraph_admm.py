@@ -1,12 +1,14 @@
 """Two-block ADMM on the epigraphs of the clients' worst-case risks.
 
-    minimise  phi_Q(z) + h(w)    subject to    w_s = w  (dual psi_s),   pi_s = z_s  (dual zeta_s),   pi_s >= R_s(w_s)
+    minimise  phi_Q(z) + h(w)  subject to  w_s = w  (dual psi_s),  pi_s = z_s  (dual zeta_s),
+            pi_s >= R_s(w_s)
 
-phi_Q(z) = max_{q in Q} <q, z> for any convex set Q of weights with a projection: every risk over clients that is
-convex, monotone and positively homogeneous. Against Algorithm 1 of Bai, Wong, Qiao, Ho, *Distributionally robust
-federated learning*, the variables t, eta and gamma are gone (the step of z is a projection onto Q, by Moreau's
-identity), the two constraints have penalties of their own, and the iteration is over-relaxed. The client's step is the
-same projection, in a scaled norm. At the end zeta = q*.
+phi_Q(z) = max_{q in Q} <q, z> for any convex set Q of weights with a projection, which covers every
+risk over clients that is convex, monotone and positively homogeneous. Compared with Algorithm 1 of
+Bai, Wong, Qiao, Ho, *Distributionally robust federated learning*, the variables t, eta and gamma
+are gone (the step of z is a projection onto Q, by Moreau's identity), the two constraints have
+separate penalties, and the iteration is over-relaxed. The client's step is the same projection, in
+a scaled norm. At the end zeta = q*.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
-from quorate.algorithms.federated.epigraph_client import (
+from quorate.algorithms.federated.epigraph_projection import (
     Begin,
     Begun,
     Copies,
@@ -31,13 +34,22 @@ from quorate.algorithms.federated.epigraph_client import (
     residuals,
     stacked,
 )
+from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.requirements import (
+    AFFINE,
+    CONIC,
+    MEAN_OR_BALL,
+    PROJECTION,
+    SCALAR,
+    Requirements,
+)
 from quorate.arrays import Array, Block, Streams
+from quorate.problem.conic_form import member
 from quorate.problem.problem import Problem
-from quorate.problem.risks.risk import SupportsProject
-from quorate.problem.shape import member
 from quorate.rounds import Done, Round, record
 
-BALANCED = 200  # rounds in which the penalties may change, so that the iteration converges afterwards
+# rounds in which the penalties may change, so that the iteration converges afterwards
+BALANCED = 200
 EVERY = 5
 
 
@@ -62,19 +74,21 @@ class EpigraphState:
 
 
 @dataclass(frozen=True)
-class EpigraphADMM:
+class EpigraphADMM(Method):
     """The method to choose where an ADMM is wanted: several times fewer rounds than Algorithm 1.
 
-    Also called ``RiskADMM``: of the risk over clients it needs no more than the projection onto its weights, so that a
-    superquantile over clients of Wasserstein balls inside clients is solved as an lp-ball is.
+    Also called ``RiskADMM``: of the risk over clients it needs no more than the projection onto its
+    weights, so that a superquantile over clients of Wasserstein balls inside clients is solved as
+    an lp-ball is.
 
     Parameters
     ----------
-    c_w, c_z : first penalties of w_s = w and pi_s = z_s; default 1/S, and 10/S over the largest risk at the first model
+    c_w, c_z : first penalties of w_s = w and pi_s = z_s; default 1/S, and 10/S over the largest
+        risk at the first model
     relaxation : in [1, 2); 1 is plain ADMM
     balance : adapt the penalties to the residuals, every 5 rounds of the first 200
-    sample : share of its rows that a client draws afresh for each step; None: all rows. With a sample the method comes
-        near a solution but does not converge
+    sample : share of its rows that a client draws afresh for each step; None: all rows. With a
+        sample the method comes near a solution but does not converge
     tol : stop when the relative primal and dual residuals are below
     max_rounds : a cap; a run that meets it is never called optimal
     start : first model, zeros by default
@@ -94,21 +108,22 @@ class EpigraphADMM:
     max_rounds: int = 1000
     start: Array | None = None
     problem: Problem | None = None
+    requirements: ClassVar[Requirements] = Requirements(
+        predictor=AFFINE,
+        over_samples=MEAN_OR_BALL,
+        over_clients=PROJECTION,
+        loss=SCALAR,
+        regulariser=CONIC,
+    )
 
     def __post_init__(self) -> None:
         if not 1 <= self.relaxation < 2:
-            raise ValueError(f"relaxation must be in [1, 2), got {self.relaxation}: beyond it ADMM diverges.")
+            raise ValueError(
+                f"relaxation must be in [1, 2), got {self.relaxation}: beyond it ADMM diverges."
+            )
         check_settings(self.tol, self.max_rounds, self.sample, c_w=self.c_w, c_z=self.c_z)
-        if self.problem is not None:
-            checked_problem(self.problem, "EpigraphADMM")
-            if not isinstance(self.problem.over_clients, SupportsProject):
-                raise ValueError(
-                    f"EpigraphADMM needs a convex risk over clients with `project`, got {self.problem.over_clients!r}: "
-                    "use Mean, Simplex, LpBall, Superquantile, CDNorm, KLBall, a convex risk by rank or another set "
-                    "with a projection; AsyncDRO() and ASPIRE() need the worst weights alone."
-                )
 
-    # -- clients --------------------------------------------------------------------------------------------------
+    # -- clients -----------------------------------------------------------------------------------
 
     @property
     def on_client(self) -> dict:
@@ -117,13 +132,17 @@ class EpigraphADMM:
     def client_start(self, data: Block) -> None:
         return None
 
-    def take_part(self, memory: Copies | None, ask: Begin, data: Block, rng: Streams) -> tuple[Copies, Begun]:
+    def take_part(
+        self, memory: Copies | None, ask: Begin, data: Block, rng: Streams
+    ) -> tuple[Copies, Begun]:
         return begin(self._problem, ask, data)
 
-    def project(self, memory: Copies, ask: Project, data: Block, rng: Streams) -> tuple[Copies, Projected]:
+    def project(
+        self, memory: Copies, ask: Project, data: Block, rng: Streams
+    ) -> tuple[Copies, Projected]:
         return onto_epigraph(self._problem, ask, data, rng, self.sample)
 
-    # -- server ---------------------------------------------------------------------------------------------------
+    # -- server ------------------------------------------------------------------------------------
 
     @property
     def on_server(self) -> dict:
@@ -135,20 +154,41 @@ class EpigraphADMM:
         prior = member(self._problem, n_clients)
         state = EpigraphState(
             first, nobody, none, nobody, none, prior, prior, 1.0, 1.0, math.inf, far, far, 0, 0
-        )  # fmt: skip
+        )
         return state, Round(Begin(first))
 
-    def begin(self, state: EpigraphState, ids: Sequence[int], up: Begun) -> tuple[EpigraphState, Round]:
+    def begin(
+        self, state: EpigraphState, ids: Sequence[int], up: Begun
+    ) -> tuple[EpigraphState, Round]:
         S, largest = len(up.pi), float(np.abs(up.pi).max())
         c_w = 1 / S if self.c_w is None else self.c_w
         c_z = 10 / (S * (largest if largest > 0 else 1.0)) if self.c_z is None else self.c_z
-        state = replace(state, w=up.w[0], z=up.pi, copies=up.w, pi=up.pi, psi=np.zeros_like(up.w), c_w=c_w, c_z=c_z)
+        state = replace(
+            state,
+            w=up.w[0],
+            z=up.pi,
+            copies=up.w,
+            pi=up.pi,
+            psi=np.zeros_like(up.w),
+            c_w=c_w,
+            c_z=c_z,
+        )
         return self._primal(state)
 
-    def improve(self, state: EpigraphState, ids: Sequence[int], up: Projected) -> tuple[EpigraphState, Round | Done]:
+    def improve(
+        self, state: EpigraphState, ids: Sequence[int], up: Projected
+    ) -> tuple[EpigraphState, Round | Done]:
         state = self._dual(state, up)
         primal, dual = (max(pair) for pair in zip(state.model, state.height, strict=True))
-        stop = outcome("EpigraphADMM", state.rounds, primal, dual, self.tol, self.max_rounds, self.sample is not None)
+        stop = outcome(
+            "EpigraphADMM",
+            state.rounds,
+            primal,
+            dual,
+            self.tol,
+            self.max_rounds,
+            self.sample is not None,
+        )
         if stop is not None:
             return state, Done(stop)
         return self._primal(self._balanced(state))
@@ -161,7 +201,9 @@ class EpigraphADMM:
         weights = self._problem.over_clients.project(c_z * x)
         state = replace(state, w=w, z=x - weights / c_z, weights=weights)  # prox of phi_Q
         relaxed_w, relaxed_z = self._relaxed(state)
-        return state, Round(Project(relaxed_w + state.psi / c_w, relaxed_z - state.zeta / c_z, c_z / c_w))
+        return state, Round(
+            Project(relaxed_w + state.psi / c_w, relaxed_z - state.zeta / c_z, c_z / c_w)
+        )
 
     def _relaxed(self, state: EpigraphState) -> tuple[Array, Array]:
         a = self.relaxation
@@ -199,10 +241,12 @@ class EpigraphADMM:
         )
 
     def _balanced(self, state: EpigraphState) -> EpigraphState:
-        """Penalties by the root of primal over dual residual, each constraint by itself, where they differ."""
+        """The penalties, balanced by the root of primal over dual residual, each by itself."""
         if not self.balance or state.rounds % EVERY or state.rounds > BALANCED:
             return state
-        return replace(state, c_w=state.c_w * _factor(state.model), c_z=state.c_z * _factor(state.height))
+        return replace(
+            state, c_w=state.c_w * _factor(state.model), c_z=state.c_z * _factor(state.height)
+        )
 
     def report(self, state: EpigraphState) -> dict:
         """``objective`` is phi_Q(pi) + h(w): every client judges its own copy until they agree."""
@@ -215,13 +259,9 @@ class EpigraphADMM:
             "fallbacks": state.fallbacks,
         }
 
-    def answer(self, state: EpigraphState) -> tuple[Array, None]:
-        """The model; its bound is not proved here."""
-        return state.w, None
-
-    def copies(self, memories: Sequence[Copies | None]) -> Array | None:
-        """The clients' copies of the model, (S, D)."""
-        return stacked(memories)
+    def answer(self, state: EpigraphState, memories: Sequence[Copies | None] = ()) -> Answer:
+        """The model and the clients' copies of it, (S, D); its bound is not proved here."""
+        return Answer(state.w, copies=stacked(memories))
 
     @property
     def _problem(self) -> Problem:

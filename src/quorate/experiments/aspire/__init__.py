@@ -1,1 +1,1 @@
-"""Experiments of Jiao, Yang, Song, *Distributed distributionally robust optimization with non-convex objectives*."""
+"""Experiments of Jiao, Yang, Song, *Distributed DRO with non-convex objectives*."""

@@ -1,10 +1,11 @@
-"""A race on one virtual clock: when each method's current model first is near the optimum, and what that has cost.
+"""A race on one virtual clock: when each method's model first is near the optimum, at what cost.
 
-    gap(w) = R(F(w)) + h(w) - F*,     F* the bound that the optimum is certified with
+    gap(w) = R(F(w)) + h(w) - F*,     F* the certified lower bound of the optimum
 
-The judge stands outside the clock: it looks at the model that the server holds after a round, at most once in ``every``
-virtual seconds, and takes no time. All methods meet the same delays: a client's k-th trip takes as long in every run
-with one delay seed. A first round in which a method only learns the number of features is counted like every other.
+Evaluations stand outside the clock: they use the model that the server holds after a round, at most
+once in ``every`` virtual seconds, and take no time. All methods meet the same delays: a client's
+k-th trip takes as long in every run with one delay seed. A first round in which a method only
+learns the number of features counts like every other.
 """
 
 from __future__ import annotations
@@ -15,22 +16,26 @@ from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.federated.fed_avg import FedAvg
-from quorate.algorithms.federated.multiplier_method import MultiplierMethod
+from quorate.algorithms.comparators.afl import AFL
+from quorate.algorithms.comparators.drfa import DRFA
+from quorate.algorithms.comparators.fed_avg import FedAvg
+from quorate.algorithms.comparators.multiplier_method import MultiplierMethod
+from quorate.algorithms.method import Method
 from quorate.arrays import Array
 from quorate.data.federation import Federation
-from quorate.engines.activation import First, Waiting
+from quorate.engines.waiting import First, Waiting
 from quorate.experiments.aspire.setups import SetUp
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
-from quorate.solution import configure, solve
+from quorate.solution.configure import configure
+from quorate.solution.solve import solve
 
 LEVELS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """The optimum as certified: bound <= F* <= value."""
+    """A certified optimum: bound <= F* <= value."""
 
     value: float
     bound: float
@@ -39,42 +44,42 @@ class Optimum:
 
 @dataclass(frozen=True)
 class Entrant:
-    """A method, and whom its server waits for."""
+    """A method, and its server's rule of waiting."""
 
-    algorithm: Any
+    algorithm: Method
     wait: Waiting = field(default_factory=First)
 
 
 @dataclass(frozen=True)
 class At:
-    """What the judge saw."""
+    """One evaluation during a race."""
 
     time: float  # virtual seconds
     gap: float
-    answers: int  # of clients so far; the server has sent as many messages, and those in flight
+    answers: int  # of clients so far; the server has sent as many messages and those in flight
     bytes: int  # both ways
 
 
 @dataclass(frozen=True)
 class Run:
-    """One method's race."""
+    """The evaluations of one method's race."""
 
     points: tuple[At, ...]
     rounds: int
     state: Any
 
     def reaches(self, level: float) -> At | None:
-        """The first sight of a model within ``level`` of the optimum, or None."""
+        """The first evaluation within ``level`` of the optimum, or None."""
         return next((at for at in self.points if at.gap <= level), None)
 
     def time(self, level: float) -> float:
-        """Its time; infinite: never."""
+        """The time of that evaluation; infinite where there is none."""
         at = self.reaches(level)
         return np.inf if at is None else at.time
 
     @property
     def best(self) -> float:
-        """The least gap seen."""
+        """The least gap of all evaluations."""
         return min((at.gap for at in self.points), default=np.inf)
 
 
@@ -84,25 +89,28 @@ class _Over(Exception):  # noqa: N818  no error
 
 def optimum(setup: SetUp, tol: float = 1e-9) -> Optimum:
     """The certified optimum, by the synchronous reference."""
-    found = solve(setup.problem, setup.fed, algorithm=MultiplierMethod(), tol=tol)
-    proof = found.certificate
+    solution = solve(setup.problem, setup.fed, algorithm=MultiplierMethod(), tol=tol)
+    proof = solution.certificate
     if proof.bound is None:
-        raise ArithmeticError(f"no bound on the optimum of set-up {setup.name} is proved: {found.outcome.text}")
-    return Optimum(proof.value, proof.bound, found.w)
+        raise ArithmeticError(
+            f"no bound on the optimum of set-up {setup.name} is proved: {solution.outcome.text}"
+        )
+    return Optimum(proof.value, proof.bound, solution.w)
 
 
-def objective(problem: Problem, fed: Any, w: Array) -> float:
+def objective(problem: Problem, fed: Federation, w: Array) -> float:
     """R(F(w)) + h(w) of a concrete problem."""
     risks = np.concatenate([problem.client_risks(w, block) for block in fed.blocks()])
     order = np.concatenate([block.index for block in fed.blocks()])
     return float(problem.over_clients.value(risks[np.argsort(order)])) + problem.penalty(w)
 
 
-def current(algorithm: Any, state: Any) -> Array:
-    """The model that the server would send next; what it would answer where that is another one on purpose."""
+def current(algorithm: Method, state: Any) -> Array:
+    """The model that the server would send next, or its answer where that differs on purpose."""
     trial = getattr(state, "trial", None)
-    if trial is None or getattr(algorithm, "average", False):
-        return algorithm.answer(state)[0]
+    averaged = isinstance(algorithm, AFL | DRFA) and algorithm.average
+    if trial is None or averaged:
+        return algorithm.answer(state).w
     return trial
 
 
@@ -117,11 +125,14 @@ def race(
     every: float = 1.0,
 ) -> dict[str, Run]:
     """Run every entrant until its model is within the last level, or out of time."""
-    return {name: follow(setup, each, best, max_time, delays, levels, every) for name, each in entrants.items()}
+    return {
+        name: follow(setup, each, best, max_time, delays, levels, every)
+        for name, each in entrants.items()
+    }
 
 
 def configured(entrant: Entrant, judge: Problem, data: Federation) -> Any:
-    """An entrant's method for a concrete problem; ``FedAvg`` is given equal weights."""
+    """An entrant's method for a concrete problem; ``FedAvg`` gets equal weights."""
     equal = isinstance(entrant.algorithm, FedAvg)
     asked = replace(judge, over_clients=Mean().at(np.ones(data.n_clients))) if equal else judge
     return configure(entrant.algorithm, asked, data, None, None, None, None)
@@ -136,7 +147,7 @@ def follow(
     levels: Sequence[float] = LEVELS,
     every: float = 1.0,
 ) -> Run:
-    """One entrant's race; ``FedAvg``, too, is judged by the worst weights."""
+    """One entrant's race; ``FedAvg`` is evaluated by the worst weights as well."""
     judge, data = setup.problem.at(setup.fed)
     algorithm = configured(entrant, judge, data)
     points, count, last = [], np.zeros(2, np.int64), -np.inf
@@ -149,7 +160,9 @@ def follow(
         if row["time"] < last + every or not len(w := current(algorithm, state)):
             return
         last = row["time"]
-        points.append(At(last, objective(judge, data, w) - best.bound, int(count[0]), int(count[1])))
+        points.append(
+            At(last, objective(judge, data, w) - best.bound, int(count[0]), int(count[1]))
+        )
         if points[-1].gap <= min(levels):
             raise _Over
 
@@ -161,14 +174,24 @@ def follow(
     return Run(tuple(points), **kept)
 
 
-def row(name: str, run: Run, levels: Sequence[float] = LEVELS, costed: float = 1e-2) -> tuple[Any, ...]:
-    """Of a table: times to the levels; messages both ways and KiB to ``costed``; the least gap."""
+def row(
+    name: str, run: Run, levels: Sequence[float] = LEVELS, costed: float = 1e-2
+) -> tuple[Any, ...]:
+    """A row of a table: times to the levels, messages and KiB to ``costed``, the least gap."""
     at = run.reaches(costed)
     costs = (None, None) if at is None else (2 * at.answers, round(at.bytes / 1024))
-    times = [None if (found := run.reaches(level)) is None else round(found.time, 1) for level in levels]
+    times = [
+        None if (point := run.reaches(level)) is None else round(point.time, 1) for level in levels
+    ]
     return name, *times, *costs, float(f"{max(run.best, 0.0):.1e}")
 
 
 def columns(levels: Sequence[float] = LEVELS, costed: float = 1e-2) -> tuple[str, ...]:
     """The heads of ``row``."""
-    return "method", *(f"{level:g}" for level in levels), f"messages to {costed:g}", f"KiB to {costed:g}", "least gap"
+    return (
+        "method",
+        *(f"{level:g}" for level in levels),
+        f"messages to {costed:g}",
+        f"KiB to {costed:g}",
+        "least gap",
+    )

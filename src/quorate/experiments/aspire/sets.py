@@ -1,8 +1,9 @@
-"""Every set of client weights on one kind of problem: logistic regression, each client with a rule of its own.
+"""Every set of client weights on one kind of problem: logistic regression with unlike clients.
 
-Client j has 15 to 59 rows x of 6 normal features, shifted, and labels sign(x'(w + 0.2 u_j) + 0.5 noise); 0.005 ||w||^2.
-Two solutions of each problem are compared: that of the synchronous reference, and of ``AsyncDRO`` as it comes with one
-client (position 3) slower than the others. Both end with a proven gap.
+Client j has 15 to 59 rows x of 6 normal features, shifted, and labels sign(x'(w + 0.2 u_j) + 0.5
+noise); the regulariser is 0.005 ||w||^2. Two solutions of each problem are compared: that of the
+synchronous reference, and that of ``AsyncDRO`` at its defaults with one client (position 3) slower
+than the others. Both end with a proven gap.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.federated.async_dro import AsyncDRO
-from quorate.algorithms.federated.multiplier_method import MultiplierMethod
+from quorate.algorithms.comparators.multiplier_method import MultiplierMethod
+from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
 from quorate.data.federation import Federation
-from quorate.engines.activation import Waiting
+from quorate.engines.waiting import Waiting
 from quorate.experiments.aspire.setups import RIDGE, SetUp
 from quorate.problem.losses import Logistic
 from quorate.problem.problem import Problem
@@ -24,24 +25,26 @@ from quorate.problem.regularisers import L2
 from quorate.problem.risks.box import Box
 from quorate.problem.risks.cd_norm import CDNorm
 from quorate.problem.risks.chi_square import ChiSquareBall
+from quorate.problem.risks.custom import OwnSet
 from quorate.problem.risks.ellipsoid import Ellipsoid
 from quorate.problem.risks.kl_ball import KLBall
 from quorate.problem.risks.lp_ball import LpBall
 from quorate.problem.risks.mean import Mean
-from quorate.problem.risks.own import OwnSet
 from quorate.problem.risks.polyhedron import Polyhedron
+from quorate.problem.risks.risk import Risk
 from quorate.problem.risks.simplex import Simplex
 from quorate.problem.risks.spectral import ExponentialSpectral, Extremile, TopK
 from quorate.problem.risks.superquantile import Superquantile
 from quorate.problem.risks.total_variation import TotalVariationBall
 from quorate.problem.risks.wasserstein import WassersteinOverClients
-from quorate.solution import solve
+from quorate.solution.solution import Solution
+from quorate.solution.solve import solve
 
 FEATURES = 6
 
 
 def federation(clients: int, seed: int = 0) -> Federation:
-    """Clients whose rules differ."""
+    """A federation whose clients label by different linear rules."""
     rng, Xs, ys = np.random.default_rng(seed), [], []
     base = rng.standard_normal(FEATURES)
     for _ in range(clients):
@@ -50,7 +53,12 @@ def federation(clients: int, seed: int = 0) -> Federation:
         rule = base + 0.2 * rng.standard_normal(FEATURES)
         Xs.append(X)
         ys.append(np.where(X @ rule + 0.5 * rng.standard_normal(rows) > 0, 1, -1))
-    return Federation(tuple(f"client {i}" for i in range(clients)), tuple(Xs), tuple(ys), classes=np.array([-1, 1]))
+    return Federation(
+        tuple(f"client {i}" for i in range(clients)),
+        tuple(Xs),
+        tuple(ys),
+        classes=np.array([-1, 1]),
+    )
 
 
 def every_set(n: int) -> Iterator[tuple[str, Any]]:
@@ -76,12 +84,18 @@ def every_set(n: int) -> Iterator[tuple[str, Any]]:
     yield "chi-square ball", ChiSquareBall(0.5, prior)
     yield "total variation ball", TotalVariationBall(0.3, prior)
     yield "Wasserstein, positions", WassersteinOverClients(0.1 * n, "index", prior)
-    yield "Wasserstein, costs", WassersteinOverClients(0.1, np.abs(np.subtract.outer(prior, prior)) * n, prior)
+    yield (
+        "Wasserstein, costs",
+        WassersteinOverClients(0.1, np.abs(np.subtract.outer(prior, prior)) * n, prior),
+    )
     yield "own set", OwnSet(_HalfWorst())
 
 
 class _HalfWorst:
-    """Half of the weight to the worst client, the other half to all alike: a set known by its maximiser alone."""
+    """Half of the weight to the worst client, the rest to all alike: a custom set.
+
+    It is known by its maximiser alone.
+    """
 
     def __call__(self, losses: np.ndarray) -> np.ndarray:
         weights = np.full(len(losses), 0.5 / len(losses))
@@ -89,36 +103,51 @@ class _HalfWorst:
         return weights
 
 
-def setup(name: str, over_clients: Any, fed: Federation, factor: float) -> SetUp:
-    """One problem, with a straggler."""
+def setup(name: str, over_clients: Risk, fed: Federation, factor: float) -> SetUp:
+    """One problem with a straggler."""
     problem = Problem(Logistic(), over_clients=over_clients, regulariser=L2(RIDGE))  # type: ignore[arg-type]
-    return SetUp(name, problem, fed, {fed.clients[3]: factor})
+    return SetUp(name, problem, fed, {fed.names[3]: factor})
 
 
 @dataclass(frozen=True)
 class Solved:
-    """A certified run."""
+    """The numbers of a certified run."""
 
     value: float
-    gap: float  # absolute; infinite: none is proved
+    gap: float  # absolute; infinite where none is proved
     relative: float
     rounds: int
     time: float  # virtual seconds; nan: in process
-    said: str
+    stop: str
 
 
 def reference(case: SetUp) -> Solved:
-    """By ``MultiplierMethod`` at its defaults."""
+    """The solution by ``MultiplierMethod`` at its defaults."""
     return _solved(solve(case.problem, case.fed, algorithm=MultiplierMethod()))
 
 
 def asynchronous(case: SetUp, wait: Waiting | None = None, seed: int = 0) -> Solved:
-    """By ``AsyncDRO`` at its defaults, on the virtual clock."""
+    """The solution by ``AsyncDRO`` at its defaults, on the virtual clock."""
     clock = case.clock(wait, keep_rows=1000)
-    return _solved(solve(case.problem, case.fed, algorithm=AsyncDRO(max_rounds=300_000), engine=clock, seed=seed))
+    return _solved(
+        solve(
+            case.problem, case.fed, algorithm=AsyncDRO(max_rounds=300_000), engine=clock, seed=seed
+        )
+    )
 
 
-def _solved(found: Any) -> Solved:
-    proof, last = found.certificate, found.history[-1]
-    gap, relative = (np.inf, np.inf) if proof.gap is None else (proof.gap, proof.relative_gap)
-    return Solved(proof.value, gap, relative, found.rounds, last.get("time", np.nan), found.outcome.stop.value)
+def _solved(solution: Solution) -> Solved:
+    proof, last = solution.certificate, solution.history[-1]
+    gap, relative = (
+        (np.inf, np.inf)
+        if proof.gap is None or proof.relative_gap is None
+        else (proof.gap, proof.relative_gap)
+    )
+    return Solved(
+        proof.value,
+        gap,
+        relative,
+        solution.rounds,
+        last.get("time", np.nan),
+        solution.outcome.stop.value,
+    )

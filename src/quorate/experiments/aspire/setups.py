@@ -1,12 +1,14 @@
-"""Set-ups in which asynchronous methods race: noisy digits of scikit-learn, clients that differ, clients that are slow.
+"""Set-ups in which asynchronous methods race: noisy digits, unlike clients, slow clients.
 
     A   10 clients, one class each, all weightings; one client 10 times slower
     B   the same, one client 50 times slower
-    C   100 clients, classes shared by Dirichlet(0.2), no weight above 0.05; 5 % of the clients 10 times slower
+    C  100 clients, classes shared by Dirichlet(0.2), no weight above 0.05; 5 % of the clients 10
+    times slower
 
-Rows are the pixels over 16 plus normal noise of deviation 0.6, their 20 leading principal components, and a constant.
-The model is softmax regression (210 numbers) with 0.005 ||w||^2. ``digits_of(seed)`` and the slow clients are the same
-in every run with one seed; the delays' own seed is the engine's.
+Rows are the pixels over 16 plus normal noise of deviation 0.6, their 20 leading principal
+components, and a constant. The model is softmax regression (210 numbers) with 0.005 ||w||^2.
+``digits_of(seed)`` and the slow clients are the same in every run with one seed; the seed of the
+delays is the engine's.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ from numpy.typing import NDArray
 from quorate.arrays import Array, stream
 from quorate.data import load
 from quorate.data.federation import Federation
-from quorate.engines.activation import First, Waiting
 from quorate.engines.virtual_clock import VirtualClock
+from quorate.engines.waiting import First, Waiting
 from quorate.problem.losses import Multinomial
-from quorate.problem.predictors import Softmax
+from quorate.problem.predictors.affine import Predictor, Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2
+from quorate.problem.risks.risk import Risk
 from quorate.problem.risks.simplex import Simplex
 from quorate.problem.risks.superquantile import Superquantile
 
@@ -37,7 +40,7 @@ SLOW_OF_TEN = 3  # the position of the straggler in A and B
 
 @dataclass(frozen=True)
 class SetUp:
-    """A problem, its clients, and how much slower than the others some of them are."""
+    """A problem, its clients, and how much slower some of them are."""
 
     name: str
     problem: Problem
@@ -45,12 +48,14 @@ class SetUp:
     slow: Mapping[str, float] = field(default_factory=dict)
 
     def clock(self, wait: Waiting | None = None, **settings: Any) -> VirtualClock:
-        """An engine in which the slow are slow; ``settings`` as of ``VirtualClock``."""
+        """A virtual clock with the slow clients; ``settings`` are those of ``VirtualClock``."""
         return VirtualClock(stragglers=self.slow, wait=wait or First(1), **settings)
 
 
-def digits_of(seed: int = 0, noise: float = NOISE, components: int = COMPONENTS) -> tuple[Array, NDArray[np.int64]]:
-    """(1797, components + 1) noisy digits and their classes."""
+def digits_of(
+    seed: int = 0, noise: float = NOISE, components: int = COMPONENTS
+) -> tuple[Array, NDArray[np.int64]]:
+    """Noisy digits (1797, components + 1) and their classes."""
     from sklearn.datasets import load_digits
 
     pixels, y = load_digits(return_X_y=True)
@@ -61,8 +66,8 @@ def digits_of(seed: int = 0, noise: float = NOISE, components: int = COMPONENTS)
     return np.column_stack([X @ axes.T, np.ones(len(X))]), np.asarray(y, np.int64)
 
 
-def stated(over_clients: Any, predictor: Any = None) -> Problem:
-    """The problem of all set-ups with another set of weights, or another model."""
+def stated(over_clients: Risk, predictor: Predictor | None = None) -> Problem:
+    """The problem of all set-ups, with any set of client weights and any model."""
     model = predictor or Softmax()
     return Problem(Multinomial(), model, over_clients=over_clients, regulariser=L2(RIDGE))  # type: ignore[arg-type]
 
@@ -84,34 +89,42 @@ def b(seed: int = 0) -> SetUp:
     return one_class_each(seed, 50.0, "B")
 
 
-def c(seed: int = 0, clients: int = 100, most: float = 0.05, slow: float = 0.05, factor: float = 10.0) -> SetUp:
-    """Set-up C: ``most`` is the largest weight, ``slow`` the share of stragglers, drawn with the same seed."""
+def c(
+    seed: int = 0, clients: int = 100, most: float = 0.05, slow: float = 0.05, factor: float = 10.0
+) -> SetUp:
+    """Set-up C: ``most`` is the largest weight, ``slow`` the share of stragglers.
+
+    The stragglers are drawn with the same seed.
+    """
     X, y = digits_of(seed)
     fed = Federation.from_arrays(X, y, shared(y, clients, 0.2, seed), classes=np.arange(10))
-    late = np.random.default_rng([seed, clients]).choice(clients, max(1, round(slow * clients)), replace=False)
+    late = np.random.default_rng([seed, clients]).choice(
+        clients, max(1, round(slow * clients)), replace=False
+    )
     prior = 1 / fed.n_clients
     risk = Superquantile(prior / most, np.full(fed.n_clients, prior))
-    return SetUp("C", stated(risk), fed, {fed.clients[i]: factor for i in sorted(late.tolist())})
+    return SetUp("C", stated(risk), fed, {fed.names[i]: factor for i in sorted(late.tolist())})
 
 
 def shared(y: NDArray[np.int64], clients: int, alpha: float, seed: int) -> NDArray[Any]:
-    """(n,) names of clients: each class is shared by a Dirichlet draw; nobody has fewer than three rows.
+    """Each class dealt to clients by a Dirichlet draw; returns the clients' names of the rows (n,).
 
-    A client with fewer takes the rows that are missing from the largest one.
+    A client with fewer than three rows takes the missing ones from the largest client.
     """
     rng, owner = np.random.default_rng([seed, clients, 7]), np.empty(len(y), np.int64)
     for label in np.unique(y):
-        own = np.flatnonzero(y == label)
-        owner[own] = rng.choice(clients, len(own), p=rng.dirichlet(np.full(clients, alpha)))
+        rows = np.flatnonzero(y == label)
+        owner[rows] = rng.choice(clients, len(rows), p=rng.dirichlet(np.full(clients, alpha)))
     while (sizes := np.bincount(owner, minlength=clients)).min() < LEAST:
         owner[np.flatnonzero(owner == sizes.argmax())[-1]] = sizes.argmin()
     return np.array([f"client {i}" for i in range(clients)])[owner]
 
 
 def workers(clients: int = 1000, slow: int = 5, factor: float = 10.0, seed: int = 0) -> SetUp:
-    """MNIST's 60,000 training images dealt to workers, some of them slow: softmax of all pixels, all weightings.
+    """MNIST's 60,000 training images dealt to workers, some of them slow, for softmax regression.
 
-    Sorted by class and cut into two runs for every worker: 1,000 workers hold 60 images of one or two classes.
+    The images are sorted by class and cut into two runs for every worker: 1,000 workers hold 60
+    images each, of one or two classes. The client weights are all of the simplex.
     """
     images = load.mnist("train")
     order = np.argsort(images.y, kind="stable")
@@ -119,21 +132,30 @@ def workers(clients: int = 1000, slow: int = 5, factor: float = 10.0, seed: int 
     runs = rng.permutation(2 * clients)
     owner = np.empty(len(order), np.int64)
     owner[order] = (runs % clients)[np.minimum(np.arange(len(order)) // half, 2 * clients - 1)]
-    fed = Federation.from_arrays(images.X, images.y, np.array([f"worker {i}" for i in range(clients)])[owner])
+    fed = Federation.from_arrays(
+        images.X, images.y, np.array([f"worker {i}" for i in range(clients)])[owner]
+    )
     late = rng.choice(clients, slow, replace=False)
-    return SetUp("MNIST", stated(Simplex()), fed, {f"worker {i}": factor for i in sorted(late.tolist())})
+    return SetUp(
+        "MNIST", stated(Simplex()), fed, {f"worker {i}": factor for i in sorted(late.tolist())}
+    )
 
 
 def halves(setup: SetUp, share: float = 0.3, seed: int = 0) -> tuple[SetUp, Federation]:
-    """The set-up with some rows of every client kept back, and these rows: a ``share``, one at least."""
+    """The set-up with a ``share`` of every client's rows held out, and the federation of these.
+
+    At least one row of every client is held out.
+    """
     fed, train, test = setup.fed, [], []
     for name, X, y in zip(fed.clients, fed.X, fed.y, strict=True):
         order = stream(seed, name, 0).permutation(len(y))
         cut = min(max(1, round(share * len(y))), len(y) - 1)
         test.append((X[order[:cut]], y[order[:cut]]))
         train.append((X[order[cut:]], y[order[cut:]]))
-    own, kept = (
-        Federation(fed.clients, tuple(X for X, _ in part), tuple(y for _, y in part), classes=fed.classes)
+    train_fed, kept = (
+        Federation(
+            fed.clients, tuple(X for X, _ in part), tuple(y for _, y in part), classes=fed.classes
+        )
         for part in (train, test)
     )
-    return replace(setup, fed=own), kept
+    return replace(setup, fed=train_fed), kept

@@ -1,7 +1,8 @@
-"""The data of section 5 as this project encodes them, and who holds which rows.
+"""The data sets of section 5 as this project encodes them, and their division among clients.
 
-The cleaned files of He, Peng, Sun, *Federated learning with convex global and local constraints*, are not public, so
-that sizes and features differ from their Table 3 (rows of class 0 / class 1, features):
+The cleaned files of He, Peng, Sun, *Federated learning with convex global and local constraints*,
+are not public, so sizes and features differ from their Table 3 (rows of class 0 / class 1,
+features):
 
 | | here | Table 3 |
 |---|---|---|
@@ -9,7 +10,8 @@ that sizes and features differ from their Table 3 (rows of class 0 / class 1, fe
 | ``monks_1`` | 278 / 278, 18 | 275 / 275, 21 |
 | ``adult`` | 24,720 / 7,841, 20 | 24,715 / 7,840, 21 |
 
-Every encoding ends with a column of ones, the intercept, which nothing penalises. Figures are comparable in trend only.
+Every encoding ends with a column of ones, the intercept, which is not penalised. Numbers compare in
+trend only.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ SIZES = {1: 22_654, 0: 5_659}  # rows of the fairness study: clients', server's
 
 
 class Encoded(NamedTuple):
-    """(n, d) features, (n,) labels 0 and 1, d names; (n,) groups, where rows have one."""
+    """A data set: features (n, d), labels 0 and 1, names of the features, and groups if any."""
 
     X: Array
     y: Labels
@@ -37,26 +39,30 @@ class Encoded(NamedTuple):
 
 
 def breast_cancer_wisconsin() -> Encoded:
-    """The 683 records without missing values: 9 standardised features, their squares minus 1, ones; 1 is malignant."""
-    found = load.breast_cancer_wisconsin()
-    Z = _standardised(found.X)
-    names = (*found.feature_names, *(f"{name}^2" for name in found.feature_names), "ones")
-    return Encoded(np.column_stack([Z, Z**2 - 1, np.ones(len(Z))]), found.y, names)
+    """The 683 records without missing values; class 1 is malignant.
+
+    Features are 9 standardised ones, their squares minus 1, and ones.
+    """
+    table = load.breast_cancer_wisconsin()
+    Z = _standardised(table.X)
+    names = (*table.feature_names, *(f"{name}^2" for name in table.feature_names), "ones")
+    return Encoded(np.column_stack([Z, Z**2 - 1, np.ones(len(Z))]), table.y, names)
 
 
 def monks_1() -> Encoded:
     """All 556 rows: an indicator of each of the 17 values of the 6 attributes, and ones.
 
-    The indicators of an attribute add up to the ones: rank 12 of 18, so that models are not unique and predictions are.
+    The indicators of an attribute add up to the ones, so the rank is 12 of 18: models are not
+    unique but predictions are.
     """
-    found = load.monks(1)
+    table = load.monks(1)
     columns, names = [], []
-    for values, name in zip(found.X.T, found.feature_names, strict=True):
+    for values, name in zip(table.X.T, table.feature_names, strict=True):
         for value in np.unique(values):
             columns.append(values == value)
             names.append(f"{name}={value:g}")
-    X = np.column_stack([*columns, np.ones(len(found.y))])
-    return Encoded(X.astype(float), found.y, (*names, "ones"))
+    X = np.column_stack([*columns, np.ones(len(table.y))])
+    return Encoded(X.astype(float), table.y, (*names, "ones"))
 
 
 NUMBERS = ("age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week")
@@ -70,30 +76,35 @@ VALUES = {  # the most frequent ones, in that order
 
 
 def adult() -> Encoded:
-    """The 32,561 training rows: 6 standardised numbers, 13 indicators of frequent values, ones; 1 is an income > 50K.
+    """The 32,561 training rows; class 1 is an income > 50K, and ``group`` is the sex.
 
-    ``group`` is the sex.
+    Features are 6 standardised numbers, 13 indicators of frequent values, and ones.
     """
     table = load.adult("train").table
     numbers = _standardised(np.column_stack([np.asarray(table[name], float) for name in NUMBERS]))
     flags = [table[name] == value for name, values in VALUES.items() for value in values]
-    names = (*NUMBERS, *(f"{name}={value}" for name, values in VALUES.items() for value in values), "ones")
+    names = (
+        *NUMBERS,
+        *(f"{name}={value}" for name, values in VALUES.items() for value in values),
+        "ones",
+    )
     X = np.column_stack([numbers, *flags, np.ones(len(numbers))]).astype(float)
     return Encoded(X, (table["income"] == ">50K").astype(np.intp), names, table["sex"].astype(str))
 
 
-DATA = {"breast-cancer-wisc": breast_cancer_wisconsin, "adult-a": adult, "monks-1": monks_1}  # the paper's names
+# the paper's names
+DATA = {"breast-cancer-wisc": breast_cancer_wisconsin, "adult-a": adult, "monks-1": monks_1}
 
 
 def _standardised(X: Array) -> Array:
     return (X - X.mean(0)) / X.std(0)
 
 
-# -------------------------------------------------------------------- who holds which rows
+# -- the division among clients --------------------------------------------------------------------
 
 
 def stratified(y: Labels, n_clients: int, seed: int = 0) -> Labels:
-    """Rows dealt at random, each class by itself: every client has as many rows of it, up to one."""
+    """Deal the rows at random, each class by itself, so that clients have equal numbers of it."""
     rng = stream(seed, "stratified", n_clients)
     owner = np.empty(len(y), np.intp)
     for label in np.unique(y):
@@ -103,9 +114,12 @@ def stratified(y: Labels, n_clients: int, seed: int = 0) -> Labels:
 
 
 def unlike(X: Array, y: Labels, n_clients: int, seed: int = 0) -> Labels:
-    """Each class cut into bands of its first principal component, blurred by one standard deviation of noise.
+    """Cut each class into bands of its first principal component, with normal noise on it.
 
-    Features differ between clients, and the k-th has 0.8^k times the rows of the first; each has rows of both classes.
+    The noise has one standard deviation.
+
+    Features differ between clients, and the k-th client has 0.8^k times the rows of the first; each
+    has rows of both classes.
     """
     shares = 0.8 ** np.arange(n_clients)
     spread = X.std(0)
@@ -119,13 +133,17 @@ def unlike(X: Array, y: Labels, n_clients: int, seed: int = 0) -> Labels:
 
 
 def federation(data: Encoded, owner: Labels) -> Federation:
-    """Clients "0", "1", … that hold these rows."""
+    """The federation of clients "0", "1", … that hold these rows."""
     columns = None if data.group is None else {"group": data.group}
-    return Federation.from_arrays(data.X, data.y, owner.astype(str), feature_names=data.names, columns=columns)
+    return Federation.from_arrays(
+        data.X, data.y, owner.astype(str), feature_names=data.names, columns=columns
+    )
 
 
 def with_server(data: Encoded, n_clients: int, seed: int = 0, part: float = 1.0) -> Federation:
-    """Random rows with n alike clients and others with the server: 22,654 and 5,659 of them, or a part of as many.
+    """Random rows at n alike clients, and others at the server.
+
+    These are 22,654 and 5,659 of them, or the share ``part`` of as many.
 
     Raises
     ------
@@ -135,14 +153,17 @@ def with_server(data: Encoded, n_clients: int, seed: int = 0, part: float = 1.0)
     clients, server = (int(part * SIZES[side]) for side in (1, 0))
     if data.group is None or clients + server > len(data.y):
         raise ValueError(
-            f"with_server needs groups and {clients + server} rows, got {len(data.y)}: use adult(), or a smaller part."
+            f"with_server needs groups and {clients + server} rows, got {len(data.y)}: use adult(),"
+            " or a smaller part."
         )
     rows = stream(seed, "server", n_clients).permutation(len(data.y))
-    own, held = rows[:clients], rows[clients : clients + server]
-    mine = Encoded(data.X[own], data.y[own], data.names, data.group[own])
-    fed = federation(mine, np.arange(clients) % n_clients)
+    dealt, held = rows[:clients], rows[clients : clients + server]
+    local = Encoded(data.X[dealt], data.y[dealt], data.names, data.group[dealt])
+    fed = federation(local, np.arange(clients) % n_clients)
     columns = {"group": (data.group[held],)}
-    server = Federation(("server",), (data.X[held],), (data.y[held],), feature_names=data.names, columns=columns)
+    server = Federation(
+        ("server",), (data.X[held],), (data.y[held],), feature_names=data.names, columns=columns
+    )
     return Federation(
         fed.clients,
         fed.X,

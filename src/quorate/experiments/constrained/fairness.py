@@ -1,10 +1,12 @@
-"""Table 2 and Figure 2: classification whose loss may differ by 0.1 between two groups, at every client and centrally.
+"""Table 2 and Figure 2: classifiers whose losses on two groups differ by at most 0.1.
 
-    minimise  mean over clients of the mean loss    subject to  |mean loss of one group - of the other| <= 0.1      (32)
+    minimise  mean over clients of the mean loss  subject to
+            |mean loss of one group - of the other| <= 0.1  (32)
 
-for every client and for rows that the server holds. Section 5.2 of He, Peng, Sun, *Federated learning with convex
-global and local constraints*; the constraints are not convex. Here: adult, the groups are the sexes, 22,654 rows at the
-clients and 5,659 at the server as in the paper, 20 features and not its 39 (see ``data``).
+holds for every client and for rows that the server holds. This is section 5.2 of He, Peng, Sun,
+*Federated learning with convex global and local constraints*; the constraints are not convex. The
+data are adult, the groups the sexes, with 22,654 rows at the clients and 5,659 at the server as in
+the paper, and 20 features instead of its 39 (see ``data``).
 """
 
 from __future__ import annotations
@@ -15,18 +17,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorate.algorithms.federated.interior_point import InteriorPoint
+from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
+from quorate.algorithms.method import Method
 from quorate.arrays import stream
 from quorate.data.federation import Federation
 from quorate.experiments.constrained import data, reference
-from quorate.experiments.constrained.trace import At, Trace, bands, beside, evaluate, follow, mean_and_sd, on_sphere
-from quorate.problem.constraints.rows import LossGap
+from quorate.experiments.constrained.trace import (
+    At,
+    Trace,
+    bands,
+    beside,
+    evaluate,
+    follow,
+    mean_and_sd,
+    on_sphere,
+)
+from quorate.problem.constraints.group_means import LossGap
 from quorate.problem.losses import Logistic
 from quorate.problem.problem import Problem
 
 LEVEL = 0.1
 CLIENTS = (1, 5, 10, 20)
-STARTS = 4  # of the reference, zeros among them
+STARTS = 4  # starts of the reference, zeros among them
 
 
 class Printed(NamedTuple):
@@ -49,7 +61,7 @@ PRINTED = {
 
 
 def problem(level: float = LEVEL) -> Problem:
-    """(32)."""
+    """The problem (32)."""
     gap = LossGap("group", level)
     loss: Any = Logistic()
     return Problem(loss, constraint=gap, local_constraint=gap)
@@ -66,31 +78,39 @@ class Trial:
 
     @property
     def gap(self) -> float:
-        """Of the objective to the least one known, relative."""
+        """The relative gap of the objective to the least one known."""
         return self.end.objective / self.reference.value - 1
 
     @property
     def gaps(self) -> np.ndarray:
-        """(N,) or, with the server's rows, (N + 1,) |difference of the groups' losses|."""
+        """The |difference of the groups' losses|, (N,), or (N + 1,) with the server's rows."""
         return np.concatenate([self.end.measured.max(1), [self.end.server.max()]])
 
 
 def trial(
     n_clients: int,
     seed: int = 0,
-    algorithm: Any = None,
+    algorithm: Method | None = None,
     *,
     level: float = LEVEL,
     part: float = 1.0,
     starts: int = STARTS,
 ) -> Trial:
-    """Rows and start of a seed; ``part`` of the rows."""
-    found = data.adult()
-    fed, stated, d = data.with_server(found, n_clients, seed, part), problem(level), found.X.shape[1]
-    trace = follow(algorithm or InteriorPoint(), stated, fed, on_sphere(d, stream(seed, "start", 0)))
+    """One run with the rows and the start of a seed, on the share ``part`` of the rows."""
+    rows = data.adult()
+    fed, stated, d = (
+        data.with_server(rows, n_clients, seed, part),
+        problem(level),
+        rows.X.shape[1],
+    )
+    trace = follow(
+        algorithm or InteriorPoint(), stated, fed, on_sphere(d, stream(seed, "start", 0))
+    )
     program = reference.loss_gaps(fed, level)
     others = [on_sphere(d, stream(seed, "reference", k)) for k in range(1, starts)]
-    return Trial(fed, reference.best(program, [None, *others]), trace, evaluate(stated, fed, [trace.w])[0])
+    return Trial(
+        fed, reference.best(program, [None, *others]), trace, evaluate(stated, fed, [trace.w])[0]
+    )
 
 
 def table_2(
@@ -99,13 +119,18 @@ def table_2(
     algorithm: Callable[[], Any] = InteriorPoint,
     part: float = 1.0,
 ) -> list[dict[str, Any]]:
-    """One row a number of clients; ``paper_*`` are comparable in trend only."""
-    return [_row(n, [trial(n, seed, algorithm(), part=part) for seed in range(trials)]) for n in clients]
+    """One row for each number of clients; columns ``paper_*`` compare in trend only."""
+    return [
+        _row(n, [trial(n, seed, algorithm(), part=part) for seed in range(trials)]) for n in clients
+    ]
 
 
 def _row(n_clients: int, runs: Sequence[Trial]) -> dict[str, Any]:
     objective, sd = mean_and_sd(run.end.objective for run in runs)
-    means, most = mean_and_sd(run.gaps.mean() for run in runs), mean_and_sd(run.gaps.max() for run in runs)
+    means, most = (
+        mean_and_sd(run.gaps.mean() for run in runs),
+        mean_and_sd(run.gaps.max() for run in runs),
+    )
     printed = PRINTED[n_clients]
     return {
         "clients": n_clients,
@@ -121,7 +146,9 @@ def _row(n_clients: int, runs: Sequence[Trial]) -> dict[str, Any]:
     } | beside(runs, printed)
 
 
-def figure_2(n_clients: int = 5, seed: int = 0, algorithm: Any = None, part: float = 1.0) -> list[dict[str, float]]:
-    """The clients' losses and gaps by round: mean, least and largest; the server's gap."""
+def figure_2(
+    n_clients: int = 5, seed: int = 0, algorithm: Method | None = None, part: float = 1.0
+) -> list[dict[str, float]]:
+    """The clients' losses and gaps by round (mean, least and largest), and the server's gap."""
     run = trial(n_clients, seed, algorithm, part=part, starts=1)
     return bands(evaluate(problem(), run.fed, run.trace.models), equal_is_gap=True)

@@ -1,10 +1,11 @@
-"""Quadratic programs with linear equality constraints: instances, and their exact solution from one round of sums.
+"""Quadratic programs with linear equality constraints: random instances and exact solutions.
 
-    minimise  sum_{i=1..n} ( w'A_i w / 2 + b_i'w )    subject to  C_i w + d_i = 0,  0 <= i <= n              (86)
+    minimise  sum_{i=1..n} ( w'A_i w / 2 + b_i'w )  subject to  C_i w + d_i = 0,  0 <= i <= n   (86)
 
-Section E.2 of He, Peng, Sun, *Federated learning with convex global and local constraints*; row 0 is the server's. The
-problem is ``LCQP`` below. ``aggregate`` needs every client's A_i, b_i, C_i and d_i, once: what iterative methods are
-measured against, and what the server of such a method would have to be shown.
+This is section E.2 of He, Peng, Sun, *Federated learning with convex global and local constraints*;
+row 0 is the server's. The problem is ``LCQP`` below. ``aggregate`` solves it exactly from one round
+of sums, for which every client must reveal A_i, b_i, C_i and d_i; iterative methods are compared
+with it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from quorate.problem.risks.mean import Sum
 from quorate.problem.targets import check_quadratic
 
 _LOSS: Any = Quadratic()
-LCQP = Problem(_LOSS, over_clients=Sum(), constraint=LinearEquality(), local_constraint=LinearEquality())
+LCQP = Problem(
+    _LOSS, over_clients=Sum(), constraint=LinearEquality(), local_constraint=LinearEquality()
+)
 
 
 def lcqp(
@@ -41,18 +44,16 @@ def lcqp(
 ) -> Federation:
     """A random instance of (86), for the problem ``LCQP``.
 
-    A_i = U_i D_i U_i' with U_i uniform among orthogonal matrices and D_i uniform on [0.5, 1]; entries of C_i normal
-    with variance 1/d; b_i and d_i uniform on the unit sphere. Every owner's numbers come from a stream of its own, so
-    that a further client changes nobody else's.
+    A_i = U_i D_i U_i' with U_i uniform among orthogonal matrices and D_i uniform on [0.5, 1];
+    entries of C_i normal with variance 1/d; b_i and d_i uniform on the unit sphere. Every client
+    has a random stream of its own, so a further client does not change the others' numbers.
 
-    Parameters
-    ----------
-    d : size of the model
-    n : clients
-    m : rows of every C_i, the server's included; (n + 1) m <= d, else no w meets them all
-    seed : of the streams
-    condition : of every A_i instead: D_i log-uniform on [1/condition, 1], both ends included
-    singular : dimension s <= m of a space on which every A_i is 0: the constraints alone determine w there
+    Parameters ---------- d : size of the model n : clients m : rows of every C_i, the server's
+    included; (n + 1) m <= d, since otherwise no w meets them all seed : of the random streams
+    condition : condition number of every A_i instead: D_i log-uniform on [1/condition, 1], both
+    ends included singular : dimension s <= m of a space on which every A_i is 0: the constraints
+    alone determine
+        w there
     redundant : the last client's C and d are the sum of all the others'
     infeasible : as redundant, but with 1 added to the last client's d: no w meets all
 
@@ -63,8 +64,8 @@ def lcqp(
     """
     if min(d, n, m) < 1 or (n + 1) * m > d or not 0 <= singular <= m:
         raise ValueError(
-            f"lcqp needs d, n, m >= 1 with (n + 1) m <= d and 0 <= singular <= m, got d={d}, n={n}, m={m}, "
-            f"singular={singular}: more rows than coefficients are inconsistent."
+            f"lcqp needs d, n, m >= 1 with (n + 1) m <= d and 0 <= singular <= m, got d={d}, n={n},"
+            f" m={m}, singular={singular}: more rows than coefficients are inconsistent."
         )
     if condition is not None and not 1 <= condition < np.inf:
         raise ValueError(f"condition must be a finite number >= 1, got {condition}.")
@@ -86,7 +87,7 @@ def lcqp(
 
 
 def _orthogonal(d: int, rng: np.random.Generator) -> Array:
-    """Uniform (Haar): the signs of R's diagonal make the factor unique."""
+    """A uniform (Haar) orthogonal matrix: the signs of R's diagonal make the factor unique."""
     Q, R = np.linalg.qr(rng.standard_normal((d, d)))
     return Q * np.sign(np.diag(R))
 
@@ -103,16 +104,19 @@ def _spectrum(d: int, condition: float | None, rng: np.random.Generator) -> Arra
     return condition**-spread
 
 
-# ------------------------------------------------------------------------------------------ one round of sums
+# -------------------------------------------------------------------------------- one round of sums
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """All owners' C and d, one after the other: whose each row is, and the factors C = left diag(scale) right'."""
+    """The rows C and d of the server and all clients, with the factors of C.
+
+    C = left diag(scale) right'.
+    """
 
     owners: tuple[str, ...]  # "server", or the client's name
-    owner: NDArray[np.intp]  # (k,) position: -1 the server
-    row: NDArray[np.intp]  # (k,) its number with its owner
+    owner: NDArray[np.intp]  # (k,) the position of its client, -1 for the server
+    row: NDArray[np.intp]  # (k,) its number there
     C: Array
     d: Array
     left: Array  # (k, r)
@@ -122,24 +126,28 @@ class _Rows:
 
 
 def aggregate(fed: Federation, tol: float = 1e-10) -> tuple[Array, Multipliers, float]:
-    """(w, multipliers, value) of (86), exact to rounding: a null-space solve of the sums of A_i, b_i and the rows C_i.
+    """The exact solution (w, multipliers, value) of (86), by a null-space method.
+
+    It needs the sums of A_i and b_i, and the rows C_i.
 
     Parameters
     ----------
     fed : ``Federation.from_quadratics(A, b, C, d)``
-    tol : relative size under which a singular value of C, or of the Hessian on the null space of C, counts as 0
+    tol : relative size under which a singular value of C, or of the Hessian on the null space of C,
+        counts as 0
 
     Returns
     -------
     w : (D,); the one of least norm on the null space of C where several are optimal
-    multipliers : of w'Aw/2 + b'w + mu'(Cw + d), in the scale of the sum; of least norm where rows are redundant
+    multipliers : of w'Aw/2 + b'w + mu'(Cw + d), in the scale of the sum; of least norm where rows
+        are redundant
     value : of the objective
 
     Raises
     ------
     ValueError
-        where no w meets all rows, naming the rows and clients that contradict one another; where the objective has no
-        lower bound on the rows
+        where no w meets all rows, naming the rows and clients that contradict one another; where
+        the objective has no lower bound on the rows
     """
     check_quadratic(fed, LCQP.predictor)
     A, b = np.sum(fed.X, 0), np.sum(fed.y, 0, dtype=float)
@@ -154,44 +162,58 @@ def aggregate(fed: Federation, tol: float = 1e-10) -> tuple[Array, Multipliers, 
 
 def _stacked(fed: Federation, D: int, tol: float) -> _Rows:
     held = [] if fed.server is None or fed.server.linear is None else [(-1, *fed.server.linear[0])]
-    parts: list[Any] = [*held, *[(i, *own) for i, own in enumerate(fed.linear or ())]]
+    parts: list[Any] = [*held, *[(i, *linear) for i, linear in enumerate(fed.linear or ())]]
     C = np.concatenate([np.zeros((0, D)), *[part for _, part, _ in parts]])
     d = np.concatenate([np.zeros(0), *[offset for _, _, offset in parts]])
     owner = np.concatenate([np.zeros(0, int), *[np.full(len(offset), i) for i, _, offset in parts]])
     row = np.concatenate([np.zeros(0, int), *[np.arange(len(offset)) for _, _, offset in parts]])
     left, scale, right = np.linalg.svd(C, full_matrices=True)
     rank = int((scale > tol * scale.max(initial=0.0)).sum())
-    names = ("server", *fed.clients)
-    return _Rows(names, owner, row, C, d, left[:, :rank], scale[:rank], right[:rank].T, right[rank:].T)
+    names = ("server", *fed.names)
+    return _Rows(
+        names, owner, row, C, d, left[:, :rank], scale[:rank], right[:rank].T, right[rank:].T
+    )
 
 
 def _check_consistent(rows: _Rows, tol: float) -> None:
-    """Raise where d is not in the range of C: its part y outside has y'C = 0, y'd > 0, so y'(Cw + d) > 0 for all w."""
+    """Raise where no w meets all rows, which is where d is not in the range of C.
+
+    The part y of d outside has y'C = 0 and y'd > 0, so y'(Cw + d) > 0 for all w.
+    """
     outside = rows.d - rows.left @ (rows.left.T @ rows.d)
     size = np.linalg.norm(outside)
     if size <= tol * max(np.linalg.norm(rows.d), np.finfo(float).tiny):
         return
     share = np.abs(outside) / np.abs(outside).max()
     worst = [k for k in np.argsort(-share, kind="stable") if share[k] > 1e-6]
-    named = ", ".join(f"row {rows.row[k] + 1} of {rows.owners[int(rows.owner[k]) + 1]!r}" for k in worst[:8])
+    named = ", ".join(
+        f"row {rows.row[k] + 1} of {rows.owners[int(rows.owner[k]) + 1]!r}" for k in worst[:8]
+    )
     more = f" and {len(worst) - 8} more" if len(worst) > 8 else ""
     raise ValueError(
-        f"no w meets all rows of C w + d = 0: {named}{more} contradict one another (a weighted sum of them reads 0 w = "
-        f"{size:.3g}). Remove or mend one of them."
+        f"no w meets all rows of C w + d = 0: {named}{more} contradict one another (a weighted sum"
+        f" of them reads 0 w = {size:.3g}). Remove or correct one of them."
     )
 
 
-def _solve(rows: _Rows, A: Array, gradient: Array, residual: Array, tol: float) -> tuple[Array, Array]:
-    """(dw, dmu) with A dw + C'dmu = -gradient and C dw = -residual, the latter in the range of C."""
+def _solve(
+    rows: _Rows, A: Array, gradient: Array, residual: Array, tol: float
+) -> tuple[Array, Array]:
+    """(dw, dmu) with A dw + C'dmu = -gradient and C dw = -residual.
+
+    The residual is in the range of C.
+    """
     step = -rows.right @ ((rows.left.T @ residual) / rows.scale)
-    Z, slope = rows.rest, gradient + A @ step
+    Z, reduced = rows.rest, gradient + A @ step
     values, vectors = np.linalg.eigh(Z.T @ A @ Z)
     keep = values > tol * max(float(np.abs(A).max()), np.finfo(float).tiny)
-    force = vectors.T @ (Z.T @ slope)
-    if np.abs(force[~keep]).max(initial=0.0) > 1e3 * tol * max(float(np.linalg.norm(slope)), np.linalg.norm(gradient)):
+    force = vectors.T @ (Z.T @ reduced)
+    if np.abs(force[~keep]).max(initial=0.0) > 1e3 * tol * max(
+        float(np.linalg.norm(reduced)), np.linalg.norm(gradient)
+    ):
         raise ValueError(
-            "the objective falls without bound on the rows: along some direction every A_i and C_i is 0 and b is not. "
-            "Add a regulariser, or a constraint on that direction."
+            "the objective falls without bound on the rows: along some direction every A_i and C_i"
+            " is 0 and b is not. Add a regulariser, or a constraint on that direction."
         )
     step = step - Z @ (vectors[:, keep] @ (force[keep] / values[keep]))
     pull = gradient + A @ step
@@ -199,7 +221,7 @@ def _solve(rows: _Rows, A: Array, gradient: Array, residual: Array, tol: float) 
 
 
 def _by_owner(rows: _Rows, mu: Array, n_clients: int) -> Multipliers:
-    own = rows.owner >= 0
-    local = np.zeros((n_clients, int(rows.row[own].max(initial=-1)) + 1))
-    local[rows.owner[own], rows.row[own]] = mu[own]
-    return Multipliers(mu[~own], np.zeros(0), local)
+    client = rows.owner >= 0
+    local = np.zeros((n_clients, int(rows.row[client].max(initial=-1)) + 1))
+    local[rows.owner[client], rows.row[client]] = mu[client]
+    return Multipliers(mu[~client], np.zeros(0), local)

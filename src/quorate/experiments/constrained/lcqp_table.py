@@ -1,7 +1,8 @@
-"""Table 4: quadratic programs with equality constraints, (86), beside their exact solution.
+"""Table 4: quadratic programs with equality constraints, (86), beside their exact solutions.
 
-Section E.2 of He, Peng, Sun, *Federated learning with convex global and local constraints*. Instances are ours (same
-recipe, other random numbers), so that objectives compare in trend only; the exact solution is ``lcqp.aggregate``.
+This is section E.2 of He, Peng, Sun, *Federated learning with convex global and local constraints*.
+The instances follow the same recipe with other random numbers, so objectives compare in trend only;
+the exact solution is that of ``lcqp.aggregate``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorate.algorithms.federated.interior_point import InteriorPoint
+from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
 from quorate.arrays import stream
 from quorate.experiments.constrained.lcqp import LCQP, aggregate, lcqp
 from quorate.experiments.constrained.trace import evaluate, follow, mean_and_sd, on_sphere
@@ -51,7 +52,7 @@ def table_4(
     trials: int = 10,
     algorithm: Callable[[], Any] = InteriorPoint,
 ) -> list[dict[str, Any]]:
-    """One row a size; as in the paper one instance a row, and trials from starts on the unit sphere."""
+    """One row for each size: one instance, as in the paper, and trials from random starts."""
     return [_row(d, n, m, trials, algorithm) for n in clients for d, m in shapes]
 
 
@@ -60,10 +61,16 @@ def _row(d: int, n: int, m: int, trials: int, algorithm: Callable[[], Any]) -> d
     began = time.process_time()
     exact = aggregate(fed)
     seconds = time.process_time() - began
-    runs = [follow(algorithm(), LCQP, fed, on_sphere(d, stream(seed, "start", 0))) for seed in range(trials)]
+    runs = [
+        follow(algorithm(), LCQP, fed, on_sphere(d, stream(seed, "start", 0)))
+        for seed in range(trials)
+    ]
     ends = [evaluate(LCQP, fed, [run.w])[0] for run in runs]
     objective, sd = mean_and_sd(end.objective for end in ends)
-    printed = PRINTED.get((n, d))
+    errors = (np.linalg.norm(run.w - exact[0]) / np.linalg.norm(exact[0]) for run in runs)
+    outer = None
+    if runs[0].outer is not None:
+        outer = mean_and_sd(float(run.outer or 0) for run in runs)[0]
     return {
         "clients": n,
         "d": d,
@@ -73,16 +80,21 @@ def _row(d: int, n: int, m: int, trials: int, algorithm: Callable[[], Any]) -> d
         "objective_sd": sd,
         "exact": exact[2],
         "relative_difference": max(abs(end.objective / exact[2] - 1) for end in ends),
-        "model_error": max(float(np.linalg.norm(run.w - exact[0]) / np.linalg.norm(exact[0])) for run in runs),
+        "model_error": float(max(errors)),
         "violation": max(end.violation for end in ends),
         "rounds": mean_and_sd(run.rounds for run in runs)[0],
-        "outer": None if runs[0].outer is None else mean_and_sd(float(run.outer or 0) for run in runs)[0],
+        "outer": outer,
         "floats": mean_and_sd(run.floats for run in runs)[0],
         "seconds": mean_and_sd(run.seconds for run in runs)[0],
         "exact_seconds": seconds,
         "stops": sorted({run.stop for run in runs}),
-        "paper_objective": printed.objective if printed else None,
-        "paper_difference": printed.difference if printed else None,
-        "paper_violation": printed.violation if printed else None,
+        **_printed(n, d),
         "comparable": "trend only",
     }
+
+
+def _printed(n: int, d: int) -> dict[str, float | None]:
+    """What the paper prints for these sizes, None where it prints nothing."""
+    printed = PRINTED.get((n, d))
+    keys = ("objective", "difference", "violation")
+    return {f"paper_{key}": getattr(printed, key, None) for key in keys}

@@ -1,10 +1,12 @@
-"""Table 1 and Figure 1: Neyman-Pearson classification, (30), beside an optimum found by other means.
+"""Table 1 and Figure 1: Neyman-Pearson classification, (30), beside an independent optimum.
 
-    minimise  mean over clients of the mean loss of class 0    subject to  every client's mean loss of class 1 <= 0.2
+    minimise  mean over clients of the mean loss of class 0  subject to
+            every client's mean loss of class 1 <= 0.2
 
-Section 5.1 of He, Peng, Sun, *Federated learning with convex global and local constraints*: n = 1, 5, 10, 20 clients
-with equal shares of both classes, trials from starts on the unit sphere. Their files are not public (see ``data``), and
-their "relative difference" is between two runs of tolerance 1e-3; ours is to the optimum.
+This is section 5.1 of He, Peng, Sun, *Federated learning with convex global and local constraints*:
+n = 1, 5, 10, 20 clients with equal shares of both classes, and trials from starts on the unit
+sphere. Their files are not public (see ``data``), and their "relative difference" is between two
+runs of tolerance 1e-3; ours is to the optimum.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quorate.algorithms.federated.interior_point import InteriorPoint
+from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
+from quorate.algorithms.method import Method
 from quorate.arrays import stream
 from quorate.data.federation import Federation
 from quorate.experiments.constrained import data, reference
@@ -30,7 +33,7 @@ from quorate.experiments.constrained.trace import (
     on_sphere,
     rounds_to,
 )
-from quorate.problem.constraints.rows import NeymanPearson
+from quorate.problem.constraints.group_means import NeymanPearson
 from quorate.problem.losses import Logistic
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
@@ -41,7 +44,7 @@ GAPS = (1e-1, 1e-2, 1e-3)
 
 
 class Printed(NamedTuple):
-    """A row of Table 1: mean (and standard deviation) over their 10 trials."""
+    """A row of Table 1: means (and a standard deviation) over the paper's 10 trials."""
 
     objective: float
     sd: float
@@ -68,7 +71,7 @@ PRINTED = {
 
 
 def problem(level: float = LEVEL) -> Problem:
-    """(30), class 1 bounded."""
+    """The problem (30), with the loss of class 1 bounded."""
     loss: Any = Logistic()
     return Problem(loss, over_samples=Mean(label=0), local_constraint=NeymanPearson(1, level))
 
@@ -84,18 +87,28 @@ class Trial:
 
     @property
     def gap(self) -> float:
-        """Of the objective, relative; negative where the model is infeasible."""
+        """The relative gap of the objective; it is negative where the model is infeasible."""
         return self.end.objective / self.reference.value - 1
 
 
 def trial(
-    name: str, n_clients: int, seed: int = 0, algorithm: Any = None, *, alike: bool = True, level: float = LEVEL
+    name: str,
+    n_clients: int,
+    seed: int = 0,
+    algorithm: Method | None = None,
+    *,
+    alike: bool = True,
+    level: float = LEVEL,
 ) -> Trial:
-    """Partition and start of a seed; the start is the unit sphere's, as in the paper."""
-    found = data.DATA[name]()
-    owner = data.stratified(found.y, n_clients, seed) if alike else data.unlike(found.X, found.y, n_clients, seed)
-    fed, stated = data.federation(found, owner), problem(level)
-    start = on_sphere(found.X.shape[1], stream(seed, "start", 0))
+    """One run with the partition and the start of a seed; it starts on the unit sphere."""
+    rows = data.DATA[name]()
+    owner = (
+        data.stratified(rows.y, n_clients, seed)
+        if alike
+        else data.unlike(rows.X, rows.y, n_clients, seed)
+    )
+    fed, stated = data.federation(rows, owner), problem(level)
+    start = on_sphere(rows.X.shape[1], stream(seed, "start", 0))
     trace = follow(algorithm or InteriorPoint(), stated, fed, start)
     best = reference.solve(reference.neyman_pearson(fed, level))
     return Trial(fed, best, trace, evaluate(stated, fed, [trace.w])[0])
@@ -107,11 +120,16 @@ def table_1(
     trials: int = 10,
     algorithm: Callable[[], Any] = InteriorPoint,
 ) -> list[dict[str, Any]]:
-    """One row a data set and number of clients: means and deviations over trials, beside what the paper prints.
+    """One row for each data set and number of clients: means and deviations over trials.
 
-    Columns ``paper_*`` are comparable in trend only: their files, partitions and tolerances are others.
+    Columns ``paper_*`` are the paper's numbers. They compare in trend only, since files, partitions
+    and tolerances differ.
     """
-    return [_row(n, k, [trial(n, k, seed, algorithm()) for seed in range(trials)]) for n in names for k in clients]
+    return [
+        _row(n, k, [trial(n, k, seed, algorithm()) for seed in range(trials)])
+        for n in names
+        for k in clients
+    ]
 
 
 def _row(name: str, n_clients: int, runs: Sequence[Trial]) -> dict[str, Any]:
@@ -135,7 +153,9 @@ def _row(name: str, n_clients: int, runs: Sequence[Trial]) -> dict[str, Any]:
     } | beside(runs, printed)
 
 
-def figure_1(name: str, n_clients: int = 5, seed: int = 0, algorithm: Any = None) -> list[dict[str, float]]:
+def figure_1(
+    name: str, n_clients: int = 5, seed: int = 0, algorithm: Method | None = None
+) -> list[dict[str, float]]:
     """The clients' losses of class 0 and of class 1, by round: mean, least and largest."""
     run = trial(name, n_clients, seed, algorithm)
     return bands(evaluate(problem(), run.fed, run.trace.models))

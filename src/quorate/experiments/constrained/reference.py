@@ -1,9 +1,10 @@
-"""The optimum by other means: all rows in one place, SciPy's SLSQP or trust-constr, and Newton steps on the active set.
+"""Reference optima from pooled rows: SciPy's SLSQP or trust-constr, then active-set Newton steps.
 
-    minimise a'l(w)    subject to    B l(w) <= level,      l_j(w) = log(1 + exp(-y_j x_j'w)),  y_j = -1 or +1
+    minimise a'l(w)  subject to  B l(w) <= level,  l_j(w) = log(1 + exp(-y_j x_j'w)),
+            y_j = -1 or +1
 
-covers (30) and (32): a and B hold the rows' shares in the means. Nothing of quorate's problems, algorithms or
-certificates is used here.
+covers (30) and (32): a and B hold the rows' shares in the means. This file uses none of quorate's
+problems, algorithms or certificates.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import BFGS, NonlinearConstraint, minimize
 
 from quorate.arrays import Array
 from quorate.data.federation import Federation
 
-ACTIVE = 1e-5  # slack below which a constraint is tried as active
-STEPS = 30  # of the polish
+ACTIVE = 1e-5  # slack below which a constraint may be active
+STEPS = 30  # Newton steps at most
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedLosses:
-    """The program above."""
+    """The program of the module's docstring."""
 
     X: Array  # (m, d)
     y: Array  # (m,) -1, +1
@@ -36,19 +38,21 @@ class WeightedLosses:
 
     @cached_property
     def kept(self) -> dict[str, Any]:
-        """The last point: SciPy asks for values and slopes in turn."""
+        """The numbers of the last point, since SciPy asks for values and gradients in turn."""
         return {}
 
     def _losses(self, w: Array) -> tuple[Array, Array]:
         if self.kept.get("w") is None or not np.array_equal(self.kept["w"], w):
             t = self.y * (self.X @ w)
-            self.kept.update(w=w.copy(), l=np.logaddexp(0.0, -t), p=1 / (1 + np.exp(np.minimum(t, 700))))
+            self.kept.update(
+                w=w.copy(), l=np.logaddexp(0.0, -t), p=1 / (1 + np.exp(np.minimum(t, 700)))
+            )
         return self.kept["l"], self.kept["p"]
 
     def value(self, w: Array) -> float:
         return float(self.a @ self._losses(w)[0])
 
-    def slope(self, w: Array) -> Array:
+    def gradient(self, w: Array) -> Array:
         return self.X.T @ (-self.a * self.y * self._losses(w)[1])
 
     def slack(self, w: Array) -> Array:
@@ -59,101 +63,117 @@ class WeightedLosses:
         return (self.B * (self.y * self._losses(w)[1])) @ self.X
 
     def hessian(self, w: Array, mu: Array) -> Array:
-        """Of the Lagrangian."""
+        """The Hessian of the Lagrangian."""
         p = self._losses(w)[1]
         return (self.X.T * ((self.a + mu @ self.B) * p * (1 - p))) @ self.X
 
     def residual(self, w: Array, mu: Array) -> float:
         """The largest of stationarity, violation, complementarity and wrong signs."""
         slack = self.slack(w)
-        stationarity = np.abs(self.slope(w) - mu @ self.slack_jacobian(w)).max()
+        stationarity = np.abs(self.gradient(w) - mu @ self.slack_jacobian(w)).max()
         return float(max(stationarity, -slack.min(), np.abs(mu * slack).max(), -mu.min()))
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A point that meets the conditions of optimality up to ``residual``; where all is convex, the optimum."""
+    """A point that meets the optimality conditions up to ``residual``: the optimum if convex."""
 
     w: Array
     mu: Array
     value: float
     violation: float
     residual: float
-    seconds: float  # CPU, the polish not counted
+    seconds: float  # CPU time without the Newton steps
     evaluations: int
 
 
-def neyman_pearson(fed: Federation, level: float, priority: Any = 1) -> WeightedLosses:
+def neyman_pearson(fed: Federation, level: float, priority: object = 1) -> WeightedLosses:
     """(30): class ``priority`` in the constraints, the other in the objective."""
     X, y, owner = _pooled(fed)
-    first = y == priority
+    first = np.asarray(y == priority)
     shares = _shares(owner, fed.n_clients)
     objective = shares * ~first
     objective = objective / objective.sum(1, keepdims=True) / fed.n_clients
     bounded = shares * first
     has = bounded.sum(1) > 0
     B = bounded[has] / bounded[has].sum(1, keepdims=True)
-    return WeightedLosses(X, np.where(first, 1.0, -1.0), objective.sum(0), B, np.full(len(B), level))
+    return WeightedLosses(
+        X, np.where(first, 1.0, -1.0), objective.sum(0), B, np.full(len(B), level)
+    )
 
 
-def loss_gaps(fed: Federation, level: float, positive: Any = 1) -> WeightedLosses:
-    """(32): the groups' mean losses differ by at most the level, at every client and on the server's rows."""
+def loss_gaps(fed: Federation, level: float, positive: object = 1) -> WeightedLosses:
+    """(32): the groups' mean losses differ by at most the level, at clients and at the server."""
     X, y, owner = _pooled(fed)
     group = np.concatenate((fed.columns or {})["group"])
     a = (_shares(owner, fed.n_clients) / fed.sizes[:, None]).sum(0) / fed.n_clients
     owners = fed.n_clients
     if fed.server is not None:
         (X0, y0), held = fed.server.rows(0), fed.server.columns["group"][0]
-        X, y, group = np.concatenate([X, X0]), np.concatenate([y, y0]), np.concatenate([group, held])
+        X, y, group = (
+            np.concatenate([X, X0]),
+            np.concatenate([y, y0]),
+            np.concatenate([group, held]),
+        )
         a, owner = np.append(a, np.zeros(len(y0))), np.append(owner, np.full(len(y0), owners))
         owners += 1
     shares = _shares(owner, owners)
-    means = [shares * (group == g) / (shares * (group == g)).sum(1, keepdims=True) for g in np.unique(group)]
+    means = [
+        shares * (group == g) / (shares * (group == g)).sum(1, keepdims=True)
+        for g in np.unique(group)
+    ]
     gap = means[0] - means[1]
     B = np.concatenate([gap, -gap])
     return WeightedLosses(X, np.where(y == positive, 1.0, -1.0), a, B, np.full(len(B), level))
 
 
-def solve(program: WeightedLosses, start: Array | None = None, method: str = "SLSQP", polish: bool = True) -> Reference:
-    """From one start, zeros by default; ``method`` "SLSQP" or "trust-constr", exact gradients."""
+def solve(
+    program: WeightedLosses, start: Array | None = None, method: str = "SLSQP", polish: bool = True
+) -> Reference:
+    """The optimum from one start, zeros by default; ``method`` is "SLSQP" or "trust-constr"."""
     x0 = np.zeros(program.X.shape[1]) if start is None else np.asarray(start, float)
     began = time.process_time()
     if method == "SLSQP":
         bound: Any = {"type": "ineq", "fun": program.slack, "jac": program.slack_jacobian}
         options = {"maxiter": 2000, "ftol": 1e-15}
     else:
-        bound = NonlinearConstraint(program.slack, 0.0, np.inf, jac=program.slack_jacobian, hess=BFGS())  # type: ignore
+        jac: Any = program.slack_jacobian
+        bound = NonlinearConstraint(program.slack, 0.0, np.inf, jac=jac, hess=BFGS())
         options = {"maxiter": 3000, "gtol": 1e-9, "xtol": 1e-12, "barrier_tol": 1e-10}
-    found = minimize(program.value, x0, jac=program.slope, constraints=[bound], method=method, options=options)
+    end = minimize(
+        program.value, x0, jac=program.gradient, constraints=[bound], method=method, options=options
+    )
     seconds = time.process_time() - began
-    w, mu = found.x, multipliers(program, found.x)
+    w, mu = end.x, multipliers(program, end.x)
     if polish:
         w, mu = polished(program, w, mu)
     broken = -float(program.slack(w).min(initial=0.0))
-    return Reference(w, mu, program.value(w), broken, program.residual(w, mu), seconds, int(found.nfev))
+    return Reference(
+        w, mu, program.value(w), broken, program.residual(w, mu), seconds, int(end.nfev)
+    )
 
 
 def best(program: WeightedLosses, starts: Sequence[Array | None]) -> Reference:
-    """The least objective of several starts that ends feasible to 1e-9."""
-    found = [solve(program, start) for start in starts]
-    feasible = [one for one in found if one.violation <= 1e-9]
-    return min(feasible or found, key=lambda one: one.value)
+    """The end of least objective among those of several starts that are feasible to 1e-9."""
+    ends = [solve(program, start) for start in starts]
+    feasible = [one for one in ends if one.violation <= 1e-9]
+    return min(feasible or ends, key=lambda one: one.value)
 
 
 def multipliers(program: WeightedLosses, w: Array) -> Array:
-    """Nonnegative least squares of stationarity over the nearly active constraints."""
+    """Multipliers by nonnegative least squares of stationarity over nearly active constraints."""
     from scipy.optimize import nnls
 
     slack = program.slack(w)
     active = np.flatnonzero(slack <= max(ACTIVE, 10 * -float(slack.min())))
     mu = np.zeros(len(slack))
     if len(active):
-        mu[active] = nnls(program.slack_jacobian(w)[active].T, program.slope(w))[0]
+        mu[active] = nnls(program.slack_jacobian(w)[active].T, program.gradient(w))[0]
     return mu
 
 
 def polished(program: WeightedLosses, w: Array, mu: Array) -> tuple[Array, Array]:
-    """Newton's method on stationarity and the active constraints as equations, the best point of its path kept."""
+    """The best point of Newton's method on stationarity and the active constraints as equations."""
     kept = w, mu, program.residual(w, mu)
     active = mu > 1e-9 * mu.max(initial=0.0)
     for _ in range(STEPS):
@@ -161,7 +181,7 @@ def polished(program: WeightedLosses, w: Array, mu: Array) -> tuple[Array, Array
             break
         J, k = program.slack_jacobian(w)[active], int(active.sum())
         matrix = np.block([[program.hessian(w, mu), -J.T], [J, np.zeros((k, k))]])
-        right = np.concatenate([-program.slope(w), -program.slack(w)[active]])
+        right = np.concatenate([-program.gradient(w), -program.slack(w)[active]])
         step = np.linalg.lstsq(matrix, right, rcond=1e-13)[0]
         w, mu = w + step[: len(w)], mu.copy()
         mu[active] = step[len(w) :]
@@ -176,5 +196,5 @@ def _pooled(fed: Federation) -> tuple[Array, Any, Any]:
     return np.concatenate(fed.X), np.concatenate(fed.y), owner
 
 
-def _shares(owner: Any, n: int) -> Array:
+def _shares(owner: NDArray[np.intp], n: int) -> Array:
     return (owner == np.arange(n)[:, None]).astype(float)

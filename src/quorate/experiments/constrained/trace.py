@@ -1,7 +1,8 @@
-"""What an experiment looks at: models round by round, the clients' own losses and constraints there, rounds to a gap.
+"""What an experiment measures: models by round, local losses and constraints, rounds to a gap.
 
-A gap of g is reached where |objective - f*| <= g f*, no constraint is broken by more than g times its limit, and both
-stay so until the run ends: a run that only passes the optimum's value on its way has not reached it.
+A run reaches a gap of g where |objective - f*| <= g f*, no constraint is violated by more than g
+times its limit, and both stay so until the run ends: a run that only passes the optimum's value on
+its way has not reached it.
 """
 
 from __future__ import annotations
@@ -9,22 +10,27 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from quorate.algorithms.method import Method
 from quorate.arrays import Array
-from quorate.certificates.duality import Certificate
+from quorate.certificates.certificate import Certificate
 from quorate.data.federation import Federation
-from quorate.problem.clients import client_values
+from quorate.problem.client_means import client_values
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.problem import Problem
-from quorate.solution import configure, solve
+from quorate.solution.configure import configure
+from quorate.solution.solve import solve
 
 
 @dataclass(frozen=True)
 class At:
-    """Objective, clients' own losses and measured constraints at one model; NaN where a client has none."""
+    """The objective, the clients' losses and their constraints at one model.
+
+    Constraints are NaN where a client has none.
+    """
 
     objective: float
     violation: float
@@ -35,27 +41,59 @@ class At:
 
 @dataclass(frozen=True)
 class Trace:
-    """A run's models, what they cost, and what is said of the last one."""
+    """A run's models, its costs, and the certificate of the last model."""
 
     models: Array  # (rounds, D)
     history: list[dict[str, Any]]
-    stop: str  # as the certificate confirms it
+    stop: str  # why it ended, as the certificate confirms it
     text: str
     rounds: int
     outer: int | None  # outer iterations, where the method has them
-    floats: int  # numbers of 8 bytes that all clients sent and received, headers included, certificate excluded
+    # numbers of 8 bytes that all clients sent and received, headers included, certificate excluded
+    floats: int
     up: int  # of these, sent by clients
     seconds: float  # CPU, certificate included
     w: Array
     certificate: Certificate
 
 
-def follow(algorithm: Any, problem: Problem, fed: Federation, start: Array | None = None) -> Trace:
-    """Solve, and keep the model after every round."""
+class Trial(Protocol):
+    """A run of a table, with the numbers at its end."""
+
+    @property
+    def trace(self) -> Trace: ...
+
+    @property
+    def end(self) -> At: ...
+
+
+class Printed(Protocol):
+    """The numbers that a table of the paper prints in a row."""
+
+    @property
+    def objective(self) -> float: ...
+
+    @property
+    def sd(self) -> float: ...
+
+    @property
+    def difference(self) -> float: ...
+
+    @property
+    def mean(self) -> float: ...
+
+    @property
+    def most(self) -> float: ...
+
+
+def follow(
+    algorithm: Method, problem: Problem, fed: Federation, start: Array | None = None
+) -> Trace:
+    """Solve a problem and keep the model after every round."""
     method = configure(algorithm, *problem.at(fed), None, None, None, start)
     models: list[Array] = []
     began = time.process_time()
-    found = solve(
+    solution = solve(
         problem,
         fed,
         algorithm=algorithm,
@@ -63,27 +101,29 @@ def follow(algorithm: Any, problem: Problem, fed: Federation, start: Array | Non
         watch=[lambda row, state: models.append(method.answer(state)[0])],
     )
     seconds = time.process_time() - began
-    sent = [m for m in found.messages if not m["message"].startswith("Weigh")]
-    words = {way: sum(m["bytes"] for m in sent if m["direction"] == way) // 8 for way in ("up", "down")}
+    sent = [m for m in solution.messages if not m["message"].startswith("Weigh")]
+    words = {
+        way: sum(m["bytes"] for m in sent if m["direction"] == way) // 8 for way in ("up", "down")
+    }
     return Trace(
         models=np.array(models),
-        history=found.history,
-        stop=found.outcome.stop.value,
-        text=found.outcome.text,
-        rounds=found.rounds,
-        outer=found.history[-1].get("outer") if found.history else None,
+        history=solution.history,
+        stop=solution.outcome.stop.value,
+        text=solution.outcome.text,
+        rounds=solution.rounds,
+        outer=solution.history[-1].get("outer") if solution.history else None,
         floats=words["up"] + words["down"],
         up=words["up"],
         seconds=seconds,
-        w=found.w,
-        certificate=found.certificate,
+        w=solution.w,
+        certificate=solution.certificate,
     )
 
 
 def evaluate(problem: Problem, fed: Federation, models: Iterable[Array]) -> list[At]:
-    """Exactly, at every model."""
+    """The exact objective, losses and constraints at every model."""
     concrete, data = problem.at(fed)
-    block, found = data.blocks(data.n_clients)[0], []
+    block, points = data.blocks(data.n_clients)[0], []
     order = np.argsort(block.index)
     limits, held = concrete.local_constraint.limits(block), concrete.constraint
     for w in models:
@@ -93,7 +133,7 @@ def evaluate(problem: Problem, fed: Federation, models: Iterable[Array]) -> list
         server = here + held.held.limits(held.block)[0] if held.held.size else here
         excess = [*np.where(concrete.local_constraint.equality, np.abs(values), values).ravel()]
         excess += [*np.where(held.held.equality, np.abs(here), here)]
-        found.append(
+        points.append(
             At(
                 objective=concrete.over_clients.value(risks[order]) + concrete.penalty(w),
                 violation=float(max([0.0, *excess])),
@@ -102,46 +142,67 @@ def evaluate(problem: Problem, fed: Federation, models: Iterable[Array]) -> list
                 server=server,
             )
         )
-    return found
+    return points
 
 
-def rounds_to(points: Sequence[At], optimum: float, limit: float, gaps: Sequence[float]) -> list[int | None]:
+def rounds_to(
+    points: Sequence[At], optimum: float, limit: float, gaps: Sequence[float]
+) -> list[int | None]:
     """The first round from which on each gap holds; None where it does not at the end."""
     off = np.array([max(abs(p.objective / optimum - 1), p.violation / limit) for p in points])
     beyond = [np.flatnonzero(~(off <= gap)) for gap in gaps]
-    return [None if len(b) and b[-1] == len(off) - 1 else (int(b[-1]) + 2 if len(b) else 1) for b in beyond]
+    return [
+        None if len(b) and b[-1] == len(off) - 1 else (int(b[-1]) + 2 if len(b) else 1)
+        for b in beyond
+    ]
 
 
 def bands(points: Sequence[At], equal_is_gap: bool = False) -> list[dict[str, float]]:
-    """Figures 1 and 2: over the clients the mean, least and largest of local loss and local constraint, by round.
+    """Mean, least and largest local loss and constraint over the clients, by round.
 
-    ``equal_is_gap``: a client's constraint is its largest measured value, as of the two sides of a difference.
+    These are the bands of Figures 1 and 2.
+
+    ``equal_is_gap``: a client's constraint is its largest measured value, as of the two sides of a
+    difference.
     """
     rows = []
     for k, p in enumerate(points):
-        own = p.measured.max(1) if equal_is_gap else p.measured[:, 0]
-        row = {"round": k + 1, "loss": p.risks.mean(), "loss_least": p.risks.min(), "loss_most": p.risks.max()}
-        row |= {"constraint": np.nanmean(own), "constraint_least": np.nanmin(own), "constraint_most": np.nanmax(own)}
+        local = p.measured.max(1) if equal_is_gap else p.measured[:, 0]
+        row = {
+            "round": k + 1,
+            "loss": p.risks.mean(),
+            "loss_least": p.risks.min(),
+            "loss_most": p.risks.max(),
+        }
+        row |= {
+            "constraint": np.nanmean(local),
+            "constraint_least": np.nanmin(local),
+            "constraint_most": np.nanmax(local),
+        }
         row |= {"server": float(p.server.max()) if len(p.server) else float("nan")}
         rows.append({key: float(value) for key, value in row.items()})
     return rows
 
 
 def mean_and_sd(values: Iterable[float]) -> tuple[float, float]:
-    """Mean and standard deviation over trials; of one trial the deviation is 0."""
-    found = np.array(list(values), float)
-    return float(found.mean()), float(found.std(ddof=1)) if len(found) > 1 else 0.0
+    """The mean and standard deviation over trials; one trial has deviation 0."""
+    trials = np.array(list(values), float)
+    return float(trials.mean()), float(trials.std(ddof=1)) if len(trials) > 1 else 0.0
 
 
 def on_sphere(d: int, rng: np.random.Generator) -> Array:
-    """Uniform on the unit sphere: the paper's starts."""
+    """A uniform point of the unit sphere, as the paper starts from."""
     v = rng.standard_normal(d)
     return v / np.linalg.norm(v)
 
 
-def beside(runs: Sequence[Any], printed: Any) -> dict[str, Any]:
-    """What trials cost and how they end, beside what the paper prints: the columns that its tables share."""
-    outer = None if runs[0].trace.outer is None else mean_and_sd(float(run.trace.outer or 0) for run in runs)[0]
+def beside(runs: Sequence[Trial], printed: Printed) -> dict[str, Any]:
+    """The columns that the paper's tables share: costs and ends of trials, and printed numbers."""
+    outer = (
+        None
+        if runs[0].trace.outer is None
+        else mean_and_sd(float(run.trace.outer or 0) for run in runs)[0]
+    )
     return {
         "violation": max(run.end.violation for run in runs),
         "rounds": mean_and_sd(run.trace.rounds for run in runs)[0],

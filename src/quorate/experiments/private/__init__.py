@@ -1,1 +1,4 @@
-"""Experiments of Ryu and Kim, *Differentially private federated learning via inexact ADMM*, and totals beside them."""
+"""Experiments of Ryu and Kim, *Differentially private federated learning via inexact ADMM*.
+
+Each is shown beside the total privacy budget that it spends.
+"""

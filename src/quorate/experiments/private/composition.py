@@ -1,8 +1,11 @@
-"""What the published numbers of rounds add up to, were every iteration pure epsilon-DP, which (20) does not make it.
+"""The total epsilon of the published numbers of rounds, if every iteration were pure epsilon-DP.
 
-Totals at delta = 1e-6 of T iterations of epsilon each: their sum; the composition of Kairouz, Oh, Viswanath in closed
-form; Renyi accounting of Laplace noise in one dimension; and the number that counts, of the worst pure mechanism, which
-is the sum again where that has left all meaning.
+(20) of the paper does not make it so.
+
+The columns are totals at delta = 1e-6 of T iterations of epsilon each: their sum; the composition
+of Kairouz, Oh, Viswanath in closed form; Renyi accounting of Laplace noise in one dimension; and
+the total of the worst pure mechanism, which is the one that counts (where it is too large to mean
+anything it is the sum again).
 """
 
 from __future__ import annotations
@@ -12,25 +15,38 @@ from typing import Any
 
 from quorate.privacy.accounting import Release, renyi_epsilon, total_epsilon
 
-SETTINGS = ((0.01, 20_000), (0.05, 100), (0.05, 2_000), (0.05, 20_000), (0.1, 20_000), (1.0, 20_000))
-STATED = (7.3, 2.2, 12.6, 58.0, 166.0, 9836.0)  # of earlier measurements by dp-accounting, for comparison
+SETTINGS = (
+    (0.01, 20_000),
+    (0.05, 100),
+    (0.05, 2_000),
+    (0.05, 20_000),
+    (0.1, 20_000),
+    (1.0, 20_000),
+)
+# totals of earlier measurements by dp-accounting, for comparison
+STATED = (7.3, 2.2, 12.6, 58.0, 166.0, 9836.0)
 DELTA = 1e-6
 
 
 def closed_form(epsilon: float, rounds: int, delta: float = DELTA) -> float:
-    """Theorem 3.4 of Kairouz, Oh, Viswanath 2015, the least of its three bounds."""
+    """The least of the three bounds of Theorem 3.4 of Kairouz, Oh, Viswanath 2015."""
     mean = rounds * epsilon * math.tanh(epsilon / 2)
     spread = epsilon * math.sqrt(2 * rounds)
     second = mean + spread * math.sqrt(math.log(math.e + epsilon * math.sqrt(rounds) / delta))
     return min(rounds * epsilon, second, mean + spread * math.sqrt(math.log(1 / delta)))
 
 
-def composition(settings: tuple[tuple[float, int], ...] = SETTINGS, delta: float = DELTA) -> list[dict[str, Any]]:
-    """One row an (epsilon, T)."""
+def composition(
+    settings: tuple[tuple[float, int], ...] = SETTINGS, delta: float = DELTA
+) -> list[dict[str, Any]]:
+    """One row for each (epsilon, T)."""
     rows = []
     for epsilon, rounds in settings:
         releases = (Release("laplace", 1 / epsilon, rounds),)
         row: dict[str, Any] = {"epsilon": epsilon, "rounds": rounds, "basic": epsilon * rounds}
-        row |= {"closed_form": closed_form(epsilon, rounds, delta), "renyi": renyi_epsilon(releases, delta)}
+        row |= {
+            "closed_form": closed_form(epsilon, rounds, delta),
+            "renyi": renyi_epsilon(releases, delta),
+        }
         rows.append(row | {"total": total_epsilon(releases, delta)})
     return rows

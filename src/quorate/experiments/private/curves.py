@@ -1,7 +1,8 @@
-"""Test error, consensus violation and noise round by round: totals, and the settings of the paper's Figures 1 and 2.
+"""Test error, consensus violation and noise by round, as in the paper's Figures 1 and 2.
 
-The paper states an epsilon of *one* iteration, with noise of the size of the data at hand, (20): ``published`` runs
-that for comparison, and what comes out carries no guarantee. ``total`` states one (epsilon, delta) of all rounds.
+The paper states an epsilon of *one* iteration, with noise scaled by the data at hand, (20).
+``published`` runs that for comparison; its models carry no guarantee. ``total`` states one
+(epsilon, delta) of all rounds.
 """
 
 from __future__ import annotations
@@ -14,25 +15,28 @@ from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.federated.private_admm import OutputPerturbedADMM, Penalty, PrivateADMM, PublishedStep
+from quorate.algorithms.federated.private_admm.penalty import Penalty, PublishedStep
+from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from quorate.algorithms.method import Method
 from quorate.experiments.private.data import Split
 from quorate.privacy.budget import Budget
 from quorate.problem.losses import Multinomial
-from quorate.problem.predictors import Softmax
+from quorate.problem.predictors.affine import Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
-from quorate.solution import solve
+from quorate.solution.solve import solve
 
 DELTA = 1e-6
 METHODS = ("ObjT", "ObjT 1/t", "ObjT 1/t^2", "ObjP", "OutP", "OutP+")
 EPSILONS = (0.05, 0.1, 1.0, math.inf)  # of one iteration
-# Of w^k in the published code without noise: accuracy, and the consensus violation of the round that starts from it.
+# Of w^k in the published code without noise: accuracy, and the consensus violation of the round
+# that starts from it.
 DIGITS = {3: (0.6983, 9.8617e-2), 5: (0.7245, 7.0325e-2), 7: (0.7416, 5.6596e-2)}
 
 
 @dataclass(frozen=True)
 class At:
-    """After a round."""
+    """The numbers after a round."""
 
     round: int
     error: float  # of w^{t+1} on the test rows
@@ -42,20 +46,26 @@ class At:
 
 @dataclass(frozen=True)
 class Curve:
-    """One run."""
+    """The numbers of one run, by round."""
 
     points: tuple[At, ...]
-    epsilon: float | None  # total that the ledger states; None: no guarantee
+    epsilon: float | None  # the total in the privacy ledger; None without a guarantee
 
 
 def problem(epsilon: float | None = None, delta: float = DELTA) -> Problem:
-    """Softmax regression, every row counting alike."""
+    """Softmax regression in which every row has the same weight."""
     budget = None if epsilon is None else Budget(epsilon, delta)
     return Problem(Multinomial(), Softmax(), over_clients=Mean("size"), privacy=budget)  # type: ignore[arg-type]
 
 
-def follow(algorithm: Any, stated: Problem, split: Split, seed: int = 0, every: Iterable[int] | None = None) -> Curve:
-    """Run, and judge the models after the rounds ``every`` (all by default)."""
+def follow(
+    algorithm: Method,
+    stated: Problem,
+    split: Split,
+    seed: int = 0,
+    every: Iterable[int] | None = None,
+) -> Curve:
+    """Run an algorithm and evaluate its models after the rounds ``every`` (all by default)."""
     points, wanted, P = [], None if every is None else set(every), split.fed.n_clients
 
     def see(row: dict[str, Any], state: Any) -> None:
@@ -63,9 +73,9 @@ def follow(algorithm: Any, stated: Problem, split: Split, seed: int = 0, every: 
             points.append(At(row["round"], split.error(state.w), row["gap"] / P, row["noise"]))
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is no guarantee is said by ``Curve.epsilon``
-        found = solve(stated, split.fed, algorithm=algorithm, watch=[see], seed=seed)
-    return Curve(tuple(points), found.ledger and found.ledger.epsilon)
+        warnings.simplefilter("ignore")  # ``Curve.epsilon`` says where there is no guarantee
+        solution = solve(stated, split.fed, algorithm=algorithm, watch=[see], seed=seed)
+    return Curve(tuple(points), solution.ledger and solution.ledger.epsilon)
 
 
 def noise_free(split: Split, rounds: int = 7) -> Curve:
@@ -81,21 +91,28 @@ def total(
     every: Iterable[int] | None = None,
     **settings: Any,
 ) -> list[Curve]:
-    """``PrivateADMM`` within a total (epsilon, 1e-6): its defaults, or ``settings``; judged at the end by default."""
+    """Runs of ``PrivateADMM`` within a total (epsilon, 1e-6), with its defaults or ``settings``.
+
+    By default models are evaluated at the end only.
+    """
     algorithm = replace(PrivateADMM(max_rounds=rounds, noise="simulation"), **settings)
     return [follow(algorithm, problem(epsilon), split, seed, every or [rounds]) for seed in seeds]
 
 
 def method(name: str, epsilon: float, rounds: int, split: Split) -> PrivateADMM:
-    """A method of the paper with an epsilon of one iteration; infinite: without noise."""
+    """A method of the paper with an epsilon of one iteration; infinite epsilon adds no noise."""
     P = split.fed.n_clients
     noisy = math.isfinite(epsilon)
-    unsafe: dict[str, Any] = {"sensitivity": "local-unsafe", "local_epsilon": epsilon} if noisy else {}
+    unsafe: dict[str, Any] = (
+        {"sensitivity": "local-unsafe", "local_epsilon": epsilon} if noisy else {}
+    )
     if name.startswith("OutP"):
         rows, scale = int(split.fed.sizes.max()), (0.01 if name == "OutP+" else 1.0) / P
         rho = Penalty(epsilon=epsilon, scale=scale)
         if not noisy:
-            return OutputPerturbedADMM(max_rounds=rounds, rho=rho, eta=PublishedStep(rows, P, epsilon))
+            return OutputPerturbedADMM(
+                max_rounds=rounds, rho=rho, eta=PublishedStep(rows, P, epsilon)
+            )
         return replace(OutputPerturbedADMM.published(epsilon, rows, P, max_rounds=rounds), rho=rho)
     rho = Penalty(epsilon=epsilon)
     if name == "ObjP":
@@ -104,14 +121,16 @@ def method(name: str, epsilon: float, rounds: int, split: Split) -> PrivateADMM:
     return PrivateADMM(max_rounds=rounds, rho=rho, radius=radius, **unsafe)
 
 
-def published(split: Split, name: str, epsilon: float, rounds: int, seeds: Sequence[int] = range(3)) -> list[Curve]:
-    """A curve of the paper; no guarantee whatever epsilon says."""
+def published(
+    split: Split, name: str, epsilon: float, rounds: int, seeds: Sequence[int] = range(3)
+) -> list[Curve]:
+    """A curve of the paper, which has no guarantee whatever its epsilon."""
     many = seeds if math.isfinite(epsilon) else seeds[:1]
     return [follow(method(name, epsilon, rounds, split), problem(), split, seed) for seed in many]
 
 
 def bands(curves: Sequence[Curve]) -> list[dict[str, float]]:
-    """One row a round: mean, and the 20 % and 80 % quantiles over the runs, of error, violation and noise."""
+    """The mean and the 20 % and 80 % quantiles of the numbers over runs, by round."""
     rows = []
     for at in zip(*(curve.points for curve in curves), strict=True):
         row: dict[str, float] = {"round": at[0].round}
@@ -124,5 +143,5 @@ def bands(curves: Sequence[Curve]) -> list[dict[str, float]]:
 
 
 def errors(curves: Sequence[Curve]) -> list[float]:
-    """Test error at the end of every run."""
+    """The test error at the end of every run."""
     return [curve.points[-1].error for curve in curves]

@@ -1,1 +1,3 @@
-"""Constraints c(w) <= 0 and c(w) = 0 on the server's data, on every client's, and over all of them."""
+"""Constraints c(w) <= 0 and c(w) = 0 on the server's data, on every client's, and over all of
+them.
+"""

@@ -1,8 +1,9 @@
 """What a constraint offers: c(w) <= 0 or c(w) = 0 on one owner's rows, with Jacobian and curvature.
 
-A constraint as a user states it, such as ``NeymanPearson(label=1, level=0.2)``, has ``at(problem, fed)``, which checks
-it against the data and returns it made concrete: numbers only, the same for every client of the federation. Several are
-one ``Stack``. Everything here is for a block of n clients; p is the number of constraints, D that of the model.
+A constraint as a user states it, such as ``NeymanPearson(label=1, level=0.2)``, has ``at(problem,
+fed)``, which checks it against the data and returns it made concrete: numbers only, the same for
+every client of the federation. Several are one ``Stack``. Everything here is for a block of n
+clients; p is the number of constraints, D that of the model.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ VOID = -1.0  # the value of a constraint that a client does not have: met, and f
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A model, or one per client, on a block's rows; the predictions are computed once, when first needed.
+    """A model, or one per client, on a block's rows; the predictions are computed once, when first
+    needed.
 
     Attributes
     ----------
@@ -53,7 +55,9 @@ class Stated(Protocol):
     """A constraint as stated."""
 
     def at(self, problem: Any, fed: Any) -> Concrete:
-        """The same with levels, labels and columns as arrays; raises ``ValueError`` where they do not fit the data."""
+        """The same with levels, labels and columns as arrays; raises ``ValueError`` where they do
+        not fit the data.
+        """
         ...
 
 
@@ -90,17 +94,22 @@ class Concrete(Protocol):
         ...
 
     def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
-        """sum_k multipliers_k c_k'' as weights (n, m) of the rows' x x', and as matrices (n, D, D); None: zero."""
+        """sum_k multipliers_k c_k'' as weights (n, m) of the rows' x x', and as matrices (n, D, D);
+        None: zero.
+        """
         ...
 
     def split(self, at: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
-        """A minorant of sum_k multipliers_k c_k, where these are convex, with equality at ``at``: weights (n, m) of the
-        rows' losses (None: none), slopes (n, D) and constants (n,) of an affine rest.
+        """A minorant of sum_k multipliers_k c_k, where these are convex, with equality at ``at``:
+        weights (n, m) of the rows' losses (None: none), gradients (n, D) and constants (n,) of an
+        affine rest.
         """
         ...
 
     def limits(self, block: Block) -> Array:
-        """(n, p) the level asked, so that ``values + limits`` is what is measured; NaN where the client has none."""
+        """(n, p) the level asked, so that ``values + limits`` is what is measured; NaN where the
+        client has none.
+        """
         ...
 
 
@@ -157,11 +166,15 @@ class Stack:
         """As of a single constraint, for multipliers (n, p)."""
         n, D = at.models.shape
         rows: Array | None = None
-        slopes, constants = np.zeros((n, D)), np.zeros(n)
+        gradients, constants = np.zeros((n, D)), np.zeros(n)
         for part, own in self._by_part(multipliers):
-            row, slope, constant = part.split(at, own)
-            rows, slopes, constants = added(rows, row), slopes + slope, constants + constant
-        return rows, slopes, constants
+            row, gradient, constant = part.split(at, own)
+            rows, gradients, constants = (
+                added(rows, row),
+                gradients + gradient,
+                constants + constant,
+            )
+        return rows, gradients, constants
 
     def _by_part(self, multipliers: Array) -> Iterator[tuple[Concrete, Array]]:
         start = 0
@@ -171,7 +184,9 @@ class Stack:
 
     def limits(self, block: Block) -> Array:
         """(n, p)."""
-        return np.concatenate([np.zeros((len(block.names), 0)), *[part.limits(block) for part in self.parts]], 1)
+        return np.concatenate(
+            [np.zeros((len(block.names), 0)), *[part.limits(block) for part in self.parts]], 1
+        )
 
 
 def excess(constraints: Any, values: Array) -> float:
@@ -185,18 +200,26 @@ def added(total: Array | None, more: Array | None) -> Array | None:
 
 
 def stack(stated: Any, problem: Any, fed: Any, slot: str) -> Stack:
-    """The concrete stack of what a slot of the problem holds: None, a constraint, or several in a sequence."""
-    return stated if isinstance(stated, Stack) else Stack(tuple(one.at(problem, fed) for one in several(stated, slot)))
+    """The concrete stack of what a slot of the problem holds: None, a constraint, or several in a
+    sequence.
+    """
+    return (
+        stated
+        if isinstance(stated, Stack)
+        else Stack(tuple(one.at(problem, fed) for one in several(stated, slot)))
+    )
 
 
 def several(stated: Any, slot: str) -> tuple[Any, ...]:
     """What a slot holds, as a sequence of constraints."""
-    parts = () if stated is None else tuple(stated) if isinstance(stated, tuple | list) else (stated,)
+    parts = (
+        () if stated is None else tuple(stated) if isinstance(stated, tuple | list) else (stated,)
+    )
     for part in parts:
         if isinstance(part, type) or not hasattr(part, "at"):
             raise TypeError(
-                f"{slot} must be a constraint or a sequence of them, such as NeymanPearson(label=1, level=0.2), "
-                f"LossGap('sex', 0.1) or LinearInequality(C, d), got {part!r}."
+                f"{slot} must be a constraint or a sequence of them, such as NeymanPearson(label=1,"
+                f" level=0.2), LossGap('sex', 0.1) or LinearInequality(C, d), got {part!r}."
             )
     return parts
 
@@ -205,7 +228,9 @@ _KNOWN: weakref.WeakKeyDictionary[Block, dict[Any, Any]] = weakref.WeakKeyDictio
 
 
 def once(block: Block, key: Any, make: Callable[[], T]) -> T:
-    """``make()``, kept as long as the block: for what depends on an owner's rows alone and costs more than a step."""
+    """``make()``, kept as long as the block: for what depends on an owner's rows alone and costs
+    more than a step.
+    """
     known = _KNOWN.setdefault(block, {})
     if key not in known:
         known[key] = make()

@@ -1,19 +1,20 @@
-"""Constraints that couple the clients:  sum_i c_i(w) <= 0,  (3) of He, Peng, Sun, *Federated learning with convex
-global and local constraints*; algorithms that work client by client split them by slack variables, (4).
+"""Constraints that couple the clients:  sum_i c_i(w) <= 0,  (3) of He, Peng, Sun, *Federated
+learning with convex global and local constraints*; algorithms that work client by client split them
+by slack variables, (4).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block
 from quorate.problem.constraints.constraint import Concrete, Point, several
-from quorate.problem.constraints.rows import OnRows
-from quorate.problem.risks.risk import resolve_prior
+from quorate.problem.constraints.group_means import OnRows
+from quorate.problem.risks.risk import Prior, resolve_prior
 
 
 @dataclass(frozen=True)
@@ -23,25 +24,32 @@ class Coupled:
     Parameters
     ----------
     constraint : on rows, such as ``NeymanPearson(1, 0.2)``
-    prior : "rows": the constraint on all rows as if one client had them (every group's mean is over all its rows).
-        "uniform", "size", weights (N,) or a mapping by client name: the weighted mean of the constraints of those
-        clients that have rows for them
+    prior : "rows": the constraint on all rows as if one client had them (every group's mean is over
+        all its rows). "uniform", "size", weights (N,) or a mapping by client name: the weighted
+        mean of the constraints of those clients that have rows for them
     """
 
     constraint: Any
-    prior: Any = "rows"
+    prior: Prior | Literal["rows"] = "rows"
 
     def at(self, problem: Any, fed: Any) -> Shared:
         inner = several(self.constraint, "Coupled")
         if len(inner) != 1 or isinstance(inner[0], Coupled):
-            raise TypeError(f"Coupled takes one constraint, such as NeymanPearson(1, 0.2), got {self.constraint!r}.")
+            raise TypeError(
+                "Coupled takes one constraint, such as NeymanPearson(1, 0.2), got"
+                f" {self.constraint!r}."
+            )
         one = inner[0].at(problem, fed)
         if isinstance(self.prior, str) and self.prior == "rows":
             return Shared(_over_all_rows(one, fed), np.ones((fed.n_clients, len(one.equality))))
-        has = np.concatenate([~np.isnan(one.limits(block)) for block in map(fed.block, range(fed.n_clients))])
+        has = np.concatenate(
+            [~np.isnan(one.limits(block)) for block in map(fed.block, range(fed.n_clients))]
+        )
         weight = has * resolve_prior(self.prior, fed.sizes, fed.clients)[:, None]
         if not weight.any(0).all():
-            raise ValueError("Coupled: no client with a weight has rows for it. Check label, column and prior.")
+            raise ValueError(
+                "Coupled: no client with a weight has rows for it. Check label, column and prior."
+            )
         return Shared(one, weight / weight.sum(0))  # the mean over the clients that have it
 
 
@@ -95,15 +103,24 @@ class Shared:
 
 def _over_all_rows(one: Any, fed: Any) -> OnRows:
     if not isinstance(one, OnRows):
-        raise ValueError("Coupled(..., prior='rows') is for constraints on rows: for others give prior='uniform'.")
+        raise ValueError(
+            "Coupled(..., prior='rows') is for constraints on rows: for others give"
+            " prior='uniform'."
+        )
     if np.ptp(one.level, 0).any():
-        raise ValueError("Coupled(..., prior='rows') has one level for all clients: give one number.")
-    mass = [[float(group.inside(b)[0] @ b.share[0]) for group in one.groups] for b in map(fed.block, range(len(fed)))]
+        raise ValueError(
+            "Coupled(..., prior='rows') has one level for all clients: give one number."
+        )
+    mass = [
+        [float(group.inside(b)[0] @ b.share[0]) for group in one.groups]
+        for b in map(fed.block, range(len(fed)))
+    ]
     weights = fed.sample_weight
     sizes = fed.sizes.astype(float) if weights is None else np.array([own.sum() for own in weights])
     total = sizes @ np.array(mass)
     if (total <= 0).any():
         raise ValueError(
-            "Coupled: a group has no rows at any client, so its mean is undefined. Check label and column."
+            "Coupled: a group has no rows at any client, so its mean is undefined. Check label and"
+            " column."
         )
     return replace(one, total=total, sizes=sizes)

@@ -1,11 +1,13 @@
-"""Constraints on the model alone: C w + d = 0 and C w + d <= 0, signs, order and weighted sums of coefficients."""
+"""Constraints on the model alone: C w + d = 0 and C w + d <= 0, signs, order and weighted sums of
+coefficients.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,9 @@ from quorate.problem.constraints.constraint import VOID, Point, once
 
 @dataclass(frozen=True, eq=False)
 class OnModel:
-    """C w + d <= 0 or = 0, with C (p, D), d (p,), or each client's own ``block.linear`` where C is None."""
+    """C w + d <= 0 or = 0, with C (p, D), d (p,), or each client's own ``block.linear`` where C is
+    None.
+    """
 
     C: Array | None
     d: Array | None
@@ -47,7 +51,9 @@ class OnModel:
         return np.where(has, value, np.where(self.equality, 0.0, VOID))
 
     def jacobian(self, at: Point) -> Array:
-        return np.broadcast_to(self._own(at.block)[0], (len(at.block.names), len(self.equality), at.w.shape[-1]))
+        return np.broadcast_to(
+            self._own(at.block)[0], (len(at.block.names), len(self.equality), at.w.shape[-1])
+        )
 
     def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         return None, None
@@ -72,9 +78,12 @@ class LinearEquality:
         ``Federation(linear=...)``, which say nothing of an intercept
     """
 
-    C: Any = None
-    d: Any = None
+    C: Sequence[float] | Sequence[Sequence[float]] | Array | None = None
+    d: float | Sequence[float] | Array | None = None
     of_model: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _numbers(self.C, self.d, type(self).__name__)
 
     def at(self, problem: Any, fed: Any) -> OnModel:
         return _stated(self.C, self.d, problem, fed, True)
@@ -90,9 +99,12 @@ class LinearInequality:
         ``Federation(linear=...)``, which say nothing of an intercept
     """
 
-    C: Any = None
-    d: Any = None
+    C: Sequence[float] | Sequence[Sequence[float]] | Array | None = None
+    d: float | Sequence[float] | Array | None = None
     of_model: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _numbers(self.C, self.d, type(self).__name__)
 
     def at(self, problem: Any, fed: Any) -> OnModel:
         return _stated(self.C, self.d, problem, fed, False)
@@ -101,25 +113,48 @@ class LinearInequality:
 def _stated(C: Any, d: Any, problem: Any, fed: Any, equality: bool) -> OnModel:
     name, sign = ("LinearEquality", "=") if equality else ("LinearInequality", "<=")
     if C is None:
-        if d is not None:
-            raise ValueError(f"{name} got d without C: give both, or neither to read every client's own.")
         if fed.linear is None:
             raise ValueError(
-                f"{name}() reads every client's own C and d, and the federation has none: give Federation(linear=...), "
-                f"Federation.from_quadratics(A, b, C, d), or {name}(C, d)."
+                f"{name}() reads every client's own C and d, and the federation has none: give"
+                f" Federation(linear=...), Federation.from_quadratics(A, b, C, d), or {name}(C, d)."
             )
         k = max(len(offset) for _, offset in fed.linear)
         words = tuple(f"own row {i + 1} of C w + d {sign} 0" for i in range(k))
         return OnModel(None, None, np.full(k, equality), words, int(problem.predictor.dimension(0)))
-    try:
-        C, d = np.atleast_2d(np.asarray(C, float)), np.atleast_1d(np.asarray(0.0 if d is None else d, float))
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} needs C and d of numbers, C one row for each constraint, got {C!r}, {d!r}.") from None
+    C, d = _numbers(C, d, name)
     D = problem.predictor.dimension(fed.n_features)
     d = np.broadcast_to(d, (len(C),)) if d.shape == (1,) else d
-    if C.shape != (len(C), D) or d.shape != (len(C),) or not (np.isfinite(C).all() and np.isfinite(d).all()):
-        raise ValueError(f"{name} needs finite C and d of shapes (k, {D}) and (k,), got {C.shape} and {d.shape}.")
-    return OnModel(C, d, np.full(len(C), equality), tuple(f"row {i + 1} of C w + d {sign} 0" for i in range(len(C))))
+    if C.shape != (len(C), D) or d.shape != (len(C),):
+        raise ValueError(
+            f"{name} needs finite C and d of shapes (k, {D}) and (k,), got {C.shape} and {d.shape}."
+        )
+    return OnModel(
+        C,
+        d,
+        np.full(len(C), equality),
+        tuple(f"row {i + 1} of C w + d {sign} 0" for i in range(len(C))),
+    )
+
+
+def _numbers(C: Any, d: Any, name: str) -> tuple[Array, Array]:
+    """C as a matrix and d as a vector of finite numbers; without C empty ones."""
+    if C is None:
+        if d is not None:
+            raise ValueError(
+                f"{name} got d without C: give both, or neither to read every client's own."
+            )
+        return np.empty((0, 0)), np.empty(0)
+    try:
+        rows = np.atleast_2d(np.asarray(C, float))
+        offsets = np.atleast_1d(np.asarray(0.0 if d is None else d, float))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} needs C and d of numbers, C a list of rows, one row for each constraint, got"
+            f" {C!r}, {d!r}."
+        ) from None
+    if not (np.isfinite(rows).all() and np.isfinite(offsets).all()):
+        raise ValueError(f"{name} needs finite C and d, got {C!r}, {d!r}.")
+    return rows, offsets
 
 
 @dataclass(frozen=True)
@@ -131,20 +166,30 @@ class Sign:
     of : mapping from feature name to +1 (never falls with it) or -1 (never rises)
     """
 
-    of: Mapping[str, int]
+    of: Mapping[str, Literal[1, -1]]
     of_model: ClassVar[bool] = True
 
-    def at(self, problem: Any, fed: Any) -> OnModel:
-        if not isinstance(self.of, Mapping) or not self.of or any(s not in (-1, 1) for s in self.of.values()):
+    def __post_init__(self) -> None:
+        if (
+            not isinstance(self.of, Mapping)
+            or not self.of
+            or any(s not in (-1, 1) for s in self.of.values())
+        ):
             raise ValueError(f"Sign needs a mapping of feature names to +1 or -1, got {self.of!r}.")
+
+    def at(self, problem: Any, fed: Any) -> OnModel:
         C = _rows([{name: -float(sign)} for name, sign in self.of.items()], problem, fed, "Sign")
-        words = tuple(f"coefficient of {name} {'>=' if sign > 0 else '<='} 0" for name, sign in self.of.items())
+        words = tuple(
+            f"coefficient of {name} {'>=' if sign > 0 else '<='} 0"
+            for name, sign in self.of.items()
+        )
         return OnModel(C, np.zeros(len(C)), np.zeros(len(C), bool), words)
 
 
 @dataclass(frozen=True)
 class Monotone:
-    """Coefficients in ascending order: w_first <= w_second <= ..., such as of the levels of an ordered category.
+    """Coefficients in ascending order: w_first <= w_second <= ..., such as of the levels of an
+    ordered category.
 
     Parameters
     ----------
@@ -154,13 +199,19 @@ class Monotone:
     features: Sequence[str]
     of_model: ClassVar[bool] = True
 
-    def at(self, problem: Any, fed: Any) -> OnModel:
+    def __post_init__(self) -> None:
         several = isinstance(self.features, Sequence) and not isinstance(self.features, str)
         if not several or len(self.features) < 2 or len(set(self.features)) < len(self.features):
-            raise ValueError(f"Monotone needs two or more distinct feature names, got {self.features!r}.")
+            raise ValueError(
+                f"Monotone needs features, two or more distinct names, got {self.features!r}."
+            )
+
+    def at(self, problem: Any, fed: Any) -> OnModel:
         pairs = list(zip(self.features, self.features[1:], strict=False))
         C = _rows([{a: 1.0, b: -1.0} for a, b in pairs], problem, fed, "Monotone")
-        return OnModel(C, np.zeros(len(C)), np.zeros(len(C), bool), tuple(f"{a} <= {b}" for a, b in pairs))
+        return OnModel(
+            C, np.zeros(len(C)), np.zeros(len(C), bool), tuple(f"{a} <= {b}" for a, b in pairs)
+        )
 
 
 @dataclass(frozen=True)
@@ -177,22 +228,37 @@ class CostLimit:
     limit: float
     of_model: ClassVar[bool] = True
 
-    def at(self, problem: Any, fed: Any) -> OnModel:
+    def __post_init__(self) -> None:
         costs = [*self.costs.values()] if isinstance(self.costs, Mapping) else []
-        if not costs or not all(is_number(value) and math.isfinite(value) for value in (*costs, self.limit)):
-            raise ValueError(f"CostLimit needs finite costs by feature name and a finite limit, got {self!r}.")
-        C = _rows([{name: float(cost) for name, cost in self.costs.items()}], problem, fed, "CostLimit")
-        return OnModel(C, np.array([-float(self.limit)]), np.zeros(1, bool), ("cost of the coefficients",))
+        if not costs or not all(
+            is_number(value) and math.isfinite(value) for value in (*costs, self.limit)
+        ):
+            raise ValueError(
+                f"CostLimit needs finite costs by feature name and a finite limit, got {self!r}."
+            )
+
+    def at(self, problem: Any, fed: Any) -> OnModel:
+        C = _rows(
+            [{name: float(cost) for name, cost in self.costs.items()}], problem, fed, "CostLimit"
+        )
+        return OnModel(
+            C, np.array([-float(self.limit)]), np.zeros(1, bool), ("cost of the coefficients",)
+        )
 
 
 def _rows(entries: Sequence[Mapping[str, float]], problem: Any, fed: Any, name: str) -> Array:
     """Rows of C from coefficients by feature name; one prediction a row only."""
     if problem.loss.targets == "class":
-        raise ValueError(f"{name} is for models of one prediction a row, and Multinomial has several.")
+        raise ValueError(
+            f"{name} is for models of one prediction a row, and Multinomial has several."
+        )
     C = np.zeros((len(entries), problem.predictor.dimension(fed.n_features)))
     for row, entry in zip(C, entries, strict=True):
         for feature, coefficient in entry.items():
             if feature not in fed.feature_names:
-                raise ValueError(f"{name}: no feature {feature!r}. Features: {', '.join(fed.feature_names[:20])}.")
+                raise ValueError(
+                    f"{name}: no feature {feature!r}. Features:"
+                    f" {', '.join(fed.feature_names[:20])}."
+                )
             row[fed.feature_names.index(feature)] = coefficient
     return C

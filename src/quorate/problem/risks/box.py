@@ -2,23 +2,24 @@
 
     R(z) = max { q'z : lower <= q <= upper, q >= 0, sum q = 1 }
 
-Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-EASE), their box set kept
-within the simplex. upper = prior / tail with lower = 0 is ``Superquantile(tail, prior)``.
+Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-EASE),
+their box set kept within the simplex. upper = prior / tail with lower = 0 is ``Superquantile(tail,
+prior)``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.risks.given import numbers, per_client
+from quorate.client_names import ClientName
+from quorate.problem.risks.inputs import PerClient, entries, numbers, per_client
 from quorate.problem.risks.risk import Worst, vector
-from quorate.problem.risks.sets import WeightSet, attained
-from quorate.solvers.client_sets import largest_in_box, project_box
+from quorate.problem.risks.weight_set import WeightSet, attained
+from quorate.solvers.sets.box_and_cd_norm import largest_in_box, project_box
 
 SLACK = 1e-9  # how far sums of limits may be off one by rounding
 
@@ -29,25 +30,24 @@ class Box(WeightSet):
 
     Parameters
     ----------
-    lower, upper : one number for all clients, one per client (N,), or a mapping by client name; below 0 counts as 0,
-        above 1 as 1
+    lower, upper : one number for all clients, one per client (N,), or a mapping by client name;
+        below 0 counts as 0, above 1 as 1
 
     Raises
     ------
     ValueError
-        where no weights keep the limits: a lower above its upper, lower ones that sum to more than one, upper ones that
-        sum to less (by ``at`` or at the first use)
+        where no weights keep the limits: a lower above its upper, lower ones that sum to more than
+        one, upper ones that sum to less (by ``at`` or at the first use)
     """
 
-    lower: Any
-    upper: Any
+    lower: PerClient
+    upper: PerClient
 
     def __post_init__(self) -> None:
         for name in ("lower", "upper"):
-            if not hasattr(getattr(self, name), "keys"):
-                numbers(getattr(self, name), name)
+            numbers(entries(getattr(self, name)), name)
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> Box:
+    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> Box:
         lower, upper = limits(self, len(sizes), names)
         return replace(self, lower=lower, upper=upper)
 
@@ -63,34 +63,38 @@ class Box(WeightSet):
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         weights = vector(weights, None, "weights")
         lower, upper = limits(self, len(weights))
-        off = max(float((lower - weights).max()), float((weights - upper).max()), abs(float(weights.sum()) - 1))
+        off = max(
+            float((lower - weights).max()),
+            float((weights - upper).max()),
+            abs(float(weights.sum()) - 1),
+        )
         return off <= tol
 
 
-def limits(box: Box, n: int, names: Sequence[str] | None = None) -> tuple[Array, Array]:
+def limits(box: Box, n: int, names: Sequence[ClientName] | None = None) -> tuple[Array, Array]:
     """(lower, upper), each (n,), within [0, 1] and with sums on either side of one."""
     lower = np.maximum(per_client(box.lower, n, names, "lower"), 0.0)
     upper = np.minimum(per_client(box.upper, n, names, "upper"), 1.0)
     if (lower > upper).any():
         i = int(np.argmax(lower - upper))
         raise ValueError(
-            f"lower must be at most upper, got {lower[i]:g} > {upper[i]:g} for {_client(i, names)}: exchange them, "
-            "and keep both within [0, 1]."
+            f"lower must be at most upper, got {lower[i]:g} > {upper[i]:g} for {_client(i, names)}:"
+            " exchange them, and keep both within [0, 1]."
         )
     least, most = float(lower.sum()), float(upper.sum())
     if least > 1 + SLACK:
         raise ValueError(
-            f"the set is empty: lower sums to {least:.12g} over {n} clients, and weights sum to one. Divide it by "
-            f"{least:.6g} or more."
+            f"the set is empty: lower sums to {least:.12g} over {n} clients, and weights sum to"
+            f" one. Divide it by {least:.6g} or more."
         )
     if most < 1 - SLACK:
         raise ValueError(
-            f"the set is empty: upper sums to {most:.12g} over {n} clients, and weights sum to one. Raise the caps; "
-            f"one cap for all must be at least 1/N = {1 / n:.6g}."
+            f"the set is empty: upper sums to {most:.12g} over {n} clients, and weights sum to one."
+            f" Raise the caps; one cap for all must be at least 1/N = {1 / n:.6g}."
         )
     lower = lower / max(least, 1.0)
     return lower, np.maximum(upper / min(most, 1.0), lower)
 
 
-def _client(i: int, names: Sequence[str] | None) -> str:
+def _client(i: int, names: Sequence[ClientName] | None) -> str:
     return f"client {i if names is None else repr(names[i])}"

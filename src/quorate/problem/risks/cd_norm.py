@@ -1,61 +1,68 @@
 """The worst weighting near a prior, with a cap on every client and a budget for all: the CD-norm.
 
-    R(z) = max { q'z : |q_j - prior_j| <= bounds_j,  sum_j |q_j - prior_j| / bounds_j <= budget,  q >= 0,  sum q = 1 }
+    R(z) = max { q'z : |q_j - prior_j| <= bounds_j,  sum_j |q_j - prior_j| / bounds_j <= budget,  q
+    >= 0,  sum q = 1 }
 
-Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-EASE), (18), where bounds
-are their p tilde and budget is their Gamma, with q >= 0 that (17) leaves out; with unequal bounds one sort does not
-solve it (``solvers/client_sets.py``). budget = 0, or bounds = 0, is ``Mean(prior)``.
+Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-EASE),
+(18), where bounds are their p tilde and budget is their Gamma, with q >= 0 that (17) leaves out;
+with unequal bounds one sort does not solve it (``solvers/sets/box_and_cd_norm.py``). budget = 0, or
+bounds = 0, is ``Mean(prior)``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.risks.given import number, numbers, per_client
+from quorate.client_names import ClientName
+from quorate.problem.risks.inputs import PerClient, entries, number, numbers, per_client
 from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
-from quorate.problem.risks.sets import WeightSet, attained
-from quorate.solvers.client_sets import cd_norm_usage, largest_in_cd_norm, project_cd_norm
+from quorate.problem.risks.weight_set import WeightSet, attained
+from quorate.solvers.sets.box_and_cd_norm import cd_norm_usage, largest_in_cd_norm, project_cd_norm
 
 
 @dataclass(frozen=True, eq=False)
 class CDNorm(WeightSet):
-    """Client weights that leave a prior by at most their bounds, and by few of these bounds together.
+    """Client weights that leave a prior by at most their bounds, and by few of these bounds
+    together.
 
     Parameters
     ----------
-    budget : number >= 0, how many clients may be at their bounds at once (halves count half); 0 is the mean, the number
-        of clients or more leaves only the bounds
-    bounds : how far each weight may be from its prior, >= 0: one number, one per client (N,), or a mapping by client
-        name; 0 fixes the weight at the prior, so that a client of small prior and bound cannot become the worst case
-    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or a mapping by name
+    budget : number >= 0, how many clients may be at their bounds at once (halves count half); 0 is
+        the mean, the number of clients or more leaves only the bounds
+    bounds : how far each weight may be from its prior, >= 0: one number, one per client (N,), or a
+        mapping by client name; 0 fixes the weight at the prior, so that a client of small prior and
+        bound cannot become the worst case
+    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or
+        a mapping by name
 
     Raises
     ------
     ValueError
-        a negative budget or bound; a prior that is no probability vector (by ``at`` or at the first use)
+        a negative budget or bound; a prior that is no probability vector (by ``at`` or at the first
+        use)
     """
 
     budget: float
-    bounds: Any
+    bounds: PerClient
     prior: Prior = "uniform"
 
     def __post_init__(self) -> None:
         number(self.budget, "budget", "It counts clients at their bounds; for the mean use 0.")
-        if not hasattr(self.bounds, "keys"):
-            _nonnegative(numbers(self.bounds, "bounds"))
+        _nonnegative(numbers(entries(self.bounds), "bounds"))
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> CDNorm:
+    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> CDNorm:
         bounds = _nonnegative(per_client(self.bounds, len(sizes), names, "bounds"))
         return replace(self, bounds=bounds, prior=resolve_prior(self.prior, sizes, names))
 
     def worst(self, losses: Array) -> Worst:
         losses = vector(losses, None, "losses")
-        return attained(losses, *largest_in_cd_norm(losses, *self._centre(len(losses)), float(self.budget)))
+        return attained(
+            losses, *largest_in_cd_norm(losses, *self._centre(len(losses)), float(self.budget))
+        )
 
     def project(self, v: Array) -> Array:
         v = vector(v, None, "v")
@@ -66,7 +73,9 @@ class CDNorm(WeightSet):
         weights = vector(weights, None, "weights")
         prior, bounds = self._centre(len(weights))
         off = np.maximum(np.abs(weights - prior) - tol, 0.0)
-        inside = bool((off <= bounds).all()) and cd_norm_usage(off, bounds) <= self.budget * (1 + 1e-12)
+        inside = bool((off <= bounds).all()) and cd_norm_usage(off, bounds) <= self.budget * (
+            1 + 1e-12
+        )
         return bool(inside and weights.min() >= -tol and abs(weights.sum() - 1) <= tol)
 
     def _centre(self, n: int) -> tuple[Array, Array]:
@@ -75,5 +84,7 @@ class CDNorm(WeightSet):
 
 def _nonnegative(bounds: Array) -> Array:
     if (bounds < 0).any():
-        raise ValueError(f"bounds must be >= 0, got {bounds.min():g}: 0 fixes a weight at its prior.")
+        raise ValueError(
+            f"bounds must be >= 0, got {bounds.min():g}: 0 fixes a weight at its prior."
+        )
     return bounds

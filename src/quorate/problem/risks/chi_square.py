@@ -2,10 +2,10 @@
 
     R(z) = max { q'z : sum_j (q_j - prior_j)^2 / prior_j <= radius,  q >= 0,  sum q = 1 }
 
-Where no weight meets 0 this is the mean and a share of the standard deviation of the losses under the prior,
-prior'z + sqrt(radius) std(z): Duchi and Namkoong, *Variance-based regularization with convex objectives*. Clients of
-prior 0 keep weight 0. radius = 0 is ``Mean(prior)``, 1 / (smallest prior) - 1 or more the maximum over clients of
-positive prior.
+Where no weight meets 0 this is the mean and a share of the standard deviation of the losses under
+the prior, prior'z + sqrt(radius) std(z): Duchi and Namkoong, *Variance-based regularization with
+convex objectives*. Clients of prior 0 keep weight 0. radius = 0 is ``Mean(prior)``, 1 / (smallest
+prior) - 1 or more the maximum over clients of positive prior.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.problem.risks.risk import prior_for, vector
-from quorate.problem.risks.sets import PriorBall
-from quorate.solvers.ellipsoids import largest_in_ellipsoid, off_ellipsoid, project_ellipsoid
+from quorate.problem.risks.weight_set import PriorBall
+from quorate.solvers.sets.ellipsoids import largest_in_ellipsoid, off_ellipsoid, project_ellipsoid
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,16 @@ class ChiSquareBall(PriorBall):
 
     Parameters
     ----------
-    radius : number >= 0, the mean square of weight / prior - 1 under the prior; 0 is the mean, N - 1 with a uniform
-        prior the maximum over clients
-    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or a mapping by name;
-        a client of prior 0 has weight 0
+    radius : number >= 0, the mean square of weight / prior - 1 under the prior; 0 is the mean, N -
+        1 with a uniform prior the maximum over clients
+    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or
+        a mapping by name; a client of prior 0 has weight 0
 
     Raises
     ------
     ValueError
-        radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first use)
+        radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first
+        use)
     """
 
     RADIUS: ClassVar[str] = "a divergence"
@@ -43,7 +44,9 @@ class ChiSquareBall(PriorBall):
     def _largest(self, losses: Array, prior: Array) -> tuple[Array, float]:
         """Equal losses share in proportion to their priors."""
         inside, q = prior > 0, np.zeros(len(losses))
-        q[inside], bound = largest_in_ellipsoid(losses[inside], prior[inside], prior[inside], float(self.radius))
+        q[inside], bound = largest_in_ellipsoid(
+            losses[inside], prior[inside], prior[inside], float(self.radius)
+        )
         return q, bound
 
     def _nearest(self, v: Array, prior: Array) -> Array:
@@ -58,4 +61,6 @@ class ChiSquareBall(PriorBall):
         inside = prior > 0
         off = off_ellipsoid((weights - prior)[inside], prior[inside], float(self.radius))
         outside = float(np.abs(weights[~inside]).max(initial=0.0))
-        return bool(weights.min() >= -tol and abs(weights.sum() - 1) <= tol and max(off, outside) <= tol)
+        return bool(
+            weights.min() >= -tol and abs(weights.sum() - 1) <= tol and max(off, outside) <= tol
+        )

@@ -2,14 +2,15 @@
 
     R(z) = max { q'z : (q - prior)' shape^-1 (q - prior) <= radius,  q >= 0,  sum q = 1 }
 
-Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-EASE), their ellipsoid with
-q >= 0, which it does not imply. A vector for shape is its diagonal; shape = 1 is ``LpBall(sqrt(radius), 2, prior)``,
-shape = prior ``ChiSquareBall(radius, prior)``. radius = 0 is ``Mean(prior)``.
+Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-EASE),
+their ellipsoid with q >= 0, which it does not imply. A vector for shape is its diagonal; shape = 1
+is ``LpBall(sqrt(radius), 2, prior)``, shape = prior ``ChiSquareBall(radius, prior)``. radius = 0 is
+``Mean(prior)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,11 +18,18 @@ from typing import Any
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.risks.given import by_name, number, numbers
+from quorate.client_names import ClientName
+from quorate.problem.risks.inputs import by_name, entries, number, numbers
 from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
-from quorate.problem.risks.sets import WeightSet, attained
-from quorate.solvers.ellipsoids import largest_in_ellipsoid, off_ellipsoid, project_ellipsoid
-from quorate.solvers.tilted_ellipsoids import Axes, axes, largest_in_axes, off_axes, project_axes
+from quorate.problem.risks.weight_set import WeightSet, attained
+from quorate.solvers.sets.ellipsoids import largest_in_ellipsoid, off_ellipsoid, project_ellipsoid
+from quorate.solvers.sets.rotated_ellipsoids import (
+    Axes,
+    axes,
+    largest_in_axes,
+    off_axes,
+    project_axes,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,16 +38,18 @@ class Ellipsoid(WeightSet):
 
     Parameters
     ----------
-    shape : (N,) > 0 or a mapping by client name, how freely each weight may leave its prior; or a symmetric positive
-        definite matrix (N, N), such as a covariance of the clients' losses
+    shape : (N,) > 0 or a mapping by client name, how freely each weight may leave its prior; or a
+        symmetric positive definite matrix (N, N), such as a covariance of the clients' losses
     radius : number >= 0, a square; 0 is the mean
-    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or a mapping by name
+    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or
+        a mapping by name
 
     Raises
     ------
     ValueError
-        radius < 0 or not finite; a shape that is not positive (definite) or not symmetric, or of another number of
-        clients; a prior that is no probability vector (the last two by ``at`` or at the first use)
+        radius < 0 or not finite; a shape that is not positive (definite) or not symmetric, or of
+        another number of clients; a prior that is no probability vector (the last two by ``at`` or
+        at the first use)
     """
 
     shape: Any
@@ -47,11 +57,18 @@ class Ellipsoid(WeightSet):
     prior: Prior = "uniform"
 
     def __post_init__(self) -> None:
-        number(self.radius, "radius", "It bounds a square: for the mean use 0, for all weightings Simplex().")
-        if not hasattr(self.shape, "keys"):
-            object.__setattr__(self, "shape", checked(self.shape))
+        number(
+            self.radius,
+            "radius",
+            "It bounds a square: for the mean use 0, for all weightings Simplex().",
+        )
+        shape = checked(entries(self.shape))
+        if not isinstance(self.shape, Mapping):
+            object.__setattr__(self, "shape", shape)
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> Ellipsoid:
+    def at(
+        self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None
+    ) -> Ellipsoid:
         shape = checked(by_name(self.shape, names, "shape"))
         concrete = replace(self, shape=shape, prior=resolve_prior(self.prior, sizes, names))
         concrete.centre(len(sizes))
@@ -76,17 +93,24 @@ class Ellipsoid(WeightSet):
         """Whether weights within ``tol`` of these, client by client, are in the set."""
         weights = vector(weights, None, "weights")
         d, radius = weights - self.centre(len(weights)), float(self.radius)
-        off = off_ellipsoid(d, self.shape, radius) if self.shape.ndim == 1 else off_axes(d, self.axes, radius)
+        off = (
+            off_ellipsoid(d, self.shape, radius)
+            if self.shape.ndim == 1
+            else off_axes(d, self.axes, radius)
+        )
         return bool(weights.min() >= -tol and abs(weights.sum() - 1) <= tol and off <= tol)
 
     def centre(self, n: int) -> Array:
         """The prior of n clients; ``ValueError`` where shape is of another number."""
         if hasattr(self.shape, "keys"):
-            raise ValueError("shape by client name needs the clients' names: call ellipsoid.at(sizes, names) first.")
+            raise ValueError(
+                "shape by client name needs the clients' names: call ellipsoid.at(sizes, names)"
+                " first."
+            )
         if len(self.shape) != n:
             raise ValueError(
-                f"shape must have {n} numbers or {n} x {n}, one row per client, got {self.shape.shape}: give one for "
-                "each client."
+                f"shape must have {n} numbers or {n} x {n}, one row per client, got"
+                f" {self.shape.shape}: give one for each client."
             )
         return prior_for(self.prior, n)
 
@@ -102,12 +126,15 @@ def checked(shape: Any) -> Array:
     if array.ndim == 1 and array.size > 0:
         if (array <= 0).any():
             raise ValueError(
-                f"shape must be positive, got {array.min():g} for client {int(array.argmin())}: to fix a weight at its "
-                "prior use CDNorm with a bound of 0."
+                f"shape must be positive, got {array.min():g} for client {int(array.argmin())}: to"
+                " fix a weight at its prior use CDNorm with a bound of 0."
             )
         return array
     if array.ndim != 2 or array.shape[0] != array.shape[1] or array.size == 0:
-        raise ValueError(f"shape must be a vector or a square matrix, one row per client, got shape {array.shape}.")
+        raise ValueError(
+            "shape must be a vector or a square matrix, one row per client, got shape"
+            f" {array.shape}."
+        )
     if np.abs(array - array.T).max() > 1e-12 * np.abs(array).max():
         raise ValueError("shape must be a symmetric matrix: use (shape + shape.T) / 2.")
     try:
@@ -115,6 +142,7 @@ def checked(shape: Any) -> Array:
     except np.linalg.LinAlgError as error:
         least = float(np.linalg.eigvalsh(array)[0])
         raise ValueError(
-            f"shape must be positive definite, got a least eigenvalue of {least:.3g}: add a multiple of the identity."
+            f"shape must be positive definite, got a least eigenvalue of {least:.3g}: add a"
+            " multiple of the identity."
         ) from error
     return array

@@ -3,10 +3,11 @@
     R(z) = max { q'z : sum_j q_j log(q_j / prior_j) <= radius,  q >= 0,  sum q = 1 }
          = min over s > 0   (radius + log sum_j prior_j exp(s z_j)) / s
 
-The maximiser is the prior tilted by exp(s z), so that a client of small prior never gets none, and a large loss raises
-a small prior by a large factor: this set is no protection against clients one does not trust (``CDNorm`` is). Clients
-of prior 0 keep weight 0. radius = 0 is ``Mean(prior)``, -log(smallest prior) or more the maximum over clients of
-positive prior. Hu and Hong, *Kullback-Leibler divergence constrained distributionally robust optimization*.
+The maximiser is the prior tilted by exp(s z), so that a client of small prior never gets none, and
+a large loss raises a small prior by a large factor: this set is no protection against clients one
+does not trust (``CDNorm`` is). Clients of prior 0 keep weight 0. radius = 0 is ``Mean(prior)``,
+-log(smallest prior) or more the maximum over clients of positive prior. Hu and Hong,
+*Kullback-Leibler divergence constrained distributionally robust optimization*.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.problem.risks.risk import prior_for, vector
-from quorate.problem.risks.sets import PriorBall
-from quorate.solvers.entropy_ball import divergence, largest_in_entropy_ball, project_entropy_ball
+from quorate.problem.risks.weight_set import PriorBall
+from quorate.solvers.sets.kl_ball import divergence, largest_in_entropy_ball, project_entropy_ball
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,16 @@ class KLBall(PriorBall):
 
     Parameters
     ----------
-    radius : number >= 0, in nats; 0 is the mean, log N with a uniform prior the maximum over clients
-    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or a mapping by name;
-        a client of prior 0 has weight 0
+    radius : number >= 0, in nats; 0 is the mean, log N with a uniform prior the maximum over
+        clients
+    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or
+        a mapping by name; a client of prior 0 has weight 0
 
     Raises
     ------
     ValueError
-        radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first use)
+        radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first
+        use)
     """
 
     RADIUS: ClassVar[str] = "a divergence"
@@ -52,6 +55,11 @@ class KLBall(PriorBall):
         weights = vector(weights, None, "weights")
         prior = prior_for(self.prior, len(weights))
         q = np.where(prior > 0, np.maximum(weights, 0.0), 0.0)
-        size = divergence(q, prior)  # convex: the share radius / size of the way from the prior is in the set
-        off = (1 - self.radius / size) * float(np.abs(q - prior).max()) if size > self.radius else 0.0
-        return bool(abs(weights.sum() - 1) <= tol and np.abs(weights - q).max() <= tol and off <= tol)
+        # convex: the share radius / size of the way from the prior is in the set
+        size = divergence(q, prior)
+        off = (
+            (1 - self.radius / size) * float(np.abs(q - prior).max()) if size > self.radius else 0.0
+        )
+        return bool(
+            abs(weights.sum() - 1) <= tol and np.abs(weights - q).max() <= tol and off <= tol
+        )

@@ -2,8 +2,9 @@
 
     R(z) = max { q'z : q >= 0, sum q = 1, ||q - prior||_p <= radius }
 
-Bai, Wong, Qiao, Ho, *Distributionally robust federated learning*, (3) with the dual (4); p is theirs (the norm on the
-weights), ``radius`` their theta. radius = 0 is ``Mean(prior)``, a radius >= 2 (any p) is ``Simplex()``.
+Bai, Wong, Qiao, Ho, *Distributionally robust federated learning*, (3) with the dual (4); p is
+theirs (the norm on the weights), ``radius`` their theta. radius = 0 is ``Mean(prior)``, a radius >=
+2 (any p) is ``Simplex()``.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from quorate.arrays import Array
-from quorate.problem.risks.given import number
+from quorate.client_names import ClientName
+from quorate.problem.risks.inputs import number
 from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
-from quorate.problem.risks.sets import WeightSet, attained
-from quorate.solvers.projections import dual_exponent, largest_over_lp_ball, lp_norm, project_lp_ball
+from quorate.problem.risks.weight_set import WeightSet, attained
+from quorate.solvers.sets.projections import (
+    dual_exponent,
+    largest_over_lp_ball,
+    lp_norm,
+    project_lp_ball,
+)
 
 
 @dataclass(frozen=True)
@@ -25,13 +32,16 @@ class LpBall(WeightSet):
     Parameters
     ----------
     radius : number >= 0, in units of the weights; 0 is the mean, large the maximum over clients
-    p : in [1, inf]. 1: half the radius is the mass that may move; inf: the most any single weight may change
-    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or a mapping by name
+    p : in [1, inf]. 1: half the radius is the mass that may move; inf: the most any single weight
+        may change
+    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or
+        a mapping by name
 
     Raises
     ------
     ValueError
-        radius < 0 or not finite, p < 1; a prior that is no probability vector (by ``at`` or at the first use)
+        radius < 0 or not finite, p < 1; a prior that is no probability vector (by ``at`` or at the
+        first use)
     """
 
     radius: float
@@ -42,12 +52,15 @@ class LpBall(WeightSet):
         number(self.radius, "radius", "For the mean use 0, for all weightings Simplex().")
         dual_exponent(self.p)
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> LpBall:
+    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> LpBall:
         return replace(self, prior=resolve_prior(self.prior, sizes, names))
 
     def worst(self, losses: Array) -> Worst:
         losses = vector(losses, None, "losses")
-        return attained(losses, *largest_over_lp_ball(losses, prior_for(self.prior, len(losses)), self.radius, self.p))
+        return attained(
+            losses,
+            *largest_over_lp_ball(losses, prior_for(self.prior, len(losses)), self.radius, self.p),
+        )
 
     def project(self, v: Array) -> Array:
         v = vector(v, None, "v")
@@ -56,4 +69,6 @@ class LpBall(WeightSet):
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         weights = vector(weights, None, "weights")
         off = lp_norm(weights - prior_for(self.prior, len(weights)), self.p)
-        return bool(weights.min() >= -tol and abs(weights.sum() - 1) <= tol and off <= self.radius + tol)
+        return bool(
+            weights.min() >= -tol and abs(weights.sum() - 1) <= tol and off <= self.radius + tol
+        )

@@ -1,4 +1,6 @@
-"""The weighted mean  R(z) = sum_i q_i z_i  (its set of weights is the single point q), and the plain sum."""
+"""The weighted mean  R(z) = sum_i q_i z_i  (its set of weights is the single point q), and the
+plain sum.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,16 @@ from typing import Any
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.risks.risk import Prior, Worst, prior_for, prox_by_moreau, resolve_prior, vector
-from quorate.solvers.projections import EPS
+from quorate.client_names import ClientName, by_position
+from quorate.problem.risks.risk import (
+    Prior,
+    Worst,
+    prior_for,
+    prox_by_moreau,
+    resolve_prior,
+    vector,
+)
+from quorate.solvers.sets.projections import EPS
 
 
 @dataclass(frozen=True)
@@ -19,16 +29,17 @@ class Mean:
 
     Parameters
     ----------
-    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or a mapping by name
-    label : over samples, the class whose rows alone are averaged, as in Neyman-Pearson classification; a client
-        without such rows has the mean 0. None: all rows
+    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or
+        a mapping by name
+    label : over samples, the class whose rows alone are averaged, as in Neyman-Pearson
+        classification; a client without such rows has the mean 0. None: all rows
     """
 
     prior: Prior = "uniform"
     label: Any = None
     code: float | None = None  # of the label, once ``problem.at(fed)`` has seen the classes
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> Mean:
+    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> Mean:
         return replace(self, prior=resolve_prior(self.prior, sizes, names))
 
     def value(self, losses: Array) -> float:
@@ -53,20 +64,25 @@ class Mean:
         return bool(np.abs(weights - self.project(weights)).max() <= tol)
 
 
-def among(risk: Any, names: Sequence[str], declared: Any) -> Any:
-    """A mean with weights by name, of these clients alone and scaled; of ``declared`` clients some may have no rows."""
+def among(risk: Any, names: Sequence[ClientName], declared: Any) -> Any:
+    """A mean with weights by name, of these clients alone and scaled; of ``declared`` clients some
+    may have no rows.
+    """
     prior = risk.prior if isinstance(risk, Mean) else None
-    if not isinstance(prior, Mapping) or not isinstance(declared, Mapping) or not {*names} < {*prior} == {*declared}:
+    if not isinstance(prior, Mapping) or not isinstance(declared, Mapping):
         return risk
-    total = sum(float(prior[name]) for name in names)
-    return replace(risk, prior={name: float(prior[name]) / total for name in names}) if total > 0 else risk
+    if not {*map(str, names)} < {*map(str, prior)} == {*map(str, declared)}:
+        return risk
+    weights = [float(q) for q in by_position(prior, names, "prior", others=True).values()]
+    total = sum(weights)
+    return replace(risk, prior=np.array(weights) / total) if total > 0 else risk
 
 
 @dataclass(frozen=True)
 class Sum:
     """The sum of the losses, for problems stated without 1/N; its only weights are ones."""
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> Sum:
+    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> Sum:
         return self
 
     def value(self, losses: Array) -> float:

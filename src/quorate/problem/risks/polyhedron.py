@@ -2,9 +2,10 @@
 
     R(z) = max { q'z : D q <= c,  q >= 0,  sum q = 1 }
 
-Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-EASE), their polyhedron
-kept within the simplex. Worst cases are linear programs (HiGHS), bounds are computed from their multipliers. A concrete
-set keeps the vertices it met last, so that losses that change slowly need no new program; no answer depends on them.
+Jiao, Yang and Song, *Asynchronous distributed distributionally robust optimization* (ASPIRE-EASE),
+their polyhedron kept within the simplex. Worst cases are linear programs (HiGHS), bounds are
+computed from their multipliers. A concrete set keeps the vertices it met last, so that losses that
+change slowly need no new program; no answer depends on them.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.risks.given import by_name, numbers
+from quorate.client_names import ClientName
+from quorate.problem.risks.inputs import by_name, entries, numbers
 from quorate.problem.risks.risk import Worst, vector
-from quorate.problem.risks.sets import WeightSet, attained
-from quorate.solvers.linear_programs import excess, largest_in_polyhedron
-from quorate.solvers.vertices import Met
+from quorate.problem.risks.weight_set import WeightSet, attained
+from quorate.solvers.sets.linear_programs import excess, largest_in_polyhedron
+from quorate.solvers.sets.vertices import Met
 
 
 class _Scaled(NamedTuple):
@@ -43,21 +45,25 @@ class Polyhedron(WeightSet):
     Raises
     ------
     ValueError
-        shapes that do not match, numbers that are not finite; by ``at`` or at the first use, where no weights keep all
-        inequalities
+        shapes that do not match, numbers that are not finite; by ``at`` or at the first use, where
+        no weights keep all inequalities
     """
 
     D: Any
-    c: Any
+    c: Sequence[float] | Array
 
     def __post_init__(self) -> None:
         c = numbers(self.c, "c")
         if c.ndim != 1:
-            raise ValueError(f"c must be a vector, one number for each row of D, got shape {c.shape}.")
-        if not isinstance(self.D, Mapping):
-            _matrix(self.D, c)
+            raise ValueError(
+                f"c must be a vector, one number for each row of D, got shape {c.shape}."
+            )
+        by_column = isinstance(self.D, Mapping)
+        _matrix(np.transpose(numbers(entries(self.D), "D")) if by_column else self.D, c)
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> Polyhedron:
+    def at(
+        self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None
+    ) -> Polyhedron:
         given = isinstance(self.D, Mapping)
         D = np.transpose(numbers(by_name(self.D, names, "D"), "D")) if given else self.D
         c = numbers(self.c, "c")
@@ -82,7 +88,7 @@ class Polyhedron(WeightSet):
         return attained(losses, q, bound)
 
     def project(self, v: Array) -> Array:
-        from quorate.solvers.polyhedron_projection import project_polyhedron
+        from quorate.solvers.sets.polyhedron_projection import project_polyhedron
 
         v = vector(v, None, "v")
         D, c, met = self._scaled(len(v))
@@ -100,14 +106,18 @@ class Polyhedron(WeightSet):
 
     def _scaled(self, n: int) -> _Scaled:
         if isinstance(self.D, Mapping):
-            raise ValueError("D by client name needs the clients' names: call risk.at(sizes, names) first.")
+            raise ValueError(
+                "D by client name needs the clients' names: call risk.at(sizes, names) first."
+            )
         kept = vars(self).get("_kept")
         if kept is not None and kept.D.shape[1] == n:
             return kept
         c = numbers(self.c, "c")
         D = _matrix(self.D, c)
         if D.shape[1] != n:
-            raise ValueError(f"D must have one column per client, {n} of them, got shape {D.shape}.")
+            raise ValueError(
+                f"D must have one column per client, {n} of them, got shape {D.shape}."
+            )
         scale = np.abs(D).max(1)
         scale = np.where(scale > 0, scale, 1.0)
         return _Scaled(D / scale[:, None], c / scale, None)
@@ -115,13 +125,15 @@ class Polyhedron(WeightSet):
 
 def _empty(D: Array, c: Array) -> str:
     return (
-        f"the set is empty: every weighting of the {D.shape[1]} clients exceeds a row of D q <= c, the best by "
-        f"{excess(D, c):.6g} (rows divided by their largest entry). Raise c."
+        f"the set is empty: every weighting of the {D.shape[1]} clients exceeds a row of D q <= c,"
+        f" the best by {excess(D, c):.6g} (rows divided by their largest entry). Raise c."
     )
 
 
 def _matrix(D: Any, c: Array) -> Array:
     D = numbers(D, "D")
     if D.ndim != 2 or D.shape[0] != len(c) or D.shape[1] == 0:
-        raise ValueError(f"D must be a matrix with {len(c)} rows, one for each entry of c, got shape {D.shape}.")
+        raise ValueError(
+            f"D must be a matrix with {len(c)} rows, one for each entry of c, got shape {D.shape}."
+        )
     return D

@@ -2,21 +2,23 @@
 
     R(z) = (z_[m+1] + ... + z_[k]) / (k - m),    z_[1] <= ... <= z_[n],    0 <= m < k <= n
 
-the average of a ranked range, (6) of Xiao and others, *A unified framework for rank-based loss minimization*, who count
-from the smallest loss; Hu, Ying, Wang and Lyu, *Sum of ranked range loss for supervised learning*, count from the
-largest. The two are different risks, so the order has a name. The median and the value at risk are single ranks.
+the average of a ranked range, (6) of Xiao and others, *A unified framework for rank-based loss
+minimization*, who count from the smallest loss; Hu, Ying, Wang and Lyu, *Sum of ranked range loss
+for supervised learning*, count from the largest. The two are different risks, so the order has a
+name. The median and the value at risk are single ranks.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from quorate.arrays import Array
 from quorate.problem.risks.ranks import NonconvexByRank, enough
-from quorate.solvers.projections import EPS
+from quorate.solvers.sets.projections import EPS
 
 
 @dataclass(frozen=True)
@@ -25,9 +27,11 @@ class RankedRange(NonconvexByRank):
 
     Parameters
     ----------
-    k, m : integers, 0 <= m < k: the last rank that counts, and how many are left out before the first
-    order : "ascending" counts from the smallest loss (the n - k largest are left out as outliers), "descending" from
-        the largest (the m largest are). m = 0 descending is ``TopK(k)``, which is convex and can be certified
+    k, m : integers, 0 <= m < k: the last rank that counts, and how many are left out before the
+        first
+    order : "ascending" counts from the smallest loss (the n - k largest are left out as outliers),
+        "descending" from the largest (the m largest are). m = 0 descending is ``TopK(k)``, which is
+        convex and can be certified
 
     Raises
     ------
@@ -37,17 +41,18 @@ class RankedRange(NonconvexByRank):
 
     k: int
     m: int
-    order: str = "ascending"
+    order: Literal["ascending", "descending"] = "ascending"
 
     def __post_init__(self) -> None:
         if not 0 <= self.m < self.k or self.k != int(self.k) or self.m != int(self.m):
             raise ValueError(
-                f"k and m must be integers with 0 <= m < k, got k = {self.k}, m = {self.m}: the losses of ranks m + 1 "
-                "to k are averaged."
+                f"k and m must be integers with 0 <= m < k, got k = {self.k}, m = {self.m}: the"
+                " losses of ranks m + 1 to k are averaged."
             )
         if self.order not in ("ascending", "descending"):
             raise ValueError(
-                f"order must be 'ascending' (ranks count from the smallest loss) or 'descending', got {self.order!r}."
+                "order must be 'ascending' (ranks count from the smallest loss) or 'descending',"
+                f" got {self.order!r}."
             )
 
     def rank_weights(self, n: int) -> Array:
@@ -69,12 +74,13 @@ class Median(NonconvexByRank):
 
 @dataclass(frozen=True)
 class ValueAtRisk(NonconvexByRank):
-    """The loss that a share ``level`` of all losses does not exceed: the smallest u with F(u) >= level.
+    """The loss that a share ``level`` of all losses does not exceed: the smallest u with F(u) >=
+    level.
 
     Parameters
     ----------
-    level : in (0, 1]; 1 is the maximum (``Maximum()`` is convex and can be certified). The mean of the losses beyond
-        it is ``Superquantile(tail=1 - level)``, its nearest convex relative
+    level : in (0, 1]; 1 is the maximum (``Maximum()`` is convex and can be certified). The mean of
+        the losses beyond it is ``Superquantile(tail=1 - level)``, its nearest convex relative
     """
 
     level: float
@@ -82,8 +88,8 @@ class ValueAtRisk(NonconvexByRank):
     def __post_init__(self) -> None:
         if not 0 < self.level <= 1:
             raise ValueError(
-                f"level must be in (0, 1], got {self.level}: it is the share of losses that are not exceeded, such as "
-                "0.95. For the smallest loss use RankedRange(1, 0)."
+                f"level must be in (0, 1], got {self.level}: it is the share of losses that are not"
+                " exceeded, such as 0.95. For the smallest loss use RankedRange(1, 0)."
             )
 
     def rank_weights(self, n: int) -> Array:

@@ -1,7 +1,8 @@
 """What a risk offers: losses (N,) -> one number.
 
-An uncertainty set Q of weights is the risk  R(z) = max_{q in Q} q'z,  the support function of Q. Its maximiser is a
-subgradient, its projection gives its prox (Moreau):  prox_{tR}(v) = v - t proj_Q(v / t).
+An uncertainty set Q of weights is the risk  R(z) = max_{q in Q} q'z,  the support function of Q.
+Its maximiser is a subgradient, its projection gives its prox (Moreau):  prox_{tR}(v) = v - t
+proj_Q(v / t).
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from quorate.arrays import Array, has_truths
+from quorate.client_names import ClientName, by_position
 
-Prior = Any  # "uniform", "size", an array (N,) of weights, or a mapping from client name to weight
+# one weight for each client: a word, an array (N,), or a mapping from client name to weight
+Prior = Literal["uniform", "size"] | Sequence[float] | Array | Mapping[Any, float]
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Worst:
 class Risk(Protocol):
     """losses (N,) -> one number, and its weights (a subgradient where the risk is convex)."""
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> Risk:
+    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> Risk:
         """The same risk with everything that depends on the clients (a prior) as arrays."""
         ...
 
@@ -66,7 +69,9 @@ class SupportsProx(Risk, Protocol):
 
 
 def prox_by_moreau(risk: SupportsProject, v: Array, step: float) -> Array:
-    """prox_{step R}(v) = v - step proj_Q(v / step), for the support function R of a convex set Q; step >= 0."""
+    """prox_{step R}(v) = v - step proj_Q(v / step), for the support function R of a convex set Q;
+    step >= 0.
+    """
     v = vector(v, None, "v")
     return v - step * risk.project(v / step) if nonnegative(step) > 0 else v.copy()
 
@@ -78,19 +83,23 @@ def nonnegative(step: float) -> float:
     return step
 
 
-def resolve_prior(prior: Prior, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> Array:
+def resolve_prior(
+    prior: Prior, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None
+) -> Array:
     """The prior as an array (N,) that sums to one.
 
     Parameters
     ----------
-    prior : "uniform" (1/N each), "size" (in proportion to ``sizes``), weights (N,) or a mapping from client name
+    prior : "uniform" (1/N each), "size" (in proportion to ``sizes``), weights (N,) or a mapping
+        from client name
     sizes : (N,) rows of each client
     names : the clients' names, in order; needed for a mapping only
 
     Raises
     ------
     ValueError
-        for an unknown word or name, a wrong length, negative or non-finite weights, or a sum off one by more than 1e-9
+        for an unknown word or name, a wrong length, negative or non-finite weights, or a sum off
+        one by more than 1e-9
     """
     n = len(sizes)
     if isinstance(prior, str):
@@ -99,23 +108,30 @@ def resolve_prior(prior: Prior, sizes: Sequence[int] | Array, names: Sequence[st
         if prior == "size":
             counts = vector(sizes, n, "sizes")
             if (counts <= 0).any():
-                raise ValueError(f"sizes must be positive, got {counts.min():g}: drop empty clients or use 'uniform'.")
+                raise ValueError(
+                    f"sizes must be positive, got {counts.min():g}: drop empty clients or use"
+                    " 'uniform'."
+                )
             return counts / counts.sum()
         raise ValueError(f"prior must be 'uniform', 'size' or {n} weights, got {prior!r}.")
     if isinstance(prior, Mapping):
-        prior = {str(name): weight for name, weight in prior.items()}  # names are text, also where numbers were given
-        if names is None or set(prior) != set(names):
+        if names is None:
             raise ValueError(
-                f"a prior by client name needs exactly one weight for each client, got {sorted(prior)} "
-                f"for clients {'that have no names here' if names is None else list(names)}."
+                "a prior by client name needs exactly one weight for each client, got"
+                f" {list(prior)} for clients that have no names here: call at(sizes, names) first."
             )
-        prior = [prior[name] for name in names]
+        prior = list(by_position(prior, names, "prior").values())
     weights = vector(prior, n, "prior")
     if (weights < 0).any():
-        raise ValueError(f"prior must be >= 0, got {weights.min():g}. A client that shall not count gets weight 0.")
+        raise ValueError(
+            f"prior must be >= 0, got {weights.min():g}. A client that shall not count gets"
+            " weight 0."
+        )
     total = float(weights.sum())
     if abs(total - 1) > 1e-9:
-        raise ValueError(f"prior must sum to one, got {total:.12g}: divide the weights by their sum.")
+        raise ValueError(
+            f"prior must sum to one, got {total:.12g}: divide the weights by their sum."
+        )
     return weights / total
 
 
@@ -135,9 +151,12 @@ def vector(v: object, n: int | None, name: str) -> Array:
         raise ValueError(f"{name} must be numbers, got {v!r}.")
     array = array if array.dtype == np.float64 else array.astype(float)
     if array.ndim != 1 or array.size == 0 or (n is not None and array.size != n):
-        raise ValueError(f"{name} must be a vector of {n or 'one or more'} numbers, got shape {array.shape}.")
+        raise ValueError(
+            f"{name} must be a vector of {n or 'one or more'} numbers, got shape {array.shape}."
+        )
     if np.count_nonzero(np.isfinite(array)) < array.size:
         raise ValueError(
-            f"{name} must be finite, got {array[~np.isfinite(array)][0]} at {(~np.isfinite(array)).argmax()}."
+            f"{name} must be finite, got {array[~np.isfinite(array)][0]} at"
+            f" {(~np.isfinite(array)).argmax()}."
         )
     return array

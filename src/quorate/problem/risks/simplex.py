@@ -1,4 +1,6 @@
-"""The largest loss  R(z) = max_{q >= 0, sum q = 1} q'z = max_i z_i  (agnostic federated learning over clients)."""
+"""The largest loss  R(z) = max_{q >= 0, sum q = 1} q'z = max_i z_i  (agnostic federated learning
+over clients).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quorate.arrays import Array, compact
+from quorate.client_names import ClientName
 from quorate.problem.risks.risk import Worst, prox_by_moreau, vector
 
 
@@ -13,7 +16,9 @@ from quorate.problem.risks.risk import Worst, prox_by_moreau, vector
 class Simplex:
     """The maximum of the losses; equal maxima share the weight equally."""
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> Simplex:
+    def at(
+        self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None
+    ) -> Simplex:
         return self
 
     def value(self, losses: Array) -> float:
@@ -29,7 +34,7 @@ class Simplex:
         return Worst(value, self.weights(losses), value)
 
     def project(self, v: Array) -> Array:
-        from quorate.solvers.onto_simplex import onto_simplex
+        from quorate.solvers.sets.simplex_kernel import onto_simplex
 
         return onto_simplex(compact(vector(v, None, "v")), 1.0)
 

@@ -1,15 +1,17 @@
 """Spectral risks: losses weighed by rank, larger ones never less, so that R is convex.
 
-    R(z) = sum_i sigma_i z_[i],  sigma_i = S(i / n) - S((i - 1) / n),   S the integral of an ascending spectrum
+    R(z) = sum_i sigma_i z_[i],  sigma_i = S(i / n) - S((i - 1) / n),
+            S the integral of an ascending spectrum
 
-    extremile              S(t) = t^r                                       r = 1 the mean, r -> inf the maximum
-    exponential spectral   S(t) = (e^(rho t) - 1) / (e^rho - 1)             rho -> 0 the mean, rho -> inf the maximum
+    extremile              S(t) = t^r                           r = 1 the mean, r -> inf the maximum
+    exponential spectral  S(t) = (e^(rho t) - 1) / (e^rho - 1)
+            rho -> 0 the mean, rho -> inf the maximum
     maximum                S(t) = 1 at t = 1 only
-    top k                  the mean of the k largest                        k = n the mean, k = 1 the maximum
+    top k                the mean of the k largest                 k = n the mean, k = 1 the maximum
 
-and any weights that are given. Acerbi, *Spectral measures of risk*; Daouia, Gijbels and Stupfler, *Extremiles*; Cotter
-and Dowd, *Extreme spectral risk measures*; Fan, Lyu, Ying and Hu, *Learning with average top-k loss*. Over clients each
-is the worst over the permutahedron of sigma.
+and any weights that are given. Acerbi, *Spectral measures of risk*; Daouia, Gijbels and Stupfler,
+*Extremiles*; Cotter and Dowd, *Extreme spectral risk measures*; Fan, Lyu, Ying and Hu, *Learning
+with average top-k loss*. Over clients each is the worst over the permutahedron of sigma.
 """
 
 from __future__ import annotations
@@ -39,14 +41,14 @@ class Spectral(ByRank):
 
     Parameters
     ----------
-    weights : (n,) nonnegative, summing to one, the first for the smallest loss. Where they ascend the risk is convex;
-        others are for methods that take nonconvex risks over samples
+    weights : (n,) nonnegative, summing to one, the first for the smallest loss. Where they ascend
+        the risk is convex; others are for methods that take nonconvex risks over samples
 
     Raises
     ------
     ValueError
-        weights that are negative, not finite, or off a sum of one by more than 1e-9; a number of losses other than n;
-        ``worst``, ``project`` and ``contains`` where the weights do not ascend
+        weights that are negative, not finite, or off a sum of one by more than 1e-9; a number of
+        losses other than n; ``worst``, ``project`` and ``contains`` where the weights do not ascend
     """
 
     sigma: Array
@@ -54,9 +56,14 @@ class Spectral(ByRank):
     def __init__(self, weights: Any) -> None:  # an attribute ``weights`` would hide the method
         sigma = vector(weights, None, "weights")
         if sigma.min() < 0:
-            raise ValueError(f"weights must be >= 0, got {sigma.min():g}. A rank that shall not count gets weight 0.")
+            raise ValueError(
+                f"weights must be >= 0, got {sigma.min():g}. A rank that shall not count gets"
+                " weight 0."
+            )
         if abs(sigma.sum() - 1) > 1e-9:
-            raise ValueError(f"weights must sum to one, got {sigma.sum():.12g}: divide them by their sum.")
+            raise ValueError(
+                f"weights must sum to one, got {sigma.sum():.12g}: divide them by their sum."
+            )
         sigma = sigma / sigma.sum()
         sigma.setflags(write=False)
         object.__setattr__(self, "sigma", sigma)
@@ -69,8 +76,8 @@ class Spectral(ByRank):
     def rank_weights(self, n: int) -> Array:
         if n != len(self.sigma):
             raise ValueError(
-                f"Spectral holds weights for {len(self.sigma)} losses, got {n}: give one weight for each loss, or a "
-                "risk for any number, such as Superquantile(0.1)."
+                f"Spectral holds weights for {len(self.sigma)} losses, got {n}: give one weight for"
+                " each loss, or a risk for any number, such as Superquantile(0.1)."
             )
         return self.sigma.copy()
 
@@ -86,21 +93,25 @@ class Spectral(ByRank):
         return prox_by_rank(self.rank_weights(len(v)), vector(v, None, "v"), step)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        return in_permutahedron(vector(weights, None, "weights"), self._ascending(len(weights)), tol)
+        return in_permutahedron(
+            vector(weights, None, "weights"), self._ascending(len(weights)), tol
+        )
 
     def _ascending(self, n: int) -> Array:
         if not self.convex:
             raise ValueError(
-                f"the weights of this Spectral fall from rank {int(np.argmin(np.diff(self.sigma))) + 1} to the next, "
-                "so that it is not convex and has no worst case over a set of weights. Use weights that ascend, or "
-                "value, weights and prox alone."
+                "the weights of this Spectral fall from rank"
+                f" {int(np.argmin(np.diff(self.sigma))) + 1} to the next, so that it is not convex"
+                " and has no worst case over a set of weights. Use weights that ascend, or value,"
+                " weights and prox alone."
             )
         return self.rank_weights(n)
 
 
 @dataclass(frozen=True)
 class Extremile(ConvexByRank):
-    """The mean of the largest of r independent draws of a loss, for integer r; between them for others.
+    """The mean of the largest of r independent draws of a loss, for integer r; between them for
+    others.
 
     Parameters
     ----------
@@ -124,7 +135,8 @@ class Extremile(ConvexByRank):
 
 @dataclass(frozen=True)
 class ExponentialSpectral(ConvexByRank):
-    """Weights that grow exponentially with the rank, by e^rho from the smallest loss to the largest.
+    """Weights that grow exponentially with the rank, by e^rho from the smallest loss to the
+    largest.
 
     Parameters
     ----------
@@ -156,7 +168,8 @@ class TopK(ConvexByRank):
 
     Parameters
     ----------
-    k : number of losses, an integer >= 1; 1 is the maximum, all of them the mean. For a share use ``Superquantile``
+    k : number of losses, an integer >= 1; 1 is the maximum, all of them the mean. For a share use
+        ``Superquantile``
 
     Raises
     ------
@@ -168,7 +181,9 @@ class TopK(ConvexByRank):
 
     def __post_init__(self) -> None:
         if self.k < 1 or self.k != int(self.k):
-            raise ValueError(f"k must be an integer >= 1, got {self.k}. For a share use Superquantile(tail).")
+            raise ValueError(
+                f"k must be an integer >= 1, got {self.k}. For a share use Superquantile(tail)."
+            )
 
     def rank_weights(self, n: int) -> Array:
         enough(n, self.k, f"{self}")
@@ -176,5 +191,7 @@ class TopK(ConvexByRank):
 
 
 def _ascending(sigma: Array) -> Array:
-    """sigma with what rounding made fall made equal: at r = 1 all weights are 1/n up to rounding."""
+    """sigma with what rounding made fall made equal: at r = 1 all weights are 1/n up to
+    rounding.
+    """
     return np.maximum.accumulate(sigma)

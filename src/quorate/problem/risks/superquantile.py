@@ -1,10 +1,13 @@
-"""The superquantile, or conditional value at risk: the mean of the worst share ``tail`` of the losses.
+"""The superquantile, or conditional value at risk: the mean of the worst share ``tail`` of the
+losses.
 
-    R(z) = max { q'z : q in the simplex, q <= prior / tail } = min_t  t + sum_i prior_i max(z_i - t, 0) / tail
+    R(z) = max { q'z : q in the simplex, q <= prior / tail } = min_t  t + sum_i prior_i max(z_i - t,
+    0) / tail
 
-Rockafellar and Uryasev, *Optimization of conditional value-at-risk*. tail = 1 is ``Mean(prior)``, and tail -> 0 is the
-maximum of the losses of positive prior, reached at the smallest of these priors. With equal priors the spectrum is
-1 / tail on (1 - tail, 1]: by ascending rank, sigma_{n-j} = min(max(n tail - j, 0), 1) / (n tail).
+Rockafellar and Uryasev, *Optimization of conditional value-at-risk*. tail = 1 is ``Mean(prior)``,
+and tail -> 0 is the maximum of the losses of positive prior, reached at the smallest of these
+priors. With equal priors the spectrum is 1 / tail on (1 - tail, 1]: by ascending rank, sigma_{n-j}
+= min(max(n tail - j, 0), 1) / (n tail).
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from typing import ClassVar
 import numpy as np
 
 from quorate.arrays import Array
+from quorate.client_names import ClientName
 from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
-from quorate.problem.risks.sets import WeightSet, attained
-from quorate.solvers.projections import EPS, largest_under_caps, project_under_caps
+from quorate.problem.risks.weight_set import WeightSet, attained
+from quorate.solvers.sets.projections import EPS, largest_under_caps, project_under_caps
 
 
 @dataclass(frozen=True)
@@ -27,10 +31,10 @@ class Superquantile(WeightSet):
 
     Parameters
     ----------
-    tail : share of the losses averaged, the largest ones, in (0, 1]; 1 is the mean, -> 0 the maximum. Where the share
-        ends within a loss, that loss counts with its fraction
-    prior : over clients: "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or a
-        mapping by name. Over samples: "uniform" only
+    tail : share of the losses averaged, the largest ones, in (0, 1]; 1 is the mean, -> 0 the
+        maximum. Where the share ends within a loss, that loss counts with its fraction
+    prior : over clients: "uniform", "size" (in proportion to the clients' rows), weights (N,) that
+        sum to one, or a mapping by name. Over samples: "uniform" only
 
     Raises
     ------
@@ -45,11 +49,13 @@ class Superquantile(WeightSet):
     def __post_init__(self) -> None:
         if not 0 < self.tail <= 1:
             raise ValueError(
-                f"tail must be in (0, 1], got {self.tail}: it is the share of the largest losses that is averaged. "
-                "For the mean use 1, for the maximum Maximum()."
+                f"tail must be in (0, 1], got {self.tail}: it is the share of the largest losses"
+                " that is averaged. For the mean use 1, for the maximum Maximum()."
             )
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> Superquantile:
+    def at(
+        self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None
+    ) -> Superquantile:
         return replace(self, prior=resolve_prior(self.prior, sizes, names))
 
     def caps(self, n: int) -> Array:
@@ -57,13 +63,16 @@ class Superquantile(WeightSet):
         return prior_for(self.prior, n) / self.tail
 
     def rank_weights(self, n: int) -> Array:
-        """sigma (n,), ascending ranks; ``ValueError`` for a prior that weighs losses differently."""
+        """sigma (n,), ascending ranks; ``ValueError`` for a prior that weighs losses
+        differently.
+        """
         if not isinstance(self.prior, str) or self.prior != "uniform":
             prior = prior_for(self.prior, n)
             if np.ptp(prior) > 8 * EPS:
                 raise ValueError(
-                    f"rank weights need the prior 'uniform', got {self.prior!r}: a loss that counts more than another "
-                    "has no weight by rank alone. Over samples repeat rows instead."
+                    f"rank weights need the prior 'uniform', got {self.prior!r}: a loss that counts"
+                    " more than another has no weight by rank alone. Over samples repeat rows"
+                    " instead."
                 )
         mass = n * self.tail
         mass = float(round(mass)) if abs(mass - round(mass)) <= 4 * EPS * mass else mass

@@ -2,7 +2,8 @@
 
     R(z) = max { q'z : sum_j |q_j - prior_j| / 2 <= radius,  q >= 0,  sum q = 1 }
 
-radius is the mass that may move: 0 is ``Mean(prior)``, 1 is ``Simplex()``; the same set as ``LpBall(2 radius, p=1)``.
+radius is the mass that may move: 0 is ``Mean(prior)``, 1 is ``Simplex()``; the same set as
+``LpBall(2 radius, p=1)``.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.problem.risks.risk import prior_for, vector
-from quorate.problem.risks.sets import PriorBall
-from quorate.solvers.projections import largest_over_lp_ball, project_lp_ball
+from quorate.problem.risks.weight_set import PriorBall
+from quorate.solvers.sets.projections import largest_over_lp_ball, project_lp_ball
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,14 @@ class TotalVariationBall(PriorBall):
     Parameters
     ----------
     radius : number >= 0; 0 is the mean, 1 or more the maximum over clients
-    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or a mapping by name
+    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or
+        a mapping by name
 
     Raises
     ------
     ValueError
-        radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first use)
+        radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first
+        use)
     """
 
     RADIUS: ClassVar[str] = "a share of the weight"
@@ -45,4 +48,6 @@ class TotalVariationBall(PriorBall):
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         weights = vector(weights, None, "weights")
         moved = float(np.abs(weights - prior_for(self.prior, len(weights))).sum()) / 2
-        return bool(weights.min() >= -tol and abs(weights.sum() - 1) <= tol and moved <= self.radius + tol)
+        return bool(
+            weights.min() >= -tol and abs(weights.sum() - 1) <= tol and moved <= self.radius + tol
+        )

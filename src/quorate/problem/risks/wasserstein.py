@@ -2,9 +2,10 @@
 
     R(z) = max { q'z : T >= 0,  T1 = prior,  T'1 = q,  sum_ij T_ij cost_ij <= radius }
 
-The Wasserstein-1 ball over clients; Jiao, Yang and Song, *Asynchronous distributed distributionally robust
-optimization* (ASPIRE-EASE), use |i - j|. With the index of a client as its position the set has a meaning only where
-their order has one: give positions (an age, a latitude, a time) or the costs themselves.
+The Wasserstein-1 ball over clients; Jiao, Yang and Song, *Asynchronous distributed distributionally
+robust optimization* (ASPIRE-EASE), use |i - j|. With the index of a client as its position the set
+has a meaning only where their order has one: give positions (an age, a latitude, a time) or the
+costs themselves.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.risks.given import by_name, number, numbers
+from quorate.client_names import ClientName
+from quorate.problem.risks.inputs import Matrix, PerClient, by_name, entries, number, numbers
 from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
-from quorate.problem.risks.sets import WeightSet, attained
+from quorate.problem.risks.weight_set import WeightSet, attained
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,39 +30,45 @@ class WassersteinOverClients(WeightSet):
 
     Parameters
     ----------
-    radius : number >= 0, in units of the cost; 0 is the mean, the largest cost or more the maximum over clients
-    cost : "index" (|i - j| in the clients' order), positions on a line (N,) or a mapping from client name to one, or a
-        matrix (N, N) of the cost of moving all weight of client i to client j, >= 0 with zeros on its diagonal
-    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or a mapping by name
+    radius : number >= 0, in units of the cost; 0 is the mean, the largest cost or more the maximum
+        over clients
+    cost : "index" (|i - j| in the clients' order), positions on a line (N,) or a mapping from
+        client name to one, or a matrix (N, N) of the cost of moving all weight of client i to
+        client j, >= 0 with zeros on its diagonal
+    prior : "uniform", "size" (in proportion to the clients' rows), weights (N,) that sum to one, or
+        a mapping by name
 
     Raises
     ------
     ValueError
-        radius < 0 or not finite; costs that are negative, or not 0 from a client to itself; a prior that is no
-        probability vector (by ``at`` or at the first use)
+        radius < 0 or not finite; costs that are negative, or not 0 from a client to itself; a prior
+        that is no probability vector (by ``at`` or at the first use)
     """
 
     radius: float
-    cost: Any = "index"
+    cost: Literal["index"] | PerClient | Matrix = "index"
     prior: Prior = "uniform"
 
     def __post_init__(self) -> None:
-        number(self.radius, "radius", "It is a cost: for the mean use 0, for all weightings Simplex().")
-        if not hasattr(self.cost, "keys"):
-            _costs(self.cost, None, None)
+        number(
+            self.radius, "radius", "It is a cost: for the mean use 0, for all weightings Simplex()."
+        )
+        _costs(entries(self.cost), None, None)
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[str] | None = None) -> WassersteinOverClients:
+    def at(
+        self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None
+    ) -> WassersteinOverClients:
         cost = _costs(self.cost, len(sizes), names)
         return replace(self, cost=cost, prior=resolve_prior(self.prior, sizes, names))
 
     def worst(self, losses: Array) -> Worst:
-        from quorate.solvers.client_transport import largest_by_transport
+        from quorate.solvers.sets.transport_ball import largest_by_transport
 
         losses = vector(losses, None, "losses")
         return attained(losses, *largest_by_transport(losses, *self._set(len(losses))))
 
     def project(self, v: Array) -> Array:
-        from quorate.solvers.client_transport import project_by_transport, project_on_line
+        from quorate.solvers.sets.transport_ball import project_by_transport, project_on_line
 
         v = vector(v, None, "v")
         prior, radius, cost = self._set(len(v))
@@ -68,21 +76,25 @@ class WassersteinOverClients(WeightSet):
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         """Costs count in units of the largest."""
-        from quorate.solvers.client_transport import line_cost, matrix_cost
+        from quorate.solvers.sets.transport_ball import line_cost, matrix_cost
 
         weights = vector(weights, None, "weights")
         prior, radius, cost = self._set(len(weights))
         if weights.min() < -tol or abs(weights.sum() - 1) > tol:
             return False
         most = float(np.ptp(cost))
-        paid = line_cost(weights, prior, cost) if cost.ndim == 1 else matrix_cost(weights, prior, cost, tol)
+        paid = (
+            line_cost(weights, prior, cost)
+            if cost.ndim == 1
+            else matrix_cost(weights, prior, cost, tol)
+        )
         return bool(paid <= radius + tol * most)
 
     def _set(self, n: int) -> tuple[Array, float, Array]:
         return prior_for(self.prior, n), float(self.radius), _costs(self.cost, n, None)
 
 
-def _costs(cost: Any, n: int | None, names: Sequence[str] | None) -> Array:
+def _costs(cost: Any, n: int | None, names: Sequence[ClientName] | None) -> Array:
     """Positions (n,) or a matrix (n, n)."""
     if isinstance(cost, str):
         if cost != "index":
@@ -92,14 +104,18 @@ def _costs(cost: Any, n: int | None, names: Sequence[str] | None) -> Array:
     wanted = (len(cost) if cost.ndim else 0) if n is None else n
     if cost.shape not in ((wanted,), (wanted, wanted)) or wanted == 0:
         raise ValueError(
-            f"cost must be 'index', {n or 'N'} positions or a matrix ({n or 'N'}, {n or 'N'}), got shape {cost.shape}."
+            f"cost must be 'index', {n or 'N'} positions or a matrix ({n or 'N'}, {n or 'N'}), got"
+            f" shape {cost.shape}."
         )
     if cost.ndim == 2:
         if (cost < 0).any() or np.diag(cost).any():
             raise ValueError(
-                f"cost must be >= 0 with zeros on the diagonal, got a least entry of {cost.min():g} and "
-                f"{np.abs(np.diag(cost)).max():g} on the diagonal: no move is paid for, staying costs nothing."
+                f"cost must be >= 0 with zeros on the diagonal, got a least entry of {cost.min():g}"
+                f" and {np.abs(np.diag(cost)).max():g} on the diagonal: no move is paid for,"
+                " staying costs nothing."
             )
     elif not math.isfinite(float(cost.max()) - float(cost.min())):
-        raise ValueError("positions must differ by less than the largest floating-point number. Rescale them.")
+        raise ValueError(
+            "positions must differ by less than the largest floating-point number. Rescale them."
+        )
     return cost

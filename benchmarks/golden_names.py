@@ -1,0 +1,49 @@
+"""Prints the public names of the quorate that is imported, with their signatures, as JSON.
+
+Addresses and the modules where a default value lives are left out: they are no part of how a name
+is called.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+
+import quorate
+
+PLACE = re.compile(r" at 0x[0-9a-f]+|\bquorate(\.\w+)+\.(?=\w)")
+
+
+def signature(thing: object) -> str:
+    """How a thing is called, or what it is where it cannot be called."""
+    if not callable(thing):
+        return type(thing).__name__
+    try:
+        return PLACE.sub("", str(inspect.signature(thing)))
+    except ValueError:
+        return "no signature"
+
+
+def described(name: str) -> dict[str, object]:
+    """Kind and signature of a public name, and the signatures of a class's public methods."""
+    try:
+        thing = getattr(quorate, name)
+    except ImportError:
+        return {"signature": "needs a package that is not installed", "methods": {}}
+    if not inspect.isclass(thing):
+        return {"signature": signature(thing), "methods": {}}
+    own = {key: getattr(thing, key) for key in sorted(dir(thing)) if not key.startswith("_")}
+    return {
+        "signature": f"class{signature(thing)}",
+        "methods": {k: signature(v) for k, v in own.items()},
+    }
+
+
+def main() -> None:
+    names = {name: described(name) for name in sorted(quorate.__all__)}
+    print(json.dumps({"file": quorate.__file__, "names": names}))
+
+
+if __name__ == "__main__":
+    main()

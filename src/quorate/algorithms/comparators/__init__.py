@@ -1,0 +1,1 @@
+"""Methods that quorate's methods are compared with: averaging, agnostic, stochastic, central."""

@@ -1,0 +1,169 @@
+"""DCA: a spectral risk as a difference of two convex ones, one of them linearised; a comparator.
+
+    Omega = Omega_plus - Omega_minus,    sigma = plus - minus, both nondecreasing
+    v = a subgradient of Omega_minus at w;    w <- argmin_u  Omega_plus(u) + h(u) - <v, u>
+
+An outer step never raises the objective, since Omega_minus lies above its linearisation. The inner
+program is solved roughly by ``inner`` steps u <- prox_{rate h}(u - rate (subgradient - v)), and the
+best u is taken. For v equal losses are ranked at random: sharing their weights would cancel
+subgradients where all losses are equal, as at w = 0.
+
+Hu, Ying, Wang and Lyu, *Sum of ranked range loss for supervised learning*, for the difference of
+two averages of top losses; this version takes any rank weights. It deviates from their code:
+subgradients by rank replace its threshold variables, the intercept is that of the model, and the
+best objective is selected, not the best validation accuracy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from quorate.algorithms.comparators import stochastic as common
+from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.pooled import single_client as owner
+from quorate.algorithms.pooled.single_client import Advance, Advanced, OwnerState
+from quorate.algorithms.requirements import AFFINE, ONE_CLIENT, ONE_SPECTRUM, Requirements
+from quorate.arrays import Array, Block, Streams, by_row
+from quorate.problem.problem import Problem
+from quorate.problem.rank_coordinates import is_provable, plus_minus
+from quorate.problem.risks.ranks import by_rank, weights_by_rank
+from quorate.rounds import Round
+
+
+@dataclass(frozen=True)
+class DCA(Method):
+    """Difference-of-convex steps on pooled rows; one round is one outer step.
+
+    The defaults are those of the paper.
+
+    Parameters
+    ----------
+    learning_rate : of the inner steps
+    inner : inner steps of a round, each a pass over all rows
+    tol, atol : stop when a gap of max(atol, tol max(|value|, |bound|)) is proven (convex problems)
+    max_rounds : a cap on outer steps; a step that changes nothing ends the run too
+    start : first model, zeros by default; where all losses are equal there, zeros are often
+        critical: then give another
+
+    Raises
+    ------
+    ValueError
+        for a Wasserstein ball over samples, ``ProspectTheory`` (its weights change at a reference,
+        so that it is no difference of two sums by rank), more than one client, or settings out of
+        range
+    DivergedError
+        where the model stops being finite
+    """
+
+    learning_rate: float = 0.01
+    inner: int = 2000
+    tol: float = 1e-6
+    atol: float = 0.0
+    max_rounds: int = 10
+    start: Array | None = None
+    problem: Problem | None = None
+    requirements: ClassVar[Requirements] = Requirements(
+        clients=ONE_CLIENT, predictor=AFFINE, over_samples=ONE_SPECTRUM
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(
+                f"learning_rate must be a positive number, got {self.learning_rate}: 0.01 is usual."
+            )
+        for name in ("inner", "max_rounds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}.")
+
+    @property
+    def on_client(self) -> dict:
+        return owner.handlers(self)[0]
+
+    @property
+    def on_server(self) -> dict:
+        return owner.handlers(self)[1]
+
+    def client_start(self, data: Block) -> common.Descent:
+        return common.started(self, data)
+
+    def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
+        return owner.begin(n_clients)
+
+    def report(self, state: OwnerState) -> dict:
+        return owner.report(state)
+
+    def answer(self, state: OwnerState, memories: Sequence[Any] = ()) -> Answer:
+        return Answer(state.w)
+
+    def advance(
+        self, memory: common.Descent, ask: Advance, data: Block, rng: Streams
+    ) -> tuple[common.Descent, Advanced]:
+        """One outer step."""
+        problem, before = common.problem_of(self), memory.w[0]
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                memory = common.judged(
+                    problem, memory, self._inner(problem, data, before, rng(0)), data
+                )
+        except common.DivergedError as error:
+            raise common.DivergedError(
+                f"{error}: DCA diverges at learning rate {self.learning_rate:g}. Give a smaller"
+                " one, or bring the features to unit size."
+            ) from None
+        memory = replace(memory, steps=memory.steps + self.inner)
+        if is_provable(problem):
+            memory = common.proof(problem, memory, ask.turn, data)
+        still = owner.EXHAUSTED if ask.turn > 0 and np.array_equal(memory.w[0], before) else 0.0
+        return replace(memory, point=None), common.standing(memory, still)
+
+    def _inner(
+        self, problem: Problem, data: Block, w: Array, generator: np.random.Generator
+    ) -> Array:
+        """The best of ``inner`` steps on Omega_plus + h - <v, .> from w, w itself included."""
+        plus, minus = _laws(problem, data)
+        linear = (
+            _subgradient(problem, data, w, minus, generator)[1] if minus.any() else np.zeros_like(w)
+        )
+        best, least, u = w, math.inf, w
+        for left in range(self.inner, -1, -1):
+            risk, gradient = _subgradient(problem, data, u, plus)
+            value = risk + problem.penalty(u) - float(linear @ u)
+            if value < least:
+                best, least = u, value
+            if left:
+                u = common.descend(problem, u, gradient - linear, self.learning_rate)
+        return best
+
+
+def _laws(problem: Problem, data: Block) -> tuple[Array, Array]:
+    """(plus, minus) parts of the rank weights; without ranks, the rows' shares."""
+    if by_rank(problem.over_samples):
+        return plus_minus(problem.over_samples.rank_weights(data.y.shape[1]))
+    return data.share[0], np.zeros(data.y.shape[1])
+
+
+def _subgradient(
+    problem: Problem,
+    data: Block,
+    w: Array,
+    sigma: Array,
+    generator: np.random.Generator | None = None,
+) -> tuple[float, Array]:
+    """sum_i sigma_i loss_[i](w) and a subgradient of it; without ranks sigma stays with its rows.
+
+    Equal losses share their weights, or with a generator are put in a random order.
+    """
+    prediction = problem.predictor.forward(w, data)
+    losses = common.finite(problem.loss.value(prediction, data.y))
+    if generator is not None:
+        weights = np.empty_like(sigma)
+        weights[np.lexsort((generator.random(len(sigma)), losses[0]))] = sigma
+    else:
+        weights = weights_by_rank(sigma, losses[0]) if by_rank(problem.over_samples) else sigma
+    gradients = by_row(weights[None], problem.loss.gradient(prediction, data.y))
+    return float(weights @ losses[0]), problem.predictor.backward(w, gradients, data)[0]

@@ -1,0 +1,306 @@
+"""Distributionally robust federated averaging: local steps on sampled clients, then ascent.
+
+    minimise over w:  max { p'F(w) : p in Q } + h(w)
+
+    m clients drawn with probabilities p (with repetition) take K local steps from w
+            (``local_steps``)
+    w <- their mean (with K = 1: its prox),
+            v <- the mean of their models after step t, drawn from 1, ..., K
+    m clients drawn uniformly report F_i(v);     f_i = N/m F_i(v) for these, 0 for the others
+    p <- argmax over Q of  K gamma f'p - strength K gamma/2 ||p - prior||^2 - ||p - p_old||^2/2
+       = Proj_Q( (p_old + K gamma (f + strength prior)) / (1 + strength K gamma) )
+
+Deng, Kamani, Mahdavi, *Distributionally robust federated averaging*: DRFA with strength = 0,
+DRFA-Prox with a concave regulariser of the weights otherwise, here the squared distance from the
+prior. An iteration takes two rounds. This version also takes any Q with a projection, and h;
+without ``participation`` all clients take part, weighted by p instead of drawn.
+
+With K > 1 the local steps drift, the more the less alike the clients are; then K = 1 is the better
+choice. Published codes differ from this one in floors of p and in a falling gamma.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from quorate.algorithms.comparators.afl import COUPLING, measured_step
+from quorate.algorithms.comparators.local_steps import (
+    Descend,
+    Descended,
+    Scout,
+    Scouted,
+    Walk,
+    check_batch,
+    check_walk,
+    descend,
+    first_rows,
+    scout,
+)
+from quorate.algorithms.federated.linearisation import duals_at
+from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.requirements import MIXTURE, Requirements
+from quorate.arrays import Array, Block, Streams, is_number, stream
+from quorate.data.federation import Federation
+from quorate.problem.conic_form import member
+from quorate.problem.problem import Problem
+from quorate.rounds import Done, Each, Outcome, Round, Stop, record
+
+
+@record
+class Judge:
+    """Ask for the risk at ``w``."""
+
+    w: Array  # (D,)
+
+
+@record
+class Judged:
+    """F_i(w), on ``batch`` rows where there is a batch."""
+
+    risk: Each  # (n,)
+
+
+@record
+class DRFAState:
+    """The server's memory between rounds."""
+
+    w: Array  # (D,)
+    mean: Array  # (D,) average of the models so far
+    snapshot: Array  # (D,) v
+    weights: Array  # (N,) p
+    prior: Array  # (N,)
+    risks: Array  # (N,) as last reported
+    curvature: float  # largest of a client so far
+    steep: float  # largest squared gradient of a client at the start
+    turns: int  # iterations, of two rounds each
+
+
+@dataclass(frozen=True)
+class DRFA(Method):
+    """Local steps with the worst weighting of the clients: a baseline.
+
+    Parameters
+    ----------
+    local_steps : K
+    step_size : eta; None: 1 / the largest curvature that a client has met so far
+    weight_step : gamma; None: from eta and the longest gradient, as in ``AFL``, over K squared
+    batch : rows of a local step and of a report of risks, drawn anew; None: all rows
+    participation : m / N; None: all clients, weighed by p
+    strength : of the pull of the weights to the prior (DRFA-Prox)
+    average : answer with the average of all models instead of the last one
+    seed : of the server's draws
+    max_rounds : a cap on rounds, two for an iteration; there is no other end
+    start : first model, the problem's own by default
+
+    Raises
+    ------
+    ValueError
+        for settings out of range, and sets without a projection
+    """
+
+    local_steps: int = 5
+    step_size: float | None = None
+    weight_step: float | None = None
+    batch: int | None = None
+    participation: float | None = None
+    strength: float = 0.0
+    average: bool = False
+    seed: int = 0
+    max_rounds: int = 1000
+    start: Array | None = None
+    problem: Problem | None = None
+    requirements: ClassVar[Requirements] = Requirements(over_clients=MIXTURE)
+
+    def __post_init__(self) -> None:
+        check_walk(self.local_steps, self.batch, self.step_size, self.strength)
+        if self.weight_step is not None and not (
+            is_number(self.weight_step) and 0 < self.weight_step < math.inf
+        ):
+            raise ValueError(f"weight_step must be a positive number, got {self.weight_step!r}.")
+        if self.participation is not None and not (
+            is_number(self.participation) and 0 < self.participation <= 1
+        ):
+            raise ValueError(
+                f"participation must be a share in (0, 1] or None, got {self.participation!r}."
+            )
+
+    def check_problem(self, problem: Problem, fed: Federation | None) -> None:
+        """Raise ``ValueError`` where batches of rows are to be ranked."""
+        check_batch(problem, self.batch)
+
+    def gradients(self, message: Any) -> float:
+        """Gradients that a client computes to answer, as if every step took all rows."""
+        return (
+            float(self.local_steps)
+            if isinstance(message, Descend)
+            else 2.0
+            if isinstance(message, Scout)
+            else 1.0
+        )
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {Scout: self.scout, Descend: self.descend, Judge: self.judge}
+
+    def client_start(self, data: Block) -> None:
+        return None
+
+    def scout(self, memory: None, ask: Scout, data: Block, rng: Streams) -> tuple[None, Scouted]:
+        return memory, scout(self._problem, ask, data)
+
+    def descend(
+        self, memory: None, ask: Descend, data: Block, rng: Streams
+    ) -> tuple[None, Descended]:
+        return memory, descend(self._problem, ask, data, rng, self._walk, False)
+
+    def judge(self, memory: None, ask: Judge, data: Block, rng: Streams) -> tuple[None, Judged]:
+        rows = data if self.batch is None else first_rows(data, rng, self.batch)
+        return memory, Judged(self._problem.client_risks(ask.w, rows))
+
+    # -- server ------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Scouted: self.begin, Descended: self.average_models, Judged: self.weigh}
+
+    def server_start(self, n_clients: int) -> tuple[DRFAState, Round]:
+        w = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        prior = member(self._problem, n_clients)
+        return DRFAState(w, w, w, prior, prior, np.zeros(n_clients), 0.0, 0.0, 0), Round(Scout(w))
+
+    def begin(self, state: DRFAState, ids: Sequence[int], up: Scouted) -> tuple[DRFAState, Round]:
+        w = state.w if len(state.w) else self._problem.model_start(int(up.features))
+        state = replace(
+            state, w=w, mean=np.zeros_like(w), curvature=float(up.curvature), steep=float(up.steep)
+        )
+        return state, self._descend(state)
+
+    def average_models(
+        self, state: DRFAState, ids: Sequence[int], up: Descended
+    ) -> tuple[DRFAState, Round | Done]:
+        if up.change is None or up.snapshot is None:
+            raise ValueError("the clients sent no sums of their changes.")
+        w, snapshot = state.w + up.change, state.w + up.snapshot
+        if not np.isfinite(w).all():
+            return replace(state, w=w), Done(_diverged(state.turns + 1))
+        if self._walk.single:
+            w = snapshot = self._problem.prox(w, self._eta(state))
+        curvature = max(state.curvature, float(up.curvature))
+        n = len(state.weights)
+        to = (
+            None
+            if self.participation is None
+            else self._draw(state, 2).choice(n, self._count(n), replace=False)
+        )
+        to = None if to is None or len(to) == n else tuple(np.sort(to).tolist())
+        mean = state.mean + (w - state.mean) / (state.turns + 1)
+        return replace(state, w=w, mean=mean, snapshot=snapshot, curvature=curvature), Round(
+            Judge(snapshot), to
+        )
+
+    def weigh(
+        self, state: DRFAState, ids: Sequence[int], up: Judged
+    ) -> tuple[DRFAState, Round | Done]:
+        n, risks, f = len(state.weights), state.risks.copy(), np.zeros(len(state.weights))
+        risks[list(ids)] = up.risk
+        f[list(ids)] = n / len(ids) * up.risk
+        far = self.local_steps * self._gamma(state)
+        if not np.isfinite(risks).all():
+            return replace(state, risks=risks, turns=state.turns + 1), Done(
+                _diverged(state.turns + 1)
+            )
+        pulled = (state.weights + far * (f + self.strength * state.prior)) / (
+            1 + self.strength * far
+        )
+        state = replace(
+            state,
+            weights=self._problem.over_clients.project(pulled),
+            risks=risks,
+            turns=state.turns + 1,
+        )
+        outcome = self._outcome(state)
+        return (state, self._descend(state)) if outcome is None else (state, Done(outcome))
+
+    def report(self, state: DRFAState) -> dict:
+        """Risks are those last reported, at snapshots."""
+        worst = int(np.argmax(state.risks)) if state.turns else -1
+        return {
+            "objective": self._objective(state),
+            "worst_client": worst,
+            "worst_risk": float(state.risks[worst]),
+        }
+
+    def answer(self, state: DRFAState, memories: Sequence[Any] = ()) -> Answer:
+        """The last model or the average, and its own weighed gradients, which prove a bound."""
+        w = state.mean if self.average and state.turns else state.w
+        return Answer(w, duals_at(self._problem, w, state.weights))
+
+    # -- the server's steps ------------------------------------------------------------------------
+
+    def _objective(self, state: DRFAState) -> float:
+        if not state.turns or not np.isfinite(state.risks).all():
+            return math.inf
+        return float(self._problem.over_clients.worst(state.risks).value) + self._problem.penalty(
+            state.snapshot
+        )
+
+    @property
+    def _walk(self) -> Walk:
+        return Walk(self.local_steps, self.batch)
+
+    def _eta(self, state: DRFAState) -> float:
+        return self.step_size or measured_step(self._problem, state.curvature, state.turns)
+
+    def _gamma(self, state: DRFAState) -> float:
+        return self.weight_step or COUPLING / (
+            self._eta(state) * max(state.steep, 1e-300) * self.local_steps**2
+        )
+
+    def _count(self, n: int) -> int:
+        return max(1, round((self.participation or 1.0) * n))
+
+    def _draw(self, state: DRFAState, what: int) -> np.random.Generator:
+        return stream(self.seed, "server", 3 * state.turns + what)
+
+    def _descend(self, state: DRFAState) -> Round:
+        n, weights, to = len(state.weights), state.weights, None
+        if self.participation is not None:
+            drawn = self._draw(state, 0).choice(n, self._count(n), p=weights / weights.sum())
+            weights = np.bincount(drawn, minlength=n) / len(drawn)
+            to = tuple(np.flatnonzero(weights).tolist())
+        snapshot = int(self._draw(state, 1).integers(1, self.local_steps + 1))
+        return Round(Descend(state.w, weights, self._eta(state), 1.0, snapshot), to)
+
+    def _outcome(self, state: DRFAState) -> Outcome | None:
+        if 2 * state.turns < self.max_rounds:
+            return None
+        return Outcome(
+            Stop.MAX_ROUNDS,
+            f"stopped at max_rounds = {self.max_rounds}: there is no other test."
+            + (
+                " MultiplierMethod() and Bundle() prove how far the optimum is."
+                if self._problem.convex
+                else ""
+            ),
+        )
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError(
+                "DRFA has no problem yet: run it through quorate.solve(problem, federation, ...)."
+            )
+        return self.problem
+
+
+def _diverged(turn: int) -> Outcome:
+    return Outcome(
+        Stop.STALLED, f"not finite after {turn} iterations: lower step_size or weight_step."
+    )

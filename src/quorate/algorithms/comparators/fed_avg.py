@@ -1,0 +1,267 @@
+"""Federated averaging: local steps at every client, then the average of their models.
+
+    minimise over w:  sum_i q_i F_i(w) + h(w)
+
+    u_i = K local proximal gradient steps of client i from w        (``local_steps``)
+    w <- w + sum_i q_i (u_i - w)                                     with K = 1: its prox
+
+McMahan, Moore, Ramage, Hampson, Aguera y Arcas, *Communication-efficient learning of deep networks
+from decentralized data*. With K = 1 and all rows this is proximal gradient descent; with K > 1 the
+clients' steps drift towards their local optima, and w comes to rest near the optimum, not at it.
+``FedProx`` pulls them back to w by strength/2 ||u - w||^2: Li, Sahu, Zaheer, Sanjabi, Talwalkar,
+Smith, *Federated optimization in heterogeneous networks*. Averages of models within bounds are
+within them; those of sparse models are less sparse.
+
+A server that averages sees only the weighted sum of the changes; a rule against false uploads
+(``aggregation``) has to see every client's change. It also learns the weighted mean of the risks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from quorate.algorithms.comparators.afl import measured_step
+from quorate.algorithms.comparators.aggregation import Aggregation, Average
+from quorate.algorithms.comparators.local_steps import (
+    Descend,
+    Descended,
+    Scout,
+    Scouted,
+    Walk,
+    check_batch,
+    check_walk,
+    descend,
+    scout,
+)
+from quorate.algorithms.federated.linearisation import duals_at
+from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.requirements import AVERAGE, Requirements
+from quorate.arrays import Array, Block, Streams, is_number, stream
+from quorate.data.federation import Federation
+from quorate.problem.problem import Problem
+from quorate.rounds import Done, Outcome, Round, Stop, record
+
+
+@record
+class AveragingState:
+    """The server's memory between rounds."""
+
+    w: Array  # (D,)
+    weights: Array  # (N,) q
+    curvature: float  # largest of a client so far
+    value: float  # objective of the model before the last step, as far as the clients asked tell it
+    moved: float  # ||change of w|| / ||w|| of the last round
+    rounds: int
+
+
+@dataclass(frozen=True)
+class FedAvg(Method):
+    """Local steps and their average: a baseline for the mean over clients.
+
+    Parameters
+    ----------
+    local_steps : K; passes over the client's rows where ``epochs`` is True and ``batch`` given
+    step_size : eta; None: 1 / the largest curvature that a client has met so far
+    batch : rows of a local step, drawn anew; None: all rows
+    epochs : whether local_steps counts passes over the rows
+    participation : share of the clients asked in a round, drawn by the server at random; 1: all
+    aggregate : ``Average()``, or against false uploads ``CoordinateMedian()``,
+        ``TrimmedMean(share)``, ``Krum(byzantine, multi)`` or ``Bulyan(byzantine)``
+    strength : of the pull towards the server's model, see ``FedProx``
+    seed : of the server's draws
+    tol : stop when a round of all clients and all rows changes the model by less than tol times its
+        size
+    max_rounds : a cap
+    start : first model, the problem's own by default
+
+    Raises
+    ------
+    ValueError
+        for settings out of range; risks over clients other than Mean and Sum
+    """
+
+    local_steps: int = 5
+    step_size: float | None = None
+    batch: int | None = None
+    epochs: bool = False
+    participation: float = 1.0
+    aggregate: Aggregation = Average()  # noqa: RUF009  frozen, without fields
+    strength: float = 0.0
+    seed: int = 0
+    tol: float = 1e-6
+    max_rounds: int = 500
+    start: Array | None = None
+    problem: Problem | None = None
+    requirements: ClassVar[Requirements] = Requirements(over_clients=AVERAGE)
+
+    def __post_init__(self) -> None:
+        check_walk(self.local_steps, self.batch, self.step_size, self.strength)
+        if not (is_number(self.participation) and 0 < self.participation <= 1):
+            raise ValueError(
+                f"participation must be a share in (0, 1], got {self.participation!r}. For all"
+                " use 1."
+            )
+        if not hasattr(self.aggregate, "of") or isinstance(self.aggregate, type):
+            raise TypeError(
+                f"aggregate must be a rule such as Average() or Krum(1), got {self.aggregate!r}."
+            )
+
+    def check_problem(self, problem: Problem, fed: Federation | None) -> None:
+        """Raise ``ValueError`` for ranked batches, or too few clients for the aggregation."""
+        check_batch(problem, self.batch)
+        if fed is not None:
+            self.aggregate.check(asked(self.participation, fed.n_clients))
+
+    def gradients(self, message: Any) -> float:
+        """The gradients that a client computes to answer, in passes over its rows."""
+        return float(self.local_steps) if isinstance(message, Descend) else 2.0
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {Scout: self.scout, Descend: self.descend}
+
+    def client_start(self, data: Block) -> None:
+        return None
+
+    def scout(self, memory: None, ask: Scout, data: Block, rng: Streams) -> tuple[None, Scouted]:
+        return memory, scout(self._problem, ask, data)
+
+    def descend(
+        self, memory: None, ask: Descend, data: Block, rng: Streams
+    ) -> tuple[None, Descended]:
+        return memory, descend(self._problem, ask, data, rng, self._walk, self.aggregate.single)
+
+    # -- server ------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Scouted: self.begin, Descended: self.average}
+
+    def server_start(self, n_clients: int) -> tuple[AveragingState, Round]:
+        w = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        q = np.asarray(self._problem.over_clients.weights(np.zeros(n_clients)), float)
+        return AveragingState(w, q, 0.0, math.inf, math.inf, 0), Round(Scout(w))
+
+    def begin(
+        self, state: AveragingState, ids: Sequence[int], up: Scouted
+    ) -> tuple[AveragingState, Round]:
+        w = state.w if len(state.w) else self._problem.model_start(int(up.features))
+        state = replace(state, w=w, curvature=float(up.curvature))
+        return state, self._ask(state)
+
+    def average(
+        self, state: AveragingState, ids: Sequence[int], up: Descended
+    ) -> tuple[AveragingState, Round | Done]:
+        q, total = state.weights[list(ids)], float(state.weights.sum())
+        change = (
+            np.asarray(up.change) / _mass(q)
+            if up.single is None
+            else self.aggregate.of(up.single, q)
+        )
+        w = state.w + change
+        if self._walk.single and np.isfinite(w).all():
+            w = self._problem.prox(w, self._step(state) / total)
+        value = float(up.risk) * total / _mass(q) + self._problem.penalty(state.w)
+        moved = float(np.linalg.norm(w - state.w)) / max(float(np.linalg.norm(w)), 1e-300)
+        curvature = max(state.curvature, float(up.curvature))
+        state = replace(
+            state, w=w, value=value, moved=moved, curvature=curvature, rounds=state.rounds + 1
+        )
+        outcome = self._outcome(state)
+        return (state, self._ask(state)) if outcome is None else (state, Done(outcome))
+
+    def report(self, state: AveragingState) -> dict:
+        """``objective`` is that of the model before the round, from the clients asked."""
+        return {"objective": state.value, "moved": state.moved}
+
+    def answer(self, state: AveragingState, memories: Sequence[Any] = ()) -> Answer:
+        """The model, and its own gradients, which prove a bound."""
+        return Answer(state.w, duals_at(self._problem, state.w, state.weights))
+
+    @property
+    def _walk(self) -> Walk:
+        return Walk(self.local_steps, self.batch, self.epochs, self.strength)
+
+    def _step(self, state: AveragingState) -> float:
+        return self.step_size or measured_step(
+            self._problem, state.curvature + self.strength, state.rounds
+        )
+
+    def _ask(self, state: AveragingState) -> Round:
+        n = len(state.weights)
+        to = drawn(self.seed, state.rounds, n, asked(self.participation, n))
+        return Round(
+            Descend(state.w, state.weights, self._step(state), 1 / float(state.weights.sum()), 0),
+            to,
+        )
+
+    def _outcome(self, state: AveragingState) -> Outcome | None:
+        if not (np.isfinite(state.w).all() and math.isfinite(state.value)):
+            return Outcome(
+                Stop.STALLED,
+                f"the model is not finite after {state.rounds} rounds: lower step_size.",
+            )
+        rests = self.participation == 1 and self.batch is None and state.moved <= self.tol
+        if rests:
+            plain = self.local_steps == 1 and isinstance(self.aggregate, Average)
+            where = (
+                ""
+                if plain
+                else "; where local steps or this rule let it rest need not be near the optimum"
+            )
+            return Outcome(
+                Stop.UNPROVEN, f"the model came to rest after {state.rounds} rounds{where}."
+            )
+        if state.rounds < self.max_rounds:
+            return None
+        return Outcome(
+            Stop.MAX_ROUNDS,
+            f"stopped at max_rounds = {self.max_rounds}; the last round moved the model by"
+            f" {state.moved:.1e} of its size: raise max_rounds"
+            + (
+                ", or use MultiplierMethod() or Bundle(), which prove an optimum."
+                if self._problem.convex
+                else "."
+            ),
+        )
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError(
+                "FedAvg has no problem yet: run it through quorate.solve(problem, federation, ...)."
+            )
+        return self.problem
+
+
+def FedProx(strength: float = 0.1, **settings: Any) -> FedAvg:
+    """``FedAvg`` with local steps that also minimise strength/2 ||u - w||^2.
+
+    ``settings`` are those of ``FedAvg``.
+    """
+    return FedAvg(strength=strength, **settings)
+
+
+def asked(participation: float, n_clients: int) -> int:
+    """How many clients a round asks."""
+    return max(1, round(participation * n_clients))
+
+
+def drawn(seed: int, turn: int, n_clients: int, count: int) -> tuple[int, ...] | None:
+    """The clients of a round, drawn without replacement; None: all."""
+    if count == n_clients:
+        return None
+    chosen = stream(seed, "server", turn).choice(n_clients, count, replace=False)
+    return tuple(np.sort(chosen).tolist())
+
+
+def _mass(weights: Array) -> float:
+    """The weight of those who answered; where it is 0 their sum is, too."""
+    return float(weights.sum()) or 1.0

@@ -1,0 +1,212 @@
+"""Local gradient steps from a common model: the client of FedAvg, FedProx and DRFA.
+
+    u_0 = w,  u_{k+1} = prox_{eta h}( u_k - eta ( F_i'(u_k; rows) + strength (u_k - w) ) ),
+            k = 0, ..., K - 1
+
+A step uses all rows, or ``batch`` rows: slices of a random order of the client's rows, which is
+drawn anew when it is used up. With K = 1 the server takes the prox after the sum, which makes this
+proximal gradient descent. A client uploads its weighted change u_K - w, so that the server may see
+the sum alone.
+
+Before the first step the server asks for curvatures and gradients of the risks (``Scout``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.algorithms.comparators.afl import first_curvature, secant
+from quorate.algorithms.federated.epigraph_projection import risk_gradients
+from quorate.algorithms.federated.linearisation import is_smooth
+from quorate.arrays import Array, Block, Streams, is_number
+from quorate.problem.problem import Problem
+from quorate.problem.regularisers import Zero
+from quorate.problem.risks.ranks import by_rank
+from quorate.rounds import Each, Max, Sum, record
+
+Index = NDArray[np.intp]
+
+
+@record
+class Scout:
+    """Ask what a step size depends on, at the model ``w`` (empty: the problem's own start)."""
+
+    w: Array
+
+
+@record
+class Scouted:
+    """The number of features, and F_i's curvature along its gradient and squared gradient at w."""
+
+    features: Max  # (n,)
+    curvature: Max  # (n,)
+    steep: Max  # (n,)
+
+
+@record
+class Descend:
+    """Ask for local steps from ``w``.
+
+    After the step ``snapshot`` a second model is taken; 0 takes none.
+    """
+
+    w: Array  # (D,)
+    weights: Each  # (N,) of the clients in the server's sum
+    step: float  # eta
+    share: float  # of h in a client's objective
+    snapshot: int
+
+
+@record
+class Descended:
+    """Where a client went; the sums are weighed."""
+
+    change: Sum | None  # (1, D) per block: u_K - w
+    single: Each | None  # (n, D) the same of every client, for rules that compare them
+    snapshot: Sum | None  # (1, D) per block
+    risk: Sum  # (n,) F_i(w), on the rows of the first step
+    # (n,) largest met between two steps on all rows; 0 for steps on some, and where gradients jump
+    curvature: Max
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a client does in a round.
+
+    Parameters
+    ----------
+    steps : K, or with ``epochs`` passes over the rows
+    batch : rows of a step; None: all
+    epochs : whether steps counts passes over the client's rows
+    strength : of the pull towards w
+    """
+
+    steps: int
+    batch: int | None
+    epochs: bool = False
+    strength: float = 0.0
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one step, whose prox the server takes."""
+        return self.steps == 1 and not (self.epochs and self.batch is not None)
+
+
+def check_walk(
+    steps: int, batch: int | None, step_size: float | None, strength: float = 0.0
+) -> None:
+    """Raise ``ValueError`` for settings out of range."""
+    for name, value in (("local steps", steps), ("batch", 1 if batch is None else batch)):
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"{name} must be a whole number >= 1, got {value!r}.")
+    if step_size is not None and not (is_number(step_size) and 0 < step_size < math.inf):
+        raise ValueError(
+            f"step_size must be a positive number, got {step_size!r}. Leave it out for a measured"
+            " one."
+        )
+    if not (is_number(strength) and 0 <= strength < math.inf):
+        raise ValueError(f"strength must be a number >= 0, got {strength!r}.")
+
+
+def check_batch(problem: Problem, batch: int | None) -> None:
+    """Raise ``ValueError`` where some rows say nothing of the risk of all."""
+    if batch is not None and by_rank(problem.over_samples):
+        raise ValueError(
+            f"ranks within a batch are not ranks among all rows, got batch={batch} with"
+            f" {problem.over_samples!r}: use batch=None, or over_samples=Mean()."
+        )
+
+
+def scout(problem: Problem, ask: Scout, data: Block) -> Scouted:
+    """Curvature and gradient of every client of the block at w."""
+    w = ask.w if len(ask.w) else problem.model_start(data.n_features)
+    risk, gradient, _ = risk_gradients(problem, w, data)
+    curvature = first_curvature(problem, np.tile(w, (len(risk), 1)), risk, gradient, data)
+    return Scouted(
+        np.full(len(risk), float(data.n_features)), curvature, (gradient * gradient).sum(1)
+    )
+
+
+def descend(
+    problem: Problem, ask: Descend, data: Block, rng: Streams, walk: Walk, single: bool
+) -> Descended:
+    """The local steps of every client of the block.
+
+    With ``single`` each client's change is uploaded, not their sum.
+    """
+    n = len(data.index)
+    w = np.tile(ask.w, (n, 1))
+    u, snapshot, risk, curvature = w, w, np.zeros(n), np.zeros(n)
+    last: tuple[Array, Array] | None = None
+    for k, (rows, going) in enumerate(_batches(data, rng, walk)):
+        value, gradient, _ = risk_gradients(problem, u, rows)
+        if k == 0:
+            risk = value
+        if walk.batch is None and last is not None and is_smooth(problem):
+            curvature = np.maximum(curvature, secant(u - last[0], gradient - last[1]))
+        last = u, gradient
+        v = u - ask.step * (gradient + walk.strength * (u - w))
+        if not walk.single and not isinstance(problem.regulariser, Zero):
+            v = np.array([problem.prox(model, ask.step * ask.share) for model in v])
+        u = np.where(going[:, None] > 0, v, u)
+        if k + 1 == ask.snapshot:
+            snapshot = u
+    weights, change = ask.weights, u - w
+    together = None if single else (weights @ change)[None]
+    taken = (weights @ (snapshot - w))[None] if ask.snapshot else None
+    return Descended(together, change if single else None, taken, weights * risk, curvature)
+
+
+def _batches(data: Block, rng: Streams, walk: Walk) -> Iterator[tuple[Block, Array]]:
+    """The rows of every step, and (n,) with 1 for clients that have steps left."""
+    n = len(data.index)
+    if walk.batch is None:
+        for _ in range(walk.steps):
+            yield data, np.ones(n)
+        return
+    kept = [np.flatnonzero(share) for share in data.share]
+    sizes = [min(walk.batch, len(rows)) for rows in kept]
+    steps = [
+        walk.steps * (math.ceil(len(rows) / walk.batch) if walk.epochs else 1) for rows in kept
+    ]
+    orders = [_orders(rng(i), kept[i], sizes[i], steps[i]) for i in range(n)]
+    for k in range(max(steps)):
+        yield _rows(data, orders, sizes, k), np.array([float(k < count) for count in steps])
+
+
+def _orders(generator: np.random.Generator, rows: Index, size: int, steps: int) -> Index:
+    """(steps, size) rows: successive slices of random orders, each filled up from the next."""
+    passes = math.ceil(steps * size / len(rows))
+    return np.concatenate([generator.permutation(rows) for _ in range(passes)])[
+        : steps * size
+    ].reshape(steps, size)
+
+
+def _rows(data: Block, orders: list[Index], sizes: list[int], k: int) -> Block:
+    """The k-th slice of every client's rows, padded; clients without steps left take the first."""
+    if not isinstance(data.X, np.ndarray):
+        rows = orders[0][k]
+        weight = data.share[:, rows]
+        return Block(data.X[rows], data.y[:, rows], weight / weight.sum(), data.index, data.names)
+    index, mask = np.zeros((len(sizes), max(sizes)), np.intp), np.zeros((len(sizes), max(sizes)))
+    for i, (order, size) in enumerate(zip(orders, sizes, strict=True)):
+        index[i, :size], mask[i, :size] = order[k if k < len(order) else 0], 1.0
+    at = np.arange(len(sizes))[:, None]
+    weight = data.share[at, index] * mask
+    return Block(
+        data.X[at, index],
+        data.y[at, index],
+        weight / weight.sum(1, keepdims=True),
+        data.index,
+        data.names,
+    )
+
+
+def first_rows(data: Block, rng: Streams, batch: int) -> Block:
+    """``batch`` rows of every client, drawn without replacement."""
+    return next(iter(_batches(data, rng, Walk(1, batch))))[0]

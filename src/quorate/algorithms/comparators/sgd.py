@@ -1,0 +1,123 @@
+"""Stochastic subgradients of spectral (rank-based) risks: a comparator.
+
+    w <- prox_{rate h}( w - rate sum_{i in B} q_i gradient loss_i(w) ),
+            q the rank weights within the minibatch B
+
+An epoch runs through minibatches of a random permutation of the rows, its remainder left out. Ranks
+within a minibatch are not ranks among all rows, so that the steps are biased and w settles near an
+optimum, not at it. Mehta, Roulet, Pillutla, Liu and Harchaoui, *Stochastic optimization for
+spectral risk measures*, with the prox step in place of the gradient of h. Deviation from the code
+of Xiao and others: weights of a minibatch integrate the spectrum at its own size, and margin losses
+keep labels -1 and +1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from quorate.algorithms.comparators import stochastic as common
+from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.pooled import single_client as owner
+from quorate.algorithms.pooled.single_client import Advance, Advanced, OwnerState
+from quorate.algorithms.requirements import MEAN_OR_RANK, ONE_CLIENT, Requirements
+from quorate.arrays import Array, Block, Streams, by_row
+from quorate.problem.problem import Problem
+from quorate.rounds import Round
+
+
+@dataclass(frozen=True)
+class SGD(Method):
+    """Minibatch subgradient steps on pooled rows; one round is one epoch.
+
+    Parameters
+    ----------
+    learning_rate : of every step; None: the rates of ``grid`` are tried in the first round and the
+        best one kept
+    batch : rows of a minibatch; all of them where there are fewer
+    grid : learning rates; None is the grid of Xiao and others, {1e-2, 1e-3, 1e-4, 1 / n, 1 / (n d)}
+    trial_epochs : epochs of every rate of the grid. The published figures rest on full runs of
+        every rate: that is ``tuned(algorithm, problem, fed, rounds=2000)`` of
+        ``quorate.algorithms.comparators.stochastic``
+    tol, atol : stop when a gap of max(atol, tol max(|value|, |bound|)) is proven (convex problems)
+    max_rounds : a cap on epochs
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        for a Wasserstein ball over samples, more than one client, or settings out of range
+    DivergedError
+        where the model stops being finite
+    """
+
+    learning_rate: float | None = None
+    batch: int = 64
+    grid: Sequence[float] | None = None
+    trial_epochs: int = 20
+    tol: float = 1e-6
+    atol: float = 0.0
+    max_rounds: int = 2000
+    start: Array | None = None
+    problem: Problem | None = None
+    requirements: ClassVar[Requirements] = Requirements(
+        clients=ONE_CLIENT, over_samples=MEAN_OR_RANK
+    )
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise ValueError(
+                f"batch must be >= 1, got {self.batch}: it is the number of rows of a minibatch."
+            )
+        common.check(self)
+
+    @property
+    def on_client(self) -> dict:
+        return owner.handlers(self)[0]
+
+    @property
+    def on_server(self) -> dict:
+        return owner.handlers(self)[1]
+
+    def client_start(self, data: Block) -> common.Descent:
+        return common.started(self, data)
+
+    def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
+        return owner.begin(n_clients)
+
+    def advance(
+        self, memory: common.Descent, ask: Advance, data: Block, rng: Streams
+    ) -> tuple[common.Descent, Advanced]:
+        return common.one_round(self, memory, ask, data, rng)
+
+    def report(self, state: OwnerState) -> dict:
+        return owner.report(state)
+
+    def answer(self, state: OwnerState, memories: Sequence[Any] = ()) -> Answer:
+        return Answer(state.w)
+
+    def epoch(
+        self, data: Block, walk: common.Descent, generator: np.random.Generator
+    ) -> tuple[Array, int]:
+        """The model after one step for each minibatch, and their number."""
+        problem, n, w, rate = (
+            common.problem_of(self),
+            data.y.shape[1],
+            walk.w[0],
+            float(walk.rate[0]),
+        )
+        size = min(self.batch, n)
+        weigh, order = common.sampled_weights(problem, data, size), generator.permutation(n)
+        for k in range(n // size):
+            rows = order[k * size : (k + 1) * size]
+            batch = common.take(data, rows)
+            prediction = problem.predictor.forward(w, batch)
+            losses = common.finite(problem.loss.value(prediction, batch.y))
+            gradients = by_row(
+                weigh(losses[0], rows)[None], problem.loss.gradient(prediction, batch.y)
+            )
+            w = common.descend(problem, w, problem.predictor.backward(w, gradients, batch)[0], rate)
+        return w, n // size

@@ -1,0 +1,383 @@
+"""What SGD and LSVRG share: exactly evaluated epochs of steps, and a choice of learning rate.
+
+    w <- prox_{rate h}(w - rate g),
+            g an estimate of a subgradient of Omega(w) = sum_i sigma_i loss_[i](w)
+
+An epoch ends with a pass over all rows: the objective there (the best model is stored), the rank
+weights and a subgradient. Convex Omega lies above Omega(w') + <gradient(w'), w - w'> at every w'
+met, and so above convex combinations of these minorants, which ``single_client.implied`` turns into
+a bound on the optimum.
+
+With ``learning_rate=None`` the first round tries every rate of a grid for ``trial_epochs`` epochs,
+on the same random numbers, and goes on from the best. A model that stops being finite counts as an
+infinite objective.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.algorithms.pooled.single_client import Advance, Advanced, advanced, implied, with_start
+from quorate.arrays import Array, Block, Streams, by_row, stream
+from quorate.problem.problem import Problem
+from quorate.problem.rank_coordinates import is_provable
+from quorate.problem.risks.ranks import by_rank, two_sided, weights_by_rank
+from quorate.rounds import record
+
+if TYPE_CHECKING:
+    from quorate.data.federation import Federation
+
+
+LARGE = 1e100  # squares of numbers beyond it may overflow
+
+
+class DivergedError(ArithmeticError):
+    """Model or losses are no longer finite, or beyond ``LARGE``."""
+
+
+@record
+class RankedPoint:
+    """The risk over the rows at a model w; a leading axis of the one client."""
+
+    risk: Array  # (1,)
+    weights: Array  # (1, n) of the rows, by rank
+    gradients: Array  # (1, n), or (1, n, C): of the loss in the prediction
+    gradient: Array  # (1, D) of the risk
+
+
+@record
+class Descent:
+    """The client's memory, with a leading axis for the one client."""
+
+    w: Array  # (1, D) where the next epoch starts
+    best: Array  # (1, D) of all ends of epochs
+    value: Array  # (1,) its objective
+    bound: Array  # (1,)
+    constant: Array  # (1,) of the combined minorant
+    gradient: Array  # (1, D)
+    rate: Array  # (1,) the learning rate; NaN while it is not chosen
+    steps: Array  # (1,) in all, those of rates given up included
+    point: RankedPoint | None  # at w; None before the first round
+
+
+# ---- steps
+
+
+def take(data: Block, rows: NDArray[np.intp]) -> Block:
+    """Some rows of a block of one client."""
+    X = data.X[:, rows] if isinstance(data.X, np.ndarray) else data.X[rows]
+    return Block(X, data.y[:, rows], data.share[:, rows], data.index, data.names)
+
+
+def descend(problem: Problem, w: Array, gradient: Array, rate: float) -> Array:
+    """prox_{rate h}(w - rate gradient); an intercept takes the gradient step alone."""
+    v = w - rate * gradient
+    size = problem.predictor.split(v)[0].size
+    v[:size] = problem.regulariser.prox(v[:size], rate)
+    return v
+
+
+def batch_weights(risk: Any, n: int, size: int) -> Callable[[Array], Array]:
+    """The weights of ``size`` rows drawn from n, ranked among themselves.
+
+    The result maps losses (size,) to weights (size,).
+
+    The spectrum is that of the risk, and not its counts: sigma_i = S(i / size) - S((i - 1) / size)
+    with S the cumulative sum of the rank weights of all n losses, linear between two of them.
+    """
+    if hasattr(risk, "rank_weights"):
+        sigma = _spread(risk.rank_weights(n), size)
+        return lambda losses: weights_by_rank(sigma, losses)
+    below, above = (
+        _spread(weights, size)
+        for weights in (risk.rank_weights_below(n), risk.rank_weights_above(n))
+    )
+    return lambda losses: weights_by_rank(two_sided(below, above, risk.reference, losses), losses)
+
+
+def _spread(sigma: Array, size: int) -> Array:
+    total = np.concatenate([[0.0], np.cumsum(sigma)])
+    return np.diff(
+        np.interp(np.arange(size + 1) / size, np.arange(len(sigma) + 1) / len(sigma), total)
+    )
+
+
+def finite(numbers: Array) -> Array:
+    """The numbers, or ``DivergedError``."""
+    if not np.abs(numbers).max(initial=0.0) < LARGE:
+        raise DivergedError("model or losses are no longer finite")
+    return numbers
+
+
+def look(problem: Problem, w: Array, data: Block) -> RankedPoint:
+    """The risk at w, its rank weights and a subgradient.
+
+    It raises ``DivergedError`` where numbers are out of range.
+    """
+    finite(w)
+    prediction = problem.predictor.forward(w, data)
+    losses = finite(problem.loss.value(prediction, data.y))
+    weights, gradients = (
+        problem.row_weights(losses, data),
+        problem.loss.gradient(prediction, data.y),
+    )
+    gradient = problem.predictor.backward(w, by_row(weights, gradients), data)
+    return RankedPoint((weights * losses).sum(1), weights, gradients, gradient)
+
+
+# ---- a round
+
+
+class HasProblem(Protocol):
+    """A method with a problem, once ``solve`` has configured it."""
+
+    @property
+    def problem(self) -> Problem | None: ...
+
+
+class Stochastic(HasProblem, Protocol):
+    """A method of epochs: the settings that SGD and LSVRG share, and one epoch."""
+
+    @property
+    def learning_rate(self) -> float | None: ...
+
+    @property
+    def grid(self) -> Sequence[float] | None: ...
+
+    @property
+    def trial_epochs(self) -> int: ...
+
+    @property
+    def max_rounds(self) -> int: ...
+
+    @property
+    def start(self) -> Array | None: ...
+
+    def epoch(
+        self, data: Block, walk: Descent, generator: np.random.Generator
+    ) -> tuple[Array, int]:
+        """The model after one epoch, and the steps it took."""
+        ...
+
+
+def check(method: Stochastic) -> None:
+    """Raise ``ValueError`` for settings or problems that these methods do not take."""
+    rates = (
+        [method.learning_rate] if method.learning_rate is not None else [*(method.grid or (1.0,))]
+    )
+    if not all(0 < rate < math.inf for rate in rates):
+        raise ValueError(
+            f"learning rates must be positive numbers, got {rates}. For the paper's grid give None."
+        )
+    for name in ("trial_epochs", "max_rounds"):
+        if getattr(method, name) < 1:
+            raise ValueError(f"{name} must be >= 1, got {getattr(method, name)}.")
+
+
+def problem_of(method: HasProblem) -> Problem:
+    """The method's problem; raises ``ValueError`` where it has none yet."""
+    if method.problem is None:
+        name = type(method).__name__
+        raise ValueError(
+            f"{name} has no problem yet: run it through quorate.solve(problem, fed.pooled(),"
+            " algorithm=)."
+        )
+    return method.problem
+
+
+def started(method: Any, data: Block) -> Descent:
+    """The memory before the first round."""
+    w = with_start(problem_of(method), method.start, data.n_features)[None]
+    rate = math.nan if method.learning_rate is None else method.learning_rate
+    none, flat = np.full(1, -math.inf), np.zeros_like(w)
+    return Descent(
+        w, w, np.full(1, math.inf), none, np.zeros(1), flat, np.array([rate]), np.zeros(1), None
+    )
+
+
+def one_round(
+    method: Stochastic, memory: Descent, ask: Advance, data: Block, rng: Streams
+) -> tuple[Descent, Advanced]:
+    """One epoch of a method with ``epoch(data, walk, generator) -> (w, steps)``.
+
+    In the beginning it is the choice of the method's rate.
+
+    Raises
+    ------
+    DivergedError
+        where the model is no longer finite, at all rates of the grid or at the user's rate
+    """
+    if not math.isnan(memory.rate[0]):
+        memory = _epoch(method, memory, ask.turn, data, rng(0))
+    else:
+        memory = _chosen(method, memory, data, rng)
+    return memory, standing(memory)
+
+
+def standing(walk: Descent, finished: float = 0.0) -> Advanced:
+    """The upload that describes a walk."""
+    value, bound = float(walk.value[0]), float(walk.bound[0])
+    return advanced(walk.best[0], value, bound, int(walk.steps[0]), finished=finished)
+
+
+def _epoch(
+    method: Stochastic, walk: Descent, turn: int, data: Block, generator: np.random.Generator
+) -> Descent:
+    """The walk after one epoch, evaluated at its end."""
+    problem = problem_of(method)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if walk.point is None:
+                walk = judged(problem, walk, walk.w[0], data)
+            w, steps = method.epoch(data, walk, generator)
+            walk = judged(problem, walk, w, data)
+    except DivergedError as error:
+        raise DivergedError(
+            f"{error}: {type(method).__name__} diverges at learning rate {float(walk.rate[0]):g}."
+            " Give a smaller one, bring the features to unit size, or leave it out to try the"
+            " paper's grid."
+        ) from None
+    walk = replace(walk, steps=walk.steps + steps)
+    return proof(problem, walk, turn, data) if is_provable(problem) else walk
+
+
+def judged(problem: Problem, walk: Descent, w: Array, data: Block) -> Descent:
+    """The walk at w, with w as the best model if it is that."""
+    point = look(problem, w, data)
+    walk = replace(walk, w=w[None], point=point)
+    value = float(point.risk[0]) + problem.penalty(w)
+    return replace(walk, best=w[None], value=np.array([value])) if value < walk.value[0] else walk
+
+
+def proof(problem: Problem, walk: Descent, turn: int, data: Block) -> Descent:
+    """The walk with the minorant at w averaged in, or in place of the average if it proves more."""
+    point = walk.point
+    assert point is not None
+    new = float(point.risk[0] - point.gradient[0] @ walk.w[0]), point.gradient[0]
+    part = 2 / (turn + 2)
+    mean = (
+        (1 - part) * float(walk.constant[0]) + part * new[0],
+        (1 - part) * walk.gradient[0] + part * new[1],
+    )
+    proofs = [
+        (implied(problem, data, *minorant, float(walk.value[0])), minorant)
+        for minorant in (mean, new)
+    ]
+    best, (constant, gradient) = max(proofs, key=lambda proof: proof[0])
+    bound = np.maximum(walk.bound, best)
+    return replace(walk, bound=bound, constant=np.array([constant]), gradient=gradient[None])
+
+
+def paper_grid(n: int, d: int) -> tuple[float, ...]:
+    """The learning rates that Xiao and others try for n rows of d features."""
+    return 1e-2, 1e-3, 1e-4, 1 / n, 1 / (n * d)
+
+
+def _chosen(method: Stochastic, start: Descent, data: Block, rng: Streams) -> Descent:
+    """The walk of the best rate after its trial epochs."""
+    grid = tuple(method.grid or paper_grid(data.y.shape[1], data.n_features))
+    tries: list[Descent] = []
+    for rate in grid:
+        walk, generator = replace(start, rate=np.array([float(rate)])), rng(0)
+        try:
+            for turn in range(method.trial_epochs):
+                walk = _epoch(method, walk, turn, data, generator)
+        except DivergedError:
+            continue
+        tries.append(walk)
+    if not tries:
+        raise DivergedError(_all_diverge(method, grid))
+    best = min(tries, key=lambda walk: float(walk.value[0]))
+    return replace(
+        best,
+        steps=np.sum([walk.steps for walk in tries], 0),
+        bound=np.max([w.bound for w in tries], 0),
+    )
+
+
+def _all_diverge(method: object, grid: Sequence[float]) -> str:
+    return (
+        f"{type(method).__name__} diverges at every learning rate tried"
+        f" ({', '.join(f'{rate:g}' for rate in grid)}): bring the features to unit size, or give"
+        " smaller rates in grid=."
+    )
+
+
+def tuned(
+    algorithm: Any,
+    problem: Problem,
+    fed: Federation,
+    grid: Sequence[float] | None = None,
+    rounds: int = 20,
+    seed: int = 0,
+) -> tuple[Any, list[dict[str, float]]]:
+    """The algorithm with the best learning rate of a grid, and the table of all tries.
+
+    Parameters
+    ----------
+    algorithm : ``SGD()``, ``LSVRG()`` or ``DCA()``
+    problem, fed : as stated; the federation has one client, ``fed.pooled()``
+    grid : learning rates; None is the grid of Xiao and others, {1e-2, 1e-3, 1e-4, 1 / n, 1 / (n d)}
+    rounds : of every try, each from the algorithm's start and on the same random numbers
+    seed : of the random streams
+
+    Returns
+    -------
+    algorithm with ``learning_rate`` set, and for every rate a row ``{"learning_rate",
+    "objective"}``: the lowest objective met, inf where the model stopped being finite
+
+    Raises
+    ------
+    DivergedError
+        where no rate keeps the model finite
+    """
+    concrete, data = problem.at(fed)
+    block = data.block(0)
+    grid = tuple(grid or paper_grid(block.y.shape[1], block.n_features))
+    table = []
+    for rate in grid:
+        method = replace(algorithm, learning_rate=float(rate), problem=concrete)
+        method.server_start(data.n_clients)  # refuses more than one client
+        table.append(
+            {"learning_rate": float(rate), "objective": _tried(method, block, rounds, seed)}
+        )
+    best = min(table, key=lambda row: row["objective"])
+    if math.isinf(best["objective"]):
+        raise DivergedError(_all_diverge(algorithm, grid))
+    return replace(algorithm, learning_rate=best["learning_rate"]), table
+
+
+def _tried(method: Any, block: Block, rounds: int, seed: int) -> float:
+    """The lowest objective of some rounds, or inf."""
+    memory, value = method.client_start(block), math.inf
+    for turn in range(rounds):
+        try:
+            memory, up = method.advance(memory, Advance(turn), block, _streams(block, seed, turn))
+        except DivergedError:
+            return math.inf
+        value = float(up.value[0])
+    return value
+
+
+def _streams(block: Block, seed: int, turn: int) -> Streams:
+    return lambda position: stream(seed, block.names[position], turn)
+
+
+def sampled_weights(
+    problem: Problem, data: Block, size: int
+) -> Callable[[Array, NDArray[np.intp]], Array]:
+    """A function of (losses, rows) of a minibatch that returns its weights (size,).
+
+    They are weights by rank, or the rows' shares without ranks.
+    """
+    n = data.y.shape[1]
+    if not by_rank(problem.over_samples):
+        return lambda losses, rows: data.share[0, rows] * (n / size)
+    law = batch_weights(problem.over_samples, n, size)
+    return lambda losses, rows: law(losses)

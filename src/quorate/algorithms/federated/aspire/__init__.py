@@ -1,0 +1,1 @@
+"""ASPIRE-EASE: an asynchronous single-loop method for min-max problems over clients."""

@@ -1,0 +1,415 @@
+"""ASPIRE-EASE: asynchronous gradient projection for the worst weighting of the clients, with
+cutting planes.
+
+    minimise over w:  max_{p in P} sum_j p_j f_j(w) + h(w)                                  (3), (4)
+
+    L_p = h + sum_l lambda_l (p_l'f(w) - h) + sum_j phi_j'(z - w_j) + kappa / 2 sum_j ||z - w_j||^2
+    (9)
+
+Jiao, Yang, Song, *Federated distributionally robust optimization with non-convex objectives:
+algorithm and analysis*; equation numbers are theirs. Worker j keeps a copy w_j of the model and
+phi_j (``client.py``); the master keeps z, h, a number lambda_l for each cutting plane p_l in P, and
+every worker's w_j and phi_j (``server.py``). It goes on with whoever has answered: how many, and
+how old answers may be, is the engine's affair (S, tau, ASPIRE-ADP).
+
+Corrected: (12) has -phi_j where -w_j is printed; c_1 = c_2 = 0 in place of schedules that stall;
+steps that scale with the number of workers; the oracle is exact; planes are added as long as it
+finds one. The regulariser is the master's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from quorate.algorithms.federated.aspire.client import (
+    POWERS,
+    Approach,
+    Approached,
+    ASPIREMemory,
+    Gauge,
+    Gauged,
+    approach,
+    gauge,
+)
+from quorate.algorithms.federated.aspire.server import (
+    NOTHING,
+    ASPIREState,
+    bound_reached,
+    checked,
+    longest,
+    mixture,
+    moved,
+    received,
+    refreshed,
+)
+from quorate.algorithms.federated.aspire.step_sizes import Now, Steps, chosen, steps_at
+from quorate.algorithms.federated.linearisation import duals_at
+from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
+from quorate.arrays import Array, Block, Streams, is_number
+from quorate.problem.conic_form import member
+from quorate.problem.problem import Problem
+from quorate.rounds import Done, Outcome, Round, Stop
+
+CUT = 1e-6  # by how much, relative, the worst vertex must exceed all planes to become one
+
+
+@dataclass(frozen=True)
+class ASPIRE(Method):
+    """The method of the paper, corrected; for smooth losses, convex or not, and any set of weights
+    of the clients.
+
+    ``ASPIRE(drop=False)`` is ASPIRE-CP, ``ASPIRE(synchronous=True)`` ASPIRE-EASE(-),
+    ``ASPIRE(local_steps=5)`` ASPIRE-EASE_per; ASPIRE-ADP is the engine
+    ``VirtualClock(wait=Adaptive(...))``.
+
+    Parameters
+    ----------
+    drop : whether planes without weight leave (EASE) or all stay (CP)
+    synchronous : wait for everybody's answer
+    local_steps : steps (11) between two contacts
+    every : iterations between two checks of the planes, the paper's k; None: 2 N answers
+    until : the paper's T1. From then on planes only join, where the oracle finds one (``resume``),
+        or stay as they are
+    max_planes : M of Setting 1; then a new plane takes the place of the one with the least weight
+    reuse : send the loss at the model a worker set out from, as where every step needs a pass of
+        its own
+    theory : the schedules of Theorem 1 and Setting 2 with ``nu`` < 1; they are valid and stall
+    nu : c rho (t + 1)^(1/6) in these schedules; the paper's 1 leaves no rho
+    kappa, rho1, rho2, eta_w, eta_z, eta_h, smooth : positive numbers, used as they are; None:
+        chosen from the first losses, gradients and curvatures (``step_sizes.py``). ``smooth`` is L
+        of the schedules
+    c1, c2 : the regularisation of the multipliers (10); with ``theory`` their lower ends
+    bounds : alpha_1 to alpha_4; None: far from where iterates are. The outcome says which one still
+        holds them back
+    floor : the lower end of h, for losses of one's own that can be negative
+    tol : stop when all parts of the stationarity gap and the oracle's gap, relative to their
+        scales, are below
+    atol : or when the gap itself, ||grad G||^2 of (32), and the oracle's gap are below
+    max_rounds : a cap; a run that meets it is never called optimal
+    start : first model; zeros, or the predictor's own, by default
+
+    Raises
+    ------
+    ValueError, TypeError
+        for settings out of range; by ``quorate.solve`` for losses that are not smooth and samples
+        that are not averaged
+    """
+
+    drop: bool = True
+    synchronous: bool = False
+    local_steps: int = 1
+    every: int | None = None
+    until: float = math.inf
+    resume: bool = True
+    max_planes: int | None = None
+    reuse: bool = False
+    theory: bool = False
+    nu: float = 0.95
+    kappa: float | None = None
+    rho1: float | None = None
+    rho2: float | None = None
+    eta_w: float | None = None
+    eta_z: float | None = None
+    eta_h: float | None = None
+    smooth: float | None = None
+    c1: float = 0.0
+    c2: float = 0.0
+    bounds: tuple[float | None, ...] = (None, None, None, None)
+    floor: float = 0.0
+    tol: float = 1e-3
+    atol: float = 0.0
+    max_rounds: int = 20_000
+    start: Array | None = None
+    problem: Problem | None = None
+
+    donates: ClassVar[bool] = True
+    requirements: ClassVar[Requirements] = Requirements(over_samples=MEAN_OF_ROWS, loss=SMOOTH)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @classmethod
+    def paper(cls, **given: Any) -> ASPIRE:
+        """The printed settings, where they can run: the schedules with nu < 1, losses of the step's
+        own pass, k = 20.
+
+        Still corrected: the sign in (12), H, and the oracle; T1 and M are not stated in the paper's
+        main text, so planes are added and dropped all along. ``given`` overrides.
+        """
+        return cls(**{"theory": True, "reuse": True, "every": 20, "resume": False} | given)
+
+    @property
+    def on_client(self) -> dict:
+        return {Gauge: self.gauge, Approach: self.approach}
+
+    def client_start(self, data: Block) -> None:
+        return None
+
+    def gauge(
+        self, memory: None, ask: Gauge, data: Block, rng: Streams
+    ) -> tuple[ASPIREMemory, Gauged]:
+        return gauge(self._problem, ask, data)
+
+    def approach(
+        self, memory: ASPIREMemory, ask: Approach, data: Block, rng: Streams
+    ) -> tuple[ASPIREMemory, Approached]:
+        return approach(self._problem, memory, ask, data, self.local_steps, self.reuse)
+
+    def gradients(self, message: Any) -> float:
+        """Gradients of its rows that a worker computes to answer."""
+        return 1.0 + POWERS if isinstance(message, Gauge) else float(self.local_steps)
+
+    # -- server ------------------------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Gauged: self.begin, Approached: self.iterate}
+
+    def server_start(self, n_clients: int) -> tuple[ASPIREState, Round]:
+        z = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        none, nobody, some = np.zeros(0), np.zeros(n_clients), np.zeros((n_clients, 0))
+        state = ASPIREState(
+            z,
+            0.0,
+            none,
+            none,
+            np.zeros((0, n_clients)),
+            nobody,
+            some,
+            some,
+            none,
+            none,
+            nobody,
+            nobody,
+            nobody,
+            nobody,
+            None,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            NOTHING,
+        )
+        return state, Round(Gauge(z))
+
+    def begin(
+        self, state: ASPIREState, ids: Sequence[int], up: Gauged
+    ) -> tuple[ASPIREState, Round]:
+        """One plane of weight 1, a member of P: without any, no loss would pull at any w_j."""
+        n, problem = len(ids), self._problem
+        z = state.z if len(state.z) else problem.model_start(int(up.features))
+        plane = member(problem, n)
+        copies = np.tile(z, (n, 1))
+        state = replace(
+            state,
+            z=z,
+            h=max(float(up.loss.mean()), self.floor),
+            weights=np.ones(1),
+            before=np.ones(1),
+            planes=plane[None],
+            omega=plane,
+            copies=copies,
+            dual=np.zeros_like(copies),
+            total=copies.sum(0),
+            pull=np.zeros_like(z),
+            loss=up.loss.copy(),
+            gap=(plane * up.length) ** 2,  # before its first answer: where it stands
+            last=np.zeros(n),
+            age=np.zeros(n),
+            steps=chosen(self, up, plane, z),
+        )
+        return state, self._round(state, ids, self._now(state, n), everybody=True)
+
+    def iterate(
+        self, state: ASPIREState, ids: Sequence[int], up: Approached
+    ) -> tuple[ASPIREState, Round | Done]:
+        """One pass of Algorithm 1 at the master."""
+        who, steps, problem = np.asarray(ids, np.intp), _steps(state), self._problem
+        state = received(state, who, up)
+        now = self._now(state, len(who))
+        state = moved(problem, state, who, now, steps)
+        n, planes, size = len(state.copies), len(state.weights), len(state.z)
+        state = replace(state, rounds=state.rounds + 1)
+        bits = 32 * len(who) * (2 * size + 1 + planes)  # Theorem 2
+        if self._due(state, n):
+            within = state.rounds <= self.until
+            state = checked(
+                problem, state, self.drop and within, within or self.resume, self.max_planes, CUT
+            )
+            bits += 32 * n**2 * len(state.weights) if within else 0  # Theorem 2, for the planes
+        state = replace(state, omega=state.weights @ state.planes, bits=state.bits + bits)
+        if state.answers - state.measured.answers >= n or self._last(state):
+            state = refreshed(problem, state, now, steps)
+        outcome = self._outcome(state)
+        if outcome is not None:
+            return state, Done(outcome)
+        return state, self._round(state, ids, now)
+
+    def report(self, state: ASPIREState) -> dict:
+        """``objective`` judges every worker by its own copy until they agree; it is as old as the
+        last measurement.
+
+        ``bits`` are those of Theorem 2, in which lambda and planes travel; what did travel is the
+        engine's to count.
+        """
+        seen = state.measured
+        return {
+            "objective": seen.value,
+            "stationarity": seen.stationarity,
+            "residual": seen.residual,
+            "oracle_gap": seen.oracle,
+            "consensus": seen.consensus,
+            "planes": len(state.weights),
+            "bits": state.bits,
+        }
+
+    def answer(self, state: ASPIREState, memories: Sequence[ASPIREMemory | None] = ()) -> Answer:
+        """z, and with it p* = sum_l lambda_l p_l, normalised: for convex problems a bound, else
+        what z is judged by; and the workers' copies of the model, (N, D).
+        """
+        copies = self._copies(memories)
+        if not len(state.z) or state.steps is None:
+            return Answer(state.z, copies=copies)
+        duals = duals_at(self._problem, state.z, mixture(self._problem, state))
+        return Answer(state.z, duals, copies=copies)
+
+    def _copies(self, memories: Sequence[ASPIREMemory | None]) -> Array | None:
+        known = [memory for memory in memories if memory is not None]
+        return (
+            np.concatenate([memory.u for memory in known])
+            if known and len(known) == len(memories)
+            else None
+        )
+
+    # -- the server's steps ------------------------------------------------------------------------
+
+    def _now(self, state: ASPIREState, answered: int) -> Now:
+        share = answered / len(state.copies)
+        return steps_at(self, _steps(state), state.rounds, state.planes, share, longest(state))
+
+    def _due(self, state: ASPIREState, n: int) -> bool:
+        """Whether the planes are to be checked after this iteration."""
+        if self.every is not None:
+            return state.rounds % self.every == 0
+        return state.answers - state.checked >= 2 * n
+
+    def _round(
+        self, state: ASPIREState, ids: Sequence[int], before: Now, everybody: bool = False
+    ) -> Round:
+        """z and omega_j to those who answered; all are asked at first, and where everybody is
+        waited for.
+        """
+        n, steps = len(state.copies), _steps(state)
+        now = self._now(state, len(ids))
+        message = Approach(
+            z=state.z,
+            omega=state.omega,
+            step=None if now.eta_w is None else np.full(n, now.eta_w),
+            fade=np.full(n, before.c2) if before.c2 else None,
+            kappa=steps.kappa,
+            rho=now.rho2,
+            reach=steps.bounds[0],
+            pull=steps.bounds[3],
+        )
+        to = None if everybody or self.synchronous else tuple(ids)
+        return Round(message, to, None if self.synchronous else 1)
+
+    def _last(self, state: ASPIREState) -> bool:
+        return state.rounds >= self.max_rounds
+
+    def _outcome(self, state: ASPIREState) -> Outcome | None:
+        seen, fresh = state.measured, state.measured.answers == state.answers
+        finite = math.isfinite(seen.value) and math.isfinite(seen.residual)
+        if fresh and not finite:
+            return Outcome(
+                Stop.STALLED,
+                f"diverged after {state.rounds} rounds: the steps are too long. Leave kappa, rho1,"
+                " rho2 and the etas out, or give shorter ones; with old answers use the engine's"
+                " Stale(n, tau) or ask for more at once.",
+            )
+        small = seen.residual <= self.tol / 2 or (  # half, since the parts of the gap add up
+            seen.stationarity <= self.atol and seen.oracle <= self.atol
+        )
+        if not (fresh and small) and not self._last(state):
+            return None
+        text = (
+            f"{state.rounds} rounds; stationarity gap {seen.stationarity:.1e}, relative residual"
+            f" {seen.residual:.1e} (tol {self.tol:g}), oracle gap {seen.oracle:.1e}, consensus"
+            f" {seen.consensus:.1e}"
+        )
+        active = bound_reached(state, _steps(state))
+        held = f" Held back by {active}: give larger bounds." if active else ""
+        if not small:
+            return Outcome(
+                Stop.MAX_ROUNDS,
+                f"ASPIRE stopped at max_rounds, {text}: raise max_rounds or tol.{held}",
+            )
+        if not self._problem.convex or active:
+            return Outcome(
+                Stop.UNPROVEN, f"a stationary point after {text}; it may not be the optimum.{held}"
+            )
+        return Outcome(Stop.OPTIMAL, f"consensus and stationarity after {text}.")
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError(
+                "ASPIRE has no problem yet: run it through quorate.solve(problem, federation, ...)."
+            )
+        return self.problem
+
+
+def _steps(state: ASPIREState) -> Steps:
+    if state.steps is None:
+        raise ValueError("the workers have not been looked at yet.")
+    return state.steps
+
+
+def check_settings(given: ASPIRE) -> None:
+    """Errors that say what a setting must be."""
+    for name in ("kappa", "rho1", "rho2", "eta_w", "eta_z", "eta_h", "smooth"):
+        value = getattr(given, name)
+        if value is not None and not (is_number(value) and 0 < value < math.inf):
+            raise ValueError(
+                f"{name} must be a number > 0, got {value!r}. Leave it out for one chosen from the"
+                " data."
+            )
+    for name, least in (("c1", 0), ("c2", 0), ("tol", 0), ("atol", 0), ("floor", -math.inf)):
+        value = getattr(given, name)
+        if not (is_number(value) and least <= value < math.inf and value > -math.inf):
+            raise ValueError(
+                f"{name} must be a number{' >= 0' if least == 0 else ''}, got {value!r}."
+            )
+    for name in ("local_steps", "every", "max_planes", "max_rounds"):
+        value = getattr(given, name)
+        whole = is_number(value) and value >= 1 and value < math.inf and value == int(value)
+        if not whole and not (value is None and name in ("every", "max_planes")):
+            raise ValueError(f"{name} must be a whole number >= 1, got {value!r}.")
+    for name in ("drop", "synchronous", "resume", "reuse", "theory"):
+        if not isinstance(getattr(given, name), bool):
+            raise TypeError(f"{name} must be True or False, got {getattr(given, name)!r}.")
+    if not (is_number(given.until) and given.until >= 0):
+        raise ValueError(
+            f"until must be a number of iterations >= 0, got {given.until!r}. For no end leave it"
+            " out."
+        )
+    if not (is_number(given.nu) and 0 < given.nu < 1):
+        raise ValueError(
+            f"nu must be in (0, 1), got {given.nu!r}: with the paper's 1 no rho meets Theorem 1."
+        )
+    fits = isinstance(given.bounds, tuple) and len(given.bounds) == 4
+    if not fits or not all(b is None or (is_number(b) and b > 0) for b in given.bounds):
+        raise ValueError(
+            "bounds must be (alpha_1, alpha_2, alpha_3, alpha_4), each > 0 or None, got"
+            f" {given.bounds!r}: of the model, of h, of lambda and of phi."
+        )
+    if given.floor >= (given.bounds[1] or math.inf):
+        raise ValueError(f"floor must be below alpha_2, got {given.floor} and {given.bounds[1]}.")

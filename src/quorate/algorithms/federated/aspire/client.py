@@ -1,0 +1,157 @@
+"""The worker's half of ASPIRE-EASE: what worker j is sent, answers, and keeps.
+
+    phi_j <- P(phi_j + rho_2 (z - w_j - c_2 phi_j))                                             (16)
+    w_j   <- P(w_j - alpha_w (omega_j f_j'(w_j) - phi_j + kappa (w_j - z)))               (11), (12)
+
+Jiao, Yang, Song, *Federated distributionally robust optimization with non-convex objectives:
+algorithm and analysis*; equation numbers are theirs. All that a worker needs of the cutting planes
+is omega_j = sum_l lambda_l p_lj, one number: neither lambda nor the planes are sent. The gradient
+at the new w_j is kept for the next trip, so the loss there is free.
+
+What leaves a worker: its w_j, its loss f_j(w_j), and the size of its part of the stationarity gap
+(32).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from quorate.arrays import Array, Block
+from quorate.problem.problem import Problem
+from quorate.rounds import Each, Max, Version, record
+
+# power iterations, one gradient each, that measure the curvature of f_j at the first model
+POWERS = 4
+
+
+@record
+class Gauge:
+    """The first message: where the run starts; empty: where the model starts by itself."""
+
+    w: Array  # (D,)
+
+
+@record
+class Gauged:
+    """What the steps are chosen from, at the first model."""
+
+    loss: Each  # (n,) f_j
+    length: Each  # (n,) ||f_j'||
+    steep: Each  # (n,) largest entry of |f_j'|
+    curvature: Each  # (n,) largest eigenvalue of f_j'', by power iterations
+    features: Max  # (n,) how many
+
+
+@record
+class Approach:
+    """What worker j is sent after its last answer; ``z`` and omega_j are as old as that."""
+
+    z: Version  # (D,)
+    omega: Each  # (N,) sum_l lambda_l p_lj
+    # (N,) alpha_w of (11); None: 1 / (kappa + omega_j L_j), L_j the largest curvature seen
+    step: Each | None
+    fade: Each | None  # (N,) c_2 of (16); None: 0
+    kappa: float
+    rho: float  # rho_2
+    reach: float  # alpha_1
+    pull: float  # alpha_4
+
+
+@record
+class Approached:
+    """A worker's answer."""
+
+    w: Each  # (n, D)
+    loss: Each  # (n,) f_j(w_j)
+    gap: Each  # (n,) squared norm of its part of (32), at the model it set out from
+
+
+@record
+class ASPIREMemory:
+    """What a worker keeps."""
+
+    u: Array  # (n, D) w_j
+    dual: Array  # (n, D) phi_j
+    loss: Array  # (n,) f_j(w_j)
+    gradient: Array  # (n, D) f_j'(w_j)
+    curvature: Array  # (n,) L_j
+
+
+def gauge(problem: Problem, ask: Gauge, data: Block) -> tuple[ASPIREMemory, Gauged]:
+    """Losses, gradients and curvatures at the first model, of every worker of the block."""
+    n = len(data.index)
+    w = ask.w if len(ask.w) else problem.model_start(data.n_features)
+    u = np.tile(w, (n, 1))
+    cut = problem.cut(u, data)
+    length = np.sqrt((cut.gradient**2).sum(1))
+    curvature = _curvature(problem, u, cut.base, cut.gradient, length, data)
+    memory = ASPIREMemory(u, np.zeros_like(u), cut.base, cut.gradient, curvature)
+    features = np.full(n, float(data.n_features))
+    return memory, Gauged(
+        cut.base, length, np.abs(cut.gradient).max(1, initial=0.0), curvature, features
+    )
+
+
+def _curvature(
+    problem: Problem, u: Array, loss: Array, gradient: Array, length: Array, data: Block
+) -> Array:
+    """The largest eigenvalue of f_j'' at u: differences of gradients along directions that power
+    iterations find.
+    """
+    some = np.where(length > 0, length, 1.0)
+    reach = 1e-4 * np.where((length > 0) & (np.abs(loss) > 0), np.abs(loss) / some, 1.0)[:, None]
+    along = np.where(length[:, None] > 0, gradient, 1.0)
+    bend = np.zeros(len(u))
+    for _ in range(POWERS):
+        along = along / np.maximum(np.sqrt((along**2).sum(1)), 1e-300)[:, None]
+        along = (problem.cut(u + reach * along, data).gradient - gradient) / reach
+        bend = np.sqrt((along**2).sum(1))
+    return bend
+
+
+def approach(
+    problem: Problem, memory: ASPIREMemory, ask: Approach, data: Block, steps: int, reuse: bool
+) -> tuple[ASPIREMemory, Approached]:
+    """One trip: (16) with the z received, then ``steps`` steps (11); ``reuse``: send the loss where
+    the last began.
+    """
+    n, z, omega = len(data.index), ask.z, ask.omega[:, None]
+    fade = 0.0 if ask.fade is None else ask.fade[:, None]
+    dual = ascended(memory.dual, z, memory.u, ask.rho, fade, ask.pull)  # (16)
+    gap, before = np.zeros(n), memory.loss
+    for turn in range(steps):
+        own = 1 / (ask.kappa + ask.omega * memory.curvature) if ask.step is None else ask.step
+        step = own[:, None]
+        # (12), but -phi_j: it is printed as -w_j
+        gradient = omega * memory.gradient - dual + ask.kappa * (memory.u - z)
+        u = np.clip(memory.u - step * gradient, -ask.reach, ask.reach)  # (11)
+        if turn == 0:
+            gap = (((memory.u - u) / step) ** 2).sum(1)  # (32), first line
+        before, memory = memory.loss, _arrived(problem, memory, u, data)
+    return replace(memory, dual=dual), Approached(memory.u, before if reuse else memory.loss, gap)
+
+
+def ascended(
+    dual: Array, z: Array, w: Array, rho: float, fade: Array | float, pull: float
+) -> Array:
+    """(16); server and worker compute it alike, so that it is never sent."""
+    return np.clip(dual + rho * (z - w - fade * dual), -pull, pull)
+
+
+def _arrived(problem: Problem, memory: ASPIREMemory, u: Array, data: Block) -> ASPIREMemory:
+    """The memory at a new model; L_j grows where the gradient has turned faster than it said."""
+    cut = problem.cut(u, data)
+    moved = np.sqrt(((u - memory.u) ** 2).sum(1))
+    turned = np.sqrt(((cut.gradient - memory.gradient) ** 2).sum(1))
+    seen = np.divide(
+        turned, moved, out=np.zeros_like(moved), where=moved > 1e-9 * np.sqrt((u**2).sum(1))
+    )
+    return replace(
+        memory,
+        u=u,
+        loss=cut.base,
+        gradient=cut.gradient,
+        curvature=np.maximum(memory.curvature, seen),
+    )

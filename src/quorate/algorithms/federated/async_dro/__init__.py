@@ -1,0 +1,1 @@
+"""AsyncDRO: asynchronous distributionally robust optimisation with stored gradients."""

@@ -1,0 +1,103 @@
+"""The client half of AsyncDRO: its line at a model, and how curved its risk was on the way there.
+
+    F_j(v) ~ b_j + <g_j, v>,  g_j = F_j'(w),  b_j = F_j(w) - <g_j, w>,
+            L_j = ||g_j - g_j'|| / ||w - w'||
+
+A client keeps the last model w' it was sent and its gradient there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quorate.algorithms.federated.epigraph_projection import risk_gradients
+from quorate.arrays import Array, Block, compact
+from quorate.problem.lower_bounds import survey
+from quorate.problem.problem import Problem
+from quorate.rounds import Each, Max, Sum, Version, record
+
+NUDGE = 1e-3  # share of its loss by which a client's first, probing step would lower it
+
+
+@record
+class Meet:
+    """The first message: risk, gradient and curvature at ``w``, or where the model starts."""
+
+    prior: Each  # (N,)
+    w: Version | None  # (D,)
+
+
+@record
+class Met:
+    """The client's first line, how curved its risk is, and what bounds the region of optima."""
+
+    risk: Each  # (n,) F_j(w)
+    level: Each  # (n,) b_j = F_j(w) - <g_j, w>
+    gradient: Each  # (n, D) g_j
+    curvature: Each  # (n,) L_j
+    features: Max  # (n,) their number
+    plus: Sum  # these five as in ``Surveyed``
+    minus: Sum
+    reach: Max
+    target: Max
+    square: Sum
+
+
+@record
+class Visit:
+    """The client's line at ``w``."""
+
+    w: Version  # (D,)
+
+
+@record
+class Visited:
+    """The client's line, and the curvature of its risk between the last model it was sent and this
+    one.
+    """
+
+    level: Each  # (n,)
+    gradient: Each  # (n, D)
+    curvature: Each  # (n,)
+
+
+@record
+class LastVisit:
+    """What a client keeps."""
+
+    w: Array  # (n, D)
+    gradient: Array  # (n, D)
+    curvature: Array  # (n,)
+
+
+def meet(problem: Problem, ask: Meet, data: Block) -> tuple[LastVisit, Met]:
+    """The first line; L_j along the gradient, which takes a second gradient."""
+    shape = len(data.index), problem.predictor.dimension(data.n_features)
+    w = np.broadcast_to(
+        problem.model_start(data.n_features) if ask.w is None else ask.w, shape
+    ).copy()
+    risk, gradient, _ = risk_gradients(problem, w, data)
+    square = (gradient**2).sum(1)
+    length = np.divide(NUDGE * risk, square, out=np.zeros_like(risk), where=square > 0)[:, None]
+    nudged = w - length * gradient
+    level, curvature = _line(
+        risk, gradient, w, risk_gradients(problem, nudged, data)[1], nudged, np.zeros_like(risk)
+    )
+    seen, features = survey(data, ask.prior), np.full(len(risk), float(data.n_features))
+    more = seen.plus, seen.minus, seen.reach, seen.target, seen.square
+    return LastVisit(w, gradient, curvature), Met(risk, level, gradient, curvature, features, *more)
+
+
+def visit(
+    problem: Problem, memory: LastVisit, ask: Visit, data: Block
+) -> tuple[LastVisit, Visited]:
+    """The line at ``ask.w``."""
+    w, (risk, gradient, _) = np.ascontiguousarray(ask.w), risk_gradients(problem, ask.w, data)
+    level, curvature = _line(risk, gradient, w, memory.gradient, memory.w, memory.curvature)
+    return LastVisit(w, gradient, curvature), Visited(level, gradient, curvature)
+
+
+def _line(*numbers: Array) -> tuple[Array, Array]:
+    from quorate.solvers.kernels.curvature import lines_and_curvatures
+
+    return lines_and_curvatures(*[compact(each) for each in numbers])

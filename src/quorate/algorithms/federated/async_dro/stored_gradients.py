@@ -1,0 +1,431 @@
+"""What an asynchronous server keeps of its clients: the last line of each, and the models these
+were made at.
+
+    F_j(v) ~ b_j + <g_j, v>,  short by about  e_j(v) = L_j ||v - w_j||^2 / 2
+            at other models than w_j
+
+Clients whose lines were made at one model, or who were sent one model, share one copy of it; a row
+of ``models`` that nobody needs any more is written over, so that their number is bounded by that of
+the clients. They are kept in single precision: an error of 1e-7 in where a line was made is one of
+1e-14 in what it is short of. What is kept so is counted in powers of two near the first gradients
+and the first loss over them, whatever units features and targets have.
+
+What the lines say at the present model, b + G w, is carried on by G (w' - w) when it has moved to
+w': with gradients in single precision, whose error vanishes with the steps, for reading them is
+most of the server's work. The number of a client who answers is computed anew, everybody's once in
+N answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from quorate.algorithms.federated.async_dro.client import Met, Visited
+from quorate.arrays import Array, writable
+from quorate.rounds import record
+
+FEW = 8  # rows of models at first
+WIDE = 32  # rows in single precision have a multiple of it, and zeros: whole vectors of a processor
+LEAST = 3e-3  # the least r
+TINY = np.finfo(float).tiny
+
+
+Answers = tuple[NDArray[np.intp], Array, Array, Array]  # clients, their b, g and L
+
+
+@record
+class Lines:
+    """Of every client; all arrays are overwritten in place."""
+
+    level: Array  # (N,) b
+    gradients: Array  # (N, D) G
+    rough: NDArray[np.float32]  # (N, D or more) G, and zeros
+    losses: Array  # (N,) b + G (w - step) at the present model w
+    step: Array  # (D,) that of w which losses do not know yet
+    curvature: Array  # (N,) L
+    gap: Array  # (N,) steps between a client's last two answers
+    last: NDArray[np.int64]  # (N,) the step of its last answer
+    apart: Array  # (N,) d
+    made: NDArray[np.int64]  # (N,) the row of models at which its line was made
+    sent: NDArray[np.int64]  # (N,) the row it was sent last
+    models: NDArray[np.float32]  # (V, D or more), and zeros
+    turn: NDArray[np.int64]  # (V,) the step after which a model was sent
+    users: NDArray[np.int64]  # (V,) how often it stands in made and sent; 0: the row is free
+    steepness: float  # what ``rough`` is counted in
+    length: float  # what ``models`` are counted in
+
+
+def first_lines(up: Met, w: Array, mean: Array) -> Lines:
+    """The first answers, of all N at the model w before step 0."""
+    n, steepest = len(up.level), float(np.abs(up.gradient).max(initial=0.0))
+    steepness = _unit(steepest)
+    length = _unit(
+        max(float(np.abs(up.risk).max()) / max(steepest, TINY), float(np.abs(w).max(initial=0.0)))
+    )
+    wide, turn, users = -(-len(w) // WIDE) * WIDE, np.full(FEW, -1), np.zeros(FEW, np.int64)
+    models, rough = np.zeros((FEW, wide), np.float32), np.zeros((n, wide), np.float32)
+    models[0, : len(w)], users[0] = w / length, 2 * n
+    np.divide(up.gradient, steepness, out=rough[:, : len(w)], casting="same_kind")
+    none, level = np.zeros((3, n), np.int64), up.level.copy()
+    return Lines(
+        level=level,
+        gradients=up.gradient.copy(),
+        rough=rough,
+        losses=level + up.gradient @ w,
+        step=np.zeros(len(w)),
+        curvature=up.curvature.copy(),
+        gap=np.zeros(n),
+        last=none[0],
+        apart=((up.gradient - mean) ** 2).sum(1),
+        made=none[1],
+        sent=none[2],
+        models=models,
+        turn=turn,
+        users=users,
+        steepness=steepness,
+        length=length,
+    )
+
+
+def _unit(size: float) -> float:
+    """A power of two near it; 1 near 0 and infinity."""
+    return 2.0 ** min(max(math.frexp(size)[1], -1000), 1000) if TINY < size < math.inf else 1.0
+
+
+def answers(ids: Sequence[int], up: Visited) -> Answers:
+    """Of these clients."""
+    return np.array(ids, np.intp), writable(up.level), writable(up.gradient), writable(up.curvature)
+
+
+def nobody(n: int) -> Answers:
+    """No answers, of n coefficients."""
+    return np.zeros(0, np.intp), np.zeros(0), np.zeros((0, n)), np.zeros(0)
+
+
+def renew(lines: Lines, new: Answers, w: Array, mean: Array, turn: int) -> None:
+    """Write what was answered at step ``turn``: losses at w, distances from ``mean``."""
+    _renew(new, w, mean, turn, _written(lines))
+
+
+def _written(lines: Lines) -> tuple[Any, ...]:
+    what = (
+        lines.level,
+        lines.gradients,
+        lines.rough,
+        lines.losses,
+        lines.step,
+        lines.curvature,
+        lines.apart,
+    )
+    return *what, lines.gap, lines.last, lines.made, lines.sent, lines.users, lines.steepness
+
+
+def exact(lines: Lines, w: Array) -> Array:
+    """b + G w, which ``lines`` keep, too."""
+    np.matmul(lines.gradients, w, out=lines.losses)
+    lines.losses[:] += lines.level
+    lines.step[:] = 0.0
+    return lines.losses.copy()
+
+
+def asked(lines: Lines, to: NDArray[np.intp], w: Array, turn: int) -> Lines:
+    """These clients are sent w after step ``turn``; with more room for models where there is
+    none.
+    """
+    row = _ask(to, w, turn, lines.sent, lines.turn, lines.users, lines.length, lines.models)
+    if row == len(lines.users):
+        more = len(lines.users)
+        lines = replace(
+            lines,
+            models=np.concatenate([lines.models, np.zeros_like(lines.models)]),
+            turn=np.concatenate([lines.turn, np.full(more, -1)]),
+            users=np.concatenate([lines.users, np.zeros(more, np.int64)]),
+        )
+        _ask(to, w, turn, lines.sent, lines.turn, lines.users, lines.length, lines.models)
+    return lines
+
+
+def old_lines(lines: Lines, turn: int) -> NDArray[np.intp]:
+    """The clients whose lines were made at models sent before step ``turn``."""
+    return np.flatnonzero(lines.turn[lines.made] < turn)
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _follow(rough, step, steepness, losses):
+    """Losses follow the model's step, which is then none."""
+    size = 0.0
+    for k in range(len(step)):
+        size = max(size, abs(step[k]))
+    if not size > 0:
+        return
+    along, whole, unit = (
+        np.zeros(rough.shape[1], np.float32),
+        len(losses) // 4 * 4,
+        steepness * size,
+    )
+    for k in range(len(step)):
+        along[k], step[k] = step[k] / size, 0.0
+    for j in range(0, whole, 4):  # four rows at once: a step is read once for them
+        a = b = c = d = np.float32(0.0)
+        for k in range(len(along)):
+            a += rough[j, k] * along[k]
+            b += rough[j + 1, k] * along[k]
+            c += rough[j + 2, k] * along[k]
+            d += rough[j + 3, k] * along[k]
+        losses[j] += unit * a
+        losses[j + 1] += unit * b
+        losses[j + 2] += unit * c
+        losses[j + 3] += unit * d
+    for j in range(whole, len(losses)):
+        a = np.float32(0.0)
+        for k in range(len(along)):
+            a += rough[j, k] * along[k]
+        losses[j] += unit * a
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _renew(answered, w, mean, turn, written):
+    ids, levels, steep, curved = answered
+    (
+        level,
+        gradients,
+        rough,
+        losses,
+        step,
+        curvature,
+        apart,
+        gap,
+        last,
+        made,
+        sent,
+        users,
+        steepness,
+    ) = written
+    _follow(rough, step, steepness, losses)
+    for p in range(len(ids)):
+        j, loss, square = ids[p], 0.0, 0.0
+        for k in range(len(w)):
+            gradient = steep[p, k]
+            gradients[j, k], rough[j, k] = gradient, gradient / steepness
+            loss += gradient * w[k]
+            square += (gradient - mean[k]) ** 2
+        level[j], losses[j], curvature[j], apart[j] = levels[p], levels[p] + loss, curved[p], square
+        gap[j], last[j] = turn - last[j] - 1, turn
+        users[made[j]] -= 1
+        users[sent[j]] += 1
+        made[j] = sent[j]
+
+
+@njit(cache=True)
+def _ask(ids, w, turn, sent, turns, users, length, models):
+    """The row that these clients share from now on; its number is that of all rows, and nothing
+    done, if none is free.
+
+    A model beyond single precision is infinite there.
+    """
+    row = 0
+    while row < len(users) and users[row] > 0:
+        row += 1
+    if row < len(users):
+        turns[row], users[row] = turn, len(ids)
+        for j in ids:
+            users[sent[j]] -= 1
+            sent[j] = row
+        for k in range(len(w)):
+            models[row, k] = w[k] / length
+    return row
+
+
+def look(
+    lines: Lines,
+    new: Answers,
+    w: Array,
+    mean: Array,
+    weights: Array,
+    centre: Array,
+    turn: int,
+    sizes: tuple[float, ...],
+) -> tuple[Array, Array, Array, tuple[float, ...]]:
+    """``renew``; then f, s_j L_j and c + f / mu, and what follows from curvatures, ages and
+    distances.
+
+    Parameters
+    ----------
+    sizes : factor of eta, the least sum_j p_j L_j (1 + a_j), the largest eta, tau
+
+    Returns
+    -------
+    f, force, towards : (N,)
+    found : sum_j p_j L_j (1 + a_j), p'a, eta, mu, p'f
+    """
+    n = len(weights)
+    f, force, towards = np.empty(n), np.empty(n), np.empty(n)
+    # one by one: tuples of arrays take microseconds to look through
+    at = w, mean, weights, centre, turn
+    parts: Any = (
+        *new,
+        *at,
+        *_written(lines),
+        lines.length,
+        lines.models,
+        *sizes,
+        f,
+        force,
+        towards,
+    )
+    return f, force, towards, _look(*parts)
+
+
+def descend(
+    lines: Lines, w: Array, weights: Array, force: Array, eta: float, centre: Array, pace: float
+) -> tuple[Array, Array, Array]:
+    """c + pace (p - c), G'p and w - eta (G'p + sum_j p_j force_j (w - w_j)) for weights p."""
+    moved_centre, mean, to = np.empty(len(weights)), np.empty(len(w)), np.empty(len(w))
+    where = lines.gradients, lines.length, lines.models, lines.made
+    _descend(w, weights, *where, force, eta, centre, pace, moved_centre, mean, to)
+    return moved_centre, mean, to
+
+
+def mean_gradient(lines: Lines, weights: Array) -> Array:
+    """G'p."""
+    mean = np.empty(lines.gradients.shape[1])
+    _mean(lines.gradients, weights, mean)
+    return mean
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _sums(weights, curvature, apart, gap, last, turn, curves):
+    """Into curves p_j L_j (1 + a_j); their sum, p'a and max_j d_j + sum_{p_j > 0} d_j."""
+    curve = age = furthest = spread = 0.0
+    for j in range(len(weights)):
+        old = max(gap[j], float(turn - last[j]))
+        furthest = max(furthest, apart[j])
+        curves[j] = weights[j] * curvature[j] * (1.0 + old)
+        curve += curves[j]
+        age += weights[j] * old
+        spread += apart[j] if weights[j] > 0 else 0.0
+    return curve, age, furthest + spread
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _look(
+    ids,
+    levels,
+    steep,
+    curved,
+    w,
+    mean,
+    weights,
+    centre,
+    turn,
+    level,
+    gradients,
+    rough,
+    losses,
+    step,
+    curvature,
+    apart,
+    gap,
+    last,
+    made,
+    sent,
+    users,
+    steepness,
+    length,
+    models,
+    factor,
+    least,
+    most,
+    trust,
+    f,
+    force,
+    towards,
+):
+    """Into f b + G w + s e with s_j = e_j / (e_j + trust mu / r_j), into force s_j L_j, into
+    towards c + f / mu.
+    """
+    written = (
+        level,
+        gradients,
+        rough,
+        losses,
+        step,
+        curvature,
+        apart,
+        gap,
+        last,
+        made,
+        sent,
+        users,
+        steepness,
+    )
+    _renew((ids, levels, steep, curved), w, mean, turn, written)
+    square, at = np.full(len(models), -1.0, np.float32), np.zeros(models.shape[1], np.float32)
+    for j in range(len(made)):
+        square[made[j]] = 0.0
+    for k in range(len(w)):
+        at[k] = w[k] / length
+    curve, age, spread = _sums(weights, curvature, apart, gap, last, turn, force)
+    eta = min(factor / max(curve, least), most)
+    mu = eta * spread
+    for v in range(len(models)):
+        if square[v] == 0.0:  # a line was made there
+            far = np.float32(0.0)
+            for k in range(len(at)):
+                far += (at[k] - models[v, k]) ** 2
+            square[v] = far
+    total = 0.0
+    for j in range(len(f)):
+        short = 0.5 * (curvature[j] * length) * (square[made[j]] * length)
+        share = short / (short + max(trust * mu, TINY) / max(force[j] * eta, LEAST))
+        f[j], force[j] = losses[j] + share * short, share * curvature[j]
+        towards[j] = centre[j] + f[j] / mu if mu > 0 else centre[j]
+        total += weights[j] * f[j]
+    return curve, age, eta, mu, total
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _mean(gradients, weights, mean):
+    some, count = _positions(weights)
+    mean[:] = 0.0
+    for j in some[:count]:
+        for k in range(len(mean)):
+            mean[k] += weights[j] * gradients[j, k]
+
+
+@njit(cache=True)
+def _positions(weights):
+    """Where weights are not 0, and how many; that is hard to foresee, and counted, not branched
+    upon, it is quicker.
+    """
+    found, count = np.empty(len(weights), np.int64), 0
+    for j in range(len(weights)):
+        found[count] = j
+        count += weights[j] != 0
+    return found, count
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _descend(
+    w, weights, gradients, length, models, made, force, eta, centre, pace, moved_centre, mean, to
+):
+    for j in range(len(weights)):
+        moved_centre[j] = centre[j] + pace * (weights[j] - centre[j])
+    each, (some, count) = np.zeros(len(models)), _positions(weights)
+    for j in some[:count]:
+        each[made[j]] += weights[j] * force[j]
+    _mean(gradients, weights, mean)
+    to[:] = mean
+    some, count = _positions(each)
+    for v in some[:count]:
+        for k in range(len(w)):
+            to[k] += each[v] * (w[k] - length * models[v, k])
+    for k in range(len(w)):
+        to[k] = w[k] - eta * to[k]

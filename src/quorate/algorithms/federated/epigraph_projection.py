@@ -1,0 +1,328 @@
+"""The client operator of the ADMMs: projection onto the epigraph of the worst-case risk.
+
+    C_s(point, height) = argmin { ||v - point||^2 + ratio (pi - height)^2 : pi >= R_s(v) }
+
+(Bai, Wong, Qiao, Ho, *Distributionally robust federated learning*, Algorithm 1, with ratio = 1).
+The client answers with the D + 1 numbers (w_s, pi_s), never with its transport multiplier lambda_s
+or its rows' losses alpha_i. A point inside the epigraph comes back unchanged. On R^n the projection
+uses the structured interior point method of ``solvers/conic/epigraph.py``; on supports, and where
+that method stops short of its tolerance, it uses the conic program of the whole client, which is
+counted as a fallback.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from quorate.algorithms.comparators.central_conic import client_rows, coefficients_of, size_variable
+from quorate.arrays import DUAL, Array, Block, Streams, norm_gradient
+from quorate.problem.problem import Problem
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.rounds import Each, Outcome, Stop, Sum, record
+from quorate.solvers.conic.builder import Model, Status
+from quorate.solvers.conic.epigraph import Curve, Epigraph, lines, project
+
+
+@record
+class Begin:
+    """Ask every client for its risk at a first model (zeros where ``w`` is empty)."""
+
+    w: Array
+
+
+@record
+class Begun:
+    """The first model and the client's risk R_s there."""
+
+    w: Each  # (n, D)
+    pi: Each  # (n,)
+
+
+@record
+class Project:
+    """Ask every client for the projection of its own (point, height)."""
+
+    point: Each  # (N, D)
+    height: Each  # (N,)
+    ratio: float
+
+
+@record
+class Projected:
+    """A client's point of its epigraph: pi_s >= R_s(w_s)."""
+
+    w: Each  # (n, D)
+    pi: Each  # (n,)
+    fallbacks: Sum  # (n,) conic programs solved instead of the structured solver
+
+
+@record
+class Copies:
+    """A client's memory: its last copy of the model, for the certificate's consensus."""
+
+    w: Array  # (n, D)
+
+
+def begin(problem: Problem, ask: Begin, data: Block) -> tuple[Copies, Begun]:
+    """(w, R_s(w)) at the first model."""
+    D = problem.predictor.dimension(data.n_features)
+    w = np.tile(ask.w if len(ask.w) else np.zeros(D), (len(data.index), 1))
+    return Copies(w), Begun(w, problem.client_risks(w, data))
+
+
+def onto_epigraph(
+    problem: Problem, ask: Project, data: Block, rng: Streams, sample: float | None
+) -> tuple[Copies, Projected]:
+    """The projections of the block's clients, each on a random share ``sample`` of its rows.
+
+    With None they use all rows.
+    """
+    w, pi, fallbacks = (
+        np.array(ask.point, float),
+        np.array(ask.height, float),
+        np.zeros(len(ask.height)),
+    )
+    for i in range(len(w)):
+        rows = rows_of(data, i, None if sample is None else (rng(i), sample))
+        w[i], pi[i], fallbacks[i] = _project(
+            problem, rows, ask.point[i], float(ask.height[i]), ask.ratio
+        )
+    return Copies(w), Projected(w, pi, fallbacks)
+
+
+def rows_of(data: Block, i: int, draw: tuple[np.random.Generator, float] | None = None) -> Block:
+    """Client i of a block alone, without padding and rows of no weight.
+
+    With ``draw`` it has a random share of its rows.
+    """
+    kept = np.flatnonzero(data.share[i])
+    if draw is not None:
+        rng, share = draw
+        kept = np.sort(rng.choice(kept, max(1, math.ceil(share * len(kept))), replace=False))
+    rows = slice(0, len(kept)) if kept[-1] == len(kept) - 1 else kept  # a slice copies nothing
+    X = data.X[i : i + 1, rows] if isinstance(data.X, np.ndarray) else data.X[kept].toarray()[None]
+    weight = data.share[i : i + 1, rows]
+    return Block(
+        X,
+        data.y[i : i + 1, rows],
+        weight / weight.sum(),
+        data.index[i : i + 1],
+        data.names[i : i + 1],
+    )
+
+
+def _project(
+    problem: Problem, rows: Block, point: Array, height: float, ratio: float
+) -> tuple[Array, float, int]:
+    radius = float(problem.radii(rows)[0])
+    value, gradient, level = (part[0] for part in risk_gradients(problem, point, rows))
+    if not (np.isfinite(point).all() and math.isfinite(value) and math.isfinite(height)):
+        raise ValueError(
+            f"client {rows.names[0]}: the model or its risk is not finite; rescale the features or"
+            " lower c."
+        )
+    if value <= height:
+        return point, height, 0
+    # projecting onto the cut is exact to rounding here
+    if value - height <= 1e-13 * max(1.0, abs(value)):
+        nu = (value - height) / (float(gradient @ gradient) + 1 / ratio)
+        return (
+            point - nu * gradient,
+            max(height + nu / ratio, value - nu * float(gradient @ gradient)),
+            0,
+        )
+    if getattr(problem.over_samples, "support", None) is None:
+        epigraph = _epigraph(problem, rows, radius)
+        projection = project(epigraph, point, height, ratio, float(value), gradient, float(level))
+        if projection.solved:
+            return projection.v, projection.pi, 0
+    return *_conic(problem, rows, point, height, ratio, radius), 1
+
+
+def risk_gradients(problem: Problem, w: Array, data: Block) -> tuple[Array, Array, Array]:
+    """R_s(w) (n,), a subgradient (n, D) and the transport multiplier (n,) of every client.
+
+    w is (D,) or (n, D).
+
+    The subgradient is the cut's at a fixed transport multiplier, plus the rest of the radius times
+    the gradient of that multiplier's floor Lip ||w||_*.
+    """
+    cut, radius, ball = problem.cut(w, data), problem.radii(data), problem.over_samples
+    gradient = cut.gradient
+    if isinstance(ball, WassersteinBall) and ball.support is None and radius.any():
+        coefficients = np.asarray(problem.predictor.split(w)[0])
+        floor = problem.loss.lipschitz * ball.dual_norm(coefficients)
+        left = np.where(
+            cut.level <= floor * (1 + 1e-12), np.maximum(radius + cut.gradient_level, 0.0), 0.0
+        )
+        gradient = gradient.copy()
+        along = norm_gradient(np.atleast_2d(coefficients), DUAL[ball.norm])
+        gradient[:, : data.n_features] += problem.loss.lipschitz * left[:, None] * along
+    return radius * cut.level + cut.base, gradient, cut.level
+
+
+def _epigraph(problem: Problem, block: Block, radius: float) -> Epigraph:
+    loss, ball = problem.loss, problem.over_samples
+    sign = loss.targets == "sign"
+    kappa = ball.label_cost if isinstance(ball, WassersteinBall) else math.inf
+    curve, fee = _branches(problem, kappa, sign and radius > 0 and math.isfinite(kappa))
+    return Epigraph(
+        np.asarray(block.X[0]),
+        block.y[0] if sign else None,
+        None if sign else block.y[0],
+        block.share[0],
+        curve,
+        fee,
+        radius,
+        loss.lipschitz,
+        DUAL[ball.norm] if isinstance(ball, WassersteinBall) else "l2",
+        0.0 if sign or radius == 0 else loss.lipschitz / kappa,
+        problem.predictor.intercept,
+    )
+
+
+def _branches(problem: Problem, kappa: float, flips: bool) -> tuple[Curve, Array]:
+    """The loss and, with ``flips``, its copy with flipped label, and what each branch costs."""
+    loss = problem.loss
+    if loss.pieces is None:
+        labels = (1.0, -1.0) if flips else (float(loss.targets == "sign"),)
+        return _curve(problem, labels), np.array([0.0, -kappa] if flips else [0.0])
+    pieces = [(a, b, 0.0) for a, b in loss.pieces]
+    pieces += [(-a, b, -kappa) for a, b in loss.pieces if a and flips]
+    gradients, constants, fee = np.array(pieces).T
+    return lines(gradients, constants), fee
+
+
+def _curve(problem: Problem, labels: tuple[float, ...]) -> Curve:
+    """The loss as a function of the margin or the residual, with one branch for each label.
+
+    The label is 1, -1 for the flipped margin, and 0 for the residual.
+    """
+    loss, column = problem.loss, np.array(labels)[:, None]
+
+    def curve(t: Array) -> tuple[Array, Array, Array]:
+        t, y = np.broadcast_arrays(t, column)
+        return loss.value(t, y), loss.gradient(t, y), loss.curvature(t, y)
+
+    return curve
+
+
+def _conic(
+    problem: Problem, rows: Block, point: Array, height: float, ratio: float, radius: float
+) -> tuple[Array, float]:
+    """The projection as a conic program."""
+    model = Model()
+    v, pi, move, rise = (
+        model.variable(len(point)),
+        model.variable(),
+        model.variable(len(point)),
+        model.variable(),
+    )
+    # the costs are in the moves, since those in (v, pi) would cancel
+    model.zero([(v, 1.0), (move, -1.0), -point])
+    model.zero([(pi, 1.0), (rise, -1.0), -height])
+    model.quadratic(move, 1 / max(1.0, ratio))
+    model.quadratic(rise, ratio / max(1.0, ratio))
+    size = size_variable(model, problem, coefficients_of(problem, v)) if radius > 0 else None
+    client_rows(model, problem, rows, v, pi, size)
+    solution = model.solve(1e-11)
+    # "almost solved" may mean few digits, so solve fully to a looser tolerance
+    if solution.status is not Status.SOLVED:
+        solution = model.solve(1e-9).checked(
+            f"client {rows.names[0]}: projection onto its epigraph"
+        )
+    w = solution.x[v]
+    return w, max(float(problem.client_risks(w, rows)[0]), height)
+
+
+# -- what the servers of both ADMMs share ----------------------------------------------------------
+
+
+def checked_problem(problem: Problem | None, name: str) -> Problem:
+    """The problem, or an error where there is none."""
+    if problem is None:
+        raise ValueError(
+            f"{name} has no problem yet: run it through quorate.solve(problem, federation, ...)."
+        )
+    return problem
+
+
+def relative(residual: Array, *scales: float) -> float:
+    """||residual|| by the largest scale."""
+    size = float(np.linalg.norm(residual))
+    return size / max(*scales, 1e-300) if size > 0 else 0.0
+
+
+def residuals(
+    w: Array,
+    copies: Array,
+    old: Array,
+    psi: Array,
+    value: float,
+    c: float,
+    gap: Array,
+    pi: Array,
+    change: Array,
+    zeta: Array,
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The relative (primal, dual) residuals of w = w_s and of z = pi.
+
+    ``gap`` is pi - z, ``change`` that of pi in units of zeta.
+
+    Near w = 0 the model has no size to compare with: there it is value / ||psi|| (and value /
+    ||w_s|| for psi).
+    """
+    pull, size = float(np.linalg.norm(psi)), float(np.linalg.norm(copies))
+    wide = max(size, math.sqrt(len(copies)) * float(np.linalg.norm(w)))
+    model = (
+        relative(w - copies, wide, abs(value) / pull if pull else 0.0),
+        relative(c * (copies - old), pull, abs(value) / size if size else 0.0),
+    )
+    height = (
+        relative(gap, float(np.linalg.norm(pi)), float(np.linalg.norm(pi - gap))),
+        relative(change, float(np.linalg.norm(zeta))),
+    )
+    return model, height
+
+
+def stacked(memories: Sequence[Copies | None]) -> Array | None:
+    """The clients' copies of the model, (S, D); None before all have one."""
+    known = [memory.w for memory in memories if memory is not None]
+    return np.concatenate(known) if known and len(known) == len(memories) else None
+
+
+def outcome(
+    name: str, rounds: int, primal: float, dual: float, tol: float, cap: int, sampled: bool
+) -> Outcome | None:
+    """Stop by relative primal and dual residuals, or at the cap, saying which and what to do."""
+    text = f"relative residuals: primal {primal:.1e}, dual {dual:.1e}, tol {tol:g}"
+    if max(primal, dual) <= tol:
+        return Outcome(Stop.OPTIMAL, f"consensus and stationarity after {rounds} rounds ({text}).")
+    if rounds < cap:
+        return None
+    advice = (
+        "steps on sampled rows only come near a solution: use sample=None to converge."
+        if sampled
+        else "raise max_rounds or tol, or use Bundle(), which needs far fewer rounds."
+    )
+    return Outcome(Stop.MAX_ROUNDS, f"{name} stopped at max_rounds = {cap}; {text}: {advice}")
+
+
+def check_settings(
+    tol: float, max_rounds: int, sample: float | None, **penalties: float | None
+) -> None:
+    """Errors that say what a setting must be."""
+    for name, value in penalties.items():
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(
+                f"{name} must be a positive number, got {value}. Leave it out for the default."
+            )
+    if not tol >= 0 or max_rounds < 1:
+        raise ValueError(f"tol must be >= 0 and max_rounds >= 1, got {tol} and {max_rounds}.")
+    if sample is not None and not 0 < sample <= 1:
+        raise ValueError(
+            f"sample must be a share of the rows in (0, 1], got {sample}. For all rows use None."
+        )

@@ -1,0 +1,1 @@
+"""A federated interior-point method for convex problems with constraints."""

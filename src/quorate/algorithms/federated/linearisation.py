@@ -1,0 +1,95 @@
+"""The client step of gradient methods, and what the gradients of all clients at one model prove.
+
+``Linearise`` brings every client's risk F_i(w) and gradient F_i'(w) to the server, and no row.
+Weighed by any q in Q, also where the server knows their sum alone, they are an affine minorant of a
+convex objective,
+
+    sum_i q_i (F_i(w) + <F_i'(w), v - w>) + h(v),    q in Q
+
+whose minimum is a lower bound on the optimum (``quorate.problem.lower_bounds``).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from quorate.algorithms.federated.epigraph_projection import risk_gradients
+from quorate.arrays import Array, Block
+from quorate.problem.conic_form import sample_radii
+from quorate.problem.lower_bounds import Duals, Minorant, Surveyed, lower_bound, region
+from quorate.problem.predictors.affine import is_affine
+from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean
+from quorate.rounds import Each, record
+
+
+@record
+class Linearise:
+    """Ask every client for its risk and its gradient at ``w``."""
+
+    w: Array  # (D,)
+
+
+@record
+class Linearised:
+    """F_i(w) and F_i'(w)."""
+
+    risk: Each  # (n,)
+    gradient: Each  # (n, D)
+
+
+def linearise(problem: Problem, ask: Linearise, data: Block) -> Linearised:
+    """The answer of every client of the block."""
+    risk, gradient, _ = risk_gradients(problem, ask.w, data)
+    return Linearised(risk, gradient)
+
+
+def is_smooth(problem: Problem) -> bool:
+    """Whether gradients of the clients' risks are continuous, so that their changes tell how long a
+    step may be.
+    """
+    return bool(problem.loss.smooth) and isinstance(problem.over_samples, Mean)
+
+
+def duals_at(problem: Problem, w: Array, weights: Array) -> Duals | None:
+    """What proves a bound: the gradients at w, weighed; None before there is a model, and for risks
+    that are not convex.
+
+    For models that are not affine the certificate takes the weights alone, to say how far w is from
+    stationary.
+    """
+    if not len(w) or not (problem.convex or not is_affine(problem.predictor)):
+        return None
+    return Duals(weights, w[None], weights[None])
+
+
+def bound_at(
+    problem: Problem,
+    w: Array,
+    value: float,
+    risk: float,
+    gradient: Array,
+    weights: Array,
+    seen: Surveyed | None,
+) -> float:
+    """What the gradients at w prove: risk = sum_i q_i F_i(w), gradient = sum_i q_i F_i'(w), q in Q;
+    -inf for nothing.
+
+    ``value`` is the objective of any known model: no better one lies outside the region that it
+    bounds.
+    """
+    if (
+        not problem.convex
+        or not hasattr(problem.regulariser, "conjugate")
+        or not math.isfinite(value)
+    ):
+        return -math.inf
+    where = region(problem, value, np.size(problem.predictor.split(w)[0]), seen)
+    # the gradients hold for the price's floor: none is left
+    flat = -weights * sample_radii(problem, len(weights))
+    bound, _ = lower_bound(
+        problem, Minorant(risk - float(gradient @ w), gradient, flat, weights), where
+    )
+    return bound

@@ -1,0 +1,1 @@
+"""Differentially private inexact ADMM."""

@@ -1,0 +1,283 @@
+"""The settings of the private ADMMs: their checks, and the public numbers of problem and data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from quorate.algorithms.method import Method
+from quorate.algorithms.requirements import (
+    AFFINE,
+    CONVEX_PROX,
+    EQUAL_ROWS,
+    KEEPS_PRIVACY,
+    MEAN_OF_ROWS,
+    SMOOTH,
+    Need,
+    Requirements,
+)
+from quorate.arrays import Array
+from quorate.privacy.accounting import MECHANISMS, MOST_ROUNDS
+from quorate.problem.losses import Multinomial
+from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean
+
+if TYPE_CHECKING:
+    from quorate.algorithms.federated.private_admm.client import Mechanism
+    from quorate.data.federation import Federation
+from quorate.algorithms.federated.private_admm.penalty import number
+
+UNMIXED_ROWS = Need(
+    "mean",
+    "needs over_samples = Mean() (other risks mix rows, so that one row has no bounded share)",
+    MEAN_OF_ROWS.holds,
+)
+FIXED_WEIGHTS = Need(
+    "mean",
+    "needs over_clients = Mean (weights that follow the clients' losses would tell about them)",
+    lambda problem, setting: isinstance(problem.over_clients, Mean),
+)
+PUBLIC_WEIGHTS = Need(
+    "equal", "takes no sample weights (a weight is private, too)", EQUAL_ROWS.holds
+)
+SYNCHRONOUS = Need(
+    "synchronous, if private",
+    "needs an engine that waits for all clients in every private round",
+    lambda problem, setting: problem.privacy is None or not setting.asynchronous,
+)
+
+RADII = {"constant": lambda t: 1.0, "1/t": lambda t: 1 / t, "1/t^2": lambda t: 1 / t**2}
+
+
+def of_round(name: str, schedule: Callable[[int], float], t: int) -> float:
+    """The value of a schedule in round t, which must be a number > 0."""
+    try:
+        value = schedule(t)
+    except ArithmeticError as error:
+        raise ValueError(
+            f"{name} must be a number > 0, and its function fails in round {t}: {error!r}."
+        ) from error
+    if not number(value):
+        raise ValueError(f"{name} must be a number > 0, got {value!r} in round {t}.")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Settings(Method):
+    """The parameters of a private ADMM, checked; ``PrivateADMM`` says what each is."""
+
+    max_rounds: int = 100
+    mechanism: str = "gaussian"
+    clip: float | None = None
+    bound: float | None = None
+    rho: Any = None
+    update: str = "trust"
+    radius: str | None = None
+    region: str = "linf"
+    scaling: float = 1.0
+    eta: Any = None
+    average: bool = False
+    noise: str | None = None
+    sensitivity: str = "clip"
+    local_epsilon: float | None = None
+    tol: float = 1e-6
+    start: Array | None = None
+    problem: Problem | None = None
+    plan: Mechanism | None = None
+    output: ClassVar[bool] = False  # noise on the local model, not on the gradient
+    requirements: ClassVar[Requirements] = Requirements(
+        privacy=KEEPS_PRIVACY,
+        predictor=AFFINE,
+        over_samples=UNMIXED_ROWS,
+        over_clients=FIXED_WEIGHTS,
+        loss=SMOOTH,
+        regulariser=CONVEX_PROX,
+        rows=PUBLIC_WEIGHTS,
+        engine=SYNCHRONOUS,
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+def check_settings(it: Settings) -> None:
+    """Raise on settings out of range."""
+    choices = {
+        "mechanism": (it.mechanism, MECHANISMS),
+        "update": (it.update, ("trust", "prox", "exact")),
+        "radius": (it.radius, (None, *RADII)),
+        "region": (it.region, ("linf", "l2")),
+        "noise": (it.noise, (None, "secure", "simulation")),
+        "sensitivity": (it.sensitivity, ("clip", "published" if it.output else "local-unsafe")),
+    }
+    for name, (value, known) in choices.items():
+        if not isinstance(value, str | None) or value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}.")
+    _check_numbers(it)
+    if not isinstance(it.average, bool | np.bool_):
+        raise ValueError(f"average must be True or False, got {it.average!r}.")
+    if (it.sensitivity != "clip") != (it.local_epsilon is not None):
+        raise ValueError(
+            f'sensitivity="{it.sensitivity}" and local_epsilon={it.local_epsilon} do not go'
+            " together: as published (no guarantee) an epsilon of one iteration is needed; else"
+            " leave both and state a total: Problem(privacy=Budget(epsilon, delta))."
+        )
+
+
+def _check_numbers(it: Settings) -> None:
+    """Raise on numbers out of range."""
+    if not (number(it.max_rounds) and it.max_rounds % 1 == 0 and it.max_rounds <= MOST_ROUNDS):
+        raise ValueError(
+            f"max_rounds must be a whole number >= 1 and at most {MOST_ROUNDS:,}, got"
+            f" {it.max_rounds!r}: the budget is spread over it."
+        )
+    # runs are equal whatever the type of this number
+    object.__setattr__(it, "max_rounds", int(it.max_rounds))
+    numbers = {
+        "clip": it.clip,
+        "bound": it.bound,
+        "scaling": it.scaling,
+        "local_epsilon": it.local_epsilon,
+    }
+    numbers |= {} if callable(it.rho) else {"rho": it.rho}
+    for name, value in numbers.items():
+        if value is not None and not number(value):
+            raise ValueError(f"{name} must be a number > 0, got {value!r}.")
+    if it.eta is not None and not callable(it.eta):
+        raise ValueError(
+            f"eta must be a function of t, got {it.eta!r}: for another factor use scaling."
+        )
+    if not (it.tol == 0 or number(it.tol)):
+        raise ValueError(f"tol must be a number >= 0, got {it.tol!r}.")
+
+
+def check_guarantee(it: Settings, problem: Problem, fed: Federation | None) -> None:
+    """Raise where gradients of rows cannot be bounded, or the privacy guarantee would fail."""
+    private = problem.privacy is not None
+    schema = None if fed is None else fed.schema
+    if private and schema is not None and schema.fitted:
+        raise ValueError(
+            "the features were made by a schema fitted on rows: its scale and categories tell about"
+            " them and are not charged. Declare the columns instead"
+            " (quorate.data.declared_schema.declared_schema); where the rows it was fitted on are"
+            " public, say so: dataclasses.replace(fed, schema=fed.schema.public())."
+        )
+    if it.update == "exact" and (private or it.sensitivity != "clip"):
+        raise ValueError(
+            'update="exact" has no bounded sensitivity: use it without privacy, or "prox" or'
+            ' "trust".'
+        )
+    if private and it.sensitivity != "clip":
+        raise ValueError(
+            f'sensitivity="{it.sensitivity}" keeps no budget: leave privacy out of the problem, or'
+            " clip."
+        )
+    if (
+        private
+        and it.bound is not None
+        and it.clip is None
+        and not math.isfinite(problem.loss.lipschitz)
+    ):
+        raise ValueError(
+            f"{type(problem.loss).__name__} is not Lipschitz, so a bound on the rows does not"
+            " bound gradients: give clip=...."
+        )
+    if private and it.mechanism == "laplace" and it.clip is None and it.bound is None:
+        raise ValueError(
+            "Laplace noise needs a declared l1 bound, and the features have none: give bound=..."
+            " (on the l1 norm of a row, enforced) or clip=... (on that of a gradient), or use"
+            " mechanism='gaussian'."
+        )
+
+
+def everybody(problem: Problem, fed: Any) -> Any:
+    """The federation of all clients whose sizes are declared by name, in that order.
+
+    Some of them may have no rows.
+
+    A client whose only row comes or goes would else be there or not. Its answers are noise, as all
+    others' are.
+    """
+    declared = None if problem.privacy is None else problem.privacy.sizes
+    if not isinstance(declared, Mapping):
+        return fed
+    sizes = tuple(map(str, declared))
+    if sizes == fed.names or set(fed.names) - set(sizes):
+        return fed
+    prior = getattr(problem.over_clients, "prior", None)
+    if not isinstance(prior, str | Mapping):  # in the order of the clients given
+        if len(sizes) == fed.n_clients:
+            return fed
+        odd = next(name for name in sizes if name not in fed.names)
+        raise ValueError(
+            f"client {odd!r} is declared in sizes and has no rows: give the prior by name, for all."
+        )
+    at = {name: i for i, name in enumerate(fed.names)}
+    made = fed._pick([(at.get(name, 0), slice(None if name in at else 1)) for name in sizes])
+    given = [np.ones(len(t)) for t in made.y] if made.sample_weight is None else made.sample_weight
+    X, weight = list(made.X), list(given)
+    for k, name in enumerate(sizes):
+        if name not in at:  # a row of zeros that counts for nothing
+            X[k], weight[k] = abs(X[k]) * 0, np.zeros(1)
+    return made._with(clients=tuple(declared), X=tuple(X), sample_weight=tuple(weight))
+
+
+def sizes(problem: Problem, fed: Any) -> tuple[int, ...]:
+    """The public number of rows of every client."""
+    return (
+        tuple(map(int, fed.sizes))
+        if problem.privacy is None
+        else problem.privacy.sizes_of(fed.clients, fed.sizes)
+    )
+
+
+def row_weights(problem: Problem, fed: Any) -> Array:
+    """a_p of every client: the weight of a row in the objective, from public sizes alone."""
+    size = np.asarray(sizes(problem, fed), float)
+    return problem.over_clients.project(np.zeros(len(size))) / size
+
+
+def steepest(problem: Problem, mechanism: str, bound: float) -> float:
+    """The largest norm of a row's gradient where rows have at most norm ``bound``.
+
+    The norm is l1 for Laplace noise, else l2.
+    """
+    if math.isinf(bound) or math.isinf(problem.loss.lipschitz):
+        return math.inf
+    one = float(problem.predictor.intercept)
+    row = bound + one if mechanism == "laplace" else math.hypot(bound, one)
+    several = isinstance(problem.loss, Multinomial)
+    return row * (2.0 if several and mechanism == "laplace" else problem.loss.lipschitz)
+
+
+def default_clip(features: int) -> float:
+    """The default clipping norm, for features of order one with many zeros if they are many."""
+    return max(1.0, math.sqrt(features) / 7)
+
+
+LONGEST = 2.0  # length of a step where all gradients have norm clip and agree
+# standard deviation that noise may give a row's prediction in the end, for features of order one
+WANDER = 2.5
+
+
+def default_rho(plan: Mechanism) -> float:
+    """A default penalty from public numbers alone.
+
+    Its steps 1 / (P rho) are as long as the noise of all rounds and LONGEST allow.
+
+    Once most rows are clipped, the length of a step changes the model's length but hardly its
+    direction.
+    """
+    P, d, laplace = len(plan.weight), plan.features, plan.kind == "laplace"
+    # the l2 sensitivity of a row
+    reach = float(plan.sensitivity.max() / plan.weight.max()) / (math.sqrt(d) if laplace else 1.0)
+    noise = (
+        plan.multiplier
+        * math.sqrt(float((plan.sensitivity**2).sum()))
+        * (math.sqrt(2.0) if laplace else 1.0)
+    )
+    return max(reach / LONGEST, noise * math.sqrt(d * plan.rounds) / WANDER) / P

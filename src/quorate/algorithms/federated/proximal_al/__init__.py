@@ -1,0 +1,1 @@
+"""A proximal augmented Lagrangian method whose subproblems are solved by inexact ADMM."""

@@ -1,0 +1,230 @@
+"""The client half of the proximal augmented Lagrangian method: how a client answers a message.
+
+    P_i(z) = q_i f_i(u) + (||[mu_i + beta c_i(z)]_+||^2 - ||mu_i||^2) / (2 beta) + ||z - z^k||^2 /
+    (2 (n + 1) beta) (14)
+
+He, Peng, Sun, *Federated learning with convex global and local constraints*; equation numbers are
+theirs. Where c_i(w) = 0 is asked the square is that of mu_i + beta c_i without [.]_+. z = (u, s): a
+copy u of the model and, where constraints couple the clients, s for sum_i c~_i(w) <= 0 in the form
+(4): c~_i(u) - unit s <= 0 at client i, sum_i s_i <= 0 at the server.
+
+What leaves a client: sums over all clients, from which no single copy can be read where n > 1, and
+per client its violation, the largest change of its multipliers, and s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from quorate.algorithms.federated.proximal_al.inner_iteration import (
+    Stepped,
+    moved,
+    residual_of,
+    set_out,
+)
+from quorate.algorithms.federated.proximal_al.merit import Merit
+from quorate.algorithms.federated.proximal_al.messages import (
+    ProximalMemory,
+    Refine,
+    Refined,
+    Settle,
+    Settled,
+)
+from quorate.algorithms.federated.proximal_al.quadratic_client import Factored
+from quorate.arrays import Array, Block, writable
+from quorate.problem.client_means import client_gradients, row_shares
+from quorate.problem.constraints.constraint import Point
+from quorate.problem.losses import Quadratic
+from quorate.problem.problem import Problem
+from quorate.solvers.smooth.newton import lbfgs, newton
+
+# coefficients up to which local problems are solved by Newton's method: L-BFGS suffers from a large
+# beta
+NEWTON = 200
+
+
+def refine(problem: Problem, memory: ProximalMemory, ask: Refine, data: Block) -> Any:
+    """One round of Algorithm 2 at the clients of a block."""
+    exact = Factored.of(problem, memory, ask, data, _merit)
+    new = (
+        _round(_merit(problem, memory, ask.beta, ask, data), memory, ask)
+        if exact is None
+        else exact.round(memory, ask)
+    )
+    D, away = len(ask.w), new.drift[:, -1]
+    upload = Refined(
+        shifted=new.shifted[:, :D],
+        slack=new.shifted[:, D:],
+        residual=new.residual,
+        value=new.value,
+        violation=new.violation,
+        shared=new.shared,
+        primal=new.primal,
+        moved=new.moved,
+        pull=new.pull,
+        drift=away[:, :D],
+        slack_drift=away[:, D:],
+        inner=new.inner,
+        unsolved=new.unsolved,
+    )
+    kept = ProximalMemory(
+        z=new.z,
+        gradient=new.gradient,
+        dual=new.dual,
+        anchor=memory.anchor,
+        multiplier=memory.multiplier,
+        estimate=new.estimate,
+        change=memory.change,
+        weight=memory.weight,
+        points=new.points,
+        drift=new.drift,
+    )
+    return kept, upload
+
+
+def _round(merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
+    w, rho, most = _everywhere(ask), ask.rho, len(ask.mix) + 1
+    old, duals, history, drift = map(writable, (memory.z, memory.dual, memory.points, memory.drift))
+    value, gradient, c, estimate = merit.all(w)
+    local, p = merit.problem.local_constraint, merit.problem.local_constraint.size
+    violation = np.where(local.equality, np.abs(c[:, :p]), c[:, :p]).max(1, initial=0.0)
+    residual = np.array(
+        [residual_of(*client, rho) for client in zip(gradient, w, old, duals, strict=True)]
+    )
+    points, start = set_out(w, duals, history, writable(ask.mix), rho)
+    new, unsolved = _minimised(merit, old, w, start, ask)  # (19)
+    dual, shifted, squares = np.empty_like(w), np.empty_like(w), np.empty((3, len(w)))
+    drift, inner = moved(w, old, new, start, rho, drift, most, len(ask.w), dual, shifted, squares)
+    rest = (
+        c[:, p:] + ask.slack * ask.unit,
+        estimate,
+        new,
+        memory.gradient,
+        dual,
+        shifted,
+        points,
+        drift,
+        inner,
+        unsolved,
+    )
+    return Stepped._make((value, violation, residual, *squares, *rest))
+
+
+def _everywhere(ask: Settle | Refine) -> Array:
+    """The variables (w, s_i) of every client."""
+    w = np.empty((len(ask.slack), len(ask.w) + len(ask.unit)))
+    w[:, : len(ask.w)], w[:, len(ask.w) :] = ask.w, ask.slack
+    return w
+
+
+def _minimised(
+    merit: Merit, start: Array, w: Array, dual: Array, ask: Refine
+) -> tuple[Array, Array]:
+    """The minimisers of (19), and the size of their gradients over the tolerance."""
+
+    def phi(v: Array) -> tuple[Array, Array]:  # (19)
+        value, gradient = merit(v)
+        away = v - w
+        return value + ((dual + ask.rho / 2 * away) * away).sum(1), gradient + dual + ask.rho * away
+
+    problem = merit.problem
+    if _second_order(problem) and (w.shape[1] <= NEWTON or isinstance(problem.loss, Quadratic)):
+        extra = ask.rho * np.eye(w.shape[1])
+        minima = newton(phi, lambda v: merit.hessian(v) + extra, start, ask.tol, convex_of(problem))
+    else:
+        minima = lbfgs(phi, start, ask.tol)
+    return minima.v, minima.residual / ask.tol
+
+
+def settle(
+    problem: Problem, memory: ProximalMemory | None, ask: Settle, data: Block
+) -> tuple[ProximalMemory, Settled]:
+    """Algorithm 1, lines 6-8, and Algorithm 2, line 1, at the clients of a block."""
+    first = memory is None
+    w = _everywhere(ask)
+    if memory is None:
+        memory = _start(problem, w, ask)
+    old = _merit(problem, memory, ask.beta, ask, data)
+    at = old.point(w)
+    quadratic = isinstance(problem.loss, Quadratic)
+    known = (
+        memory.weight[:, None] * client_gradients(at)
+        if quadratic and (first or ask.restart)
+        else memory.gradient
+    )
+    c = old.constraints(w, at)
+    mu = memory.multiplier if first else old.raised(c)  # Algorithm 1, line 7
+    change = mu - memory.multiplier
+    y = np.where(old.equality, change, np.maximum(change, 0.0))
+    memory = replace(memory, multiplier=mu, estimate=mu, change=change, anchor=w, gradient=known)
+    J, D = old.jacobian(at), len(ask.w)
+    shifted = None
+    if ask.restart:  # Algorithm 2, line 1
+        dual = -_merit(problem, memory, ask.next_beta, ask, data)(w)[1]
+        memory, shifted = replace(memory, z=w, dual=dual), w + dual / ask.rho
+    upload = Settled(
+        change=np.abs(change).max(1, initial=0.0),
+        product=np.abs(mu * c).sum(1),
+        push=np.matmul(y[:, None, :], J)[:, 0, :D],
+        bite=(y * c).sum(1),
+        shifted=None if shifted is None else shifted[:, :D],
+        slack=None if shifted is None else shifted[:, D:],
+        **_scales(old, at, J) if first else {"gradient": None, "curvature": None, "steep": None},
+    )
+    return memory, upload
+
+
+def _start(problem: Problem, w: Array, ask: Settle) -> ProximalMemory:
+    none = np.zeros((len(w), problem.local_constraint.size + problem.constraint.coupled.size))
+    history = np.zeros((len(w), 0, w.shape[1]))
+    assert ask.prior is not None
+    return ProximalMemory(
+        w, w[:, :0], np.zeros_like(w), w, none, none, none, ask.prior, history, history
+    )
+
+
+def _scales(merit: Merit, at: Point, J: Array) -> dict[str, Any]:
+    """Sizes of the client's functions at the first model."""
+    D, pc = at.w.shape[-1], len(merit.unit)
+    squares = (J[:, :, :D] ** 2).sum(2)
+    p = squares.shape[1] - pc
+    steep = np.column_stack([squares[:, :p].sum(1), (squares[:, :p] > 0).sum(1), squares[:, p:]])
+    if isinstance(merit.problem.loss, Quadratic):
+        trace = np.einsum("ndd->n", np.asarray(merit.block.X))
+    else:
+        trace = _trace(at)
+    gradient = np.abs(merit.weight[:, None] * client_gradients(at)).max(1)
+    return {"gradient": gradient, "curvature": merit.weight * trace / D, "steep": steep}
+
+
+def _trace(at: Point) -> Array:
+    """The trace of f_i'' without f_i''."""
+    rows = row_shares(at.problem, at.block) * at.problem.loss.curvature(at.prediction, at.block.y)
+    X = at.block.X
+    size = (
+        (X**2).sum(2)
+        if isinstance(X, np.ndarray)
+        else np.asarray(X.multiply(X).sum(1)).reshape(1, -1)
+    )
+    return (rows * (size + at.problem.predictor.intercept)).sum(1)
+
+
+def _merit(
+    problem: Problem, memory: ProximalMemory, beta: float, ask: Settle | Refine, data: Block
+) -> Merit:
+    return Merit(
+        problem, data, memory.weight, beta, ask.sigma, ask.unit, memory.anchor, memory.multiplier
+    )
+
+
+def convex_of(problem: Problem) -> bool:
+    """Whether every P_i is convex."""
+    return problem.local_constraint.convex and problem.constraint.convex
+
+
+def _second_order(problem: Problem) -> bool:
+    stacks = problem.local_constraint, problem.constraint.coupled
+    return all(getattr(part, "hessian", 1) is not None for stack in stacks for part in stack.parts)

@@ -1,0 +1,92 @@
+"""Messages and memories of the proximal augmented Lagrangian method."""
+
+from __future__ import annotations
+
+from quorate.arrays import Array
+from quorate.rounds import Each, Max, Sum, record
+
+
+@record
+class Settle:
+    """The server's w^{k+1}: update the multipliers and begin the next subproblem.
+
+    These are lines 6-8 of Algorithm 1.
+    """
+
+    w: Array  # (D,)
+    slack: Each  # (N, p_c)
+    unit: Array  # (p_c,)
+    prior: Each | None  # (N,) q_i; with the first message
+    beta: float  # of the subproblem that ends
+    next_beta: float  # of the one that begins
+    sigma: float  # 1 / ((n + 1) beta) of that one
+    rho: float
+    restart: bool  # Algorithm 2, line 1: the copies start at w again
+
+
+@record
+class Settled:
+    """What Algorithm 1 needs of the clients after a subproblem."""
+
+    change: Each  # (n,) max |mu_i^{k+1} - mu_i^k|, line 8
+    product: Sum  # (n,) sum |mu_i c_i|
+    # (n, D) sum y_i c_i', y the change of the multipliers: near 0 with <y, c> > 0, no model is
+    # feasible
+    push: Sum
+    bite: Sum  # (n,) sum y_i c_i
+    shifted: Sum | None  # (n, D) u~_i of Algorithm 2, line 1, at a restart
+    slack: Each | None  # (n, p_c) the same of s
+    gradient: Sum | None  # (n,) max |q_i f_i'|; these three with the first answer, for scales
+    curvature: Sum | None  # (n,) mean diagonal of q_i f_i''
+    steep: Sum | None  # (n, 2 + p_c) squared norms of c_i', their number, those of each c~_i'
+
+
+@record
+class Refine:
+    """One round of Algorithm 2."""
+
+    w: Array  # (D,)
+    slack: Each  # (N, p_c)
+    unit: Array  # (p_c,)
+    beta: float
+    sigma: float  # 1 / ((n + 1) beta)
+    rho: float
+    tol: float  # eps_{t+1}
+    room: float  # what (23) leaves to the clients' residuals
+    # (h,) weights, sum 1, of the last h points from which (19) sets out; [1.] is Algorithm 2
+    mix: Array
+
+
+@record
+class Refined:
+    """What Algorithm 2 needs of the clients, and what a person would plot."""
+
+    shifted: Sum  # (n, D) u~_i, (21)
+    slack: Each  # (n, p_c) the same of s
+    residual: Sum  # (n,) eps~_i, (22)
+    value: Sum  # (n,) q_i f_i(w)
+    violation: Each  # (n,) of c_i(w)
+    shared: Sum  # (n, p_c) c~_i(w)
+    primal: Sum  # (n,) ||z_i - w||^2
+    moved: Sum  # (n,) ||z_i - z_i^t||^2
+    pull: Sum  # (n,) ||lambda_i||^2
+    drift: Sum  # (n, D) u_i - w
+    slack_drift: Each  # (n, p_c) the same of s
+    inner: Sum  # (n, h + 1) <u_i - w, its h + 1 last ones>, the newest last
+    unsolved: Max  # (n,) gradient of (19) where the local solver ended, over tol
+
+
+@record
+class ProximalMemory:
+    """What the clients keep."""
+
+    z: Array  # (n, D + p_c) u_i, s_i
+    gradient: Array  # (n, D) q_i f_i'(u_i); of quadratic functions alone
+    dual: Array  # (n, D + p_c) lambda_i
+    anchor: Array  # (n, D + p_c) w^k, s_i^k
+    multiplier: Array  # (n, p + p_c) mu_i
+    estimate: Array  # (n, p + p_c) [mu_i + beta c_i(w)]_+ at the last w
+    change: Array  # (n, p + p_c) the last change of mu_i
+    weight: Array  # (n,) q_i
+    points: Array  # (n, h, D + p_c) the last w - lambda_i / rho
+    drift: Array  # (n, h, D + p_c) the last z_i - w

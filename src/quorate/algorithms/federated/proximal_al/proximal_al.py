@@ -1,0 +1,480 @@
+"""The proximal augmented Lagrangian method: each client keeps its data and its constraints.
+
+    minimise  sum_i q_i f_i(w) + h(w)  subject to  c_0(w) <= 0,  sum_i c~_i(w) <= 0,
+            c_i(w) <= 0 for every client i
+
+Algorithm 1 (outer: multipliers) with Algorithm 2 (inner: inexact ADMM) of He, Peng, Sun, *Federated
+learning with convex global and local constraints*; equation numbers are theirs. A round is one
+exchange with all clients: ``Refine`` is one iteration of Algorithm 2; ``Settle`` is lines 6-8 of
+Algorithm 1 and line 1 of Algorithm 2, whose u~_i the server needs before its first step.
+``ProximalAL.paper()`` is the method as printed. The defaults differ in four ways:
+
+* copies and multipliers of consensus go on from one subproblem to the next, and start at u_i = w^0,
+  lambda_i = 0;
+* rho follows the residuals of consensus at first, beta and rho have the units of the problem's
+  curvature;
+* the points from which (19) starts are mixed by Anderson's acceleration, for which the server
+  receives sums only;
+* tolerances are relative to the objective.
+
+``client.py`` lists what is sent and who sees it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from quorate.algorithms.federated.proximal_al import client
+from quorate.algorithms.federated.proximal_al import outcomes as words
+from quorate.algorithms.federated.proximal_al.messages import (
+    ProximalMemory,
+    Refine,
+    Refined,
+    Settle,
+    Settled,
+)
+from quorate.algorithms.federated.proximal_al.server import Server, mixed, no_past, remembered
+from quorate.algorithms.federated.proximal_al.state import ProximalState, relative_pair, started
+from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.requirements import (
+    AFFINE,
+    ANY,
+    AVERAGE,
+    CONIC_AT_SERVER,
+    MEAN_OF_ROWS,
+    SMOOTH_SCALAR,
+    Requirements,
+)
+from quorate.arrays import Array, Block, Streams
+from quorate.problem.constraints.constraint import excess
+from quorate.problem.multipliers import Multipliers
+from quorate.problem.problem import Problem
+from quorate.rounds import Done, Outcome, Round
+
+# beta ||c'||^2 over the objective's curvature, first for convex constraints, then for others
+STIFF, FIRM = 1e5, 300.0
+# rho over the curvature of one client where constraints are not convex; it is not balanced there
+TIGHT = 16.0
+# the default tolerances assume that the model ends this near the optimum, relative to its size; the
+# certificate decides
+NEAR = 0.1
+EVERY = 5  # rounds between two changes of rho
+BALANCED = 60  # rounds in which rho may change after beta did
+FALL = 0.2  # tau_{k+1} / tau_k
+SLOW = 0.3  # violation of an outer iteration over that before it, above which beta grows
+GROWTH = 5.0
+
+
+@dataclass(frozen=True)
+class ProximalAL(Method):
+    """Constrained problems of any size, also with nonsmooth h or constraints that are not convex.
+
+    Parameters
+    ----------
+    beta : penalty of the augmented Lagrangian; default from curvature and gradients at the first
+        model, and growing where the violation falls slowly
+    rho : penalty of consensus; default from the curvature, and balanced at first
+    s_bar, q : tau_k = s_bar / (k + 1)^2 and eps_{t+1} = q^t; default: relative tolerances
+    memory : points mixed by the acceleration; 0 is Algorithm 2. Not used where constraints are not
+        convex
+    restart : every subproblem starts at u_i = w^k, lambda_i = -P_i'(w^k) (Algorithm 2, line 1);
+        else where the last ended
+    tol : of the violation, and of the gap relative to the objective; with ``s_bar`` eps_1 = eps_2
+        of (11)
+    atol : or of the gap absolutely
+    max_rounds : a cap on all rounds; a run that meets it is never called optimal
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        for settings out of range; losses that are not smooth, regularisers that are not convex;
+        with constraints at the server regularisers other than Zero, L1, L2, ElasticNet, Bounds
+
+    Notes
+    -----
+    A round sends D + 6 numbers down and 2 D + 20 up per client. Where no feasible model exists the
+    changes of the multipliers tend to a proof of it, which is then returned as the multipliers.
+    """
+
+    beta: float | None = None
+    rho: float | None = None
+    s_bar: float | None = None
+    q: float | None = None
+    memory: int = 10
+    restart: bool = False
+    tol: float = 1e-4
+    atol: float = 0.0
+    max_rounds: int = 3000
+    start: Array | None = None
+    problem: Problem | None = None
+    requirements: ClassVar[Requirements] = Requirements(
+        constraint=ANY,
+        predictor=AFFINE,
+        over_samples=MEAN_OF_ROWS,
+        over_clients=AVERAGE,
+        loss=SMOOTH_SCALAR,
+        regulariser=CONIC_AT_SERVER,
+    )
+
+    def __post_init__(self) -> None:
+        words.check_settings(self)
+
+    @classmethod
+    def paper(
+        cls,
+        beta: float = 300.0,
+        rho: float = 0.01,
+        s_bar: float = 1e-3,
+        q: float = 0.9,
+        tol: float = 1e-3,
+        **more: object,
+    ) -> ProximalAL:
+        """The method as printed, with the settings of its section 5.1.
+
+        The paper does not state q; 0.9 is in the authors' code.
+        """
+        options: dict[str, Any] = {"memory": 0, "restart": True} | more
+        return cls(beta=beta, rho=rho, s_bar=s_bar, q=q, tol=tol, **options)
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    @property
+    def on_client(self) -> dict:
+        return {Settle: self.settle, Refine: self.refine}
+
+    def client_start(self, data: Block) -> None:
+        return None
+
+    def settle(
+        self, memory: ProximalMemory | None, ask: Settle, data: Block, rng: Streams
+    ) -> tuple[ProximalMemory, Settled]:
+        return client.settle(self._problem, memory, ask, data)
+
+    def refine(
+        self, memory: ProximalMemory, ask: Refine, data: Block, rng: Streams
+    ) -> tuple[ProximalMemory, Refined]:
+        return client.refine(self._problem, memory, ask, data)
+
+    # -- server: Algorithm 1 -----------------------------------------------------------------------
+
+    @property
+    def on_server(self) -> dict:
+        return {Settled: self.begin, Refined: self.improve}
+
+    def server_start(self, n_clients: int) -> tuple[ProximalState, Round]:
+        problem = self._problem
+        glob, D = (
+            problem.constraint,
+            problem.predictor.dimension(problem.constraint.block.n_features),
+        )
+        w = np.zeros(D) if self.start is None else np.asarray(self.start, float)
+        slack, held, coupled = (
+            np.zeros((n_clients, glob.coupled.size)),
+            np.zeros(glob.held.size),
+            glob.coupled.size,
+        )
+        state = started(w, slack, held, np.zeros(coupled), self.beta or 1.0, self.rho or 1.0)
+        prior = problem.over_clients.project(np.zeros(n_clients))
+        sigma = self._server(state).sigma
+        return state, Round(
+            Settle(
+                w, slack, state.unit, prior, state.beta, state.beta, sigma, state.rho, self.restart
+            )
+        )
+
+    def begin(
+        self, state: ProximalState, ids: Sequence[int], up: Settled
+    ) -> tuple[ProximalState, Round | Done]:
+        """Line 9, and lines 2-3 of the next iteration."""
+        state = replace(state, rounds=state.rounds + 1, inner=0)
+        if up.steep is not None:
+            state = self._scaled(state, up)
+        else:
+            state = self._tested(state, up)
+            stop = self._stopped(state, up)
+            if stop is not None:
+                return state, Done(stop)
+        if up.shifted is not None:
+            state = replace(state, shifted=up.shifted, slack_shifted=up.slack)
+        state = replace(
+            state, anchor=state.w, slack_anchor=state.slack, tau=self._tau(state), fresh=1
+        )
+        return self._ask(state)
+
+    def _scaled(self, state: ProximalState, up: Settled) -> ProximalState:
+        """beta, rho and the unit of s from the sizes of the functions at the first model."""
+        assert up.steep is not None
+        assert up.curvature is not None
+        assert up.gradient is not None
+        n, curvature = len(state.violation), max(float(up.curvature), 0.0) or 1.0
+        glob, at = self._problem.constraint, self._problem.constraint.at(self._problem, state.w)
+        squares = (glob.held.jacobian(at)[0] ** 2).sum(1)
+        count = up.steep[1] + (squares > 0).sum() + len(up.steep[2:])
+        steep = (up.steep[0] + squares.sum() + up.steep[2:].sum()) / max(count, 1.0)
+        unit = np.sqrt(up.steep[2:] / n) if self.s_bar is None else state.unit
+        convex = client.convex_of(self._problem)
+        return replace(
+            state,
+            beta=self.beta or (STIFF if convex else FIRM) * curvature / (steep or 1.0),
+            rho=self.rho or (1.0 if convex else TIGHT) * curvature / n,
+            unit=np.where(unit > 0, unit, 1.0),
+            scale=float(up.gradient) or 1.0,
+        )
+
+    def _tau(self, state: ProximalState) -> float:
+        """tau_k: as printed, or falling to half of what (11) asks."""
+        if self.s_bar is not None:
+            return self.s_bar / (state.outer + 1) ** 2  # line 2
+        return max(0.5 * self._goal(state), 0.1 * state.scale * FALL**state.outer)
+
+    def _goal(self, state: ProximalState) -> float:
+        """eps_1 of (11): the user's, or one that moves the objective by at most ``tol`` of it."""
+        if self.s_bar is not None:
+            return self.tol
+        size = NEAR * float(np.abs(state.w).sum())
+        if not (size > 0 and math.isfinite(state.value)):
+            return self.tol * state.scale
+        allowed = max(self.atol, self.tol * abs(state.value)) / size
+        return min(max(2 * allowed, 1e-4 * self.tol * state.scale), self.tol * state.scale)
+
+    def _tested(self, state: ProximalState, up: Settled) -> ProximalState:
+        """The state after a test whether the multipliers' changes prove that no model is feasible.
+
+        The proof is to first order near w.
+        """
+        held, at = (
+            self._problem.constraint.held,
+            self._problem.constraint.at(self._problem, state.w),
+        )
+        y = np.where(held.equality, state.change, np.maximum(state.change, 0.0))
+        c, violation = held.values(at)[0], state.global_violation
+        violation = max(violation, float(state.violation.max()))
+        push, bite = up.push + y @ held.jacobian(at)[0], float(up.bite) + float(y @ c)
+        stuck = state.stuck + 1 if violation > max(0.9 * state.before, self.tol) else 0
+        far = 10 * float(np.abs(push).max(initial=0.0)) * (1 + float(np.abs(state.w).sum()))
+        product = float(up.product) + float(np.abs(state.multiplier * c).sum())
+        infeasible = stuck > 2 and bite > far and client.convex_of(self._problem)
+        return replace(state, before=violation, stuck=stuck, infeasible=infeasible, product=product)
+
+    def _stopped(self, state: ProximalState, up: Settled) -> Outcome | None:
+        """(11), proof of infeasibility, or the cap."""
+        if state.infeasible:
+            return words.infeasible(state, up.change)
+        goal = self._goal(state)
+        moved = float(np.abs(state.w - state.anchor).max(initial=0.0))
+        change = max(
+            float(np.abs(part).max(initial=0.0))
+            for part in (up.change, state.change, state.total_change)
+        )
+        still = moved / state.beta + state.tau <= goal and change <= state.beta * self.tol  # (11)
+        allowed = max(self.atol, self.tol * abs(state.value))
+        if still and (self.s_bar is not None or state.product <= allowed):
+            return words.reached(self._problem, state, goal, change / state.beta)
+        return words.capped(self, state, goal) if state.rounds >= self.max_rounds else None
+
+    # -- server: Algorithm 2 -----------------------------------------------------------------------
+
+    def _ask(self, state: ProximalState) -> tuple[ProximalState, Round]:
+        """(18), and the clients' requests."""
+        n, old, old_slack = len(state.violation), state.w, state.slack
+        server = self._server(state)
+        w, exact = server.step(state.shifted, old)
+        slack = server.slacks(state.slack_shifted, state.slack_anchor, state.unit, state.total)
+        if not np.isfinite(w).all():
+            raise ArithmeticError(
+                "the model is not finite any more: rescale the features, or give a larger rho."
+            )
+        past, mix = state.past, np.ones(1)
+        if self._accelerated and not state.fresh:
+            past, mix = mixed(past, w - old, slack - old_slack, n, self.memory)
+        else:
+            past = no_past(len(w), slack.shape)
+        state = replace(state, w=w, slack=slack, exact=exact, past=past, fresh=0)
+        room = state.tau - self._server_residual(state)
+        tol = self._local_tol(state)
+        return state, Round(
+            Refine(w, slack, state.unit, state.beta, server.sigma, state.rho, tol, room, mix)
+        )
+
+    def improve(
+        self, state: ProximalState, ids: Sequence[int], up: Refined
+    ) -> tuple[ProximalState, Round | Done]:
+        """Line 10: the next iteration of Algorithm 2, or its end."""
+        n = len(state.violation)
+        state = replace(
+            state,
+            shifted=up.shifted,
+            slack_shifted=up.slack,
+            residual=self._server_residual(state) + float(up.residual),
+            pair=relative_pair(up, state, n),
+            value=float(up.value) + self._problem.penalty(state.w),
+            violation=up.violation,
+            global_violation=self._global_violation(state, up.shared),
+            rounds=state.rounds + 1,
+            inner=state.inner + 1,
+            since=state.since + 1,
+            settled=state.settled + 1,
+        )
+        enough = state.residual <= state.tau and (self.s_bar is not None or state.inner > 1)  # (23)
+        if enough:
+            return self._settle(state)
+        if state.rounds >= self.max_rounds:
+            return state, Done(words.capped(self, state, self._goal(state)))
+        past = remembered(state.past, up.drift, up.slack_drift, up.inner)
+        return self._ask(self._balanced(replace(state, past=past), up))
+
+    def _server_residual(self, state: ProximalState) -> float:
+        """The term that (23) adds to the clients' residuals.
+
+        It is eps_{t+1} as printed, or the size of what (18) left.
+        """
+        return self.q**state.inner if self.q is not None else state.exact
+
+    def _settle(self, state: ProximalState) -> tuple[ProximalState, Round]:
+        """Algorithm 1, lines 5-6."""
+        server, glob = self._server(state), self._problem.constraint
+        held = server.raised(glob.held.values(glob.at(self._problem, state.w))[0])
+        y = state.total + state.beta * (state.unit * state.slack).sum(0)
+        total = np.where(glob.coupled.equality, y, np.maximum(y, 0.0))
+        violation = max(state.global_violation, float(state.violation.max()))
+        slow = (
+            self.beta is None
+            and violation > max(SLOW * state.before, self.tol)
+            and math.isfinite(state.before)
+        )
+        beta = GROWTH * state.beta if slow else state.beta
+        old = state.beta
+        state = replace(
+            state,
+            multiplier=held,
+            change=held - state.multiplier,
+            total=total,
+            total_change=total - state.total,
+            beta=beta,
+            settled=0 if slow else state.settled,
+            outer=state.outer + 1,
+            inner=0,
+        )
+        sigma = self._server(state).sigma
+        return state, Round(
+            Settle(
+                state.w, state.slack, state.unit, None, old, beta, sigma, state.rho, self.restart
+            )
+        )
+
+    def _balanced(self, state: ProximalState, up: Refined) -> ProximalState:
+        """rho by the root of primal over dual residual, where they differ, in the first rounds."""
+        fixed = self.rho is not None or not client.convex_of(self._problem)
+        if fixed or state.settled > BALANCED or state.since < EVERY:
+            return state
+        primal, dual = state.pair
+        if not (primal > 0 and dual > 0):
+            return state
+        factor = min(max(math.sqrt(primal / dual), 0.2), 5.0)
+        if max(factor, 1 / factor) < 2:
+            return state
+        copies, slacks = len(state.violation) * state.w + up.drift, state.slack + up.slack_drift
+        return replace(
+            state,
+            rho=state.rho * factor,
+            shifted=copies + (state.shifted - copies) / factor,  # u + lambda / rho, (21)
+            slack_shifted=slacks + (state.slack_shifted - slacks) / factor,
+            past=no_past(len(copies), slacks.shape),
+            fresh=1,
+            since=0,
+        )
+
+    # -- what all of it needs ----------------------------------------------------------------------
+
+    def _server(self, state: ProximalState) -> Server:
+        n, tol = len(state.violation), self._local_tol(state)
+        return Server(self._problem, n, state.beta, state.rho, state.anchor, state.multiplier, tol)
+
+    def _local_tol(self, state: ProximalState) -> float:
+        """eps_{t+1}: q^t as printed, else far below what (23) has to reach."""
+        if self.q is not None:
+            return max(self.q**state.inner, 1e-12 * state.scale)
+        return max(
+            1e-3 * min(state.tau, self._goal(state)) / len(state.violation), 1e-14 * state.scale
+        )
+
+    @property
+    def _accelerated(self) -> bool:
+        return self.memory > 0 and client.convex_of(self._problem)
+
+    def _global_violation(self, state: ProximalState, shared: Array) -> float:
+        glob = self._problem.constraint
+        held = excess(glob.held, glob.held.values(glob.at(self._problem, state.w))[0])
+        return max(held, excess(glob.coupled, shared))
+
+    def report(self, state: ProximalState) -> dict:
+        """Numbers to plot; ``violation`` is the largest violation of all constraints.
+
+        It is 0 where all are met; ``mean_violation`` is the mean over the clients.
+        """
+        positive = np.maximum(state.violation, 0.0)
+        return {
+            "objective": state.value,
+            "violation": float(np.fmax(positive.max(), state.global_violation)),
+            "worst_client": int(np.argmax(state.violation)),
+            "worst_violation": float(state.violation.max()),
+            "mean_violation": float(positive.mean()),
+            "outer": state.outer,
+            "inner": state.inner,
+            "primal": state.pair[0],
+            "dual": state.pair[1],
+            "residual": state.residual,
+            "tau": state.tau,
+            "beta": state.beta,
+            "rho": state.rho,
+        }
+
+    def answer(
+        self, state: ProximalState, memories: Sequence[ProximalMemory | None] = ()
+    ) -> Answer:
+        """The model; with the clients' memories also their multipliers and copies of the model."""
+        if not memories:
+            return Answer(state.w)
+        multipliers = self._multipliers(state, memories)
+        return Answer(state.w, multipliers=multipliers, copies=self._copies(memories))
+
+    def _multipliers(
+        self, state: ProximalState, memories: Sequence[ProximalMemory | None]
+    ) -> Multipliers:
+        """mu of the last model; where nothing is feasible, the changes that prove it."""
+        p = self._problem.local_constraint.size
+        none = np.zeros(p)
+        if state.infeasible:
+            own = [none if m is None else m.change[0, :p] for m in memories]
+            return Multipliers(state.change, state.total_change, np.stack(own))
+        server, glob = self._server(state), self._problem.constraint
+        own = [none if m is None else m.estimate[0, :p] for m in memories]
+        if state.inner == 0:  # just settled
+            return Multipliers(state.multiplier, state.total, np.stack(own))
+        held = server.raised(glob.held.values(glob.at(self._problem, state.w))[0])
+        y = state.total + state.beta * (state.unit * state.slack).sum(0)
+        return Multipliers(
+            held, np.where(glob.coupled.equality, y, np.maximum(y, 0.0)), np.stack(own)
+        )
+
+    def _copies(self, memories: Sequence[ProximalMemory | None]) -> Array | None:
+        if any(memory is None for memory in memories):
+            return None
+        pc = self._problem.constraint.coupled.size
+        z = np.concatenate([memory.z for memory in memories if memory is not None])
+        return z[:, : z.shape[1] - pc]
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError(
+                "ProximalAL has no problem yet: run it through quorate.solve(problem, federation,"
+                " ...)."
+            )
+        return self.problem

@@ -1,0 +1,65 @@
+"""What ``solve`` asks of an algorithm: its requirements, its answer, and checks of its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from quorate.algorithms.requirements import Requirements
+from quorate.arrays import Array
+from quorate.problem.lower_bounds import Duals
+from quorate.problem.multipliers import Multipliers
+from quorate.problem.problem import Problem
+from quorate.rounds import Algorithm
+
+if TYPE_CHECKING:
+    from quorate.data.federation import Federation
+
+
+class Answer(NamedTuple):
+    """What an algorithm returns of a run: the model, and what proves how good it is.
+
+    Attributes
+    ----------
+    w : (D,) the model
+    duals : weights and points that prove a lower bound, or None
+    multipliers : of the constraints, where the algorithm takes some
+    row_duals : (multipliers, split), (n,) each, of the rows of the one client, which prove a bound
+    copies : (N, D) the clients' copies of the model, where they keep some
+    tries : one row per start of an algorithm with several starts
+    """
+
+    w: Array
+    duals: Duals | None = None
+    multipliers: Multipliers | None = None
+    row_duals: tuple[Array, Array] | None = None
+    copies: Array | None = None
+    tries: list[dict[str, Any]] | None = None
+
+
+class Method(Algorithm):
+    """The base of an algorithm that ``solve`` can run: an ``Algorithm`` with a problem.
+
+    A subclass is a frozen dataclass with a field ``problem: Problem | None = None``, which
+    ``solve`` fills in. Fields ``tol``, ``atol``, ``max_rounds`` and ``start``, where it has them,
+    can be set through ``solve``. ``atol`` says that a run which ends as optimal claims a gap of at
+    most max(atol, tol |value|); the claim is checked against the certificate.
+    """
+
+    requirements: ClassVar[Requirements] = Requirements()
+    problem: Problem | None
+
+    def answer(self, state: Any, memories: Sequence[Any] = ()) -> Answer:
+        """The answer of a run in this state; parts that the clients keep need their memories."""
+        raise NotImplementedError(f"{type(self).__name__} must define answer(state, memories)")
+
+    def check_problem(self, problem: Problem, fed: Federation | None) -> None:
+        """Raise ``ValueError`` where a setting of this algorithm does not go with a problem that
+        meets its requirements; ``fed`` is None as long as the data are not read.
+        """
+
+
+def settings_of(method: Method) -> dict[str, Any]:
+    """The fields of an algorithm, by name."""
+    return {field.name: getattr(method, field.name) for field in fields(method)}  # type: ignore[arg-type]

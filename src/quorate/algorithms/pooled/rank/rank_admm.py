@@ -1,0 +1,336 @@
+"""Spectral (rank-based) risks by ADMM with exact steps, then Newton steps where these are faster.
+
+    minimise over w, z:  Omega(z) + g(w)  subject to  z = D w - b,
+            Omega(z) = sum_i sigma_i l(z_[i])  (9)
+
+Algorithm 1 of Xiao, Ge, Jiang, Yan, *A unified framework for rank-based loss minimization* is
+in ``iteration``. Its z-step is one exact pass of PAVA, its w-step one product with a cached
+eigendecomposition (l2, none), coordinate descent (l1) or proximal gradient steps. This file has the
+damped balancing of rho, the proven gap, and the change to proximal Newton steps
+(``solvers.rank.semismooth_newton``) once the gap falls too slowly. Nonconvex problems go to
+``multistart``.
+
+The client that holds the rows does all the work; the server receives model, value, bound and
+residual.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.pooled.rank.continuation import Start, starts_of
+from quorate.algorithms.pooled.rank.iteration import first, iterate
+from quorate.algorithms.pooled.rank.memory import (
+    ADMM,
+    NEWTON,
+    RankMemory,
+    continued,
+    iterate_of,
+    number,
+    relative_gap,
+    size,
+)
+from quorate.algorithms.pooled.rank.multistart import Exploration
+from quorate.algorithms.pooled.rank.penalties import Balanced, Penalty
+from quorate.algorithms.pooled.rank.subproblems import RANK_REQUIREMENTS, RankTask
+from quorate.algorithms.pooled.single_client import (
+    EXHAUSTED,
+    STATIONARY,
+    Advance,
+    Advanced,
+    OwnerState,
+    advanced,
+    begin,
+    closed,
+    handlers,
+    opened,
+    proven,
+    report,
+    with_start,
+)
+from quorate.algorithms.requirements import Requirements
+from quorate.arrays import Array, Block, Streams
+from quorate.problem.problem import Problem
+from quorate.rounds import Round
+from quorate.solvers.rank.scalar_losses import PLUS
+from quorate.solvers.rank.semismooth_newton import NEWTON_STEPS as STEPS
+from quorate.solvers.rank.semismooth_newton import Point, outer_step
+
+LONGEST = 1e5  # of a proximal step beside ||w|| / ||D'alpha||: beyond, only rounding grows
+NEWTON_STEPS = 50  # that a finish takes about
+MANY = 10  # rows that count for every coefficient
+FASTER = 8  # floating-point operations of matrix products, beside those of matrix-vector products
+
+
+@dataclass(frozen=True)
+class RankADMM(Method):
+    """The default for the rows of one client under a rank risk.
+
+    Parameters
+    ----------
+    tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)) is proven (convex
+        problems)
+    max_rounds : a cap; a round is ``check`` iterations, one outer step of Newton's method or one
+        step of the polish
+    penalty : schedule of rho; None is ``Balanced()``, and that of each start where the risk is not
+        convex
+    r : weight of the proximal term r / 2 ||w - w_k||^2, >= 0
+    relaxation : in [1, 1.9]; 1 is Algorithm 1 as printed, and what problems that are not convex use
+    check : iterations between two evaluations of the gap
+    finish : go over to Newton steps when the gap falls too slowly (convex problems)
+    tol_residual : where no bound exists: both relative residuals at which the iterations end
+    max_iterations : of one start, where no bound exists
+    starts : tried in turn where the risk is not convex, the best kept; None is a built-in list
+    polish : difference-of-convex steps after every start
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        more than one client, sample weights, parameters out of range
+    TypeError
+        losses without a rank coordinate (``Quantile``, ``Multinomial``), predictors other than
+        ``Linear``
+
+    Notes
+    -----
+    ``solution.tries`` has one row for every start of a problem that is not convex. Where no polish
+    applies (prospect weights, MCP, SCAD) the model may end up to 1e-6, relative, above the best
+    start's, so that its multipliers are its own. Memory is that of the dense matrix and of min(n,
+    D)^2 numbers.
+    """
+
+    tol: float = 1e-6
+    atol: float = 0.0
+    max_rounds: int = 2000
+    penalty: Penalty | None = None
+    r: float = 0.0
+    relaxation: float = 1.6
+    check: int = 10
+    finish: bool = True
+    tol_residual: float = 1e-6
+    max_iterations: int = 3000
+    starts: tuple[Start, ...] | None = None
+    polish: bool = True
+    start: Array | None = None
+    problem: Problem | None = None
+    requirements: ClassVar[Requirements] = RANK_REQUIREMENTS
+
+    def __post_init__(self) -> None:
+        for name, ok, needed in (
+            ("r", self.r >= 0, ">= 0"),
+            ("relaxation", 1 <= self.relaxation <= 1.9, "in [1, 1.9]"),
+            ("check", self.check >= 1, ">= 1"),
+            ("check", self.check == int(self.check), "a whole number"),
+            ("max_iterations", self.max_iterations >= 1, ">= 1"),
+            (
+                "penalty",
+                self.penalty is None or hasattr(self.penalty, "after"),
+                "a schedule such as Growing(1e-5, 1.2)",
+            ),
+            ("starts", self.starts is None or len(self.starts) > 0, "None or one Start or more"),
+        ):
+            if not ok:
+                raise ValueError(f"{name} must be {needed}, got {getattr(self, name)!r}.")
+
+    @property
+    def on_client(self) -> dict:
+        return handlers(self)[0]
+
+    @property
+    def on_server(self) -> dict:
+        return handlers(self)[1]
+
+    def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
+        return begin(n_clients)
+
+    def report(self, state: OwnerState) -> dict:
+        return report(state)
+
+    def answer(self, state: OwnerState, memories: Sequence[Any] = ()) -> Answer:
+        """The model, with the multipliers of the rows and the starts where the memory is known.
+
+        The multipliers come with z beside them, and the certificate is made of both; there is one
+        row for every start of a nonconvex problem.
+        """
+        if not memories or memories[0] is None:
+            return Answer(state.w)
+        memory = opened(memories[0])
+        return Answer(
+            state.w, row_duals=(memory.rows, memory.split), tries=_starts(memory.table.tolist())
+        )
+
+    # -- the client --------------------------------------------------------------------------------
+
+    def client_start(self, data: Block) -> RankMemory:
+        task = RankTask.of(self._problem, data)
+        w = self._first_model(task, data)
+        it = first(task, self._penalty(task), w)
+        value = task.objective(w, it.t)
+        S = 1 if task.convex else len(starts_of(self.starts, task))
+        zero = np.zeros(())
+        return closed(
+            RankMemory(
+                *map(np.asarray, it),
+                best=w,
+                value=number(value),
+                bound=number(-math.inf),
+                rows=np.zeros_like(it.t),
+                split=it.t,
+                stage=zero,
+                step=zero,
+                gaps=np.full(4, np.inf),
+                idle=zero,
+                outer=zero,
+                wait=zero,
+                steps=zero,
+                start=zero,
+                own=w,
+                found=number(math.inf),
+                polished=zero,
+                table=np.full((S, 3), np.nan),
+            )
+        )
+
+    def advance(
+        self, memory: RankMemory, ask: Advance, data: Block, rng: Streams
+    ) -> tuple[RankMemory, Advanced]:
+        task, now = RankTask.of(self._problem, data), opened(memory)
+        if not task.convex:
+            w = self._first_model(task, data)
+            now, finished = Exploration(self, task, w, rng).step(now)
+        elif now.stage == NEWTON:
+            now, finished = self._newton(task, now, data)
+        else:
+            now, finished = self._descend(task, now, data)
+        residual = max(float(now.primal), float(now.change))
+        best, value, bound = task.design.outward(now.best), float(now.value), float(now.bound)
+        return closed(now), advanced(
+            best, value, bound, int(now.steps), residual=residual, finished=finished
+        )
+
+    # -- convex problems ---------------------------------------------------------------------------
+
+    def _descend(self, task: RankTask, now: RankMemory, data: Block) -> tuple[RankMemory, float]:
+        """Take ``check`` iterations of Algorithm 1, then evaluate the gap."""
+        it, alpha = iterate_of(now), now.rows
+        for _ in range(self.check):
+            it, alpha = iterate(task, self._penalty(task), it, self.r, self.relaxation)
+        now = _judged(task, continued(now, it, self.check), it.w, it.t, alpha, it.z, data)
+        now = replace(now, gaps=np.append(now.gaps[1:], relative_gap(now)))
+        if math.isinf(now.bound) and max(it.primal, it.change) <= self.tol_residual:
+            return now, STATIONARY
+        if self.finish and self._slow(now, task) and task.system is not None:
+            spread = float(np.einsum("ij,ij->", task.design.D, task.design.D)) / len(it.t)
+            step = 10.0 / (it.rho * max(spread, 1e-300))
+            new = {"stage": NEWTON, "idle": 0, "outer": 0, "step": step}
+            return (
+                replace(now, dual=-alpha, **{name: number(value) for name, value in new.items()}),
+                0.0,
+            )
+        capped = math.isinf(now.bound) and it.k >= self.max_iterations
+        stuck = max(it.primal, it.change) <= 1e-14 or capped
+        return now, EXHAUSTED if stuck else 0.0
+
+    def _slow(self, now: RankMemory, task: RankTask) -> bool:
+        """Whether, at the rate of the last rounds, the gap needs longer than Newton steps would.
+
+        Kinks of many more rows than coefficients change with every Newton step: there the
+        iterations stay the faster.
+        """
+        n, D = task.design.D.shape
+        if task.sigma is None or (
+            task.kernel.kind == PLUS and np.count_nonzero(task.sigma) > MANY * D
+        ):
+            return False
+        if now.k < now.wait:
+            return False
+        old, new = float(now.gaps[0]), float(now.gaps[-1])
+        if not math.isfinite(old):
+            return bool(now.k >= 20 * self.check)
+        size = min(n, D)
+        steps = NEWTON_STEPS * (
+            4 + (0.3 * n * D * size + size**3 / 3) / (4 * n * D + 2 * size**2) / FASTER
+        )
+        rate = math.log(max(old, 1e-300) / max(new, 1e-300)) / (3 * self.check)
+        return math.log(max(new, 1e-300) / max(self.tol, 1e-16)) > steps * max(rate, 0.0)
+
+    def _newton(self, task: RankTask, now: RankMemory, data: Block) -> tuple[RankMemory, float]:
+        """One proximal point step, by semismooth Newton; its length grows while they are cheap."""
+        system, old = task.system, now
+        assert system is not None
+        start = Point(now.w, now.z, -now.dual)
+        at, newton = outer_step(system, start, float(now.step), 0.1 / (1 + float(now.outer)))
+        now = replace(now, outer=now.outer + 1, steps=now.steps + newton)
+        if newton >= STEPS:  # unfinished: nothing is kept
+            return replace(now, stage=number(ADMM), wait=4 * now.k, gaps=np.full(4, np.inf)), 0.0
+        t = task.rank_coordinates(at.w)
+        now = replace(now, w=at.w, t=t, z=at.z, dual=-at.alpha)
+        now = _judged(task, now, at.w, t, at.alpha, at.z, data)
+        longest = LONGEST * max(size(at.w), 1e-3) / max(size(at.alpha @ system.D), 1e-100)
+        factor = 4.0 if newton <= 20 else 1.0
+        better = now.value < old.value - 1e-15 * abs(
+            old.value
+        ) or now.bound > old.bound + 1e-15 * abs(now.value)
+        unit = max(
+            size(t),
+            1e-3 * (size(task.design.rows.shift) if task.kernel.even else math.sqrt(len(t))),
+            1e-300,
+        )
+        now = replace(
+            now,
+            step=number(min(float(now.step) * factor, longest)),
+            idle=number(0 if better else now.idle + 1),
+            primal=number(size(at.z - t) / unit),
+            change=number(size(t - old.t) / unit),
+        )
+        if now.idle < 6:
+            return now, 0.0
+        return now, (
+            STATIONARY if math.isinf(now.bound) and now.primal <= self.tol_residual else EXHAUSTED
+        )
+
+    def _penalty(self, task: RankTask) -> Penalty:
+        if self.penalty is not None:
+            return self.penalty
+        return Balanced() if task.convex else starts_of(self.starts, task)[0].penalty or Balanced()
+
+    def _first_model(self, task: RankTask, data: Block) -> Array:
+        return task.design.inward(with_start(self._problem, self.start, data.n_features))
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError(
+                "RankADMM has no problem yet: run it through quorate.solve(problem, federation,"
+                " ...)."
+            )
+        return self.problem
+
+
+def _judged(
+    task: RankTask, now: RankMemory, w: Array, t: Array, alpha: Array, z: Array, data: Block
+) -> RankMemory:
+    """The best model and the best bound so far; multipliers beside the bound."""
+    value = task.objective(w, t)
+    if value < now.value:
+        now = replace(now, best=w, value=number(value))
+    bound = proven(task.problem, data, alpha, float(now.value))
+    if bound > now.bound or math.isinf(now.bound):
+        now = replace(now, bound=number(bound), rows=alpha, split=z)
+    return now
+
+
+def _starts(table: list[list[float]]) -> list[dict[str, Any]]:
+    """One row per start: its objective, iterations, and steps of the polish."""
+    return [
+        {"start": k, "objective": value, "iterations": int(count), "polish": int(polished)}
+        for k, (count, value, polished) in enumerate(table)
+        if not math.isnan(value)
+    ]

@@ -1,0 +1,255 @@
+"""Spectral (rank-based) risks by ADMM with a smoothed regulariser.
+
+    minimise over w, z:  Omega(z) + M(w)  subject to  z = D w - b,
+            M(w) = min_u g(u) + ||u - w||^2 / (2 gamma)  (7)
+
+Section 4 of Xiao, Ge, Jiang, Yan, *A unified framework for rank-based loss minimization*: Algorithm
+1 with the Moreau envelope M in place of g. M has the gradient (w - prox_g(w)) / gamma, which is a
+gradient of g at w~ = prox_g(w) (8); so the answer is w~, and its residuals are those of the steps
+(Proposition 2). gamma shrinks with the iterations: ``Smoothing()`` is their schedule. The w-step is
+exact: where g is separable, the prox of M is one of g,
+
+    prox_{s M}(v) = v + s / (s + gamma) (prox_{(s + gamma) g}(v) - v)
+
+in which no number is divided by gamma. Iterations, penalties and the proven gap are those of
+``RankADMM``; smoothing relaxes the convergence proof's assumption on the multipliers, and does not
+make iterations faster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.pooled.rank.iteration import Iterate, first, iterate
+from quorate.algorithms.pooled.rank.memory import iterate_of
+from quorate.algorithms.pooled.rank.penalties import Balanced, Growing, Penalty
+from quorate.algorithms.pooled.rank.subproblems import RANK_REQUIREMENTS, RankTask
+from quorate.algorithms.pooled.single_client import (
+    EXHAUSTED,
+    STATIONARY,
+    Advance,
+    Advanced,
+    OwnerState,
+    advanced,
+    begin,
+    closed,
+    handlers,
+    opened,
+    proven,
+    report,
+    with_start,
+)
+from quorate.algorithms.requirements import Requirements
+from quorate.arrays import Array, Block, Streams
+from quorate.data.federation import Federation
+from quorate.problem.problem import Problem
+from quorate.rounds import Round, record
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """gamma_k = max(start factor^k, least), with the paper's defaults.
+
+    ``Smoothing(g, 1, g)`` never changes.
+
+    Parameters
+    ----------
+    start : gamma_0 > 0
+    factor : in (0, 1]
+    least : > 0; the optimum moves by at most least / 2 times the squared gradient of g
+    """
+
+    start: float = 1e-5
+    factor: float = 0.9
+    least: float = 1e-9
+
+    def __post_init__(self) -> None:
+        if not (0 < self.start < math.inf and 0 < self.factor <= 1 and 0 < self.least < math.inf):
+            raise ValueError(
+                f"Smoothing needs start > 0, factor in (0, 1] and least > 0, got {self.start},"
+                f" {self.factor} and {self.least}. Without smoothing use RankADMM()."
+            )
+
+    def at(self, k: int) -> float:
+        """gamma_k."""
+        return max(self.start * self.factor**k, self.least)
+
+
+@record
+class SmoothedMemory:
+    """The client's memory; every array has a leading axis for the one client."""
+
+    w: Array  # the iterate: see ``Iterate``
+    t: Array
+    z: Array
+    dual: Array
+    rho: Array
+    patience: Array
+    k: Array
+    primal: Array
+    change: Array
+    best: Array  # (D,) the model w~ of least objective
+    value: Array
+    bound: Array
+    rows: Array  # (n,) multipliers: of the best bound, or beside the best model where there is none
+    split: Array  # (n,) z beside them
+
+
+@dataclass(frozen=True)
+class SmoothedRankADMM(Method):
+    """Algorithm 1 with the Moreau envelope of the regulariser, on pooled rows.
+
+    Parameters
+    ----------
+    smoothing : schedule of gamma
+    tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)) is proven (convex
+        problems)
+    max_rounds : a cap on rounds of ``check`` iterations
+    penalty : schedule of rho; None is ``Balanced()``, or ``Growing(limit=10 / n)`` for problems
+        that are not convex
+    r : weight of the proximal term r / 2 ||w - w_k||^2, >= 0
+    relaxation : in [1, 1.9]; 1 is the algorithm as printed, and what problems that are not convex
+        use
+    check : iterations between two evaluations of the gap
+    tol_residual : both relative residuals at which the iterations end where no bound exists
+    start : first model, zeros by default
+
+    Raises
+    ------
+    ValueError
+        more than one client, sample weights, parameters out of range, or smoothing.start > 1 / (3
+        c) for a regulariser of weak convexity c, whose envelope then need not be smooth
+    TypeError
+        losses without a rank coordinate (``Quantile``, ``Multinomial``), predictors other than
+        ``Linear``
+    """
+
+    smoothing: Smoothing = Smoothing()
+    tol: float = 1e-6
+    atol: float = 0.0
+    max_rounds: int = 500
+    penalty: Penalty | None = None
+    r: float = 0.0
+    relaxation: float = 1.6
+    check: int = 10
+    tol_residual: float = 1e-6
+    start: Array | None = None
+    problem: Problem | None = None
+    requirements: ClassVar[Requirements] = RANK_REQUIREMENTS
+
+    def __post_init__(self) -> None:
+        for name, ok, needed in (
+            ("r", self.r >= 0, ">= 0"),
+            ("relaxation", 1 <= self.relaxation <= 1.9, "in [1, 1.9]"),
+            ("check", self.check >= 1, ">= 1"),
+        ):
+            if not ok:
+                raise ValueError(f"{name} must be {needed}, got {getattr(self, name)!r}.")
+
+    def check_problem(self, problem: Problem, fed: Federation | None) -> None:
+        """Raise ``ValueError`` where gamma is too large for the regulariser's envelope."""
+        c = problem.regulariser.weak_convexity
+        if 3 * c * self.smoothing.start > 1:
+            raise ValueError(
+                f"the envelope of {problem.regulariser!r} needs gamma <= 1 / (3 c) ="
+                f" {1 / (3 * c):g}, got smoothing.start = {self.smoothing.start:g}: give a smaller"
+                " one."
+            )
+
+    @property
+    def on_client(self) -> dict:
+        return handlers(self)[0]
+
+    @property
+    def on_server(self) -> dict:
+        return handlers(self)[1]
+
+    def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
+        return begin(n_clients)
+
+    def report(self, state: OwnerState) -> dict:
+        return report(state)
+
+    def answer(self, state: OwnerState, memories: Sequence[Any] = ()) -> Answer:
+        """The model w~, with the multipliers of the rows and z where the memory is known.
+
+        The certificate is made of these.
+        """
+        if not memories or memories[0] is None:
+            return Answer(state.w)
+        memory = opened(memories[0])
+        return Answer(state.w, row_duals=(memory.rows, memory.split))
+
+    # -- the client --------------------------------------------------------------------------------
+
+    def client_start(self, data: Block) -> SmoothedMemory:
+        task = RankTask.of(self._problem, data)
+        w = task.design.inward(with_start(self._problem, self.start, data.n_features))
+        it = first(task, self._penalty(task), w)
+        none = np.zeros_like(it.t)
+        value: Any = task.objective(w, it.t)
+        bound: Any = -np.inf
+        numbers: tuple[Any, ...] = tuple(it)
+        return closed(
+            SmoothedMemory(*numbers, best=w, value=value, bound=bound, rows=none, split=it.t)
+        )
+
+    def advance(
+        self, memory: SmoothedMemory, ask: Advance, data: Block, rng: Streams
+    ) -> tuple[SmoothedMemory, Advanced]:
+        """Take ``check`` iterations, then evaluate the gap or the residuals."""
+        task, now = RankTask.of(self._problem, data), opened(memory)
+        it, alpha = iterate_of(now), now.rows
+        for _ in range(self.check):
+            gamma, relaxation = self.smoothing.at(it.k), self.relaxation if task.convex else 1.0
+            it, alpha = iterate(task, self._penalty(task), it, self.r, relaxation, gamma)
+        residual = max(it.primal, it.change)
+        finished = EXHAUSTED if residual <= 1e-14 else 0.0
+        if math.isinf(now.bound) and residual <= self.tol_residual:
+            finished = STATIONARY
+        last = finished > 0 or ask.turn + 1 >= self.max_rounds
+        now = self._judged(
+            task, replace(now, **it._asdict()), it, alpha, data, last and not task.convex
+        )
+        best, value, bound = task.design.outward(now.best), float(now.value), float(now.bound)
+        return closed(now), advanced(best, value, bound, it.k, residual=residual, finished=finished)
+
+    def _judged(
+        self,
+        task: RankTask,
+        now: SmoothedMemory,
+        it: Iterate,
+        alpha: Array,
+        data: Block,
+        last: bool,
+    ) -> SmoothedMemory:
+        """The best w~ and bound; ``last``: the last w~, which is what residuals are about."""
+        w = task.prox(it.w, self.smoothing.at(it.k - 1))
+        value = task.objective(w)
+        if value < now.value or last:
+            now = replace(now, best=w, value=np.asarray(value))
+            if not task.convex:
+                now = replace(now, rows=-it.dual, split=it.z)
+        bound = proven(task.problem, data, alpha, float(now.value))
+        if task.convex and (bound > now.bound or math.isinf(now.bound)):
+            now = replace(now, bound=np.asarray(bound), rows=alpha, split=it.z)
+        return now
+
+    def _penalty(self, task: RankTask) -> Penalty:
+        default = Balanced() if task.convex else Growing(limit=10 / len(task.design.rows.sign))
+        return default if self.penalty is None else self.penalty
+
+    @property
+    def _problem(self) -> Problem:
+        if self.problem is None:
+            raise ValueError(
+                "SmoothedRankADMM has no problem yet: run it through quorate.solve(problem, fed,"
+                " ...)."
+            )
+        return self.problem

@@ -1,0 +1,278 @@
+"""What an algorithm requires of a problem, its data and its engine: declared once, on the class.
+
+A ``Need`` is one condition on one slot of a problem, with the words in which a refusal states it.
+``Requirements`` holds one need per slot. The default choice of ``solve``, the configuration file,
+the estimators, the table docs/combinations.md and every advice "use ... instead" read them: an
+advice is computed by asking what would be accepted, so that following it never leads to another
+refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from quorate.problem.constraints.constraint import Stack, several
+from quorate.problem.constraints.coupled import Coupled
+from quorate.problem.constraints.server import Global
+from quorate.problem.predictors.affine import Linear, is_affine
+from quorate.problem.problem import Problem
+from quorate.problem.regularisers import GroupL2, has_parts
+from quorate.problem.requirements import only_constrained
+from quorate.problem.risks.lp_ball import LpBall
+from quorate.problem.risks.mean import Mean, Sum
+from quorate.problem.risks.ranks import by_rank
+from quorate.problem.risks.simplex import Simplex
+from quorate.problem.risks.total_variation import TotalVariationBall
+from quorate.problem.wasserstein.ball import WassersteinBall
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a problem is solved: the facts about data and engine that an algorithm may depend on.
+
+    Parameters
+    ----------
+    n_clients : how many clients there are
+    equal_rows : whether all rows of a client have the same weight
+    asynchronous : whether the engine may hand over answers at different times
+    """
+
+    n_clients: int
+    equal_rows: bool = True
+    asynchronous: bool = False
+
+
+@dataclass(frozen=True)
+class Need:
+    """One condition that an algorithm puts on one slot of a problem.
+
+    Attributes
+    ----------
+    label : the condition in a word or two, for tables
+    words : the condition as a sentence without its subject, such as "needs a smooth loss"
+    holds : whether a problem in its setting meets it; the problem may be stated or concrete
+    """
+
+    label: str
+    words: str
+    holds: Callable[[Problem, Setting], bool]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why an algorithm does not take a problem."""
+
+    method: str  # the algorithm's name
+    slot: str  # a field of ``Requirements``
+    need: Need
+    actual: str  # what the problem has there
+
+    @property
+    def text(self) -> str:
+        """The reason as a sentence without its end: what is needed, and what there is."""
+        return f"{self.method} {self.need.words}, got {self.actual}"
+
+
+ANY = Need("any", "takes everything", lambda p, s: True)
+
+# -- privacy, constraints, clients, rows, engine
+NO_PRIVACY = Need(
+    "no", "adds no noise and would break the guarantee of privacy", lambda p, s: p.privacy is None
+)
+KEEPS_PRIVACY = Need("kept", "keeps a privacy budget", lambda p, s: True)
+NO_CONSTRAINTS = Need(
+    "none",
+    "takes no constraints, no Mean(label=...) and no Quadratic()",
+    lambda p, s: not only_constrained(p),
+)
+TWICE_DIFFERENTIABLE = Need(
+    "with second derivatives",
+    "needs second derivatives of the constraints, as Constraint(..., hessian=...) states them",
+    lambda p, s: all(_hessian(part) is not None for part in constraints_of(p)),
+)
+ONE_CLIENT = Need("one", "needs all rows in one place", lambda p, s: s.n_clients == 1)
+EQUAL_ROWS = Need("equal", "takes no sample weights", lambda p, s: s.equal_rows)
+# -- predictor and loss
+AFFINE = Need(
+    "affine",
+    "needs predictions that are affine in the model, as those of Linear() and Softmax() are",
+    lambda p, s: is_affine(p.predictor),
+)
+LINEAR = Need("linear", "needs the predictor Linear", lambda p, s: isinstance(p.predictor, Linear))
+SMOOTH = Need("smooth", "needs a smooth loss", lambda p, s: p.loss.smooth)
+SCALAR = Need(
+    "one prediction per row",
+    "needs a loss of one prediction a row",
+    lambda p, s: p.loss.targets != "class",
+)
+SMOOTH_SCALAR = Need(
+    "smooth, one prediction per row",
+    "needs a smooth loss of one prediction a row",
+    lambda p, s: p.loss.smooth and p.loss.targets != "class",
+)
+
+# -- the risk over samples
+MEAN_OF_ROWS = Need(
+    "mean",
+    "needs over_samples = Mean()",
+    lambda p, s: isinstance(p.over_samples, Mean),
+)
+MEAN_OR_BALL = Need(
+    "mean, Wasserstein ball",
+    "needs over_samples = Mean() or a WassersteinBall",
+    lambda p, s: isinstance(p.over_samples, Mean | WassersteinBall),
+)
+MEAN_OR_RANK = Need(
+    "mean, spectral or rank-based",
+    "needs over_samples = Mean() or a risk by rank",
+    lambda p, s: isinstance(p.over_samples, Mean) or by_rank(p.over_samples),
+)
+ONE_SPECTRUM = Need(
+    "mean, one spectrum of weights",
+    "needs over_samples = Mean() or a risk with one sequence of rank weights",
+    lambda p, s: isinstance(p.over_samples, Mean) or hasattr(p.over_samples, "rank_weights"),
+)
+CONVEX_OF_ROWS = Need(
+    "convex",
+    "needs a convex risk over_samples",
+    lambda p, s: bool(getattr(p.over_samples, "convex", True)),
+)
+
+# -- the risk over clients
+AVERAGE = Need(
+    "mean, sum",
+    "needs over_clients = Mean or Sum",
+    lambda p, s: isinstance(p.over_clients, Mean | Sum),
+)
+BALL_OF_WEIGHTS = Need(
+    "mean, simplex, Lp or total-variation ball",
+    "needs over_clients = Mean, Simplex, LpBall or TotalVariationBall",
+    lambda p, s: isinstance(p.over_clients, Mean | Simplex | LpBall | TotalVariationBall),
+)
+PROJECTION = Need(
+    "set with a projection",
+    "needs over_clients with `project`",
+    lambda p, s: hasattr(p.over_clients, "project"),
+)
+MIXTURE = Need(
+    "set of mixture weights with a projection",
+    "needs over_clients with `project` and weights that sum to one",
+    lambda p, s: hasattr(p.over_clients, "project") and not isinstance(p.over_clients, Sum),
+)
+
+# -- the regulariser
+CONVEX_PROX = Need(
+    "convex",
+    "needs a convex regulariser",
+    lambda p, s: getattr(p.regulariser, "weak_convexity", 0.0) == 0,
+)
+SEPARABLE = Need(
+    "convex, entry by entry",
+    "needs a convex regulariser that acts entry by entry",
+    lambda p, s: CONVEX_PROX.holds(p, s) and not isinstance(p.regulariser, GroupL2),
+)
+CONIC = Need(
+    "l1, l2, bounds",
+    "needs a convex regulariser made of l1, l2 and bounds (Zero, L1, L2, ElasticNet, Bounds)",
+    lambda p, s: has_parts(p.regulariser),
+)
+CONIC_AT_SERVER = Need(
+    "convex; with constraints of the server l1, l2, bounds",
+    "needs a convex regulariser, and beside constraints of the server one of Zero, L1, L2,"
+    " ElasticNet and Bounds",
+    lambda p, s: CONIC.holds(p, s) or (CONVEX_PROX.holds(p, s) and not _at_server(p)),
+)
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What an algorithm requires: one need per slot; a slot that is left out may be anything."""
+
+    privacy: Need = NO_PRIVACY
+    constraint: Need = NO_CONSTRAINTS
+    clients: Need = ANY
+    predictor: Need = ANY
+    over_samples: Need = ANY
+    over_clients: Need = ANY
+    loss: Need = ANY
+    regulariser: Need = ANY
+    rows: Need = ANY
+    engine: Need = ANY
+
+    @property
+    def private(self) -> bool:
+        """Whether the algorithm keeps a privacy budget."""
+        return self.privacy is not NO_PRIVACY
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the algorithm takes constraints, and returns their multipliers."""
+        return self.constraint is not NO_CONSTRAINTS
+
+    def refusal(self, method: str, problem: Problem, setting: Setting) -> Reason | None:
+        """The first need that is not met, or None where the algorithm ``method`` can be used."""
+        for slot in SLOTS:
+            need: Need = getattr(self, slot)
+            if not need.holds(problem, setting):
+                return Reason(method, slot, need, actual(slot, problem, setting))
+        return None
+
+
+SLOTS: tuple[str, ...] = tuple(field.name for field in fields(Requirements))
+
+
+def actual(slot: str, problem: Problem, setting: Setting) -> str:
+    """What a problem in its setting has in a slot, in words."""
+    if slot == "clients":
+        return f"{setting.n_clients} clients"
+    if slot == "rows":
+        return "rows of different weights"
+    if slot == "engine":
+        return "an asynchronous one"
+    if slot == "constraint":
+        parts = [part for part in _stated(problem) if not isinstance(part, Stack | Global)]
+        if parts:
+            return ", ".join(map(repr, parts))
+        return "constraints" if problem.constrained else _objective(problem)
+    return repr(getattr(problem, slot))
+
+
+def constraints_of(problem: Problem) -> list[Any]:
+    """All constraints of a problem, as stated or concrete."""
+    parts: list[Any] = []
+    for held in _stated(problem):
+        stacks = (held.held, held.coupled) if isinstance(held, Global) else (held,)
+        for one in stacks:
+            parts += one.parts if isinstance(one, Stack) else [one]
+    return parts
+
+
+def _stated(problem: Problem) -> list[Any]:
+    """What the two slots of constraints hold, as stated or as one stack each."""
+    held: list[Any] = []
+    for slot in ("constraint", "local_constraint"):
+        value = getattr(problem, slot)
+        held += [value] if isinstance(value, Stack | Global) else several(value, slot)
+    return held
+
+
+def _objective(problem: Problem) -> str:
+    label = getattr(problem.over_samples, "label", None)
+    return repr(problem.loss) if label is None else repr(problem.over_samples)
+
+
+def _hessian(part: Any) -> Any:
+    """The second derivative of a constraint; None where a custom one states none."""
+    inner = part.constraint if isinstance(part, Coupled) else part
+    inner = inner[0] if isinstance(inner, tuple | list) else inner
+    return getattr(inner, "hessian", inner)
+
+
+def _at_server(problem: Problem) -> bool:
+    """Whether the server itself holds constraints."""
+    held = problem.constraint
+    if isinstance(held, Global):
+        return bool(held.held.size)
+    return any(not isinstance(part, Coupled) for part in several(held, "constraint"))

@@ -1,0 +1,83 @@
+"""The certificate of a model: its guarantees as numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.problem.problem import Problem
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The guarantees of a model as numbers; None where a number does not apply.
+
+    Attributes
+    ----------
+    value : the problem's objective at w, exactly
+    bound : a proven lower bound on the optimal value
+    gap, relative_gap : value - bound, and that over max(|value|, |bound|, 1e-12)
+    weights : (N,) the worst client weights q*, in the set of weightings
+    client_risks : (N,) F_i(w)
+    client_losses : (N,) mean loss of the client's rows at w
+    client_levels : (N,) the transport multiplier lambda of the client's Wasserstein ball
+    client_labels, client_features : (N,) transport cost that the worst distribution spends on
+        labels (targets) and on features
+    feasibility : how far w and the weights are outside their sets
+    stationarity : Euclidean length of the gradient that the duals leave unbalanced; for a model
+        that is not affine, of the gradient of the weighted risks and the regulariser at w
+        (``certificates.stationary``)
+    complementarity : R(F(w)) - <weights, F(w)>, 0 when the weighting is worst for w consensus :
+    largest distance of a client's copy from w, where the algorithm keeps copies residuals : (3,)
+    for a spectral risk that is not convex: how far w, the multipliers of its rows and
+        their rank coordinates z are from the three conditions of optimality (``certificates.kkt``);
+        stationarity is the larger of the first two, feasibility the third
+    constraint_values, server_values, shared_values : with constraints c_i(w) (N, p), NaN where a
+        client has none, c_0(w) (p_0,) and the sums over the clients (p_c,). Then feasibility is the
+        largest violation, stationarity the Chebyshev distance of 0 from the Lagrangian's
+        subdifferential, complementarity the largest |multiplier * value|
+    gradient_scale : Chebyshev norm of the objective's gradient at w = 0: stationarity over it has
+        no unit; for a model that is not affine the sum of the lengths of the clients' weighted
+        gradients at w
+    infeasible : where the multipliers prove that no model meets all constraints: a positive lower
+        bound on their combination of the constraints, over all models
+    """
+
+    value: float
+    bound: float | None
+    gap: float | None
+    relative_gap: float | None
+    weights: Array
+    client_risks: Array
+    client_losses: Array
+    client_levels: Array
+    client_labels: Array
+    client_features: Array
+    feasibility: float
+    stationarity: float | None
+    complementarity: float | None
+    consensus: float | None = None
+    residuals: Array | None = None
+    constraint_values: Array | None = None
+    server_values: Array | None = None
+    shared_values: Array | None = None
+    gradient_scale: float | None = None
+    infeasible: float | None = None
+
+    def numbers(self) -> dict[str, Any]:
+        """All entries as plain Python values, for storage and comparison."""
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(self).items()}
+
+
+def outside(problem: Problem, coefficients: Array) -> float:
+    """How far the coefficients are outside the regulariser's domain."""
+    inside = (
+        problem.regulariser.prox(coefficients, 1e-300)
+        if math.isinf(float(problem.regulariser.value(coefficients)))
+        else coefficients
+    )
+    return float(np.abs(inside - coefficients).max(initial=0.0))

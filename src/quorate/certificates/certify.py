@@ -1,0 +1,43 @@
+"""The certificate of a model, for problems with and without constraints."""
+
+from __future__ import annotations
+
+from quorate.arrays import Array
+from quorate.certificates.certificate import Certificate
+from quorate.certificates.constrained import certify_constrained
+from quorate.certificates.duality import certify_run
+from quorate.data.federation import Federation
+from quorate.engines.engine import Engine
+from quorate.problem.lower_bounds import Duals
+from quorate.problem.multipliers import Multipliers
+from quorate.problem.problem import Problem
+from quorate.problem.requirements import check_affine, only_constrained
+
+
+def certify(
+    problem: Problem,
+    fed: Federation,
+    w: Array,
+    duals: Duals | Multipliers | None = None,
+    engine: Engine | None = None,
+    copies: Array | None = None,
+) -> Certificate:
+    """Recompute every guarantee of the model w; see ``certify_run`` for the parameters.
+
+    With constraints ``duals`` are ``Multipliers``, see
+    ``certificates.constrained.certify_constrained``.
+
+    Raises
+    ------
+    ValueError
+        w, points or multipliers that are not finite or do not fit the problem
+    """
+    if only_constrained(problem) or isinstance(duals, Multipliers):
+        check_affine(problem, "a certificate of constraints")
+        if isinstance(duals, Duals):
+            raise ValueError(
+                "a problem with constraints needs Multipliers as duals, got Duals: give the"
+                " multipliers of the constraints, or none."
+            )
+        return certify_constrained(problem, fed, w, duals, engine)[0]
+    return certify_run(problem, fed, w, duals, engine, copies)[0]

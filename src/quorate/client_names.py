@@ -1,0 +1,90 @@
+"""Client names: text or whole numbers, kept as the user wrote them and compared as text.
+
+Everything that a user gives by client name (radii, priors, bounds, levels, stragglers, ...) is
+resolved by `by_position`, so that every setting takes the same names and refuses the same mistakes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
+from typing import Any, TypeVar
+
+ClientName = str | int
+Value = TypeVar("Value")
+ByClient = Mapping[str, Value] | Mapping[int, Value] | Mapping[ClientName, Value]
+
+
+def client_name(name: object) -> ClientName:
+    """The name as it is kept: a whole number stays one, everything else becomes text."""
+    return int(name) if isinstance(name, Integral) and not isinstance(name, bool) else str(name)
+
+
+def repeated(names: Iterable[object]) -> list[str]:
+    """The names that occur more than once when they are compared as text, sorted."""
+    seen: set[str] = set()
+    twice = {text for text in map(str, names) if text in seen or seen.add(text)}
+    return sorted(twice)
+
+
+def position(name: object, clients: Sequence[ClientName]) -> int:
+    """The position of one client; raises ``ValueError`` with the nearest name if there is none."""
+    places = _places(clients)
+    if str(name) not in places:
+        raise ValueError(f"there is no client {name!r}{closest(name, clients)}")
+    return places[str(name)]
+
+
+def by_position(
+    values: Mapping[Any, Value],
+    clients: Sequence[ClientName],
+    what: str,
+    *,
+    all_clients: bool = True,
+    others: bool = False,
+) -> dict[int, Value]:
+    """A mapping by client name as a mapping by the clients' positions, in ascending order.
+
+    Parameters
+    ----------
+    what : the name of the setting, for errors
+    all_clients : every client needs an entry
+    others : entries of clients that are not among ``clients`` are left out instead of refused
+    """
+    places, found = _places(clients), {}
+    for name, value in values.items():
+        at = places.get(str(name))
+        if at is None and not others:
+            raise ValueError(f"{what} names {name!r}, who is no client{closest(name, clients)}")
+        if at in found:
+            raise ValueError(
+                f"{what} names client {name!r} twice, as text and as a number: names are compared"
+                " as text. Leave one of the entries out."
+            )
+        if at is not None:
+            found[at] = value
+    missing = [name for at, name in enumerate(clients) if at not in found]
+    if missing and all_clients:
+        shown = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
+        raise ValueError(
+            f"{what} by client name has no entry for {shown}: it needs exactly one entry for each"
+            " client."
+        )
+    return dict(sorted(found.items()))
+
+
+def closest(name: object, known: Iterable[object]) -> str:
+    """The end of an error about an unknown name: "; there are ... Did you mean ...?"."""
+    names = list(known)
+    texts = {str(name): name for name in names}
+    near = difflib.get_close_matches(str(name), texts, n=1, cutoff=0.5)
+    shown = ", ".join(map(repr, names[:12])) + (
+        f", ... ({len(names)} in all)" if len(names) > 12 else ""
+    )
+    hint = f" Did you mean {texts[near[0]]!r}?" if near else ""
+    return f"; there are {shown or 'none'}.{hint}"
+
+
+def _places(clients: Sequence[ClientName]) -> dict[str, int]:
+    return {str(name): at for at, name in enumerate(clients)}

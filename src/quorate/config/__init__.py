@@ -1,0 +1,1 @@
+"""A run as a TOML file: its tables, their checks, and the objects they name."""

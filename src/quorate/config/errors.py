@@ -1,0 +1,119 @@
+"""Errors of a configuration in words: the line, the key by its dotted path, the value given, what
+is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+
+def line_in_words(error: dict[str, Any], raw: Any, text: str, root: type[BaseModel]) -> str:
+    """One problem in words: line, key, value given, allowed values."""
+    cause = error.get("ctx", {}).get("error")
+    about = getattr(cause.args[0], "at", ()) if isinstance(cause, ValueError) and cause.args else ()
+    steps = tuple(_walk((*error["loc"], *about), raw)) or about
+    line, path = line_of(text, steps), tuple(part for part in steps if isinstance(part, str))
+    where = f"{'' if line is None else f'line {line}, '}{'.'.join(path) or 'the file'}"
+    kind, given = error["type"], error.get("input")
+    if kind == "extra_forbidden":
+        return (
+            f"{where}: unknown key{near(path[-1], names := _keys(root, path[:-1]))}. Allowed:"
+            f" {', '.join(names)}"
+        )
+    if kind == "refused":
+        return f"{where}: {error['msg']}"
+    if kind == "missing":
+        return f"{where}: [{error['loc'][-1]}] is missing: it is required"
+    if kind == "literal_error":
+        allowed = [part.strip("'") for part in re.split(r", | or ", error["ctx"]["expected"])]
+        return (
+            f"{where}: got {given!r}{near(given, allowed)}. Allowed:"
+            f" {', '.join(map(repr, allowed))}"
+        )
+    text = str(error.get("ctx", {}).get("error") or error["msg"])
+    if (
+        kind == "value_error"
+        and isinstance(given, Mapping)
+        and not text.startswith(("allowed", "client"))
+    ):
+        return f"{where}: {text}"
+    return f"{where}: got {given!r}; {text.replace('Input should be', 'allowed:')}"
+
+
+def _walk(loc: Iterable[Any], raw: Any) -> Iterator[str | int]:
+    """The location as keys of the file and positions in lists of tables: without pydantic's names
+    of union members.
+    """
+    for part in loc:
+        if isinstance(raw, Mapping) and part in raw:
+            yield str(part)
+            raw = raw[part]
+        elif isinstance(raw, list) and isinstance(part, int) and isinstance(raw[part], Mapping):
+            yield part
+            raw = raw[part]
+
+
+def _keys(root: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """The keys that the table at ``path`` may have."""
+    model: Any = root
+    for part in path:
+        field = next(
+            (f for name, f in model.model_fields.items() if (f.alias or name) == part), None
+        )
+        kinds = [field.annotation, *get_args(field.annotation)] if field else []
+        model = next((k for k in kinds if hasattr(k, "model_fields")), None)
+        if model is None:
+            return []
+    return model.keys()
+
+
+def one_of(names: Iterable[object], last: str) -> str:
+    """Names in quotes, as in "'a', 'b' or 'c'"."""
+    *first, end = map(repr, names)
+    return f"{', '.join(first)}{last}{end}" if first else end
+
+
+def near(given: Any, allowed: Sequence[str], question: str = " (did you mean {!r}?)") -> str:
+    """A suggestion, when one of the allowed names is close; otherwise nothing."""
+    close = difflib.get_close_matches(str(given), allowed, 1)
+    return question.format(close[0]) if close else ""
+
+
+def line_of(text: str, path: Sequence[str | int]) -> int | None:
+    """The line of the key at ``path``, or of the nearest table round it; a number says which of
+    [[several]] tables.
+    """
+    header, best, depth = (), None, 0
+    seen: dict[tuple[str, ...], int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped.startswith("["):
+            header = here = _dotted(stripped.strip("[]").split("#")[0].rstrip(" ]"))
+            if stripped.startswith("[["):
+                seen[here] = seen.get(here, -1) + 1
+                header = here = (*here, seen[here])
+        elif "=" in stripped and not stripped.startswith("#"):
+            here = (*header, *_dotted(stripped.split("=")[0]))
+        else:
+            continue
+        if here and len(here) > depth and here == tuple(path[: len(here)]):
+            best, depth = number, len(here)
+    return best
+
+
+def _dotted(key: str) -> tuple[str, ...]:
+    """A dotted, perhaps quoted key as its parts."""
+    try:
+        found, parts = tomllib.loads(f"{key} = 0"), []
+    except tomllib.TOMLDecodeError:
+        return ()
+    while isinstance(found, dict):
+        (key, found), *_ = found.items()
+        parts.append(key)
+    return tuple(parts)

@@ -1,0 +1,79 @@
+"""Features made from declarations alone, and rows set aside one by one: nothing here is read off
+other rows.
+
+A fitted scale, a shuffled split or a split by class moves many rows where one record changes. For
+private runs every row's features and its side are functions of that row and of public numbers, so
+that one record moves one row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.data.federation import Federation
+from quorate.data.schema import Categorical, Numeric, Schema
+
+
+def declared_schema(
+    features: Sequence[str],
+    declared: Mapping[str, Mapping[str, Any]],
+    target: str | None,
+    classes: Any = None,
+) -> Schema:
+    """The schema of ``features``, each made as ``declared`` says; one without a declaration is
+    taken as it is.
+
+    ``declared`` has for a column ``{"min", "max"}`` (made 0 to 1), ``{"mean", "scale"}``,
+    ``{"categories"}`` or ``{}``; ``missing`` is the number that stands for none (by default that
+    which becomes 0, of a range its middle), and ``indicator`` asks for a feature of its own.
+    """
+    columns = tuple(_column(name, declared.get(name, {})) for name in features)
+    return Schema(columns, target, None if classes is None else tuple(np.asarray(classes).tolist()))
+
+
+def _column(name: str, how: Mapping[str, Any]) -> Numeric | Categorical:
+    if "categories" in how:
+        return Categorical(name, tuple(how["categories"]))
+    if "min" in how:
+        centre, scale = float(how["min"]), float(how["max"]) - float(how["min"])
+        middle = centre + scale / 2
+    else:
+        centre, scale = float(how.get("mean", 0.0)), float(how.get("scale", 1.0))
+        middle = centre
+    return Numeric(
+        name, float(how.get("missing", middle)), centre, scale, bool(how.get("indicator", False))
+    )
+
+
+def apart(fed: Federation, share: float, seed: int) -> tuple[Federation, Federation | None]:
+    """(train, test): every row by itself is held out with probability ``share``, decided by its own
+    values.
+
+    Equal rows are on the same side. A client all of whose rows are held out is not in train.
+    """
+    held = [_held(fed.X[i], fed.y[i], share, seed) for i in range(fed.n_clients)]
+    if all(part.all() for part in held):
+        raise ValueError(
+            "no client has a row left to train on: give a smaller data.test, or more rows."
+        )
+    train = fed._pick([(i, np.flatnonzero(~part)) for i, part in enumerate(held) if not part.all()])
+    picks = [(i, np.flatnonzero(part)) for i, part in enumerate(held) if part.any()]
+    return train, fed._pick(picks) if picks else None
+
+
+def _held(X: Any, y: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_]:
+    """(m,) True on the rows held out."""
+    dense = np.ascontiguousarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
+    key = f"set aside {seed}".encode()
+    found = np.zeros(len(y), dtype=bool)
+    for r, (row, target) in enumerate(zip(dense, y.tolist(), strict=True)):
+        drawn = hashlib.blake2b(
+            row.tobytes() + repr(target).encode(), digest_size=8, key=key
+        ).digest()
+        found[r] = int.from_bytes(drawn, "little") < share * 2**64
+    return found

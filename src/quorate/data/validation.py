@@ -1,0 +1,453 @@
+"""Checks on one client's rows, each with an error that says given, needed, do; grouping, holding
+out, digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Array, stream
+from quorate.client_names import ClientName, by_position, client_name, repeated
+
+EXTREME = 1e100  # squares of larger numbers, or of the inverse of smaller ones, leave float64
+
+Rows = Any  # Array, or a scipy.sparse csr_array, which is imported only where one is given
+
+
+def one_per_client(clients: Sequence[ClientName], **parts: Any) -> None:
+    """Refuse duplicate or missing names, and sequences that are not one entry per client."""
+    if not clients:
+        raise ValueError("a federation needs at least one client, got none.")
+    if twice := repeated(clients):
+        raise ValueError(
+            f"client names must be distinct, got {', '.join(map(repr, twice))} more than once."
+            " Rename one, or join their rows (names are compared as text: 1 and '1' are the same"
+            " client)."
+        )
+    for key, part in parts.items():
+        if len(part) != len(clients):
+            raise ValueError(
+                f"{key} must have one array for each of the {len(clients)} clients, got"
+                f" {len(part)}."
+            )
+
+
+def features(x: Any, client: ClientName, names: Sequence[str] | None) -> Rows:
+    """(m, d) dense float64 in C order, or CSR with sorted indices."""
+    if hasattr(x, "tocsr"):
+        from scipy.sparse import csr_array
+
+        rows = csr_array(x, dtype=np.float64)
+        if not rows.has_canonical_format:
+            rows = rows.copy()  # the caller's matrix is not changed
+            rows.sum_duplicates()
+        return rows
+    x = np.asarray(x)
+    if x.dtype.kind == "O" and not any(isinstance(v, str | bytes) for v in x.flat):
+        x = (
+            np.where([[missing(v) for v in row] for row in x], np.nan, x).astype(np.float64)
+            if x.ndim == 2
+            else x
+        )
+    if x.dtype.kind not in "buif":
+        cells = (
+            [
+                (r, c)
+                for r, row in enumerate(x.tolist())
+                for c, v in enumerate(row)
+                if isinstance(v, str)
+            ]
+            if x.ndim == 2
+            else []
+        )
+        where = (
+            f" (first: {x[cells[0]]!r} in row {cells[0][0]}, column {_name(names, cells[0][1])})"
+            if cells
+            else ""
+        )
+        raise ValueError(
+            f"client {client!r}: X must hold numbers, got dtype {x.dtype}{where}. "
+            "For a table with text columns use Federation.from_frame(..., schema=Recipe())."
+        )
+    if x.ndim != 2:
+        raise ValueError(f"client {client!r}: X must have shape (rows, features), got {x.shape}.")
+    return np.ascontiguousarray(x, dtype=np.float64)
+
+
+def _name(names: Sequence[str] | None, column: int) -> str:
+    return str(column) if names is None or column >= len(names) else repr(names[column])
+
+
+def widths(
+    X: Sequence[Rows], clients: Sequence[ClientName], names: Sequence[str] | None
+) -> tuple[str, ...]:
+    """The feature names, after checking that every client has as many features."""
+    d = X[0].shape[1]
+    for name, x in zip(clients, X, strict=True):
+        if x.shape[1] != d:
+            raise ValueError(
+                f"client {name!r} has {x.shape[1]} features, but client {clients[0]!r} has {d}: "
+                "all clients need the same columns in the same order."
+            )
+    if d == 0:
+        raise ValueError(
+            "X has no features: a federation needs at least one column. For a constant use a column"
+            " of ones."
+        )
+    names = tuple(f"x{j}" for j in range(d)) if names is None else tuple(names)
+    if len(names) != d or len(set(names)) != d:
+        raise ValueError(
+            f"feature_names must be {d} distinct names, got {len(names)} ({len(set(names))}"
+            " distinct)."
+        )
+    return names
+
+
+def rows(client: ClientName, x: Rows, y: NDArray[Any], names: Sequence[str]) -> None:
+    """Refuse a client without rows, with rows and targets that do not match, or with values that
+    are not finite.
+    """
+    if x.shape[0] == 0:
+        raise ValueError(
+            f"client {client!r} has no rows: its mean loss is undefined. Leave it out of the"
+            " federation."
+        )
+    if x.shape[0] != len(y):
+        raise ValueError(f"client {client!r}: X has {x.shape[0]} rows but y has {len(y)} targets.")
+    values = x if isinstance(x, np.ndarray) else x.data
+    if np.isfinite(values).all():
+        in_range(values, f"client {client!r}: X", least=1 / EXTREME)
+        return
+    dense = isinstance(x, np.ndarray)
+    entries = (
+        np.nonzero(~np.isfinite(x))
+        if dense
+        else [at[~np.isfinite(x.data)] for at in x.tocoo().coords]
+    )
+    columns = [repr(names[j]) for j in np.unique(entries[1])]
+    count = "1 value that is" if len(entries[0]) == 1 else f"{len(entries[0])} values that are"
+    raise ValueError(
+        f"client {client!r}: X has {count} missing or infinite, in "
+        f"{listed(np.unique(entries[0]), 'row')} (from 0) of {listed(columns, 'column')}. "
+        "Remove or impute them; a Schema imputes by the mean over all clients."
+    )
+
+
+def in_single(X: Sequence[Rows], clients: Sequence[ClientName]) -> tuple[Any, ...]:
+    """The rows in single precision; numbers whose squares it cannot hold are refused."""
+    for x, client in zip(X, clients, strict=True):
+        values = x if isinstance(x, np.ndarray) else x.data
+        largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
+        if largest > 1e18:
+            raise ValueError(
+                f"client {client!r}: X has a largest absolute value of {largest:.3g}, too large for"
+                " single precision. Change the unit, or keep double precision."
+            )
+    return tuple(x.astype(np.float32) for x in X)
+
+
+def in_range(values: NDArray[Any], what: str, least: float = 0.0) -> None:
+    """Refuse finite numbers whose squares would overflow, and those that are all below ``least``
+    but not all 0.
+    """
+    largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
+    if largest > EXTREME or 0 < largest < least:
+        raise ValueError(
+            f"{what} has a largest absolute value of {largest:.3g}: its square is no number in"
+            " float64. Change the unit."
+        )
+
+
+def targets(y: Any, client: ClientName) -> NDArray[Any]:
+    """(m,) booleans, int64, float64 or text."""
+    y = np.asarray(y)
+    if y.ndim != 1:
+        raise ValueError(f"client {client!r}: y must have shape (rows,), got {y.shape}.")
+    if y.dtype.kind == "O":
+        absent = [r for r, v in enumerate(y) if missing(v)]
+        if absent:
+            raise ValueError(
+                f"client {client!r}: y is missing in {listed(absent, 'row')} (from 0). Remove these"
+                " rows."
+            )
+        text = sum(isinstance(v, str) for v in y)
+        if 0 < text < len(y):
+            raise ValueError(
+                f"client {client!r}: y mixes {text} texts with {len(y) - text} other values. Use"
+                " one type."
+            )
+        y = np.asarray(y.tolist())
+    if y.dtype.kind not in "buifU":
+        raise ValueError(
+            f"client {client!r}: y must hold numbers, booleans or text, got dtype {y.dtype}."
+        )
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        at = listed(np.flatnonzero(~np.isfinite(y)), "row")
+        raise ValueError(
+            f"client {client!r}: y is missing or infinite in {at} (from 0). Remove these rows."
+        )
+    if y.dtype.kind == "f":
+        in_range(y, f"client {client!r}: y")
+    if y.dtype.kind == "u" and y.max(initial=0) > np.iinfo(np.int64).max:
+        raise ValueError(
+            f"client {client!r}: y has the label {y.max()}, beyond 64-bit integers. Use smaller"
+            " numbers."
+        )
+    kind = {"u": np.int64, "i": np.int64, "f": np.float64}.get(y.dtype.kind)
+    return y if kind is None else y.astype(kind, copy=False)
+
+
+def same_type(y: Sequence[NDArray[Any]], clients: Sequence[ClientName]) -> tuple[NDArray[Any], ...]:
+    """Targets of one type over all clients: integers beside floats become floats, numbers beside
+    text are an error.
+    """
+    kinds = {t.dtype.kind: name for t, name in zip(reversed(y), reversed(clients), strict=True)}
+    if len(kinds) > 1 and not set(kinds) <= {"i", "f"}:
+        kind = {"U": "text", "i": "integers", "f": "numbers", "b": "booleans"}
+        found = ", ".join(f"{kind[k]} at client {name!r}" for k, name in kinds.items())
+        raise ValueError(f"targets must be of one type at all clients, got {found}.")
+    return tuple(t.astype(np.float64, copy=False) for t in y) if "f" in kinds else tuple(y)
+
+
+def classes(
+    y: Sequence[NDArray[Any]], declared: Any, clients: Sequence[ClientName]
+) -> NDArray[Any] | None:
+    """The sorted classes: those declared, else those of targets that are not floats, else None."""
+    if declared is None:
+        return (
+            None if y[0].dtype.kind == "f" else np.unique(np.concatenate([np.unique(t) for t in y]))
+        )
+    known = np.unique(np.asarray(declared))
+    for name, t in zip(clients, y, strict=True):
+        other = (
+            []
+            if t.dtype.kind == known.dtype.kind == "U"
+            else [t[0]]
+            if "U" in t.dtype.kind + known.dtype.kind
+            else []
+        )
+        other = other or np.setdiff1d(t, known).tolist()
+        if other:
+            shown = ", ".join(map(repr, known.tolist()[:10]))
+            raise ValueError(
+                f"client {name!r} has the target {other[0]!r}, which is none of the classes"
+                f" {shown}."
+            )
+    return known
+
+
+def per_row(
+    key: str, parts: Sequence[NDArray[Any]], clients: Sequence[ClientName], lengths: Sequence[int]
+) -> tuple[NDArray[Any], ...]:
+    """One (m_i,) array per client."""
+    one_per_client(clients, **{key: parts})
+    for name, part, m in zip(clients, parts, lengths, strict=True):
+        if part.shape != (m,):
+            raise ValueError(
+                f"client {name!r}: {key} must have one entry for each of its {m} rows, got"
+                f" {part.shape}."
+            )
+    return tuple(parts)
+
+
+def weights(
+    values: Sequence[Any], clients: Sequence[ClientName], lengths: Sequence[int]
+) -> tuple[Array, ...]:
+    """One (m_i,) array of weights >= 0 with a positive sum per client."""
+    parts = per_row(
+        "sample_weight", [np.asarray(v, dtype=np.float64) for v in values], clients, lengths
+    )
+    for name, part in zip(clients, parts, strict=True):
+        if not (np.isfinite(part).all() and (part >= 0).all() and 0 < part.sum() < np.inf):
+            raise ValueError(
+                f"client {name!r}: sample_weight must be finite and >= 0 with a positive sum, got"
+                f" values in [{part.min()}, {part.max()}]. Leave out rows, or the client, instead"
+                " of weighing all by 0."
+            )
+    return parts
+
+
+def prior(given: Any, clients: Sequence[ClientName], sizes: NDArray[Any]) -> Array:
+    """(N,) weights over the clients that sum to one."""
+    if isinstance(given, str):
+        if given not in ("uniform", "size"):
+            raise ValueError(
+                f"prior must be 'uniform', 'size' or weights over the clients, got {given!r}."
+            )
+        return (
+            np.full(len(clients), 1 / len(clients)) if given == "uniform" else sizes / sizes.sum()
+        )
+    if isinstance(given, Mapping):
+        given = list(by_position(given, clients, "prior").values())
+    q = np.asarray(given, dtype=np.float64)
+    if q.shape != (len(clients),) or not (q >= 0).all() or not abs(q.sum() - 1) <= 1e-9:
+        raise ValueError(
+            f"prior must be {len(clients)} weights >= 0 that sum to 1, got shape {q.shape} with sum"
+            f" {q.sum()}. Divide by their sum, or use 'uniform' or 'size'."
+        )
+    return q
+
+
+def digest(x: Rows, y: NDArray[Any], share: Array, *more: NDArray[Any]) -> str:
+    """blake2b of shapes, types and bytes; text by its characters, CSR by its rows' starts, indices
+    and values.
+    """
+    parts = (
+        [x]
+        if isinstance(x, np.ndarray)
+        else [x.indptr.astype(np.int64), x.indices.astype(np.int64), x.data]
+    )
+    total = hashlib.blake2b(
+        json.dumps([list(x.shape), "dense" if len(parts) == 1 else "csr"]).encode(), digest_size=16
+    )
+    for part in (*parts, share, y, *more):
+        little = part.astype(part.dtype.newbyteorder("<"), copy=False)
+        if little.dtype.kind in "UO":
+            content = json.dumps(little.tolist(), default=str).encode()
+        else:
+            content = np.ascontiguousarray(little).data
+        total.update(f"{little.dtype.kind}{part.shape}".encode())
+        total.update(content)
+    return total.hexdigest()
+
+
+def further(fed: Any) -> list[list[NDArray[Any]]]:
+    """What each client holds beside rows, targets and weights: columns, linear rows, and what the
+    server holds.
+    """
+    held = [] if fed.server is None else [np.array(fed.server.digests())]
+    columns = sorted((fed.columns or {}).items())
+    own = [
+        [array for key, parts in columns for array in (np.array([key]), parts[i])]
+        for i in range(fed.n_clients)
+    ]
+    return [
+        [*more, *(() if fed.linear is None else fed.linear[i]), *held] for i, more in enumerate(own)
+    ]
+
+
+def grouped(groups: Any, n: int) -> tuple[tuple[ClientName, ...], list[Any]]:
+    """Names in the order of first appearance, and the rows of each: slices where they lie together,
+    else indices.
+    """
+    as_list = next(
+        (how for how in ("tolist", "to_list", "to_pylist") if hasattr(groups, how)), None
+    )
+    labels = getattr(groups, as_list)() if as_list else list(groups)
+    if getattr(groups, "ndim", 1) != 1 or len(labels) != n:
+        got = groups.shape if isinstance(groups, np.ndarray) else len(labels)
+        raise ValueError(f"groups must have one entry for each of the {n} rows, got {got}.")
+    if n == 0:
+        raise ValueError("X has no rows: a federation needs at least one client with one row.")
+    seen: dict[Any, int] = {}
+    codes = np.fromiter((seen.setdefault(label, len(seen)) for label in labels), np.intp, n)
+    unnamed = [k for label, k in seen.items() if missing(label)]
+    if unnamed:
+        at = np.flatnonzero(np.isin(codes, unnamed))
+        raise ValueError(
+            f"groups has {len(at)} missing entries, at {listed(at, 'row')}: give one for every row."
+        )
+    names = tuple(map(client_name, seen))
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+    if (np.diff(codes) >= 0).all():
+        return names, [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    return names, np.split(np.argsort(codes, kind="stable"), ends[:-1])
+
+
+def held_out(
+    client: ClientName, y: NDArray[Any], test: float, seed: int, stratify: bool
+) -> NDArray[np.bool_]:
+    """(m,) True on the rows of one client that are held out: every (m / k)-th of them, shuffled and
+    sorted by class.
+    """
+    if not 0 < test < 1:
+        raise ValueError(
+            f"test must lie in (0, 1), got {test}: it is the share of every client's rows to hold"
+            " out."
+        )
+    n = len(y)
+    k = min(max(round(test * n), 1), n - 1)
+    rng = stream(seed, client, 0)
+    order = rng.permutation(n)
+    if stratify:
+        order = order[np.argsort(y[order], kind="stable")]
+    steps = (np.arange(n + 1) * k + rng.integers(n)) // n  # integers, so exactly k of them rise
+    held = np.zeros(n, dtype=bool)
+    held[order[np.diff(steps) > 0]] = True
+    return held
+
+
+def missing(value: Any) -> bool:
+    """None, NaN, or a missing value of a table library."""
+    return (
+        value is None
+        or type(value).__name__ in ("NAType", "NaTType")
+        or (isinstance(value, float) and value != value)
+    )
+
+
+def listed(at: Any, what: str) -> str:
+    """The first few of ``at``: rows 1, 5, 9, 10, 11, ... (12 in all)."""
+    at = [str(a) for a in at]
+    more = f", ... ({len(at)} in all)" if len(at) > 5 else ""
+    return f"{what}{'s' if len(at) > 1 else ''} {', '.join(at[:5])}{more}"
+
+
+def linear(
+    parts: Sequence[Any], owners: Sequence[ClientName], d: int
+) -> tuple[tuple[Array, Array], ...]:
+    """One (C, d) of shapes (k, d) and (k,) per owner, finite."""
+    one_per_client(owners, linear=parts)
+    found = []
+    for owner, (C, offset) in zip(owners, parts, strict=True):
+        C, offset = np.ascontiguousarray(C, float), np.ascontiguousarray(offset, float)
+        if C.ndim != 2 or C.shape[1] != d or offset.shape != (len(C),):
+            raise ValueError(
+                f"{owner!r}: C and d must have shapes (k, {d}) and (k,), got {C.shape} and"
+                f" {offset.shape}: one row and one number for each equation C w + d = 0."
+            )
+        if not (np.isfinite(C).all() and np.isfinite(offset).all()):
+            raise ValueError(f"{owner!r}: C and d must be finite.")
+        found.append((C, offset))
+    return tuple(found)
+
+
+def stacked(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Several clients' (C, d) as (n, k, d) and (n, k), filled up with rows of zeros."""
+    k = max(len(offset) for _, offset in parts)
+    C, offsets = np.zeros((len(parts), k, parts[0][0].shape[1])), np.zeros((len(parts), k))
+    for i, (rows_, offset) in enumerate(parts):
+        C[i, : len(offset)], offsets[i, : len(offset)] = rows_, offset
+    return C, offsets
+
+
+def quadratics(A: Sequence[Array], b: Sequence[Array], clients: Sequence[ClientName]) -> None:
+    """Refuse matrices that are not symmetric positive semidefinite, of one size with the
+    vectors.
+    """
+    one_per_client(clients, A=A, b=b)
+    d = len(b[0])
+    for name, matrix, vector in zip(clients, A, b, strict=True):
+        if matrix.shape != (d, d) or vector.shape != (d,):
+            raise ValueError(
+                f"client {name!r}: A and b must have shapes ({d}, {d}) and ({d},), got"
+                f" {matrix.shape} and {vector.shape}."
+            )
+        size = np.abs(matrix).max(initial=0.0)
+        if (
+            not np.isfinite(matrix).all()
+            or np.abs(matrix - matrix.T).max(initial=0.0) > 1e-12 * size
+        ):
+            raise ValueError(f"client {name!r}: A must be finite and symmetric: give (A + A') / 2.")
+        least = float(np.linalg.eigvalsh(matrix)[0]) if size else 0.0
+        if least < -1e-10 * size:
+            raise ValueError(
+                f"client {name!r}: A must be positive semidefinite, its smallest eigenvalue is"
+                f" {least:.3g}: then w'A w / 2 is not convex and this client's part has no minimum."
+            )

@@ -1,0 +1,128 @@
+"""Who answered when: all that is needed to repeat a run whose order of events came from outside the
+algorithm.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Array
+from quorate.engines.checkpoint import save
+from quorate.rounds import CodecError, Outcome, decode, record
+
+
+@record
+class Log:
+    """A run's events; ``Replay(log)`` repeats it.
+
+    The answers of round k (from 1) are those from ``ends[k - 2]`` (0 for the first) to ``ends[k -
+    1]``.
+
+    Attributes
+    ----------
+    clients : names
+    seed : of the run
+    block_size : clients that stepped together at most; 1: one by one, as on a network
+    answered : (answers,) clients' positions in the order of arrival
+    times : (answers,) seconds at which they arrived
+    ends : (rounds,) answers by the end of each round
+    crashed : (name, seconds) of those who never answer again
+    outcome : why the run ended, where the engine ended it
+    """
+
+    clients: tuple[str, ...]
+    seed: int
+    block_size: int
+    answered: NDArray[np.int32]
+    times: Array
+    ends: NDArray[np.int64]
+    crashed: tuple[tuple[str, float], ...] = ()
+    outcome: Outcome | None = None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to a file, in one step."""
+        save(Path(path), self)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Log:
+        """The log in a file.
+
+        Raises
+        ------
+        ValueError : a damaged file, or one that holds something else
+        """
+        try:
+            found = decode(Path(path).read_bytes())
+        except CodecError as error:
+            raise ValueError(f"the log {path} cannot be read: {error}") from error
+        if type(found) is not Log:
+            raise ValueError(
+                f"{path} holds a {type(found).__name__}, no log: give a file that Log.save wrote."
+            )
+        return found
+
+
+FRESH = 20_000  # numbers that may wait to be written
+
+
+class Recorder:
+    """The events so far: 12 bytes an answer, 8 a round."""
+
+    def __init__(self, log: Any = None) -> None:
+        self.answered = array("i", [] if log is None else log.answered.tolist())
+        self.times = array("d", [] if log is None else log.times.tolist())
+        self.ends = array("q", [] if log is None else log.ends.tolist())
+        self.fresh: list[tuple[NDArray[np.int64], Array]] = []  # the last rounds, not yet in these
+        self.more = 0  # about how many numbers they hold
+
+    def add(self, ids: NDArray[np.int64], times: Array) -> None:
+        """The answers of one round, as they arrived."""
+        self.fresh.append((ids, times))
+        self.more += 10 + len(ids)
+        if self.more > FRESH:
+            self._written()
+
+    def _written(self) -> None:
+        for ids, times in self.fresh:
+            self.answered.extend(ids.tolist())
+            self.times.extend(times.tolist())
+            self.ends.append(len(self.answered))
+        self.fresh.clear()
+        self.more = 0
+
+    def log(self, clients: tuple[str, ...], seed: int, block_size: int, *ending: Any) -> Log:
+        """As a record."""
+        self._written()
+        answered, times = np.array(self.answered, np.int32), np.array(self.times, np.float64)
+        return Log(
+            clients, seed, block_size, answered, times, np.array(self.ends, np.int64), *ending
+        )
+
+
+class Answered(Sequence[tuple[int, ...]]):
+    """For each round the clients that answered, ascending; read off the log when asked for."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def __len__(self) -> int:
+        return len(self.log.ends)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self[k] for k in range(*at.indices(len(self)))]
+        k = range(len(self))[at]
+        start = int(self.log.ends[k - 1]) if k else 0
+        return tuple(sorted(self.log.answered[start : self.log.ends[k]].tolist()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]

@@ -1,0 +1,34 @@
+"""What an engine needs to know of a federation, which no engine imports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from quorate.arrays import Block
+
+
+class FederatedData(Protocol):
+    """What an engine needs of a federation: its clients' names and their rows."""
+
+    @property
+    def clients(self) -> Sequence[Any]:
+        """Names, whose order numbers the clients."""
+        ...
+
+    @property
+    def n_clients(self) -> int:
+        """How many clients there are."""
+        ...
+
+    def block(self, i: int) -> Block:
+        """The rows of one client."""
+        ...
+
+    def blocks(self, size: int = 64) -> list[Block]:
+        """The rows of all clients, so many clients together at most."""
+        ...
+
+    def digests(self) -> tuple[str, ...]:
+        """One text for each client, which is another one if its data change."""
+        ...

@@ -1,0 +1,249 @@
+"""Messages in flight, kept in arrays: a slot for each message that somebody is still to answer.
+
+Messages of one class, of equal shapes and with equal other fields are *alike*: whoever answers them
+can step together. The ``Version`` fields of all messages of one shape are the rows of one array, at
+their slots, so that the versions of some clients are gathered by one ``take``. An ``Each`` field
+has a row for each client, who has one message at most. Once the last one has answered, the slot is
+given to another message.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.engines.batching import form
+from quorate.engines.in_flight_kernels import asked, settle, together, unasked
+from quorate.rounds import copied, encoded_size, marks, rows, settled
+
+Clients = NDArray[np.int64]
+
+
+class Store:
+    """The arrays of all messages of one class and shape."""
+
+    def __init__(self, message: Any, n: int) -> None:
+        self.versions: list[tuple[int, str]] = []  # position and name of the fields
+        self.each: list[tuple[int, str]] = []
+        self.shapes: list[tuple[int, tuple[int, ...], Any]] = []  # position, shape, dtype
+        for k, (name, how) in enumerate(marks(type(message))):
+            if (value := getattr(message, name)) is not None and how in ("version", "each"):
+                shape = (1, *value.shape) if how == "version" else (n, *value.shape[1:])
+                self.shapes.append((k, shape, value.dtype))
+                (self.versions if how == "version" else self.each).append((k, name))
+        self.empty()
+
+    def empty(self) -> None:
+        """Hold nothing."""
+        self.arrays: dict[int, NDArray[Any]] = {
+            k: np.empty(shape, kind) for k, shape, kind in self.shapes
+        }  # (slots or N, ...)
+        # whether the rows of Each fields are no arrays of the server's, and may be written to
+        self.own = True
+
+    def put(self, message: Any, slot: int, to: Clients, whole: bool, donated: bool) -> None:
+        """Keep what these clients are sent; ``whole``: the message has a row for every client of
+        the federation.
+        """
+        arrays = self.arrays
+        for k, name in self.versions:
+            while slot >= len(arrays[k]):
+                arrays[k] = np.concatenate([arrays[k], np.empty_like(arrays[k])])
+            arrays[k][slot] = getattr(message, name)
+        # to all: as it is where it will not change
+        if self.each and whole and len(to) == len(arrays[self.each[0][0]]):
+            keep, self.own = copied if donated else settled, donated
+            arrays.update({k: keep(getattr(message, name)) for k, name in self.each})
+        elif self.each:
+            if not self.own:
+                arrays.update({k: arrays[k].copy() for k, _ in self.each})
+                self.own = True
+            for k, name in self.each:
+                arrays[k][to] = getattr(message, name)[to] if whole else getattr(message, name)
+
+    def rows(self, ids: Clients, slots: NDArray[np.int64]) -> list[tuple[int, NDArray[Any]]]:
+        """By position of the field: a row for every one of these clients."""
+        n, arrays = len(ids), self.arrays
+        found = [(k, arrays[k].take(ids, 0)) for k, _ in self.each] if self.each else []
+        # one message: its row is seen n times
+        if n > 1 and slots[0] == slots[-1] and (slots == slots[0]).all():
+            one = [(k, arrays[k][slots[0]].copy()) for k, _ in self.versions]
+            return found + [(k, np.broadcast_to(value, (n, *value.shape))) for k, value in one]
+        return found + [(k, arrays[k].take(slots, 0)) for k, _ in self.versions]
+
+
+class Kind(NamedTuple):
+    """Messages that are alike."""
+
+    number: int  # negative: a single message, which has other arrays or parts than rows
+    message: type
+    store: Store
+    fields: list[Any]  # those that are equal in all
+    size: int  # bytes to each client
+
+
+class Flight:
+    """What is in flight, and what every client has exchanged."""
+
+    def __init__(self, n: int, donated: bool) -> None:
+        self.n, self.donated, self.count = n, donated, 0
+        self.everybody = np.arange(n)
+        # by client: the finished rounds when it was asked, -1: not in flight
+        self.since = np.full(n, -1, np.int64)
+        self.slots = np.zeros(n, np.int64)  # by client: that of its message
+        # by slot: clients still to answer, number of the kind
+        self.left, self.kind = np.zeros((2, n + 1), np.int64)
+        # a stack of free slots, and how many there are
+        self.free = np.append(np.arange(n, -1, -1), n + 1)
+        # by client: answers, bytes from and to it
+        self.turns, self.given, self.received = np.zeros((3, n), np.int64)
+        self.kinds: dict[int, Kind] = {}  # by number
+        self.alike: dict[Any, Kind] = {}  # by all that is equal
+        self.stores: dict[Any, Store] = {}  # by class and shapes
+        self.made, self.many = 0, 16
+        self.over = np.zeros(n, np.int64)
+        self.none: tuple[Clients, int, Kind | None] = (self.everybody[:0], 0, None)
+        self.latest = self.none  # message of this round
+
+    # ---- kinds
+
+    def key(self, message: Any, whole: bool = True) -> tuple[Any, ...] | None:
+        """All that is equal in messages that are alike; None: like no other, or nothing that can be
+        sent.
+        """
+        parts: list[Any] = [type(message)]
+        for name, how in marks(type(message)):
+            value = getattr(message, name)
+            if how == "version" and type(value) is np.ndarray:
+                parts.append((value.dtype, value.shape))
+            elif (
+                how == "each"
+                and type(value) is np.ndarray
+                and not (whole and value.shape[:1] != (self.n,))
+            ):
+                parts.append((value.dtype, value.shape[1:]))
+            elif value is None or (how == "all" and isinstance(value, int | float | str)):
+                parts.append(form(value))
+            else:
+                return None
+        return tuple(parts)
+
+    def new(self, key: tuple[Any, ...] | None, message: Any, size: int = 0) -> Kind:
+        """A kind for a message that is like none before."""
+        if len(self.alike) + len(self.stores) > self.many:
+            self._forget()
+        fields, shape = list[Any](), list[Any]([type(message)])
+        for name, how in marks(type(message)):
+            value, rows_ = getattr(message, name), how in ("version", "each")
+            fields.append(None if rows_ else copied(value) if self.donated else settled(value))
+            shape.append(
+                (value.dtype, value.shape[how == "each" :]) if rows_ and value is not None else None
+            )
+        if (store := self.stores.get(tuple(shape))) is None:
+            store = self.stores[tuple(shape)] = Store(message, self.n)
+        self.made += 1
+        size = size or encoded_size(rows(message, [0]))
+        kind = Kind(-self.made if key is None else self.made, type(message), store, fields, size)
+        self.kinds[kind.number] = kind
+        if key is not None:
+            self.alike[key] = kind
+        return kind
+
+    def _forget(self) -> None:
+        """Only what is in flight stays."""
+        self.kinds = {
+            number: self.kinds[number] for number in set(self.kind[self.left > 0].tolist())
+        }
+        self.alike = {key: kind for key, kind in self.alike.items() if kind.number in self.kinds}
+        used = {id(kind.store) for kind in self.kinds.values()}
+        self.stores = {shape: store for shape, store in self.stores.items() if id(store) in used}
+        self.many = 16 + 2 * (len(self.alike) + len(self.stores))
+
+    # ---- messages
+
+    def send(self, kind: Kind, message: Any, to: Clients, round_: int, whole: bool = True) -> bool:
+        """The message to these clients; False, and nothing done, where one is unknown or named
+        twice or in flight.
+        """
+        books = self.since, self.slots, self.received, self.left, self.kind, self.free
+        if (slot := asked(to, round_, kind.size, kind.number, *books)) < 0:
+            return False
+        if not self.count:
+            for store in self.stores.values():
+                if store is not kind.store:
+                    store.empty()  # nobody is to answer what it holds
+        kind.store.put(message, slot, to, whole, self.donated)
+        self.count += len(to)
+        self.latest = to, slot, kind
+        return True
+
+    def undo(self) -> None:
+        """As before this round's message."""
+        to, slot, kind = self.latest
+        if kind is not None:
+            unasked(to, slot, kind.size, self.since, self.received, self.left, self.free)
+            self.count -= len(to)
+        self.latest = self.none
+
+    def together(
+        self, arrived: Clients, place: Clients, sort: Clients
+    ) -> tuple[Clients, int, bool]:
+        """These clients in ascending order, the round of the oldest message, whether all of them
+        can step together.
+        """
+        return together(arrived, self.since, self.slots, self.kind, place, sort)
+
+    def kind_of(self, i: int) -> Kind:
+        """What client i is to answer."""
+        return self.kinds[self.kind.item(self.slots.item(i))]
+
+    def message(self, ids: Clients) -> Any:
+        """The messages, alike, of these clients as one: a row of ``Each`` and ``Version`` fields
+        for every client.
+        """
+        kind = self.kind_of(ids[0])
+        fields = kind.fields.copy()
+        for k, value in kind.store.rows(ids, self.slots.take(ids)):
+            fields[k] = value
+        return kind.message(*fields)
+
+    def answered(self, ids: Clients, size: int) -> None:
+        """Answers of so many bytes each, which end the round."""
+        self.count, self.latest = self.count - len(ids), self.none
+        books = self.since, self.slots, self.left, self.kind, self.free
+        for number in self.over[
+            : settle(ids, size, self.given, self.turns, *books, self.over)
+        ].tolist():
+            del self.kinds[number]
+
+    # ---- the checkpoint
+
+    def stored(self) -> tuple[tuple[tuple[Any, int, int], ...], NDArray[np.int64]]:
+        """(message with the rows of those in flight, its round, bytes) for every slot; (N,) which
+        is each client's.
+        """
+        flying = self.since >= 0
+        found, which = [], np.full(self.n, -1, np.int64)
+        for number, slot in enumerate(np.unique(self.slots[flying]).tolist()):
+            ids = np.flatnonzero(flying & (self.slots == slot))
+            kind, which[ids] = self.kind_of(ids[0]), number
+            fields = kind.fields.copy()
+            for k, _ in kind.store.versions:
+                fields[k] = kind.store.arrays[k][slot]
+            for k, _ in kind.store.each:
+                fields[k] = kind.store.arrays[k][ids]
+            found.append((kind.message(*fields), int(self.since[ids[0]]), kind.size))
+        return tuple(found), which
+
+    def restore(self, messages: Any, which: NDArray[np.int64]) -> None:
+        """From a checkpoint; what everybody has exchanged stays as it is."""
+        received = self.received.copy()
+        for number, (message, round_, size) in enumerate(messages):
+            key = self.key(message, whole=False)
+            kind = None if key is None else self.alike.get(key)
+            kind = kind or self.new(key, message, size)
+            self.send(kind, message, np.flatnonzero(which == number), round_, whole=False)
+        self.received[:] = received
+        self.latest = self.none

@@ -1,0 +1,331 @@
+"""The one way in which all estimators are fitted, and how a fitted model scores and predicts.
+
+    rows -> federation -> problem -> solution -> fitted attributes
+
+A class states its problem (`FederatedModel._problem`); each other step has a default here, and a
+class replaces the steps in which its problem differs.
+
+score = X w + b     predict = classes_[1] where score > 0     P(classes_[1]) = 1 / (1 + exp(-score))
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from quorate.arrays import Array
+from quorate.certificates.certificate import Certificate
+from quorate.client_names import ClientName
+from quorate.data.federation import Federation
+from quorate.estimators.rows import Matrix, Rows, merged, names_of
+from quorate.problem.losses import Logistic, Loss, Multinomial
+from quorate.problem.predictors.affine import Linear, Softmax
+from quorate.problem.problem import Problem
+from quorate.problem.regularisers import L2
+from quorate.rounds import Stop
+from quorate.solution.solution import Solution
+from quorate.solution.solve import solve
+
+DEFAULT_L2 = 1e-4
+
+
+class TrivialModelWarning(UserWarning):
+    """Zero coefficients are optimal: the radii are so large, or the risk looks at so few rows, that
+    no others help.
+    """
+
+
+class Method(NamedTuple):
+    """How a problem is solved: algorithm and engine (None: as `quorate.solve`), and the rows."""
+
+    algorithm: Any
+    engine: Any
+    fed: Federation
+
+
+class FederatedModel(BaseEstimator):
+    """An estimator that minimises a risk over the rows of several clients."""
+
+    targets: ClassVar[str]  # "sign" or "real", as in the losses
+    default_loss: ClassVar[Loss]
+    losses_to_use: ClassVar[str]
+    reports_clients: ClassVar[bool] = True
+    report_keys: ClassVar[tuple[str, ...] | None] = None  # of the client table; None: all
+    __metadata_request__fit = {"groups": True}  # noqa: RUF012  # scikit-learn's protocol: groups are always requested
+
+    algorithm: Any
+    engine: Any
+    loss: Any = None
+    regulariser: Any
+    fit_intercept: bool
+    tol: float | None
+    max_rounds: int | None
+    warm_start: bool
+    random_state: Any
+    n_features_in_: int
+    coef_: Array
+    intercept_: Any
+    loss_: Loss
+    solution_: Solution
+    certificate_: Certificate
+    history_: list[dict[str, Any]]
+    n_iter_: int
+    clients_: NDArray[Any]
+    client_weights_: Array
+    client_scores_: dict[ClientName, dict[str, float]]
+
+    # -- the steps of a fit
+
+    def _fit(self, rows: Rows) -> Self:
+        """Fit to checked rows."""
+        fed = self._federation(rows)
+        problem = self._problem(fed)
+        solution = self._solution(problem, fed)
+        self._keep(solution, fed, rows)
+        if self._unfinished(solution):
+            warnings.warn(solution.outcome.text, ConvergenceWarning, stacklevel=3)
+        return self
+
+    def _federation(self, rows: Rows) -> Federation:
+        """One client per group, with targets as the loss needs them."""
+        targets, classes = self._targets(rows.y)
+        return Federation.from_arrays(
+            rows.X,
+            targets,
+            rows.groups,
+            sample_weight=rows.sample_weight,
+            classes=classes,
+            feature_names=self._features(),
+        )
+
+    def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Coded targets (n,), and the codes of the classes where there are classes."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def _problem(self, fed: Federation) -> Problem:
+        """The problem that the parameters state over this federation."""
+
+    def _method(self, problem: Problem, fed: Federation) -> Method:
+        return Method(self.algorithm, self.engine, merged(fed))
+
+    def _solution(self, problem: Problem, fed: Federation) -> Solution:
+        method, seed = self._method(problem, fed), self.random_state
+        whole = isinstance(seed, int | np.integer)
+        return solve(
+            problem,
+            method.fed,
+            algorithm=method.algorithm,
+            engine=method.engine,
+            tol=self.tol,
+            max_rounds=self.max_rounds,
+            seed=int(seed if whole else check_random_state(seed).randint(2**31)),
+            start=self._start(problem, fed) if self.warm_start else None,
+        )
+
+    def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
+        """Store the fitted attributes."""
+        table = [{**row, "n": int(n)} for row, n in zip(solution.clients, fed.sizes, strict=True)]
+        self.solution_ = replace(solution, clients=table)
+        self.loss_ = solution.problem.loss
+        self.certificate_ = solution.certificate
+        self.history_, self.n_iter_ = solution.history, solution.rounds
+        self._set_model(solution)
+        if self.reports_clients:
+            self.clients_ = names_of(fed.clients)
+            self.client_weights_ = np.asarray(solution.certificate.weights)
+            self.client_scores_ = {
+                name: self._client_score(fed, i) for i, name in enumerate(fed.clients)
+            }
+
+    def _set_model(self, solution: Solution) -> None:
+        self.coef_, self.intercept_ = coefficients(solution.w, solution.problem.predictor)
+
+    def _client_score(self, fed: Federation, i: int) -> dict[str, float]:
+        """How well the model predicts the training rows of client i."""
+        raise NotImplementedError
+
+    def _unfinished(self, solution: Solution) -> bool:
+        """Whether the run stopped before it was done, so that a warning is due."""
+        return solution.outcome.stop in (Stop.MAX_ROUNDS, Stop.STALLED)
+
+    # -- parts of a problem
+
+    def _loss(self) -> Loss:
+        """The loss; raises ``ValueError`` unless it takes the estimator's kind of targets."""
+        loss = self.default_loss if self.loss is None else self.loss
+        if getattr(loss, "targets", None) != self.targets:
+            kind = "margin" if self.targets == "sign" else "residual"
+            raise ValueError(
+                f"{type(self).__name__} needs a loss of the {kind}, got {loss!r}. Use"
+                f" {self.losses_to_use}."
+            )
+        return loss
+
+    def _linear(self) -> Linear:
+        return Linear(bool(self.fit_intercept))
+
+    def _regulariser(self) -> Any:
+        return L2(DEFAULT_L2) if self.regulariser is None else self.regulariser
+
+    def _features(self) -> list[str]:
+        names = getattr(self, "feature_names_in_", None)
+        return [f"x{j}" for j in range(self.n_features_in_)] if names is None else names.tolist()
+
+    def _start(self, problem: Problem, fed: Federation) -> Array | None:
+        """The model of the last fit, where it has the right size."""
+        last = self._last_model()
+        size = problem.predictor.dimension(fed.n_features)
+        return last if last is not None and last.shape == (size,) else None
+
+    def _last_model(self) -> Array | None:
+        if not hasattr(self, "coef_"):
+            return None
+        w = np.append(self.coef_.ravel(), self.intercept_)
+        return w if self.fit_intercept else w[:-1]
+
+    # -- predictions and reports
+
+    def _raw(self, X: Any) -> Array:
+        """Scores (n,), or (n, C) of a model with one score per class."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return self._scores(X)
+
+    def _scores(self, X: Matrix) -> Array:
+        if np.ndim(self.coef_) == 2 and len(self.coef_) > 1:
+            return safe_sparse_dot(X, self.coef_.T) + self.intercept_
+        return safe_sparse_dot(X, np.ravel(self.coef_)) + float(np.ravel(self.intercept_)[0])
+
+    @available_if(lambda self: self.reports_clients)
+    def client_report(self) -> list[dict[str, Any]]:
+        """One row per client: the columns of ``solution_.clients``, and the scores of the model on
+        the client's training rows.
+        """
+        check_is_fitted(self)
+        return [
+            {key: row[key] for key in self.report_keys or row if key in row}
+            | self.client_scores_[row["client"]]
+            for row in self.solution_.clients
+        ]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class Classifier(ClassifierMixin, FederatedModel):
+    """Labels by the sign of the score, or by the largest of several scores."""
+
+    targets: ClassVar[str] = "sign"
+    several_classes: ClassVar[bool] = False
+    classes_: NDArray[Any]
+
+    def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        return 2 * self._classes(y) - 1, np.array([-1, 1])
+
+    def _classes(self, y: NDArray[Any]) -> NDArray[np.intp]:
+        """Store the classes; the position of each label among them, (n,)."""
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) > 2 and not self.several_classes:
+            kind = type_of_target(y, input_name="y")
+            raise ValueError(
+                f"Only binary classification is supported. The type of the target is {kind}."
+            )
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs labels of two classes, got one class:"
+                f" {self.classes_.tolist()[0]!r}. One client or group may hold a single class, but"
+                " all rows together must hold two."
+            )
+        return codes
+
+    def _client_score(self, fed: Federation, i: int) -> dict[str, float]:
+        X, y = fed.rows(i)
+        return {"accuracy": float(fed.share(i) @ ((self._scores(X) > 0) == (y > 0)))}
+
+    def decision_function(self, X: Any) -> Array:
+        """Of two classes (n,): above 0 means ``classes_[1]``. Of several (n, C): the largest score
+        is predicted.
+        """
+        scores = self._raw(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1:] == (2,) else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """(n,) labels."""
+        positions = chosen(self._raw(X))  # first, since it checks that the model is fitted
+        return self.classes_[positions]
+
+    @available_if(lambda self: isinstance(self._loss(), Logistic | Multinomial))
+    def predict_proba(self, X: Any) -> Array:
+        """(n, C) probabilities of ``classes_``, with the logistic loss only.
+
+        They are calibrated for the mean loss alone. A Wasserstein radius, clipped gradients and a
+        risk that weighs large losses more draw them towards each other; a risk that leaves large
+        losses out draws them towards 0 and 1; weights of the clients calibrate them for the clients
+        mixed by these weights. Calibrate on other rows (scikit-learn's ``CalibratedClassifierCV``)
+        where their size matters.
+        """
+        scores = self._raw(X)
+        if scores.ndim == 1:
+            return np.column_stack([expit(-scores), expit(scores)])
+        return softmax(scores, axis=1)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = self.several_classes
+        return tags
+
+
+class Regressor(RegressorMixin, FederatedModel):
+    """The score is the prediction."""
+
+    targets: ClassVar[str] = "real"
+
+    def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        return np.asarray(y, float), None
+
+    def _set_model(self, solution: Solution) -> None:
+        super()._set_model(solution)
+        self.coef_, self.intercept_ = self.coef_[0], float(self.intercept_[0])
+
+    def _client_score(self, fed: Federation, i: int) -> dict[str, float]:
+        X, y = fed.rows(i)
+        return {"mae": float(fed.share(i) @ np.abs(self._scores(X) - y))}
+
+    def predict(self, X: Any) -> Array:
+        """(n,) predictions."""
+        return self._raw(X)
+
+
+def coefficients(w: Array, predictor: Any, ones: bool = False) -> tuple[Array, Array]:
+    """(coef, intercept) of shapes (k, d) and (k,): k = 1 score, or one score per class.
+
+    ``ones``: the intercepts of `Softmax` are the coefficients of a last feature of ones.
+    """
+    if isinstance(predictor, Softmax):
+        matrix = w.reshape(-1, predictor.classes or 1).T
+        d = matrix.shape[1] - ones
+        coef, intercept = matrix[:, :d], matrix[:, d:].sum(1)
+        return np.ascontiguousarray(coef), intercept
+    return (w[None, :-1], w[-1:]) if predictor.intercept else (w[None], np.zeros(1))
+
+
+def chosen(scores: Array) -> NDArray[np.intp]:
+    """(n,) positions of the predicted classes, from scores (n,) or (n, C)."""
+    return (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(1)

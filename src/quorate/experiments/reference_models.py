@@ -1,0 +1,111 @@
+"""Reference models without a worst case over clients: each client alone, and their even mixture.
+
+    alone     w_j minimises F_j(w) + h(w):  the model of client j, judged by the risks of all
+    clients mixture   w minimises sum_i F_i(w) / N + h(w)
+
+"Ind_j" and "Mix_Even" of Jiao, Yang, Song, *Distributed distributionally robust optimization with
+non-convex objectives*. The best model of one client is the one whose largest risk over all clients
+is least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quorate.algorithms.comparators.multiplier_method import MultiplierMethod
+from quorate.algorithms.method import Method
+from quorate.arrays import Array
+from quorate.data.federation import Federation
+from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean
+from quorate.problem.targets import classes_of
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.solution.configure import setting_of
+from quorate.solution.solution import Solution
+from quorate.solution.solve import solve
+
+
+@dataclass(frozen=True)
+class Alone:
+    """The model of every client alone, with its risks on all clients.
+
+    Attributes
+    ----------
+    solutions : one for each client
+    risks : (N, M): risks[j, i] is the risk of client j's model on client i of the federation that
+        judges
+    best : the client whose model has the least largest risk
+    """
+
+    solutions: tuple[Solution, ...]
+    risks: Array
+    best: int
+
+
+def clients_alone(
+    problem: Problem,
+    fed: Federation,
+    *,
+    judge: Federation | None = None,
+    algorithm: Method | None = None,
+    **options: Any,
+) -> Alone:
+    """Each client's model from its own rows, judged on all clients.
+
+    Parameters
+    ----------
+    judge : the federation of the rows to judge by, such as held-out rows; None takes ``fed``
+    algorithm : None takes ``MultiplierMethod()`` where it applies, else the default of ``solve``
+    options : of ``solve``, such as tol and seed
+    """
+    problem, fed = replace(problem, over_clients=Mean()), _with_classes(problem, fed)
+    alone = [
+        (_of_client(problem, fed, i), fed.restrict([name])) for i, name in enumerate(fed.clients)
+    ]
+    solutions = tuple(
+        solve(p, rows, algorithm=algorithm or _usual(p, rows), **options) for p, rows in alone
+    )
+    judge = fed if judge is None else judge._with(classes=fed.classes)
+    risks = np.array([client_risks(problem, solution.w, judge) for solution in solutions])
+    return Alone(solutions, risks, int(np.argmin(risks.max(1))))
+
+
+def mixture(
+    problem: Problem, fed: Federation, *, algorithm: Method | None = None, **options: Any
+) -> Solution:
+    """The model that minimises the mean risk of all clients; parameters as in ``clients_alone``."""
+    problem = replace(problem, over_clients=Mean())
+    return solve(problem, fed, algorithm=algorithm or _usual(problem, fed), **options)
+
+
+def client_risks(problem: Problem, w: Array, fed: Federation) -> Array:
+    """F_i(w) of every client, (N,)."""
+    concrete, fed = problem.at(fed)
+    return np.concatenate(
+        [concrete.client_risks(np.asarray(w, float), fed.block(i)) for i in range(fed.n_clients)]
+    )
+
+
+def _with_classes(problem: Problem, fed: Federation) -> Federation:
+    """The federation with the classes of all clients declared, since one client may lack some."""
+    return fed if problem.loss.targets == "real" else fed._with(classes=np.asarray(classes_of(fed)))
+
+
+def _of_client(problem: Problem, fed: Federation, i: int) -> Problem:
+    """The problem of client i alone, with its radius."""
+    ball = problem.at(fed)[0].over_samples
+    if not isinstance(ball, WassersteinBall):
+        return problem
+    return replace(
+        problem,
+        over_samples=replace(problem.over_samples, radius=float(np.asarray(ball.radius)[i])),
+    )
+
+
+def _usual(problem: Problem, fed: Federation) -> Method | None:
+    concrete, data = problem.at(fed)
+    refused = MultiplierMethod.requirements.refusal("", concrete, setting_of(data))
+    return MultiplierMethod() if refused is None else None

@@ -1,0 +1,415 @@
+"""The privacy ledger file, in which every run on the same data writes what it spends.
+
+A run is written into the file with all the answers it may give before it touches the data, and as
+begun before it answers. When it ends, what it did not release is struck out. A run that dies leaves
+all that it may have released. A run that resumes from its checkpoint gives the same answers with
+the same noise again and is the same run: it is charged in full again until it ends, and never for
+less than before. No release is charged twice, and none is omitted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from quorate.privacy.accounting import Release, total_epsilon
+from quorate.privacy.budget import ADJACENCY, Budget, BudgetSpentError
+
+Releases = Mapping[str, Sequence[Release]]  # by client
+STATES = ("charged", "open", "ended")
+
+
+class Book:
+    """The privacy ledger file of all runs on the same data.
+
+    A JSON file ``{"runs": [{"id", "began", "state", "turn", "adjacency", "planned", "least",
+    "releases"}], "chain"}``, the last three {client: [[mechanism, noise, count], ...]}: all that
+    the run may release, what it may have released before it resumed, and what counts. ``state`` is
+    "charged" until the run may answer and "open" until it has ended; ``turn`` counts how often it
+    resumed. The file is written whole and in one step, under a lock.
+
+    Every writing adds to the chain a digest of the previous digest and of all runs. The lock file
+    holds the number of runs and the digest, and so does a run that can resume, beside its
+    checkpoint. So a file that was changed by hand, removed, or restored from a copy is detected. If
+    file and lock are restored together, only a holder of a later digest detects it: a run that
+    resumes, or ``Ledger.book``.
+
+    Noise is relative to the sensitivity under the run's ``adjacency``. Replacing a record moves a
+    sum by at most twice as much as adding or removing one, so noise m under "add-remove" is m / 2
+    under "replace", and m under "replace" is 2 m under "add-remove". Runs without an adjacency
+    count as "add-remove", the worse of both.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        # links to one file lead to one ledger
+        self.path = Path(os.path.realpath(path))
+        if not self.path.parent.is_dir():
+            raise FileNotFoundError(
+                f"no folder {self.path.parent} for the ledger file {self.path.name}: create it"
+                " first."
+            )
+        if self.path.is_dir():
+            raise IsADirectoryError(f"{self.path} is a folder: give the path of the ledger file.")
+
+    def runs(self) -> list[dict[str, Any]]:
+        """All runs in the file.
+
+        Raises
+        ------
+        ValueError
+            where the file is damaged, or runs are missing from it
+        """
+        if self.path.exists() and self.path.stat().st_nlink > 1:
+            raise ValueError(
+                f"{self.path.name} has a second name (a hard link), under which it would become"
+                " another ledger file: remove one of the names, so that all runs on these data"
+                " write into one file."
+            )
+        return self._read()[0]
+
+    def knows(self, digest: str) -> bool:
+        """Whether this is the file that had this digest, or a later state of it."""
+        return digest in self._read()[1]
+
+    def _read(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """The runs and the chain of digests."""
+        least, last = _Lock(self._lock).written()  # read first, since runs are only ever added
+        try:
+            content = (
+                json.loads(self.path.read_text(encoding="utf-8"))
+                if self.path.exists()
+                else {"runs": []}
+            )
+            runs, chain = content["runs"], content.get("chain", [])
+            for run in runs:
+                _checked(run)
+            if chain and chain[-1] != _link(chain[-2] if len(chain) > 1 else "", runs):
+                raise ValueError("it was changed by hand")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{self.path.name} is no ledger of spent budgets ({type(error).__name__}: {error}):"
+                " what has been spent is unknown, so nothing may be released. Restore the file."
+            ) from error
+        if len(runs) < least or (last and last not in chain):
+            fault = (
+                f"has {len(runs)} runs, but {least} were written"
+                if len(runs) < least
+                else "is an older copy"
+            )
+            raise ValueError(
+                f"the ledger file {self.path.name} {fault}: what has been spent is unknown, so"
+                " nothing may be released. Restore the file. To begin anew, which forgets what was"
+                f" spent, remove {self._lock.name} as well."
+            )
+        return runs, chain
+
+    def spent(
+        self, clients: Sequence[str], without: str = "", adjacency: str = "add-remove"
+    ) -> dict[str, tuple[Release, ...]]:
+        """The releases of every client in all runs but one, with noise under this adjacency."""
+        return _spent(self.runs(), clients, without, adjacency)
+
+    def place(self, name: str) -> int:
+        """How many runs stand before this one."""
+        runs = self.runs()
+        return runs.index(self._one(runs, name))
+
+    def planned(self, name: str) -> dict[str, tuple[Release, ...]]:
+        """All that a run may release, as it was written when the run began."""
+        return _releases(self._one(self.runs(), name)["planned"])
+
+    def open_run(
+        self, releases: Releases, budget: Budget, name: str = "", state: str = "open"
+    ) -> str:
+        """Write what a run may release, unless that is too much; returns its id (``name``).
+
+        Raises
+        ------
+        BudgetSpentError
+            where it is too much; nothing was written
+        """
+        with self._locked():
+            runs, name = self.runs(), name or new_name()
+            self._affordable(runs, releases, budget, name)
+            began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            plan = _plain(releases)
+            run = {
+                "id": name,
+                "began": began,
+                "state": state,
+                "turn": 0,
+                "adjacency": budget.adjacency,
+            }
+            self._write([*runs, run | {"planned": plan, "least": {}, "releases": plan}])
+        return name
+
+    def begin_run(self, name: str, keep: Callable[[], None]) -> None:
+        """Mark a charged run as one that answers, once ``keep`` has stored its noise.
+
+        The lock keeps other processes from beginning it meanwhile: two runs with different noise
+        would release something twice for one charge.
+        """
+        with self._locked():
+            runs = self.runs()
+            if self._one(runs, name)["state"] != "charged":
+                raise ValueError(
+                    f"run {name} was begun by another process: resume it with resume=True."
+                )
+            keep()
+            self._write([run | {"state": "open"} if run["id"] == name else run for run in runs])
+
+    def drop_run(self, name: str) -> bool:
+        """Strike out a run that was charged and never begun; returns whether it was such a run."""
+        with self._locked():
+            runs = self.runs()
+            run = self._one(runs, name)
+            if run["state"] != "charged":
+                return False
+            nothing = {"state": "ended", "releases": {client: [] for client in run["planned"]}}
+            self._write([run | nothing if run["id"] == name else run for run in runs])
+        return True
+
+    def reopen_run(self, name: str, budget: Budget) -> dict[str, Any]:
+        """Charge a run that resumes in full again; returns its entry of before.
+
+        A run that was never begun is charged in full already and stays as it is.
+
+        Raises
+        ------
+        BudgetSpentError
+            where other runs have meanwhile spent what it would need; nothing was written
+        ValueError
+            where it was begun with another adjacency, to which its noise belongs
+        """
+        planned = self.planned(name)
+        with self._locked():
+            runs = self.runs()
+            before = self._one(runs, name)
+            if (was := before.get("adjacency", budget.adjacency)) != budget.adjacency:
+                raise ValueError(
+                    f'the run was begun with adjacency="{was}", got "{budget.adjacency}": resume'
+                    " with the same adjacency, or run with resume=False, which is charged as"
+                    " another run."
+                )
+            self._affordable(runs, planned, budget, name)
+            if before["state"] != "charged":
+                self._write([_reopened(before) if run["id"] == name else run for run in runs])
+        return before
+
+    def restore_run(self, before: Mapping[str, Any]) -> bool:
+        """Undo ``reopen_run`` for a run that did not resume; returns whether it was undone.
+
+        It is not where another process has changed the run's entry since.
+        """
+        with self._locked():
+            runs = self.runs()
+            if self._one(runs, before["id"]) != _reopened(before):
+                return False
+            self._write([dict(before) if run["id"] == before["id"] else run for run in runs])
+        return True
+
+    def close_run(self, name: str, releases: Releases) -> dict[str, tuple[Release, ...]]:
+        """Strike out what the run did not release; returns the rest.
+
+        That is never less than it had released before.
+        """
+        with self._locked():
+            runs = self.runs()
+            run = self._one(runs, name)
+            least = _releases(run["least"])
+            final = {
+                client: _most(least.get(client, ()), released)
+                for client, released in releases.items()
+            }
+            ended = run | {"state": "ended", "releases": _plain({**least, **final})}
+            self._write([ended if run["id"] == name else run for run in runs])
+        return final
+
+    def digest(self) -> str:
+        """The digest of all that was written until now."""
+        return next(reversed(self._read()[1]), "")
+
+    def has(self, name: str) -> bool:
+        """Whether the file has a run of this id."""
+        return any(run["id"] == name for run in self.runs())
+
+    def state(self, name: str) -> str:
+        """The state of a run: "charged", "open" or "ended"."""
+        return self._one(self.runs(), name)["state"]
+
+    def _one(self, runs: list[dict[str, Any]], name: str) -> dict[str, Any]:
+        for run in runs:
+            if run["id"] == name:
+                return run
+        raise ValueError(
+            f"run {name} is not in the ledger file {self.path.name}: restore the file."
+        )
+
+    def _affordable(
+        self, runs: list[dict[str, Any]], releases: Releases, budget: Budget, name: str
+    ) -> None:
+        before = _spent(runs, tuple(releases), name, budget.adjacency)
+        for client, planned in releases.items():
+            total = total_epsilon((*before[client], *planned), budget.delta)
+            if total > budget.epsilon * (1 + 1e-9):
+                raise BudgetSpentError(
+                    f"this run would bring client {client} to epsilon = {total:.4g} of"
+                    f" {budget.epsilon:g} at delta = {budget.delta:g}: refused, nothing was"
+                    f" touched. See {self.path.name} for what was spent."
+                )
+
+    def _write(self, runs: list[dict[str, Any]]) -> None:
+        before = self._read()[1]
+        chain = [*before, _link(before[-1] if before else "", runs)]
+        text = json.dumps({"runs": runs, "chain": chain}, indent=1, allow_nan=False)
+        for run in json.loads(text)["runs"]:
+            _checked(run)  # write only what can be read again
+        part = self.path.with_name(self.path.name + ".part")
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, self.path)
+        if os.name == "posix":  # elsewhere a folder cannot be synchronised
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        self._lock.write_text(f"{len(runs)} {chain[-1]}", encoding="utf-8")
+
+    @property
+    def _lock(self) -> Path:
+        return self.path.with_name(self.path.name + ".lock")
+
+    def _locked(self) -> _Lock:
+        return _Lock(self._lock)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(file: TextIO) -> None:
+        file.seek(1 << 20)  # a position beyond the content
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _take(file: TextIO) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class _Lock:
+    """The lock under which one process at a time writes; the system frees it when the process dies.
+
+    The lock file holds the number of runs and the digest.
+    """
+
+    def __init__(self, path: Path, patience: float = 30.0) -> None:
+        self.path, self.patience = path, patience
+
+    def __enter__(self) -> None:
+        self.file = open(self.path, "a+", encoding="utf-8")
+        end = time.monotonic() + self.patience
+        try:
+            while not self._taken():
+                if time.monotonic() > end:
+                    raise TimeoutError(
+                        f"another run has been writing into the ledger for {self.patience:g} s (its"
+                        f" lock is {self.path.name}): wait for it, or end it."
+                    )
+                time.sleep(0.01)
+        except BaseException:
+            self.file.close()
+            raise
+
+    def _taken(self) -> bool:
+        try:
+            _take(self.file)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def written(self) -> tuple[int, str]:
+        """The number of runs and the digest in the lock file."""
+        try:
+            number, _, digest = self.path.read_text(encoding="utf-8").partition(" ")
+            return int(number or 0), digest.strip()
+        except (FileNotFoundError, ValueError):
+            return 0, ""
+
+
+def new_name() -> str:
+    """A fresh random id of a run."""
+    return secrets.token_hex(8)
+
+
+def _link(before: str, runs: Sequence[Mapping[str, Any]]) -> str:
+    """The next digest of the chain."""
+    text = json.dumps([before, runs], sort_keys=True, allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _checked(run: Mapping[str, Any]) -> None:
+    if not isinstance(run["id"], str) or run["state"] not in STATES:
+        raise ValueError(f"run {run['id']!r} in state {run['state']!r}")
+    if run.get("adjacency", "replace") not in ADJACENCY:
+        raise ValueError(f"run {run['id']!r} of adjacency {run['adjacency']!r}")
+    for part in ("planned", "least", "releases"):
+        _releases(run[part])
+
+
+def _reopened(before: Mapping[str, Any]) -> dict[str, Any]:
+    now = {"state": "open", "turn": before.get("turn", 0) + 1}
+    return {**before, **now, "least": before["releases"], "releases": before["planned"]}
+
+
+def _releases(plain: Mapping[str, Any]) -> dict[str, tuple[Release, ...]]:
+    return {client: tuple(_release(*one) for one in entries) for client, entries in plain.items()}
+
+
+def _release(mechanism: str, noise: float, count: int) -> Release:
+    if type(count) is not int or type(noise) not in (int, float):
+        raise TypeError(f"a release of noise {noise!r} and count {count!r}")
+    return Release(mechanism, float(noise), count)
+
+
+def _plain(releases: Releases) -> dict[str, list[list[Any]]]:
+    return {
+        client: [[r.mechanism, r.noise, r.count] for r in released]
+        for client, released in releases.items()
+    }
+
+
+def _spent(
+    runs: list[dict[str, Any]], clients: Sequence[str], without: str, adjacency: str
+) -> dict[str, tuple[Release, ...]]:
+    spent: dict[str, tuple[Release, ...]] = dict.fromkeys(clients, ())
+    for run in runs:
+        times = ADJACENCY[run.get("adjacency", "add-remove")] / ADJACENCY[adjacency]
+        for client, released in _releases(run["releases"]).items():
+            if client in spent and run["id"] != without:
+                spent[client] += tuple(replace(r, noise=times * r.noise) for r in released)
+    return spent
+
+
+def _most(a: Sequence[Release], b: Sequence[Release]) -> tuple[Release, ...]:
+    """The larger count of every kind of release: it contains the smaller one."""
+    counts: dict[tuple[str, float], int] = {}
+    for releases in (a, b):
+        for r in releases:
+            key = r.mechanism, r.noise
+            counts[key] = max(counts.get(key, 0), r.count)
+    return tuple(Release(*key, count) for key, count in counts.items())

@@ -1,0 +1,107 @@
+"""f_i(w), the mean loss of every client of a block, with gradient and Hessian, and the shape of
+per-client settings.
+
+For methods that use second derivatives or local steps: the samples' risk is the mean, of all rows
+or of one class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array, Block
+from quorate.client_names import ClientName, by_position
+from quorate.problem.constraints.constraint import Point, Stack, added
+from quorate.problem.losses import Quadratic
+
+
+def row_shares(problem: Any, block: Block) -> Array:
+    """(n, m) weights of the rows in the client's mean: of all rows, or of those of
+    ``Mean(label=...)``; sum 1 or 0.
+    """
+    code = getattr(problem.over_samples, "code", None)
+    if code is None:
+        return block.share
+    inside = np.where(block.y == code, block.share, 0.0)
+    mass = inside.sum(1, keepdims=True)
+    return np.divide(inside, mass, out=np.zeros_like(inside), where=mass > 0)
+
+
+def client_values(at: Point) -> Array:
+    """f_i(w), (n,)."""
+    problem, block = at.problem, at.block
+    if isinstance(problem.loss, Quadratic):
+        return (at.models * (at.prediction / 2 + block.y)).sum(1)
+    return (row_shares(problem, block) * problem.loss.value(at.prediction, block.y)).sum(1)
+
+
+def client_gradients(at: Point) -> Array:
+    """f_i'(w), (n, D)."""
+    problem, block = at.problem, at.block
+    if isinstance(problem.loss, Quadratic):
+        return at.prediction + block.y
+    return problem.predictor.backward(
+        at.w, row_shares(problem, block) * problem.loss.gradient(at.prediction, block.y), block
+    )
+
+
+def hessians(
+    at: Point, weights: Array | None, terms: Sequence[tuple[Stack, Array]], together: bool
+) -> Array:
+    """weights_i f_i'' + sum of the stacks' multipliers_ik c_ik'', (n, D, D), or added up over the
+    block (1, D, D).
+
+    Parameters
+    ----------
+    weights : (n,), or None: without the objective
+    terms : stacks of constraints with their multipliers (n, p)
+    """
+    problem, block = at.problem, at.block
+    rows: Array | None = None
+    matrices: Array | None = None
+    if weights is not None and isinstance(problem.loss, Quadratic):
+        matrices = weights[:, None, None] * np.asarray(block.X)
+    elif weights is not None:
+        rows = (
+            weights[:, None]
+            * row_shares(problem, block)
+            * problem.loss.curvature(at.prediction, block.y)
+        )
+    for constraints, multipliers in terms:
+        row, matrix = constraints.curvature(at, multipliers)
+        rows, matrices = added(rows, row), added(matrices, matrix)
+    n, D = at.models.shape
+    total = np.zeros((1 if together else n, D, D))
+    if rows is not None:
+        total += (
+            problem.predictor.gram(rows, block)[None]
+            if together
+            else problem.predictor.grams(rows, block)
+        )
+    if matrices is not None:
+        total += matrices.sum(0, keepdims=True) if together else matrices
+    return total
+
+
+def by_client(value: Any, clients: tuple[ClientName, ...], name: str) -> Array:
+    """A number, array or mapping as one number per client, in the federation's order."""
+    if isinstance(value, Mapping):
+        value = list(by_position(value, clients, name).values())
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.empty(0, object)
+    if array.dtype.kind not in "fiu":
+        raise ValueError(
+            f"{name} must be a number, one per client, or a mapping by name, got {value!r}."
+        )
+    array = array.astype(float)
+    if array.ndim and array.shape != (len(clients),):
+        raise ValueError(
+            f"{name} must be a number or {len(clients)} numbers, one per client, got shape"
+            f" {array.shape}."
+        )
+    return np.broadcast_to(array, (len(clients),)).copy()

@@ -1,0 +1,158 @@
+"""The public part of a problem as plain arrays, for solvers that know nothing of losses or
+risks.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from quorate.arrays import DUAL, Array
+from quorate.problem.problem import Problem
+from quorate.problem.regularisers import regulariser_parts
+from quorate.problem.requirements import check_convex
+from quorate.problem.risks.box import Box, limits
+from quorate.problem.risks.cd_norm import CDNorm
+from quorate.problem.risks.chi_square import ChiSquareBall
+from quorate.problem.risks.ellipsoid import Ellipsoid
+from quorate.problem.risks.kl_ball import KLBall
+from quorate.problem.risks.lp_ball import LpBall
+from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.polyhedron import Polyhedron
+from quorate.problem.risks.ranks import by_rank
+from quorate.problem.risks.risk import prior_for
+from quorate.problem.risks.simplex import Simplex
+from quorate.problem.risks.superquantile import Superquantile
+from quorate.problem.risks.total_variation import TotalVariationBall
+from quorate.problem.risks.wasserstein import WassersteinOverClients
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.solvers.conic.bundle_master import Shape
+from quorate.solvers.conic.curved_weight_sets import Elliptic, Entropy
+from quorate.solvers.conic.polyhedral_weight_sets import Bounded, Cut, Deviations, Moved
+from quorate.solvers.conic.weight_sets import Ball, Members, Tails, Weighting, of_ranks
+
+
+def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
+    """(prior, radius, p) of {q in the simplex: ||q - prior||_p <= radius}; radius 0: the prior
+    alone, inf: all.
+    """
+    risk = problem.over_clients
+    if isinstance(risk, Simplex):
+        return np.full(n_clients, 1 / n_clients), math.inf, 2.0
+    if isinstance(risk, TotalVariationBall) and isinstance(risk.prior, np.ndarray):
+        return risk.prior, 2.0 * risk.radius, 1.0
+    if isinstance(risk, Mean | LpBall) and isinstance(risk.prior, np.ndarray):
+        return risk.prior, getattr(risk, "radius", 0.0), getattr(risk, "p", 2.0)
+    raise ValueError(
+        "this method needs over_clients = Mean, Simplex, LpBall or TotalVariationBall (concrete,"
+        f" see problem.at), got {risk!r}: use one of these, or Bundle(), which takes every set of"
+        " weights that quorate has."
+    )
+
+
+def weighting(problem: Problem, n_clients: int) -> Weighting:
+    """The set of weightings of the clients in conic form."""
+    risk = problem.over_clients
+    if by_rank(risk) and not isinstance(risk, Superquantile):  # which may weigh clients by a prior
+        return of_ranks(risk.rank_weights(n_clients))
+    prior = getattr(risk, "prior", None)
+    if isinstance(prior, np.ndarray) and getattr(risk, "radius", 1.0) == 0:
+        return Ball(prior, 0.0, 2.0)
+    match risk:
+        case Superquantile():
+            return Tails(np.ones(1), risk.caps(n_clients)[None])
+        case Mean() | Simplex() | LpBall() | TotalVariationBall():
+            return Ball(*client_ball(problem, n_clients))
+        case Box():
+            return Bounded(*limits(risk, n_clients))
+        case CDNorm():
+            return Deviations(
+                prior_for(risk.prior, n_clients), np.asarray(risk.bounds), float(risk.budget)
+            )
+        case WassersteinOverClients():
+            return Moved(
+                prior_for(risk.prior, n_clients), float(risk.radius), np.asarray(risk.cost)
+            )
+        case Polyhedron(D, c):
+            scale = np.abs(D).max(1, initial=0.0)
+            scale = np.where(scale > 0, scale, 1.0)
+            return Cut(D / scale[:, None], c / scale)
+        case KLBall() | ChiSquareBall():
+            return _divergence_ball(risk, prior_for(risk.prior, n_clients))
+        case Ellipsoid():
+            factor = np.sqrt(risk.shape) if risk.shape.ndim == 1 else np.linalg.cholesky(risk.shape)
+            return Elliptic(prior_for(risk.prior, n_clients), factor, math.sqrt(risk.radius))
+    if hasattr(risk, "project"):
+        return Members(np.asarray(risk.weights(np.zeros(n_clients)), float)[None], risk.weights)
+    raise ValueError(
+        f"this method and its bound need a set of weights with a projection, got {risk!r}: the"
+        " server's program has no form for it. Give its maximiser to OwnSet(maximiser), or use"
+        " Mean, Simplex, LpBall, TotalVariationBall, Superquantile, a convex risk by rank such as"
+        " Extremile(2), Box, CDNorm, Ellipsoid, Polyhedron, KLBall, ChiSquareBall or"
+        " WassersteinOverClients."
+    )
+
+
+def _divergence_ball(risk: KLBall | ChiSquareBall, prior: Array) -> Weighting:
+    inside = prior > 0
+    least = float(prior[inside].min())
+    most = -math.log(least) if isinstance(risk, KLBall) else 1 / least - 1
+    if risk.radius >= most:  # every weighting of the clients of positive prior
+        return Bounded(np.zeros(len(inside)), inside.astype(float))
+    if isinstance(risk, KLBall):
+        return Entropy(prior, float(risk.radius))
+    return Elliptic(prior, np.sqrt(prior), math.sqrt(risk.radius))
+
+
+def member(problem: Problem, n_clients: int) -> Array:
+    """One weighting of the clients that lies in the set: the prior, or for other sets the worst at
+    equal losses.
+    """
+    try:
+        return client_ball(problem, n_clients)[0]
+    except ValueError:
+        return np.asarray(problem.over_clients.weights(np.zeros(n_clients)), float)
+
+
+def sample_radii(problem: Problem, n_clients: int) -> Array:
+    """(N,) Wasserstein radii, zeros without a ball."""
+    ball = problem.over_samples
+    return (
+        np.asarray(ball.radius, float) if isinstance(ball, WassersteinBall) else np.zeros(n_clients)
+    )
+
+
+def price_floor(problem: Problem) -> tuple[float, float]:
+    """(a, b): every price is at least a ||w||_* and at least b."""
+    ball, loss = problem.over_samples, problem.loss
+    if not isinstance(ball, WassersteinBall):
+        return 0.0, 0.0
+    free_label = loss.targets == "real" and getattr(ball.support, "c_label", None) is None
+    return (loss.lipschitz if ball.support is None else 0.0), (
+        loss.lipschitz / ball.label_cost if free_label else 0.0
+    )
+
+
+def public_shape(problem: Problem, n_clients: int) -> Shape:
+    """Everything the server knows before any client speaks."""
+    ball = problem.over_samples
+    robust = isinstance(ball, WassersteinBall)
+    check_convex(problem)
+    lipschitz, floor = price_floor(problem)
+    l1, l2, lower, upper = regulariser_parts(problem.regulariser)
+    flips = problem.loss.targets == "sign" and robust and math.isfinite(ball.label_cost)
+    return Shape(
+        n_clients=n_clients,
+        radius=sample_radii(problem, n_clients),
+        lipschitz=lipschitz,
+        floor=floor,
+        dual=DUAL[ball.norm] if robust else "l2",
+        own_multipliers=robust and (flips or ball.support is not None),
+        weighting=weighting(problem, n_clients),
+        l1=l1,
+        l2=l2,
+        lower=lower,
+        upper=upper,
+        intercept=problem.predictor.intercept,
+    )

@@ -1,0 +1,460 @@
+"""Constraints on means over groups of an owner's rows: Neyman-Pearson, loss gaps, parity, bounded
+group loss.
+
+    c_k(w) = sum_g mix_kg M_g(w) - level_k <= 0,  M_g(w) = mean over the rows j of group g of
+            phi(x_j'w, y_j)
+
+A group is all rows, those of one label, those with one value in a column, or both. phi, the
+*measure*, is the problem's loss, the score x'w, or the probability 1 / (1 + exp(-x'w)). The level
+bounds this mean, not an error rate: error rates are not convex, nor continuous. Sources: He, Peng,
+Sun, *Federated learning with convex global and local constraints*, (1), (2), (30); Agarwal and
+others, *A reductions approach to fair classification* (bounded group loss); Zafar and others,
+*Fairness constraints* (parity of scores).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.arrays import Array, Block, has_truths
+from quorate.problem.client_means import by_client
+from quorate.problem.constraints.constraint import VOID, Point, once
+from quorate.problem.losses import Exponential, Logistic
+
+# a limit, or one for each client
+Level = float | Sequence[float] | Array | Mapping[Any, float]
+
+# ---------------------------------------------------------------------------------------- measures
+
+
+@dataclass(frozen=True)
+class Score:
+    """phi = x'w: affine in the model, so that a bound on a difference of its means is convex."""
+
+    affine: ClassVar[bool] = True
+    convex: ClassVar[bool] = True
+    word: ClassVar[str] = "score"
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        return prediction
+
+    def gradient(self, prediction: Array, y: Array) -> Array:
+        return np.ones_like(prediction)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        return np.zeros_like(prediction)
+
+
+@dataclass(frozen=True)
+class Probability:
+    """phi = 1 / (1 + exp(-x'w)), the probability of the larger class under a logistic model; not
+    convex.
+    """
+
+    affine: ClassVar[bool] = False
+    convex: ClassVar[bool] = False
+    word: ClassVar[str] = "probability"
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        tail = np.exp(-np.abs(prediction))
+        return np.where(prediction >= 0, 1.0, tail) / (1.0 + tail)
+
+    def gradient(self, prediction: Array, y: Array) -> Array:
+        p = self.value(prediction, y)
+        return p * (1 - p)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        p = self.value(prediction, y)
+        return p * (1 - p) * (1 - 2 * p)
+
+
+@dataclass(frozen=True)
+class OfLoss:
+    """phi = the problem's loss."""
+
+    loss: Any
+    affine: ClassVar[bool] = False
+    convex: ClassVar[bool] = True
+    word: ClassVar[str] = "loss"
+
+    def __post_init__(self) -> None:
+        if self.loss.targets == "quadratic":
+            raise ValueError(
+                "Quadratic clients have no losses of rows to average: bound the model by"
+                " LinearInequality(C, d), or give Constraint(value_and_jacobian)."
+            )
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        return self.loss.value(prediction, y)
+
+    def gradient(self, prediction: Array, y: Array) -> Array:
+        return self.loss.gradient(prediction, y)
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        return self.loss.curvature(prediction, y)
+
+
+# ---------------------------------------------------------------------------------------- groups
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows with a coded label and a value in a column; None: any."""
+
+    label: float | None = None
+    column: str | None = None
+    value: Any = None
+
+    def inside(self, block: Block) -> Array:
+        """(n, m) of 0 and 1; 0 on padding."""
+        rows = block.share > 0
+        if self.label is not None:
+            rows = rows & (block.y == self.label)
+        if self.column is not None:
+            rows = rows & (block.columns[self.column] == self.value)
+        return rows.astype(float)
+
+
+@dataclass(frozen=True, eq=False)
+class OnRows:
+    """The concrete form of every constraint of this module.
+
+    Parameters
+    ----------
+    measure : phi
+    groups : G groups of rows
+    mix : (p, G)
+    level : (N, p) for the N clients of the federation
+    words : (p,)
+    total : (G,) where the means are over all clients' rows: a client then adds its part of every
+        mean, and its part 1/N of the level; None: every client by itself
+    """
+
+    measure: Any
+    groups: tuple[Group, ...]
+    mix: Array
+    level: Array
+    words: tuple[str, ...]
+    total: Array | None = None
+    sizes: Array | None = None  # (N,) rows of every client, or their weight, with ``total``
+
+    @property
+    def equality(self) -> NDArray[np.bool_]:
+        return np.zeros(len(self.mix), bool)
+
+    @property
+    def affine(self) -> bool:
+        return self.measure.affine
+
+    @property
+    def convex(self) -> bool:
+        return self.affine or (self.measure.convex and bool((self.mix >= 0).all()))
+
+    def weights(self, block: Block) -> tuple[Array, NDArray[np.bool_]]:
+        """(n, p, m) weights of the rows in each constraint, and (n, p) whether the client has
+        it.
+        """
+        return once(block, self, lambda: self._weights(block))
+
+    def _weights(self, block: Block) -> tuple[Array, NDArray[np.bool_]]:
+        # (n, G, m)
+        inside = np.stack([group.inside(block) * block.share for group in self.groups], 1)
+        mass = inside.sum(2)
+        if self.total is not None:
+            assert self.sizes is not None
+            means = inside * (self.sizes[block.index][:, None] / self.total)[:, :, None]
+            return np.einsum("pg,ngm->npm", self.mix, means), np.ones(
+                (len(mass), len(self.mix)), bool
+            )
+        means = np.divide(
+            inside, mass[:, :, None], out=np.zeros_like(inside), where=mass[:, :, None] > 0
+        )
+        has = ~np.einsum("pg,ng->np", self.mix != 0, mass <= 0).astype(bool)
+        return np.einsum("pg,ngm->npm", self.mix, means) * has[:, :, None], has
+
+    def _levels(self, block: Block) -> Array:
+        return self.level[block.index] / (1.0 if self.total is None else len(self.level))
+
+    def values(self, at: Point) -> Array:
+        weights, has = self.weights(at.block)
+        measured = np.matmul(weights, self.measure.value(at.prediction, at.block.y)[:, :, None])[
+            :, :, 0
+        ]
+        return np.where(has, measured - self._levels(at.block), VOID)
+
+    def jacobian(self, at: Point) -> Array:
+        weights = self.weights(at.block)[0]
+        gradient = self.measure.gradient(at.prediction, at.block.y)
+        back = at.problem.predictor.backward
+        return np.stack(
+            [back(at.w, weights[:, k] * gradient, at.block) for k in range(len(self.mix))], 1
+        )
+
+    def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+        if self.affine:
+            return None, None
+        rows = np.matmul(multipliers[:, None, :], self.weights(at.block)[0])[:, 0]
+        return rows * self.measure.curvature(at.prediction, at.block.y), None
+
+    def split(self, at: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        weights, has = self.weights(at.block)
+        constants = (multipliers * np.where(has, -self._levels(at.block), VOID)).sum(1)
+        rows = np.matmul(multipliers[:, None, :], weights)[:, 0]
+        if isinstance(self.measure, OfLoss) and self.measure.loss == at.problem.loss:
+            return rows, np.zeros(at.models.shape), constants
+        gradients = at.problem.predictor.backward(
+            at.w, rows * self.measure.gradient(at.prediction, at.block.y), at.block
+        )
+        if self.affine:  # exactly, however far the model is
+            return None, gradients, constants
+        value = (rows * self.measure.value(at.prediction, at.block.y)).sum(1)
+        return None, gradients, constants + value - (gradients * at.models).sum(1)
+
+    def limits(self, block: Block) -> Array:
+        return np.where(self.weights(block)[1], self._levels(block), math.nan)
+
+
+# ---------------------------------------------------------------------------------------- as stated
+
+
+@dataclass(frozen=True)
+class NeymanPearson:
+    """The mean loss of an owner's rows of one class is at most a level: (1) and (30), with
+    ``Mean(label=...)`` of the other class as the objective.
+
+    Parameters
+    ----------
+    label : the class, as in the data
+    level : in units of the loss, >= 0: a number, one per client, or a mapping by client name
+    """
+
+    label: Any
+    level: Level
+
+    def __post_init__(self) -> None:
+        check_level(self.level, "NeymanPearson")
+
+    def at(self, problem: Any, fed: Any) -> OnRows:
+        level = above(levels(self.level, fed, "NeymanPearson"), problem.loss, "NeymanPearson")
+        code = label_code(self.label, fed, problem.loss)
+        return OnRows(
+            OfLoss(problem.loss),
+            (Group(code),),
+            np.ones((1, 1)),
+            level[:, None],
+            (f"mean loss of class {self.label}",),
+        )
+
+
+@dataclass(frozen=True)
+class LossGap:
+    """|mean loss of one group - mean loss of the other| <= level: (2). Not convex.
+
+    Parameters
+    ----------
+    column : a column of the federation, or a feature, with two values
+    level : in units of the loss, >= 0: a number, one per client, or a mapping by client name
+    """
+
+    column: str
+    level: Level
+
+    def __post_init__(self) -> None:
+        check_level(self.level, "LossGap")
+
+    def at(self, problem: Any, fed: Any) -> OnRows:
+        one, other = groups_of(self.column, fed, "LossGap", most=2)
+        level = levels(self.level, fed, "LossGap")
+        return differences(
+            OfLoss(problem.loss),
+            (Group(None, self.column, one), Group(None, self.column, other)),
+            level,
+        )
+
+
+@dataclass(frozen=True)
+class BoundedGroupLoss:
+    """The mean loss of every group of a column is at most a level; convex.
+
+    Parameters
+    ----------
+    column : a column of the federation, or a feature, with at most 20 values
+    level : in units of the loss, >= 0: a number, one per client, or a mapping by client name
+    """
+
+    column: str
+    level: Level
+
+    def __post_init__(self) -> None:
+        check_level(self.level, "BoundedGroupLoss")
+
+    def at(self, problem: Any, fed: Any) -> OnRows:
+        found = groups_of(self.column, fed, "BoundedGroupLoss")
+        level = above(levels(self.level, fed, "BoundedGroupLoss"), problem.loss, "BoundedGroupLoss")
+        level = np.repeat(level[:, None], len(found), 1)
+        words = tuple(f"mean loss of {self.column} = {value}" for value in found)
+        groups = tuple(Group(None, self.column, value) for value in found)
+        return OnRows(OfLoss(problem.loss), groups, np.eye(len(found)), level, words)
+
+
+@dataclass(frozen=True)
+class DemographicParity:
+    """The groups' mean scores (or probabilities) differ by at most a level, every two of them.
+
+    Parameters
+    ----------
+    column : a column of the federation, or a feature, with at most 20 values
+    level : >= 0, in units of the measure: a number, one per client, or a mapping by client name
+    measure : ``Score()``: convex. ``Probability()``: nearer to the rate of positive predictions,
+        not convex
+    """
+
+    column: str
+    level: Level
+    measure: Any = field(default_factory=Score)
+
+    def __post_init__(self) -> None:
+        check_level(self.level, "DemographicParity")
+
+    def at(self, problem: Any, fed: Any) -> OnRows:
+        found = groups_of(self.column, fed, "DemographicParity")
+        groups = tuple(Group(None, self.column, value) for value in found)
+        return differences(
+            _predicting(self.measure), groups, levels(self.level, fed, "DemographicParity")
+        )
+
+
+@dataclass(frozen=True)
+class EqualisedOdds:
+    """Within either class the groups' mean scores (or probabilities) differ by at most a level,
+    every two of them.
+
+    Parameters
+    ----------
+    column, level, measure : as of ``DemographicParity``
+    """
+
+    column: str
+    level: Level
+    measure: Any = field(default_factory=Score)
+
+    def __post_init__(self) -> None:
+        check_level(self.level, "EqualisedOdds")
+
+    def at(self, problem: Any, fed: Any) -> OnRows:
+        found = groups_of(self.column, fed, "EqualisedOdds")
+        level = levels(self.level, fed, "EqualisedOdds")
+        if problem.loss.targets != "sign":
+            raise ValueError(
+                f"EqualisedOdds needs two classes, and {type(problem.loss).__name__} has none."
+            )
+        pairs = [
+            differences(
+                _predicting(self.measure), tuple(Group(y, self.column, v) for v in found), level
+            )
+            for y in (-1.0, 1.0)
+        ]
+        mix = np.zeros((2 * len(pairs[0].mix), 2 * len(found)))
+        mix[: len(mix) // 2, : len(found)] = mix[len(mix) // 2 :, len(found) :] = pairs[0].mix
+        groups = pairs[0].groups + pairs[1].groups
+        classes = ("-1", "+1") if fed.classes is None else fed.classes
+        words = tuple(
+            f"{w} in class {c}" for c, p in zip(classes, pairs, strict=True) for w in p.words
+        )
+        return OnRows(pairs[0].measure, groups, mix, np.tile(pairs[0].level, 2), words)
+
+
+def differences(measure: Any, groups: Sequence[Group], level: Array) -> OnRows:
+    """Every two groups' means differ by at most the level, (N,): two constraints a pair."""
+    pairs = list(itertools.permutations(range(len(groups)), 2))
+    mix = np.zeros((len(pairs), len(groups)))
+    for k, (a, b) in enumerate(pairs):
+        mix[k, a], mix[k, b] = 1.0, -1.0
+    word = f"{measure.word} of {groups[0].column} = {{}} over {{}}"
+    words = tuple(word.format(groups[a].value, groups[b].value) for a, b in pairs)
+    return OnRows(measure, tuple(groups), mix, np.repeat(level[:, None], len(pairs), 1), words)
+
+
+def _predicting(measure: Any) -> Any:
+    if isinstance(measure, type) or not all(
+        hasattr(measure, verb) for verb in ("value", "gradient", "curvature", "word")
+    ):
+        raise TypeError(f"measure must be Score() or Probability(), got {measure!r}.")
+    return measure
+
+
+def label_code(label: Any, fed: Any, loss: Any) -> float:
+    """-1 or +1 of a label of the data; the larger class is +1."""
+    if loss.targets != "sign":
+        raise ValueError(
+            f"label {label!r} needs a loss of two classes, such as Logistic(), and"
+            f" {type(loss).__name__} is none. For groups of rows give a column:"
+            " BoundedGroupLoss(column, level)."
+        )
+    classes = [] if fed.classes is None else fed.classes.tolist()
+    if len(classes) != 2 or label not in classes:
+        raise ValueError(
+            f"label {label!r} is not one of the two classes of the data: {classes[:6]}."
+        )
+    return 1.0 if label == classes[1] else -1.0
+
+
+def groups_of(column: str, fed: Any, name: str, most: int = 20) -> list[Any]:
+    """The values of a column over all clients, sorted; 2 to ``most`` of them."""
+    if not isinstance(column, str) or column not in (fed.columns or {}):
+        raise ValueError(
+            f"{name}: the federation has no column {column!r}; it has {sorted(fed.columns or {})}."
+            " Give Federation(..., columns={...}), or name a feature."
+        )
+    found = {v for part in fed.columns[column] for v in part.tolist()}
+    if len({isinstance(v, str) for v in found}) > 1 or any(v is None or v != v for v in found):
+        raise ValueError(
+            f"{name}: column {column!r} has missing values, or text beside numbers: every row needs"
+            " a group. Give the rows without one a value of their own."
+        )
+    values = sorted(found)
+    if not 2 <= len(values) <= most:
+        shown = ", ".join(map(repr, values[:6]))
+        raise ValueError(
+            f"{name} needs a column with {'two' if most == 2 else f'2 to {most}'} values,"
+            f" {column!r} has {len(values)}: {shown}. Give groups, such as intervals of a number."
+        )
+    return values
+
+
+def check_level(level: Any, name: str) -> None:
+    """Refuse a level that is no number >= 0, or several; names are checked against the data."""
+    each = [*level.values()] if isinstance(level, Mapping) else level
+    found = np.asarray(each)
+    if has_truths(each) or found.dtype.kind not in "fiu" or not found.size:
+        raise ValueError(
+            f"the level of {name} must be a number, one per client, or a mapping by name, got"
+            f" {level!r}."
+        )
+    if not np.isfinite(found).all() or (found < 0).any():
+        raise ValueError(
+            f"the level of {name} must be finite and >= 0, got {level!r}: it bounds a mean or a"
+            " difference."
+        )
+
+
+def levels(level: Any, fed: Any, name: str) -> Array:
+    """(N,) levels, one for each client."""
+    return by_client(level, fed.clients, f"the level of {name}")
+
+
+def above(level: Array, loss: Any, name: str) -> Array:
+    """The levels, unless the mean of a loss that is positive everywhere cannot reach one."""
+    if isinstance(loss, Logistic | Exponential) and (level <= 0).any():
+        raise ValueError(
+            f"{name}: a mean {type(loss).__name__} loss is above 0 at every model: give a level"
+            " > 0."
+        )
+    return level

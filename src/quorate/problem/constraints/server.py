@@ -1,0 +1,78 @@
+"""What the slot ``constraint`` becomes: constraints on the server's own data, and sums over the
+clients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array, Block
+from quorate.problem.constraints.constraint import Point, Stack, several, stack
+from quorate.problem.constraints.coupled import Coupled, Shared
+
+
+@dataclass(frozen=True, eq=False)
+class Global:
+    """c_0(w) <= 0 on the server's data, and sum_i c_i(w) <= 0 over all clients.
+
+    Attributes
+    ----------
+    held : p_0 constraints
+    block : the server's rows; a row of zeros where it holds none and c_0 is about the model alone
+    coupled : p_c constraints, of which every client adds its part
+    """
+
+    held: Stack = field(default_factory=Stack)
+    block: Block | None = None
+    coupled: Stack = field(default_factory=Stack)
+
+    def at(self, problem: Any, w: Array) -> Point:
+        """The model on the server's rows."""
+        assert self.block is not None
+        return Point(problem, w, self.block)
+
+    @property
+    def convex(self) -> bool:
+        """Whether all are."""
+        return self.held.convex and self.coupled.convex
+
+
+def shared(stated: Any, problem: Any, fed: Any, server: Any) -> Global:
+    """The concrete form of the slot ``constraint``."""
+    if isinstance(stated, Global):
+        return stated
+    parts = several(stated, "constraint")
+    together = tuple(one.at(problem, fed) for one in parts if isinstance(one, Coupled))
+    own = tuple(one for one in parts if not isinstance(one, Coupled))
+    if server is None and any(not getattr(one, "of_model", False) for one in own):
+        raise ValueError(
+            "constraint is for the server's own data, and the federation has none: give"
+            " Federation(..., server=(X0, y0)), put the constraint into local_constraint (every"
+            " client's own rows), or into Coupled (all clients' rows)."
+        )
+    if server is None and any(getattr(one, "C", 0) is None for one in own):
+        raise ValueError(
+            "constraint=LinearEquality() or LinearInequality() reads the server's own C and d, and"
+            " there are none: give Federation.from_quadratics(A, b, C, d) or (C, d) here, or put it"
+            " into local_constraint for the clients'."
+        )
+    held = stack(own, problem, server if server is not None else fed, "constraint")
+    block = server.block(0) if server is not None else _empty(fed.n_features)
+    for word, limit in zip(held.words, held.limits(block)[0], strict=True):
+        if np.isnan(limit):
+            raise ValueError(
+                f"constraint: the server has no rows for the {word}: leave it out, or give such"
+                " rows."
+            )
+    return Global(held, block, Stack(together))
+
+
+def _empty(d: int) -> Block:
+    one = np.zeros((1, 1))
+    return Block(np.zeros((1, 1, d)), one, one + 1.0, np.zeros(1, np.intp), ("server",))
+
+
+__all__ = ["Global", "Shared", "shared"]

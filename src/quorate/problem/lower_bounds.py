@@ -1,0 +1,267 @@
+"""Where an optimal model can lie, and what an affine minorant proves about the optimum.
+
+Weak duality. For q in Q and convex combinations of cuts, for every w and all prices l_s >= max(Lip
+||w||_*, floor),
+
+    F(w) + h(w) >= constant + <g, w> + sum_s k_s l_s + h(w),   k_s = q_s radius_s + gradient_level_s
+
+and the right side is minimised in closed form: Lip K ||w||_* = max { <v, w> : ||v|| <= Lip K } with
+K = sum_s k_s, so for *any* such v (and any s in the domain of h*) it is at least ``constant - h*(s)
++ <g + v + s, w>``; what is left of g + v + s meets a bound on w that every model as good as a known
+one obeys. No solver has to be believed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from quorate.arrays import DUAL, Array, Block, norm
+from quorate.problem.conic_form import price_floor, sample_radii
+from quorate.problem.problem import Problem
+from quorate.problem.regularisers import L1, Bounds, ElasticNet, GroupL2, Zero
+from quorate.problem.requirements import check_convex
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.rounds import Each, Max, Sum, record
+from quorate.solvers.conic.builder import P_OF, Model
+from quorate.solvers.sets.projections import project_lp_unit_ball
+
+NOTHING = 1e-18  # an objective that no relative gap of 1e-6 resolves from 0, which no loss is below
+
+
+@record
+class Survey:
+    """Ask for sizes: of the rows, to bound an intercept, and of each feature; ``prior`` (N,) weighs
+    the clients.
+    """
+
+    prior: Each
+
+
+@record
+class Surveyed:
+    """What a client discloses: only sums and maxima over all clients reach the server."""
+
+    plus: Sum  # prior-weighted share of rows with y = +1
+    minus: Sum  # and with y = -1
+    reach: Max  # largest ||x||_2
+    target: Max  # largest |y|
+    # (n, d) prior-weighted mean square of every feature: its size, and the number of features
+    square: Sum
+
+
+@record
+class Duals:
+    """What proves a bound: models whose cuts it is made of, and each client's multipliers of these
+    cuts.
+    """
+
+    weights: Array  # (N,) the adversary's weighting of the clients, in Q
+    points: Array  # (K, D)
+    multipliers: Array  # (K, N), columns summing to weights
+    # (n,) of one client: multipliers of its rows in rank coordinates, instead of points
+    rows: Array | None = None
+    # (n,) where no bound exists, the rank coordinates z at which they are stationary
+    split: Array | None = None
+
+
+def feasible_duals(problem: Problem, points: Array, multipliers: Array) -> Duals:
+    """Multipliers (K, N) rescaled so that every client's sum to a weighting in Q exactly.
+
+    Raises ``ValueError`` where the samples' risk is not convex: cuts of it prove nothing.
+    """
+    check_convex(problem)
+    total = multipliers.sum(0)
+    weights = problem.over_clients.project(total)
+    multipliers = multipliers * np.divide(weights, total, out=np.zeros_like(total), where=total > 0)
+    multipliers[np.argmax(multipliers.sum(1)), total <= 0] = weights[total <= 0]
+    return Duals(weights, points, multipliers)
+
+
+def row_duals(rows: Array, split: Array, dimension: int) -> Duals:
+    """Duals of one client's rows: multipliers and rank coordinates (n,), no points."""
+    return Duals(np.ones(1), np.zeros((0, dimension)), np.zeros((0, 1)), rows, split)
+
+
+def survey(block: Block, prior: Array) -> Surveyed:
+    """The answer to ``Survey`` of every client of the block."""
+    plus, minus = (prior * block.mean((block.y * sign > 0).astype(float)) for sign in (1, -1))
+    return Surveyed(
+        plus, minus, block.longest(), np.abs(block.y).max(1), prior[:, None] * block.squares()
+    )
+
+
+@dataclass(frozen=True)
+class Region:
+    """Bounds that every model with objective <= ``value`` obeys; inf where nothing is known."""
+
+    size: float  # ||coefficients||_*
+    length: float  # ||coefficients||_2
+    offset: float  # |intercept|
+    value: float
+
+
+def region(problem: Problem, value: float, n_features: int, seen: Surveyed | None) -> Region:
+    """Bounds on every model whose objective is at most ``value``.
+
+    On all of R^n with nonnegative losses F(w) >= max_q <q, radius> Lip ||w||_*; a coercive
+    regulariser gives h(w) <= value. The intercept: sum_s prior_s F_s(w) <= value and the loss grows
+    at least linearly.
+    """
+    ball = problem.over_samples
+    size = math.inf
+    if isinstance(ball, WassersteinBall) and ball.support is None and np.any(ball.radius):
+        size = value / (
+            problem.loss.lipschitz * float(problem.over_clients.value(np.asarray(ball.radius)))
+        )
+    length = float(problem.regulariser.domain_radius(value, n_features))
+    kind = DUAL[ball.norm] if isinstance(ball, WassersteinBall) else "l2"
+    root = math.sqrt(n_features)
+    to_length = {"l1": 1.0, "l2": 1.0, "linf": root}[kind]
+    to_size = {"l1": root, "l2": 1.0, "linf": 1.0}[kind]
+    size, length = min(size, to_size * length), min(length, to_length * size)
+    offset = math.inf
+    # its rows alone bound the intercept on one side only
+    one_class = getattr(ball, "label", None) is not None
+    if seen is not None and math.isfinite(length) and not one_class:
+        a, b = problem.loss.floor
+        least = 1.0 if problem.loss.targets == "real" else min(float(seen.plus), float(seen.minus))
+        if least > 0 and a > 0:
+            target = float(seen.target) if problem.loss.targets == "real" else 0.0
+            offset = length * float(seen.reach) + target + (value + b) / (a * least)
+    return Region(size, length, offset, value)
+
+
+@dataclass(frozen=True)
+class Minorant:
+    """constant + <gradient, w> + sum_s (weights_s radius_s + gradient_level_s) l_s <= objective -
+    h, everywhere.
+    """
+
+    constant: float
+    gradient: Array  # (D,)
+    gradient_level: Array  # (N,)
+    weights: Array  # (N,) in Q
+
+
+def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[float, float]:
+    """A proven lower bound on the optimal value, and the size of the gradient that nothing balances
+    (0: perfect).
+    """
+    ball = problem.over_samples
+    robust = isinstance(ball, WassersteinBall)
+    radius = sample_radii(problem, len(minorant.weights))
+    price = minorant.weights * radius + minorant.gradient_level
+    constant = minorant.constant + _negative_prices(problem, price, radius, where)
+    total = float(np.maximum(price, 0.0).sum())
+    lipschitz, floor = price_floor(problem)
+    g, intercept = problem.predictor.split(minorant.gradient)
+    kind = ball.norm if robust else "l2"
+
+    def split(share: float) -> tuple[float, float]:  # l >= share Lip ||w||_* + (1 - share) floor
+        value, left = _balanced(problem, g, kind, share * lipschitz * total, where)
+        return value + (1 - share) * total * floor, left
+
+    best, rest = max(split(share) for share in _shares(split, lipschitz * total, floor))
+    offset = abs(float(np.sum(intercept)))
+    best += constant - (offset * where.offset if offset else 0.0)
+    if best > -math.inf or where.value == 0:
+        best = max(best, 0.0)  # losses, and so the objective, are nonnegative
+    return best, max(rest, offset)
+
+
+def _negative_prices(problem: Problem, price: Array, radius: Array, where: Region) -> float:
+    """Rounding can leave k_s slightly below 0; then l_s <= value / (max_q q_s radius_s) at every
+    model worth having.
+    """
+    loss = 0.0
+    for s in np.flatnonzero(price < 0):
+        reach = float(problem.over_clients.value(np.eye(len(price))[s])) * radius[s]
+        loss += price[s] * where.value / reach if reach > 0 else -math.inf
+    return loss
+
+
+def _shares(
+    split: Callable[[float], tuple[float, float]], most: float, floor: float
+) -> list[float]:
+    """Splits of l >= max(Lip ||w||_*, floor) between its two lower bounds; the proven value is
+    concave in the split.
+    """
+    if most == 0 or floor == 0:
+        return [float(floor == 0)]
+    from scipy.optimize import minimize_scalar
+
+    inner = minimize_scalar(
+        lambda share: -split(share)[0], bounds=(0, 1), method="bounded", options={"xatol": 1e-13}
+    )
+    return [0.0, 1.0, float(inner.x)]
+
+
+def _balanced(
+    problem: Problem, g: Array, kind: str, ball: float, where: Region
+) -> tuple[float, float]:
+    """max over v in the ball of ``-h*(s) - |g + v + s| * (bound on w)``: by projection, or
+    alternating projections.
+    """
+    h = problem.regulariser
+    v = -_project(g, kind, ball)
+    s = np.zeros_like(g)
+    if isinstance(h, L1 | ElasticNet):
+        strength = h.strength if isinstance(h, L1) else h.l1
+        for _ in range(500):  # two convex sets: the balls of v and s; nearest pair to -g
+            s_new = np.clip(-(g + v), -strength, strength)
+            v = -_project(g + s_new, kind, ball)
+            if np.abs(s_new - s).max(initial=0.0) <= 1e-15 * (1 + strength):
+                break
+            s = s_new
+    if isinstance(h, Bounds) and ball > 0:
+        v = _box_dual(g, kind, ball, h)
+    if not isinstance(h, Zero | L1):
+        s = -(g + v)
+    if isinstance(h, Bounds):  # h* is infinite for a push against a bound that is not there
+        s = np.clip(
+            s,
+            np.where(np.isfinite(h.lower), -np.inf, 0.0),
+            np.where(np.isfinite(h.upper), np.inf, 0.0),
+        )
+    if isinstance(h, GroupL2):  # and for a group that pushes harder than its weight
+        group, weight, length = h.sizes(s)
+        s = s * np.minimum((1 - 1e-15) * weight / np.maximum(length, 1e-300), 1.0)[group]
+    left = g + v + s
+    value = -float(h.conjugate(s))
+    rest = float(norm(left, "l2"))
+    if rest > 0:
+        value -= min(
+            rest * where.length if math.isfinite(where.length) else math.inf,
+            float(norm(left, kind)) * where.size if math.isfinite(where.size) else math.inf,
+        )
+    return value, rest
+
+
+def _box_dual(g: Array, kind: str, ball: float, h: Bounds) -> Array:
+    """The v of the ball that minimises h*(-(g + v)) = sum_j max(-lower_j (g + v)_j, -upper_j (g +
+    v)_j).
+    """
+    model = Model()
+    v, t = model.variable(len(g)), model.variable(len(g))
+    model.linear(t, 1.0)
+    for bound in (np.broadcast_to(h.lower, g.shape), np.broadcast_to(h.upper, g.shape)):
+        finite = np.isfinite(bound)
+        if finite.any():
+            model.nonneg([(t[finite], 1.0), (v[finite], bound[finite]), (bound * g)[finite]])
+        if not finite.all():
+            sign = np.sign(bound[~finite])
+            model.nonneg([(v[~finite], sign), sign * g[~finite]])
+    model.norm_at_most([(v, 1.0)], [np.array([ball])], P_OF[kind])
+    v = model.solve().x[v]
+    size = float(norm(v, kind))
+    # feasible exactly, whatever the solver's accuracy
+    return v * min(1.0, ball / size) if size > 0 else v
+
+
+def _project(v: Array, kind: str, radius: float) -> Array:
+    """Euclidean projection onto {||v||_kind <= radius}."""
+    return radius * project_lp_unit_ball(v / radius, P_OF[kind]) if radius > 0 else np.zeros_like(v)

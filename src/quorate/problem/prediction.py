@@ -1,0 +1,44 @@
+"""The prediction function of a model, and its values on the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, hstack
+
+from quorate.arrays import Array, Block
+from quorate.names import load
+from quorate.problem.predictors.affine import Predictor
+
+Rows = Array | csr_array
+
+
+def predictor(keys: Mapping[str, Any]) -> Predictor:
+    """The predictor that [problem] of a configuration, or a saved model's metadata, describes."""
+    cls = load("model", keys.get("model", "linear"))
+    names = [field.name for field in fields(cls) if field.name != "classes"]
+    return cls(**{name: keys[name] for name in names if keys.get(name) is not None})
+
+
+def scores(model: Predictor, w: Array, X: Rows) -> Array:
+    """The predictions of the rows X: (m,), or one number a class (m, C)."""
+    m, rows = _count(X), X[None] if isinstance(X, np.ndarray) else X
+    block = Block(rows, np.zeros((1, m)), np.full((1, m), 1 / m), np.array([0]), ("",))
+    return model.forward(w, block)[0]
+
+
+def with_ones(X: Rows) -> Rows:
+    """X and a last column of ones."""
+    ones = np.ones((_count(X), 1))
+    if isinstance(X, np.ndarray):
+        return np.hstack([X, ones])
+    return csr_array(hstack([X, ones], format="csr"))
+
+
+def _count(X: Rows) -> int:
+    shape = X.shape
+    assert shape is not None  # of a sparse array, as its type has it
+    return shape[0]

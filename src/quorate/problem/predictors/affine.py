@@ -1,0 +1,224 @@
+"""Models seen as flat vectors: the prediction of every row and its transpose, for a block of
+clients.
+
+Where a prediction is affine in w (``convex``) a convex loss makes a convex problem, whose optimum
+has a proven bound. ``predictors_mlp`` and ``predictors_torch`` hold models of which none can be
+proved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from quorate.arrays import Array, Block
+
+
+class Predictor(Protocol):
+    """A model f_w, with w a flat float64 vector (D,), or (n, D) for one model per client of the
+    block.
+
+    ``start(n_features) -> (D,)``, for a model that cannot start at 0, and ``pullback`` (below) may
+    be there too.
+    """
+
+    # whether predictions are affine in w; where it is not said, they are taken not to be
+    convex: ClassVar[bool]
+
+    @property
+    def outputs(self) -> tuple[float, float]:
+        """The least and the most numbers that it can predict for a row; where it is not said:
+        one.
+        """
+        ...
+
+    def sized(self, n_features: int, classes: int | None) -> Predictor:
+        """The model for these data: of one number a row, or one for each of so many classes."""
+        ...
+
+    def dimension(self, n_features: int) -> int:
+        """D."""
+        ...
+
+    def forward(self, w: Array, block: Block) -> Array:
+        """Predictions (n, m), or (n, m, C)."""
+        ...
+
+    def backward(self, w: Array, s: Array, block: Block) -> Array:
+        """``sum_i s_i d f_w(x_i) / dw`` as (n, D) for s of the predictions' shape."""
+        ...
+
+    def split(self, w: Array) -> tuple[Array, Array | float]:
+        """The first entries of w, which norms and regularisers see, and the last ones, which are
+        free.
+        """
+        ...
+
+
+def pullback(predictor: Any, w: Array, block: Block) -> tuple[Array, Callable[[Array], Array]]:
+    """Predictions, and s -> ``backward(w, s, block)``, which need not compute them again."""
+    if hasattr(predictor, "pullback"):
+        return predictor.pullback(w, block)
+    return predictor.forward(w, block), lambda s: predictor.backward(w, s, block)
+
+
+def is_affine(predictor: Any) -> bool:
+    """Whether predictions are affine in w, as far as the predictor says so."""
+    return bool(getattr(predictor, "convex", False))
+
+
+def outputs_of(predictor: Any) -> tuple[float, float]:
+    """The least and the most numbers that it can predict for a row."""
+    return getattr(predictor, "outputs", (1, 1))
+
+
+def check_outputs(predictor: Any, loss: str, several: bool) -> None:
+    """Raise ``TypeError`` unless the predictor can make what the loss of this name needs: several
+    numbers, or one.
+    """
+    least, most = outputs_of(predictor)
+    if most < 2 if several else least > 1:
+        raise TypeError(
+            f"{loss} needs the predictor {'Softmax()' if several else 'Linear()'}, got"
+            f" {predictor!r}: Softmax() makes one prediction for every class and goes with"
+            " Multinomial(), Linear() one number for all other losses; MLP() makes either."
+        )
+
+
+def check_classes(predictor: Any, found: int) -> None:
+    """Raise ``ValueError`` unless the predictor can have so many outputs."""
+    least, most = outputs_of(predictor)
+    if not least <= found <= most:
+        raise ValueError(
+            f"the data have {found} classes and {type(predictor).__name__} has {least:g}: leave"
+            " classes out, or declare the federation's classes."
+        )
+
+
+def check_count(classes: int | None) -> None:
+    """Raise ``ValueError`` unless it is None or a number of classes."""
+    if classes is None:
+        return
+    if (
+        not isinstance(classes, int | np.integer)
+        or isinstance(classes, bool | np.bool_)
+        or classes < 2
+    ):
+        raise ValueError(
+            f"classes must be >= 2, got {classes!r}. For one number a row use Linear() or MLP()."
+        )
+
+
+@dataclass(frozen=True)
+class Linear:
+    """<w, x>, or <w, x> + b with ``intercept=True``: then b is the last entry of w, free of norms
+    and regularisers.
+    """
+
+    intercept: bool = False
+    convex: ClassVar[bool] = True
+    outputs: ClassVar[tuple[float, float]] = (1, 1)
+
+    def sized(self, n_features: int, classes: int | None) -> Linear:
+        return self
+
+    def dimension(self, n_features: int) -> int:
+        return n_features + self.intercept
+
+    def split(self, w: Array) -> tuple[Array, Array | float]:
+        """Coefficients and intercept (0 without one)."""
+        return (w[..., :-1], w[..., -1]) if self.intercept else (w, 0.0)
+
+    def forward(self, w: Array, block: Block) -> Array:
+        coefficients, b = self.split(w)
+        return block.forward(coefficients) + np.asarray(b)[..., None]
+
+    def backward(self, w: Array, s: Array, block: Block) -> Array:
+        gradient = block.backward(s)
+        return (
+            np.concatenate([gradient, s.sum(1, keepdims=True)], 1) if self.intercept else gradient
+        )
+
+    def units(self, sizes: Array) -> Array:
+        """The size (D,) of what each entry of w multiplies, for features of sizes (d,)."""
+        return np.append(sizes, 1.0) if self.intercept else sizes
+
+    def gram(self, s: Array, block: Block) -> Array:
+        """``sum_i s_i x_i x_i'`` over the whole block as (D, D), with x_i extended by 1 for an
+        intercept.
+        """
+        square = block.gram(s)
+        if not self.intercept:
+            return square
+        edge = block.backward(s).sum(0)
+        return np.block([[square, edge[:, None]], [edge[None, :], np.array([[s.sum()]])]])
+
+    def grams(self, s: Array, block: Block) -> Array:
+        """``X_i' diag(s_i) X_i`` of every client, (n, D, D), with rows extended by 1 for an
+        intercept.
+        """
+        square = block.grams(s)
+        if not self.intercept:
+            return square
+        edge = block.backward(s)[:, :, None]
+        return np.block([[square, edge], [edge.transpose(0, 2, 1), s.sum(1)[:, None, None]]])
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """<w_c, x> for every class c; w is the (d, C) matrix of coefficients, row by row: C numbers a
+    feature.
+
+    For an intercept of every class give the data a feature of ones; its coefficients are
+    regularised as all others.
+
+    Parameters
+    ----------
+    classes : C; None: the number of classes of the data, set by ``problem.at(fed)``
+    """
+
+    classes: int | None = None
+    intercept: ClassVar[bool] = False
+    convex: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_count(self.classes)
+
+    @property
+    def outputs(self) -> tuple[float, float]:
+        return (2, math.inf) if self.classes is None else (self.classes, self.classes)
+
+    def sized(self, n_features: int, classes: int | None) -> Softmax:
+        check_classes(self, classes or 1)
+        return replace(self, classes=classes)
+
+    def dimension(self, n_features: int) -> int:
+        if self.classes is None:
+            raise ValueError(
+                "Softmax() knows its classes from the data: use problem.at(fed), or give"
+                " Softmax(classes)."
+            )
+        return n_features * self.classes
+
+    def split(self, w: Array) -> tuple[Array, float]:
+        """Coefficients, and no intercept."""
+        return w, 0.0
+
+    def forward(self, w: Array, block: Block) -> Array:
+        matrix = w.reshape(*w.shape[:-1], block.n_features, -1)
+        if not isinstance(block.X, np.ndarray):
+            return np.asarray(block.X @ matrix.reshape(matrix.shape[-2:]))[None]
+        return np.matmul(block.X, matrix)
+
+    def backward(self, w: Array, s: Array, block: Block) -> Array:
+        if not isinstance(block.X, np.ndarray):
+            return np.asarray(block.X.T @ s[0]).reshape(1, -1)
+        return np.matmul(block.X.transpose(0, 2, 1), s).reshape(len(s), -1)
+
+    def units(self, sizes: Array) -> Array:
+        """The size (D,) of what each entry of w multiplies, for features of sizes (d,)."""
+        return np.repeat(sizes, self.dimension(1))

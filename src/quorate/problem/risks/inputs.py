@@ -1,0 +1,69 @@
+"""What a user gives for a set over clients, as arrays in the federation's order, or refused in
+words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array, has_truths
+from quorate.client_names import ClientName, by_position
+
+PerClient = float | Sequence[float] | Array | Mapping[Any, float]
+Matrix = Sequence[Sequence[float]] | Array
+
+
+def entries(value: Any) -> Any:
+    """The numbers of a mapping by client name, without the names; anything else as it is."""
+    return [*value.values()] if isinstance(value, Mapping) else value
+
+
+def number(value: Any, name: str, hint: str) -> float:
+    """``value`` as a finite number >= 0."""
+    plain = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not plain or not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be a number >= 0, got {value!r}. {hint}")
+    return float(value)
+
+
+def by_name(value: Any, names: Sequence[ClientName] | None, name: str) -> Any:
+    """``value``; a mapping by client name becomes a list in the clients' order."""
+    if not isinstance(value, Mapping):
+        return value
+    if names is None:
+        raise ValueError(
+            f"{name} by client name needs exactly one entry for each client, got {list(value)} for"
+            " clients that have no names here: call at(sizes, names) first."
+        )
+    return list(by_position(value, names, name).values())
+
+
+def numbers(value: Any, name: str) -> Array:
+    """``value`` as an array of finite numbers; text and truth values are none."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        array = np.empty(0, object)
+    if array.dtype.kind not in "fiu" or has_truths(value):
+        raise ValueError(f"{name} must be numbers, got {value!r}.")
+    array = array.astype(float)
+    if not np.isfinite(array).all():
+        raise ValueError(
+            f"{name} must be finite, got {array[~np.isfinite(array)][0]}. Give a number for each"
+            " client."
+        )
+    return array
+
+
+def per_client(value: Any, n: int, names: Sequence[ClientName] | None, name: str) -> Array:
+    """One number for all, n numbers or a mapping by client name, as n numbers."""
+    array = numbers(by_name(value, names, name), name)
+    if array.shape not in ((), (n,)):
+        raise ValueError(
+            f"{name} must be a number or {n} numbers, one per client, got shape {array.shape}."
+        )
+    return np.broadcast_to(array, (n,)).copy()

@@ -1,0 +1,1 @@
+"""Wasserstein balls round a client's rows, their supports and worst cases."""

@@ -1,0 +1,148 @@
+"""The worst loss over a Wasserstein ball round one client's rows.
+
+    R_s(w) = sup { E_P loss(<w, x>, y) : W(P, rows of client s) <= radius_s }
+
+with transport cost ||x - x'|| + label_cost * |y - y'| (regression) or + label_cost * 1{y != y'}
+(classification), on all of R^n or on a support. By duality (Bai, Wong, Qiao, Ho, *Distributionally
+robust federated learning*, Proposition 4.2)
+
+    R_s(w) = min over l >= floor(w) of  radius_s * l + f_s(w, l),   f_s(w, l) = mean_i alpha_i(w, l)
+
+where l (their lambda_s) is the price of moving mass, alpha_i the worst loss of row i at that price,
+and f_s is jointly convex. A client answers with f_s and its gradients at the best l: a cut that
+holds for every model and price.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import DUAL, Array, Block, is_number, norm
+from quorate.problem.losses import Loss
+from quorate.problem.predictors.affine import Linear
+from quorate.rounds import Each, record
+
+
+@record
+class Cut:
+    """f_s(v, l) >= base + <gradient, v - w> + gradient_level (l - level), and R_s(w) = radius_s
+    level + base.
+    """
+
+    base: Each  # (n,)
+    level: Each  # (n,) the best price at w, lambda_s
+    gradient: Each  # (n, d)
+    gradient_level: Each  # (n,) minus the transport cost that is spent at this price; >= -radius
+
+
+def free_space(
+    w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
+) -> Cut:
+    """The cut on all of R^n in closed form, at the model w, (d,) or (n, d).
+
+    Regression: moving x or y gains at most Lipschitz * max(||w||_*, 1/label_cost) per unit of cost,
+    whatever the row. Classification: a row is left, or its label is flipped, or (far away) its x is
+    moved at ||w||_* per unit of cost.
+    """
+    label_cost = ball.label_cost
+    prediction = predictor.forward(w, block)
+    here = loss.value(prediction, block.y)  # A_i
+    gradient = loss.gradient(prediction, block.y)
+    size = np.broadcast_to(ball.dual_norm(predictor.split(w)[0]), radius.shape)
+    floor = np.where(
+        radius > 0,
+        loss.lipschitz * np.maximum(size, 0.0 if loss.targets == "sign" else 1 / label_cost),
+        0.0,
+    )
+    if loss.targets == "real" or math.isinf(label_cost) or not radius.any():
+        return Cut(
+            block.mean(here),
+            floor,
+            predictor.backward(w, block.share * gradient, block),
+            np.zeros(len(radius)),
+        )
+    flipped = loss.value(prediction, -block.y)  # B_i
+    level, theta = flip_price(here, flipped, block.share, floor, radius, label_cost)
+    mass = (theta * block.share).sum(1)
+    gradient = gradient + theta * (loss.gradient(prediction, -block.y) - gradient)
+    base = block.mean(
+        here + (theta > 0) * np.maximum(flipped - here - label_cost * level[:, None], 0.0)
+    )
+    return Cut(
+        base, level, predictor.backward(w, block.share * gradient, block), -label_cost * mass
+    )
+
+
+def flip_price(
+    here: Array, flipped: Array, share: Array, floor: Array, radius: Array, label_cost: float
+) -> tuple[Array, Array]:
+    """The best price l and the flip probabilities theta (n, m) of the worst case on all of R^n.
+
+    l is the smallest number >= floor at which rows that gain more than l per unit of cost weigh at
+    most radius/label_cost together. They flip; above the floor, rows that gain just l share what is
+    left of the mass.
+    """
+    gain = np.where(share > 0, (flipped - here) / label_cost, -np.inf)  # D_i
+    mass, level = radius / label_cost, floor.astype(float)
+    full = (radius > 0) & ((share * (gain > floor[:, None])).sum(1) > mass * (1 + 1e-12))
+    for i in np.flatnonzero(full):  # more would flip at the floor than the radius pays for
+        rows = np.flatnonzero(gain[i] > floor[i])
+        rows = rows[np.argsort(-gain[i, rows])]
+        first = np.searchsorted(np.cumsum(share[i, rows]), mass[i] * (1 + 1e-12), side="right")
+        # of the first row that no longer fits entirely
+        level[i] = gain[i, rows[min(first, len(rows) - 1)]]
+    above, tied = gain > level[:, None], (gain == level[:, None]) & full[:, None]
+    left, weight = mass - (above * share).sum(1), (tied * share).sum(1)
+    part = np.divide(left, weight, out=np.zeros_like(left), where=weight > 0)
+    return level, (above + tied * np.clip(part, 0.0, 1.0)[:, None]) * (radius > 0)[:, None]
+
+
+@dataclass(frozen=True)
+class WassersteinBall:
+    """A Wasserstein ball round the rows of every client, as a risk over samples.
+
+    Parameters
+    ----------
+    radius : number >= 0, array with one entry per client, or mapping from client name; in units of
+        the transport cost
+    label_cost : cost of moving y by one unit (regression) or of flipping a label (classification);
+        in (0, inf]
+    norm : "l1", "l2" or "linf", the norm on the features in the transport cost
+    support : None (all of R^n), ``BoxSupport(lower, upper)`` or ``PolytopeSupport(C, d,
+        c_label=None)``
+    clip : move data that lie outside the support to its nearest point instead of refusing them
+    """
+
+    radius: Any
+    label_cost: float = math.inf
+    norm: str = "l1"
+    support: Any = None
+    clip: bool = False
+
+    def __post_init__(self) -> None:
+        if self.norm not in DUAL:
+            raise ValueError(f"norm must be 'l1', 'l2' or 'linf', got {self.norm!r}.")
+        if not all(is_number(radius) and 0 <= radius < math.inf for radius in self.radii()):
+            raise ValueError(
+                f"radius must be >= 0 and finite, got {self.radius!r}: give a number, one per"
+                " client, or a mapping by client name; 0 means the empirical distribution."
+            )
+        if not self.label_cost > 0:
+            raise ValueError(
+                f"label_cost must be in (0, inf], got {self.label_cost}: at 0 every label could be"
+                " flipped for free. For labels that never move use label_cost=float('inf')."
+            )
+
+    def radii(self) -> list[Any]:
+        """The radii of the clients as they are stated, or the one radius of all."""
+        radius = self.radius.values() if isinstance(self.radius, Mapping) else self.radius
+        return [*radius] if np.iterable(radius) else [radius]
+
+    def dual_norm(self, coefficients: Array) -> Array:
+        """``||w||_*``, dual to the transport norm, along the last axis."""
+        return norm(coefficients, DUAL[self.norm])

@@ -1,0 +1,19 @@
+"""The report of a run as JSON: its result.json, and what the sections keep in other files."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from quorate.report.sections import SECTIONS
+
+if TYPE_CHECKING:
+    from quorate.runs.folder import Run
+
+
+def as_json(run: Run) -> str:
+    """The whole record of the run."""
+    record: dict[str, Any] = dict(run.result)
+    for section in SECTIONS:
+        record |= section.record(run)
+    return json.dumps(record, indent=1) + "\n"

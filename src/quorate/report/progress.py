@@ -1,0 +1,162 @@
+"""Live progress of a run: a table on a terminal, a plain line every few rounds elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from quorate.report.tables import NOTHING, printable, size
+
+Row = dict[str, Any]  # of a history
+Watch: TypeAlias = Callable[[Row, object], None]  # what `solve` calls after each round
+EVERY = 5  # rounds between two plain lines at first
+
+COLUMNS = ("Model", "Round", "Objective", "Gap", "Worst client", "Sent", "Seconds")
+
+
+class Progress(Protocol):
+    """Where the rounds of a run are shown: ``watch(model)`` is called after each one, ``done`` when
+    a model is trained, and ``say`` prints a line.
+    """
+
+    def watch(self, model: str) -> Watch: ...
+
+    def done(self, model: str, text: str) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def progress(console: Console) -> Progress:
+    """The kind that suits the console."""
+    return LiveTable(console) if console.is_terminal else Lines(console)
+
+
+def cells(model: str, row: Row, sent: int, seconds: float) -> tuple[str, ...]:
+    """The cells of a round, with the bytes ``sent`` and the seconds since the start; these are
+    virtual where time is simulated.
+    """
+
+    def number(key: str, form: str) -> str:
+        value = row.get(key)
+        known = isinstance(value, int | float) and math.isfinite(value)
+        return f"{value:{form}}" if known else NOTHING
+
+    gap = number("gap", ".1e")
+    if "rho" in row and "objective" not in row:  # private: the objective is not computed
+        gap = f"copies {gap} apart"
+    elif gap == NOTHING and "primal" in row:  # methods that prove no bound on their way
+        gap = f"residual {max(row['primal'], row['dual']):.1e}"
+    elif gap == NOTHING and row.get("residual", 0.0) > 0:
+        gap = f"residual {number('residual', '.1e')}"
+        gap += f", violation {number('violation', '.1e')}" if "violation" in row else ""
+    worst = printable(str(row.get("worst_client", NOTHING)))
+    objective = next((key for key in ("objective", "predicted") if key in row), "objective")
+    return (
+        model,
+        str(row["round"]),
+        number(objective, ".6f"),
+        gap,
+        worst,
+        size(sent),
+        f"{row.get('time', seconds):.1f}",
+    )
+
+
+class _Count:
+    """Totals of one model's rounds."""
+
+    def __init__(self) -> None:
+        self.sent, self.seconds = 0, 0.0
+
+    def add(self, row: Row) -> tuple[int, float]:
+        self.sent += row.get("bytes_up", 0) + row.get("bytes_down", 0)
+        self.seconds += row.get("seconds", 0.0)
+        return self.sent, self.seconds
+
+
+class Lines:
+    """One line at the first round and then every few, for logs."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.last: dict[str, str] = {}
+
+    def watch(self, model: str) -> Watch:
+        count = _Count()
+
+        def see(row: Row, state: object) -> None:
+            _, number, objective, gap, worst, sent, seconds = cells(model, row, *count.add(row))
+            objective = "" if "copies" in gap else f"objective {objective}, "
+            gap = gap if "residual" in gap or "copies" in gap else f"gap {gap}"
+            # rows in one place have none
+            worst = f"worst client {worst}, " if "worst_client" in row else ""
+            unit = "virtual s" if "time" in row else "s"
+            line = f"{model} round {number}: {objective}{gap}, {worst}{sent}, {seconds} {unit}"
+            self.last[model] = line
+            # every 50 beyond 100, every 500 beyond 1,000
+            step = EVERY * 10 ** max(0, len(str(row["round"] - 1)) - 2)
+            if row["round"] == 1 or row["round"] % step == 0:
+                self.say(self.last.pop(model))
+
+        return see
+
+    def done(self, model: str, text: str) -> None:
+        if line := self.last.pop(model, None):
+            self.say(line)
+        self.say(f"{model}: {text}")
+
+    def say(self, line: str) -> None:
+        self.console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+class LiveTable:
+    """A table with one row a model, redrawn as rounds finish."""
+
+    def __init__(self, console: Console) -> None:
+        self.rows: dict[str, tuple[str, ...]] = {}
+        self.live = Live(console=console, refresh_per_second=8, get_renderable=self._table)
+
+    def watch(self, model: str) -> Watch:
+        count = _Count()
+
+        def see(row: Row, state: object) -> None:
+            self.rows[model] = cells(model, row, *count.add(row))
+
+        return see
+
+    def done(self, model: str, text: str) -> None:
+        self.live.refresh()
+
+    def say(self, line: str) -> None:
+        self.live.console.print(printable(line), markup=False, highlight=False)  # above the table
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for k, name in enumerate(COLUMNS):
+            table.add_column(name, justify="left" if k in (0, 4) else "right", no_wrap=k != 4)
+        for row in self.rows.values():
+            table.add_row(*map(Text, row))  # Text: a client's name is no markup
+        return table
+
+    def __enter__(self) -> LiveTable:
+        self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.live.stop()

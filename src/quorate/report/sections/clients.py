@@ -1,0 +1,299 @@
+"""The clients one by one: their losses, their weights, what an adversary does within them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.problem.risks import resolve_prior
+from quorate.report import words
+from quorate.report.figures import (
+    BLUE,
+    GREEN,
+    INK,
+    MOST,
+    ORANGE,
+    PURPLE,
+    Plot,
+    legend,
+    named_rows,
+    svgs,
+)
+from quorate.report.sections.section import (
+    Block,
+    Chapter,
+    Figure,
+    ReportSection,
+    Row,
+    Text,
+    chapter,
+)
+from quorate.report.tables import (
+    Result,
+    Table,
+    capital,
+    number,
+    people,
+    percent,
+    size,
+    table,
+    without_rounding,
+)
+
+if TYPE_CHECKING:
+    from quorate.report.figures import Canvas
+    from quorate.runs.folder import Run
+
+Rows = Sequence[Mapping[str, Any]]
+HEADS = {
+    "client": "Client",
+    "n": "Rows",
+    "share": "Share of rows",
+    "loss": "Mean loss",
+    "worst_loss": "Worst case",
+    "weight": "Client weight q*",
+    "radius": "Radius",
+    "limit": "Limit",
+    "measured": "Measured",
+    "slack": "Slack",
+    "price": "Multiplier",
+    "flips": "Label flips",
+    "shift": "Feature shift",
+    "active": "Adversary",
+    "held_n": "Held out",
+    "held_loss": "Held-out loss",
+    "held_risk": "Held-out risk",
+    "held_accuracy": "Held-out accuracy",
+    "held_error": "Held-out error",
+    "held_selected": "Selected",
+    "held_tpr": "True positives",
+    "held_fpr": "False positives",
+    "bytes_up": "Sent",
+    "bytes_down": "Received",
+    "note": "Note",
+}
+CELLS = {
+    **dict.fromkeys(("share", "weight", "flips", "shift", "held_accuracy"), percent),
+    **dict.fromkeys(("held_selected", "held_tpr", "held_fpr"), percent),
+    **dict.fromkeys(("bytes_up", "bytes_down"), size),
+    **dict.fromkeys(("slack", "price"), without_rounding),
+}
+TEXTS = ("client", "active", "note")  # columns of words
+SENT = ("bytes_up", "bytes_down")
+JUDGED = ("held_n", "held_loss", "held_accuracy", "held_error")
+CONSTRAINED = (
+    *("client", "n", "loss", "worst_loss", "weight", "limit", "measured", "slack", "price"),
+    *(*JUDGED, *SENT, "note"),
+)
+PRIVATE = ("client", "n", "loss", "weight", *JUDGED, "note")
+BRIEF = ("client", "n", "loss", "worst_loss", "weight", "flips", "held_accuracy", "held_error")
+BRIEF_CONSTRAINED = (
+    *("client", "n", "loss", "limit", "measured", "slack", "price"),
+    *("held_accuracy", "held_error"),
+)
+PRINTED = 20  # clients that a terminal shows
+WIDE = 110  # columns of a terminal that shows the bytes of each client, too
+
+
+class Clients(ReportSection):
+    """Each client's loss, weight and held-out numbers."""
+
+    def applies(self, run: Run) -> bool:
+        return not words.public_part(run.result)  # whose ledger lists the clients
+
+    def figures(self, run: Run) -> dict[str, str]:
+        return {} if words.private(run.result) else svgs(plots(run))
+
+    def chapters(self, run: Run) -> list[Chapter]:
+        result = run.result
+        blocks: list[Block] = [] if words.private(result) else [Row(_figures(result))]
+        if len(people(result)) > MOST and blocks:
+            shown = f"The figures show the {MOST} clients with the largest worst-case loss."
+            blocks.append(Text(shown, soft=True))
+        heads = CONSTRAINED if words.constrained(result) else tuple(HEADS)
+        heads = PRIVATE if words.private(result) else heads
+        return [chapter("clients", "Clients", *blocks, clients(result, heads))]
+
+    def brief(self, run: Run, columns: int) -> list[Block]:
+        result = run.result
+        if words.private(result):
+            return []
+        heads = BRIEF_CONSTRAINED if words.constrained(result) else BRIEF
+        heads = heads if columns < WIDE else (*heads, *SENT)
+        blocks: list[Block] = [clients(result, heads, PRINTED)]
+        if (n := len(people(result))) > PRINTED:
+            most = f"the {PRINTED} with the largest worst case"
+            blocks.append(Text(f"(of {n} clients, {most}; the report has all)"))
+        return blocks
+
+
+def _figures(result: Result) -> tuple[Figure, ...]:
+    """The places of the figures with their captions."""
+    risk = result.get("risk")
+    losses = "Mean loss of a client's rows, and the largest mean loss near them."
+    if risk is not None:
+        losses = f"Mean and {risk['name']} of a client's training losses."
+    weights = (
+        "q*: the worst client weights for this model. They are largest where the model does worst."
+    )
+    if words.pooled(result):
+        weights = (
+            "How much of the weight of all rows a client's rows have; ticks: its share of the rows."
+        )
+    adversary = "Within a client: whether the worst distribution flips labels or moves features."
+    return Figure("clients", losses), Figure("weights", weights), Figure("adversary", adversary)
+
+
+# ----------------------------------------------------------------------------------------- tables
+
+
+def clients(result: Result, heads: Sequence[str] = tuple(HEADS), most: int | None = None) -> Table:
+    """One row a client, with how the model does on its held-out rows; ``most`` keeps those of
+    largest worst case.
+    """
+    held = _held_out(result)
+    rows = [row | held.get(row["client"], {}) for row in people(result)]
+    if most is not None and len(rows) > most:
+        rows = sorted(rows, key=lambda row: -row["worst_loss"])[:most]
+    keys = [key for key in heads if any(row.get(key) not in (None, "") for row in rows)]
+    cells = [[CELLS.get(key, number)(row.get(key)) for key in keys] for row in rows]
+    text = [k for k, key in enumerate(keys) if key in TEXTS]
+    named = HEADS | _heads(result)
+    return table("Clients", [named[key] for key in keys], cells, text)
+
+
+def _held_out(result: Result) -> dict[str, dict[str, Any]]:
+    """What the first evaluation of the model says of every client."""
+    measures = (row for row in result["evaluation"]["measures"] if row["model"] == result["model"])
+    judged = next(measures, None)
+    if judged is None:
+        return {}
+    rates = judged.get("fairness", {}).get("rates", {})
+    return {
+        row["client"]: {
+            f"held_{key}": value for key, value in (row | rates.get(row["client"], {})).items()
+        }
+        for row in judged["clients"]
+    }
+
+
+def _heads(result: Result) -> dict[str, str]:
+    """Headings that say more, where there are constraints or a spectral risk."""
+    risk = result.get("risk")
+    if words.constrained(result):
+        return {"worst_loss": "Objective's loss"}
+    if risk is None:
+        return {}
+    weight = {"weight": "Share of the weight"} if risk["pooled"] else {}
+    return {"worst_loss": capital(risk["name"]), "held_risk": f"Held-out {risk['name']}"} | weight
+
+
+def exposed(client: str, rows: Rows) -> Table:
+    """The rows of one client that the adversary makes most of; for their owner."""
+    heads = {
+        "row": "Row (from 0)",
+        "loss": "Loss",
+        "worst_loss": "Worst case",
+        "added": "Added to the risk",
+        "flip": "Label flipped",
+        "moved": "Features moved by",
+    }
+    cells = [
+        [str(row["row"]), *((percent if k == "flip" else number)(row[k]) for k in [*heads][1:])]
+        for row in rows
+    ]
+    title = f"Rows of {client} that the adversary makes most of"
+    return table(title, [*heads.values()], cells, ())
+
+
+# ---------------------------------------------------------------------------------------- figures
+
+
+def plots(run: Run) -> dict[str, Plot]:
+    """Losses, weights and budgets of the adversary by client; under constraints the weights alone,
+    where they are not fixed.
+    """
+    result = run.result
+    risk, everybody = result.get("risk"), people(result)
+    rows = sorted(everybody, key=lambda row: -row["worst_loss"])[:MOST]
+    height = 1.1 + 0.34 * len(rows)
+    drawn: dict[str, Plot] = {}
+    if not words.constrained(result):
+        worst = "worst-case loss" if risk is None else f"{risk['name']} of the losses"
+        title = f"Mean loss and {worst} of each client"
+        name = "worst case" if risk is None else risk["name"]
+        drawn["clients"] = Plot(title, height, lambda c: _losses(c, rows, name))
+    if not words.constrained(result) or run.config.clients.risk != "mean":
+        title, names = "Client weight q* of each client, and its prior", ("q*", "prior")
+        if words.pooled(result):
+            title = "Share of the weight of each client, and its share of rows"
+            names = ("share of the weight", "share of rows")
+        prior = prior_of(run)
+        centre = None
+        if prior is not None:
+            centre = dict(zip([row["client"] for row in everybody], prior, strict=True))
+        drawn["weights"] = Plot(title, height, lambda c: _weights(c, rows, centre, names))
+    if not words.constrained(result) and any(row.get("flips") is not None for row in rows):
+        title = "What the adversary spends its budget on"
+        drawn["adversary"] = Plot(title, height, lambda c: _adversary(c, rows))
+    return drawn
+
+
+def prior_of(run: Run) -> Array | None:
+    """(N,) the centre of the set of client weights, of pooled rows their owners' shares; None where
+    all client weights are allowed.
+    """
+    if words.pooled(run.result):
+        return np.array([row["share"] for row in run.result["owners"]])
+    if not run.config.clients.centred:
+        return None
+    rows = run.result["clients"]
+    sizes = np.array([row["n"] for row in rows], dtype=float)
+    return resolve_prior(run.config.clients.get("prior"), sizes, [row["client"] for row in rows])
+
+
+def _names(rows: Rows) -> list[str]:
+    return [row["client"] for row in rows]
+
+
+def _losses(canvas: Canvas, rows: Rows, worst: str) -> None:
+    axes = canvas.subplots()
+    places = named_rows(axes, _names(rows))
+    for key, name, colour, above in (
+        ("loss", "mean loss", BLUE, 0.18),
+        ("worst_loss", worst, ORANGE, -0.18),
+    ):
+        axes.barh(places + above, [row[key] for row in rows], 0.34, color=colour, label=name)
+    axes.set_xlabel("loss")
+    legend(axes)
+
+
+def _weights(
+    canvas: Canvas, rows: Rows, prior: Mapping[str, float] | None, names: tuple[str, str]
+) -> None:
+    axes = canvas.subplots()
+    places = named_rows(axes, _names(rows))
+    axes.barh(places, [100 * row["weight"] for row in rows], 0.5, color=PURPLE, label=names[0])
+    if prior is not None:
+        centre = [100 * prior[row["client"]] for row in rows]
+        axes.scatter(
+            centre, places, marker="|", s=160, color=INK, linewidths=1.6, label=names[1], zorder=3
+        )
+    axes.set_xlabel("share in %" if names[1] != "prior" else "weight in %")
+    legend(axes, last=(names[1],))
+
+
+def _adversary(canvas: Canvas, rows: Rows) -> None:
+    axes = canvas.subplots()
+    places = named_rows(axes, _names(rows))
+    flips, shift = (
+        np.array([100 * (row[key] or 0.0) for row in rows]) for key in ("flips", "shift")
+    )
+    axes.barh(places, flips, 0.5, color=ORANGE, label="labels or targets")
+    axes.barh(places, shift, 0.5, left=flips, color=GREEN, label="features")
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("share of its budget in %")
+    legend(axes)

@@ -1,0 +1,204 @@
+"""Constraints in a report: what is asked of whom, what is measured, what a limit costs, and what
+holds on new rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from quorate.report import words
+from quorate.report.figures import svgs
+from quorate.report.sections import constraints_figures
+from quorate.report.sections.section import (
+    Block,
+    Chapter,
+    Fact,
+    Figure,
+    Heading,
+    ReportSection,
+    Row,
+    Text,
+    chapter,
+    texts,
+)
+from quorate.report.tables import Result, Table, number, percent, table, without_rounding
+
+if TYPE_CHECKING:
+    from quorate.runs.folder import Run
+
+MOST = 60  # rows of a table: those with the smallest slack
+BRIEF = 20  # rows of a table on a terminal
+NEAR = 1e-3  # relative gap up to which a model counts as near the optimum
+TRAINING, HELD_OUT = "training rows", "held-out rows"
+MEASURED = (
+    "Measured is what the limit bounds: a mean loss, a mean score, a difference of such means. The"
+    " rate beside it is the same of the predictions: the share that is wrong, or that is predicted"
+    " positive. A limit does not bound it."
+)
+IMPOSSIBLE = (
+    "No model meets all of these; the one below violates them least, and is not recommended."
+)
+KEPT = (
+    "Every owner's tightest constraint; right of the line it is violated. What is guaranteed for"
+    " the training rows need not hold on others."
+)
+
+
+class Constraints(ReportSection):
+    """Which constraints are met, on the training rows and on new ones, and their multipliers."""
+
+    def applies(self, run: Run) -> bool:
+        return words.constrained(run.result)
+
+    def facts(self, run: Run) -> list[Fact]:
+        rows = run.result["constraints"]
+        met = sum(row["met"] for row in rows)
+        mood = "good" if met == len(rows) else "warn"
+        fact = Fact(f"{met} of {len(rows)}", "constraints met on the training rows", mood)
+        return [fact] if rows else []
+
+    def figures(self, run: Run) -> dict[str, str]:
+        rows = tight(run.result["constraints"])
+        return svgs(constraints_figures.plots(run.result, run.history, rows))
+
+    def chapters(self, run: Run) -> list[Chapter]:
+        result = run.result
+        rows = result["constraints"]
+        if not rows:
+            nothing = Text("None: one class alone is in the objective.")
+            return [chapter("constraints", "Constraints", nothing)]
+        blocks: list[Block] = [
+            Text(IMPOSSIBLE if words.infeasible(result) else MEASURED),
+            training(result),
+        ]
+        if len(rows) > MOST:
+            shown = f"The {MOST} of {len(rows)} with the smallest slack; result.json has all."
+            blocks.append(Text(shown, soft=True))
+        bands = "Every client's constraints after each round, by their largest violation."
+        blocks += [
+            Row((Figure("kept", KEPT), Figure("bands", bands))),
+            Heading("Shadow prices"),
+            *texts(shadow_prices(result)),
+            *new_rows(result),
+            *groups(result),
+        ]
+        return [chapter("constraints", "Constraints", *blocks)]
+
+    def brief(self, run: Run, columns: int) -> list[Block]:
+        result = run.result
+        by_group = [each for each in groups(result) if each.title.endswith(HELD_OUT)]
+        return [
+            training(result, BRIEF, beside=False),
+            *new_rows(result, BRIEF, beside=False)[:1],
+            *by_group,
+            Heading("Shadow prices"),
+            *texts(shadow_prices(result)),
+        ]
+
+
+def shadow_prices(result: Result) -> list[str]:
+    """What relaxing the limits would gain, as far as the certificate bears it out."""
+    if result["prices"]:
+        return list(result["prices"])
+    if words.infeasible(result):
+        return [
+            "Where no model is feasible there are no shadow prices: the column says how the proof"
+            " weighs each constraint."
+        ]
+    met = all(row["met"] for row in result["constraints"])
+    if met and (result["certificate"]["relative_gap"] or 0.0) <= NEAR:
+        return [
+            "No limit has a shadow price: relaxing any of them a little does not lower the"
+            " objective."
+        ]
+    return [
+        "No shadow prices are stated: the model is not proven near the optimum, and the multipliers"
+        " may be far off."
+    ]
+
+
+# ----------------------------------------------------------------------------------------- tables
+
+
+def training(result: Result, most: int = MOST, beside: bool = True) -> Table:
+    """Every constraint on the training rows with its multiplier; ``beside`` another model."""
+    proof = words.infeasible(result)
+
+    def multiplier(row: Mapping[str, Any]) -> tuple[str, str]:
+        cell = percent(row["weight"]) if proof else without_rounding(row["price"])
+        return without_rounding(row["slack"]), cell
+
+    other = _other(result, TRAINING) if beside else None
+    heads = ("Slack", "Weight in the proof" if proof else "Multiplier")
+    rows = tight(result["constraints"], most)
+    return _table("Constraints on the training rows", rows, other, heads, multiplier)
+
+
+def new_rows(result: Result, most: int = MOST, beside: bool = True) -> list[Table]:
+    """The constraints on every other set of rows; ``beside`` another model."""
+    parts = [part for part in result["kept"] if part["model"] == result["model"] and part["rows"]]
+    return [
+        _table(
+            f"Constraints on {part['set']}",
+            tight(part["rows"], most),
+            _other(result, part["set"]) if beside else None,
+        )
+        for part in parts
+        if part["set"] != TRAINING
+    ]
+
+
+def _table(
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    other: Mapping[str, Any] | None,
+    heads: Sequence[str] = (),
+    cells: Callable[[Mapping[str, Any]], Sequence[str]] = lambda row: (),
+) -> Table:
+    """One row a constraint: limit, measured value, the further ``cells``, whether it is met, its
+    rate, and the same numbers of the other model.
+    """
+    beside = {(row["owner"], row["constraint"]): row for row in other["rows"]} if other else {}
+    rated = any(row["rate"] is not None for row in rows)
+    columns = ["Owner", "Constraint", "Limit", "Measured", *heads, "Met", *["Rate"] * rated]
+    if other:
+        name = other["model"]
+        columns += [f"{name}: measured", *[f"{name}: rate"] * rated]
+    lines = []
+    for row in rows:
+        line = [row["owner"], row["constraint"], number(row["limit"]), number(row["measured"])]
+        line += [*cells(row), "yes" if row["met"] else "no", *[percent(row["rate"])] * rated]
+        if other:
+            there = beside.get((row["owner"], row["constraint"]), {})
+            line += [number(there.get("measured")), *[percent(there.get("rate"))] * rated]
+        lines.append(line)
+    return table(title, columns, lines, (0, 1, 4 + len(heads)), long=(1,))
+
+
+def tight(rows: Sequence[dict[str, Any]], most: int = MOST) -> list[dict[str, Any]]:
+    """The rows with the smallest slack, in their order."""
+    keep = sorted(range(len(rows)), key=lambda k: rows[k]["slack"])[:most]
+    return [rows[k] for k in sorted(keep)]
+
+
+def _other(result: Result, name: str) -> dict[str, Any] | None:
+    """The constraints of the first other model on a set."""
+    parts = (part for part in result["kept"] if part["set"] == name)
+    return next((part for part in parts if part["model"] != result["model"]), None)
+
+
+def groups(result: Result) -> list[Table]:
+    """How often every group is predicted positive, rightly and wrongly, by set and model."""
+    columns = ("Rows", "Predicted positive", "True positives", "False positives", "Accuracy")
+    rates = ("selected", "tpr", "fpr", "accuracy")
+    tables = []
+    for name, column in dict.fromkeys((row["set"], row["column"]) for row in result["groups"]):
+        rows = [row for row in result["groups"] if (row["set"], row["column"]) == (name, column)]
+        cells = [
+            [row["model"], row["group"], number(row["rows"]), *(percent(row[k]) for k in rates)]
+            for row in rows
+        ]
+        title = f"Groups of {column} on {name}"
+        tables.append(table(title, ("Model", column, *columns), cells, (0, 1)))
+    return tables

@@ -1,0 +1,99 @@
+"""What was sent, what the run was compared with, and what it was made from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from quorate.report import words
+from quorate.report.sections.section import Block, Chapter, Code, Fold, ReportSection, Text, chapter
+from quorate.report.tables import Result, Table, number, size, table
+
+if TYPE_CHECKING:
+    from quorate.runs.folder import Run
+
+ARROWS = {"up": "clients → server", "down": "server → clients"}
+
+
+class Messages(ReportSection):
+    """The messages of the algorithm, and the models it is compared with."""
+
+    def applies(self, run: Run) -> bool:
+        return True
+
+    def chapters(self, run: Run) -> list[Chapter]:
+        result = run.result
+        blocks: list[Block] = [Text(_about(result)), messages(result)]
+        if result["baselines"] and not words.private(result):
+            blocks.append(baselines(result))
+        return [chapter("messages", "Messages", *blocks)]
+
+
+def _about(result: Result) -> str:
+    if words.public_part(result):
+        return (
+            "These are the messages of the algorithm; an answer is a function of one clipped sum of"
+            " gradients with noise."
+        )
+    if words.private(result):
+        return "These include the messages of the certificate, which were exchanged at the owner."
+    if words.pooled(result):
+        return (
+            "These went between the method and the one place where all rows are. Multipliers of"
+            " single rows belong to the owner of the rows."
+        )
+    return (
+        "These are the messages of the algorithm. Beside them, sums for the schema and two rounds"
+        " for the certificate were exchanged; no message holds a row."
+    )
+
+
+def messages(result: Result) -> Table:
+    """What was sent, by type of message."""
+    rows = [
+        (
+            str(row["message"]),
+            ARROWS.get(row["direction"], str(row["direction"])),
+            number(row["count"]),
+            size(row["bytes"]),
+        )
+        for row in result["messages"]
+    ]
+    return table("Messages", ("Message", "Direction", "Count", "Size"), rows, (0, 1))
+
+
+def baselines(result: Result) -> Table:
+    """The models that the run is compared with, each with the gap of its own problem."""
+    rows = [
+        (
+            name if name == "unconstrained" else name.upper(),
+            *(number(baseline[key]) for key in ("value", "bound", "gap")),
+            str(baseline["rounds"]),
+            baseline["stop"],
+        )
+        for name, baseline in result["baselines"].items()
+    ]
+    heads = ("Model", "Objective of its problem", "Bound", "Gap", "Rounds", "Ended")
+    return table("Baselines", heads, rows, (0, 5))
+
+
+class Configuration(ReportSection):
+    """The configuration of the run, and the versions that its numbers depend on."""
+
+    def applies(self, run: Run) -> bool:
+        return True
+
+    def chapters(self, run: Run) -> list[Chapter]:
+        blocks = (
+            Fold("config.toml, defaults included", (Code(run.config.text()),)),
+            Fold("Versions", (versions(run.result),)),
+        )
+        return [chapter("config", "Configuration and versions", *blocks)]
+
+    def record(self, run: Run) -> dict[str, Any]:
+        return {"config": run.config.model_dump(mode="json", by_alias=True)}
+
+
+def versions(result: Result) -> Table:
+    """What the numbers depend on."""
+    rows = [(part, str(version)) for part, version in result["versions"].items()]
+    return table("Versions", ("Part", "Version"), rows, (0, 1))

@@ -1,0 +1,243 @@
+"""A private run in a report: its guarantee and ledger in the public part, and what opens the part
+of the owner.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from quorate.report import words
+from quorate.report.figures import MOST, svgs
+from quorate.report.sections import privacy_figures
+from quorate.report.sections.section import (
+    Block,
+    Chapter,
+    Fact,
+    Figure,
+    Heading,
+    Items,
+    ReportSection,
+    Row,
+    Text,
+    chapter,
+    texts,
+)
+from quorate.report.tables import Result, Table, number, table
+
+if TYPE_CHECKING:
+    from quorate.runs.folder import Run
+
+PRINTED = 20  # clients that a terminal shows
+TOTALS = {  # key -> (accountant, what its total is)
+    "epsilon": (
+        "Privacy loss distributions (PLD)",
+        "rounded up: the number that counts",
+    ),
+    "gaussian": ("Closed form", "exact for Gaussian noise: an independent check"),
+    "rdp": ("Rényi divergences (RDP)", "never below the truth"),
+    "basic": ("Basic composition", "the sum over all answers"),
+}
+LEDGER = {
+    "client": "Client",
+    "rows": "Rows, as public",
+    "answers": "Answers",
+    "noise": "Noise",
+    "scale": "Scale",
+    "before": "Spent before",
+    "epsilon": "Epsilon in all",
+    "left": "Left",
+}
+ABOUT_LEDGER = (
+    "Noise is relative to the sensitivity, which is what one row can change; scale is that of the"
+    " noise in a client's answer. Clients have different rows, so that the total of all is that of"
+    " the client which has spent most."
+)
+ROUNDS = Figure(
+    "rounds",
+    "Above, the expected size of the noise in an answer; below, the sum of the distances of the"
+    " clients' noisy copies from the model.",
+)
+ABOUT_ROUNDS = (
+    "Both follow from public numbers and from answers that are paid for. How near the model is to"
+    " the best one would have to be computed from the rows: that number is withheld, and stays with"
+    " the owner."
+)
+OWNER = (
+    "Its numbers were computed from the rows exactly, without noise. The privacy budget does not"
+    " pay for them, and whoever sees them learns more than the guarantee allows. The report to hand"
+    " on is that of the folder round this one."
+)
+
+
+class Guarantee(ReportSection):
+    """The public part of a private run: the guarantee, the ledger, and what is withheld."""
+
+    def applies(self, run: Run) -> bool:
+        return words.public_part(run.result)
+
+    def lead(self, run: Run) -> str:
+        clients = words.clients(len(run.result["clients"]))
+        return (
+            f"A model trained within a privacy budget, from data that stayed with {clients}. This"
+            " report is public and may travel with the model; exact numbers stay with the owner of"
+            " the data."
+        )
+
+    def facts(self, run: Run) -> list[Fact]:
+        result, privacy = run.result, run.result["privacy"]
+        rows, n = sum(row["n"] for row in result["clients"]), len(result["clients"])
+        spent = f"total epsilon, of {privacy['allowed']:g} allowed"
+        spent += ", in a rehearsal" * bool(privacy["rehearsal"])
+        mood = "warn" if privacy["rehearsal"] else "good"
+        return [
+            Fact(f"{privacy['epsilon']:.4g}", spent, mood),
+            Fact(f"{privacy['delta']:g}", "delta"),
+            Fact(str(result["rounds"]), "rounds, one answer of each client in each"),
+            Fact(f"{rows:,}", f"training rows as public, at {words.clients(n)}"),
+        ]
+
+    def figures(self, run: Run) -> dict[str, str]:
+        return svgs(privacy_figures.plots(run.result, run.history))
+
+    def chapters(self, run: Run) -> list[Chapter]:
+        result, privacy = run.result, run.result["privacy"]
+        chapters = []
+        if rehearsal := privacy["rehearsal"]:
+            chapters.append(chapter("rehearsal", "A rehearsal", Text(rehearsal), warning=True))
+        title = "What would be guaranteed" if rehearsal else "The guarantee"
+        chapters.append(
+            chapter(
+                "guarantee",
+                title,
+                *texts(guaranteed(result)),
+                Text(f"{result['problem']} {words.ended(result)}"),
+                Heading("Taken to be public, and not protected"),
+                Items(tuple(privacy["public"])),
+            )
+        )
+        bars = "Totals do not add up: a bar is what all runs on a client's rows cost together."
+        blocks = [
+            Text(ABOUT_LEDGER),
+            Row((Figure("budget", bars), accounts(result))),
+            ledger(result),
+        ]
+        if len(result["clients"]) > MOST:
+            shown = f"The figure shows the {MOST} clients that have spent most."
+            blocks.append(Text(shown, soft=True))
+        chapters.append(chapter("budget", "Budget by client", *blocks))
+        if len(run.history) > 1:
+            chapters.append(chapter("rounds", "Rounds", Row((ROUNDS, Text(ABOUT_ROUNDS)))))
+        where = Text("It is in the folder owner/, which stays where the data are.")
+        chapters.append(chapter("withheld", "What is withheld", where, withheld(result)))
+        return chapters
+
+    def brief(self, run: Run, columns: int) -> list[Block]:
+        rehearsal = filter(None, [run.result["privacy"]["rehearsal"]])
+        tables = ledger(run.result).first(PRINTED), accounts(run.result)
+        return [*tables, *texts([*rehearsal, *guaranteed(run.result)])]
+
+
+class OwnersPart(ReportSection):
+    """What opens the part that stays with the owner: that it stays there."""
+
+    def applies(self, run: Run) -> bool:
+        return words.private(run.result) and not words.public_part(run.result)
+
+    def lead(self, run: Run) -> str:
+        return "The part of a private run that stays with the owner of the data."
+
+    def chapters(self, run: Run) -> list[Chapter]:
+        title = "This page stays with the owner of the data"
+        return [chapter("owner", title, Text(OWNER), warning=True)]
+
+
+# ------------------------------------------------------------------------------------------ words
+
+
+def guaranteed(result: Result) -> list[str]:
+    """What is guaranteed to whom."""
+    privacy = result["privacy"]
+    epsilon, delta = privacy["epsilon"], privacy["delta"]
+    odds = math.exp(epsilon) if epsilon < 700 else math.inf
+    paid = ", those of earlier runs on the same rows included," if privacy["before"] else ""
+    alone = (
+        " No privacy ledger is kept: other runs on the same rows, if there are any, would add to"
+        " this."
+    )
+    return [
+        (
+            "Everything in this folder outside owner/ and every message that the"
+            f" {words.clients(len(privacy['ledger']))} sent{paid} is ({number(epsilon)},"
+            f" {delta:g})-differentially private; ({privacy['allowed']:g}, {delta:g}) was allowed."
+            " Whatever somebody believed about one row before, seeing all of it multiplies the odds"
+            f" by at most {number(odds)}, except with probability {delta:g}."
+            f"{'' if privacy['book'] else alone}"
+        ),
+        privacy["protects"],
+        (
+            f"In each of {result['rounds']} rounds every client answered with one sum of gradients,"
+            f" {_clipped(privacy)}, and {privacy['mechanism'].capitalize()} noise."
+            f" {_source(privacy)}"
+        ),
+        (
+            "The model, this report and all predictions are made from these noisy answers and"
+            " public numbers alone, so that nothing done with them later spends more."
+        ),
+    ]
+
+
+def _clipped(privacy: Mapping[str, Any]) -> str:
+    norm = "l1" if privacy["mechanism"] == "laplace" else "l2"
+    rows = "not clipped"
+    if privacy["clip"] != "inf":
+        rows = f"each row's clipped to an {norm} norm of {number(privacy['clip'])}"
+    if privacy["bound"] == "inf":
+        return rows
+    return f"{rows}, of rows clipped to an {norm} norm of {number(privacy['bound'])}"
+
+
+def _source(privacy: Mapping[str, Any]) -> str:
+    if privacy["source"] == "secure":
+        return (
+            "Each client drew its noise with a key of its own operating system, which nobody else"
+            " has."
+        )
+    return (
+        "The noise was made from the seed of the configuration: whoever has that can subtract it."
+    )
+
+
+# ----------------------------------------------------------------------------------------- tables
+
+
+def ledger(result: Result) -> Table:
+    """What every client has spent."""
+    rows: Sequence[Mapping[str, Any]] = result["privacy"]["ledger"]
+    keys = [key for key in LEDGER if key != "before" or any(row["before"] for row in rows)]
+    cells = [[_cell(key, row[key]) for key in keys] for row in rows]
+    return table("Ledger", [LEDGER[key] for key in keys], cells)
+
+
+def _cell(key: str, value: float | str | None) -> str:
+    """A cell of the ledger; less than a thousandth is nothing."""
+    small = isinstance(value, float) and value < 1e-3
+    return number(0.0 if key in ("left", "before") and small else value)
+
+
+def accounts(result: Result) -> Table:
+    """The total by every accountant, the largest of all clients."""
+    cells = []
+    for key, (name, meaning) in TOTALS.items():
+        totals = [row[key] for row in result["privacy"]["ledger"] if row[key] is not None]
+        if totals:
+            cells.append((name, number(max(totals)), meaning))
+    heads = ("Accountant", "Epsilon", "Meaning")
+    return table("Total by accountant", heads, cells, (0, 2), long=(0, 2))
+
+
+def withheld(result: Result) -> Table:
+    """What stays with the owner, and why."""
+    cells = [(row["what"], row["why"]) for row in result["withheld"]]
+    return table("What is withheld", ("What", "Why"), cells, (0, 1), long=(0, 1))

@@ -1,0 +1,1 @@
+"""Runs: rows read and split, models trained, evaluated, stored and verified."""

@@ -1,0 +1,101 @@
+"""The models that a run is compared with, as special cases of its own problem, and their names.
+
+ERM   mean over clients of mean losses       AFL   worst client weights near the prior
+DRFA  largest of the clients' mean losses    WAFL  one Wasserstein ball round the mixture
+unconstrained  the mean loss without constraints, all rows in the objective
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from quorate.data.federation import Federation
+from quorate.names import short_name
+from quorate.problem.problem import Problem
+from quorate.problem.risks import Mean, Simplex, resolve_prior
+from quorate.problem.risks.mean import among
+from quorate.problem.risks.ranks import by_rank
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.runs.constraint_metrics import asked
+
+
+def free(problem: Problem) -> Problem:
+    """The problem without its constraints and its privacy, all rows in the objective."""
+    rows = Mean() if isinstance(problem.over_samples, Mean) else problem.over_samples
+    return replace(problem, constraint=None, local_constraint=None, over_samples=rows, privacy=None)
+
+
+def erm(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
+    """The mean loss of every client, averaged by the prior."""
+    over = among(problem.over_clients, fed.clients, getattr(problem.privacy, "sizes", None))
+    return (
+        replace(
+            free(problem), over_samples=Mean(), over_clients=Mean(getattr(over, "prior", "uniform"))
+        ),
+        fed,
+    )
+
+
+def afl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
+    """Robust to the mix of clients, not to noise within them."""
+    over = Simplex() if isinstance(problem.over_clients, Mean) else problem.over_clients
+    return replace(free(problem), over_samples=Mean(), over_clients=over), fed
+
+
+def drfa(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
+    """The largest mean loss of a client."""
+    return replace(free(problem), over_samples=Mean(), over_clients=Simplex()), fed
+
+
+def wafl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
+    """One ball round the mixture; its radius is the mean of the clients' by the prior. Ranks are
+    those of all rows.
+    """
+    problem = free(problem)
+    if by_rank(problem.over_samples):  # rows of different weights have no ranks
+        return replace(problem, over_clients=Mean()), fed.pooled()
+    prior = resolve_prior(
+        getattr(problem.over_clients, "prior", "uniform"), fed.sizes.astype(float), fed.clients
+    )
+    ball = problem.at(fed)[0].over_samples
+    if isinstance(ball, WassersteinBall):
+        ball = replace(problem.over_samples, radius=float(prior @ np.asarray(ball.radius)))
+    return replace(problem, over_samples=ball, over_clients=Mean()), fed.pooled(prior)
+
+
+def unconstrained(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
+    """The same problem without constraints; where one class was in the objective, the mean over all
+    rows.
+    """
+    return free(problem), fed
+
+
+BASELINES: dict[str, Callable[[Problem, Federation], tuple[Problem, Federation]]] = {
+    make.__name__: make for make in (erm, afl, drfa, wafl, unconstrained)
+}
+
+
+def called(name: str) -> str:
+    """What a baseline is called in tables."""
+    return name if name == "unconstrained" else name.upper()
+
+
+def label(problem: Problem) -> str:
+    """What the main model is called beside the baselines: "private", "constrained", or a risk by
+    rank.
+    """
+    if problem.privacy is not None:
+        return "private"
+    if asked(problem):
+        return "constrained"
+    named = short_name("risk over samples", problem.over_samples) or "model"
+    return (
+        "DRFL"
+        if isinstance(problem.over_samples, WassersteinBall)
+        else "model"
+        if named == "mean"
+        else named
+    )

@@ -1,0 +1,82 @@
+"""A check of a finished run, and the comparison of stated numbers with numbers computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quorate.runs.files import digest, seal
+
+# relative: values computed again on another machine agree to rounding, not bit for bit
+CLOSE = 1e-9
+# what a comparison of a damaged run can raise
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was checked; ``ok`` is None where it could not be."""
+
+    name: str
+    ok: bool | None
+    said: str
+
+
+def check_files(
+    path: Path, result: Mapping[str, Any], needed: set[str], where: str
+) -> Iterator[Check]:
+    """The files of a folder are those that its ``result`` names, as they were written, the
+    ``needed`` among them.
+    """
+    named = result.get("files", {})
+    for name, expected in named.items():
+        file = path / name
+        if not file.is_file():
+            yield Check(name, False, "is missing")
+        elif digest(file.read_bytes()) != expected:
+            yield Check(name, False, "was changed after the run: its digest differs")
+    sealed = result.get("seal") == seal(result) and needed <= {*named}
+    text = f"{len(named)} files as written" if sealed else "was changed: its seal differs"
+    yield Check(where, sealed, text)
+
+
+def compared(name: str, stated: Any, again: Any, floor: float = 1.0) -> Check:
+    """Every number against its recomputation, relative to its size or ``floor``, whichever is
+    larger.
+    """
+    odd = list(_differences(stated, again, name, max(floor, 1e-12)))
+    if not odd:
+        return Check(name, True, "as stated")
+    more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+    return Check(name, False, f"differs: {'; '.join(odd[:3])}{more}")
+
+
+def _differences(a: Any, b: Any, place: str, floor: float) -> Iterator[str]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in dict.fromkeys((*a, *b)):
+            yield from _differences(
+                a.get(key, "absent"), b.get(key, "absent"), f"{place}.{key}", floor
+            )
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for k, pair in enumerate(zip(a, b, strict=True)):
+            yield from _differences(*pair, f"{place}[{k}]", floor)
+    elif not _same(a, b, floor):
+        yield f"{place} is stated as {a!r} and is {b!r}"
+
+
+def _same(a: Any, b: Any, floor: float) -> bool:
+    if (
+        isinstance(a, bool)
+        or isinstance(b, bool)
+        or not isinstance(a, int | float)
+        or not isinstance(b, int | float)
+    ):
+        return type(a) is type(b) and a == b
+    return abs(a - b) <= CLOSE * max(abs(a), abs(b), floor)
+
+
+def passed(checks: Sequence[Check], without_data: bool = False) -> bool:
+    """Whether everything was checked and is right; ``without_data``: whether nothing is wrong."""
+    return all(check.ok or (without_data and check.ok is None) for check in checks)

@@ -1,0 +1,173 @@
+"""Constraints at a model, on the rows trained on or on others, and their error rates.
+
+A constraint bounds a mean loss or a mean score, because error rates are neither convex nor
+continuous. Its *rate* is what a reader has in mind: the same mean over the same groups, of phi = 1
+where a row is predicted wrongly instead of the loss, and of phi = 1 where the larger class is
+predicted instead of the score or probability.
+
+A proof is about the rows trained on. On others a constraint may fail. There a level of a client is
+asked of that client, and a constraint on groups is left out where a set has not two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.data.federation import Federation
+from quorate.problem.constraints.constraint import Point, Stack, several
+from quorate.problem.constraints.coupled import Coupled, Shared
+from quorate.problem.constraints.group_means import OfLoss, OnRows
+from quorate.problem.problem import Problem
+from quorate.solution.constraint_table import SERVER, TOGETHER
+
+TRAINING = "training rows"
+MET = 1e-6  # what a constraint may be exceeded by
+
+
+def asked(problem: Problem) -> bool:
+    """Whether the problem is one for the methods for constraints."""
+    return problem.constrained or getattr(problem.over_samples, "label", None) is not None
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """phi = 1 where a row is predicted wrongly."""
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        return ((prediction > 0) != (y > 0)).astype(float)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """phi = 1 where the larger class is predicted."""
+
+    def value(self, prediction: Array, y: Array) -> Array:
+        return (prediction > 0).astype(float)
+
+
+def as_rate(part: Any) -> Any:
+    """The constraint with rates for losses and scores, and no level; None where it has no such
+    thing.
+    """
+    if isinstance(part, Shared):
+        inner = as_rate(part.one)
+        return None if inner is None else replace(part, one=inner)
+    if not isinstance(part, OnRows):
+        return None
+    measure: Any = Wrong() if isinstance(part.measure, OfLoss) else Chosen()
+    return replace(part, measure=measure, level=np.zeros_like(part.level))
+
+
+def _rates(stack: Stack, at: Point) -> Array:
+    """(p,) for the one owner of the block; NaN where there are none."""
+    if at.problem.loss.targets != "sign":
+        return np.full(stack.size, np.nan)
+    parts = [(as_rate(part), len(part.equality)) for part in stack.parts]
+    found = [np.full(p, np.nan) if part is None else part.values(at)[0] for part, p in parts]
+    return np.concatenate([np.zeros(0), *found])
+
+
+def kept(problem: Problem, w: Array, fed: Federation, other: bool = True) -> list[dict[str, Any]]:
+    """One row for every constraint and owner: owner, constraint, limit, measured, slack, met, rate.
+
+    ``problem``, ``fed`` as stated; ``other``: not the rows trained on: only constraints on rows are
+    asked there, as far as they can be.
+    """
+    concrete, data = (_elsewhere(problem, fed) if other else problem).at(fed)
+    points = [Point(concrete, w, data.block(i)) for i in range(data.n_clients)]
+    glob, local, found = concrete.constraint, concrete.local_constraint, []
+    if glob.held.size:
+        found += _rows(SERVER, glob.held, *_measured(glob.held, glob.at(concrete, w)))
+    if glob.coupled.size:
+        parts = [_measured(glob.coupled, at) for at in points]
+        found += _rows(
+            TOGETHER, glob.coupled, *(np.sum(each, 0) for each in zip(*parts, strict=True))
+        )
+    for name, at in zip(data.names, points, strict=True):
+        found += _rows(name, local, *_measured(local, at))
+    return found
+
+
+def _measured(stack: Stack, at: Point) -> tuple[Array, Array, Array]:
+    """(limits, values, rates), each (p,), of the one owner of the block."""
+    return stack.limits(at.block)[0], stack.values(at)[0], _rates(stack, at)
+
+
+def _rows(
+    owner: str, stack: Stack, limits: Array, values: Array, rates: Array
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "owner": owner,
+            "constraint": word,
+            "limit": float(limit),
+            "measured": float(limit + value),
+            "slack": -abs(float(value)) if equal else -float(value),
+            "met": bool((abs(value) if equal else value) <= MET),
+            "rate": None if np.isnan(rate) else float(rate),
+        }
+        for word, equal, limit, value, rate in zip(
+            stack.words, stack.equality, limits, values, rates, strict=True
+        )
+        if np.isfinite(limit) and np.isfinite(value)
+    ]
+
+
+def _elsewhere(problem: Problem, fed: Federation) -> Problem:
+    """The problem with those constraints that can be asked of other rows."""
+    local = tuple(
+        _restated(one, fed) for one in several(problem.local_constraint, "local_constraint")
+    )
+    shared = tuple(
+        one for one in several(problem.constraint, "constraint") if isinstance(one, Coupled)
+    )
+    none = replace(problem, local_constraint=None, constraint=None)
+    return replace(
+        none,
+        local_constraint=tuple(
+            one for one in local if _fits(replace(none, local_constraint=one), fed)
+        ),
+        constraint=tuple(one for one in shared if _fits(replace(none, constraint=one), fed)),
+    )
+
+
+def _restated(one: Any, fed: Federation) -> Any:
+    """A constraint with the levels of these clients alone; None where a client has none."""
+    level = getattr(one, "level", None)
+    if not isinstance(level, Mapping):
+        return one
+    return (
+        replace(one, level={c: level[c] for c in fed.clients})
+        if all(c in level for c in fed.clients)
+        else None
+    )
+
+
+def _fits(problem: Problem, fed: Federation) -> bool:
+    if not problem.constrained:
+        return False
+    try:
+        return bool(problem.at(fed))
+    except ValueError:  # fewer than two groups, or a group without rows
+        return False
+
+
+def summary(problem: Problem, w: Array, fed: Federation) -> dict[str, Any]:
+    """What `quorate.runs.evaluation.measure` adds: how many constraints rows meet that were not
+    trained on, and the worst.
+    """
+    rows = kept(problem, w, fed) if problem.constrained else []
+    if not rows:
+        return {}
+    worst = min(rows, key=lambda row: row["slack"])
+    return {
+        "asked": len(rows),
+        "met": sum(row["met"] for row in rows),
+        "excess": max(0.0, -worst["slack"]),
+        "excess_owner": worst["owner"],
+    }

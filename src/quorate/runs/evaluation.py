@@ -1,0 +1,90 @@
+"""A model judged on rows that it was not trained on: losses, accuracies, and the worst client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.data.federation import Federation
+from quorate.problem.prediction import scores
+from quorate.problem.problem import Problem
+from quorate.problem.risks.ranks import by_rank
+from quorate.runs.constraint_metrics import summary
+from quorate.runs.rank_metrics import fairness, risk_of
+
+
+def rows_of(problem: Problem, w: Array, fed: Federation) -> list[tuple[Array, Array, Array]]:
+    """For every client the loss of each row, its merit (1 or 0, right or wrong; or minus the
+    absolute error), and y.
+    """
+    found = []
+    for X, y in zip(fed.X, fed.y, strict=True):
+        prediction = scores(problem.predictor, w, X)
+        if problem.loss.targets == "class":
+            coded = np.searchsorted(fed.classes, y).astype(float)  # type: ignore[arg-type]
+            merit = (prediction.argmax(1) == coded).astype(float)
+        elif problem.loss.targets == "sign":
+            coded = np.where(y == fed.classes[1], 1.0, -1.0)  # type: ignore[index]
+            merit = (np.where(prediction > 0, 1.0, -1.0) == coded).astype(float)
+        else:
+            coded = y.astype(float)
+            merit = -np.abs(prediction - coded)
+        found.append((problem.loss.value(prediction, coded), merit, coded))
+    return found
+
+
+def losses_of(problem: Problem, w: Array, fed: Federation) -> list[Array]:
+    """The losses of every client's rows."""
+    return [loss for loss, *_ in rows_of(problem, w, fed)]
+
+
+def measure(
+    problem: Problem, w: Array, fed: Federation, trained: int | None = None
+) -> dict[str, Any]:
+    """Mean loss and accuracy (or mean absolute error) over all rows, and those of the worst client.
+
+    With a risk by rank also that risk of the losses, and for two classes the fairness between
+    clients; ``trained`` is the number of rows that a risk of counted ranks was stated for.
+    """
+    rows = rows_of(problem, w, fed)
+    name, sign = ("error", -1.0) if problem.loss.targets == "real" else ("accuracy", 1.0)
+    clients = [
+        {"client": c, "n": len(merit), "loss": float(loss.mean()), name: float(sign * merit.mean())}
+        for c, (loss, merit, _) in zip(fed.clients, rows, strict=True)
+    ]
+    worst = max(clients, key=lambda row: row["loss"])
+    least = min(clients, key=lambda row: sign * row[name])
+    found = {
+        "n": int(fed.sizes.sum()),
+        "loss": float(np.concatenate([loss for loss, *_ in rows]).mean()),
+        "worst_loss": worst["loss"],
+        "worst_loss_client": worst["client"],
+        name: float(sign * np.concatenate([merit for _, merit, _ in rows]).mean()),
+        f"worst_{name}": least[name],
+        f"worst_{name}_client": least["client"],
+        "clients": clients,
+    }
+    return found | _by_rank(problem, rows, fed, clients, trained) | summary(problem, w, fed)
+
+
+def _by_rank(
+    problem: Problem,
+    rows: list[tuple[Array, Array, Array]],
+    fed: Federation,
+    clients: list[dict[str, Any]],
+    n: int | None,
+) -> dict[str, Any]:
+    """What `measure` adds for a risk by rank; the clients get their own risks."""
+    risk = problem.over_samples
+    if not by_rank(risk):
+        return {}
+    for client, (loss, *_) in zip(clients, rows, strict=True):
+        client["risk"] = risk_of(risk, loss, n)
+    found: dict[str, Any] = {"risk": risk_of(risk, np.concatenate([loss for loss, *_ in rows]), n)}
+    if problem.loss.targets == "sign":
+        truth = [y for *_, y in rows]
+        chosen = [np.where(merit > 0, y, -y) for _, merit, y in rows]
+        found["fairness"] = fairness(truth, chosen, fed.names)
+    return found

@@ -1,0 +1,160 @@
+"""The files of a run: JSON, arrays, digests; written in one step, so that a file is whole or is not
+there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array
+
+
+class RunError(ValueError):
+    """A folder that is no run, is incomplete or cannot be read."""
+
+
+def digest(data: bytes) -> str:
+    """SHA-256, hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """As JSON: arrays as lists, infinities as "inf" and "-inf"; not-a-number as None."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    return value
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """As text, the same for the same values."""
+    return json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def write(path: Path, data: bytes) -> None:
+    """In one step: either the old file stands or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".tmp")
+    beside.write_bytes(data)
+    os.replace(beside, path)
+
+
+def save_arrays(
+    path: Path, arrays: Mapping[str, Array], metadata: dict[str, str] | None = None
+) -> None:
+    """A safetensors file of float64 arrays."""
+    from safetensors.numpy import save
+
+    write(
+        path,
+        save({k: np.ascontiguousarray(v, dtype=np.float64) for k, v in arrays.items()}, metadata),
+    )
+
+
+def seal(result: Mapping[str, Any]) -> str:
+    """Digest of everything in result.json but itself."""
+    return digest(
+        json.dumps({k: v for k, v in result.items() if k != "seal"}, sort_keys=True).encode()
+    )
+
+
+def sealed(work: Path, result: Mapping[str, Any], leave: str = "") -> dict[str, Any]:
+    """The result with digests of all other files in a folder and of itself; ``leave`` names a
+    folder left out.
+    """
+    every = (f.relative_to(work).as_posix() for f in sorted(work.rglob("*")) if f.is_file())
+    names = [
+        name for name in every if name != "result.json" and not (leave and name.startswith(leave))
+    ]
+    own = {k: v for k, v in result.items() if k != "seal"} | {
+        "files": {n: digest((work / n).read_bytes()) for n in names}
+    }
+    return {**own, "seal": seal(own)}
+
+
+def claim(work: Path, out: Path, name: str) -> Path:
+    """Rename the finished folder to the first free name; renaming never replaces a folder with
+    files in it.
+    """
+    for k in range(1, 10_000):
+        path = out / (name if k == 1 else f"{name}-{k}")
+        if path.exists():
+            continue
+        try:
+            os.chmod(work, 0o755)
+            os.rename(work, path)
+        except OSError:
+            if not path.exists():
+                raise
+            continue
+        return path
+    raise RunError(f"{out} has ten thousand runs called {name}: give another --out")
+
+
+def slug(title: str) -> str:
+    """A title as part of a file name."""
+    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in title.lower())
+    return "-".join(filter(None, kept.split("-")))[:40] or "run"
+
+
+def parsed(path: Path, text: str) -> Any:
+    """An object of the file at ``path``."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise RunError(f"{path} is damaged: expected an object, found {type(found).__name__}")
+    return found
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+    """Arrays and metadata of a safetensors file; no code in it is run.
+
+    Raises
+    ------
+    RunError : no such file, or a damaged one
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise RunError(f"there is no file {str(path)!r}")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
+        raise RunError(f"{path} is damaged or no safetensors file: {error}") from error
+
+
+def lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """One object a line."""
+    return "".join(to_json(row) + "\n" for row in rows).encode()
+
+
+def rows_in(file: Path) -> list[dict[str, Any]]:
+    """The objects of a file that has one a line."""
+    return [parsed(file, row) for row in file.read_text("utf-8").splitlines()]
+
+
+def complete(path: Path, needed: Sequence[str]) -> None:
+    """Raise where a file is missing."""
+    if missing := [name for name in needed if not (path / name).is_file()]:
+        raise RunError(f"{path} is no complete run: {', '.join(missing)} missing")
+
+
+def load_if_any(file: Path) -> dict[str, Array]:
+    """The arrays of a file, none where there is no such file."""
+    return load_tensors(file)[0] if file.is_file() else {}

@@ -1,0 +1,102 @@
+"""A run from its configuration to its folder.
+
+    read the rows -> sections that come first -> the model and its baselines -> other sections
+    -> evaluate -> result -> folder
+
+`quorate.runs.sections.all` lists the sections, and `quorate.runs.verification` computes the same
+results again. How progress is shown and how a report is drawn is handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+
+from quorate.config.config import Config, ConfigError
+from quorate.rounds import Stop
+from quorate.runs.comparison import evaluate
+from quorate.runs.folder import Render, write_run
+from quorate.runs.privacy_plan import looked_at, plan, with_sizes
+from quorate.runs.privacy_statement import words
+from quorate.runs.result import result_of
+from quorate.runs.run import Points
+from quorate.runs.sections.all import SECTIONS
+from quorate.runs.sections.radius_path import radii_in_words
+from quorate.runs.sections.section import Progress, Silent, Study
+from quorate.runs.splits import prepare
+from quorate.runs.training import train
+from quorate.solution.solution import Solution
+
+
+def begin(config: Config, work: Path | None = None, resume: bool = False) -> Study:
+    """Read the rows, and settle what the configuration leaves to them: radii and sizes."""
+    parts = prepare(config)
+    stated = config if config.privacy is None else with_sizes(config, parts.rows)
+    return Study(stated, stated.settled(parts.train), parts, work, resume)
+
+
+def opening(study: Study) -> list[str]:
+    """What is known before training: the clients, and radii that were read off the rows."""
+    settled = study.config is not study.stated
+    return [str(study.parts.owners), *([radii_in_words(study.config)] if settled else [])]
+
+
+def trained(study: Study, progress: Progress) -> tuple[dict[str, Solution], dict[str, Points]]:
+    """The model and its baselines by name, and the further models of the sections.
+
+    Raises
+    ------
+    KeyboardInterrupt : Ctrl-C; what is finished is in the folder of the work
+    """
+    points = _of_sections(study, progress, first=True)
+    models = train(
+        study.config,
+        study.parts,
+        problem=study.problem,
+        folder=study.work,
+        resume=study.resume,
+        watch=progress.watch,
+        done=lambda name, solution: progress.done(name, solution.outcome.text),
+    )
+    if any(solution.outcome.stop is Stop.INTERRUPTED for solution in models.values()):
+        raise KeyboardInterrupt
+    return models, points | _of_sections(study, progress, first=False)
+
+
+def _of_sections(study: Study, progress: Progress, first: bool) -> dict[str, Points]:
+    used = [s for s in SECTIONS if s.first is first and s.applies(study.config)]
+    points = {section.name: section.train(study, progress) for section in used}
+    return {name: each for name, each in points.items() if each is not None}
+
+
+def run_study(
+    study: Study,
+    out: Path,
+    progress: Progress | None = None,
+    render: Render | None = None,
+    today: date | None = None,
+) -> Path:
+    """Train, evaluate and write a run below ``out``; returns its folder.
+
+    Raises
+    ------
+    KeyboardInterrupt : Ctrl-C; `begin` with ``resume`` goes on with what is finished
+    """
+    models, points = trained(study, progress or Silent())
+    weights: Mapping = {name: solution.w for name, solution in models.items()}
+    problem, parts = study.config.problem(), study.parts
+    evaluation = evaluate(problem, weights, parts.tests, parts.ranked)
+    result = result_of(study, models, points, evaluation)
+    return write_run(out, study, models, points, result, render=render, today=today)
+
+
+def dry_run(config: Config) -> list[str]:
+    """What a private run would do and cost, in lines; no private value is used."""
+    if config.privacy is None:
+        raise ConfigError(
+            "--dry-run says what a run with [privacy] would spend, and there is none: add it, or"
+            " leave --dry-run out"
+        )
+    config, public = looked_at(config)
+    return [*words(config, plan(config, public)), "nothing was run"]

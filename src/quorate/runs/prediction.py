@@ -1,0 +1,54 @@
+"""Predictions of a saved model for the rows of a table."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from quorate.data.tables import read
+from quorate.problem.prediction import predictor, scores, with_ones
+from quorate.runs.model_file import read_model, targets_of
+
+
+def predict_table(
+    path: str | os.PathLike[str], table: str | os.PathLike[str], unknown: str = "error"
+) -> dict[str, list[Any]]:
+    """Columns by name: ``prediction``, a class or for a regressor a number, and a classifier's
+    ``score``.
+
+    Of several classes there is one score each, ``score_`` and its name; the largest is predicted.
+
+    Features are made from the table's columns by the schema that is saved with the model;
+    ``unknown`` says what becomes of categories that it does not have: "error", or "ignore" for
+    zeros.
+
+    Raises
+    ------
+    RunError : no such model, or a damaged one
+    ValueError, OSError : a table that cannot be read, without the model's columns, or with unknown
+        categories
+    """
+    w, model, schema = read_model(path)
+    codes = [column.name for column in schema.columns if hasattr(column, "categories")]
+    X = schema.transform(read(Path(table), codes), unknown, where=str(table))
+    score = scores(predictor(model), w, with_ones(X) if model.get("ones") else X)
+    classes, targets = model["classes"], targets_of(model)
+    if classes is None or targets not in ("sign", "class"):
+        return {"prediction": score.tolist()}
+    if targets == "sign":
+        chosen = [classes[1 if s > 0 else 0] for s in score]
+        return {"prediction": chosen, "score": score.tolist()}
+    by_class = {f"score_{name}": score[:, k].tolist() for k, name in enumerate(classes)}
+    return {"prediction": [classes[k] for k in score.argmax(1)], **by_class}
+
+
+def caution(path: str | os.PathLike[str]) -> str:
+    """What a person should know before predictions of a saved model are used; empty for nothing."""
+    _, model, _ = read_model(path)
+    if not model.get("infeasible", False):
+        return ""
+    return (
+        "no model meets all constraints of this run; this one breaks them least and is not"
+        " recommended"
+    )

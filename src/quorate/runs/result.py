@@ -1,0 +1,127 @@
+"""result.json: what a run has found, as plain numbers and words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from quorate.runs.baselines import label
+from quorate.runs.files import RunError, parsed, plain
+from quorate.runs.model_file import FORMAT
+from quorate.runs.run import Points
+from quorate.runs.sections.all import SECTIONS
+from quorate.runs.sections.section import Inputs, Study
+from quorate.runs.splits import Parts
+from quorate.solution.solution import Solution
+
+KEYS = (  # of result.json
+    *("title", "model", "problem", "outcome", "rounds", "certificate", "clients", "messages"),
+    *("notes", "baselines", "evaluation", "versions", "data", "files", "seal"),
+)
+
+
+def result_of(
+    study: Study,
+    models: Mapping[str, Solution],
+    points: Mapping[str, Points],
+    evaluation: Mapping[str, Any],
+) -> dict[str, Any]:
+    """All keys of result.json except the digests of files; ``models`` has the main one first."""
+    config, (solution, *others) = study.stated, models.values()
+    inputs = inputs_of(study, models, points)
+    result = {
+        "format": FORMAT,
+        "title": config.title or config.data.name or "run",
+        "model": label(solution.problem),
+        "problem": config.sentence(),
+        "outcome": {"stop": solution.outcome.stop.value, "text": solution.outcome.text},
+        "rounds": solution.rounds,
+        "seconds": solution.seconds,
+        "certificate": solution.certificate.numbers(),
+        "clients": solution.clients,
+        "messages": solution.messages,
+        "notes": list(solution.notes),
+        **({"tries": solution.tries} if solution.tries else {}),
+        "baselines": {
+            name.lower(): _summary(other) for name, other in zip([*models][1:], others, strict=True)
+        },
+        "evaluation": evaluation,
+    }
+    for section in SECTIONS:
+        result |= section.result(inputs) if section.keys else {}
+    result |= {"versions": versions(), "data": data_digests(study.parts)}
+    if solution.ledger is not None and solution.ledger.book:
+        result["book"] = solution.ledger.book  # what a later copy of the ledger file knows
+    return plain(result)
+
+
+def inputs_of(study: Study, models: Mapping[str, Solution], points: Mapping[str, Points]) -> Inputs:
+    """What the sections compute their results from, of models that were just trained."""
+    main = next(iter(models.values()))
+    return Inputs(
+        config=study.stated,
+        problem=main.problem,
+        parts=study.parts,
+        models={name: solution.w for name, solution in models.items()},
+        certificate=main.certificate,
+        multipliers=main.duals,
+        constraints=main.constraints,
+        histories={name: solution.history for name, solution in models.items()},
+        events=main.log,
+        ledger=main.ledger,
+        points=points,
+    )
+
+
+def _summary(solution: Solution) -> dict[str, Any]:
+    """What is stated of a baseline."""
+    proof = solution.certificate
+    return {
+        "value": proof.value,
+        "bound": proof.bound,
+        "gap": proof.gap,
+        "stop": solution.outcome.stop.value,
+        "rounds": solution.rounds,
+    }
+
+
+def data_digests(parts: Parts) -> dict[str, dict[str, str]]:
+    """One digest for each client of the training rows and of every test set, and of the server's
+    own data.
+    """
+    server = parts.owners.server
+    sets = {"train": parts.owners.without_server(), **parts.tests} | (
+        {} if server is None else {"server": server}
+    )
+    return {name: dict(zip(fed.names, fed.digests(), strict=True)) for name, fed in sets.items()}
+
+
+def versions() -> dict[str, str]:
+    """The versions of the software that the numbers depend on."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    def of(package: str) -> str:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return "not installed"
+
+    return {
+        "python": platform.python_version(),
+        **{p: of(p) for p in ("quorate", "numpy", "scipy", "clarabel")},
+    }
+
+
+def result_in(file: Path) -> dict[str, Any]:
+    """A result.json, whole."""
+    result = parsed(file, file.read_text(encoding="utf-8"))
+    if result.get("format") != FORMAT:
+        raise RunError(
+            f"{file.parent}: the run is of format {result.get('format')!r}, this quorate reads"
+            f" {FORMAT}"
+        )
+    if lacking := [key for key in KEYS if key not in result]:
+        raise RunError(f"{file} is damaged: {', '.join(lacking)} missing")
+    return result

@@ -1,0 +1,219 @@
+"""The guarantee of a private run: its releases, what they cost, and checks that they add up.
+
+That the noise was drawn, and the model made with it, nobody can see afterwards. What can be checked
+is that the ledger adds up to what is stated, and that it pays for what was sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from quorate.config.config import Config
+from quorate.privacy.accounting import Release, accounts, total_epsilon
+from quorate.privacy.ledger_file import Book
+from quorate.runs.checks import UNREADABLE, Check, compared
+from quorate.runs.files import plain
+from quorate.runs.privacy_plan import Public, budget_of, public_of, stated_method
+from quorate.runs.privacy_statement import REHEARSAL, made_public, protects, stays
+from quorate.runs.run import Run
+from quorate.runs.sections.section import Disclosure, Inputs, Section
+
+
+class Privacy(Section):
+    """Differential privacy: the guarantee, what every client has spent, and what is withheld."""
+
+    name = "privacy"
+    keys = ("privacy", "withheld")
+    disclosed = Disclosure.PUBLIC
+
+    def applies(self, config: Config) -> bool:
+        return config.privacy is not None
+
+    def result(self, inputs: Inputs) -> dict[str, Any]:
+        """The guarantee and the ledger, as they follow from the configuration and the releases."""
+        if inputs.ledger is None or not self.applies(inputs.config):
+            return {}
+        config, ledger = inputs.config, inputs.ledger
+        releases, before = _rows(ledger.releases), _rows(ledger.before)
+        before = {client: spent for client, spent in before.items() if spent}
+        return {
+            "privacy": guarantee(config, inputs.parts.train.n_features, releases, before),
+            "withheld": withheld(config),
+        }
+
+    def check_alone(self, run: Run) -> Iterator[Check]:
+        """The public part adds up, and the ledger file knows of the run."""
+        if not self.applies(run.config):
+            return
+        try:
+            yield from _check_ledger(run)
+        except UNREADABLE as error:
+            yield Check("ledger", False, f"cannot be computed again: {error!r}")
+        if run.owner is not None:
+            yield from _check_ledger_file(run.owner)
+
+    def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
+        """Nothing of it depends on the data."""
+        yield from ()
+
+
+def _rows(releases: Mapping[str, Sequence[Release]]) -> dict[str, list[list[Any]]]:
+    """Releases by client, as in result.json."""
+    return {
+        name: [[r.mechanism, r.noise, r.count] for r in each] for name, each in releases.items()
+    }
+
+
+def withheld(config: Config) -> list[dict[str, str]]:
+    """What stays with the owner, and why."""
+    return [{"what": what, "why": why} for what, why in stays(config)]
+
+
+def mechanism_of(config: Config, public: Public) -> dict[str, Any]:
+    """How an answer is made, noise apart, and by how much one row moves it at each client; from
+    public numbers.
+    """
+    problem, algorithm = stated_method(config, public)
+    problem = replace(problem, privacy=replace(budget_of(config), book=None))
+    planned = algorithm.planned(problem, public).plan
+    sensitivity = np.asarray(planned.sensitivity).tolist()
+    return {
+        "mechanism": algorithm.mechanism,
+        "source": planned.source,
+        "clip": planned.clip,
+        "bound": planned.bound,
+        "rounds": algorithm.max_rounds,
+        "sensitivity": dict(zip(public.clients, sensitivity, strict=True)),
+    }
+
+
+def ledger_table(
+    config: Config, made: Mapping[str, Any], releases: Mapping[str, Any], before: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """One row a client: rows as public, answers, noise, its scale, total epsilon by accountant,
+    what is left.
+    """
+    assert config.privacy is not None
+    epsilon, delta, rows = config.privacy.epsilon, config.privacy.delta, []
+    for client, own in releases.items():
+        mine, past = _releases(own), _releases(before.get(client, ()))
+        found, noise = accounts((*past, *mine), delta), mine[-1].noise if mine else None
+        row: dict[str, Any] = {"client": client, "rows": config.privacy.sizes[client]}
+        row |= {"answers": sum(r.count for r in mine), "noise": noise}
+        row["scale"] = None if noise is None else noise * made["sensitivity"][client]
+        row |= {"epsilon": found["pld"], "before": total_epsilon(past, delta) if past else 0.0}
+        row |= {key: found.get(key) for key in ("gaussian", "rdp", "basic")}
+        rows.append(row | {"left": max(epsilon - float(found["pld"] or 0.0), 0.0)})
+    return rows
+
+
+def _releases(rows: Sequence[Any]) -> tuple[Release, ...]:
+    return tuple(Release(str(kind), float(noise), int(count)) for kind, noise, count in rows)
+
+
+def guarantee(
+    config: Config, n_features: int, releases: Mapping[str, Any], before: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What result.json says of privacy: it follows from the configuration and the releases
+    alone.
+    """
+    assert config.privacy is not None
+    p, made = config.privacy, mechanism_of(config, public_of(config, n_features))
+    rows = ledger_table(config, made, releases, before)
+    return plain(
+        {
+            "epsilon": max((row["epsilon"] for row in rows), default=0.0),
+            "delta": p.delta,
+            "allowed": p.epsilon,
+            "adjacency": p.adjacency,
+            "book": p.book is not None,
+            "protects": protects(config),
+            "public": made_public(config),
+            "rehearsal": REHEARSAL if p.rehearsal else "",
+            "curve": list(p.curve),
+            **{key: made[key] for key in ("mechanism", "source", "clip", "bound", "rounds")},
+            "ledger": rows,
+            "releases": releases,
+            "before": before,
+        }
+    )
+
+
+def client_weights(config: Config) -> dict[str, float]:
+    """The weight of every client in the objective, from public sizes."""
+    public = public_of(config, 0)
+    over = config.problem().over_clients.at(np.array(public.sizes), public.clients)
+    return dict(zip(public.clients, over.project(np.zeros(public.n_clients)).tolist(), strict=True))
+
+
+# ---------------------------------------------------------------------------------------- checks
+
+
+def _check_ledger(run: Run) -> Iterator[Check]:
+    """The public part, from itself alone: what was spent, by whom, for how many answers."""
+    result, config = run.result, run.config
+    stated = result["privacy"]
+    public = public_of(config, len(run.schema.feature_names))
+    again = guarantee(config, public.n_features, stated["releases"], stated["before"])
+    yield compared("promise", stated, again)
+    yield _check_budget(config, again)
+    yield _check_answers(run, again["ledger"])
+    yield _check_clients(run, public)
+    for way in ("up", "down"):
+        total = sum(row["bytes"] for row in result["messages"] if row["direction"] == way)
+        parts = (result["clients"], run.history)
+        again = [sum(row[f"bytes_{way}"] for row in rows) for rows in parts]
+        yield compared(f"bytes {way}", [total, total], again)
+    yield compared("problem", result["problem"], config.sentence())
+    yield compared("withheld", result["withheld"], withheld(config))
+
+
+def _check_budget(config: Config, again: Mapping[str, Any]) -> Check:
+    privacy = config.privacy
+    within = privacy is not None and again["epsilon"] <= privacy.epsilon * (1 + 1e-9)
+    text = f"epsilon = {again['epsilon']:.6g} of {again['allowed']:g} at delta = {again['delta']:g}"
+    return Check("budget", within, text if within else f"{text}: more than is allowed")
+
+
+def _check_answers(run: Run, ledger: Sequence[Mapping[str, Any]]) -> Check:
+    stated, rounds = run.result["privacy"], len(run.history)
+    paid = all(
+        row["answers"] == rounds == run.result["rounds"] <= stated["rounds"] for row in ledger
+    )
+    releases = stated["releases"].values()
+    paid = paid and all(len(each) == 1 and each[0][0] == stated["mechanism"] for each in releases)
+    text = f"{rounds} rounds, and {'' if paid else 'not '}as many answers are paid for"
+    return Check("answers", bool(ledger) and paid, text)
+
+
+def _check_clients(run: Run, public: Public) -> Check:
+    rows, weights = run.result["clients"], client_weights(run.config)
+    declared = [*zip(public.clients, public.sizes, strict=True)]
+    same = [(row["client"], row["n"]) for row in rows] == declared
+    same = same and all(math.isclose(row["weight"], weights[row["client"]]) for row in rows)
+    same = same and {*run.result["privacy"]["releases"]} == {*public.clients}
+    text = "as public" if same else "differ from what the configuration declares"
+    return Check("clients", same, text)
+
+
+def _check_ledger_file(owner: Run) -> Iterator[Check]:
+    """That the ledger file is not older than the run."""
+    privacy, digest = owner.config.privacy, owner.result.get("book")
+    if privacy is None or privacy.book is None or not digest:
+        return
+    name, path = "owner/book", owner.config.folder / privacy.book
+    if not path.is_file():
+        yield Check(name, True, f"{path.name} is not here, so it is not checked")
+        return
+    try:
+        known = Book(path).knows(digest)
+    except (OSError, ValueError) as error:
+        yield Check(name, False, str(error))
+        return
+    text = "knows of this run" if known else "is older than this run: restore its newest copy"
+    yield Check(name, known, text)

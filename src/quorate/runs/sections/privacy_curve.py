@@ -1,0 +1,134 @@
+"""The same problem at other privacy budgets: what less or more privacy costs.
+
+The runs of the curve come before the model of the run, which has what they leave of the budget
+(`quorate.runs.privacy_plan`). Their models and numbers are for the owner of the data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.config.config import Config
+from quorate.privacy.accounting import total_epsilon
+from quorate.privacy.ledger import Ledger
+from quorate.problem.problem import Problem
+from quorate.rounds import Stop
+from quorate.runs.checks import Check, compared
+from quorate.runs.evaluation import measure
+from quorate.runs.files import RunError, load_if_any, plain, save_arrays
+from quorate.runs.privacy_plan import plan, public_of
+from quorate.runs.run import Points, Run
+from quorate.runs.sections.section import Inputs, Progress, Section, Study
+from quorate.runs.splits import Parts
+from quorate.solution.privacy_account import was_begun
+from quorate.solution.solution import Solution
+from quorate.solution.solve import solve
+
+FINISHED = "curve.json"  # of a working folder: the points that are finished
+
+
+class PrivacyCurve(Section):
+    """Models at other total epsilons, each charged to the same ledger."""
+
+    name = "curve"
+    keys = ("curve",)
+    files = ("curve.safetensors",)
+    first = True
+
+    def applies(self, config: Config) -> bool:
+        return config.privacy is not None and bool(config.privacy.curve)
+
+    def train(self, study: Study, progress: Progress) -> Points:
+        """Train at every epsilon in turn; those that are in the folder of the work are kept."""
+        assert study.work is not None
+        config, budget, file = study.config, study.budget, study.work / FINISHED
+        stored: dict[str, Any] = {"plan": [], "points": []}
+        if study.resume and file.is_file():
+            stored = json.loads(file.read_text("utf-8"))
+        if not stored["plan"]:
+            public = public_of(config, study.parts.owners.n_features)
+            stored["plan"] = [*map(list, plan(config, public, budget.book).curve)]
+            file.write_text(json.dumps(stored), "utf-8")
+        for k, (epsilon, total) in enumerate(stored["plan"]):
+            if k < len(stored["points"]):
+                continue
+            solution = _trained(study, k, epsilon, total, progress)
+            assert solution.ledger is not None
+            stored["points"].append(point_of(epsilon, solution.ledger, solution.w))
+            file.write_text(json.dumps(stored), "utf-8")
+        points = stored["points"]
+        table = [{key: value for key, value in row.items() if key != "w"} for row in points]
+        return Points({"points": table}, {"w": np.array([row["w"] for row in points])})
+
+    def result(self, inputs: Inputs) -> dict[str, Any]:
+        """What each point was run with, and how its model does."""
+        points = inputs.points.get(self.name)
+        if points is None:
+            return {}
+        problem, parts = inputs.config.problem(), inputs.parts
+        rows = zip(points.table["points"], points.w, strict=True)
+        return {"curve": [{**row, **judged(problem, w, parts)} for row, w in rows]}
+
+    def write(self, folder: Path, points: Points) -> None:
+        save_arrays(folder / self.files[0], points.arrays)
+
+    def read(self, folder: Path, result: Mapping[str, Any]) -> Points | None:
+        rows, arrays = result.get("curve", []), load_if_any(folder / self.files[0])
+        if len(rows) != len(arrays.get("w", ())):
+            raise RunError(f"{folder / self.files[0]} is damaged: it does not fit its points")
+        return Points({"points": rows}, arrays) if rows else None
+
+    def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
+        if self.name in run.points:
+            again = plain(self.result(inputs)["curve"])
+            yield compared(self.name, run.result["curve"], again)
+
+
+def _trained(study: Study, k: int, epsilon: float, total: float, progress: Progress) -> Solution:
+    """The k-th run of the curve, within the total that all runs up to it may spend."""
+    config, name = study.config, f"epsilon {epsilon:g}"
+    assert study.work is not None
+    assert config.privacy is not None
+    budget = replace(study.budget, epsilon=total)
+    budget = replace(budget, book=None) if config.privacy.rehearsal else budget
+    path = study.work / f"curve-{k}.checkpoint"
+    arguments = {**config.solve_arguments(path), "seed": config.seed + 1 + k}
+    solution = solve(
+        replace(config.problem(), privacy=budget),
+        study.parts.train,
+        **arguments,
+        watch=(progress.watch(name),),
+        resume=study.resume and was_begun(path),
+    )
+    if solution.outcome.stop is Stop.INTERRUPTED:
+        raise KeyboardInterrupt
+    progress.done(name, solution.outcome.text)
+    return solution
+
+
+def point_of(epsilon: float, ledger: Ledger, w: Array) -> dict[str, Any]:
+    """What one point of the curve was run with, and its model."""
+    releases = next(iter(ledger.releases.values()))
+    return {
+        "epsilon": epsilon,
+        "alone": total_epsilon(releases, ledger.budget.delta),
+        "noise": releases[-1].noise,
+        "w": w.tolist(),
+    }
+
+
+def judged(problem: Problem, w: Array, parts: Parts) -> dict[str, Any]:
+    """The exact objective on the training rows, and loss and accuracy (or error) on every other
+    set.
+    """
+    rows = {name: measure(problem, w, fed) for name, fed in parts.tests.items()}
+    keys = ("loss", "accuracy", "error", "worst_loss")
+    sets = {name: {key: row[key] for key in keys if key in row} for name, row in rows.items()}
+    return {"value": problem.objective(w, parts.train), "sets": sets}

@@ -1,0 +1,139 @@
+"""Radii tried on the training rows, so that a reader sees what a run's own radii cost and bring.
+
+    for every (theta, rho) of [path]:
+            w = argmin of the problem over one part of every client's training rows,
+                                        judged on the other part
+
+The model of the run is not changed by it, and its test rows are not touched; features are scaled by
+all training rows. The point with the smallest held-out loss of a client is named. It was looked at,
+so its own numbers flatter it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.config.config import Config
+from quorate.data.federation import Federation
+from quorate.problem.problem import Problem
+from quorate.runs.checks import Check, compared
+from quorate.runs.files import plain
+from quorate.runs.run import Points, Run
+from quorate.runs.sections.section import Inputs, Progress, Study, TableSection
+from quorate.solution.radius_path import judged, radius_path, trivial
+
+
+class RadiusPath(TableSection):
+    """Models at other radii than those of the run, beside its model."""
+
+    name = "path"
+    files = ("path.json", "path.safetensors")
+
+    def applies(self, config: Config) -> bool:
+        return config.path is not None
+
+    def train(self, study: Study, progress: Progress) -> Points:
+        """Solve and judge every point of [path]."""
+        config = study.config
+        assert config.path is not None
+        local, test = study.parts.train.split(config.path.test, config.seed)
+        rows = radius_path(
+            config.path_problem(),
+            local,
+            radii=config.path.radii,
+            client_radii=config.path.client_radii,
+            test=test,
+            watch=lambda row: progress.say(line(row)),
+            **config.solve_arguments(clock=False),
+        )
+        points = [{key: value for key, value in row.items() if key != "w"} for row in rows]
+        return Points(_table(test, points), {"w": np.stack([row["w"] for row in rows])})
+
+    def result(self, inputs: Inputs) -> dict[str, Any]:
+        """The table, computed again from the models; their proofs are not in the folder, so that
+        bounds are as stated.
+        """
+        config, points = inputs.config, inputs.points[self.name]
+        assert config.path is not None
+        local, test = inputs.parts.train.split(config.path.test, config.seed)
+        rows = []
+        tried = zip(_grid(config), points.table["points"], points.w, strict=True)
+        for (rho, theta), row, w in tried:
+            problem = at(config.path_problem(), rho, theta)
+            value, bound = problem.objective(w, local), row["bound"]
+            gap = None if bound is None else (value - bound) / max(abs(value), abs(bound), 1e-12)
+            again = {"radius": rho, "client_radius": theta, "value": value, "relative_gap": gap}
+            again |= {"trivial": trivial(problem, local), **judged(problem, test, w)}
+            rows.append(row | again)
+        return _table(test, rows)
+
+    def fits(self, table: Mapping[str, Any], arrays: Mapping[str, Array]) -> bool:
+        return arrays["w"].ndim == 2 and table.get("best") in range(len(arrays["w"]))
+
+    def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
+        if self.name in run.points:
+            yield compared(self.name, self.stated(run), plain(self.result(inputs)))
+
+
+def _table(test: Federation, points: list[dict[str, Any]]) -> dict[str, Any]:
+    """As in path.json."""
+    sizes = dict(zip(test.names, map(int, test.sizes), strict=True))
+    return {"held_out": sizes, "best": best(points), "points": points}
+
+
+def at(problem: Problem, rho: float, theta: float | None) -> Problem:
+    """The problem at other radii."""
+    ball: Any = replace(problem.over_samples, radius=rho)  # type: ignore[type-var]
+    over: Any = problem.over_clients
+    return replace(
+        problem,
+        over_samples=ball,
+        over_clients=over if theta is None else replace(over, radius=theta),
+    )
+
+
+def _grid(config: Config) -> Iterator[tuple[float, float | None]]:
+    assert config.path is not None
+    kept = config.clients.get("radius") if config.clients.risk == "lp_ball" else None
+    for theta in config.path.client_radii or [kept]:
+        yield from ((rho, theta) for rho in config.path.radii)
+
+
+def best(points: list[dict[str, Any]]) -> int:
+    """The point with the smallest held-out mean loss of a client; of those within 1e-6 of it the
+    first.
+    """
+    return equal(points)[0]
+
+
+def equal(points: list[dict[str, Any]]) -> list[int]:
+    """All points whose held-out mean loss of the worst client is the smallest, to 1e-6."""
+    least = min(point["worst_loss"] for point in points)
+    return [k for k, point in enumerate(points) if point["worst_loss"] <= least + 1e-6 * abs(least)]
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """A point in one line."""
+    theta = "" if row["client_radius"] is None else f", client radius {row['client_radius']:g}"
+    said = (
+        f"path: radius {row['radius']:g}{theta}: objective {row['value']:.6f}, {row['rounds']}"
+        " rounds; held-out loss "
+    )
+    said += f"{row['loss']:.4g}, worst client {row['worst_loss']:.4g} ({row['worst_client']})"
+    return said + (
+        f", accuracy {row['accuracy']:.1%}, worst {row['worst_accuracy']:.1%}"
+        if "accuracy" in row
+        else ""
+    )
+
+
+def radii_in_words(config: Config, most: int = 20) -> str:
+    """The radii that "auto" became, by client."""
+    radii = config.robust.radius
+    named = [f"{client} {radius:.3g}" for client, radius in radii.items()]
+    return f"radius auto: {', '.join(named[:most])}{', ...' * (len(named) > most)}"

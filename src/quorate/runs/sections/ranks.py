@@ -1,0 +1,106 @@
+"""A risk by rank in a run: whom it serves, and which losses weigh how much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.config.compatibility import robust
+from quorate.config.config import Config
+from quorate.data.federation import Federation
+from quorate.problem.problem import Problem
+from quorate.problem.risks.ranks import by_rank
+from quorate.runs.evaluation import losses_of
+from quorate.runs.rank_metrics import curve, risk_of, row_weights
+from quorate.runs.sections.section import Inputs, Section
+
+
+class Ranks(Section):
+    """A risk by rank over samples, and pooled rows: the risk, the owners, the losses."""
+
+    name = "ranks"
+    keys = ("risk", "owners", "losses")
+
+    def applies(self, config: Config) -> bool:
+        ranked = config.risk.by_rank or config.problem_.pooled
+        return ranked and not robust(config.robust.radius)
+
+    def result(self, inputs: Inputs) -> dict[str, Any]:
+        """The risk in words, every owner's share of it, and the curve of the losses."""
+        config, models, parts = inputs.config, inputs.models, inputs.parts
+        if not self.applies(config):
+            return {}
+        risk, pooled, problem = config.risk, config.problem_.pooled, config.problem()
+        words = {"name": risk.title, "words": risk.words(), "convex": risk.convex}
+        result: dict[str, Any] = {"risk": {**words, "pooled": pooled}}
+        if pooled:
+            losses = losses_of(problem, next(iter(models.values())), parts.owners)
+            by_owner = dict(zip(parts.owners.names, losses, strict=True))
+            result["owners"] = owners(problem, by_owner)
+        shown = {name: w for k, (name, w) in enumerate(models.items()) if k == 0 or name == "ERM"}
+        result["losses"] = curves(problem, shown, parts.train) if risk.by_rank else {}
+        return result
+
+
+def owners(problem: Problem, losses: Mapping[str, Array]) -> list[dict[str, Any]]:
+    """One row for each owner of pooled rows: rows, mean loss, its own risk, its share of the rows
+    and of the weight.
+    """
+    risk, n = problem.over_samples, sum(map(len, losses.values()))
+    weights = row_weights(risk, np.concatenate([*losses.values()]))
+    ends = np.cumsum([len(z) for z in losses.values()])
+    return [
+        {
+            "client": name,
+            "n": len(z),
+            "loss": float(z.mean()),
+            "worst_loss": risk_of(risk, z, n) if by_rank(risk) else float(z.mean()),
+            "share": len(z) / n,
+            "weight": float(own.sum()),
+        }
+        for (name, z), own in zip(losses.items(), np.split(weights, ends[:-1]), strict=True)
+    ]
+
+
+def heaviest(
+    risk: Any, losses: Mapping[str, Array], client: str, pooled: bool, top: int = 10
+) -> list[dict[str, Any]]:
+    """The rows of one client that weigh most: row (from 0), loss and weight (1 is that of the
+    mean). For their owner.
+
+    ``pooled``: ranked among all rows, else among the client's own.
+    """
+    ranked = np.concatenate([*losses.values()]) if pooled else losses[client]
+    first = (
+        sum(len(losses[name]) for name in list(losses)[: list(losses).index(client)])
+        if pooled
+        else 0
+    )
+    weights = len(ranked) * row_weights(risk, ranked)[first : first + len(losses[client])]
+    order = np.lexsort((-losses[client], -weights))[:top]
+    return [
+        {"row": int(r), "loss": float(losses[client][r]), "weight": float(weights[r])}
+        for r in order
+    ]
+
+
+def curves(problem: Problem, models: Mapping[str, Array], train: Federation) -> dict[str, Any]:
+    """The curve of every model's losses on the training rows, each weighed as the problem does at
+    that model.
+    """
+    concrete, data = problem.at(train)
+    found = {}
+    for name, w in models.items():
+        losses, weights, risks = [], [], []
+        for i in range(data.n_clients):
+            block = data.block(i)
+            losses.append(concrete.loss.value(concrete.predictor.forward(w, block), block.y)[0])
+            weights.append(concrete.row_weights(losses[-1][None], block)[0])
+            risks.append(float(weights[-1] @ losses[-1]))
+        over = concrete.over_clients.weights(np.array(risks))
+        weights = [q * own for q, own in zip(over, weights, strict=True)]
+        found[name] = curve(np.concatenate(losses), np.concatenate(weights))
+    return found

@@ -1,0 +1,227 @@
+"""What a section of a run is: one feature of a configuration, from its training to its checks.
+
+A run goes through its sections at every stage: each may train further models, adds its keys to
+result.json and its files to the folder, and computes them again when a run is verified. Whoever
+adds a feature writes one section and puts it into `quorate.runs.sections.all.SECTIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+from quorate.arrays import Array
+from quorate.certificates.certificate import Certificate
+from quorate.config.config import Config
+from quorate.engines.event_log import Log
+from quorate.privacy.budget import Budget
+from quorate.privacy.ledger import Ledger
+from quorate.problem.lower_bounds import Duals
+from quorate.problem.multipliers import Multipliers
+from quorate.problem.problem import Problem
+from quorate.runs.checks import Check, compared
+from quorate.runs.files import (
+    RunError,
+    complete,
+    load_tensors,
+    parsed,
+    plain,
+    save_arrays,
+    to_json,
+    write,
+)
+from quorate.runs.privacy_plan import budget_of
+from quorate.runs.run import Points, Run
+from quorate.runs.splits import Parts
+
+
+class Disclosure(Enum):
+    """Who may see what a section writes about a run within a privacy budget."""
+
+    PUBLIC = "it follows from public numbers and noisy answers, and may leave the owner"
+    WITHHELD = "it was computed from the rows exactly, and stays with the owner"
+
+
+class Progress(Protocol):
+    """Where a run shows how far it is; ``watch(model)`` is what `solve` calls after each round."""
+
+    def watch(self, model: str) -> Callable[[dict[str, Any], Any], None]: ...
+
+    def done(self, model: str, text: str, /) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+
+class Silent:
+    """No progress is shown."""
+
+    def watch(self, model: str) -> Callable[[dict[str, Any], Any], None]:
+        """A round passes unseen."""
+        return lambda row, state: None
+
+    def done(self, model: str, text: str, /) -> None:
+        """A model is finished."""
+
+    def say(self, line: str) -> None:
+        """A line is dropped."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """The work on one configuration: what is trained, on which rows, and where.
+
+    Attributes
+    ----------
+    stated : the configuration as the folder of the run will have it
+    config : the same with every radius as a number for each client
+    work : folder of checkpoints until the run is finished; None keeps none
+    resume : whether the work goes on where its checkpoints are
+    """
+
+    stated: Config
+    config: Config
+    parts: Parts
+    work: Path | None = None
+    resume: bool = False
+
+    @property
+    def problem(self) -> Problem:
+        """The problem that is solved, within the budget of the work where it is private."""
+        problem = self.config.problem()
+        return problem if self.config.privacy is None else replace(problem, privacy=self.budget)
+
+    @property
+    def budget(self) -> Budget:
+        """The privacy budget. The runs of a curve and the model share one ledger file, in the
+        folder of the work where the configuration names none.
+        """
+        budget, privacy = budget_of(self.config), self.config.privacy
+        assert privacy is not None
+        if budget.book is not None or not privacy.curve or privacy.rehearsal:
+            return budget
+        assert self.work is not None, "a privacy curve needs a folder for its ledger"
+        return replace(budget, book=self.work / "book.json")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What results are computed from, be it just trained or read from the folder of a run.
+
+    Attributes
+    ----------
+    problem : with every radius as a number
+    models : by name, the main one first
+    certificate, multipliers, constraints : what is proved of the main model; with constraints its
+        multipliers, and the table of all constraints
+    histories : by model; of a run that was read that of the main model alone
+    events, ledger : of the training itself: who answered when, and what each client has spent
+    points : by section, the further models that it trained
+    """
+
+    config: Config
+    problem: Problem
+    parts: Parts
+    models: Mapping[str, Array]
+    certificate: Certificate
+    multipliers: Duals | Multipliers | None = None
+    constraints: list[dict[str, Any]] = field(default_factory=list)
+    histories: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    events: Log | None = None
+    ledger: Ledger | None = None
+    points: Mapping[str, Points] = field(default_factory=dict)
+
+
+class Section(Protocol):
+    """One feature of a run, such as its constraints or its privacy curve.
+
+    Attributes
+    ----------
+    name : of its checks and of its points
+    keys : of result.json
+    files : of the folder
+    disclosed : who may see these keys and files in a private run
+    first : whether it trains before the model, because what it spends is charged first
+    """
+
+    name: str
+    keys: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    disclosed: Disclosure = Disclosure.WITHHELD
+    first: bool = False
+
+    def applies(self, config: Config) -> bool:
+        """Whether a run of this configuration has the section."""
+        ...
+
+    def train(self, study: Study, progress: Progress) -> Points | None:
+        """Train further models; None without any. Ctrl-C raises KeyboardInterrupt."""
+        return None
+
+    def result(self, inputs: Inputs) -> dict[str, Any]:
+        """What the section states, computed from the inputs alone: its keys, or its table."""
+        ...
+
+    def write(self, folder: Path, points: Points) -> None:
+        """Write the files of the section."""
+
+    def read(self, folder: Path, result: Mapping[str, Any]) -> Points | None:
+        """The points in a folder with this ``result``; None without any.
+
+        Raises
+        ------
+        RunError : a file is missing or damaged
+        """
+        return None
+
+    def stated(self, run: Run) -> Mapping[str, Any]:
+        """What a finished run states of the section."""
+        return {key: run.result[key] for key in self.keys if key in run.result}
+
+    def check_alone(self, run: Run) -> Iterator[Check]:
+        """What can be checked without the data."""
+        yield from ()
+
+    def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
+        """What is stated against what the inputs give again."""
+        again = plain(self.result(inputs))
+        yield compared(self.name, self.stated(run), again, abs(inputs.certificate.value))
+
+
+class TableSection(Section, Protocol):
+    """A section with files of its own: a table of the points it tried, and their arrays.
+
+    ``arrays`` are those that each point has at least.
+    """
+
+    arrays: tuple[str, ...] = ("w",)
+
+    def write(self, folder: Path, points: Points) -> None:
+        table, arrays = self.files
+        write(folder / table, to_json(points.table, indent=1).encode())
+        save_arrays(folder / arrays, points.arrays)
+
+    def read(self, folder: Path, result: Mapping[str, Any]) -> Points | None:
+        complete(folder, self.files)
+        file, stored = (folder / name for name in self.files)
+        table, arrays = parsed(file, file.read_text("utf-8")), load_tensors(stored)[0]
+        points = table.get("points")
+        whole = isinstance(points, list) and all(
+            name in arrays and len(arrays[name]) == len(points) for name in self.arrays
+        )
+        if not whole or not self.fits(table, arrays):
+            raise RunError(f"{file} is damaged: it does not fit its models")
+        return Points(table, arrays)
+
+    def fits(self, table: Mapping[str, Any], arrays: Mapping[str, Array]) -> bool:
+        """Whether a table and its arrays belong together, beyond their lengths."""
+        return True
+
+    def stated(self, run: Run) -> Mapping[str, Any]:
+        return run.points[self.name].table if self.name in run.points else {}
+
+    def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
+        if self.name in run.points:
+            yield from super().check(run, inputs)

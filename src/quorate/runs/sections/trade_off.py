@@ -1,0 +1,201 @@
+"""One constraint of a run at other levels: what a tighter or looser limit costs, and where nothing
+is feasible.
+
+    for every level t of [trade_off]:  w(t) = argmin of the problem with level t,
+            p(t) its multipliers, summed
+
+Where everything is convex the optimal value v(t) is convex and falls in t, and -p(t) is its
+gradient: raising the limit by s lowers v by at most p(t) s, and by that to first order. The
+multipliers of every point are kept, so that its bound can be proved again. Test rows judge each
+point; the model of the run is not changed by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.certificates.certificate import Certificate
+from quorate.certificates.constrained import certify_constrained
+from quorate.config.config import Config
+from quorate.config.constraints import ConstraintSection
+from quorate.data.federation import Federation
+from quorate.problem.multipliers import Multipliers
+from quorate.problem.problem import Problem
+from quorate.rounds import Stop
+from quorate.runs.constraint_metrics import TRAINING, kept
+from quorate.runs.evaluation import measure
+from quorate.runs.run import Points
+from quorate.runs.sections.section import Inputs, Progress, Study, TableSection
+from quorate.runs.splits import HELD_OUT, Parts
+from quorate.solution.solve import solve
+
+
+class TradeOff(TableSection):
+    """Models at other levels of one constraint.
+
+    The arrays of its P points are the models w (P, D) and the multipliers: server (P, p_0), shared
+    (P, p_c), local (P, N, p).
+    """
+
+    name = "trade-off"
+    files = ("trade_off.json", "trade_off.safetensors")
+    arrays = ("w", "server", "shared", "local")
+
+    def applies(self, config: Config) -> bool:
+        return config.trade_off is not None
+
+    def train(self, study: Study, progress: Progress) -> Points:
+        """Solve and judge the problem at every level of [trade_off]."""
+        config, parts = study.config, study.parts
+        assert config.trade_off is not None
+        points, arrays = [], {}
+        for level in config.trade_off.levels:
+            there = at(config, level)
+            solution = solve(there.problem(), parts.train, **there.solve_arguments(clock=False))
+            if solution.outcome.stop is Stop.INTERRUPTED:
+                raise KeyboardInterrupt
+            assert isinstance(solution.duals, Multipliers)
+            stop, rounds = solution.outcome.stop.value, solution.rounds
+            point = _point(there, parts, solution.w, solution.duals, solution.certificate)
+            points.append({"level": level, "outcome": stop, "rounds": rounds, **point})
+            for name, array in ({"w": solution.w} | vars(solution.duals)).items():
+                arrays.setdefault(name, []).extend([array] * (array is not None))
+            progress.say(line(points[-1]))
+        stacked = {name: np.stack(each) for name, each in arrays.items() if each}
+        return Points(_table(config, points), stacked)
+
+    def result(self, inputs: Inputs) -> dict[str, Any]:
+        """The table, computed again from the models and multipliers; how the solves ended is as
+        stated.
+        """
+        config, parts, tried = inputs.config, inputs.parts, inputs.points[self.name]
+        assert config.trade_off is not None
+        points = []
+        levels = zip(config.trade_off.levels, tried.table["points"], strict=True)
+        for k, (level, stated) in enumerate(levels):
+            there, arrays = at(config, level), {name: a[k] for name, a in tried.arrays.items()}
+            w, mu = arrays.pop("w"), Multipliers(**arrays)
+            infeasible, problem = stated["outcome"] == "infeasible", there.problem()
+            proof, _ = certify_constrained(problem, parts.train, w, mu, infeasible=infeasible)
+            ended = {"level": level, "outcome": stated["outcome"], "rounds": stated["rounds"]}
+            points.append(ended | _point(there, parts, w, mu, proof))
+        return _table(config, points)
+
+
+def at(config: Config, level: float) -> Config:
+    """The run with another level of the constraint that [trade_off] names."""
+    assert config.trade_off is not None
+    k = config.trade_off.constraint - 1
+    one = config.constraint[k]
+    key = one.adjustable
+    assert key is not None
+    changed = [*config.constraint]
+    changed[k] = one.model_copy(update={key: level})
+    return config._with(constraint=changed)
+
+
+def _table(config: Config, points: list[dict[str, Any]]) -> dict[str, Any]:
+    assert config.trade_off is not None
+    one = config.constraint[config.trade_off.constraint - 1]
+    return {
+        "constraint": one.words(),
+        "level": one.get(one.adjustable or "level"),
+        "points": points,
+    }
+
+
+def _point(
+    config: Config, parts: Parts, w: Array, mu: Multipliers, proof: Certificate
+) -> dict[str, Any]:
+    """The numbers of one level; without a price where it is infeasible."""
+    problem, fed = config.problem(), parts.train
+    impossible = proof.infeasible is not None
+    rows = {TRAINING: kept(_alone(config), w, fed, other=False)}
+    found = {
+        "value": None if impossible else proof.value,
+        "bound": proof.bound,
+        "relative_gap": proof.relative_gap,
+        "violation": proof.feasibility,
+        "infeasible": proof.infeasible,
+        "price": None if impossible else _price(config, fed, mu),
+        "rate": _worst(rows[TRAINING], "rate"),
+    }
+    if (held := parts.tests.get(HELD_OUT)) is not None:
+        judged = measure(problem, w, held)
+        rows[HELD_OUT] = kept(_alone(config), w, held)
+        found |= {key: judged[key] for key in ("loss", "accuracy", "error") if key in judged}
+        found |= {
+            "held_measured": _worst(rows[HELD_OUT], "measured"),
+            "held_rate": _worst(rows[HELD_OUT], "rate"),
+        }
+    return found
+
+
+def _worst(rows: list[dict[str, Any]], key: str) -> float | None:
+    """The largest of a column."""
+    return max((row[key] for row in rows if row[key] is not None), default=None)
+
+
+def _alone(config: Config) -> Problem:
+    """The problem with only the constraint whose level is changed."""
+    assert config.trade_off is not None
+    return config._with(constraint=[config.constraint[config.trade_off.constraint - 1]]).problem()
+
+
+def _price(config: Config, fed: Federation, mu: Multipliers) -> float:
+    """Minus the gradient of the optimal value in the level: the sum of the multipliers of the
+    constraint.
+
+    A constraint has rows of its own in the multipliers of every client, of the sums, or of the
+    server: those after the constraints before it in the same place.
+    """
+    assert config.trade_off is not None
+    k = config.trade_off.constraint - 1
+    concrete, _ = config.problem().at(fed)
+    glob, local = concrete.constraint, concrete.local_constraint
+    place = _place(config.constraint[k])
+    stacks = {
+        "local": (local, mu.local),
+        "shared": (glob.coupled, mu.shared),
+        "held": (glob.held, mu.server),
+    }
+    stack, prices = stacks[place]
+    before = sum(_place(one) == place for one in config.constraint[:k])
+    sizes = [len(part.equality) for part in stack.parts]
+    start = sum(sizes[:before])
+    return float(_netted(stack.parts[before], prices[..., start : start + sizes[before]]).sum())
+
+
+def _netted(part: Any, prices: Array) -> Array:
+    """The prices (..., p) without what two constraints that bound the same from either side have in
+    common.
+
+    At level 0 these are one equality, of which only the difference of the two multipliers is
+    determined.
+    """
+    mix, prices = getattr(getattr(part, "one", part), "mix", np.zeros((0, 0))), prices.copy()
+    for a in range(len(mix)):
+        for b in range(a):
+            if (mix[a] == -mix[b]).all():
+                common = np.minimum(prices[..., a], prices[..., b])
+                prices[..., a], prices[..., b] = prices[..., a] - common, prices[..., b] - common
+    return prices
+
+
+def _place(one: ConstraintSection) -> str:
+    return {"clients": "local", "together": "shared"}.get(one.place, "held")
+
+
+def line(point: Mapping[str, Any]) -> str:
+    """A point in one line."""
+    said = f"trade-off: level {point['level']:g}: "
+    if point["value"] is None:
+        return said + "no model meets all constraints"
+    return (
+        said + f"objective {point['value']:.6f}, price {point['price']:.4g},"
+        f" {point['outcome'].replace('_', ' ')}"
+    )

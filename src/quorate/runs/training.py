@@ -1,0 +1,92 @@
+"""The training of a run: its model and the baselines, each with a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from quorate.algorithms.federated.aspire.aspire import ASPIRE
+from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
+from quorate.arrays import Array
+from quorate.config.config import Config
+from quorate.data.federation import Federation
+from quorate.problem.problem import Problem
+from quorate.rounds import Stop
+from quorate.runs.baselines import BASELINES, called, label
+from quorate.runs.constraint_metrics import asked
+from quorate.runs.observers import ObjectiveTrace, ViolationTrace
+from quorate.runs.splits import Parts
+from quorate.solution.configure import configure
+from quorate.solution.default import default_algorithm
+from quorate.solution.privacy_account import was_begun
+from quorate.solution.solution import Solution
+from quorate.solution.solve import solve
+
+UNAWARE = (ASPIRE, AsyncDRO)  # methods that do not know the exact objective on their way
+
+
+def train(
+    config: Config,
+    parts: Parts,
+    *,
+    problem: Problem | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
+    watch: Callable[[str], Callable[[dict[str, Any], Any], None]] | None = None,
+    done: Callable[[str, Solution], None] | None = None,
+) -> dict[str, Solution]:
+    """The model and then its baselines by name; stops at the first that is interrupted.
+
+    ``problem`` is that of the configuration unless given. ``folder`` holds one checkpoint for each
+    model; with ``resume`` those that exist are gone on from. The configuration is settled: see
+    `Config.settled`.
+    """
+    problem, models = problem or config.problem(), {}
+    tasks = {label(problem): (problem, parts.train)}
+    tasks |= {
+        called(name): BASELINES[name](problem, parts.train)
+        for name in dict.fromkeys(config.report.compare_with)
+    }
+    for k, (name, (stated, fed)) in enumerate(tasks.items()):
+        path = None if folder is None else folder / f"{name.lower()}.checkpoint"
+        arguments = config.solve_arguments(path, clock=fed.clients == parts.train.clients)
+        if k:  # baselines are solved to the same tolerance by the default algorithm
+            arguments |= {"algorithm": None} | (
+                {"max_rounds": None} if problem.privacy is not None else {}
+            )
+        again = resume and was_begun(path)
+        violations = ViolationTrace(path and path.with_suffix(".bands"), again)
+        judge = _judge(config, stated, fed, arguments, parts)
+        objective = None
+        if judge is not None:
+            keep = getattr(arguments["engine"], "keep_rows", 1)
+            file = path and path.with_suffix(".reached")
+            objective = ObjectiveTrace(problem, parts.train, judge, keep, file, again)
+        watched = [violations, objective, watch and watch(name)]
+        see = [each for each in watched if each is not None]
+        solution = violations.beside(solve(stated, fed, **arguments, watch=see, resume=again))
+        models[name] = solution if objective is None else objective.beside(solution)
+        if models[name].outcome.stop is Stop.INTERRUPTED:
+            break
+        if done is not None:
+            done(name, models[name])
+    return models
+
+
+def _judge(
+    config: Config, stated: Problem, fed: Federation, arguments: Mapping[str, Any], parts: Parts
+) -> Callable[[Any], Array] | None:
+    """The model in the state of a method that does not know its objective on its way; None for a
+    method that does.
+    """
+    if stated.privacy is not None or asked(stated) or fed.clients != parts.train.clients:
+        return None
+    concrete, data = stated.at(fed)
+    chosen = arguments["algorithm"] or default_algorithm(concrete, data, arguments["engine"])
+    if not config.engine.clocked and not isinstance(chosen, UNAWARE):
+        return None
+    algorithm = configure(
+        chosen, concrete, data, arguments["tol"], None, arguments["max_rounds"], None
+    )
+    return lambda state: algorithm.answer(state)[0]

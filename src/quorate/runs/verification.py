@@ -1,0 +1,263 @@
+"""Check a finished run without training again, trusting nothing in its folder.
+
+Digests show damage. Whatever follows from (config, data, w, duals) is computed again: the
+certificate by `quorate.certificates`, the table of clients, the baselines' objectives, the
+evaluation, and the results of all sections. So a changed number is found even where all digests
+were changed with it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from quorate.certificates.certificate import Certificate
+from quorate.certificates.certify import certify
+from quorate.certificates.constrained import certify_constrained
+from quorate.config.config import ConfigError
+from quorate.data.federation import Federation
+from quorate.problem.lower_bounds import Duals
+from quorate.problem.multipliers import Multipliers, no_multipliers, signed
+from quorate.problem.problem import Problem
+from quorate.runs.baselines import BASELINES, called, label
+from quorate.runs.checks import UNREADABLE, Check, check_files, compared, passed
+from quorate.runs.comparison import evaluate
+from quorate.runs.disclosure import OWNER, check_public, public_evaluation
+from quorate.runs.files import plain
+from quorate.runs.folder import read_run
+from quorate.runs.result import data_digests
+from quorate.runs.run import Run
+from quorate.runs.sections.all import SECTIONS
+from quorate.runs.sections.section import Inputs
+from quorate.runs.splits import Parts, prepare
+from quorate.solution.client_table import client_table
+from quorate.solution.constraint_table import constraint_table
+from quorate.solution.warnings import notes
+
+__all__ = ["Check", "passed", "verify_run"]
+
+UNPROVED = "nothing is feasible could not be proved"  # in an outcome of a run that tried to
+ROUNDING = 1e-12  # relative to the objective: of a gap
+
+
+def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list[Check]:
+    """Check a run against its own files and its data; nothing is trained again.
+
+    Parameters
+    ----------
+    path : the run's folder
+    parts : its data; read as its config.toml says by default
+
+    Returns
+    -------
+    list of Check
+        files, seal, finite numbers; of a private run that its public part adds up and has nothing
+        else; and, where the data can be read: their digests, the certificate, the table of clients,
+        the baselines, the evaluation and all sections, computed again. A check that needs absent
+        data has ok None. Of a private run the owner's part is checked where it is there.
+    """
+    run = read_run(path)
+    checks = [*_check_alone(run)]
+    shown = run.private and run.config.evaluation.public
+    if run.exact is None and not shown:
+        text = "stays with the owner: this copy has none"
+        return [*checks, Check(OWNER.rstrip("/"), True, text)]
+    try:
+        parts = parts or prepare(run.config)
+    except (ConfigError, ValueError, OSError) as error:
+        text = f"the data cannot be read, so what was computed from them is not checked: {error}"
+        return [*checks, Check("data", None, text)]
+    try:
+        if shown:
+            checks.append(_check_public_evaluation(run, parts))
+        if run.exact is not None:
+            for group in (check_data(run.exact, parts), check_numbers(run.exact, parts)):
+                for check in group:  # those before an error stay
+                    checks += _of_part(run, check, parts)
+    except UNREADABLE as error:
+        checks.append(Check("numbers", False, f"cannot be computed again: {error}"))
+    return checks
+
+
+def _check_alone(run: Run) -> Iterator[Check]:
+    """What can be checked without the data."""
+    yield from check_files(run.path, run.result, _files(run), "result.json")
+    yield _check_finite(run)
+    if run.config.privacy is not None:
+        yield check_public(run)
+    for section in SECTIONS:
+        yield from section.check_alone(run)
+    if run.owner is not None:
+        needed = {"history.jsonl", "README.txt"}
+        yield from check_files(run.owner.path, run.owner.result, needed, f"{OWNER}result.json")
+
+
+def _files(run: Run) -> set[str]:
+    """The files that a folder must have."""
+    needed = {"config.toml", "model.safetensors", "history.jsonl"}
+    needed |= {"duals.safetensors"} if run.config.privacy is None else set()
+    return needed.union(*(s.files for s in SECTIONS if s.name in run.points))
+
+
+def _check_finite(run: Run) -> Check:
+    arrays = {"w": run.w, **run.duals, **run.baselines}
+    for name, points in run.points.items():
+        arrays |= {f"{name}: {key}": array for key, array in points.arrays.items()}
+    odd = [name for name, array in arrays.items() if not np.isfinite(array).all()]
+    text = f"not finite: {', '.join(odd)}" if odd else "model and duals are finite"
+    return Check("finite", not odd, text)
+
+
+def _check_public_evaluation(run: Run, parts: Parts) -> Check:
+    """The numbers of the private model on rows that are declared public."""
+    again = evaluate(run.config.problem(), {"private": run.w}, parts.tests, parts.ranked)
+    again = plain(public_evaluation(run.config, again))
+    return compared("evaluation", run.result["evaluation"], again)
+
+
+def _of_part(run: Run, check: Check, parts: Parts) -> list[Check]:
+    """A check of the exact part of a run under the name of that part."""
+    if not run.private:
+        return [check]
+    declared = run.config.privacy.sizes if run.config.privacy else ()
+    # of clients without rows there is no line, but there are messages
+    if check.name == "bytes" and {*declared} != {*parts.train.clients}:
+        return []
+    return [Check(f"{OWNER}{check.name}", check.ok, check.said)]
+
+
+def check_data(run: Run, parts: Parts) -> Iterator[Check]:
+    """The rows are those of the run."""
+    stated, again = run.result.get("data", {}), data_digests(parts)
+    for name in sorted(stated.keys() | again.keys()):
+        old, new = stated.get(name, {}), again.get(name, {})
+        odd = [c for c in dict.fromkeys((*old, *new)) if old.get(c) != new.get(c)]
+        text = f"{len(new)} clients"
+        if odd:
+            text = f"the rows of {', '.join(odd[:5])} differ from those of the run"
+        yield Check(f"data: {name}", not odd, text)
+
+
+def check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
+    """Whatever follows from rows, model and duals."""
+    inputs = _inputs(run, parts)
+    yield from _check_certificate(run, inputs)
+    yield from _check_clients(run, inputs)
+    yield from _check_models(run, inputs)
+    for section in SECTIONS:
+        yield from section.check(run, inputs)
+    yield Check("rounds", *_rounds(run))
+
+
+def _inputs(run: Run, parts: Parts) -> Inputs:
+    """What results are computed from, with the certificate proved again."""
+    problem = run.config.settled(parts.train).problem()
+    certificate, table, multipliers = _proved(run, problem, parts.train)
+    order = [name for name in run.config.report.compare_with if name in run.baselines]
+    return Inputs(
+        config=run.config,
+        problem=problem,
+        parts=parts,
+        models={label(problem): run.w, **{called(name): run.baselines[name] for name in order}},
+        certificate=certificate,
+        multipliers=multipliers,
+        constraints=table,
+        histories={label(problem): run.history},
+        events=run.events,
+        points=run.points,
+    )
+
+
+def _check_certificate(run: Run, inputs: Inputs) -> Iterator[Check]:
+    again, stated = plain(inputs.certificate.numbers()), dict(run.result["certificate"])
+    again["consensus"] = stated["consensus"]  # of the clients' copies, which stay with them
+    same = partial(compared, floor=abs(inputs.certificate.value))
+    yield same("certificate", stated, again)
+    yield Check("guarantee", *_guarantee(stated, again))
+    if run.duals and not run.config.constrained:
+        yield same("duals", plain(run.duals["weights"]), again["weights"])
+
+
+def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
+    result, fed, certificate = run.result, inputs.parts.train, inputs.certificate
+    same = partial(compared, floor=abs(certificate.value))
+    concrete, data = inputs.problem.at(fed)
+    table = plain(client_table(concrete, data, certificate, inputs.constraints))
+    stated = [{key: row.get(key) for key in table[0]} for row in result["clients"]]
+    yield same("clients", stated, table)
+    sent, total = [], []  # not computed again, but they add up
+    for way in ("up", "down"):
+        sent.append(sum(row[f"bytes_{way}"] for row in result["clients"]))
+        total.append(sum(row["bytes"] for row in result["messages"] if row["direction"] == way))
+    yield same("bytes", sent, total)
+    yield compared("problem", result["problem"], run.config.sentence())
+    again = plain(notes(concrete, fed, data, run.w, certificate))
+    yield same("notes", result["notes"], again)
+
+
+def _check_models(run: Run, inputs: Inputs) -> Iterator[Check]:
+    result, problem, parts = run.result, inputs.problem, inputs.parts
+    same = partial(compared, floor=abs(inputs.certificate.value))
+    values = {}
+    for name, w in run.baselines.items():
+        baseline, fed = BASELINES[name](problem, parts.train)
+        values[name] = baseline.objective(w, fed)
+    stated = {name: row["value"] for name, row in result["baselines"].items()}
+    yield same("baselines", stated, plain(values))
+    again = evaluate(problem, inputs.models, parts.tests, parts.ranked)
+    yield same("evaluation", result["evaluation"], plain(again))
+
+
+def _rounds(run: Run) -> tuple[bool, str]:
+    """One row of the history for every so many rounds, and perhaps one for the last."""
+    rounds, keep, rows = (
+        run.result["rounds"],
+        run.config.engine.keep_rows,
+        [row["round"] for row in run.history],
+    )
+    expected = list(range(keep, rounds + 1, keep))
+    whole = rows in (expected, [*expected, rounds])
+    return whole, f"{rounds} rounds, {len(rows)} in history.jsonl"
+
+
+def _proved(
+    run: Run, problem: Problem, fed: Federation
+) -> tuple[Certificate, list[dict[str, Any]], Multipliers | None]:
+    """The certificate, and with constraints their table and the multipliers."""
+    if not run.config.constrained:
+        return certify(problem, fed, run.w, Duals(**run.duals) if run.duals else None), [], None
+    outcome = run.result["outcome"]
+    # then multipliers are weights of a proof
+    infeasible = outcome["stop"] == "infeasible" or UNPROVED in outcome["text"]
+    mu = Multipliers(**run.duals)
+    certificate, _ = certify_constrained(problem, fed, run.w, mu, infeasible=infeasible)
+    concrete, data = problem.at(fed)
+    mu = signed(concrete, mu)
+    shown = no_multipliers(concrete, fed.n_clients) if infeasible else mu
+    return certificate, constraint_table(concrete, data, certificate, shown), mu
+
+
+def _guarantee(stated: Mapping[str, Any], again: Mapping[str, Any]) -> tuple[bool, str]:
+    """Whether the gap found is no larger than the gap stated, and the stated numbers add up."""
+    value, bound, gap = (stated[key] for key in ("value", "bound", "gap"))
+    if again["gap"] is None or bound is None or gap is None:
+        same = again["gap"] is bound is gap is stated["relative_gap"] is None
+        return (
+            same,
+            (
+                f"value {again['value']:.9g}, no lower bound is"
+                f" {'stated' if same else 'proved as stated'}"
+            ),
+        )
+    scale = max(abs(value), abs(bound), 1e-12)
+    adds_up = math.isclose(gap, value - bound) and math.isclose(stated["relative_gap"], gap / scale)
+    holds = adds_up and -ROUNDING * scale <= again["gap"] <= gap + ROUNDING * scale
+    return (
+        holds,
+        f"value {again['value']:.9g}, proven bound {again['bound']:.9g}, gap {again['gap']:.2g}",
+    )

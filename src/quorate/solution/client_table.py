@@ -1,0 +1,95 @@
+"""The table of clients: losses, weights and worst cases of each, and the rows most exposed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.certificates.certificate import Certificate
+from quorate.data.federation import Federation
+from quorate.problem.conic_form import sample_radii
+from quorate.problem.problem import Problem
+from quorate.problem.wasserstein.worst_case import worst_case
+from quorate.solution.constraint_table import tightest
+
+
+def client_table(
+    problem: Problem,
+    fed: Federation,
+    certificate: Certificate,
+    constraints: list[dict[str, Any]] | None = None,
+) -> list[dict[str, Any]]:
+    """One row a client: rows, mean loss, worst-case loss, weight q*, what the adversary spends its
+    radius on; with ``constraints`` (of ``prices.constraint_table``) also its tightest one.
+    """
+    radius = sample_radii(problem, fed.n_clients)
+    spent = certificate.client_labels + certificate.client_features
+    return [
+        {
+            "client": name,
+            "n": int(fed.sizes[i]),
+            "loss": float(certificate.client_losses[i]),
+            "worst_loss": float(certificate.client_risks[i]),
+            "weight": float(certificate.weights[i]),
+            "radius": float(radius[i]),
+            "flips": float(certificate.client_labels[i] / spent[i]) if spent[i] > 0 else None,
+            "shift": float(certificate.client_features[i] / spent[i]) if spent[i] > 0 else None,
+            "active": _active(certificate.client_labels[i], certificate.client_features[i]),
+        }
+        | (tightest(constraints, name) if constraints else {})
+        for i, name in enumerate(fed.clients)
+    ]
+
+
+def _active(labels: float, features: float) -> str:
+    """What the adversary uses: a part below 1e-6 of its spending counts as none."""
+    if labels + features <= 0:
+        return "none"
+    part = labels / (labels + features)
+    return "labels" if part > 1 - 1e-6 else "features" if part < 1e-6 else "both"
+
+
+def exposed_rows(
+    problem: Problem, fed: Federation, w: Array, client: str, top: int = 10
+) -> list[dict[str, Any]]:
+    """The rows that the worst distribution at w makes most of. About single rows: for their owner's
+    eyes.
+
+    Parameters
+    ----------
+    problem, fed : as stated; only the named client's rows are read
+    w : (D,) the model
+    client : its name
+    top : how many rows
+
+    Returns
+    -------
+    list of dict
+        row (position within the client), loss, worst_loss, added (to the client's risk), flip
+        (probability that its label is flipped) and moved (norm of its mean displacement); empty
+        without a Wasserstein ball round this client
+    """
+    i = fed.position(client)
+    concrete, data = problem.at(fed)
+    block = data.block(i)
+    radius = concrete.radii(block)
+    if not radius.any():
+        return []
+    ball = concrete.over_samples
+    worst = worst_case(np.asarray(w, float), block, concrete.loss, concrete.predictor, ball, radius)
+    moved = sum(
+        (a.weight[0] * a.feature_cost[0] for a in worst.atoms), start=np.zeros(block.y.shape[1])
+    )
+    return [
+        {
+            "row": int(r),
+            "loss": float(worst.plain[0, r]),
+            "worst_loss": float(worst.loss[0, r]),
+            "added": float(worst.added[0, r]),
+            "flip": float(worst.flips[0, r]),
+            "moved": float(moved[r]),
+        }
+        for r in worst.exposed(0, top)
+    ]

@@ -1,0 +1,95 @@
+"""Give an algorithm its problem and the caller's settings, or say why not and what to use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from quorate.algorithms.alternatives import check_requirements
+from quorate.algorithms.method import Method, settings_of
+from quorate.algorithms.requirements import Setting
+from quorate.arrays import Array, is_number
+from quorate.data.federation import Federation
+from quorate.engines.replay import Replay
+from quorate.engines.virtual_clock import VirtualClock
+from quorate.problem.problem import Problem
+
+
+def setting_of(fed: Federation, engine: Any = None) -> Setting:
+    """What algorithms may know of the data and the engine before they run."""
+    weights = fed.sample_weight or ()
+    equal = all(float(np.ptp(w)) <= 1e-12 * float(np.max(w)) for w in weights)
+    return Setting(fed.n_clients, equal, isinstance(engine, VirtualClock | Replay))
+
+
+def configure(
+    algorithm: Any,
+    problem: Problem,
+    fed: Federation,
+    tol: float | None = None,
+    atol: float | None = None,
+    max_rounds: int | None = None,
+    start: Array | None = None,
+    engine: Any = None,
+) -> Any:
+    """The algorithm with the concrete problem and the caller's overrides.
+
+    Raises
+    ------
+    RefusedError
+        where the algorithm does not take the problem, with what would do
+    ValueError, TypeError
+        for settings out of range, and settings that the algorithm does not have
+    """
+    _check_method(algorithm)
+    overrides = {"tol": tol, "atol": atol, "max_rounds": max_rounds, "start": start}
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    known = settings_of(algorithm)
+    if unknown := [name for name in overrides if name not in known]:
+        raise TypeError(f"{type(algorithm).__name__} takes no {', '.join(unknown)}: leave it out.")
+    settings = known | overrides
+    _check_numbers(settings)
+    if settings.get("start") is not None:
+        checked = _checked_start(settings["start"], problem.predictor.dimension(fed.n_features))
+        overrides |= {"start": checked} if start is not None else {}
+    check_requirements(algorithm, problem, setting_of(fed, engine))
+    algorithm.check_problem(problem, fed)
+    return replace(algorithm, problem=problem, **overrides)
+
+
+def _check_method(algorithm: Any) -> None:
+    """Raise ``TypeError`` unless ``solve`` can run the algorithm."""
+    if isinstance(algorithm, Method):
+        return
+    name = type(algorithm).__name__
+    text = f"algorithm must be a federated one, such as Bundle() or ADLPMM(), got {algorithm!r}."
+    if isinstance(algorithm, type):
+        text += f" Give a value: {algorithm.__name__}()."
+    elif callable(getattr(type(algorithm), "solve", None)):
+        text += f" For a reference on pooled rows call {name}().solve(problem, fed)."
+    else:
+        text += " A class of your own derives from quorate.algorithms.method.Method."
+    raise TypeError(text)
+
+
+def _check_numbers(settings: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for tolerances and caps out of range."""
+    for name, least in (("tol", 0), ("atol", 0), ("max_rounds", 1)):
+        value = settings.get(name)
+        if value is not None and not (is_number(value) and value >= least):
+            raise ValueError(f"{name} must be >= {least}, got {value!r}.")
+        if name == "max_rounds" and value is not None and value != math.inf and value != int(value):
+            raise ValueError(f"max_rounds must be a whole number, got {value}.")
+
+
+def _checked_start(start: Any, D: int) -> Array:
+    """The first model as an array (D,), or ``ValueError``."""
+    array = np.asarray(start)
+    array = array.astype(float) if array.dtype.kind in "fiu" else array
+    if array.shape != (D,) or array.dtype != float or not np.isfinite(array).all():
+        raise ValueError(f"start must be {D} finite numbers, got shape {array.shape}.")
+    return array

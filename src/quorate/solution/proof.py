@@ -1,0 +1,89 @@
+"""The certificate of a run's model, and the rounds that prove it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.method import Answer, Method
+from quorate.certificates.certificate import Certificate
+from quorate.certificates.constrained import certify_constrained
+from quorate.certificates.duality import certify_run
+from quorate.data.federation import Federation
+from quorate.engines.inprocess import Run
+from quorate.problem.conic_form import public_shape
+from quorate.problem.lower_bounds import Duals, row_duals
+from quorate.problem.multipliers import Multipliers, no_multipliers, signed, weighting
+from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean, Sum
+from quorate.rounds import Stop
+from quorate.solution.configure import configure
+
+PROVING_ROUNDS = 100  # at most, for the bound of a model whose algorithm proves none
+
+
+class Proof(NamedTuple):
+    """A certificate, the duals or multipliers it stands on, and the runs that made it."""
+
+    certificate: Certificate
+    duals: Duals | Multipliers | None
+    runs: list[Run]
+
+
+def prove(
+    problem: Problem,
+    fed: Federation,
+    algorithm: Method,
+    run: Run,
+    answer: Answer,
+    engine: Any,
+    seed: int,
+) -> Proof:
+    """Certify the answer of a run by further rounds through ``engine``."""
+    if algorithm.requirements.constrained:
+        return _prove_constrained(problem, fed, run, answer, engine)
+    concrete, data = problem.at(fed)
+    duals, runs = answer.duals, []
+    finished = run.outcome.stop is not Stop.INTERRUPTED
+    if answer.row_duals is not None:
+        duals = row_duals(*answer.row_duals, len(answer.w))
+    elif duals is None and finished and _provable(algorithm, concrete, fed.n_clients):
+        cuts = configure(Bundle(max_rounds=PROVING_ROUNDS), concrete, data, start=answer.w)
+        runs.append(engine.run(cuts, data, seed=seed))
+        if runs[-1].outcome.stop is Stop.INTERRUPTED:
+            raise KeyboardInterrupt
+        duals = runs[-1].state.duals
+    certificate, rounds = certify_run(problem, fed, answer.w, duals, engine, answer.copies)
+    return Proof(certificate, duals, [*runs, rounds])
+
+
+def _prove_constrained(
+    problem: Problem, fed: Federation, run: Run, answer: Answer, engine: Any
+) -> Proof:
+    """Certify a model under constraints by its multipliers."""
+    concrete, _ = problem.at(fed)
+    n, given, copies = fed.n_clients, answer.multipliers, answer.copies
+    multipliers = no_multipliers(concrete, n) if given is None else signed(concrete, given)
+    if not isinstance(concrete.over_clients, Mean | Sum):
+        multipliers = replace(multipliers, weights=weighting(concrete, multipliers, n))
+    infeasible = run.outcome.stop is Stop.INFEASIBLE
+    certificate, runs = certify_constrained(problem, fed, answer.w, multipliers, engine, infeasible)
+    consensus = None if copies is None else float(np.abs(copies - answer.w).max())
+    return Proof(replace(certificate, consensus=consensus), multipliers, runs)
+
+
+def _provable(algorithm: Method, problem: Problem, n_clients: int) -> bool:
+    """Whether rounds of cuts can prove a bound that the algorithm has not proved itself:
+    ``Bundle`` would have, and the clients of a private run are not asked again.
+    """
+    if isinstance(algorithm, Bundle) or algorithm.requirements.private:
+        return False
+    try:
+        public_shape(problem, n_clients)
+    # a custom regulariser or set of weights: the server's program has no form for it
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,166 @@
+"""Solve a problem over a federation: pick the algorithm and the engine, run, certify."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from quorate.algorithms.method import Answer, Method
+from quorate.arrays import Array
+from quorate.client_names import ClientName
+from quorate.data.federation import Federation
+from quorate.engines.inprocess import InProcess, Run
+from quorate.problem.multipliers import Multipliers, no_multipliers
+from quorate.problem.problem import Problem
+from quorate.rounds import Stop
+from quorate.solution.client_table import client_table
+from quorate.solution.configure import configure
+from quorate.solution.constraint_table import constraint_table
+from quorate.solution.default import default_algorithm
+from quorate.solution.outcome import confirmed, confirmed_constrained
+from quorate.solution.privacy_account import charged
+from quorate.solution.proof import prove
+from quorate.solution.solution import Solution
+from quorate.solution.warnings import notes
+
+Watch = Callable[[dict[str, Any], Any], None]
+
+
+def solve(
+    problem: Problem,
+    fed: Federation,
+    *,
+    algorithm: Method | None = None,
+    engine: Any = None,
+    tol: float | None = None,
+    atol: float | None = None,
+    max_rounds: int | None = None,
+    start: Array | None = None,
+    seed: int = 0,
+    watch: Sequence[Watch] = (),
+    resume: bool = False,
+) -> Solution:
+    """Solve ``problem`` over ``fed``.
+
+    Parameters
+    ----------
+    algorithm : such as ``Bundle()`` (the default for several clients), ``RankADMM()`` (for the rows
+        of one), ``InteriorPoint()`` (with constraints and up to 500 coefficients), ``ProximalAL()``
+        (with more), ``AsyncDRO()`` (for smooth losses where the problem is not convex or the engine
+        asynchronous)
+    engine : such as ``InProcess(checkpoint="run.qrt")`` or ``VirtualClock()``; by default in this
+        process
+    tol, atol, max_rounds, start : override the algorithm's own
+    seed : of every random stream
+    watch : called with (history row, server state) after every round
+    resume : go on from the engine's checkpoint
+
+    Returns
+    -------
+    Solution
+        never called optimal at a cap; see ``solution.outcome``. The certificate costs two more
+        rounds (with constraints up to eight), and where the algorithm leaves no duals (the ADMMs)
+        rounds of cuts started at its model prove the bound; these are counted in ``messages`` and
+        in the clients' bytes, not in ``rounds``
+
+    Raises
+    ------
+    ValueError, TypeError
+        where problem, data and algorithm do not fit; the text says what would
+    KeyboardInterrupt
+        Ctrl-C during the proof; Ctrl-C before it ends the run with ``Stop.INTERRUPTED``
+    """
+    if not isinstance(problem, Problem) or not isinstance(fed, Federation):
+        raise TypeError(
+            f"solve(problem, federation) got {type(problem).__name__} and {type(fed).__name__}."
+        )
+    began = time.perf_counter()
+    engine = engine or InProcess()
+    concrete, data = problem.at(fed)
+    chosen = algorithm or default_algorithm(concrete, data, engine)
+    method = configure(chosen, concrete, data, tol, atol, max_rounds, start, engine)
+    named = [_with_names(see, fed.clients) for see in watch]
+    method, charge = charged(method, problem, fed, data, engine, resume)
+    with charge:
+        run = charge.run(seed, named)
+    answer = _answer(method, run)
+    proof = prove(problem, fed, method, run, answer, _without_files(engine), seed)
+    certificate, duals, side = proof
+    table: list[dict[str, Any]] = []
+    if isinstance(duals, Multipliers):
+        infeasible = run.outcome.stop is Stop.INFEASIBLE  # its multipliers are no shadow prices
+        shown = no_multipliers(concrete, fed.n_clients) if infeasible else duals
+        table = constraint_table(concrete, data, certificate, shown)
+        outcome = confirmed_constrained(
+            concrete, fed.clients, run.outcome, certificate, duals, table, method
+        )
+    else:
+        outcome = confirmed(run.outcome, certificate, method, concrete)
+    runs = [run, *side]
+    return Solution(
+        problem=problem,
+        w=answer.w,
+        duals=duals,
+        outcome=outcome,
+        rounds=run.rounds,
+        ledger=charge.ledger,
+        history=[_named_row(row, fed.clients) for row in run.history],
+        certificate=certificate,
+        clients=_with_bytes(client_table(concrete, data, certificate, table), runs),
+        messages=_merged(*(each.messages for each in runs)),
+        notes=notes(concrete, fed, data, answer.w, certificate),
+        seconds=time.perf_counter() - began,
+        copies=answer.copies,
+        state=run.state,
+        tries=answer.tries or [],
+        constraints=table,
+        log=run.log,
+    )
+
+
+def _answer(method: Method, run: Run) -> Answer:
+    """What the run answers; raises where it ended before there was a model."""
+    if run.rounds == 0 and not len(method.answer(run.state).w):
+        raise (
+            KeyboardInterrupt
+            if run.outcome.stop is Stop.INTERRUPTED
+            else RuntimeError(run.outcome.text)
+        )
+    return method.answer(run.state, run.memories)
+
+
+def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Any]) -> list[dict[str, Any]]:
+    """The client table with what each client sent and received."""
+    up, down = np.sum([run.by_client(len(table)) for run in runs], axis=0).tolist()
+    return [row | {"bytes_up": up[i], "bytes_down": down[i]} for i, row in enumerate(table)]
+
+
+def _without_files(engine: Any) -> Any:
+    """The engine for side runs: it must not touch the main run's checkpoint, nor its clock."""
+    return engine.aside() if hasattr(engine, "aside") else engine
+
+
+def _named_row(row: dict[str, Any], clients: tuple[ClientName, ...]) -> dict[str, Any]:
+    worst = row.get("worst_client")
+    return (
+        row if worst is None else {**row, "worst_client": clients[int(worst)] if worst >= 0 else ""}
+    )
+
+
+def _with_names(see: Watch, clients: tuple[ClientName, ...]) -> Watch:
+    return lambda row, state: see(_named_row(row, clients), state)
+
+
+def _merged(*tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Message tables added up by message and direction."""
+    total: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in (row for table in tables for row in table):
+        known = total.setdefault(
+            (row["message"], row["direction"]), {**row, "count": 0, "bytes": 0}
+        )
+        known["count"] += row["count"]
+        known["bytes"] += row["bytes"]
+    return list(total.values())

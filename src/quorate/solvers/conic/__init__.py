@@ -1,0 +1,1 @@
+"""Conic programs: the server's master problem and the sets of weights in conic form."""

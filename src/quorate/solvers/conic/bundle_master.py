@@ -1,0 +1,274 @@
+"""The master problem of bundle methods: one small conic program at the server.
+
+    minimise over w, l, z:   max_{q in Q} <q, z> + h(w)  [+ ||w - centre||_H^2 / 2]
+    subject to, for every cut k of client s,
+                z_s >= radius_s l_s + base_k + <gradient_k, w - point_k>
+                       + gradient_level_k (l_s - level_k)
+                l_s >= Lipschitz * ||w||_*,   l_s >= floor
+
+with the transport multipliers l of the clients' Wasserstein balls and a set Q of weightings
+(``solvers/conic/weight_sets.py``). The multiplier of cut k is its share of the worst weighting q.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.solvers.conic.builder import P_OF, Index, Model, Status
+from quorate.solvers.conic.weight_sets import Members, Weighting
+
+MOST_MEMBERS = 200  # programs solved at most, each with one weighting more
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """K affine pieces ``offset + <gradient, w> + gradient_level * lambda_``, each of one client.
+
+    All arrays have length K; lambda_ is the client's transport multiplier.
+    """
+
+    owner: Index
+    offset: Array
+    gradient: Array  # (K, D)
+    gradient_level: Array  # the client's radius not included
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The public part of the problem, which the server knows without any client."""
+
+    n_clients: int
+    radius: Array  # (N,) of the samples' Wasserstein balls, 0 where there is none
+    # transport multipliers are at least lipschitz * ||w||_* (0 on a bounded support) and ``floor``
+    lipschitz: float
+    floor: float
+    dual: str  # the norm ||.||_*
+    # False: one transport multiplier serves all clients, since their pieces do not depend on it
+    own_multipliers: bool
+    weighting: Weighting  # Q
+    l1: float
+    l2: float
+    lower: Array | float
+    upper: Array | float
+    intercept: bool
+
+
+@dataclass(frozen=True)
+class Master:
+    """The minimiser, the model's value there without the proximal term, and the multipliers."""
+
+    w: Array
+    value: float
+    multipliers: Array
+    solved: bool
+
+
+def minimise(
+    shape: Shape,
+    pieces: Pieces,
+    *,
+    centre: Array | None = None,
+    metric: Array | float = 0.0,
+    level: float | None = None,
+    size: float = math.inf,
+    offset: float = math.inf,
+    unit: float = 1.0,
+    accuracy: float = 1e-11,
+) -> Master:
+    """Solve the master problem.
+
+    Parameters
+    ----------
+    centre, metric : the proximal term ``||w - centre||_metric^2 / 2`` (a number or a (D, D)
+        matrix); none by default
+    level : project the centre on {model <= level} instead of minimising the model
+    size, offset : bounds on ``||w||_*`` and on the intercept that hold an optimal model
+    unit : typical size of the objective; the program is solved in this unit
+    accuracy : of the conic solver, relative; a bound is proved from the multipliers whatever it is
+
+    Where Q is known by its maximiser, the program is solved again with every worst weighting that
+    it finds.
+    """
+    options: dict = {
+        "centre": centre,
+        "metric": metric,
+        "level": level,
+        "size": size,
+        "offset": offset,
+        "unit": unit,
+    }
+    for _ in range(MOST_MEMBERS):
+        master, z = _minimise(shape, pieces, accuracy=accuracy, **options)
+        if not isinstance(shape.weighting, Members) or not master.solved:
+            break
+        grown = shape.weighting.grown(z, max(accuracy, 1e-10) * unit)
+        if grown is None:
+            break
+        shape = replace(shape, weighting=grown)
+    return master
+
+
+def _minimise(
+    shape: Shape,
+    pieces: Pieces,
+    *,
+    centre: Array | None,
+    metric: Array | float,
+    level: float | None,
+    size: float,
+    offset: float,
+    unit: float,
+    accuracy: float,
+) -> tuple[Master, Array]:
+    """Solve the master problem once; also returns the pieces' largest values z (N,) there."""
+    # Units: the objective in ``unit``, every coordinate and the transport multipliers such that
+    # their gradients have size one.
+    D = pieces.gradient.shape[1]
+    scale = unit / steepness(pieces.gradient)
+    fee = float(shape.radius.max(initial=0.0) + np.abs(pieces.gradient_level).max(initial=0.0))
+    lambda_unit = unit / fee if fee > 0 else unit
+    weights = slice(0, D - shape.intercept)  # w without the intercept
+    box = shape.lower, shape.upper
+    shape = replace(
+        shape,
+        lipschitz=shape.lipschitz / lambda_unit,
+        floor=shape.floor / lambda_unit,
+        l1=shape.l1 / unit,
+        l2=shape.l2 / unit,
+        radius=shape.radius * lambda_unit / unit,
+        lower=shape.lower / scale[weights],
+        upper=shape.upper / scale[weights],
+    )
+    pieces = Pieces(
+        pieces.owner,
+        pieces.offset / unit,
+        pieces.gradient * (scale / unit),
+        pieces.gradient_level * (lambda_unit / unit),
+    )
+    model = Model()
+    w, z = model.variable(D), model.variable(shape.n_clients)
+    coefficients = w[weights]
+    lambdas = _transport_multipliers(model, shape, pieces, coefficients, scale[weights], size, z, w)
+    shape.weighting.add(model, z)
+    _regulariser(model, shape, coefficients, scale[weights], as_cost=level is None)
+    if shape.intercept and math.isfinite(offset):
+        for sign in (1.0, -1.0):
+            model.nonneg([(w[-1:], sign), offset / scale[-1]])
+    costs = list(model.costs)
+    H = np.asarray(metric, float)
+    H = H * np.outer(scale, scale) / unit if H.ndim == 2 else H * scale**2 / unit
+    if level is not None:
+        model.costs.clear()
+        model.nonneg([level / unit, *((index, -cost[None, :]) for index, cost in costs)])
+        H = np.ones(D)  # a projection: its size does not matter
+    if centre is not None:
+        model.quadratic(w, H)
+        model.linear(w, -(H @ (centre / scale) if H.ndim == 2 else H * centre / scale))
+    solution = model.solve(tol=accuracy)
+    value = sum(float(cost @ solution.x[index]) for index, cost in costs)
+    if level is None:
+        value += shape.l2 / 2 * float(((scale[weights] * solution.x[coefficients]) ** 2).sum())
+    answer = solution.x[w] * scale
+    # the bounds hold exactly, not to the solver's accuracy
+    answer[: len(coefficients)] = np.clip(answer[: len(coefficients)], *box)
+    multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
+    fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
+    largest = np.full(shape.n_clients, -math.inf)
+    fees = (
+        0.0
+        if lambdas is None
+        else (shape.radius[pieces.owner] + pieces.gradient_level) * solution.x[lambdas]
+    )
+    np.maximum.at(largest, pieces.owner, pieces.offset + pieces.gradient @ solution.x[w] + fees)
+    return (
+        Master(answer, value * unit, multipliers, fine and bool(np.isfinite(answer).all())),
+        largest * unit,
+    )
+
+
+def steepness(gradients: Array) -> Array:
+    """The largest gradient in every coordinate, (D,): the size of its feature; never 0."""
+    largest = np.abs(gradients).max(0, initial=0.0)
+    top = largest.max(initial=0.0)
+    return np.maximum(largest, 1e-9 * top) if top > 0 else np.ones_like(largest)
+
+
+def _transport_multipliers(
+    model: Model,
+    shape: Shape,
+    pieces: Pieces,
+    coefficients: Index,
+    scale: Array,
+    size: float,
+    z: Index,
+    w: Index,
+) -> Index | None:
+    """Add the pieces and the bounds of the transport multipliers.
+
+    The pieces are the first rows of the program, so that their multipliers are its first duals.
+
+    Returns every piece's transport multiplier, None where there are none.
+    """
+    rows: list = [(z[pieces.owner], 1.0), (w, -pieces.gradient), -pieces.offset]
+    at = None
+    # at radius 0 too: cuts of runs at another radius hold only with their transport multiplier
+    fees = bool(pieces.gradient_level.any())
+    robust, separate = fees or bool(shape.radius.any()), fees or shape.own_multipliers
+    if robust:
+        lambda_ = model.variable(shape.n_clients if separate else 1)
+        at = lambda_[pieces.owner if separate else np.zeros_like(pieces.owner)]
+        rows.append((at, -(shape.radius[pieces.owner] + pieces.gradient_level)))
+    model.nonneg(rows)
+    if robust:
+        model.nonneg([(lambda_, 1.0), -shape.floor])
+    if (robust and shape.lipschitz) or math.isfinite(size):
+        norm, middle = model.variable(), float(np.median(scale))
+        model.norm_at_most([(coefficients, scale / middle)], [(norm, 1.0)], P_OF[shape.dual])
+        if robust and shape.lipschitz:
+            model.nonneg(
+                [(lambda_, 1.0), (np.repeat(norm, len(lambda_)), -shape.lipschitz * middle)]
+            )
+        if math.isfinite(size):
+            model.nonneg([size / middle, (norm, -1.0)])
+    return at
+
+
+def _regulariser(
+    model: Model, shape: Shape, coefficients: Index, scale: Array, as_cost: bool
+) -> None:
+    """h(w) = l1 ||w||_1 + l2 ||w||_2^2 / 2 + the indicator of lower <= w <= upper."""
+    middle = float(np.median(scale)) if len(scale) else 1.0
+    if shape.l1:
+        total = model.variable()
+        model.norm_at_most([(coefficients, scale / middle)], [(total, 1.0)], 1)
+        model.linear(total, shape.l1 * middle)
+    if shape.l2 and as_cost:
+        model.quadratic(coefficients, shape.l2 * scale**2)
+    # s >= ||w||^2 / 2 as ||(w, (1 - s)/sqrt 2 ...)||: a rotated cone in standard form
+    elif shape.l2:
+        s = model.variable()
+        model.linear(s, shape.l2 * middle**2)
+        root = 1 / math.sqrt(2)
+        model.soc([(s, root), root], _stacked(coefficients, scale / middle, s, root))
+    for bound, sign in ((shape.lower, 1.0), (shape.upper, -1.0)):
+        finite = np.isfinite(np.broadcast_to(bound, coefficients.shape))
+        if finite.any():
+            model.nonneg(
+                [
+                    (coefficients[finite], sign),
+                    -sign * np.broadcast_to(bound, coefficients.shape)[finite],
+                ]
+            )
+
+
+def _stacked(coefficients: Index, scale: Array, s: Index, root: float) -> list:
+    """Rows (w, (s - 1) root): ||rows|| <= (s + 1) root exactly when ||w||^2 <= 2 s."""
+    n = len(coefficients)
+    constant = np.zeros(n + 1)
+    constant[n] = -root
+    index = np.concatenate([coefficients, s])
+    return [(index, np.concatenate([scale, [root]])), constant]

@@ -1,0 +1,1 @@
+"""Compiled inner loops over plain arrays."""

@@ -1,0 +1,1 @@
+"""Worst cases over, and projections onto, sets of weights on the simplex."""

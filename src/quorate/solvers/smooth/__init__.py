@@ -1,0 +1,1 @@
+"""Methods for small smooth problems: Newton, quasi-Newton, least squares, primal-dual."""

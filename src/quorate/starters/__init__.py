@@ -1,0 +1,1 @@
+"""Commented configurations that `quorate init` writes."""

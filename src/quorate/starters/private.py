@@ -1,0 +1,83 @@
+"""A first configuration of a private run: it names columns, and nothing that was read off their
+values.
+"""
+
+from __future__ import annotations
+
+from quorate.starters.inspection import Column, Inspected, toml_key, toml_value
+
+TEMPLATE = """\
+# Written by `quorate init --private`.
+# See what it would spend: `quorate run --dry-run {file}`; run it with
+# `quorate run {file}`; every key has a default unless it says otherwise.
+title = {title}
+seed = 0                       # of which rows are held out; noise has keys of its own
+
+[data]
+{source}
+{classes}scale = "none"  # nothing is read off the rows: that would not be charged
+test = 0.3      # share of every client's rows that is held out, each row decided by itself; 0: none
+
+[data.columns]            # what is possible, from what you know of the columns, NOT from these rows
+{columns}
+
+[problem]
+loss = {loss}  # it must be smooth
+regulariser = "l2"
+strength = 1e-3
+
+[privacy]                      # one total for every single row, whatever is run within it
+epsilon = 1.0     # the odds of anything said about a row change by a factor of at most exp(epsilon)
+delta = 1e-6                   # but for this probability; well below one over the number of rows
+adjacency = "add-remove"       # one row more or less; "replace": one row is another one
+# sizes = {{ a_client = 1000 }}  # rows of every client; left out: they are counted, and public
+# book = "book.json"  # the privacy ledger: all runs on these rows stay within epsilon together
+# curve = [0.25, 0.5]        # other totals to train with: each is charged, and stays with the owner
+{rehearsal}
+
+[evaluation]
+public = false            # the rows judged on are private, too: numbers on them stay with the owner
+
+[algorithm]
+name = "private_admm"
+max_rounds = 100               # the budget is spread over them
+# options = {{ clip = 1.0, rho = 0.5, mechanism = "gaussian" }}  # left out: from public numbers
+
+[report]
+html = true
+# compare_with = ["erm"]       # the same problem without privacy: it stays with the owner
+"""
+
+
+PUBLIC = "rehearsal = true      # the rows are public: the guarantee is only tried out"
+
+
+def private_starter(file: str, data: Inspected) -> str:
+    """The text of the configuration, to be written to ``file``; of the columns the kind is looked
+    at and nothing else.
+    """
+    classes, named = data.classes, ""
+    if data.from_tables and classes:
+        values = ", ".join(map(toml_value, classes))
+        named = f"classes = [{values}]       # the two values of the target: check them\n"
+    columns = (_declared(toml_key(name), column) for name, column in data.columns.items())
+    return TEMPLATE.format(
+        file=file,
+        title=toml_value(data.title),
+        source=data.source,
+        loss=(
+            '"logistic"              # or "smooth_hinge"'
+            if classes
+            else '"huber"                 # or "squared"'
+        ),
+        classes=named,
+        columns="\n".join(columns),
+        rehearsal=f"# {PUBLIC}" if data.from_tables else PUBLIC,
+    )
+
+
+def _declared(key: str, column: Column) -> str:
+    """What the user has to declare of a column: its categories, or its range."""
+    if column.dtype.kind == "O":
+        return f'{key} = {{ categories = ["?"] }}  # every one that is possible'
+    return f"{key} = {{ min = 0.0, max = 1.0 }}"

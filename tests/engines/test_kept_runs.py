@@ -1,0 +1,61 @@
+"""Checkpoints that an earlier quorate wrote: they are read, and their runs go on as if nothing had
+happened since.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kept_runs import RUNS
+from wrapped import arrays
+
+from quorate.engines import CheckpointError
+from quorate.engines.checkpoint import Checkpoint
+from quorate.rounds import decode, encode
+
+STORED = Path(__file__).parent / "checkpoints"
+
+
+def without_bytes(history: Any) -> list[dict[str, Any]]:
+    """Rows of a history but for the machine's time and the bytes, since names on the wire are
+    longer today.
+    """
+    dropped = ("seconds", "bytes_up", "bytes_down")
+    return [{key: value for key, value in row.items() if key not in dropped} for row in history]
+
+
+def inner(path: Path) -> Checkpoint:
+    """The part of a checkpoint that all engines have."""
+    value = decode(path.read_bytes())
+    return value if isinstance(value, Checkpoint) else value.run
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_goes_on_from_an_old_checkpoint(name, tmp_path):
+    run, old, new = RUNS[name], tmp_path / f"{name}.qrt", tmp_path / "new.qrt"
+    shutil.copy(STORED / old.name, old)
+    run.solve(new, stop=True)
+    kept, today = inner(old), inner(new)
+    assert (kept.round, type(kept.state)) == (run.after, type(today.state))
+    whole, resumed = run.solve(None), run.solve(old, resume=True)
+    assert resumed.rounds == whole.rounds > run.after
+    assert resumed.outcome.stop is whole.outcome.stop
+    # on another processor than that which wrote the file BLAS may round the first rounds otherwise
+    if encode((kept.state, kept.memories)) == encode((today.state, today.memories)):
+        assert encode((resumed.w, resumed.state)) == encode((whole.w, whole.state))
+        assert repr(without_bytes(resumed.history)) == repr(without_bytes(whole.history))
+    else:
+        for one, other in zip(arrays(kept.state), arrays(today.state), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(resumed.w, whole.w, rtol=1e-6, atol=1e-8)
+
+
+def test_an_old_checkpoint_of_another_run_is_refused(tmp_path):
+    path = tmp_path / "run.qrt"
+    shutil.copy(STORED / "bundle.qrt", path)
+    with pytest.raises(CheckpointError, match=r"of .*Bundle.* got .*ProximalAL"):
+        RUNS["proximal_al"].solve(path, resume=True)

@@ -1,0 +1,122 @@
+"""Laws over the sections of a report: page, terminal, Markdown and JSON have what they offer."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import small_run
+from rich.console import Console
+
+from quorate.report.as_json import as_json
+from quorate.report.html import figures, page
+from quorate.report.markdown import markdown
+from quorate.report.sections import SECTIONS
+from quorate.report.sections.section import Block, Figure, Fold, Row, Text
+from quorate.report.tables import Table, escaped
+from quorate.report.terminal import show
+from quorate.runs.folder import Run
+
+PATH = "[path]\nradii = [0.02, 0.3]\n"
+TEXTS = {
+    "radius path": small_run.CONFIG + PATH,
+    "ranks": small_run.TAIL,
+    "constraints": small_run.KEPT,
+    "clock": small_run.CLOCK,
+}
+PRIVATE = small_run.PRIVATE.replace("[privacy]", "[privacy]\ncurve = [1.0]")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """One run of every kind."""
+    wards = small_run.wards(small_run.table())
+    made = {
+        name: small_run.small_run(
+            tmp_path_factory.mktemp("run"), text=text, data=wards if "ward" in text else None
+        )
+        for name, text in TEXTS.items()
+    }
+    private = small_run.private_run(tmp_path_factory.mktemp("private"), text=PRIVATE)
+    assert private.owner is not None
+    return made | {"public part": private, "owner's part": private.owner}
+
+
+KINDS = (*TEXTS, "public part", "owner's part")
+
+
+def leaves(blocks: Sequence[Block]) -> Iterator[Block]:
+    """All blocks, those inside others too."""
+    for block in blocks:
+        if isinstance(block, Row | Fold):
+            yield from leaves(block.blocks)
+        else:
+            yield block
+
+
+def blocks_of(run: Run) -> list[Block]:
+    chapters = [c for section in SECTIONS if section.applies(run) for c in section.chapters(run)]
+    return [block for chapter in chapters for block in leaves(chapter.blocks)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_figure_has_one_place_and_every_chapter_one_anchor(
+    kind: str, runs: dict[str, Run]
+) -> None:
+    run = runs[kind]
+    places = [block.name for block in blocks_of(run) if isinstance(block, Figure)]
+    assert len(places) == len(set(places))
+    assert set(figures(run)) <= set(places)
+    sections = [section for section in SECTIONS if section.applies(run)]
+    names = [chapter.name for section in sections for chapter in section.chapters(run)]
+    assert len(names) == len(set(names))
+    assert sum(bool(section.lead(run)) for section in sections) == 1  # one section opens it
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_page_and_markdown_have_every_table_and_paragraph(kind: str, runs: dict[str, Run]) -> None:
+    run = runs[kind]
+    text, html = markdown(run), page(run, {})
+    for block in blocks_of(run):
+        if isinstance(block, Table):
+            assert block.markdown() in text
+            assert f'aria-label="{block.title}"' in html.replace("&#39;", "'")
+        elif isinstance(block, Text):
+            assert escaped(block.text) in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_json_has_the_result_and_what_other_files_keep(kind: str, runs: dict[str, Run]) -> None:
+    run = runs[kind]
+    record = json.loads(as_json(run))
+    assert record.items() >= run.result.items()
+    assert set(record) - set(run.result) == {"config", "path", "trade_off"}
+    assert (record["path"] is None) == (run.tried is None)
+    assert (record["trade_off"] is None) == (run.traded is None)
+
+
+@pytest.mark.parametrize("kind", KINDS[:-1])
+def test_the_terminal_ends_with_where_the_report_is(kind: str, runs: dict[str, Run]) -> None:
+    out = io.StringIO()
+    show(runs[kind], Console(file=out, width=150))
+    last = out.getvalue().strip().splitlines()[-1]
+    assert str((runs[kind].owner or runs[kind]).path) in last
+
+
+def test_what_is_exact_is_in_no_section_of_the_public_part(runs: dict[str, Run]) -> None:
+    public, owner = runs["public part"], runs["owner's part"]
+    names = {type(section).__name__ for section in SECTIONS if section.applies(public)}
+    assert names == {"Guarantee", "Messages", "Configuration"}
+    value = f"{owner.result['certificate']['value']:.9g}"
+    assert value in markdown(owner)
+    assert value not in markdown(public) + page(public, figures(public)) + as_json(public)
+
+
+def test_sections_of_a_plain_run(tmp_path: Path) -> None:
+    run = small_run.small_run(tmp_path, text=small_run.MIXED)
+    names = [type(section).__name__ for section in SECTIONS if section.applies(run)]
+    shared = ["Summary", "Evaluation", "Certificate", "Clients", "Messages", "Configuration"]
+    assert [name for name in names if name != "Warnings"] == shared
