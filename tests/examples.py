@@ -88,7 +88,7 @@ from quorate.solution.configure import configure
 _BUDGET = Budget(3.0, 1e-3)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Example:
     """An algorithm with its data: a run of well under a second, of at least three rounds."""
 
