@@ -61,7 +61,7 @@ def record(cls: type[T]) -> type[T]:
     return cls
 
 
-def changed(value: T, **fields: Any) -> T:
+def changed(value: T, **fields: object) -> T:
     """The record with other values in these fields: ``dataclasses.replace`` where every microsecond
     counts.
     """
@@ -70,26 +70,28 @@ def changed(value: T, **fields: Any) -> T:
     return other
 
 
-def mapped(value: Any, change: Callable[[NDArray[Any]], Any]) -> Any:
-    """The value with every array in it changed."""
+def mapped(value: object, change: Callable[[NDArray[Any]], Any]) -> Any:
+    """The value with every array in it changed by ``change``."""
     if isinstance(value, np.ndarray):
         return change(value)
     if (fields := FIELDS.get(type(value))) is not None:
+        build: Callable[..., object] = type(value)
         parts = [getattr(value, name) for name in fields]
-        return type(value)(
+        return build(
             *[change(part) if type(part) is np.ndarray else mapped(part, change) for part in parts]
         )
     if type(value) is tuple:
         return tuple([mapped(part, change) for part in value])
-    return (
-        {key: mapped(part, change) for key, part in value.items()} if type(value) is dict else value
-    )
+    if type(value) is dict:
+        return {key: mapped(part, change) for key, part in value.items()}
+    return value
 
 
 _PACKAGE = __name__.partition(".")[0]
 _PREFIX = struct.Struct("<4sHxxIQ")  # magic, version, bytes of the header, bytes of the whole
 _MAGIC, _VERSION, _DIGEST = b"QRM\x89", 1, 16
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=False).encode
+_PLAIN = frozenset((type(None), bool, int, str))  # what JSON has as it is
 _DTYPES = {
     np.dtype(code).newbyteorder("<").str: np.dtype(code).newbyteorder("<")
     for code in "?bhilqBHILQefdFD"
@@ -97,10 +99,10 @@ _DTYPES = {
 
 
 class CodecError(ValueError):
-    """Bytes that are no record of ours, or a value that cannot travel."""
+    """The bytes are not a record that ``encode`` wrote, or a value cannot travel."""
 
 
-def encode(value: Any) -> bytes:
+def encode(value: object) -> bytes:
     """A record as bytes: prefix, JSON header, raw little-endian arrays in C order, blake2b digest.
 
     Exact for numbers of any kind: ``decode(encode(r))`` has the same bits (arrays are then
@@ -109,7 +111,7 @@ def encode(value: Any) -> bytes:
 
     Raises
     ------
-    CodecError : a field holds something else than ``record`` allows.
+    CodecError : a field holds something that ``record`` does not allow.
     """
     arrays: list[NDArray[Any]] = []
     header = _JSON(_pack(value, arrays)).encode()
@@ -120,36 +122,28 @@ def encode(value: Any) -> bytes:
     return b"".join((body, hashlib.blake2b(body, digest_size=_DIGEST).digest()))
 
 
-def encoded_size(value: Any) -> int:
+def encoded_size(value: object) -> int:
     """``len(encode(value))`` without copying an array."""
     arrays: list[NDArray[Any]] = []
     return _PREFIX.size + len(_JSON(_pack(value, arrays))) + sum(a.nbytes for a in arrays) + _DIGEST
 
 
-def _pack(value: Any, arrays: list[NDArray[Any]]) -> Any:
-    """The value as JSON; a list is always tagged with what it stands for, arrays are set aside in
-    order.
+def _pack(value: object, arrays: list[NDArray[Any]]) -> Any:
+    """The value as JSON, its arrays appended to ``arrays``. A list always begins with a tag that
+    says what it stands for.
     """
     kind = type(value)
     if kind is np.ndarray or isinstance(value, np.generic):
-        array = np.asarray(value)
-        code = array.dtype.newbyteorder("<").str
-        if code not in _DTYPES:
-            raise CodecError(
-                f"an array of dtype {array.dtype} cannot travel: numbers and booleans up to 64"
-                " bits can"
-            )
-        arrays.append(array.astype(_DTYPES[code], copy=False))
-        return ["a", code, *array.shape] if kind is np.ndarray else ["s", code]
+        return _pack_array(value, arrays)
     if (fields := FIELDS.get(kind)) is not None:
         return ["r", _HOMES[kind], {name: _field(value, name, arrays) for name in fields}]
-    if value is None or kind is bool or kind is int or kind is str:
+    if kind in _PLAIN:
         return value
-    if kind is float:
+    if type(value) is float:
         return value if math.isfinite(value) else ["x", struct.pack(">d", value).hex()]
-    if kind is tuple:
+    if type(value) is tuple:
         return ["t", *[_pack(part, arrays) for part in value]]
-    if kind is dict and all(type(key) is str for key in value):
+    if type(value) is dict and {str}.issuperset(map(type, value)):
         return {key: _pack(part, arrays) for key, part in value.items()}
     if isinstance(value, enum.Enum) and kind in _HOMES:
         return ["e", _HOMES[kind], value.name]
@@ -159,7 +153,21 @@ def _pack(value: Any, arrays: list[NDArray[Any]]) -> Any:
     )
 
 
-def _field(owner: Any, name: str, arrays: list[NDArray[Any]]) -> Any:
+def _pack_array(value: object, arrays: list[NDArray[Any]]) -> list[str | int]:
+    """The tag, dtype and shape of an array, or of a scalar of NumPy; its numbers are appended to
+    ``arrays``, little-endian.
+    """
+    array = np.asarray(value)
+    code = array.dtype.newbyteorder("<").str
+    if code not in _DTYPES:
+        raise CodecError(
+            f"an array of dtype {array.dtype} cannot travel: numbers and booleans up to 64 bits can"
+        )
+    arrays.append(array.astype(_DTYPES[code], copy=False))
+    return ["s", code] if isinstance(value, np.generic) else ["a", code, *array.shape]
+
+
+def _field(owner: object, name: str, arrays: list[NDArray[Any]]) -> Any:
     try:
         return _pack(getattr(owner, name), arrays)
     except CodecError as error:
@@ -167,8 +175,8 @@ def _field(owner: Any, name: str, arrays: list[NDArray[Any]]) -> Any:
 
 
 def decode(data: bytes) -> Any:
-    """The record in ``data``, its arrays writable and independent of ``data``. Runs no code found
-    in ``data``.
+    """The record in ``data``, its arrays writable and independent of ``data``. Nothing in ``data``
+    is run as code.
 
     Raises
     ------
@@ -230,7 +238,7 @@ class _Reader:
             raise ValueError(f"no room for an array of shape {list(shape)}")
         return np.frombuffer(self.data, dtype, count, start).reshape(shape).copy()
 
-    def unpack(self, value: Any) -> Any:
+    def unpack(self, value: object) -> Any:
         if type(value) is dict:
             return {key: self.unpack(part) for key, part in value.items()}
         if type(value) is not list:
@@ -264,8 +272,8 @@ class _Reader:
 def _class_of(name: str, fields: Collection[str] | None = None) -> Any:
     """The record class of this home with these fields, or the enumeration (``fields`` is None).
 
-    Where no class has this home, because the bytes are old, the only class of that name is meant;
-    where there are several, the only one that has these fields.
+    Where no class has this home, because the bytes are old, it is the only class of that name;
+    where several have the name, the only one with these fields.
     """
 
     def fits(cls: type) -> bool:
@@ -274,14 +282,14 @@ def _class_of(name: str, fields: Collection[str] | None = None) -> Any:
     if (known := _CLASSES.get(name)) is not None and fits(known):
         return known
     plain = name.rpartition(":")[2].rpartition(".")[2]
-    found = [cls for cls in _CLASSES.values() if cls.__name__ == plain and fits(cls)]
-    if fields is not None and len(found) > 1:
-        found = [cls for cls in found if set(_today(fields, cls)) == set(FIELDS[cls])]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    same = [cls for cls in _CLASSES.values() if cls.__name__ == plain and fits(cls)]
+    if fields is not None and len(same) > 1:
+        same = [cls for cls in same if set(_today(fields, cls)) == set(FIELDS[cls])]
+    if len(same) == 1:
+        return same[0]
+    if same:
         raise CodecError(
-            f"{name!r} may be any of the record classes {', '.join(map(home, found))}, which have"
+            f"{name!r} may be any of the record classes {', '.join(map(home, same))}, which have"
             " the same name and fields: import only the module that wrote the bytes"
         )
     kind = "enumeration" if fields is None else "record class"

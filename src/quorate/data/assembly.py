@@ -1,16 +1,28 @@
-"""The parts of a federation from one table per client."""
+"""The arrays of a federation, made from one table per client."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
-import numpy as np
+from numpy.typing import ArrayLike
 
-from quorate.client_names import ByClient, client_name
+from quorate.arrays import Array
+from quorate.client_names import ByClient, ClientName, client_name
 from quorate.data import validation as check
 from quorate.data.schema import Recipe, Schema
-from quorate.data.tables import has_column, numbers, same_columns, table_of
+from quorate.data.tables import Table, has_column, matrix, numbers, same_columns, table_of
+
+
+class TableOptions(TypedDict, total=False):
+    """What `Federation.from_tables` takes beside the tables and their target."""
+
+    features: Sequence[str] | None
+    sample_weight: str | None
+    columns: Sequence[str]
+    classes: ArrayLike | None
+    schema: Schema | Recipe | None
+    unknown: str
 
 
 def federation_parts(
@@ -19,8 +31,8 @@ def federation_parts(
     features: Sequence[str] | None,
     sample_weight: str | None,
     columns: Sequence[str],
-    classes: Any,
-    schema: Any,
+    classes: ArrayLike | None,
+    schema: Schema | Recipe | None,
     unknown: str = "error",
 ) -> dict[str, Any]:
     """The arguments of `Federation` from one table per client."""
@@ -28,49 +40,58 @@ def federation_parts(
         raise ValueError("a federation needs at least one client, got none.")
     whole = {client_name(name): table_of(table) for name, table in tables.items()}
     same_columns({f"client {name!r}": table for name, table in whole.items()})
-    first = next(iter(whole.values()))
-    roles = {
-        target: "the target",
-        **({} if sample_weight is None else {sample_weight: "the sample weight"}),
-    }
+    first, roles = next(iter(whole.values())), {target: "the target"}
+    if sample_weight is not None:
+        roles[sample_weight] = "the sample weight"
     for name, role in {**dict.fromkeys(columns, "a further column"), **roles}.items():
         has_column(first, name, role)
     if features is None and not isinstance(schema, Schema):
-        features = [name for name in first if name not in (target, sample_weight, *columns)]
+        features = [name for name in first if name not in roles and name not in columns]
+    _check_features(first, features, roles, needed=not isinstance(schema, Schema))
+    if isinstance(schema, Recipe):
+        schema = Schema.fit(whole, schema, features=features, target=target, classes=classes)
+    if schema is not None and classes is None:
+        classes = schema.classes
+    weights = sample_weight and [
+        numbers(table, sample_weight, f"client {name!r}") for name, table in whole.items()
+    ]
+    return {
+        "clients": tuple(whole),
+        "X": _rows(whole, features or (), schema, unknown),
+        "y": [table[target] for table in whole.values()],
+        "classes": classes,
+        "feature_names": tuple(features or ()) if schema is None else schema.feature_names,
+        "sample_weight": weights,
+        "columns": {key: [table[key] for table in whole.values()] for key in columns},
+        "schema": schema,
+    }
+
+
+def _check_features(
+    table: Table, features: Sequence[str] | None, roles: Mapping[str, str], needed: bool
+) -> None:
+    """Refuse features that are no columns or have another role, and none where some are needed."""
     for name in features or ():
-        has_column(first, name, "a feature")
+        has_column(table, name, "a feature")
         if name in roles:
             raise ValueError(
                 f"the column {name!r} is {roles[name]} and cannot be a feature as well."
             )
-    if not features and not isinstance(schema, Schema):
+    if needed and not features:
         raise ValueError(
             "no column is left for the features: the table has"
-            f" {check.listed(map(repr, first), 'column')}."
+            f" {check.listed(map(repr, table), 'column')}."
         )
+
+
+def _rows(
+    tables: Mapping[ClientName, Table],
+    features: Sequence[str],
+    schema: Schema | None,
+    unknown: str,
+) -> list[Array]:
+    """The features of every client: columns of numbers, or what a schema makes of the table."""
+    named = {f"client {name!r}": table for name, table in tables.items()}
     if schema is None:
-        names = tuple(features or ())
-        X = [
-            np.column_stack([numbers(t, f, f"client {c!r}") for f in names])
-            for c, t in whole.items()
-        ]
-    else:
-        if isinstance(schema, Recipe):
-            schema = Schema.fit(whole, schema, features=features, target=target, classes=classes)
-        X = [
-            schema.transform(table, unknown, where=f"client {name!r}")
-            for name, table in whole.items()
-        ]
-        names, classes = schema.feature_names, schema.classes if classes is None else classes
-    return {
-        "clients": tuple(whole),
-        "X": X,
-        "y": [table[target] for table in whole.values()],
-        "classes": classes,
-        "feature_names": names,
-        "sample_weight": (
-            sample_weight and [numbers(t, sample_weight, f"client {c!r}") for c, t in whole.items()]
-        ),
-        "columns": {key: [table[key] for table in whole.values()] for key in columns},
-        "schema": schema,
-    }
+        return [matrix(table, features, where) for where, table in named.items()]
+    return [schema.transform(table, unknown, where=where) for where, table in named.items()]

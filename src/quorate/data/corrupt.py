@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from quorate.arrays import Array, stream
 from quorate.client_names import ClientName
@@ -25,8 +26,8 @@ def flip_labels(
     seed: int = 0,
     clients: Iterable[ClientName] | None = None,
 ) -> Federation:
-    """A share ``rate`` of each client's labels (to the nearest row) replaced by another class,
-    drawn evenly.
+    """The federation with a share ``rate`` of each client's labels (to the nearest row) replaced by
+    another class, drawn evenly.
 
     ``clients``: the names concerned, default all. Needs labels, not numbers coded for a loss.
     """
@@ -44,7 +45,7 @@ def flip_labels(
             "flip_labels needs targets that are labels of two classes or more. Declare classes=..."
         )
 
-    def flip(name: ClientName, y: Any) -> Any:
+    def flip(name: ClientName, y: NDArray[Any]) -> NDArray[Any]:
         rng = stream(seed, name, FLIP)
         at = rng.permutation(len(y))[: round(rate * len(y))]
         code = np.searchsorted(classes, y)
@@ -61,14 +62,14 @@ def flip_labels(
 
 def add_noise(
     federation: Federation,
-    sd: Any,
+    sd: ArrayLike,
     *,
-    mean: Any = 0.0,
+    mean: ArrayLike = 0.0,
     seed: int = 0,
     clients: Iterable[ClientName] | None = None,
 ) -> Federation:
-    """Independent Gaussian noise on the features; ``sd`` and ``mean`` are numbers or (d,) arrays,
-    in units of X.
+    """The federation with independent Gaussian noise on the features; ``sd`` and ``mean`` are
+    numbers or (d,) arrays, in units of X.
     """
     low = np.min(np.asarray(sd, dtype=np.float64))
     if not low >= 0:
@@ -90,8 +91,8 @@ def drift(
     columns: Iterable[str] | None = None,
     clients: Iterable[ClientName] | None = None,
 ) -> Federation:
-    """Calibration drift: x' = scale x + offset on the named columns (default all), as of an
-    instrument out of tune.
+    """The federation with calibration drift, as of an instrument out of tune: x' = scale x + offset
+    on the named columns (default all).
     """
     names = list(federation.feature_names if columns is None else columns)
     unknown = [name for name in names if name not in federation.feature_names]

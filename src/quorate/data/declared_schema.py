@@ -1,4 +1,4 @@
-"""Features made from declarations alone, and rows set aside one by one: nothing here is read off
+"""Features made from declarations alone, and rows held out one by one, so that nothing depends on
 other rows.
 
 A fitted scale, a shuffled split or a split by class moves many rows where one record changes. For
@@ -13,17 +13,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from quorate.data.federation import Federation
 from quorate.data.schema import Categorical, Numeric, Schema
+from quorate.data.validation import Rows
 
 
 def declared_schema(
     features: Sequence[str],
     declared: Mapping[str, Mapping[str, Any]],
     target: str | None,
-    classes: Any = None,
+    classes: ArrayLike | None = None,
 ) -> Schema:
     """The schema of ``features``, each made as ``declared`` says; one without a declaration is
     taken as it is.
@@ -61,19 +62,18 @@ def apart(fed: Federation, share: float, seed: int) -> tuple[Federation, Federat
         raise ValueError(
             "no client has a row left to train on: give a smaller data.test, or more rows."
         )
-    train = fed._pick([(i, np.flatnonzero(~part)) for i, part in enumerate(held) if not part.all()])
-    picks = [(i, np.flatnonzero(part)) for i, part in enumerate(held) if part.any()]
-    return train, fed._pick(picks) if picks else None
+    train = fed._where([~part for part in held])
+    return train, fed._where(held) if any(part.any() for part in held) else None
 
 
-def _held(X: Any, y: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_]:
+def _held(X: Rows, y: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_]:
     """(m,) True on the rows held out."""
-    dense = np.ascontiguousarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
+    dense = np.ascontiguousarray(X if isinstance(X, np.ndarray) else X.toarray(), dtype=np.float64)
     key = f"set aside {seed}".encode()
-    found = np.zeros(len(y), dtype=bool)
+    held = np.zeros(len(y), dtype=bool)
     for r, (row, target) in enumerate(zip(dense, y.tolist(), strict=True)):
         drawn = hashlib.blake2b(
             row.tobytes() + repr(target).encode(), digest_size=8, key=key
         ).digest()
-        found[r] = int.from_bytes(drawn, "little") < share * 2**64
-    return found
+        held[r] = int.from_bytes(drawn, "little") < share * 2**64
+    return held

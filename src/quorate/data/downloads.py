@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from quorate.data.tables import Table, parsed
 
@@ -222,8 +223,8 @@ def contents(source: Source, data_dir: str | Path | None = None) -> dict[str, by
     folder = directory(data_dir)
     if folder is None or not all((folder / file).is_file() for file in source.files):
         return None
-    found = {file: (folder / file).read_bytes() for file in source.files}
-    for file, content in found.items():
+    files = {file: (folder / file).read_bytes() for file in source.files}
+    for file, content in files.items():
         digest = hashlib.sha256(content).hexdigest()
         if digest != source.files[file]:
             raise ValueError(
@@ -231,7 +232,7 @@ def contents(source: Source, data_dir: str | Path | None = None) -> dict[str, by
                 f" {digest}, needed {source.files[file]}. Fetch it again, or remove it to use"
                 " another source."
             )
-    return found
+    return files
 
 
 def absent(source: Source, why: str) -> FileNotFoundError:
@@ -243,9 +244,9 @@ def absent(source: Source, why: str) -> FileNotFoundError:
     )
 
 
-def openml(source: Source) -> tuple[Table, np.ndarray]:
-    """(features, target) of a data set at OpenML, categories as they are written there; needs
-    scikit-learn's cache or the network once.
+def openml(source: Source) -> tuple[Table, NDArray[Any]]:
+    """(features, target) of a data set at OpenML, categories as they are written there. It is read
+    from scikit-learn's cache, or once from the network.
     """
     from sklearn.datasets import fetch_openml
 
@@ -254,12 +255,8 @@ def openml(source: Source) -> tuple[Table, np.ndarray]:
     try:
         bunch: Any = fetch_openml(data_id=source.openml, as_frame=False, parser="liac-arff")
     except OSError as error:  # URLError and HTTPError among them
-        raise absent(
-            source,
-            "its file is in no data directory, and OpenML (data set "
-            f"{source.openml}) answers "
-            f"{error!r}",
-        ) from error
+        why = f"its file is in no data directory, and OpenML (data set {source.openml}) answers"
+        raise absent(source, f"{why} {error!r}") from error
     columns = bunch.data.toarray().T if hasattr(bunch.data, "toarray") else bunch.data.T
     table = {
         name: _decoded(c, bunch.categories.get(name))
@@ -268,16 +265,14 @@ def openml(source: Source) -> tuple[Table, np.ndarray]:
     return table, np.asarray(bunch.target)
 
 
-def _decoded(column: Any, categories: Sequence[str] | None) -> Any:
-    """Positions in the list of categories back to the categories, which may be numbers."""
+def _decoded(column: ArrayLike, categories: Sequence[str] | None) -> NDArray[Any]:
+    """A column whose positions in the list of categories are replaced by the categories, which may
+    be numbers.
+    """
+    codes = np.asarray(column, dtype=np.float64)
     if categories is None:
-        return np.asarray(column, dtype=np.float64)
-    return parsed(
-        [
-            "" if np.isnan(k) else str(categories[int(k)])
-            for k in np.asarray(column, dtype=np.float64)
-        ]
-    )
+        return codes
+    return parsed(["" if np.isnan(k) else str(categories[int(k)]) for k in codes])
 
 
 def cells(content: bytes, separator: str | None = ",") -> list[tuple[str, ...]]:
@@ -286,23 +281,23 @@ def cells(content: bytes, separator: str | None = ",") -> list[tuple[str, ...]]:
     """
     raw = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
     text = io.StringIO(raw.decode())
-    lines: Any = (
-        (line.split() for line in text)
-        if separator is None
-        else csv.reader(text, skipinitialspace=True)
-    )
+    lines = map(str.split, text) if separator is None else csv.reader(text, skipinitialspace=True)
     return list(zip(*(line for line in lines if line and not line[0].startswith("|")), strict=True))
 
 
 def validate(
-    source: Source, X: Any, y: Any, rows: int | None = None, counts: Sequence[int] | None = None
+    source: Source,
+    X: NDArray[Any],
+    y: NDArray[Any],
+    rows: int | None = None,
+    counts: Sequence[int] | None = None,
 ) -> None:
     """Refuse data whose shape or class counts are not those of the data set."""
     shape = (source.rows if rows is None else rows, source.columns)
     expected = source.counts if counts is None else tuple(counts)
-    found = None if expected is None else tuple(np.unique(y, return_counts=True)[1].tolist())
-    if X.shape != shape or y.shape != shape[:1] or found != expected:
+    counted = None if expected is None else tuple(np.unique(y, return_counts=True)[1].tolist())
+    if X.shape != shape or y.shape != shape[:1] or counted != expected:
         raise ValueError(
             f"{source.name} should have shape {shape} and class counts {expected}, got {X.shape}"
-            f" and {found}: this is another version of the data."
+            f" and {counted}: this is another version of the data."
         )

@@ -11,10 +11,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from quorate import client_names
 from quorate.arrays import Array, Block
@@ -22,7 +22,9 @@ from quorate.client_names import ByClient, ClientName
 from quorate.data import validation as check
 
 if TYPE_CHECKING:
+    from quorate.data.assembly import TableOptions
     from quorate.data.schema import Recipe, Schema
+    from quorate.data.tables import Files
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,9 +73,7 @@ class Federation:
     def __post_init__(self) -> None:
         clients = tuple(map(client_names.client_name, self.clients))
         check.one_per_client(clients, X=self.X, y=self.y)
-        names = (
-            None if self.feature_names is None else tuple(str(name) for name in self.feature_names)
-        )
+        names = None if self.feature_names is None else tuple(map(str, self.feature_names))
         X = tuple(check.features(x, name, names) for x, name in zip(self.X, clients, strict=True))
         names = check.widths(X, clients, names)
         y = check.same_type(
@@ -82,32 +82,25 @@ class Federation:
         for name, x, t in zip(clients, X, y, strict=True):
             check.rows(name, x, t, names)
         lengths = [len(t) for t in y]
-        weights = (
-            None
-            if self.sample_weight is None
-            else check.weights(self.sample_weight, clients, lengths)
-        )
+        weights, linear = self.sample_weight, self.linear
         columns = {
             key: check.per_row(key, [np.asarray(part) for part in parts], clients, lengths)
             for key, parts in (self.columns or {}).items()
         }
-        changes = {
-            "clients": clients,
-            "X": X,
-            "y": y,
-            "feature_names": names,
-            "sample_weight": weights,
-        }
-        changes |= {"columns": columns, "classes": check.classes(y, self.classes, clients)}
-        changes["linear"] = (
-            None if self.linear is None else check.linear(self.linear, clients, X[0].shape[1])
+        self._set(
+            clients=clients,
+            X=X,
+            y=y,
+            feature_names=names,
+            sample_weight=None if weights is None else check.weights(weights, clients, lengths),
+            columns=columns,
+            classes=check.classes(y, self.classes, clients),
+            linear=None if linear is None else check.linear(linear, clients, X[0].shape[1]),
+            server=self._of_server(self.server, names, X[0].shape[1]),
         )
-        changes["server"] = self._of_server(self.server, names, X[0].shape[1])
-        for key, value in changes.items():
-            object.__setattr__(self, key, value)
 
     @staticmethod
-    def _of_server(held: Any, names: tuple[str, ...], d: int) -> Federation | None:
+    def _of_server(held: object, names: tuple[str, ...], d: int) -> Federation | None:
         """The server's own data as a federation of one client, "server"."""
         if held is None:
             return None
@@ -117,8 +110,8 @@ class Federation:
                     f"server must be (X0, y0) or (X0, y0, columns), got {type(held).__name__}."
                 )
             X0, y0, *columns = held
-            own = {key: (column,) for key, column in columns[0].items()} if columns else None
-            held = Federation(("server",), (X0,), (y0,), columns=own)
+            named = {key: (column,) for key, column in columns[0].items()} if columns else None
+            held = Federation(("server",), (X0,), (y0,), columns=named)
             held = held._with(feature_names=names) if held.n_features == d else held
         if held.n_clients != 1 or held.n_features != d:
             raise ValueError(
@@ -132,30 +125,33 @@ class Federation:
             )
         return held._with(clients=("server",))
 
-    def _with(self, **changes: Any) -> Federation:
-        """A copy with fields that are known to be right."""
+    def _with(self, **changes: object) -> Federation:
+        """A copy with other values in these fields, which are known to be right."""
         other = copy.copy(self)
-        for key, value in changes.items():
-            object.__setattr__(other, key, value)
+        other._set(**changes)
         return other
+
+    def _set(self, **fields: object) -> None:
+        for key, value in fields.items():
+            object.__setattr__(self, key, value)
 
     # ---------------------------------------------------------------- constructors
 
     @classmethod
     def from_arrays(
         cls,
-        X: Any,
-        y: Any,
-        groups: Any,
+        X: object,
+        y: ArrayLike,
+        groups: Iterable[object],
         *,
-        sample_weight: Any = None,
-        classes: Any = None,
+        sample_weight: ArrayLike | None = None,
+        classes: ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
-        columns: Mapping[str, Any] | None = None,
+        columns: Mapping[str, ArrayLike] | None = None,
         schema: Schema | None = None,
     ) -> Federation:
-        """Rows of all clients in one table, ``groups`` saying whose each row is; X is copied at
-        most once.
+        """A federation from one table with the rows of all clients; ``groups`` says whose each row
+        is, and X is copied at most once.
 
         Parameters
         ----------
@@ -172,27 +168,27 @@ class Federation:
             from quorate.data.tables import matrix_of
 
             X, feature_names = matrix_of(X, feature_names)
-        table: Any = X.tocsr() if hasattr(X, "tocsr") else np.asarray(X)  # type: ignore[union-attr]
+        table: Any = X.tocsr() if hasattr(X, "tocsr") else np.asarray(X)  # type: ignore[attr-defined]
         if table.ndim != 2:
             raise ValueError(
                 f"X must be a table of rows and features, got {table.ndim} dimension(s)."
             )
         names, picks = check.grouped(groups, table.shape[0])
 
-        def parts(column: Any, what: str) -> tuple[NDArray[Any], ...]:
-            column = np.asarray(column)
-            if column.shape != (table.shape[0],):
+        def parts(column: ArrayLike, what: str) -> tuple[NDArray[Any], ...]:
+            whole = np.asarray(column)
+            if whole.shape != (table.shape[0],):
                 raise ValueError(
                     f"{what} must have shape ({table.shape[0]},) like the rows of X, got"
-                    f" {column.shape}."
+                    f" {whole.shape}."
                 )
-            return tuple(column[pick] for pick in picks)
+            return tuple(whole[pick] for pick in picks)
 
         return cls(
             names,
             tuple(table[pick] for pick in picks),
             parts(y, "y"),
-            classes=classes,
+            classes=None if classes is None else np.asarray(classes),
             feature_names=None if feature_names is None else tuple(feature_names),  # type: ignore[arg-type]
             sample_weight=None if sample_weight is None else parts(sample_weight, "sample_weight"),
             columns={
@@ -210,12 +206,12 @@ class Federation:
         features: Sequence[str] | None = None,
         sample_weight: str | None = None,
         columns: Sequence[str] = (),
-        classes: Any = None,
+        classes: ArrayLike | None = None,
         schema: Schema | Recipe | None = None,
         unknown: str = "error",
     ) -> Federation:
-        """One table ``{column: (m_i,) array}`` per client name, as `quorate.data.tables` reads
-        them.
+        """A federation from one table ``{column: (m_i,) array}`` per client name, as
+        `quorate.data.tables` reads them.
 
         ``target``, ``sample_weight`` and ``columns`` name columns; ``features`` defaults to all the
         others. Columns of text, and missing values, need a ``schema``: a fitted `Schema`, or a
@@ -230,17 +226,22 @@ class Federation:
         return cls(**parts)
 
     @classmethod
-    def from_frame(cls, df: Any, client: str, target: str, **options: Any) -> Federation:
-        """A pandas, polars or Arrow table with a column ``client``; options as in `from_tables`."""
+    def from_frame(
+        cls, df: object, client: str, target: str, **options: Unpack[TableOptions]
+    ) -> Federation:
+        """A federation from a pandas, polars or Arrow table with a column ``client``; options as in
+        `from_tables`.
+        """
         from quorate.data.tables import by_client_name, table_of
 
         return cls.from_tables(by_client_name(table_of(df), client), target, **options)
 
     @classmethod
     def from_files(
-        cls, files: Any, target: str, client: str | None = None, **options: Any
+        cls, files: Files, target: str, client: str | None = None, **options: Unpack[TableOptions]
     ) -> Federation:
-        """CSV or Parquet files: one per client (named by its stem), or with a column ``client``.
+        """A federation from CSV or Parquet files: one per client (named by its stem), or with a
+        column ``client``.
 
         ``files`` is a path, a pattern such as "sites/*.csv" (sorted by name), or a list of them;
         options as in `from_tables`.
@@ -251,45 +252,42 @@ class Federation:
 
     @classmethod
     def from_quadratics(
-        cls, A: Any, b: Any, C: Any = None, d: Any = None, *, clients: Any = None
+        cls,
+        A: Iterable[ArrayLike],
+        b: Iterable[ArrayLike],
+        C: Iterable[ArrayLike] | None = None,
+        d: Iterable[ArrayLike] | None = None,
+        *,
+        clients: Iterable[object] | None = None,
     ) -> Federation:
-        """Clients with f_i(w) = w'A_i w / 2 + b_i'w and C_i w + d_i = 0, for
-        ``Problem(loss=Quadratic(), ...)``.
+        """A federation of quadratic functions f_i(w) = w'A_i w / 2 + b_i'w with constraints
+        C_i w + d_i = 0, for ``Problem(loss=Quadratic(), ...)``.
 
-        A : n symmetric positive semidefinite (D, D) arrays · b : n arrays (D,) · C, d : n + 1
-            arrays (k_i, D) and
-        (k_i,), the first the server's; None: no constraints · clients : n names; default client 1,
-        client 2, ...
+        Parameters
+        ----------
+        A, b : n symmetric positive semidefinite (D, D) arrays, and n arrays (D,)
+        C, d : n + 1 arrays (k_i, D) and (k_i,), the first the server's; None: no constraints
+        clients : n names; default client 1, client 2, ...
 
         Raises
         ------
         ValueError : shapes that do not fit, matrices that are not symmetric positive semidefinite
         """
-        A, b = [np.asarray(a, float) for a in A], [np.asarray(v, float) for v in b]
-        names = (
-            tuple(f"client {i + 1}" for i in range(len(A)))
-            if clients is None
-            else tuple(map(str, clients))
-        )
-        server = linear = None
-        check.quadratics(A, b, names)
-        if (C is None) != (d is None):
+        matrices, vectors = (tuple(np.asarray(a, float) for a in each) for each in (A, b))
+        if clients is None:
+            clients = (f"client {i + 1}" for i in range(len(matrices)))
+        names = tuple(map(str, clients))
+        check.quadratics(matrices, vectors, names)
+        if C is None and d is None:
+            return cls(names, matrices, vectors)
+        if C is None or d is None:
             raise ValueError(
                 "from_quadratics got one of C and d: give both, or neither for no constraints."
             )
-        if C is not None:
-            first, *linear = check.linear(
-                list(zip(C, d, strict=True)), ("server", *names), len(b[0])
-            )
-            zero = np.zeros((1, len(b[0])))
-            server = cls(("server",), (zero,), (np.zeros(1),), linear=(first,))
-        return cls(
-            names,
-            tuple(A),
-            tuple(b),
-            server=server,
-            linear=None if linear is None else tuple(linear),
-        )
+        D, owners = len(vectors[0]), ("server", *names)
+        first, *linear = check.linear(list(zip(C, d, strict=True)), owners, D)
+        server = cls(("server",), (np.zeros((1, D)),), (np.zeros(1),), linear=(first,))
+        return cls(names, matrices, vectors, server=server, linear=tuple(linear))
 
     # ---------------------------------------------------------------- what it is
 
@@ -342,13 +340,18 @@ class Federation:
         return weight / (weight.sum() or 1.0)
 
     def digests(self) -> tuple[str, ...]:
-        """One hexadecimal digest per client, of all that it and the server hold: equal data, equal
-        digest.
+        """One hexadecimal digest per client, of all that it and the server hold: equal data have
+        equal digests.
         """
-        more = check.further(self)
-        return tuple(
-            check.digest(x, self.y[i], self.share(i), *more[i]) for i, x in enumerate(self.X)
-        )
+        server = [] if self.server is None else [np.array(self.server.digests())]
+        columns = sorted((self.columns or {}).items())
+
+        def digest(i: int) -> str:
+            more = [array for key, parts in columns for array in (np.array([key]), parts[i])]
+            more += [] if self.linear is None else self.linear[i]
+            return check.digest(self.X[i], self.y[i], self.share(i), *more, *server)
+
+        return tuple(map(digest, range(self.n_clients)))
 
     def single(self) -> Federation:
         """The same rows in single precision: ``PrivateADMM`` then computes in it, at half the time
@@ -365,8 +368,8 @@ class Federation:
         x, columns = self.X[i], {key: parts[i][None] for key, parts in (self.columns or {}).items()}
         rows = x[None] if isinstance(x, np.ndarray) else x
         linear = None if self.linear is None else (self.linear[i][0][None], self.linear[i][1][None])
-        own = np.array([i]), (self.clients[i],), columns, linear
-        return Block(rows, self._coded(i)[None], self.share(i)[None], *own)
+        y, share = self._coded(i)[None], self.share(i)[None]
+        return Block(rows, y, share, np.array([i]), (self.clients[i],), columns, linear)
 
     def blocks(self, size: int = 64) -> list[Block]:
         """Clients sorted by size, ``size`` at a time, padded to the longest of each block; sparse
@@ -385,7 +388,7 @@ class Federation:
             for group in groups
         ]
 
-    def _padded(self, index: list[Any]) -> Block:
+    def _padded(self, index: Sequence[int]) -> Block:
         longest = max(len(self.y[i]) for i in index)
         X = np.zeros((len(index), longest, self.n_features), self.X[index[0]].dtype)
         y, share = np.zeros((2, len(index), longest))
@@ -418,7 +421,9 @@ class Federation:
 
     # ---------------------------------------------------------------- new federations
 
-    def with_targets(self, targets: Sequence[Any], classes: Any = "keep") -> Federation:
+    def with_targets(
+        self, targets: Sequence[ArrayLike], classes: ArrayLike | None = "keep"
+    ) -> Federation:
         """The same rows with other targets, one (m_i,) array per client; ``classes`` stay those of
         the labels.
         """
@@ -426,10 +431,9 @@ class Federation:
         y = tuple(check.targets(t, name) for t, name in zip(targets, self.clients, strict=True))
         check.per_row("targets", y, self.clients, [len(t) for t in self.y])
         y = check.same_type(y, self.clients)
-        keep = isinstance(classes, str)
-        return self._with(
-            y=y, classes=self.classes if keep else check.classes(y, classes, self.clients)
-        )
+        if not isinstance(classes, str):
+            return self._with(y=y, classes=check.classes(y, classes, self.clients))
+        return self._with(y=y)
 
     def with_features(self, X: Sequence[Any]) -> Federation:
         """The same clients and targets with other features, one (m_i, d) array per client."""
@@ -463,17 +467,18 @@ class Federation:
         """
         by_class = self.classes is not None
         held = [
-            check.held_out(*own, test, seed, by_class)
-            for own in zip(self.clients, self.y, strict=True)
+            check.held_out(name, y, test, seed, by_class)
+            for name, y in zip(self.clients, self.y, strict=True)
         ]
         if not any(part.any() for part in held):
             raise ValueError(
                 "no client has two rows or more, so nothing can be held out within a client."
             )
-        train = self._pick([(i, np.flatnonzero(~part)) for i, part in enumerate(held)])
-        return train, self._pick(
-            [(i, np.flatnonzero(part)) for i, part in enumerate(held) if part.any()]
-        )
+        return self._where([~part for part in held]), self._where(held)
+
+    def _where(self, chosen: Sequence[NDArray[np.bool_]]) -> Federation:
+        """The chosen rows of every client, and only the clients that have some."""
+        return self._pick([(i, np.flatnonzero(c)) for i, c in enumerate(chosen) if c.any()])
 
     def _pick(self, picks: Sequence[tuple[int, Any]]) -> Federation:
         if not picks:
@@ -491,7 +496,7 @@ class Federation:
             linear=None if self.linear is None else tuple(self.linear[i] for i, _ in picks),
         )
 
-    def pooled(self, prior: Any = None) -> Federation:
+    def pooled(self, prior: ArrayLike | ByClient[float] | None = None) -> Federation:
         """All rows as the one client "pooled".
 
         ``prior``: None weighs all rows alike (or by their sample weights); weights over the clients
@@ -500,10 +505,8 @@ class Federation:
         """
         weights: Any = self.sample_weight
         if prior is not None:
-            weights = [
-                q_i * self.share(i)
-                for i, q_i in enumerate(check.prior(prior, self.clients, self.sizes))
-            ]
+            q = check.prior(prior, self.clients, self.sizes)
+            weights = [q_i * self.share(i) for i, q_i in enumerate(q)]
         if all(isinstance(x, np.ndarray) for x in self.X):
             X = self.X[0] if self.n_clients == 1 else np.concatenate(self.X)  # type: ignore[arg-type]
         else:

@@ -1,23 +1,33 @@
 """The data sets of the papers, and hospitals made of real patients.
 
 Loaders return ``Arrays(X, y, feature_names)``, or ``Tabular(table, target, recipe)`` where columns
-are categorical, or a federation where the rows have owners. Two classes are 0 and 1.
-`quorate.data.downloads` says where data come from.
+are categorical, or a federation where the rows have owners. Two classes are coded 0 and 1.
+`quorate.data.downloads` says where the data come from.
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from quorate.arrays import Array
 from quorate.data import corrupt, partition, tables
-from quorate.data.downloads import SOURCES, absent, available, cells, contents, openml, validate
+from quorate.data.downloads import (
+    SOURCES,
+    Source,
+    absent,
+    available,
+    cells,
+    contents,
+    openml,
+    validate,
+)
 from quorate.data.federation import Federation
 from quorate.data.schema import Recipe, Schema
 
@@ -48,7 +58,7 @@ Folder = str | Path | None
 
 
 class Arrays(NamedTuple):
-    """(n, d) features, (n,) targets, d names."""
+    """A data set of numbers: (n, d) features, (n,) targets and d names."""
 
     X: Array
     y: NDArray[Any]
@@ -95,8 +105,8 @@ def hospital_tables(mix: float = 1.5, seed: int = 0) -> dict[str, tables.Table]:
         "diagnosis": y,
         **dict(zip(names, X.T, strict=True)),
     }
-    found = tables.by_client(tables.table_of(table), "hospital")
-    return {name: found[name] for name in HOSPITALS}
+    by_name = tables.by_client(tables.table_of(table), "hospital")
+    return {name: by_name[name] for name in HOSPITALS}
 
 
 def hospitals(mix: float = 1.5, seed: int = 0) -> Federation:
@@ -108,8 +118,8 @@ def hospitals(mix: float = 1.5, seed: int = 0) -> Federation:
 
 @dataclass(frozen=True)
 class HospitalStudy:
-    """Train on ``train``; look at its held-out rows, at hospitals never seen, and at an instrument
-    that drifts.
+    """Hospitals to train on, their held-out rows, hospitals never trained on, and rows measured by
+    an instrument that drifts.
     """
 
     train: Federation  # four hospitals
@@ -126,8 +136,8 @@ def hospital_study(
     ``drift``: (scale, offset) of the drifted features, in standard deviations of the training rows.
     """
     whole = hospital_tables(mix, seed)
-    ours = {name: table for name, table in whole.items() if name not in UNSEEN}
-    parts = tables.split(ours, "diagnosis", test, seed)
+    seen = {name: table for name, table in whole.items() if name not in UNSEEN}
+    parts = tables.split(seen, "diagnosis", test, seed)
     schema = Schema.fit(parts[0], Recipe(), target="diagnosis")
     away = {name: whole[name] for name in UNSEEN}
     train, held, unseen = (
@@ -142,49 +152,52 @@ def hospital_study(
 # -------------------------------------------------------------------- numeric tables
 
 
-def _numbers(columns: Any) -> Array:
+def _columns(source: Source, data_dir: Folder) -> tuple[list[Any], ArrayLike, bool]:
+    """(columns, target, True) of a file with a header, else those at OpenML and False."""
+    if (files := contents(source, data_dir)) is not None:
+        *columns, target = [column[1:] for column in cells(files.popitem()[1])]
+        return columns, target, True
+    table, target = openml(source)
+    return [*table.values()], target, False
+
+
+def _numbers(columns: Iterable[ArrayLike]) -> Array:
     return np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
 
 
-def _labels(target: Any, one: str) -> NDArray[np.int64]:
+def _labels(target: ArrayLike, one: str) -> NDArray[np.int64]:
     """1 where the label, as text, is ``one``; whole numbers may be written with a decimal point
     there.
     """
+    labels = np.asarray(target).tolist()
     return np.array(
-        [str(label).strip().removesuffix(".0") == one for label in target], dtype=np.int64
+        [str(label).strip().removesuffix(".0") == one for label in labels], dtype=np.int64
     )
+
+
+HEART = (
+    *("age", "sex", "chest_pain", "blood_pressure", "cholesterol", "blood_sugar", "ecg"),
+    *("heart_rate", "angina", "oldpeak", "slope", "vessels", "thal"),
+)
+WISCONSIN = (
+    *("clump_thickness", "cell_size", "cell_shape", "adhesion", "epithelial_size"),
+    *("bare_nuclei", "chromatin", "nucleoli", "mitoses"),
+)
+ABALONE = (
+    *("sex", "length", "diameter", "height"),
+    *("whole_weight", "shucked_weight", "viscera_weight", "shell_weight"),
+)
 
 
 def heart(data_dir: Folder = None) -> Arrays:
     """Statlog heart: 270 patients, 13 numeric features; y = 1 for heart disease (120), 0 for none
     (150).
     """
-    source, names = (
-        SOURCES["heart"],
-        (
-            "age",
-            "sex",
-            "chest_pain",
-            "blood_pressure",
-            "cholesterol",
-            "blood_sugar",
-            "ecg",
-            "heart_rate",
-            "angina",
-            "oldpeak",
-            "slope",
-            "vessels",
-            "thal",
-        ),
-    )
-    if (found := contents(source, data_dir)) is not None:
-        *columns, target = [column[1:] for column in cells(found.popitem()[1])]
-        X, y = _numbers(columns), _labels(target, "1")
-    else:
-        table, target = openml(source)
-        X, y = _numbers(table.values()), _labels(target, "present")
+    source = SOURCES["heart"]
+    columns, target, from_file = _columns(source, data_dir)
+    X, y = _numbers(columns), _labels(target, "1" if from_file else "present")
     validate(source, X, y)
-    return Arrays(X, y, names)
+    return Arrays(X, y, HEART)
 
 
 def breast_cancer_wisconsin(data_dir: Folder = None, *, missing: str = "drop") -> Arrays:
@@ -196,29 +209,14 @@ def breast_cancer_wisconsin(data_dir: Folder = None, *, missing: str = "drop") -
     """
     if missing not in ("drop", "keep"):
         raise ValueError(f"missing must be 'drop' or 'keep', got {missing!r}.")
-    source, names = (
-        SOURCES["breast_cancer_wisconsin"],
-        (
-            "clump_thickness",
-            "cell_size",
-            "cell_shape",
-            "adhesion",
-            "epithelial_size",
-            "bare_nuclei",
-            "chromatin",
-            "nucleoli",
-            "mitoses",
-        ),
-    )
-    if (found := contents(source, data_dir)) is not None:
-        _, *columns, target = [column[1:] for column in cells(found.popitem()[1])]
-        X, y = _numbers(tables.parsed(column) for column in columns), _labels(target, "4")
-    else:
-        table, target = openml(source)
-        X, y = _numbers(table.values()), _labels(target, "malignant")
+    source = SOURCES["breast_cancer_wisconsin"]
+    columns, target, from_file = _columns(source, data_dir)
+    if from_file:  # the first column is an identifier
+        columns = [tables.parsed(column) for column in columns[1:]]
+    X, y = _numbers(columns), _labels(target, "4" if from_file else "malignant")
     validate(source, X, y)
     keep = ~np.isnan(X).any(1) | (missing == "keep")
-    return Arrays(X[keep], y[keep], names)
+    return Arrays(X[keep], y[keep], WISCONSIN)
 
 
 def abalone(data_dir: Folder = None) -> Arrays:
@@ -226,25 +224,12 @@ def abalone(data_dir: Folder = None) -> Arrays:
     real number.
     """
     source = SOURCES["abalone"]
-    names = (
-        "sex",
-        "length",
-        "diameter",
-        "height",
-        "whole_weight",
-        "shucked_weight",
-        "viscera_weight",
-        "shell_weight",
-    )
-    if (found := contents(source, data_dir)) is not None:
-        *columns, target = [column[1:] for column in cells(found.popitem()[1])]
-    else:
-        table, target = openml(source)
-        sex, *columns = table.values()
-        columns = [[{"M": 1, "F": 2, "I": 3}[s] for s in sex], *columns]
+    columns, target, from_file = _columns(source, data_dir)
+    if not from_file:
+        columns[0] = [{"M": 1, "F": 2, "I": 3}[sex] for sex in columns[0]]
     X, y = _numbers(columns), np.asarray(target, dtype=np.float64)
     validate(source, X, y)
-    return Arrays(X, y, names)
+    return Arrays(X, y, ABALONE)
 
 
 def monks(problem: int = 1, part: str = "all", data_dir: Folder = None) -> Arrays:
@@ -257,18 +242,17 @@ def monks(problem: int = 1, part: str = "all", data_dir: Folder = None) -> Array
         raise ValueError(f"problem must be 1 or 3, got {problem!r}.")
     if problem == 3 and part == "train":
         raise ValueError("of MONK's problem 3 there are the test rows only. Use part='test'.")
-    source, rows = (
-        SOURCES[f"monks_{problem}"],
-        _part(part, {"train": slice(0, 124), "test": slice(124, None)}),
-    )
-    if (found := contents(source, data_dir)) is not None:
-        files = [list(zip(*cells(content, None), strict=True)) for content in found.values()]
+    source = SOURCES[f"monks_{problem}"]
+    rows = _part(part, 124)
+    columns: Iterable[ArrayLike]
+    if (contained := contents(source, data_dir)) is not None:
+        files = [list(zip(*cells(content, None), strict=True)) for content in contained.values()]
         lines = [line for file in files for line in file if line[0] != "class"]
         target, *columns = list(zip(*lines, strict=True))[:7]
-        X, y = _numbers(columns), _labels(target, "1")
     else:
         table, target = openml(source)
-        X, y = _numbers(table.values()), _labels(target, "1")
+        columns = table.values()
+    X, y = _numbers(columns), _labels(target, "1")
     validate(source, X, y)
     rows = rows if problem == 1 else slice(None)
     return Arrays(X[rows], y[rows], tuple(f"a{k}" for k in range(1, 7)))
@@ -284,10 +268,12 @@ def monks_3(data_dir: Folder = None) -> Arrays:
     return monks(3, data_dir=data_dir)
 
 
-def _part(part: str, parts: dict[str, slice]) -> slice:
-    if part not in (*parts, "all"):
+def _part(part: str, n_train: int) -> slice:
+    """The rows of a part; those to train on come first."""
+    parts = {"train": slice(n_train), "test": slice(n_train, None), "all": slice(None)}
+    if part not in parts:
         raise ValueError(f"part must be 'train', 'test' or 'all', got {part!r}.")
-    return {**parts, "all": slice(None)}[part]
+    return parts[part]
 
 
 def _keel(
@@ -302,8 +288,8 @@ def _keel(
     if version == "openml":
         table, target = openml(source)
         X, y = _numbers(table.values()), _labels(target, one_openml)
-    elif (found := contents(source, data_dir)) is not None:
-        *columns, target = cells(found.popitem()[1])
+    elif (files := contents(source, data_dir)) is not None:
+        *columns, target = cells(files.popitem()[1])
         X, y = _numbers(columns), _labels(target, one)
     else:
         raise absent(
@@ -342,20 +328,16 @@ def splice(data_dir: Folder = None) -> Arrays:
     for EI and IE.
     """
     source = SOURCES["splice"]
-    if (found := contents(source, data_dir)) is not None:
-        target, _, letters = cells(found.popitem()[1])
+    if (files := contents(source, data_dir)) is not None:
+        target, _, letters = cells(files.popitem()[1])
         lines = [sequence.strip() for sequence in letters]
     else:
         table, target = openml(source)
-        # an identifier
-        table = {name: column for name, column in table.items() if "nstance" not in name}
-        lines = [
-            "".join(str(letter) for letter in row) for row in zip(*table.values(), strict=True)
-        ]
-    X = np.array(
-        [[ord(letter) - ord("a") + 1 for letter in line.lower()] for line in lines],
-        dtype=np.float64,
-    )
+        # one column is an identifier
+        letters = [column for name, column in table.items() if "nstance" not in name]
+        lines = ["".join(map(str, row)) for row in zip(*letters, strict=True)]
+    codes = [[ord(letter) - ord("a") + 1 for letter in line.lower()] for line in lines]
+    X = np.array(codes, dtype=np.float64)
     y = 1 - _labels(target, "N")
     validate(source, X, y)
     return Arrays(X, y, tuple(f"base_{k}" for k in range(1, 61)))
@@ -364,19 +346,8 @@ def splice(data_dir: Folder = None) -> Arrays:
 # -------------------------------------------------------------------- tables with categories
 
 ADULT = (
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education_num",
-    "marital_status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital_gain",
-    "capital_loss",
-    "hours_per_week",
+    *("age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation"),
+    *("relationship", "race", "sex", "capital_gain", "capital_loss", "hours_per_week"),
     "native_country",
 )
 
@@ -387,12 +358,9 @@ def adult(part: str = "train", data_dir: Folder = None) -> Tabular:
 
     ``part``: "train" (32,561 rows, 24,720/7,841), "test" (16,281 rows) or "all".
     """
-    source, rows = (
-        SOURCES["adult"],
-        _part(part, {"train": slice(0, 32561), "test": slice(32561, None)}),
-    )
-    if (found := contents(source, data_dir)) is not None:
-        train, test = (cells(content) for content in found.values())
+    source, rows = SOURCES["adult"], _part(part, 32561)
+    if (files := contents(source, data_dir)) is not None:
+        train, test = (cells(content) for content in files.values())
         *columns, target = [(*a, *b) for a, b in zip(train, test, strict=True)]
         table = [tables.parsed(column) for column in columns]
     else:
@@ -412,13 +380,10 @@ def mnist(part: str = "train", data_dir: Folder = None) -> Arrays:
     """MNIST: pixels in [0, 1], y = 0 ... 9; ``part`` "train" (60,000 images), "test" (10,000) or
     "all".
     """
-    source, rows = (
-        SOURCES["mnist"],
-        _part(part, {"train": slice(0, 60000), "test": slice(60000, None)}),
-    )
+    source, rows = SOURCES["mnist"], _part(part, 60000)
     names = tuple(f"pixel_{k}" for k in range(784))
-    if (found := contents(source, data_dir)) is not None:
-        with np.load(io.BytesIO(found.popitem()[1]), allow_pickle=False) as file:
+    if (files := contents(source, data_dir)) is not None:
+        with np.load(io.BytesIO(files.popitem()[1]), allow_pickle=False) as file:
             X, y = (np.concatenate([file[f"{key}_train"], file[f"{key}_test"]]) for key in "xy")
     else:
         table, target = openml(source)
@@ -437,11 +402,11 @@ def femnist(part: str = "train", data_dir: Folder = None) -> Federation:
     if part not in ("train", "test"):
         raise ValueError(f"part must be 'train' or 'test', got {part!r}.")
     source = SOURCES["femnist"]
-    found = contents(source, data_dir)
-    if found is None:
+    files = contents(source, data_dir)
+    if files is None:
         raise absent(source, "its file is in no data directory, and it has no copy at OpenML")
     prefix = "" if part == "train" else "test_"
-    with np.load(io.BytesIO(found.popitem()[1]), allow_pickle=False) as file:
+    with np.load(io.BytesIO(files.popitem()[1]), allow_pickle=False) as file:
         X, y = file[f"x_{part}"] / 255.0, file[f"y_{part}"].astype(np.int64)
         groups = np.repeat(file[f"{prefix}users"], np.diff(file[f"{prefix}offsets"]))
     return Federation.from_arrays(X, y, groups, classes=np.arange(62))

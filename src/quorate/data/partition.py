@@ -7,11 +7,11 @@ smaller federation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from quorate.arrays import stream
 from quorate.data import validation as check
@@ -19,7 +19,7 @@ from quorate.data import validation as check
 Labels = NDArray[Any]
 
 
-def by_column(values: Any) -> Labels:
+def by_column(values: Collection[object]) -> Labels:
     """One client per distinct value of a column, as text."""
     names, picks = check.grouped(values, len(values))
     labels = np.empty(len(values), dtype=object)
@@ -73,7 +73,7 @@ def _whole(parts: NDArray[Any], total: int) -> NDArray[np.intp]:
     return floors
 
 
-def by_label(y: Any, n_clients: int, classes_per_client: int = 1, seed: int = 0) -> Labels:
+def by_label(y: ArrayLike, n_clients: int, classes_per_client: int = 1, seed: int = 0) -> Labels:
     """Clients that hold ``classes_per_client`` classes each; the rows of a class are shared by the
     clients holding it.
 
@@ -93,13 +93,13 @@ def by_label(y: Any, n_clients: int, classes_per_client: int = 1, seed: int = 0)
     labels = np.empty(len(y), dtype=np.intp)
     for c in range(len(classes)):
         owners = np.flatnonzero(held == c) // classes_per_client
-        own = rng.permutation(np.flatnonzero(code == c))
-        labels[own] = owners[np.arange(len(own)) * len(owners) // len(own)]
+        rows = rng.permutation(np.flatnonzero(code == c))
+        labels[rows] = owners[np.arange(len(rows)) * len(owners) // len(rows)]
     return _nobody_empty(labels, n_clients)
 
 
-def dirichlet(y: Any, n_clients: int, alpha: float, seed: int = 0) -> Labels:
-    """Each class is divided among the clients in shares drawn from a symmetric Dirichlet(alpha).
+def dirichlet(y: ArrayLike, n_clients: int, alpha: float, seed: int = 0) -> Labels:
+    """Rows dealt class by class, in shares drawn from a symmetric Dirichlet(alpha).
 
     alpha -> inf: alike clients; alpha -> 0: each class at one client (Hsu, Qi, Brown 2019, with the
     roles of classes and clients as in Yurochkin et al. 2019).
@@ -114,15 +114,16 @@ def dirichlet(y: Any, n_clients: int, alpha: float, seed: int = 0) -> Labels:
     rng = _random(seed)
     labels = np.empty(len(y), dtype=np.intp)
     for c in np.unique(y):
-        own = rng.permutation(np.flatnonzero(y == c))
+        rows = rng.permutation(np.flatnonzero(y == c))
         shares = rng.dirichlet(np.full(n_clients, float(alpha)))
-        labels[own] = np.repeat(
-            np.arange(n_clients), _whole(shares / shares.sum() * len(own), len(own))
-        )
+        counts = _whole(shares / shares.sum() * len(rows), len(rows))
+        labels[rows] = np.repeat(np.arange(n_clients), counts)
     return _nobody_empty(labels, n_clients)
 
 
-def by_feature(score: Any, shares: Sequence[float], mix: float = 0.5, seed: int = 0) -> Labels:
+def by_feature(
+    score: ArrayLike, shares: Sequence[float], mix: float = 0.5, seed: int = 0
+) -> Labels:
     """Bands of a score, so that the distribution of the features differs between clients.
 
     Rows are sorted by ``score + mix * sd(score) * noise`` and cut into bands that hold the given
@@ -143,7 +144,7 @@ def by_feature(score: Any, shares: Sequence[float], mix: float = 0.5, seed: int 
     return _nobody_empty(labels, len(q))
 
 
-def hospitals(X: Any, names: Sequence[str], mix: float = 1.5, seed: int = 0) -> Labels:
+def hospitals(X: ArrayLike, names: Sequence[str], mix: float = 1.5, seed: int = 0) -> Labels:
     """Named hospitals of unequal size with different patients: bands of the first principal
     component of X.
 

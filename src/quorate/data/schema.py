@@ -1,8 +1,8 @@
 """How the features of a model are made from the columns of a table, fitted from sums over the
 clients.
 
-    numeric:  x' = (x - centre) / scale,  a missing x becomes the mean;
-            categorical: one column per category
+    numeric:      x' = (x - centre) / scale,  a missing x becomes the mean
+    categorical:  one column per category
 
     mean = sum_i S_i / sum_i n_i    S_i = sum of client i's values, n_i their number    (first pass)
     sd^2 = sum_i Q_i / sum_i n_i      Q_i = sum of (value - mean)^2 of client i        (second pass)
@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from quorate.arrays import Array
 from quorate.client_names import ByClient
@@ -30,7 +31,7 @@ SCALINGS = ("standard", "minmax", "none")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to fit.
+    """How a schema is fitted.
 
     Parameters
     ----------
@@ -92,8 +93,8 @@ class Categorical:
 def client_kinds(
     table: Table, features: Sequence[str], declared: Sequence[str], where: str
 ) -> dict[str, Any]:
-    """First message: which columns hold text, and which hold numbers; both only where declared
-    categorical.
+    """The first message of a client: which columns hold text, and which hold numbers. Both are
+    allowed only where the column is declared categorical.
     """
     kinds = []
     for name in features:
@@ -119,7 +120,7 @@ def client_kinds(
 def client_totals(
     table: Table, numeric: Sequence[str], categorical: Sequence[str], where: str
 ) -> dict[str, Any]:
-    """Second message: counts, sums, extremes, and how often each category occurs."""
+    """The second message: counts, sums, extremes, and how often each category occurs."""
     columns = [_finite(table, name, where) for name in numeric]
     sums = {
         "rows": np.array([len(next(iter(table.values())))]),
@@ -138,7 +139,7 @@ def client_totals(
 
 
 def client_squares(table: Table, numeric: Sequence[str], mean: Array, where: str) -> dict[str, Any]:
-    """Third message: sums of centred values and of their squares."""
+    """The third message: sums of centred values and of their squares."""
     centred = [_finite(table, name, where) - m for name, m in zip(numeric, mean, strict=True)]
     return {
         "sum": {
@@ -162,18 +163,13 @@ def _finite(table: Table, name: str, where: str) -> Array:
 
 def combine(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the server receives: sums, largest values, and categories counted over all clients."""
-    sums = {
-        key: np.sum([part["sum"][key] for part in parts], axis=0) for key in parts[0].get("sum", {})
-    }
-    most = {
-        key: np.max([part["max"][key] for part in parts], axis=0) for key in parts[0].get("max", {})
-    }
+    combined: dict[str, Any] = {}
+    for kind, reduce in (("sum", np.sum), ("max", np.max)):
+        for key in parts[0].get(kind, {}):
+            combined[key] = reduce([part[kind][key] for part in parts], axis=0)
     names = parts[0].get("categories", {})
-    return {
-        **sums,
-        **most,
-        "categories": {n: sum((part["categories"][n] for part in parts), Counter()) for n in names},
-    }
+    counts = {n: sum((part["categories"][n] for part in parts), Counter()) for n in names}
+    return {**combined, "categories": counts}
 
 
 # -------------------------------------------------------------------- the schema
@@ -181,10 +177,11 @@ def combine(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns in the order of the features; target and classes are those of the training data.
+    """How every feature is made, in the order of the features; target and classes are those of the
+    training data.
 
-    ``fitted``: scale and categories were read off rows, whom they tell about; a private run refuses
-    them.
+    ``fitted``: scale and categories were read off rows and disclose something about them, so that a
+    private run refuses the schema.
     """
 
     columns: tuple[Numeric | Categorical, ...]
@@ -205,75 +202,44 @@ class Schema:
         *,
         features: Sequence[str] | None = None,
         target: str | None = None,
-        classes: Any = None,
+        classes: ArrayLike | None = None,
     ) -> Schema:
-        """Fit over the clients' tables (a mapping by name or a sequence) from three rounds of sums.
+        """The schema of the clients' tables (a mapping by name or a sequence), from three rounds of
+        sums.
 
         ``features`` defaults to all columns but the target. Raises ValueError for columns that
         differ between clients, that mix numbers and text without being declared categorical, or
         that have no value at any client.
         """
         recipe = recipe or Recipe()
-        named = (
-            tables
-            if isinstance(tables, Mapping)
-            else {str(k): table for k, table in enumerate(tables)}
-        )
-        clients = {f"client {name!r}": table_of(table) for name, table in named.items()}
+        if not isinstance(tables, Mapping):
+            tables = {str(k): table for k, table in enumerate(tables)}
+        clients = {f"client {name!r}": table_of(table) for name, table in tables.items()}
         same_columns(clients)
-        first = next(iter(clients.values()))
-        chosen = [name for name in first if name != target] if features is None else list(features)
-        if target in chosen:
-            raise ValueError(
-                f"the column {target!r} is the target and cannot be a feature as well: take it off"
-                " features."
-            )
-        if not chosen:
-            raise ValueError("no column is left for the features: give at least one.")
-        for name in (
-            *chosen,
-            *recipe.categorical,
-            *recipe.units,
-            *([] if target is None else [target]),
-        ):
-            has_column(first, name, "in the schema")
+        chosen = _chosen(next(iter(clients.values())), features, target, recipe)
         if classes is None and target is not None:
-            found = check.same_type(
-                [check.targets(t[target], c) for c, t in clients.items()], tuple(clients)
-            )
-            classes = check.classes(found, None, tuple(clients))
-        codes = _codes(
-            combine([client_kinds(t, chosen, recipe.categorical, c) for c, t in clients.items()]),
-            chosen,
-            recipe,
-        )
+            y = [check.targets(table[target], where) for where, table in clients.items()]
+            classes = check.classes(check.same_type(y, [*clients]), None, [*clients])
+        kinds = [client_kinds(t, chosen, recipe.categorical, c) for c, t in clients.items()]
+        codes = _codes(combine(kinds), chosen, recipe)
         plain = [name for name in chosen if name not in codes]
-        totals = combine(
-            [client_totals(table, plain, codes, where) for where, table in clients.items()]
-        )
-        empty = [name for name, count in zip(plain, totals["count"], strict=True) if count == 0]
-        if empty:
-            raise ValueError(
-                f"{check.listed(map(repr, empty), 'column')}: no value at any client. Use"
-                " features=... without."
-            )
-        mean = totals["total"] / totals["count"]
-        squares = combine(
-            [client_squares(table, plain, mean, where) for where, table in clients.items()]
-        )
-        fitted = _numeric(plain, totals, squares, mean, recipe) | _categorical(
-            codes, totals, recipe
-        )
+        totals = combine([client_totals(t, plain, codes, c) for c, t in clients.items()])
+        mean = _means(plain, totals)
+        squares = combine([client_squares(t, plain, mean, c) for c, t in clients.items()])
+        columns: dict[str, Numeric | Categorical] = {
+            **_numeric(plain, totals, squares, mean, recipe),
+            **_categorical(codes, totals, recipe),
+        }
         known = None if classes is None else tuple(np.asarray(classes).tolist())
-        return cls(tuple(fitted[name] for name in chosen), target, known, fitted=True)
+        return cls(tuple(columns[name] for name in chosen), target, known, fitted=True)
 
     def public(self) -> Schema:
-        """The same, said to come from rows that are nobody's secret, so that private runs may use
-        it.
+        """The same schema, declared to come from rows that are nobody's secret, so that private
+        runs may use it.
         """
         return replace(self, fitted=False)
 
-    def transform(self, table: Any, unknown: str = "error", where: str = "the table") -> Array:
+    def transform(self, table: object, unknown: str = "error", where: str = "the table") -> Array:
         """(m, d) features of a table; columns that the schema does not name are ignored.
 
         ``unknown``: what to do with a category that was not in the data of the fit: "error" lists
@@ -281,18 +247,18 @@ class Schema:
         """
         if unknown not in ("error", "ignore"):
             raise ValueError(f"unknown must be 'error' or 'ignore', got {unknown!r}.")
-        table = table_of(table)
+        cells = table_of(table)
         for column in self.columns:
-            has_column(table, column.name, "a column of the model's schema")
-        m = len(next(iter(table.values()), ()))
+            has_column(cells, column.name, "a column of the model's schema")
+        m = len(next(iter(cells.values()), ()))
         X, at = np.zeros((m, len(self.feature_names))), 0
         for column in self.columns:
             part = X[:, at : at + len(column.feature_names)]
             at += part.shape[1]
             if isinstance(column, Numeric):
-                _fill_numeric(part, column, table, where)
+                _fill_numeric(part, column, cells, where)
             else:
-                _fill_categorical(part, column, table, where, unknown)
+                _fill_categorical(part, column, cells, where, unknown)
         return X
 
     def to_dict(self) -> dict[str, Any]:
@@ -300,11 +266,12 @@ class Schema:
         columns = [
             {"kind": type(column).__name__.lower(), **asdict(column)} for column in self.columns
         ]
+        for column in columns:
+            if "categories" in column:
+                column["categories"] = list(column["categories"])
         return {
             "version": 1,
-            "columns": [
-                {k: list(v) if isinstance(v, tuple) else v for k, v in c.items()} for c in columns
-            ],
+            "columns": columns,
             "target": self.target,
             "classes": None if self.classes is None else list(self.classes),
             "fitted": self.fitted,
@@ -320,28 +287,42 @@ class Schema:
             )
         kinds = {"numeric": Numeric, "categorical": Categorical}
         try:
-            columns = tuple(
-                kinds[c["kind"]](
-                    **{
-                        k: tuple(v) if isinstance(v, list) else v
-                        for k, v in c.items()
-                        if k != "kind"
-                    }
-                )
-                for c in data["columns"]
-            )
+            columns = []
+            for column in data["columns"]:
+                fields = {k: tuple(v) if isinstance(v, list) else v for k, v in column.items()}
+                del fields["kind"]
+                columns.append(kinds[column["kind"]](**fields))
             classes = None if data["classes"] is None else tuple(data["classes"])
-            return cls(columns, data["target"], classes, bool(data.get("fitted", True)))
+            return cls(tuple(columns), data["target"], classes, bool(data.get("fitted", True)))
         except (KeyError, TypeError) as error:
             raise ValueError(f"this is no schema written by quorate: {error!r}.") from error
 
 
+def _chosen(
+    table: Table, features: Sequence[str] | None, target: str | None, recipe: Recipe
+) -> list[str]:
+    """The columns that features are made of: those asked for, else all but the target."""
+    chosen = [name for name in table if name != target] if features is None else list(features)
+    if target in chosen:
+        raise ValueError(
+            f"the column {target!r} is the target and cannot be a feature as well: take it off"
+            " features."
+        )
+    if not chosen:
+        raise ValueError("no column is left for the features: give at least one.")
+    named = (*chosen, *recipe.categorical, *recipe.units, *([] if target is None else [target]))
+    for name in named:
+        has_column(table, name, "in the schema")
+    return chosen
+
+
 def _codes(kinds: Mapping[str, Any], features: Sequence[str], recipe: Recipe) -> list[str]:
     """The categorical columns: those declared, and those of text."""
-    both = [
-        name for name, t, n in zip(features, kinds["text"], kinds["number"], strict=True) if t and n
+    odd = [
+        repr(name)
+        for name, text, number in zip(features, kinds["text"], kinds["number"], strict=True)
+        if text and number and name not in recipe.categorical
     ]
-    odd = [repr(name) for name in both if name not in recipe.categorical]
     if odd:
         raise ValueError(
             f"{check.listed(odd, 'column')}: numbers at some clients, text at others. Correct the"
@@ -354,9 +335,25 @@ def _codes(kinds: Mapping[str, Any], features: Sequence[str], recipe: Recipe) ->
     ]
 
 
+def _means(names: Sequence[str], totals: Mapping[str, Array]) -> Array:
+    """The mean of every numeric column over all clients; a column without any value is refused."""
+    empty = [name for name, count in zip(names, totals["count"], strict=True) if count == 0]
+    if empty:
+        raise ValueError(
+            f"{check.listed(map(repr, empty), 'column')}: no value at any client. Use"
+            " features=... without."
+        )
+    return totals["total"] / totals["count"]
+
+
 def _numeric(
-    names: Sequence[str], totals: Any, squares: Any, mean: Array, recipe: Recipe
-) -> dict[str, Any]:
+    names: Sequence[str],
+    totals: Mapping[str, Array],
+    squares: Mapping[str, Array],
+    mean: Array,
+    recipe: Recipe,
+) -> dict[str, Numeric]:
+    """The numeric columns, scaled as the recipe says."""
     n = totals["count"]
     # the rest is rounding of the mean
     variance = np.maximum(squares["squares"] - squares["rest"] ** 2 / n, 0.0) / n
@@ -373,24 +370,22 @@ def _numeric(
     return {row[0]: Numeric(*row, unit=recipe.units.get(row[0])) for row in rows}
 
 
-def _categorical(names: Sequence[str], totals: Any, recipe: Recipe) -> dict[str, Any]:
-    counts = {name: totals["categories"][name] for name in names}
-    for name, found in counts.items():
-        if len(found) > recipe.max_categories:
+def _categorical(
+    names: Sequence[str], totals: Mapping[str, Any], recipe: Recipe
+) -> dict[str, Categorical]:
+    """The categorical columns, with the categories of all clients."""
+    columns = {}
+    for name in names:
+        counts = totals["categories"][name]
+        if len(counts) > recipe.max_categories:
             raise ValueError(
-                f"column {name!r} has {len(found)} categories, more than"
+                f"column {name!r} has {len(counts)} categories, more than"
                 f" max_categories={recipe.max_categories}. Leave it out (features=...), or raise"
                 " max_categories in the Recipe."
             )
-    return {
-        name: Categorical(
-            name,
-            tuple(sorted(c for c in found if c is not None)),
-            None in found,
-            recipe.units.get(name),
-        )
-        for name, found in counts.items()
-    }
+        known = tuple(sorted(category for category in counts if category is not None))
+        columns[name] = Categorical(name, known, None in counts, recipe.units.get(name))
+    return columns
 
 
 def _fill_numeric(part: Array, column: Numeric, table: Table, where: str) -> None:

@@ -13,9 +13,9 @@ import gzip
 import importlib
 import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, SupportsFloat, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,11 @@ from quorate.arrays import Array
 from quorate.client_names import ClientName, closest
 from quorate.data import validation as check
 
+if TYPE_CHECKING:
+    from narwhals import Series
+
 Table = dict[str, NDArray[Any]]
+Files: TypeAlias = str | Path | Iterable[str | Path]  # a path, a pattern, a folder, or several
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "?"})
 CHUNK = 65536  # lines that are held as text at a time
@@ -33,23 +37,25 @@ CHUNK = 65536  # lines that are held as text at a time
 # -------------------------------------------------------------------- frames
 
 
-def table_of(frame: Any) -> Table:
+def table_of(frame: object) -> Table:
     """The columns of a pandas, polars or Arrow table, or of a mapping from names to arrays."""
     if isinstance(frame, Mapping):
         return {str(name): _from_objects(np.asarray(column)) for name, column in frame.items()}
     import narwhals as nw
 
     try:
-        frame = nw.from_native(frame, eager_only=True)
+        table: Any = nw.from_native(frame, eager_only=True)  # type: ignore[call-overload]
     except TypeError as error:
         raise ValueError(
             "expected a pandas, polars or Arrow table or a mapping of columns, got"
             f" {type(frame).__name__}."
         ) from error
-    return {str(name): _column(frame[name], nw) for name in frame.columns}
+    return {str(name): _column(table[name]) for name in table.columns}
 
 
-def _column(series: Any, nw: Any) -> NDArray[Any]:
+def _column(series: Series[Any]) -> NDArray[Any]:
+    import narwhals as nw
+
     if series.dtype.is_numeric():
         if series.dtype.is_integer() and not series.is_null().any():
             return series.to_numpy().astype(np.int64)
@@ -78,12 +84,17 @@ def _from_objects(column: NDArray[Any]) -> NDArray[Any]:
     return np.array([None if check.missing(v) else v for v in column], dtype=object)
 
 
-def matrix_of(frame: Any, names: Sequence[str] | None = None) -> tuple[Array, Sequence[str]]:
+def matrix_of(frame: object, names: Sequence[str] | None = None) -> tuple[Array, Sequence[str]]:
     """(X, names) of a table of numbers; missing values become NaN, which a federation refuses by
     name.
     """
     table = table_of(frame)
-    return np.column_stack([numbers(table, name) for name in table]), names or tuple(table)
+    return matrix(table, tuple(table)), names or tuple(table)
+
+
+def matrix(table: Table, names: Sequence[str], where: str = "the table") -> Array:
+    """(m, d) the named columns, side by side."""
+    return np.column_stack([numbers(table, name, where) for name in names])
 
 
 # -------------------------------------------------------------------- columns
@@ -94,7 +105,7 @@ def numbers(table: Table, name: str, where: str = "the table") -> Array:
     column = table[name]
     if column.dtype.kind == "O":
         odd = [(r, v) for r, v in enumerate(column) if v is not None]
-        # one wrong cell makes a column of text
+        # the whole column is text where a single cell is no number: that cell is named
         odd = [(r, v) for r, v in odd if not is_number(v)] or odd
         if odd:
             raise ValueError(
@@ -106,10 +117,10 @@ def numbers(table: Table, name: str, where: str = "the table") -> Array:
     return column.astype(np.float64, copy=False)
 
 
-def is_number(cell: Any) -> bool:
+def is_number(cell: object) -> bool:
     """Whether a cell reads as a number."""
     try:
-        return float(cell) is not None
+        return isinstance(cell, str | SupportsFloat) and float(cell) is not None
     except (TypeError, ValueError):
         return False
 
@@ -173,8 +184,8 @@ def read(path: str | Path, text: Sequence[str] = ()) -> Table:
             gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else _open(path)
         ) as file:
             return _read_csv(file, str(path), text)
-    except _HoldsText as found:
-        return read(path, (*text, found.args[0]))
+    except _HoldsText as column:
+        return read(path, (*text, column.args[0]))
     except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile, EOFError) as error:
         raise ValueError(
             f"{path} is no readable CSV file: {error}. Save it as CSV in UTF-8, or as Parquet."
@@ -185,8 +196,8 @@ class NoRowsError(ValueError):
     """A file with a header and no rows."""
 
 
-class _HoldsText(Exception):  # noqa: N818  # it is no error: a column of numbers so far turns out to hold text
-    pass
+class _HoldsText(Exception):  # noqa: N818
+    """A column that held numbers so far has a cell of text; this is not an error."""
 
 
 def _open(path: Path) -> IO[str]:
@@ -227,7 +238,7 @@ def _read_csv(file: IO[str], path: str, text: Sequence[str]) -> Table:
             f"{path} names {check.listed(map(repr, sorted(twice)), 'column')} more than once."
         )
     chunks: list[list[NDArray[Any]]] = [[] for _ in header]
-    for lines in _chunks(csv.reader(file, **options), len(header), path):
+    for lines in _chunks(file, options, len(header), path):
         for name, parts, cells in zip(header, chunks, zip(*lines, strict=True), strict=True):
             parts.append(parsed(cells, name in text))
             if parts[0].dtype.kind != parts[-1].dtype.kind and "O" in (
@@ -240,7 +251,11 @@ def _read_csv(file: IO[str], path: str, text: Sequence[str]) -> Table:
     return {name: np.concatenate(parts) for name, parts in zip(header, chunks, strict=True)}
 
 
-def _chunks(reader: Any, width: int, path: str) -> Iterator[list[list[str]]]:
+def _chunks(
+    file: IO[str], options: Mapping[str, Any], width: int, path: str
+) -> Iterator[list[list[str]]]:
+    """The lines of a CSV file as lists of cells, a chunk of them at a time."""
+    reader = csv.reader(file, **options)
     while lines := [line for line in itertools.islice(reader, CHUNK) if line]:
         if any(len(line) != width for line in lines):
             k, line = next((k, line) for k, line in enumerate(lines) if len(line) != width)
@@ -274,7 +289,7 @@ def parsed(cells: Sequence[str], as_text: bool = False) -> NDArray[Any]:
     )
 
 
-def read_clients(files: Any, client: str | None = None, empty: bool = False) -> dict[str, Table]:
+def read_clients(files: Files, client: str | None = None, empty: bool = False) -> dict[str, Table]:
     """One table per client: from one file each (named by its stem), or by the values of the column
     ``client``.
 
@@ -282,7 +297,7 @@ def read_clients(files: Any, client: str | None = None, empty: bool = False) -> 
     """
     text = () if client is None else (client,)
     tables: dict[str, Table] = {}
-    for path in _paths(files):
+    for path in paths(files):
         try:
             tables[str(path)] = read(path, text)
         except NoRowsError:
@@ -307,22 +322,20 @@ def read_clients(files: Any, client: str | None = None, empty: bool = False) -> 
     return clients
 
 
-def _paths(files: Any) -> list[Path]:
+def paths(files: Files) -> list[Path]:
+    """The files that a path, a pattern or a folder stands for, sorted by name; or several such."""
     if not isinstance(files, str | Path):
-        paths = [path for part in files for path in _paths(part)]
+        matches = [path for part in files for path in paths(part)]
     elif Path(files).is_dir():
-        paths = sorted(
-            p
-            for p in Path(files).iterdir()
-            if p.name.endswith((".csv", ".csv.gz", ".tsv", ".parquet"))
-        )
+        endings = (".csv", ".csv.gz", ".tsv", ".parquet")
+        matches = sorted(p for p in Path(files).iterdir() if p.name.endswith(endings))
     elif glob.has_magic(str(files)) and not Path(files).exists():
-        paths = [Path(found) for found in sorted(glob.glob(str(files)))]
+        matches = sorted(map(Path, glob.glob(str(files))))
     else:
         return [Path(files)]
-    if not paths:
+    if not matches:
         raise FileNotFoundError(f"no file matches {str(files)!r} (seen from {Path.cwd()}).")
-    return paths
+    return matches
 
 
 def by_client(table: Table, client: str) -> dict[str, Table]:

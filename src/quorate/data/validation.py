@@ -1,26 +1,42 @@
-"""Checks on one client's rows, each with an error that says given, needed, do; grouping, holding
-out, digests.
+"""Checks on the clients' rows, whose errors say what was given, what is needed and what to do; also
+grouping of rows by client, rows held out, and digests.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from quorate.arrays import Array, stream
-from quorate.client_names import ClientName, by_position, client_name, repeated
+from quorate.client_names import ByClient, ClientName, by_position, client_name, repeated
 
 EXTREME = 1e100  # squares of larger numbers, or of the inverse of smaller ones, leave float64
 
-Rows = Any  # Array, or a scipy.sparse csr_array, which is imported only where one is given
+
+class SparseRows(Protocol):
+    """What is used of ``scipy.sparse.csr_array``; scipy is imported only where rows are sparse."""
+
+    shape: tuple[int, int]
+    data: NDArray[Any]
+    indices: NDArray[Any]
+    indptr: NDArray[Any]
+
+    def astype(self, dtype: DTypeLike) -> Any: ...
+
+    def toarray(self) -> Array: ...
+
+    def tocoo(self) -> Any: ...
 
 
-def one_per_client(clients: Sequence[ClientName], **parts: Any) -> None:
+Rows: TypeAlias = NDArray[Any] | SparseRows
+
+
+def one_per_client(clients: Sequence[ClientName], **parts: Sized) -> None:
     """Refuse duplicate or missing names, and sequences that are not one entry per client."""
     if not clients:
         raise ValueError("a federation needs at least one client, got none.")
@@ -38,50 +54,38 @@ def one_per_client(clients: Sequence[ClientName], **parts: Any) -> None:
             )
 
 
-def features(x: Any, client: ClientName, names: Sequence[str] | None) -> Rows:
+def features(x: object, client: ClientName, names: Sequence[str] | None) -> Rows:
     """(m, d) dense float64 in C order, or CSR with sorted indices."""
     if hasattr(x, "tocsr"):
         from scipy.sparse import csr_array
 
-        rows = csr_array(x, dtype=np.float64)
+        rows: Any = csr_array(x, dtype=np.float64)
         if not rows.has_canonical_format:
             rows = rows.copy()  # the caller's matrix is not changed
             rows.sum_duplicates()
         return rows
-    x = np.asarray(x)
-    if x.dtype.kind == "O" and not any(isinstance(v, str | bytes) for v in x.flat):
-        x = (
-            np.where([[missing(v) for v in row] for row in x], np.nan, x).astype(np.float64)
-            if x.ndim == 2
-            else x
-        )
-    if x.dtype.kind not in "buif":
-        cells = (
-            [
-                (r, c)
-                for r, row in enumerate(x.tolist())
-                for c, v in enumerate(row)
-                if isinstance(v, str)
-            ]
-            if x.ndim == 2
-            else []
-        )
-        where = (
-            f" (first: {x[cells[0]]!r} in row {cells[0][0]}, column {_name(names, cells[0][1])})"
-            if cells
-            else ""
-        )
+    X = np.asarray(x)
+    numbers = X.dtype.kind == "O" and not any(isinstance(v, str | bytes) for v in X.flat)
+    if numbers and X.ndim == 2:
+        X = np.where(np.vectorize(missing, otypes=[bool])(X), np.nan, X).astype(np.float64)
+    if X.dtype.kind not in "buif":
         raise ValueError(
-            f"client {client!r}: X must hold numbers, got dtype {x.dtype}{where}. "
+            f"client {client!r}: X must hold numbers, got dtype {X.dtype}{_first_text(X, names)}. "
             "For a table with text columns use Federation.from_frame(..., schema=Recipe())."
         )
-    if x.ndim != 2:
-        raise ValueError(f"client {client!r}: X must have shape (rows, features), got {x.shape}.")
-    return np.ascontiguousarray(x, dtype=np.float64)
+    if X.ndim != 2:
+        raise ValueError(f"client {client!r}: X must have shape (rows, features), got {X.shape}.")
+    return np.ascontiguousarray(X, dtype=np.float64)
 
 
-def _name(names: Sequence[str] | None, column: int) -> str:
-    return str(column) if names is None or column >= len(names) else repr(names[column])
+def _first_text(X: NDArray[Any], names: Sequence[str] | None) -> str:
+    """Where the first cell with text is, for an error."""
+    for at, cell in np.ndenumerate(X):
+        if isinstance(cell, str) and len(at) == 2:
+            row, column = at
+            name = column if names is None or column >= len(names) else repr(names[column])
+            return f" (first: {cell!r} in row {row}, column {name})"
+    return ""
 
 
 def widths(
@@ -124,12 +128,10 @@ def rows(client: ClientName, x: Rows, y: NDArray[Any], names: Sequence[str]) -> 
     if np.isfinite(values).all():
         in_range(values, f"client {client!r}: X", least=1 / EXTREME)
         return
-    dense = isinstance(x, np.ndarray)
-    entries = (
-        np.nonzero(~np.isfinite(x))
-        if dense
-        else [at[~np.isfinite(x.data)] for at in x.tocoo().coords]
-    )
+    if isinstance(x, np.ndarray):
+        entries = np.nonzero(~np.isfinite(x))
+    else:
+        entries = [at[~np.isfinite(x.data)] for at in x.tocoo().coords]
     columns = [repr(names[j]) for j in np.unique(entries[1])]
     count = "1 value that is" if len(entries[0]) == 1 else f"{len(entries[0])} values that are"
     raise ValueError(
@@ -139,11 +141,10 @@ def rows(client: ClientName, x: Rows, y: NDArray[Any], names: Sequence[str]) -> 
     )
 
 
-def in_single(X: Sequence[Rows], clients: Sequence[ClientName]) -> tuple[Any, ...]:
+def in_single(X: Sequence[Rows], clients: Sequence[ClientName]) -> tuple[Rows, ...]:
     """The rows in single precision; numbers whose squares it cannot hold are refused."""
     for x, client in zip(X, clients, strict=True):
-        values = x if isinstance(x, np.ndarray) else x.data
-        largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
+        largest = _largest(x if isinstance(x, np.ndarray) else x.data)
         if largest > 1e18:
             raise ValueError(
                 f"client {client!r}: X has a largest absolute value of {largest:.3g}, too large for"
@@ -156,7 +157,7 @@ def in_range(values: NDArray[Any], what: str, least: float = 0.0) -> None:
     """Refuse finite numbers whose squares would overflow, and those that are all below ``least``
     but not all 0.
     """
-    largest = max(float(values.max(initial=0)), -float(values.min(initial=0)))
+    largest = _largest(values)
     if largest > EXTREME or 0 < largest < least:
         raise ValueError(
             f"{what} has a largest absolute value of {largest:.3g}: its square is no number in"
@@ -164,7 +165,12 @@ def in_range(values: NDArray[Any], what: str, least: float = 0.0) -> None:
         )
 
 
-def targets(y: Any, client: ClientName) -> NDArray[Any]:
+def _largest(values: NDArray[Any]) -> float:
+    """The largest absolute value, 0 of none."""
+    return max(float(values.max(initial=0)), -float(values.min(initial=0)))
+
+
+def targets(y: ArrayLike, client: ClientName) -> NDArray[Any]:
     """(m,) booleans, int64, float64 or text."""
     y = np.asarray(y)
     if y.ndim != 1:
@@ -210,29 +216,23 @@ def same_type(y: Sequence[NDArray[Any]], clients: Sequence[ClientName]) -> tuple
     kinds = {t.dtype.kind: name for t, name in zip(reversed(y), reversed(clients), strict=True)}
     if len(kinds) > 1 and not set(kinds) <= {"i", "f"}:
         kind = {"U": "text", "i": "integers", "f": "numbers", "b": "booleans"}
-        found = ", ".join(f"{kind[k]} at client {name!r}" for k, name in kinds.items())
-        raise ValueError(f"targets must be of one type at all clients, got {found}.")
+        types = ", ".join(f"{kind[k]} at client {name!r}" for k, name in kinds.items())
+        raise ValueError(f"targets must be of one type at all clients, got {types}.")
     return tuple(t.astype(np.float64, copy=False) for t in y) if "f" in kinds else tuple(y)
 
 
 def classes(
-    y: Sequence[NDArray[Any]], declared: Any, clients: Sequence[ClientName]
+    y: Sequence[NDArray[Any]], declared: ArrayLike | None, clients: Sequence[ClientName]
 ) -> NDArray[Any] | None:
     """The sorted classes: those declared, else those of targets that are not floats, else None."""
     if declared is None:
-        return (
-            None if y[0].dtype.kind == "f" else np.unique(np.concatenate([np.unique(t) for t in y]))
-        )
+        real = y[0].dtype.kind == "f"
+        return None if real else np.unique(np.concatenate([np.unique(t) for t in y]))
     known = np.unique(np.asarray(declared))
     for name, t in zip(clients, y, strict=True):
-        other = (
-            []
-            if t.dtype.kind == known.dtype.kind == "U"
-            else [t[0]]
-            if "U" in t.dtype.kind + known.dtype.kind
-            else []
-        )
-        other = other or np.setdiff1d(t, known).tolist()
+        # text is no number, even where they are written alike
+        one_is_text = (t.dtype.kind == "U") != (known.dtype.kind == "U")
+        other = t[:1].tolist() if one_is_text else np.setdiff1d(t, known).tolist()
         if other:
             shown = ", ".join(map(repr, known.tolist()[:10]))
             raise ValueError(
@@ -257,7 +257,7 @@ def per_row(
 
 
 def weights(
-    values: Sequence[Any], clients: Sequence[ClientName], lengths: Sequence[int]
+    values: Sequence[ArrayLike], clients: Sequence[ClientName], lengths: Sequence[int]
 ) -> tuple[Array, ...]:
     """One (m_i,) array of weights >= 0 with a positive sum per client."""
     parts = per_row(
@@ -273,19 +273,20 @@ def weights(
     return parts
 
 
-def prior(given: Any, clients: Sequence[ClientName], sizes: NDArray[Any]) -> Array:
+def prior(
+    prior: ArrayLike | ByClient[float], clients: Sequence[ClientName], sizes: NDArray[Any]
+) -> Array:
     """(N,) weights over the clients that sum to one."""
-    if isinstance(given, str):
-        if given not in ("uniform", "size"):
+    if isinstance(prior, str):
+        if prior not in ("uniform", "size"):
             raise ValueError(
-                f"prior must be 'uniform', 'size' or weights over the clients, got {given!r}."
+                f"prior must be 'uniform', 'size' or weights over the clients, got {prior!r}."
             )
-        return (
-            np.full(len(clients), 1 / len(clients)) if given == "uniform" else sizes / sizes.sum()
-        )
-    if isinstance(given, Mapping):
-        given = list(by_position(given, clients, "prior").values())
-    q = np.asarray(given, dtype=np.float64)
+        counts = np.ones(len(clients)) if prior == "uniform" else sizes
+        return counts / counts.sum()
+    if isinstance(prior, Mapping):
+        prior = list(by_position(prior, clients, "prior").values())
+    q = np.asarray(prior, dtype=np.float64)
     if q.shape != (len(clients),) or not (q >= 0).all() or not abs(q.sum() - 1) <= 1e-9:
         raise ValueError(
             f"prior must be {len(clients)} weights >= 0 that sum to 1, got shape {q.shape} with sum"
@@ -317,22 +318,7 @@ def digest(x: Rows, y: NDArray[Any], share: Array, *more: NDArray[Any]) -> str:
     return total.hexdigest()
 
 
-def further(fed: Any) -> list[list[NDArray[Any]]]:
-    """What each client holds beside rows, targets and weights: columns, linear rows, and what the
-    server holds.
-    """
-    held = [] if fed.server is None else [np.array(fed.server.digests())]
-    columns = sorted((fed.columns or {}).items())
-    own = [
-        [array for key, parts in columns for array in (np.array([key]), parts[i])]
-        for i in range(fed.n_clients)
-    ]
-    return [
-        [*more, *(() if fed.linear is None else fed.linear[i]), *held] for i, more in enumerate(own)
-    ]
-
-
-def grouped(groups: Any, n: int) -> tuple[tuple[ClientName, ...], list[Any]]:
+def grouped(groups: Iterable[object], n: int) -> tuple[tuple[ClientName, ...], list[Any]]:
     """Names in the order of first appearance, and the rows of each: slices where they lie together,
     else indices.
     """
@@ -383,8 +369,8 @@ def held_out(
     return held
 
 
-def missing(value: Any) -> bool:
-    """None, NaN, or a missing value of a table library."""
+def missing(value: object) -> bool:
+    """Whether a value is None, NaN, or the missing value of a table library."""
     return (
         value is None
         or type(value).__name__ in ("NAType", "NaTType")
@@ -392,21 +378,21 @@ def missing(value: Any) -> bool:
     )
 
 
-def listed(at: Any, what: str) -> str:
-    """The first few of ``at``: rows 1, 5, 9, 10, 11, ... (12 in all)."""
-    at = [str(a) for a in at]
-    more = f", ... ({len(at)} in all)" if len(at) > 5 else ""
-    return f"{what}{'s' if len(at) > 1 else ''} {', '.join(at[:5])}{more}"
+def listed(items: Iterable[object], what: str) -> str:
+    """The first few items in words: rows 1, 5, 9, 10, 11, ... (12 in all)."""
+    words = list(map(str, items))
+    more = f", ... ({len(words)} in all)" if len(words) > 5 else ""
+    return f"{what}{'s' if len(words) > 1 else ''} {', '.join(words[:5])}{more}"
 
 
 def linear(
-    parts: Sequence[Any], owners: Sequence[ClientName], d: int
+    parts: Sequence[tuple[ArrayLike, ArrayLike]], owners: Sequence[ClientName], d: int
 ) -> tuple[tuple[Array, Array], ...]:
     """One (C, d) of shapes (k, d) and (k,) per owner, finite."""
     one_per_client(owners, linear=parts)
-    found = []
-    for owner, (C, offset) in zip(owners, parts, strict=True):
-        C, offset = np.ascontiguousarray(C, float), np.ascontiguousarray(offset, float)
+    checked = []
+    for owner, part in zip(owners, parts, strict=True):
+        C, offset = (np.ascontiguousarray(each, float) for each in part)
         if C.ndim != 2 or C.shape[1] != d or offset.shape != (len(C),):
             raise ValueError(
                 f"{owner!r}: C and d must have shapes (k, {d}) and (k,), got {C.shape} and"
@@ -414,8 +400,8 @@ def linear(
             )
         if not (np.isfinite(C).all() and np.isfinite(offset).all()):
             raise ValueError(f"{owner!r}: C and d must be finite.")
-        found.append((C, offset))
-    return tuple(found)
+        checked.append((C, offset))
+    return tuple(checked)
 
 
 def stacked(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:

@@ -77,7 +77,7 @@ def inspect_tables(
     """
     from quorate.data import tables
 
-    files, guesses = tables._paths(path), []
+    files, guesses = tables.paths(path), []
     first = tables.read(files[0])
     for name in filter(None, (client, target)):
         tables.has_column(first, name, "given")
