@@ -12,7 +12,7 @@ import numpy as np
 
 import quorate.data.federation as data
 from quorate.arrays import Array, Block, Streams
-from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, Version, record
+from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, Version, record
 
 
 @record
@@ -44,7 +44,7 @@ class ToyState:
 
 
 @dataclass(frozen=True)
-class Toy:
+class Toy(Algorithm):
     """Federated gradient descent on least squares, with momentum at the clients and a little of
     their own noise.
     """
@@ -136,7 +136,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class AsyncToy:
+class AsyncToy(Algorithm):
     """Toy's clients with a table of their last gradients at the server, which goes on as soon as
     somebody answers.
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from quorate.engines import Run
-from quorate.rounds import Round, donates, encode, gradients
+from quorate.rounds import Algorithm, Round, encode
 
 
 @dataclass
-class Wrapped:
+class Wrapped(Algorithm):
     """An algorithm whose functions can be watched or disturbed."""
 
     inner: Any
@@ -35,10 +35,14 @@ class Wrapped:
 
     @property
     def donates(self) -> bool:
-        return donates(self.inner)
+        return self.inner.donates
+
+    @property
+    def private(self) -> bool:
+        return self.inner.private
 
     def gradients(self, message: Any) -> float:
-        return gradients(self.inner, message)
+        return self.inner.gradients(message)
 
     def client_start(self, data: Any) -> Any:
         return self.inner.client_start(data)

@@ -21,18 +21,27 @@ such a message is written for one model per client. Every engine hands it over i
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Protocol, get_type_hints, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_type_hints, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block, Streams
-from quorate.codec import FIELDS, CodecError, decode, encode, encoded_size, mapped, named, record
+from quorate.codec import (
+    FIELDS,
+    CodecError,
+    changed,
+    decode,
+    encode,
+    encoded_size,
+    mapped,
+    named,
+    record,
+)
 
 __all__ = [
     "Algorithm",
@@ -68,6 +77,8 @@ Max = Annotated[Array, "max"]
 Each = Annotated[Array, "each"]
 Version = Annotated[Array, "version"]  # of messages alone
 
+Value = TypeVar("Value")  # whatever a record can hold
+
 
 def visibility(cls: type) -> dict[str, str]:
     """``{field: "sum" | "max" | "each" | "version" | "all"}``: what the types of a message or an
@@ -85,7 +96,7 @@ def marks(cls: type) -> tuple[tuple[str, str], ...]:
     return tuple((name, _mark(hints[name]) or "all") for name in FIELDS[cls])
 
 
-def _mark(hint: Any) -> str | None:
+def _mark(hint: object) -> str | None:
     """The mark in an annotation, also inside ``Sum | None``."""
     marks = [m for m in getattr(hint, "__metadata__", ()) if m in ("sum", "max", "each", "version")]
     return next(filter(None, [*marks, *map(_mark, typing.get_args(hint))]), None)
@@ -117,10 +128,9 @@ class Outcome:
 class Round:
     """The server's next request: ``message`` to the clients ``to`` (None: all).
 
-    ``wait_for`` : the least number of answers, to this or to earlier messages, with which the
-        server can go on; None:
-    the answers of all in flight (a synchronous round). Whoever is still in flight must not be asked
-    again.
+    ``wait_for`` is the least number of answers, to this or to earlier messages, with which the
+    server can go on; None waits for the answers of all in flight (a synchronous round). Whoever is
+    still in flight must not be asked again.
     """
 
     message: Any
@@ -137,14 +147,16 @@ class Done:
 
 @runtime_checkable
 class Algorithm(Protocol):
-    """What an engine runs.
+    """The base of everything that an engine runs.
 
-    Two optional members: ``donates: ClassVar[bool] = True`` allows ``on_server`` to overwrite the
-    arrays of the state it is given (a table with a row per client need not be copied for every
-    answer); messages may share arrays with the state all the same. ``gradients(message) -> float``:
-    how many gradients of its rows a client computes to answer (1 by default), for engines that
-    simulate time.
+    ``donates`` allows ``on_server`` to overwrite the arrays of the state that it receives: a table
+    with a row per client need not be copied for every answer. Messages may share arrays with the
+    state all the same. ``private`` asks for the memories of all clients before the first message,
+    since they hold the keys of their noise.
     """
+
+    donates: ClassVar[bool] = False
+    private: ClassVar[bool] = False
 
     @property
     def on_client(self) -> Mapping[type, Callable[[Any, Any, Block, Streams], tuple[Any, Any]]]:
@@ -162,7 +174,7 @@ class Algorithm(Protocol):
         """The memory of the block's clients before the first message (leading axis: clients), or
         None.
         """
-        ...
+        return None
 
     def server_start(self, n_clients: int) -> tuple[Any, Round]:
         """The server's first state and request."""
@@ -174,27 +186,32 @@ class Algorithm(Protocol):
         """
         ...
 
+    def gradients(self, message: Any) -> float:
+        """How many gradients of its rows a client computes to answer, for engines that simulate
+        time.
+        """
+        return 1.0
+
 
 # ---- messages, uploads and memories by client ----------------------------------------------------
 
 
-def donates(algorithm: Any) -> bool:
-    """Whether ``on_server`` may overwrite the arrays of the state it is given."""
-    return bool(getattr(algorithm, "donates", False))
+def donates(algorithm: Algorithm) -> bool:
+    """Whether ``on_server`` may overwrite the arrays of the state that it receives."""
+    return algorithm.donates
 
 
-def gradients(algorithm: Any, message: Any) -> float:
+def gradients(algorithm: Algorithm, message: object) -> float:
     """The gradients of its rows that a client computes to answer a message."""
-    counted = getattr(algorithm, "gradients", None)
-    return 1.0 if counted is None else float(counted(message))
+    return algorithm.gradients(message)
 
 
-def copied(value: Any) -> Any:
+def copied(value: Value) -> Value:
     """The value with arrays of its own, C-contiguous."""
     return mapped(value, lambda array: array.copy(order="C"))
 
 
-def rows(message: Any, index: Sequence[int] | NDArray[np.intp]) -> Any:
+def rows(message: Value, index: Sequence[int] | NDArray[np.intp]) -> Value:
     """The message as the clients ``index`` receive it: their rows of ``Each`` fields, a row for
     each of ``Version``.
 
@@ -209,7 +226,7 @@ def rows(message: Any, index: Sequence[int] | NDArray[np.intp]) -> Any:
                 if how == "each"
                 else np.broadcast_to(value, (n, *value.shape))
             )
-    return dataclasses.replace(message, **kept) if kept else message
+    return changed(message, **kept) if kept else message
 
 
 class Combiner:
@@ -234,7 +251,7 @@ class Combiner:
                 " or Each"
             )
 
-    def add(self, ids: Sequence[int] | NDArray[np.intp], upload: Any) -> None:
+    def add(self, ids: Sequence[int] | NDArray[np.intp], upload: object) -> None:
         """Fold in the upload of the clients ``ids``."""
         if type(upload) is not self.upload_class:
             raise TypeError(
@@ -257,25 +274,22 @@ class Combiner:
                 self.folded[k] = _FOLD[how](self.folded[k], value)
         self.ids.append(np.asarray(ids, dtype=np.intp))
 
-    def _form(self, name: str, how: str, value: Any, n: int) -> tuple[Any, ...]:
-        shape = value.shape if isinstance(value, np.ndarray) else ()
-        if shape and (shape[0] == n or (shape[0] == 1 and how != "each")):
-            return value.dtype, *shape[1:]
-        given = f"shape {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+    def _form(self, name: str, how: str, value: object, n: int) -> tuple[Any, ...]:
+        actual = type(value).__name__
+        if isinstance(value, np.ndarray):
+            if value.shape[:1] == (n,) or (value.shape[:1] == (1,) and how != "each"):
+                return value.dtype, *value.shape[1:]
+            actual = f"shape {value.shape}"
         raise ValueError(
             f"{self.upload_class.__name__}.{name} needs a leading axis of the {n} client(s) of the"
-            f" block, got {given}"
+            f" block, got {actual}"
         )
 
     def result(self) -> tuple[tuple[int, ...], Any]:
         """The ids in ascending order and the combined upload (``Each`` fields in the same
         order).
         """
-        ids = (
-            (self.ids[0] if len(self.ids) == 1 else np.concatenate(self.ids)).tolist()
-            if self.ids
-            else []
-        )
+        ids = np.concatenate(self.ids).tolist() if self.ids else []
         order: Any = None if (listed := sorted(ids)) == ids else np.argsort(ids, kind="stable")
         if not ids or len(set(ids)) < len(ids):
             raise ValueError(f"each client answers once in a round, got answers of {listed}")
@@ -300,12 +314,8 @@ _FOLD: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _into(operation: np.ufunc, total: Any, value: Any) -> Any:
-    return (
-        operation(total, value, out=total)
-        if isinstance(total, np.ndarray)
-        else operation(total, value)
-    )
+def _into(operation: np.ufunc, total: NDArray[Any] | np.generic, value: NDArray[Any]) -> Any:
+    return operation(total, value, out=total if isinstance(total, np.ndarray) else None)
 
 
 def combine(upload_class: type, parts: Iterable[tuple[Sequence[int], Any]]) -> Any:
@@ -320,7 +330,7 @@ def combine(upload_class: type, parts: Iterable[tuple[Sequence[int], Any]]) -> A
     return fold.result()[1]
 
 
-def settled(value: Any) -> Any:
+def settled(value: Value) -> Value:
     """The value with C-contiguous arrays, as it would be after encode and decode.
 
     Rounding in BLAS depends on memory layout, so engines settle what they keep: else a resumed run
@@ -331,23 +341,22 @@ def settled(value: Any) -> Any:
     )
 
 
-def _contiguous(value: Any) -> bool:
+def _contiguous(value: object) -> bool:
     """Whether every array in the value is C-contiguous."""
     kind = type(value)
-    if kind is np.ndarray or isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray):
         return value.flags.c_contiguous
     if kind in _SCALAR:
         return True
-    parts = value if kind is tuple else value.values() if kind is dict else None
-    if parts is None:
-        parts = value.__dict__.values() if kind in FIELDS else ()
+    held = value.__dict__ if kind in FIELDS else value
+    parts = held.values() if isinstance(held, dict) else held if isinstance(held, tuple) else ()
     return all([type(part) in _SCALAR or _contiguous(part) for part in parts])  # noqa: C419  # a list is quicker
 
 
 _SCALAR = {int, float, bool, str, type(None)}
 
 
-def members(memory: Any, positions: Any) -> Any:
+def members(memory: Value, positions: slice | NDArray[np.intp]) -> Value:
     """The memory of some clients of a block; every array in a memory has a leading axis of
     clients.
     """
@@ -368,16 +377,23 @@ def join(memories: Sequence[Any]) -> Any:
         )
     if isinstance(first, np.ndarray):
         return np.concatenate(memories)
-    if (fields := FIELDS.get(type(first))) is not None:
-        return type(first)(
-            *[join([getattr(memory, name) for memory in memories]) for name in fields]
-        )
-    if type(first) is tuple and all(len(other) == len(first) for other in others):
-        return tuple(join(parts) for parts in zip(*memories, strict=True))
-    if type(first) is dict and all(other.keys() == first.keys() for other in others):
-        return {key: join([memory[key] for memory in memories]) for key in first}
+    parts = [part for memory in memories if (part := _parts(memory)) is not None]
+    if parts and all(part.keys() == parts[0].keys() for part in parts):
+        joined = {key: join([part[key] for part in parts]) for key in parts[0]}
+        if type(first) is tuple:
+            return tuple(joined.values())
+        return joined if type(first) is dict else type(first)(**joined)
     if any(other is not first and other != first for other in others):
         raise ValueError(
             f"clients' memories differ in {first!r}: keep what differs in an array, clients leading"
         )
     return first
+
+
+def _parts(memory: object) -> dict[Any, Any] | None:
+    """The parts of a record, a tuple or a dict by name, position or key; None of anything else."""
+    if type(memory) in FIELDS:
+        return {name: getattr(memory, name) for name in FIELDS[type(memory)]}
+    if type(memory) is tuple:
+        return dict(enumerate(memory))
+    return memory if type(memory) is dict else None

@@ -209,7 +209,8 @@ class Attacked:
             inner.client_start,
             inner.report,
         )
-        self.server_start = inner.server_start
+        self.server_start, self.gradients = inner.server_start, inner.gradients
+        self.donates, self.private = inner.donates, inner.private
         self.on_client = dict(inner.on_client) | {local_steps.Descend: self.descend}
 
     def descend(self, memory, ask, data, rng):

@@ -18,7 +18,19 @@ from quorate.engines import CheckpointError, VirtualClock
 from quorate.engines.batching import Memories, Rows
 from quorate.engines.delays import Constant
 from quorate.engines.waiting import First
-from quorate.rounds import Done, Each, Outcome, Round, Stop, Version, encode, join, record, rows
+from quorate.rounds import (
+    Algorithm,
+    Done,
+    Each,
+    Outcome,
+    Round,
+    Stop,
+    Version,
+    encode,
+    join,
+    record,
+    rows,
+)
 
 SLOW = {"site c2": 10.0}
 
@@ -225,7 +237,7 @@ class PlainState:
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(Algorithm):
     """An asynchronous algorithm whose messages have no versions: clients with different messages
     step apart.
     """

@@ -22,7 +22,19 @@ from toy import Toy, ToyAsk, ToyMemory, federation
 from quorate.arrays import Array, stream
 from quorate.engines import InProcess, checkpoint, inprocess
 from quorate.engines.checkpoint import Memories
-from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, Version, encode, join, record
+from quorate.rounds import (
+    Algorithm,
+    Done,
+    Each,
+    Outcome,
+    Round,
+    Stop,
+    Sum,
+    Version,
+    encode,
+    join,
+    record,
+)
 
 MODES = pytest.mark.parametrize("mode", inprocess.MODES)
 
@@ -243,7 +255,7 @@ class WideAnswer:
 
 
 @dataclass(frozen=True)
-class Wide:
+class Wide(Algorithm):
     """Many numbers from each of many clients, of which the server needs only the sum."""
 
     d: int

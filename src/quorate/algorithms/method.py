@@ -1,10 +1,12 @@
-"""What ``solve`` asks of an algorithm: its requirements, its answer, and checks of its settings."""
+"""The base class of the algorithms that ``solve`` runs, and the parts that they share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from quorate.algorithms.requirements import Requirements
 from quorate.arrays import Array
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """What an algorithm returns of a run: the model, and what proves how good it is.
+    """The answer of an algorithm to a run: the model, and what proves how good it is.
 
     Attributes
     ----------
@@ -54,10 +56,42 @@ class Method(Algorithm):
         """The answer of a run in this state; parts that the clients keep need their memories."""
         raise NotImplementedError(f"{type(self).__name__} must define answer(state, memories)")
 
+    @property
+    def _problem(self) -> Problem:
+        """The problem; ``ValueError`` before there is one."""
+        if self.problem is None:
+            raise ValueError(
+                f"{type(self).__name__} has no problem yet: run it through quorate.solve(problem,"
+                " federation, ...)."
+            )
+        return self.problem
+
     def check_problem(self, problem: Problem, fed: Federation | None) -> None:
         """Raise ``ValueError`` where a setting of this algorithm does not go with a problem that
         meets its requirements; ``fed`` is None as long as the data are not read.
         """
+
+
+def start_or_empty(start: Array | None) -> Array:
+    """The first model of the user, or an empty array where it is the problem's default."""
+    return np.zeros(0) if start is None else np.asarray(start, float)
+
+
+def with_start(problem: Problem, start: Array | None, n_features: int) -> Array:
+    """The first model of the user, or the problem's default."""
+    return problem.model_start(n_features) if start is None else np.array(start, float)
+
+
+def gap_report(value: float, bound: float, risks: Array) -> dict[str, float]:
+    """Objective, bound and gap, and the client of the largest risk, as numbers to plot."""
+    worst = int(np.argmax(risks)) if len(risks) else -1
+    return {
+        "objective": value,
+        "bound": bound,
+        "gap": value - bound,
+        "worst_client": worst,
+        "worst_risk": float(risks[worst]),
+    }
 
 
 def settings_of(method: Method) -> dict[str, Any]:

@@ -45,7 +45,7 @@ from quorate.problem.multipliers import Multipliers, no_multipliers, signed, wei
 from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import has_rank_coordinate
 from quorate.problem.regularisers import L1, Bounds, ElasticNet, Zero
-from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
+from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
 
 ROUNDING = 1e-12  # relative to the terms that cancel
 # thresholds below which multipliers are left out of a proof of infeasibility, relative to the
@@ -103,7 +103,7 @@ class WeighingState:
 
 
 @dataclass(frozen=True)
-class Weighing:
+class Weighing(Algorithm):
     """Rounds with every client that evaluate a model and its multipliers and prove a bound."""
 
     w: Array
@@ -118,9 +118,6 @@ class Weighing:
     @property
     def on_server(self) -> dict:
         return {Weighed: self.balance}
-
-    def client_start(self, data: Block) -> None:
-        return None
 
     def server_start(self, n_clients: int) -> tuple[WeighingState, Round]:
         state = WeighingState(None, np.zeros_like(self.w), math.inf, -math.inf, 0)

@@ -51,7 +51,7 @@ from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import is_provable, row_minorant
 from quorate.problem.wasserstein.worst_case import worst_case
-from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
+from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
 
 
 @record
@@ -90,7 +90,7 @@ class CertificateState:
 
 
 @dataclass(frozen=True)
-class Certification:
+class Certification(Algorithm):
     """Two rounds with every client: sizes that bound the region of optima, then risks and cuts.
 
     Where no bound can be proved the rounds ask for risks, then for the gradient of the weighted
@@ -109,9 +109,6 @@ class Certification:
     @property
     def on_server(self) -> dict:
         return {Surveyed: self.ask, Certified: self.finish, Differentiated: self.conclude}
-
-    def client_start(self, data: Block) -> None:
-        return None
 
     def server_start(self, n_clients: int) -> tuple[CertificateState, Round]:
         state = CertificateState(None, None)

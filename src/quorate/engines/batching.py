@@ -1,7 +1,7 @@
-"""Clients' rows and memories put together for one step of those who answer at the same time.
+"""The rows and memories of the clients who answer at the same time, put together for one step.
 
-Blocks are made from the rows when they are needed, so nothing is held twice; memories are rows of
-arrays that the engine writes in place.
+Blocks are made from the rows when they are needed, so that nothing is stored twice; memories are
+rows of arrays that the engine overwrites in place.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LARGE = 2**30
 
 
 class Rows:
-    """The rows of any clients as a block: ``together`` at most, of similar numbers of rows, padded
-    to the longest.
+    """The rows of all clients, from which blocks are made: at most ``together`` clients of similar
+    numbers of rows, padded to the longest.
     """
 
     def __init__(self, federation: FederatedData, together: int) -> None:
@@ -71,15 +71,15 @@ class Rows:
         )
 
     def kept(self, ids: Sequence[int] | NDArray[np.int64]) -> Block:
-        """As ``block``; made once for clients who step together again and again."""
+        """The same as ``block``, made once for clients who step together again and again."""
         key = tuple(np.asarray(ids).tolist())
         if key not in self.known:
             if self.bytes <= LARGE:
                 self.known[key] = None
             return self.block(ids)
-        if (found := self.known[key]) is None:
-            found = self.known[key] = self.block(ids)
-        return found
+        if (known := self.known[key]) is None:
+            known = self.known[key] = self.block(ids)
+        return known
 
 
 def stacked(parts: Sequence[Block]) -> Block:
@@ -88,12 +88,8 @@ def stacked(parts: Sequence[Block]) -> Block:
     for k, part in enumerate(parts):
         # a target that is valid for every loss; its share is 0
         y[k, part.y.shape[1] :] = part.y[0, 0]
-    pairs: Any = [part.linear for part in parts]
-    linear = (
-        None
-        if pairs[0] is None
-        else (_padded([p[0] for p in pairs]), _padded([p[1] for p in pairs]))
-    )
+    pairs = [part.linear for part in parts if part.linear is not None]
+    linear = (_padded([C for C, _ in pairs]), _padded([d for _, d in pairs])) if pairs else None
     return Block(
         _padded([part.X for part in parts]),
         y,
@@ -120,9 +116,10 @@ def _padded(parts: Sequence[Any]) -> NDArray[Any]:
 # ---- memories
 
 
-def form(value: Any) -> Any:
-    """Everything about a value but the numbers in its arrays and their leading axis; equal forms
-    can be stacked.
+def form(value: object) -> Any:
+    """The form of a value: all of it but the numbers in its arrays and their leading axis.
+
+    Values of equal forms can be stacked.
     """
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape[1:]
@@ -132,16 +129,15 @@ def form(value: Any) -> Any:
             type(value),
             *[(p.dtype, p.shape[1:]) if type(p) is np.ndarray else form(p) for p in parts],
         )
-    if type(value) is tuple:
+    if isinstance(value, tuple):
         return (tuple, *map(form, value))
-    if type(value) is dict:
+    if isinstance(value, dict):
         return (dict, *[(key, form(part)) for key, part in value.items()])
     return None if value is None else (type(value), repr(value))
 
 
 class Memories:
-    """Every client's memory as a row of arrays; memories that differ in form have arrays of their
-    own.
+    """The memories of all clients as rows of arrays, with separate arrays for each form of memory.
 
     Arrays are made for all clients, but pages that nobody writes to take no memory.
     """
@@ -164,7 +160,7 @@ class Memories:
         return mapped(self.stacks[int(self.place[ids[0]])], lambda array: array.take(ids, 0))
 
     def each(self) -> tuple[Any, ...]:
-        """Of every client alone, as rows of the arrays, or None."""
+        """The memory of every client alone, as rows of the arrays, or None."""
         if self.common is not None:
             kind, _, arrays = self.common
             return tuple([kind(*[array[i : i + 1] for array in arrays]) for i in range(self.n)])
@@ -174,7 +170,7 @@ class Memories:
             for i, stack in enumerate(stacks)
         )
 
-    def put(self, ids: NDArray[np.intp], memory: Any) -> None:
+    def put(self, ids: NDArray[np.intp], memory: object) -> None:
         """Write the memories of these clients."""
         if (
             self.common is not None
@@ -206,9 +202,9 @@ class Memories:
             (type(stack), fields, parts) if flat and self.count[number] == self.n else None
         )
 
-    def _put_alike(self, ids: NDArray[np.intp], memory: Any) -> bool:
-        """Write memories that have the form that all have; False, and nothing done, if they have
-        not.
+    def _put_alike(self, ids: NDArray[np.intp], memory: object) -> bool:
+        """Write memories of the form that all memories have; False, and nothing written, where they
+        are of another form.
         """
         _, names, arrays = self.common  # pyright: ignore[reportGeneralTypeIssues]
         new = [getattr(memory, name) for name in names]
@@ -232,15 +228,15 @@ class Memories:
             self.forms = {shape: known for shape, known in self.forms.items() if known != number}
 
     def stored(self) -> tuple[tuple[NDArray[np.intp], Any], ...]:
-        """(clients, their memory) for every form."""
+        """The pairs (clients, their memory) of all forms, for a checkpoint."""
         groups = [
             (np.flatnonzero(self.place == number), stack) for number, stack in self.stacks.items()
         ]
         return tuple((ids, members(stack, ids)) for ids, stack in groups)
 
 
-def _write(stack: Any, ids: NDArray[np.intp], memory: Any) -> None:
-    """The rows ``ids`` of every array of the stack, from a memory of the same form."""
+def _write(stack: object, ids: NDArray[np.intp], memory: object) -> None:
+    """Write a memory into the rows ``ids`` of every array of a stack of the same form."""
     if isinstance(stack, np.ndarray):
         stack[ids] = memory
     elif (fields := FIELDS.get(type(stack))) is not None:
@@ -249,6 +245,9 @@ def _write(stack: Any, ids: NDArray[np.intp], memory: Any) -> None:
                 part[ids] = getattr(memory, name)
             else:
                 _write(part, ids, getattr(memory, name))
-    elif type(stack) is tuple or type(stack) is dict:
-        for key in range(len(stack)) if type(stack) is tuple else stack:
-            _write(stack[key], ids, memory[key])
+    elif isinstance(stack, tuple) and isinstance(memory, tuple):
+        for part, new in zip(stack, memory, strict=True):
+            _write(part, ids, new)
+    elif isinstance(stack, dict) and isinstance(memory, dict):
+        for key, part in stack.items():
+            _write(part, ids, memory[key])

@@ -1,4 +1,4 @@
-"""A run's state after a round, in one file, through the one codec.
+"""Checkpoints: the state of a run after a round, in one file, written by the one codec.
 
 A checkpoint belongs to (data, algorithm, seed): it is refused when one of them differs. It is
 written to a file beside the old one, which it then replaces in one step, so that a crash while
@@ -12,7 +12,7 @@ import functools
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,7 +30,7 @@ Traffic = Mapping[tuple[str, str], tuple[int, int]]  # (message, "down" | "up") 
 
 @dataclass(frozen=True, eq=False)
 class Memories:
-    """Each client's memory, kept in the groups in which it was computed."""
+    """The memories of all clients, in the groups in which they were computed."""
 
     place: tuple[tuple[int, int] | None, ...]  # client -> (group, position in it)
     groups: Mapping[int, tuple[NDArray[np.intp], Any]]
@@ -43,23 +43,23 @@ class Memories:
         return self.place[i] is not None
 
     def of(self, index: NDArray[np.intp]) -> Any:
-        """The memory of these clients, clients leading."""
-        at = [self.place[i] for i in index]
-        group, parts = at[0], list[Any]()
+        """The memory of these clients, with a leading axis of clients."""
+        places = [self.place[i] for i in index]
+        group, parts = places[0], list[Any]()
         if group is not None and np.array_equal(self.groups[group[0]][0], index):
             return self.groups[group[0]][1]
-        for place in at:
+        for place in places:
             assert place is not None
             parts.append(members(self.groups[place[0]][1], slice(place[1], place[1] + 1)))
         return join(parts)
 
     def updated(self, new: Sequence[tuple[NDArray[np.intp], Any]]) -> Memories:
-        """With the memories of some clients replaced; groups nobody is left in are dropped."""
+        """These memories with those of some clients replaced; empty groups are dropped."""
         place, start = list(self.place), max(self.groups, default=-1) + 1
         for number, (index, _) in enumerate(new, start):
             for position, i in enumerate(index.tolist()):
                 place[i] = number, position
-        used = {at[0] for at in place if at is not None}
+        used = {pair[0] for pair in place if pair is not None}
         groups = dict(self.groups) | dict(enumerate(new, start))
         return Memories(
             tuple(place), {number: group for number, group in groups.items() if number in used}
@@ -82,7 +82,7 @@ class Memories:
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """A run after its last finished round."""
+    """The state of a run after its last finished round."""
 
     round: int
     state: Any
@@ -98,7 +98,7 @@ class CheckpointError(RuntimeError):
 
 @record
 class Checkpoint:
-    """All that a run needs to go on as if it had not stopped."""
+    """The checkpoint of a run: all that it needs to go on as if it had not stopped."""
 
     algorithm: str
     clients: tuple[str, ...]
@@ -115,8 +115,8 @@ class Checkpoint:
     active: Any  # (distinct sets of clients, which of them answered in each round)
 
 
-def save(path: Path, value: Any) -> None:
-    """Write a record in one step: either the old file stands or the new one."""
+def save(path: Path, value: object) -> None:
+    """Write a record in one step, so that there is either the old file or the new one."""
     beside = path.with_name(path.name + ".tmp")
     with beside.open("wb") as file:
         file.write(encode(value))
@@ -133,14 +133,14 @@ def save(path: Path, value: Any) -> None:
 
 
 def load(path: Path, kind: type[T] = Checkpoint) -> T:
-    """The checkpoint in a file, of an engine that writes ``kind``.
+    """The checkpoint in a file, which an engine wrote as a record of the class ``kind``.
 
     Raises
     ------
     CheckpointError : no file, or one that is damaged, foreign, or of another version.
     """
     try:
-        found = decode(path.read_bytes())
+        value = decode(path.read_bytes())
     except FileNotFoundError:
         raise CheckpointError(
             f"no checkpoint at {path}: nothing to resume. Run with resume=False"
@@ -150,20 +150,20 @@ def load(path: Path, kind: type[T] = Checkpoint) -> T:
             f"the checkpoint {path} cannot be read: {error}. Restore it from a copy, or run with"
             " resume=False"
         ) from error
-    if type(found) is not kind:
-        if type(found).__name__.endswith("Checkpoint"):
+    if type(value) is not kind:
+        if type(value).__name__.endswith("Checkpoint"):
             raise CheckpointError(
                 f"{path} holds a checkpoint of another kind of engine: resume it with that one"
             )
         raise CheckpointError(
-            f"{path} holds a {type(found).__name__}, no checkpoint: give the path of a checkpoint"
+            f"{path} holds a {type(value).__name__}, no checkpoint: give the path of a checkpoint"
         )
-    return found
+    return value
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """The file of a run's checkpoints, and what says that a checkpoint is of this run.
+    """The file of a run's checkpoints, and the facts by which a checkpoint is known as this run's.
 
     ``path`` is None for a run that is not kept.
     """
@@ -182,7 +182,9 @@ class RunFile:
         federation: FederatedData,
         seed: int,
     ) -> RunFile:
-        """For the run of a described algorithm on this data; raises where there is no folder."""
+        """The file for a run of the described algorithm on these data; raises where there is no
+        folder.
+        """
         path = None if checkpoint is None else Path(checkpoint)
         if path and not path.parent.is_dir():
             raise FileNotFoundError(
@@ -203,30 +205,29 @@ class RunFile:
         return f"the last finished round is in {self.path}: go on from it with resume=True"
 
     def load(self, kind: type[T]) -> T:
-        """The checkpoint, of an engine that writes ``kind``."""
+        """The checkpoint in the file, of an engine that writes ``kind``."""
         assert self.path is not None, "a run without a file cannot be resumed"
         return load(self.path, kind)
 
-    def check(self, found: Checkpoint) -> None:
+    def check(self, kept: Checkpoint) -> None:
         """Refuse a checkpoint of other data, another algorithm or another seed."""
         again = "Resume with what the checkpoint was written with, or run with resume=False"
-        if found.clients != self.clients:
-            odd = sorted(set(found.clients) ^ set(self.clients)) or ["(same names, other order)"]
+        if kept.clients != self.clients:
             raise CheckpointError(
-                f"the checkpoint is of other clients; not in both: {_listed(odd)}. {again}"
+                f"the checkpoint is of {other_clients(kept.clients, self.clients)}. {again}"
             )
-        pairs = zip(self.clients, found.digests, self.digests, strict=True)
+        pairs = zip(self.clients, kept.digests, self.digests, strict=True)
         if changed := [name for name, old, new in pairs if old != new]:
             raise CheckpointError(
                 f"the data of {_listed(changed)} differ from those of the checkpoint. {again}"
             )
-        if _timeless(found.algorithm) != _timeless(self.algorithm):
+        if _timeless(kept.algorithm) != _timeless(self.algorithm):
             raise CheckpointError(
-                f"the checkpoint is of {_difference(found.algorithm, self.algorithm)}. {again}"
+                f"the checkpoint is of {_difference(kept.algorithm, self.algorithm)}. {again}"
             )
-        if found.seed != self.seed:
+        if kept.seed != self.seed:
             raise CheckpointError(
-                f"the checkpoint is of seed {found.seed}, got seed {self.seed}. {again}"
+                f"the checkpoint is of seed {kept.seed}, got seed {self.seed}. {again}"
             )
 
 
@@ -236,64 +237,79 @@ def _timeless(description: str) -> str:
 
 
 def _difference(old: str, new: str) -> str:
-    """Both, from shortly before where they part."""
+    """Both descriptions, from shortly before the first difference."""
     parted = next(
         (k for k, (a, b) in enumerate(zip(old, new, strict=False)) if a != b),
         min(len(old), len(new)),
     )
-    at = max(parted - 40, 0)
-    return f"{'…' * bool(at)}{old[at : at + 160]}, got {'…' * bool(at)}{new[at : at + 160]}"
+    start = max(parted - 40, 0)
+    dots, part = "…" * bool(start), slice(start, start + 160)
+    return f"{dots}{old[part]}, got {dots}{new[part]}"
+
+
+def other_clients(one: Sequence[str], other: Sequence[str]) -> str:
+    """The end of an error where two lists of clients differ."""
+    odd = sorted(set(one) ^ set(other)) or ["(same names, other order)"]
+    return f"other clients; not in both: {_listed(odd)}"
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def describe(value: Any) -> str:
-    """What an algorithm is, as text that is the same in every process: class names, fields, digests
+def describe(value: object) -> str:
+    """A description of an algorithm that is the same in every process: class names, fields, digests
     of arrays.
     """
-    # pointers: not the same in every process
-    if isinstance(value, np.ndarray) and value.dtype.hasobject:
-        return f"array{list(value.shape)}:{describe(value.ravel().tolist())}"
     if isinstance(value, np.ndarray):
-        digest = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=8).hexdigest()
-        return f"array{list(value.shape)}:{value.dtype}:{digest}"
+        return _array_described(value)
     if isinstance(value, os.PathLike):
         return repr(os.fspath(value))
-    if hasattr(value, "described") and not isinstance(value, type):  # what its fields cannot say
-        return value.described()
+    described = getattr(value, "described", None)  # of values that their fields do not describe
+    if described is not None and not isinstance(value, type):
+        return described()
     if isinstance(value, functools.partial):
-        return f"partial({', '.join(map(describe, (value.func, value.args, value.keywords)))})"
+        return f"partial({_listed_parts((value.func, value.args, value.keywords))})"
     if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
         return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, str | int | float | complex | bytes | np.generic | None):
         return repr(value)
     if isinstance(value, Mapping):
-        return (
-            "{"
-            + ", ".join(f"{describe(key)}: {describe(part)}" for key, part in value.items())
-            + "}"
-        )
+        pairs = (f"{describe(key)}: {describe(part)}" for key, part in value.items())
+        return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list | tuple | range):
-        return f"({', '.join(map(describe, value))})"
+        return f"({_listed_parts(value)})"
     if isinstance(value, set | frozenset):
         return f"set({', '.join(sorted(map(describe, value)))})"
-    if dataclasses.is_dataclass(value):
-        fields = {
-            field.name: getattr(value, field.name)
-            for field in dataclasses.fields(value)
-            if field.init
-        }
-    else:
-        fields = dict(sorted(getattr(value, "__dict__", {}).items()))
-    parts = ", ".join(f"{name}={describe(part)}" for name, part in fields.items())
+    parts = ", ".join(f"{name}={describe(part)}" for name, part in _fields_of(value).items())
     return f"{type(value).__name__}({parts})"
 
 
+def _listed_parts(parts: Iterable[object]) -> str:
+    return ", ".join(map(describe, parts))
+
+
+def _array_described(array: NDArray[Any]) -> str:
+    """Shape, kind and digest of an array; its entries where these are Python objects, whose bytes
+    are pointers.
+    """
+    if array.dtype.hasobject:
+        return f"array{list(array.shape)}:{describe(array.ravel().tolist())}"
+    digest = hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=8).hexdigest()
+    return f"array{list(array.shape)}:{array.dtype}:{digest}"
+
+
+def _fields_of(value: object) -> dict[str, Any]:
+    """The fields with which a dataclass is made, or the attributes of any other object."""
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value) if field.init]
+        return {name: getattr(value, name) for name in names}
+    return dict(sorted(getattr(value, "__dict__", {}).items()))
+
+
 def packed(history: Sequence[Mapping[str, Any]]) -> Any:
-    """Rows as columns where every row has the same keys and kinds: small and quick to write at any
-    length.
+    """Rows as columns where every row has the same keys and kinds, which is small and quick to
+    write at any length.
     """
     if not history or any(row.keys() != history[0].keys() for row in history):
         return tuple(map(dict, history))
@@ -305,8 +321,8 @@ def _column(values: list[Any]) -> Any:
     return np.asarray(values) if kinds in ({int}, {float}, {bool}) else tuple(values)
 
 
-def unpacked(history: Any) -> list[dict[str, Any]]:
-    """The rows again."""
+def unpacked(history: tuple[dict[str, Any], ...] | dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows from which ``packed`` made these columns."""
     if isinstance(history, tuple):
         return list(history)
     columns = [

@@ -1,5 +1,6 @@
-"""How long a client takes to answer, in virtual seconds: a client's k-th trip has its k-th delay,
-whatever else runs.
+"""Models of delays: how long a client takes to answer, in virtual seconds.
+
+A client's k-th trip has its k-th delay, whatever else runs.
 
     delay_{i,k} = straggler_i · scale_i · (trip_{i,k} + per_gradient · gradients)
 
@@ -32,7 +33,7 @@ CHUNK = 64  # trips drawn at once, for speed; another number would be another se
 
 
 class Delays(Protocol):
-    """A model of delays."""
+    """A model of the clients' delays."""
 
     @property
     def per_gradient(self) -> float:
@@ -57,20 +58,21 @@ def _key(seed: int, client: str) -> tuple[int, ...]:
 
 
 class _Streams(threading.local):
-    """One generator for a thread that is set to any client's stream: to make one takes ten times as
-    long.
+    """One random generator per thread, which is set to the stream that is needed: making one takes
+    ten times as long.
     """
 
     def __init__(self) -> None:
         self.bits = np.random.Philox(0)
         self.draws = np.random.Generator(self.bits)
 
-    def at(self, seed: int, client: str, counter: int) -> np.random.Generator:
-        """A stream of its own, until the next call: no algorithm draws from it."""
+    def stream(self, seed: int, client: str, counter: int) -> np.random.Generator:
+        """The generator of one stream of a client, until the next call; no algorithm uses these
+        streams.
+        """
         place = {"counter": (0, 0, 0, counter), "key": _key(seed, client)}
-        # nothing yet
-        drawn: Any = {"buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
-        self.bits.state = drawn | {"bit_generator": "Philox", "state": place}
+        unused: Any = {"buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
+        self.bits.state = unused | {"bit_generator": "Philox", "state": place}
         return self.draws
 
 
@@ -88,7 +90,7 @@ def _at_least(least: float, **values: float) -> None:
 
 @dataclass(frozen=True)
 class LogNormal:
-    """Lognormal delays: some clients are slower than others, and every trip differs.
+    """Lognormal delays: some clients are slower than others, and the trips of a client differ.
 
     ``unit · exp(client_sigma · z_i) · (exp(sigma · z_{i,k}) + per_gradient · gradients)`` with
     standard normal z.
@@ -98,7 +100,7 @@ class LogNormal:
     sigma : spread of one client's trips
     client_sigma : spread between clients
     per_gradient : the part of a trip that grows with the gradients a message asks for
-    unit : virtual seconds
+    unit : the unit of all delays, in virtual seconds
     """
 
     sigma: float = 0.3
@@ -116,20 +118,20 @@ class LogNormal:
         )
 
     def scale(self, seed: int, client: str, n: int) -> float:
-        """The client's factor."""
+        """The factor of one client."""
         return self.unit * math.exp(
-            self.client_sigma * _STREAMS.at(seed, client, 0).standard_normal()
+            self.client_sigma * _STREAMS.stream(seed, client, 0).standard_normal()
         )
 
     def trips(self, seed: int, client: str, n: int, chunk: int) -> Array:
-        """Its trips."""
-        return np.exp(self.sigma * _STREAMS.at(seed, client, chunk + 1).standard_normal(CHUNK))
+        """The trips of one client."""
+        return np.exp(self.sigma * _STREAMS.stream(seed, client, chunk + 1).standard_normal(CHUNK))
 
 
 @dataclass(frozen=True)
 class Constant:
-    """Every trip takes ``seconds + per_gradient · gradients``; what differs between clients is
-    ``stragglers``.
+    """Constant delays: every trip takes ``seconds + per_gradient · gradients``; clients differ by
+    their factor in ``stragglers`` alone.
     """
 
     seconds: float = 1.0
@@ -143,13 +145,13 @@ class Constant:
         return 1.0
 
     def trips(self, seed: int, client: str, n: int, chunk: int) -> Array:
-        """All the same."""
+        """Equal trips."""
         return np.full(CHUNK, float(self.seconds))
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Recorded delays; after a client's last one its record starts again.
+    """Recorded delays; after a client's last delay its record starts again.
 
     Parameters
     ----------
@@ -158,7 +160,7 @@ class Trace:
         order
     """
 
-    recorded: Any
+    recorded: Any  # afterwards a mapping of arrays
     per_gradient: float = 0.0
 
     def __post_init__(self) -> None:
@@ -176,15 +178,14 @@ class Trace:
         return 1.0
 
     def trips(self, seed: int, client: str, n: int, chunk: int) -> Array:
-        """What was recorded."""
-        known: Any = self.recorded
-        found = known.get(client, known.get(n))
-        if found is None:
+        """The recorded trips."""
+        delays = self.recorded.get(client, self.recorded.get(n))
+        if delays is None:
             raise ValueError(
                 f"the trace has no delays of client {client}: record some, or restrict the"
                 " federation."
             )
-        return found[(chunk * CHUNK + np.arange(CHUNK)) % len(found)]
+        return delays[(chunk * CHUNK + np.arange(CHUNK)) % len(delays)]
 
 
 def _read(path: Path) -> dict[str, list[Any]]:
@@ -201,20 +202,22 @@ def _read(path: Path) -> dict[str, list[Any]]:
     return delays
 
 
-def _delays(client: Any, values: Sequence[Any]) -> Array:
+def _delays(client: str | int, values: Sequence[Any]) -> Array:
     try:
-        found = np.asarray(values, dtype=float)
+        delays = np.asarray(values, dtype=float)
     except (TypeError, ValueError):
-        found = np.empty(0)
-    if found.ndim != 1 or not found.size or not np.isfinite(found).all() or found.min() < 0:
+        delays = np.empty(0)
+    if delays.ndim != 1 or not delays.size or not np.isfinite(delays).all() or delays.min() < 0:
         raise ValueError(
             f"the trace of client {client} needs one or more finite delays >= 0, got {values!r:.60}"
         )
-    return found
+    return delays
 
 
 class Trips:
-    """The delays of all clients, one after the other; what is drawn is kept until it is used."""
+    """The delays of all clients' trips in order; delays that are drawn are stored until they are
+    used.
+    """
 
     def __init__(
         self, model: Delays, seed: int, clients: Sequence[str], factors: Mapping[str, float]
@@ -229,11 +232,11 @@ class Trips:
 
     def next(self, ids: NDArray[np.int64], gradients: float) -> Array:
         """The delays of these clients' next trips."""
-        delays, more, at = np.empty(len(ids)), float(self.model.per_gradient * gradients), 0
+        delays, more, done = np.empty(len(ids)), float(self.model.per_gradient * gradients), 0
         while (
-            at := draw(ids, at, more, self.scale, self.drawn, self.chunk, self.made, delays)
+            done := draw(ids, done, more, self.scale, self.drawn, self.chunk, self.made, delays)
         ) < len(ids):
-            i = int(ids[at])
+            i = int(ids[done])
             chunk = int(self.made[i]) // CHUNK
             self.drawn[i] = self.model.trips(self.seed, self.clients[i], i, chunk)
             self.chunk[i] = chunk

@@ -1,24 +1,24 @@
-"""What every engine is asked for and returns, and what it refuses."""
+"""What every engine takes and returns, and the checks that all engines make."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.engines.event_log import Log
 from quorate.engines.federated_data import FederatedData
-from quorate.rounds import Algorithm, Outcome, Round, visibility
+from quorate.rounds import Algorithm, Done, Outcome, Round, Stop, visibility
 
 Watch = Callable[[dict[str, Any], Any], None]  # called with a row of the history and the state
 
 
 class Engine(Protocol):
-    """What carries the messages of an algorithm to the clients and their answers to the server."""
+    """An engine carries an algorithm's messages to the clients and their answers to the server."""
 
     def run(
         self,
@@ -39,7 +39,7 @@ class Engine(Protocol):
 
 
 class EventSettings(Protocol):
-    """The settings that all engines share in which clients answer at different times."""
+    """The settings shared by all engines whose clients answer at different times."""
 
     @property
     def block_size(self) -> int:
@@ -69,10 +69,23 @@ class ClientError(RuntimeError):
         super().__init__(text)
         self.clients, self.round = clients, round_
 
+    @classmethod
+    def of(
+        cls, clients: tuple[str, ...], message: type, round_: int, error: Exception, advice: str
+    ) -> ClientError:
+        """The error for these clients, whose step on a message raised ``error``."""
+        return cls(
+            f"the step of client{'s' * (len(clients) > 1)} {', '.join(clients)} on"
+            f" {message.__name__} failed in round {round_}: {type(error).__name__}: {error}. Mend"
+            f" or leave out; {advice}",
+            clients,
+            round_,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a run leaves.
+    """The result of a run.
 
     Attributes
     ----------
@@ -81,7 +94,7 @@ class Run:
     history : one row a round: round (from 1), seconds (wall, of this round), bytes_up, bytes_down,
         and what the algorithm reports
     messages : one row for each message type and direction: message, direction, count, bytes
-    rounds : finished rounds
+    rounds : the number of finished rounds
     active : for each round the clients that answered
     memories : for each client its memory (arrays with a leading axis of 1), None before its first
         message
@@ -111,14 +124,15 @@ class Run:
         return total
 
 
-def refused(algorithm: Algorithm, ask: Round, n: int, flying: int = 0) -> None:
-    """Refuse a request that no engine can carry out; ``flying``: clients still to answer earlier
-    messages.
+def check_request(algorithm: Algorithm, ask: Round, n: int, in_flight: int = 0) -> None:
+    """Raise an error for a request that no engine can carry out.
+
+    ``in_flight`` is the number of clients that are still to answer earlier messages.
     """
     handler(algorithm.on_client, type(ask.message), algorithm)
     to = range(n) if ask.to is None else ask.to
     if (
-        not len(to) + flying
+        not len(to) + in_flight
         or len(set(to)) != len(to)
         or min(to, default=0) < 0
         or max(to, default=0) >= n
@@ -137,8 +151,31 @@ def refused(algorithm: Algorithm, ask: Round, n: int, flying: int = 0) -> None:
             )
 
 
+def check_answer(ask: object) -> Round | Done:
+    """What ``on_server`` returned as the next request, or an error where it is none."""
+    if not isinstance(ask, Round | Done):
+        raise TypeError(f"on_server must return (state, Round or Done), got a {type(ask).__name__}")
+    return ask
+
+
+def going_on(ask: Round | Done, round_: int, max_rounds: int | None) -> TypeGuard[Round]:
+    """Whether a run goes on after ``round_`` rounds: the algorithm asks for a round, and it may
+    have one.
+    """
+    return isinstance(ask, Round) and (max_rounds is None or round_ < max_rounds)
+
+
+def end_of(ask: Round | Done, stop: Outcome | None, max_rounds: int | None, advice: str) -> Outcome:
+    """Why a run ended: the algorithm's outcome, else the engine's, else the cap on rounds."""
+    if isinstance(ask, Done):
+        return ask.outcome
+    return stop or Outcome(
+        Stop.MAX_ROUNDS, f"stopped at the engine's max_rounds = {max_rounds}; {advice}"
+    )
+
+
 def handler(handlers: Mapping[type, Any], kind: type, algorithm: Algorithm) -> Any:
-    """The function for a message or an upload."""
+    """The function of an algorithm for a message or an upload."""
     if kind in handlers:
         return handlers[kind]
     known = ", ".join(sorted(each.__name__ for each in handlers))
@@ -147,10 +184,12 @@ def handler(handlers: Mapping[type, Any], kind: type, algorithm: Algorithm) -> A
     )
 
 
-def plain(value: Any) -> Any:
-    """A number as a Python number."""
-    return (
-        value.item()
-        if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0
-        else value
-    )
+def reported(algorithm: Algorithm, state: object) -> dict[str, Any]:
+    """The numbers that an algorithm reports, as Python numbers."""
+    return {key: _plain(value) for key, value in algorithm.report(state).items()}
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0:
+        return value.item()
+    return value

@@ -1,5 +1,5 @@
-"""Who answered when: all that is needed to repeat a run whose order of events came from outside the
-algorithm.
+"""The log of who answered when, from which a run is repeated whose order of events came from
+outside the algorithm.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from quorate.rounds import CodecError, Outcome, decode, record
 
 @record
 class Log:
-    """A run's events; ``Replay(log)`` repeats it.
+    """The events of a run; ``Replay(log)`` repeats it.
 
     The answers of round k (from 1) are those from ``ends[k - 2]`` (0 for the first) to ``ends[k -
     1]``.
 
     Attributes
     ----------
-    clients : names
-    seed : of the run
+    clients : the clients' names
+    seed : the seed of the run
     block_size : clients that stepped together at most; 1: one by one, as on a network
     answered : (answers,) clients' positions in the order of arrival
     times : (answers,) seconds at which they arrived
@@ -47,7 +47,7 @@ class Log:
     outcome: Outcome | None = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to a file, in one step."""
+        """Write the log to a file, in one step."""
         save(Path(path), self)
 
     @classmethod
@@ -59,31 +59,33 @@ class Log:
         ValueError : a damaged file, or one that holds something else
         """
         try:
-            found = decode(Path(path).read_bytes())
+            log = decode(Path(path).read_bytes())
         except CodecError as error:
             raise ValueError(f"the log {path} cannot be read: {error}") from error
-        if type(found) is not Log:
+        if type(log) is not Log:
             raise ValueError(
-                f"{path} holds a {type(found).__name__}, no log: give a file that Log.save wrote."
+                f"{path} holds a {type(log).__name__}, no log: give a file that Log.save wrote."
             )
-        return found
+        return log
 
 
 FRESH = 20_000  # numbers that may wait to be written
 
 
 class Recorder:
-    """The events so far: 12 bytes an answer, 8 a round."""
+    """The growing list of a run's events: 12 bytes per answer, 8 per round.
 
-    def __init__(self, log: Any = None) -> None:
-        self.answered = array("i", [] if log is None else log.answered.tolist())
-        self.times = array("d", [] if log is None else log.times.tolist())
-        self.ends = array("q", [] if log is None else log.ends.tolist())
+    It begins with the columns ``answered``, ``times`` and ``ends`` of a log, if there are any.
+    """
+
+    def __init__(self, *columns: NDArray[Any]) -> None:
+        before = [column.tolist() for column in columns] or [[], [], []]
+        self.answered, self.times, self.ends = map(array, "idq", before)
         self.fresh: list[tuple[NDArray[np.int64], Array]] = []  # the last rounds, not yet in these
         self.more = 0  # about how many numbers they hold
 
     def add(self, ids: NDArray[np.int64], times: Array) -> None:
-        """The answers of one round, as they arrived."""
+        """Add the answers of one round, in the order of arrival."""
         self.fresh.append((ids, times))
         self.more += 10 + len(ids)
         if self.more > FRESH:
@@ -97,17 +99,23 @@ class Recorder:
         self.fresh.clear()
         self.more = 0
 
-    def log(self, clients: tuple[str, ...], seed: int, block_size: int, *ending: Any) -> Log:
-        """As a record."""
+    def log(
+        self,
+        clients: tuple[str, ...],
+        seed: int,
+        block_size: int,
+        crashed: tuple[tuple[str, float], ...] = (),
+        outcome: Outcome | None = None,
+    ) -> Log:
+        """The events so far as a log."""
         self._written()
         answered, times = np.array(self.answered, np.int32), np.array(self.times, np.float64)
-        return Log(
-            clients, seed, block_size, answered, times, np.array(self.ends, np.int64), *ending
-        )
+        ends = np.array(self.ends, np.int64)
+        return Log(clients, seed, block_size, answered, times, ends, crashed, outcome)
 
 
 class Answered(Sequence[tuple[int, ...]]):
-    """For each round the clients that answered, ascending; read off the log when asked for."""
+    """The clients that answered in each round, ascending; they are read off the log on demand."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -115,10 +123,10 @@ class Answered(Sequence[tuple[int, ...]]):
     def __len__(self) -> int:
         return len(self.log.ends)
 
-    def __getitem__(self, at: Any) -> Any:
-        if isinstance(at, slice):
-            return [self[k] for k in range(*at.indices(len(self)))]
-        k = range(len(self))[at]
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        k = range(len(self))[index]
         start = int(self.log.ends[k - 1]) if k else 0
         return tuple(sorted(self.log.answered[start : self.log.ends[k]].tolist()))
 

@@ -1,8 +1,7 @@
-"""Answers on their way in the order in which they will arrive, compiled: one entry a client, nobody
-is asked twice.
+"""A compiled priority queue of the answers that are on their way, in the order of their arrival.
 
-``heap[:size]`` holds clients, a binary heap by the time of arrival, ``dues[:size]``, then by the
-number of the message.
+There is one entry per client, as no client is asked twice. ``heap[:size]`` holds the clients as a
+binary heap, ordered by the time of arrival ``dues[:size]``, then by the number of the message.
 """
 
 from __future__ import annotations
@@ -12,8 +11,10 @@ from numba import njit
 
 @njit(cache=True)
 def draw(ids, start, more, scale, drawn, chunk, made, delays):
-    """The next delay of each client, into ``delays``; or the first position from ``start`` where
-    none is drawn yet.
+    """Write the next delay of each client to ``delays`` and return the number of clients.
+
+    Where a client's next delay is not drawn yet, nothing is written and the result is its position;
+    the clients before ``start`` are not looked at again.
     """
     length = drawn.shape[1]
     for p in range(start, len(ids)):
@@ -28,8 +29,9 @@ def draw(ids, start, more, scale, drawn, chunk, made, delays):
 
 @njit(cache=True)
 def post(ids, arrival, now, first, heap, dues, size, due, number, begun):
-    """Messages to these clients, numbered from ``first``; those with an infinite arrival are never
-    answered.
+    """Enter messages to these clients, numbered from ``first``, and return the queue's new size.
+
+    A message with an infinite time of arrival is never answered.
     """
     for p in range(len(ids)):
         i = ids[p]
@@ -41,7 +43,7 @@ def post(ids, arrival, now, first, heap, dues, size, due, number, begun):
 
 @njit(cache=True)
 def put_back(ids, heap, dues, size, due, number):
-    """Answers that were taken are on their way again."""
+    """Enter answers again that were taken, and return the queue's new size."""
     for p in range(len(ids)):
         size = _up(heap, dues, size, ids[p], due[ids[p]], number)
     return size
@@ -49,53 +51,53 @@ def put_back(ids, heap, dues, size, due, number):
 
 @njit(cache=True)
 def take(count, must, left, heap, dues, size, number, begun, trip, taken, times, before):
-    """At least ``count`` answers into ``taken``, the ``left`` marked in ``must`` among them; how
-    many there are.
+    """Take at least ``count`` answers, the ``left`` marked in ``must`` among them, and return how
+    many were taken.
 
-    ``times``: when they arrive; ``trip`` of these clients is now that of this answer, and was
-    ``before``.
+    Their clients are written to ``taken``, the times of arrival to ``times``, the clients' trips so
+    far to ``before``; ``trip`` becomes that of this answer.
     """
-    found = 0
-    while found < count or left > 0:
+    total = 0
+    while total < count or left > 0:
         i, due = heap[0], dues[0]
         size -= 1
         _down(heap, dues, size, number)
-        taken[found], times[found], before[found] = i, due, trip[i]
+        taken[total], times[total], before[total] = i, due, trip[i]
         trip[i] = due - begun[i]
-        found += 1
+        total += 1
         if left > 0 and must[i]:
             left -= 1
-    return found
+    return total
 
 
 @njit(cache=True)
 def _up(heap, dues, size, i, due, number):
-    """Add client i, whose answer arrives at ``due``."""
-    at = size
-    while at > 0:
-        above = (at - 1) // 2
+    """Enter client i, whose answer arrives at ``due``."""
+    place = size
+    while place > 0:
+        above = (place - 1) // 2
         if dues[above] < due or (dues[above] == due and number[heap[above]] < number[i]):
             break
-        heap[at], dues[at] = heap[above], dues[above]
-        at = above
-    heap[at], dues[at] = i, due
+        heap[place], dues[place] = heap[above], dues[above]
+        place = above
+    heap[place], dues[place] = i, due
     return size + 1
 
 
 @njit(cache=True)
 def _down(heap, dues, size, number):
-    """The last of ``heap[: size + 1]`` takes the place of the first."""
-    i, due, at = heap[size], dues[size], 0
-    while 2 * at + 1 < size:
-        below = 2 * at + 1
+    """Remove the first entry: the last of ``heap[: size + 1]`` is entered in its place."""
+    i, due, place = heap[size], dues[size], 0
+    while 2 * place + 1 < size:
+        below = 2 * place + 1
         if below + 1 < size:
             below += _sooner(below + 1, below, heap, dues, number)  # hard to foresee: no branch
         if due < dues[below] or (due == dues[below] and number[i] < number[heap[below]]):
             break
-        heap[at], dues[at] = heap[below], dues[below]
-        at = below
+        heap[place], dues[place] = heap[below], dues[below]
+        place = below
     if size > 0:
-        heap[at], dues[at] = i, due
+        heap[place], dues[place] = i, due
 
 
 @njit(cache=True)

@@ -1,4 +1,4 @@
-"""What tells an engine who answers when: a simulated clock, or the log of an earlier run."""
+"""Sources of events, which say who answers when: a simulated clock, or the log of another run."""
 
 from __future__ import annotations
 
@@ -19,47 +19,50 @@ class Batch(NamedTuple):
 
 
 class Source(Protocol):
-    """What tells the loop who answers when. What happens since ``settle`` can be undone."""
+    """A source of events: it says which clients answer when.
+
+    Everything since the last ``settle`` can be undone.
+    """
 
     time: float
 
     def send(self, ids: NDArray[np.int64], gradients: float) -> None:
-        """Messages go to these clients."""
+        """Note that messages go to these clients."""
         ...
 
     def take(
-        self, round_: int, wait_for: int | None, flying: int, since: NDArray[np.int64]
+        self, round_: int, wait_for: int | None, in_flight: int, since: NDArray[np.int64]
     ) -> Batch | Outcome:
-        """The answers of the next round, or why there are none.
+        """The answers of the next round, or the outcome of the run where there are none.
 
-        ``flying`` clients are in flight; ``since`` (N,): the finished rounds when they were asked,
-        -1 for others.
+        ``in_flight`` is the number of clients in flight; ``since`` (N,) holds the finished rounds
+        when they were asked, and -1 for other clients.
         """
         ...
 
     def settle(self) -> None:
-        """The round is finished: its events have happened."""
+        """Note that the round is finished."""
         ...
 
     def undo(self) -> None:
-        """Back to the last finished round."""
+        """Go back to the last finished round."""
         ...
 
     def crashed(self) -> tuple[tuple[str, float], ...]:
-        """Who never answers again, and since when."""
+        """The clients that never answer again, and the times since when."""
         ...
 
     def stored(self) -> Any:
-        """For a checkpoint."""
+        """The state of the source for a checkpoint."""
         ...
 
     def restore(self, state: Any) -> None:
-        """From a checkpoint."""
+        """Set the source to the state in a checkpoint."""
         ...
 
 
-def checked(block_size: Any, keep_rows: Any, every: Any) -> None:
-    """Refuse settings that are no numbers of clients and rounds."""
+def check_settings(block_size: object, keep_rows: object, every: object) -> None:
+    """Raise on settings that are no numbers of clients and rounds."""
     for name, value in (("block_size", block_size), ("keep_rows", keep_rows), ("every", every)):
         if type(value) is not int or value < 1:
             raise ValueError(f"{name} must be a whole number >= 1, got {value!r}.")

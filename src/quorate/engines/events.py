@@ -1,9 +1,9 @@
-"""The loop of engines in which clients answer at different times, whatever tells the times.
+"""The event loop of the engines whose clients answer at different times.
 
-One round: the server's message goes to the clients that it asks; the source of events (`Source`: a
-simulated clock, or the log of an earlier run) says whose answers are due; these are computed from
-the messages that were sent and handed to the server, whose next message begins the next round. A
-round that fails is undone, so that what is kept is always the last finished round.
+In one round the server's message goes to the clients that it asks. The source of events (`Source`:
+a simulated clock, or the log of an earlier run) says whose answers are due. These are computed from
+the messages that were sent, and handed to the server, whose next message begins the next round. A
+round that fails is undone, so that the stored state is always that of the last finished round.
 """
 
 from __future__ import annotations
@@ -16,12 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.engines import checkpoint as files
-from quorate.engines.engine import EventSettings, Run, Watch, handler, plain
+from quorate.engines.engine import (
+    EventSettings,
+    Run,
+    Watch,
+    check_answer,
+    end_of,
+    going_on,
+    handler,
+    reported,
+)
 from quorate.engines.event_log import Answered, Recorder
 from quorate.engines.event_source import Source
 from quorate.engines.federated_data import FederatedData
 from quorate.engines.interrupts import Interrupts
-from quorate.engines.run_record import Counts, RunRecord
+from quorate.engines.run_record import Counts, RunRecord, traffic_table
 from quorate.engines.stepping import Answers, Clients
 from quorate.rounds import (
     Algorithm,
@@ -29,8 +38,6 @@ from quorate.rounds import (
     Outcome,
     Round,
     Stop,
-    donates,
-    gradients,
     record,
     settled,
 )
@@ -38,7 +45,7 @@ from quorate.rounds import (
 
 @record
 class EventCheckpoint:
-    """A run between two rounds, its messages in flight included."""
+    """A run between two rounds, with its messages in flight."""
 
     run: files.Checkpoint
     source: Any
@@ -54,7 +61,7 @@ class EventCheckpoint:
 
 @dataclass(frozen=True)
 class Server:
-    """The server after a finished round."""
+    """The server's side of a run after a finished round."""
 
     state: Any
     ask: Round | Done  # its next request
@@ -62,15 +69,15 @@ class Server:
 
 
 class Loop:
-    """One run.
+    """One run of an algorithm, round by round.
 
     Attributes
     ----------
-    server, clients, source : the three parties: what the server holds, what the clients hold, and
-        who says when they answer
-    record : what is counted and logged of finished rounds
-    file : where checkpoints are kept
-    halfway : whether something is half written, so that what is held is no finished round
+    server, clients, source : the three parties: the server's state, the clients' rows and memories,
+        and the source of the times at which they answer
+    record : the counts and the log of the finished rounds
+    file : the file of the checkpoints
+    halfway : whether a round is half written, so that the state is not that of a finished round
     """
 
     def __init__(
@@ -83,7 +90,7 @@ class Loop:
         seed: int,
     ) -> None:
         self.engine, self.algorithm, self.on_server = engine, algorithm, algorithm.on_server
-        self.donated = donates(algorithm)
+        self.donated = algorithm.donates
         described = f"{files.describe(algorithm)} on {files.describe(rule)}"
         self.file = files.RunFile.of(engine.checkpoint, described, federation, seed)
         self.clients = Clients(algorithm, federation, engine.block_size, seed)
@@ -92,19 +99,17 @@ class Loop:
         self.halfway = False
 
     def run(self, watch: Sequence[Watch], resume: bool, max_rounds: int | None) -> Run:
-        """Until the algorithm is done, or the engine can or may not go on."""
+        """Run until the algorithm is done, or the engine cannot or may not go on."""
         if resume and self.file.path is None:
             raise ValueError(f"resume=True needs a checkpoint: {self._keeping}")
         self._restore() if resume else self._start()
         written, stop, interrupts = self.server.round if resume else -1, None, Interrupts()
         try:
             with interrupts:
-                while (
-                    stop is None
-                    and isinstance(self.server.ask, Round)
-                    and (max_rounds is None or self.server.round < max_rounds)
+                while stop is None and going_on(
+                    ask := self.server.ask, self.server.round, max_rounds
                 ):
-                    stop = self._round(self.server.ask, watch)
+                    stop = self._round(ask, watch)
                     if stop is None and self.server.round % self.engine.every == 0:
                         self._save()
                         written = self.server.round
@@ -118,12 +123,8 @@ class Loop:
         finally:  # also when a client or a watcher raised
             if written != self.server.round and not self.halfway:
                 self._save()
-        if isinstance(self.server.ask, Done):
-            return self._result(self.server.ask.outcome, None)
-        stop = stop or Outcome(
-            Stop.MAX_ROUNDS, f"stopped at the engine's max_rounds = {max_rounds}; {self._advice()}"
-        )
-        return self._result(stop, stop)
+        outcome = end_of(self.server.ask, stop, max_rounds, self._advice())
+        return self._result(outcome, None if isinstance(self.server.ask, Done) else outcome)
 
     # ---- one round
 
@@ -132,11 +133,11 @@ class Loop:
         self.server = Server(settled(state), ask, 0)
 
     def _round(self, ask: Round, watch: Sequence[Watch]) -> Outcome | None:
-        """One round, or why there is none."""
+        """Carry out one round; the outcome of the run where there can be none."""
         clients, source, now = self.clients, self.source, self.server.round
         try:
             to, kind = clients.send(ask, now)
-            source.send(to, gradients(self.algorithm, ask.message))
+            source.send(to, self.algorithm.gradients(ask.message))
             batch = source.take(now, ask.wait_for, clients.flight.count, clients.flight.since)
             if isinstance(batch, Outcome):
                 self._undo()
@@ -144,7 +145,7 @@ class Loop:
             answers = clients.answers(batch.ids, now, self._advice())
             server = self._served(answers)
             row_is_due = self._row_is_due(server)
-            report = self._report(server.state) if watch or row_is_due else {}
+            report = reported(self.algorithm, server.state) if watch or row_is_due else {}
         except BaseException:
             self._undo()
             raise
@@ -164,32 +165,26 @@ class Loop:
         return None
 
     def _undo(self) -> None:
-        """Back to the last finished round."""
+        """Go back to the last finished round."""
         self.source.undo()
         self.clients.flight.undo()
 
     def _served(self, answers: Answers) -> Server:
-        """The server after these answers."""
+        """The server's side after these answers."""
         step = handler(self.on_server, type(answers.combined), self.algorithm)
         self.halfway = self.donated  # its state may be half overwritten
         state, ask = step(self.server.state, answers.ids, answers.combined)
-        if not isinstance(ask, Round | Done):
-            raise TypeError(
-                f"on_server must return (state, Round or Done), got a {type(ask).__name__}"
-            )
         # what is overwritten in place stays as it is laid out
-        return Server(state if self.donated else settled(state), ask, self.server.round + 1)
+        state = state if self.donated else settled(state)
+        return Server(state, check_answer(ask), self.server.round + 1)
 
     # ---- history and watchers
 
     def _row_is_due(self, server: Server) -> bool:
         return server.round % self.engine.keep_rows == 0 or isinstance(server.ask, Done)
 
-    def _report(self, state: Any) -> dict[str, Any]:
-        return {key: plain(value) for key, value in self.algorithm.report(state).items()}
-
     def _note(self, counts: Counts, report: dict[str, Any], row_is_due: bool) -> None:
-        """Add to the history, or to what its next row will count."""
+        """Add the counts to the history, or to those of its next row."""
         total = self.record.since_row.joined(counts)
         if row_is_due:
             self.record.history.append(total.row(self.server.round, self.source.time, report))
@@ -200,13 +195,14 @@ class Loop:
         """Show this round to the watchers, who see every round."""
         if not watch:
             return
-        kept = self.engine.keep_rows == 1
-        row = counts.row(self.server.round, self.source.time, report)
-        row = self.record.history[-1] if kept else row
+        if self.engine.keep_rows == 1:
+            row = self.record.history[-1]
+        else:
+            row = counts.row(self.server.round, self.source.time, report)
         for see in watch:
             see(row, self.server.state)
 
-    # ---- what is left of the run
+    # ---- the result
 
     @property
     def _keeping(self) -> str:
@@ -216,10 +212,10 @@ class Loop:
         return self.file.advice(self._keeping)
 
     def _exchanged(self) -> NDArray[np.int64]:
-        return np.stack([self.clients.flight.given, self.clients.flight.received])
+        return np.stack([self.clients.flight.answer_bytes, self.clients.flight.message_bytes])
 
     def _result(self, outcome: Outcome, ended: Outcome | None) -> Run:
-        """What the run leaves; ``ended``: the outcome where it is the engine's and not the
+        """The result of the run; ``ended`` is the outcome where it is the engine's and not the
         algorithm's.
         """
         log = self.record.events.log(
@@ -229,7 +225,7 @@ class Loop:
             self.server.state,
             outcome,
             self.record.history,
-            self.record.table(),
+            traffic_table(self.record.traffic),
             self.server.round,
             Answered(log),
             self.clients.memories.each(),
@@ -276,9 +272,9 @@ class Loop:
         self.server = Server(run.state, run.ask, run.round)
         notes.history, notes.since_row = files.unpacked(run.history), Counts(*kept.late)
         notes.traffic = {(name, way): [count, size] for name, way, count, size in run.traffic}
-        notes.events = Recorder(kept)
+        notes.events = Recorder(kept.answered, kept.times, kept.ends)
         for ids, memory in run.memories:
             self.clients.memories.put(ids, memory)
-        flight.turns, (flight.given, flight.received) = run.turns, kept.exchanged
+        flight.turns, (flight.answer_bytes, flight.message_bytes) = run.turns, kept.exchanged
         flight.restore(kept.messages, kept.asked)
         self.source.restore(kept.source)

@@ -1,14 +1,15 @@
-"""Messages in flight, kept in arrays: a slot for each message that somebody is still to answer.
+"""Messages in flight, stored in arrays: a slot for each message that a client is still to answer.
 
-Messages of one class, of equal shapes and with equal other fields are *alike*: whoever answers them
-can step together. The ``Version`` fields of all messages of one shape are the rows of one array, at
-their slots, so that the versions of some clients are gathered by one ``take``. An ``Each`` field
-has a row for each client, who has one message at most. Once the last one has answered, the slot is
-given to another message.
+Messages of one class, of equal shapes and with equal other fields are *alike*: clients who answer
+them can step together. The ``Version`` fields of all messages of one shape are the rows of one
+array, at their slots, so that the versions of some clients are gathered by one ``take``. An
+``Each`` field has a row for each client, who has one message at most. Once all clients have
+answered a message, its slot is free for another one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ Clients = NDArray[np.int64]
 class Store:
     """The arrays of all messages of one class and shape."""
 
-    def __init__(self, message: Any, n: int) -> None:
+    def __init__(self, message: object, n: int) -> None:
         self.versions: list[tuple[int, str]] = []  # position and name of the fields
         self.each: list[tuple[int, str]] = []
         self.shapes: list[tuple[int, tuple[int, ...], Any]] = []  # position, shape, dtype
@@ -36,16 +37,17 @@ class Store:
         self.empty()
 
     def empty(self) -> None:
-        """Hold nothing."""
+        """Forget all messages."""
         self.arrays: dict[int, NDArray[Any]] = {
             k: np.empty(shape, kind) for k, shape, kind in self.shapes
         }  # (slots or N, ...)
         # whether the rows of Each fields are no arrays of the server's, and may be written to
-        self.own = True
+        self.writable = True
 
-    def put(self, message: Any, slot: int, to: Clients, whole: bool, donated: bool) -> None:
-        """Keep what these clients are sent; ``whole``: the message has a row for every client of
-        the federation.
+    def put(self, message: object, slot: int, to: Clients, whole: bool, donated: bool) -> None:
+        """Store the message that these clients are sent.
+
+        ``whole`` says that it has a row for every client of the federation.
         """
         arrays = self.arrays
         for k, name in self.versions:
@@ -54,28 +56,28 @@ class Store:
             arrays[k][slot] = getattr(message, name)
         # to all: as it is where it will not change
         if self.each and whole and len(to) == len(arrays[self.each[0][0]]):
-            keep, self.own = copied if donated else settled, donated
+            keep, self.writable = copied if donated else settled, donated
             arrays.update({k: keep(getattr(message, name)) for k, name in self.each})
         elif self.each:
-            if not self.own:
+            if not self.writable:
                 arrays.update({k: arrays[k].copy() for k, _ in self.each})
-                self.own = True
+                self.writable = True
             for k, name in self.each:
                 arrays[k][to] = getattr(message, name)[to] if whole else getattr(message, name)
 
     def rows(self, ids: Clients, slots: NDArray[np.int64]) -> list[tuple[int, NDArray[Any]]]:
-        """By position of the field: a row for every one of these clients."""
+        """The messages of these clients: a row for each, by position of the field."""
         n, arrays = len(ids), self.arrays
-        found = [(k, arrays[k].take(ids, 0)) for k, _ in self.each] if self.each else []
+        each = [(k, arrays[k].take(ids, 0)) for k, _ in self.each] if self.each else []
         # one message: its row is seen n times
         if n > 1 and slots[0] == slots[-1] and (slots == slots[0]).all():
             one = [(k, arrays[k][slots[0]].copy()) for k, _ in self.versions]
-            return found + [(k, np.broadcast_to(value, (n, *value.shape))) for k, value in one]
-        return found + [(k, arrays[k].take(slots, 0)) for k, _ in self.versions]
+            return each + [(k, np.broadcast_to(value, (n, *value.shape))) for k, value in one]
+        return each + [(k, arrays[k].take(slots, 0)) for k, _ in self.versions]
 
 
 class Kind(NamedTuple):
-    """Messages that are alike."""
+    """A kind of messages that are alike."""
 
     number: int  # negative: a single message, which has other arrays or parts than rows
     message: type
@@ -85,7 +87,7 @@ class Kind(NamedTuple):
 
 
 class Flight:
-    """What is in flight, and what every client has exchanged."""
+    """The messages in flight, and the bytes that every client has exchanged."""
 
     def __init__(self, n: int, donated: bool) -> None:
         self.n, self.donated, self.count = n, donated, 0
@@ -98,20 +100,21 @@ class Flight:
         # a stack of free slots, and how many there are
         self.free = np.append(np.arange(n, -1, -1), n + 1)
         # by client: answers, bytes from and to it
-        self.turns, self.given, self.received = np.zeros((3, n), np.int64)
+        self.turns, self.answer_bytes, self.message_bytes = np.zeros((3, n), np.int64)
         self.kinds: dict[int, Kind] = {}  # by number
         self.alike: dict[Any, Kind] = {}  # by all that is equal
         self.stores: dict[Any, Store] = {}  # by class and shapes
         self.made, self.many = 0, 16
-        self.over = np.zeros(n, np.int64)
-        self.none: tuple[Clients, int, Kind | None] = (self.everybody[:0], 0, None)
-        self.latest = self.none  # message of this round
+        self.finished = np.zeros(n, np.int64)  # room for the numbers of answered single messages
+        self.nothing: tuple[Clients, int, Kind | None] = (self.everybody[:0], 0, None)
+        self.latest = self.nothing  # message of this round
 
     # ---- kinds
 
-    def key(self, message: Any, whole: bool = True) -> tuple[Any, ...] | None:
-        """All that is equal in messages that are alike; None: like no other, or nothing that can be
-        sent.
+    def key(self, message: object, whole: bool = True) -> tuple[Any, ...] | None:
+        """All that is equal in messages that are alike.
+
+        It is None for a message that is like no other, or that cannot be sent.
         """
         parts: list[Any] = [type(message)]
         for name, how in marks(type(message)):
@@ -130,8 +133,8 @@ class Flight:
                 return None
         return tuple(parts)
 
-    def new(self, key: tuple[Any, ...] | None, message: Any, size: int = 0) -> Kind:
-        """A kind for a message that is like none before."""
+    def new(self, key: tuple[Any, ...] | None, message: object, size: int = 0) -> Kind:
+        """The kind of a message that is like none before."""
         if len(self.alike) + len(self.stores) > self.many:
             self._forget()
         fields, shape = list[Any](), list[Any]([type(message)])
@@ -152,7 +155,7 @@ class Flight:
         return kind
 
     def _forget(self) -> None:
-        """Only what is in flight stays."""
+        """Forget all kinds of which no message is in flight."""
         self.kinds = {
             number: self.kinds[number] for number in set(self.kind[self.left > 0].tolist())
         }
@@ -163,45 +166,49 @@ class Flight:
 
     # ---- messages
 
-    def send(self, kind: Kind, message: Any, to: Clients, round_: int, whole: bool = True) -> bool:
-        """The message to these clients; False, and nothing done, where one is unknown or named
-        twice or in flight.
+    def send(
+        self, kind: Kind, message: object, to: Clients, round_: int, whole: bool = True
+    ) -> bool:
+        """Send a message to these clients.
+
+        Where one of them is unknown, named twice or in flight, nothing is sent and the result is
+        False.
         """
-        books = self.since, self.slots, self.received, self.left, self.kind, self.free
-        if (slot := asked(to, round_, kind.size, kind.number, *books)) < 0:
+        tables = self.since, self.slots, self.message_bytes, self.left, self.kind, self.free
+        if (slot := asked(to, round_, kind.size, kind.number, *tables)) < 0:
             return False
         if not self.count:
             for store in self.stores.values():
                 if store is not kind.store:
-                    store.empty()  # nobody is to answer what it holds
+                    store.empty()  # nobody is to answer its messages
         kind.store.put(message, slot, to, whole, self.donated)
         self.count += len(to)
         self.latest = to, slot, kind
         return True
 
     def undo(self) -> None:
-        """As before this round's message."""
+        """Take this round's message back."""
         to, slot, kind = self.latest
         if kind is not None:
-            unasked(to, slot, kind.size, self.since, self.received, self.left, self.free)
+            unasked(to, slot, kind.size, self.since, self.message_bytes, self.left, self.free)
             self.count -= len(to)
-        self.latest = self.none
+        self.latest = self.nothing
 
     def together(
         self, arrived: Clients, place: Clients, sort: Clients
     ) -> tuple[Clients, int, bool]:
-        """These clients in ascending order, the round of the oldest message, whether all of them
-        can step together.
+        """These clients in ascending order, the round of their oldest message, and whether all of
+        them can step together.
         """
         return together(arrived, self.since, self.slots, self.kind, place, sort)
 
     def kind_of(self, i: int) -> Kind:
-        """What client i is to answer."""
+        """The kind of the message that client i is to answer."""
         return self.kinds[self.kind.item(self.slots.item(i))]
 
     def message(self, ids: Clients) -> Any:
-        """The messages, alike, of these clients as one: a row of ``Each`` and ``Version`` fields
-        for every client.
+        """The messages of these clients, which are alike, as one message: ``Each`` and ``Version``
+        fields have a row for every client.
         """
         kind = self.kind_of(ids[0])
         fields = kind.fields.copy()
@@ -210,40 +217,39 @@ class Flight:
         return kind.message(*fields)
 
     def answered(self, ids: Clients, size: int) -> None:
-        """Answers of so many bytes each, which end the round."""
-        self.count, self.latest = self.count - len(ids), self.none
-        books = self.since, self.slots, self.left, self.kind, self.free
-        for number in self.over[
-            : settle(ids, size, self.given, self.turns, *books, self.over)
-        ].tolist():
+        """Note the answers of these clients, of so many bytes each, which end the round."""
+        self.count, self.latest = self.count - len(ids), self.nothing
+        tables = self.since, self.slots, self.left, self.kind, self.free
+        ended = settle(ids, size, self.answer_bytes, self.turns, *tables, self.finished)
+        for number in self.finished[:ended].tolist():
             del self.kinds[number]
 
     # ---- the checkpoint
 
     def stored(self) -> tuple[tuple[tuple[Any, int, int], ...], NDArray[np.int64]]:
-        """(message with the rows of those in flight, its round, bytes) for every slot; (N,) which
-        is each client's.
+        """The messages in flight for a checkpoint: (message with the rows of the clients who are to
+        answer it, its round, bytes) for every slot; and (N,) the number of each client's message.
         """
-        flying = self.since >= 0
-        found, which = [], np.full(self.n, -1, np.int64)
-        for number, slot in enumerate(np.unique(self.slots[flying]).tolist()):
-            ids = np.flatnonzero(flying & (self.slots == slot))
+        in_flight = self.since >= 0
+        messages, which = [], np.full(self.n, -1, np.int64)
+        for number, slot in enumerate(np.unique(self.slots[in_flight]).tolist()):
+            ids = np.flatnonzero(in_flight & (self.slots == slot))
             kind, which[ids] = self.kind_of(ids[0]), number
             fields = kind.fields.copy()
             for k, _ in kind.store.versions:
                 fields[k] = kind.store.arrays[k][slot]
             for k, _ in kind.store.each:
                 fields[k] = kind.store.arrays[k][ids]
-            found.append((kind.message(*fields), int(self.since[ids[0]]), kind.size))
-        return tuple(found), which
+            messages.append((kind.message(*fields), int(self.since[ids[0]]), kind.size))
+        return tuple(messages), which
 
-    def restore(self, messages: Any, which: NDArray[np.int64]) -> None:
-        """From a checkpoint; what everybody has exchanged stays as it is."""
-        received = self.received.copy()
+    def restore(self, messages: Iterable[tuple[Any, int, int]], which: NDArray[np.int64]) -> None:
+        """Send the messages of a checkpoint again; the counts of bytes stay as they are."""
+        message_bytes = self.message_bytes.copy()
         for number, (message, round_, size) in enumerate(messages):
             key = self.key(message, whole=False)
             kind = None if key is None else self.alike.get(key)
             kind = kind or self.new(key, message, size)
             self.send(kind, message, np.flatnonzero(which == number), round_, whole=False)
-        self.received[:] = received
-        self.latest = self.none
+        self.message_bytes[:] = message_bytes
+        self.latest = self.nothing

@@ -1,5 +1,5 @@
-"""The books of messages in flight, compiled: who was sent which, and what everybody has exchanged
-(``Flight``).
+"""Compiled updates of the tables of ``Flight``: which client was sent which message, and how many
+bytes every client has exchanged.
 
 ``free[:free[-1]]`` is a stack of slots in which no message is.
 """
@@ -11,9 +11,10 @@ from numba import njit
 
 
 @njit(cache=True)
-def asked(to, now, size, kind, since, slots, received, left, kinds, free):
-    """A message of so many bytes to each of these clients; its slot, or -1 and nothing done if one
-    may not be asked.
+def asked(to, now, size, kind, since, slots, message_bytes, left, kinds, free):
+    """Note a message of ``size`` bytes to each of these clients and return its slot.
+
+    Where one of them may not be asked, nothing changes and the result is -1.
     """
     slot = free[free[-1] - 1]
     for p in range(len(to)):
@@ -21,11 +22,11 @@ def asked(to, now, size, kind, since, slots, received, left, kinds, free):
         if i < 0 or i >= len(since) or since[i] >= 0:
             for q in range(p):
                 since[to[q]] = -1
-                received[to[q]] -= size
+                message_bytes[to[q]] -= size
             return -1
         since[i] = now
         slots[i] = slot
-        received[i] += size
+        message_bytes[i] += size
     if len(to) > 0:
         left[slot] = len(to)
         kinds[slot] = kind
@@ -34,11 +35,11 @@ def asked(to, now, size, kind, since, slots, received, left, kinds, free):
 
 
 @njit(cache=True)
-def unasked(to, slot, size, since, received, left, free):
-    """As before the message in this slot, the latest."""
+def unasked(to, slot, size, since, message_bytes, left, free):
+    """Take back the latest message, which is in this slot."""
     for p in range(len(to)):
         since[to[p]] = -1
-        received[to[p]] -= size
+        message_bytes[to[p]] -= size
     if len(to) > 0:
         left[slot] = 0
         free[-1] += 1
@@ -46,8 +47,8 @@ def unasked(to, slot, size, since, received, left, free):
 
 @njit(cache=True)
 def together(arrived, since, slots, kinds, place, sort):
-    """(clients ascending, the oldest's round, whether they are of one kind of message, of memory
-    and of rows).
+    """(clients ascending, round of the oldest message, whether all are of one kind of message, of
+    memory and of rows).
     """
     ids = np.sort(arrived)
     first, oldest, alike = ids[0], since[ids[0]], True
@@ -63,15 +64,17 @@ def together(arrived, since, slots, kinds, place, sort):
 
 
 @njit(cache=True)
-def settle(ids, size, given, turns, since, slots, left, kinds, free, over):
-    """Answers of so many bytes from each of these clients; how many single messages ``over`` lists
-    as answered.
+def settle(ids, size, answer_bytes, turns, since, slots, left, kinds, free, finished):
+    """Note an answer of ``size`` bytes from each of these clients.
+
+    The numbers of the single messages that are answered now are written to ``finished``; the result
+    is how many these are.
     """
-    found = 0
+    ended = 0
     for p in range(len(ids)):
         i = ids[p]
         slot = slots[i]
-        given[i] += size
+        answer_bytes[i] += size
         turns[i] += 1
         since[i] = -1
         left[slot] -= 1
@@ -79,6 +82,6 @@ def settle(ids, size, given, turns, since, slots, left, kinds, free, over):
             free[free[-1]] = slot
             free[-1] += 1
             if kinds[slot] < 0:
-                over[found] = kinds[slot]
-                found += 1
-    return found
+                finished[ended] = kinds[slot]
+                ended += 1
+    return ended

@@ -21,18 +21,27 @@ from numpy.typing import NDArray
 from quorate.arrays import Block, Streams, stream
 from quorate.engines import checkpoint as files
 from quorate.engines.checkpoint import Memories, Progress, RunFile, Traffic
-from quorate.engines.engine import ClientError, Run, Watch, handler, plain, refused
+from quorate.engines.engine import (
+    ClientError,
+    Run,
+    Watch,
+    check_answer,
+    check_request,
+    end_of,
+    going_on,
+    handler,
+    reported,
+)
 from quorate.engines.federated_data import FederatedData
+from quorate.engines.run_record import traffic_table
 from quorate.rounds import (
     Algorithm,
     Combiner,
-    Done,
     Outcome,
     Round,
     Stop,
     copied,
     decode,
-    donates,
     encode,
     encoded_size,
     members,
@@ -103,7 +112,7 @@ class InProcess:
         now, history, active = job.restored() if resume else job.started()
         saved, stop = now.round if resume else -1, None
         try:
-            while isinstance(now.ask, Round) and (max_rounds is None or now.round < max_rounds):
+            while going_on(now.ask, now.round, max_rounds):
                 began = time.perf_counter()
                 new, ids = job.step(now)
                 history.append(job.row(now, new, time.perf_counter() - began))
@@ -121,30 +130,20 @@ class InProcess:
             del history[now.round :], active[now.round :]
             if saved != now.round:
                 job.save(now, history, active)
-        if isinstance(now.ask, Done):
-            stop = now.ask.outcome
-        stop = stop or Outcome(
-            Stop.MAX_ROUNDS, f"stopped at the engine's max_rounds = {max_rounds}; {job.advice()}"
-        )
-        return job.run_of(now, history, active, stop)
+        return job.run_of(now, history, active, end_of(now.ask, stop, max_rounds, job.advice()))
 
     def aside(self) -> InProcess:
-        """The engine of runs beside the main one, such as a certificate's: without its files."""
+        """An engine without files, for runs beside the main one, such as a certificate's."""
         return replace(self, checkpoint=None)
 
 
 class _Job:
-    """One run: the engine's settings, the algorithm, the data as blocks."""
+    """One run: the engine's settings, the algorithm, and the data as blocks."""
 
     def __init__(
         self, engine: InProcess, algorithm: Algorithm, federation: FederatedData, seed: int
     ) -> None:
-        self.engine, self.algorithm, self.federation, self.seed = (
-            engine,
-            algorithm,
-            federation,
-            seed,
-        )
+        self.engine, self.algorithm, self.seed = engine, algorithm, seed
         self.clients = tuple(map(str, federation.clients))
         self.n = len(self.clients)
         together = engine.mode == "blocks"
@@ -161,11 +160,13 @@ class _Job:
         state, ask = self.algorithm.server_start(self.n)
         memories = Memories.none(self.n)
         # keys of noise are drawn, and can be kept, before any answer
-        if getattr(self.algorithm, "private", False):
-            begun = [
-                (block.index, settled(self.algorithm.client_start(block))) for block in self.blocks
-            ]
-            memories = memories.updated(begun)
+        if self.algorithm.private:
+            memories = memories.updated(
+                [
+                    (block.index, settled(self.algorithm.client_start(block)))
+                    for block in self.blocks
+                ]
+            )
         start = Progress(0, settled(state), settled(ask), memories, np.zeros(self.n, np.int64), {})
         return start, [], []
 
@@ -173,7 +174,7 @@ class _Job:
         """One round; ``now`` stays as it was."""
         ask = now.ask
         assert isinstance(ask, Round)
-        refused(self.algorithm, ask, self.n)
+        check_request(self.algorithm, ask, self.n)
         most = self.n if ask.to is None else len(ask.to)
         if ask.wait_for is not None and not 1 <= ask.wait_for <= most:
             raise ValueError(f"Round.wait_for must be in 1..{most}, got {ask.wait_for}")
@@ -188,14 +189,11 @@ class _Job:
         assert fold is not None
         ids, combined = fold.result()
         # a failed round must leave it as it was
-        state = copied(now.state) if donates(self.algorithm) else now.state
+        state = copied(now.state) if self.algorithm.donates else now.state
         state, after = handler(self.algorithm.on_server, fold.upload_class, self.algorithm)(
             state, ids, combined
         )
-        if not isinstance(after, Round | Done):
-            raise TypeError(
-                f"on_server must return (state, Round or Done), got a {type(after).__name__}"
-            )
+        after = check_answer(after)
         turns = now.turns.copy()
         turns[list(ids)] += 1
         down = len(ids) * encoded_size(rows(ask.message, ids[:1]))
@@ -208,7 +206,7 @@ class _Job:
         )
 
     def _asked(self, to: tuple[int, ...] | None) -> Iterator[Block]:
-        """The blocks of these clients."""
+        """The rows of these clients, block by block."""
         wanted = None if to is None else np.isin(np.arange(self.n), to)
         for block in self.blocks:
             if wanted is None or wanted[block.index].all():
@@ -216,7 +214,7 @@ class _Job:
             elif (positions := np.flatnonzero(wanted[block.index])).size:
                 yield block.part(positions)
 
-    def _client(self, now: Progress, message: Any, block: Block) -> tuple[Any, Any]:
+    def _client(self, now: Progress, message: object, block: Block) -> tuple[Any, Any]:
         """(memory, upload) after a block's step; names the clients whose step raises."""
         try:
             return self._answer(now, message, block)
@@ -225,22 +223,18 @@ class _Job:
                 name for p, name in enumerate(block.names) if self._raises(now, message, block, p)
             ]
             names = tuple(map(str, failing or block.names))
-            raise ClientError(
-                f"the step of client{'s' * (len(names) > 1)} {', '.join(names)} on"
-                f" {type(message).__name__} failed in round {now.round + 1}:"
-                f" {type(error).__name__}: {error}. Mend or leave out; {self.advice()}",
-                names,
-                now.round + 1,
+            raise ClientError.of(
+                names, type(message), now.round + 1, error, self.advice()
             ) from error
 
-    def _raises(self, now: Progress, message: Any, block: Block, position: int) -> bool:
+    def _raises(self, now: Progress, message: object, block: Block, position: int) -> bool:
         try:
             self._answer(now, message, block.part(np.array([position])))
         except Exception:
             return True
         return False
 
-    def _answer(self, now: Progress, message: Any, block: Block) -> tuple[Any, Any]:
+    def _answer(self, now: Progress, message: object, block: Block) -> tuple[Any, Any]:
         wire = self.engine.mode == "bytes"
         asked = rows(message, block.index)
         asked = decode(encode(asked)) if wire else asked
@@ -268,10 +262,10 @@ class _Job:
         )
 
     def row(self, old: Progress, new: Progress, seconds: float) -> dict[str, Any]:
-        """What a person would plot."""
+        """A round as a row of the history."""
         up, down = (_bytes(new, way) - _bytes(old, way) for way in ("up", "down"))
-        told = {key: plain(value) for key, value in self.algorithm.report(new.state).items()}
-        return {"round": new.round, "seconds": seconds, "bytes_up": up, "bytes_down": down} | told
+        numbers = {"round": new.round, "seconds": seconds, "bytes_up": up, "bytes_down": down}
+        return numbers | reported(self.algorithm, new.state)
 
     def advice(self) -> str:
         return self.file.advice("InProcess(checkpoint=PATH)")
@@ -303,29 +297,26 @@ class _Job:
         )
 
     def restored(self) -> tuple[Progress, list[dict[str, Any]], list[tuple[int, ...]]]:
-        found = self.file.load(files.Checkpoint)
-        self.file.check(found)
-        memories = Memories.none(self.n).updated(found.memories)
-        traffic = {(message, way): (count, size) for message, way, count, size in found.traffic}
-        sets = [tuple(ids.tolist()) for ids in found.active[0]]
-        now = Progress(found.round, found.state, found.ask, memories, found.turns, traffic)
-        return now, files.unpacked(found.history), [sets[k] for k in found.active[1]]
+        kept = self.file.load(files.Checkpoint)
+        self.file.check(kept)
+        memories = Memories.none(self.n).updated(kept.memories)
+        traffic = {(message, way): (count, size) for message, way, count, size in kept.traffic}
+        sets = [tuple(ids.tolist()) for ids in kept.active[0]]
+        now = Progress(kept.round, kept.state, kept.ask, memories, kept.turns, traffic)
+        return now, files.unpacked(kept.history), [sets[k] for k in kept.active[1]]
 
     def run_of(
         self, now: Progress, history: list[Any], active: list[tuple[int, ...]], outcome: Outcome
     ) -> Run:
-        table = [
-            {"message": message, "direction": way, "count": count, "bytes": size}
-            for (message, way), (count, size) in now.traffic.items()
-        ]
         memories = tuple(
             now.memories.of(np.array([i])) if now.memories.has(i) else None for i in range(self.n)
         )
+        table = traffic_table(now.traffic)
         return Run(now.state, outcome, history, table, now.round, active, memories)
 
 
 def added(traffic: Traffic, key: tuple[str, str], count: int, size: int) -> Traffic:
-    """The table of traffic with some more."""
+    """The table of traffic with some more messages of one kind."""
     before = traffic.get(key, (0, 0))
     return dict(traffic) | {key: (before[0] + count, before[1] + size)}
 

@@ -2,7 +2,7 @@
 recorded times.
 
 A run whose order of events came from outside, from a simulated clock or from a network, is repeated
-bit for bit, since that order, the seed, the data and the algorithm are all that it depends on.
+bit for bit, because it depends on nothing but that order, the seed, the data and the algorithm.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate.engines.checkpoint import other_clients
 from quorate.engines.engine import Run, Watch
 from quorate.engines.event_log import Log
-from quorate.engines.event_source import Batch, checked
+from quorate.engines.event_source import Batch, check_settings
 from quorate.engines.events import Loop
 from quorate.engines.federated_data import FederatedData
 from quorate.engines.inprocess import InProcess
@@ -30,7 +31,7 @@ class Replay:
 
     Parameters
     ----------
-    log : what to repeat
+    log : the events to repeat
     keep_rows, checkpoint, every : as of ``VirtualClock``
     """
 
@@ -45,11 +46,11 @@ class Replay:
                 "Replay needs a Log, such as Run.log or Log.load(path), got a"
                 f" {type(self.log).__name__}."
             )
-        checked(self.block_size, self.keep_rows, self.every)
+        check_settings(self.block_size, self.keep_rows, self.every)
 
     @property
     def block_size(self) -> int:
-        """As in the recorded run, on which the last bits depend."""
+        """The block size of the recorded run, on which the last bits depend."""
         return self.log.block_size
 
     def run(
@@ -62,7 +63,7 @@ class Replay:
         resume: bool = False,
         max_rounds: int | None = None,
     ) -> Run:
-        """As ``VirtualClock.run``; ends as the recorded run did.
+        """Run as ``VirtualClock.run`` does, to the end of the recorded run.
 
         Raises
         ------
@@ -70,18 +71,17 @@ class Replay:
             algorithm's requests
         """
         if (clients := tuple(map(str, federation.clients))) != self.log.clients:
-            odd = sorted(set(clients) ^ set(self.log.clients)) or ["(same names, other order)"]
-            raise ValueError(f"the log is of other clients; not in both: {', '.join(odd[:5])}.")
+            raise ValueError(f"the log is of {other_clients(clients, self.log.clients)}.")
         if seed is not None and seed != self.log.seed:
             raise ValueError(
-                f"the log is of seed {self.log.seed}, got seed {seed}: its run is repeated with its"
-                " own."
+                f"the log is of seed {self.log.seed}, got seed {seed}: leave the seed out, and the"
+                " run is repeated with that of the log."
             )
         loop = Loop(self, _Recorded(self.log), (self.log,), algorithm, federation, self.log.seed)
         return loop.run(watch, resume, max_rounds)
 
     def aside(self) -> InProcess:
-        """The engine of what takes no part in the recorded run, such as a certificate."""
+        """An engine without the log, for runs beside the main one, such as a certificate's."""
         return InProcess()
 
 
@@ -93,10 +93,10 @@ class _Recorded:
         self.latest = 0.0
 
     def send(self, ids: NDArray[np.int64], gradients: float) -> None:
-        """Nothing: when they answer is known."""
+        """Do nothing, as the times of the answers are known."""
 
     def take(
-        self, round_: int, wait_for: int | None, flying: int, since: NDArray[np.int64]
+        self, round_: int, wait_for: int | None, in_flight: int, since: NDArray[np.int64]
     ) -> Batch | Outcome:
         """The recorded answers of this round, or the outcome at the end of the log."""
         if round_ == len(self.log.ends):
@@ -107,7 +107,8 @@ class _Recorded:
             return self.log.outcome or end
         start, end = int(self.log.ends[round_ - 1]) if round_ else 0, int(self.log.ends[round_])
         ids, times = self.log.answered[start:end].astype(np.int64), self.log.times[start:end]
-        least, known = flying if wait_for is None else wait_for, (ids >= 0) & (ids < len(since))
+        least = in_flight if wait_for is None else wait_for
+        known = (ids >= 0) & (ids < len(since))
         if (
             len(np.unique(ids)) < max(least, len(ids), 1)
             or not known.all()
@@ -116,28 +117,28 @@ class _Recorded:
             asked = np.flatnonzero(since >= 0).tolist()
             raise ValueError(
                 f"the log does not fit: in round {round_ + 1} it has {len(ids)} answers, of"
-                f" {ids[:5].tolist()}, and the algorithm waits for {least} of the {flying} asked,"
-                f" {asked[:5]}. Replay needs the run's algorithm."
+                f" {ids[:5].tolist()}, and the algorithm waits for {least} of the {in_flight}"
+                f" asked, {asked[:5]}. Replay needs the run's algorithm."
             )
         self.latest = float(times[-1])
         return Batch(ids, times)
 
     def settle(self) -> None:
-        """The round is finished."""
+        """Note that the round is finished."""
         self.time = self.latest
 
     def undo(self) -> None:
-        """As after the round before."""
+        """Go back to the last finished round."""
         self.latest = self.time
 
     def crashed(self) -> tuple[tuple[str, float], ...]:
-        """As recorded."""
+        """The recorded crashes."""
         return self.log.crashed
 
     def stored(self) -> float:
-        """For a checkpoint."""
+        """The time, for a checkpoint."""
         return self.time
 
     def restore(self, state: float) -> None:
-        """From a checkpoint."""
+        """Set the time to that in a checkpoint."""
         self.time = self.latest = state

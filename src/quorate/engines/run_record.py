@@ -1,17 +1,15 @@
-"""What a run leaves beside its last state: the traffic, the rows of its history, and the log of who
-answered when.
-"""
+"""The record of a run beside its last state: traffic, history, and the log of who answered when."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from quorate.engines.event_log import Recorder
 
 
 class Counts(NamedTuple):
-    """What was counted in one round, or since the last row of the history."""
+    """The counts of one round, or of all rounds since the last row of the history."""
 
     bytes_up: int = 0
     bytes_down: int = 0
@@ -19,7 +17,7 @@ class Counts(NamedTuple):
     staleness: int = 0  # the most rounds by which a message was old
 
     def joined(self, more: Counts) -> Counts:
-        """Of both together."""
+        """The counts of both together."""
         return Counts(
             self.bytes_up + more.bytes_up,
             self.bytes_down + more.bytes_down,
@@ -28,7 +26,7 @@ class Counts(NamedTuple):
         )
 
     def row(self, round_: int, time: float, report: Mapping[str, Any]) -> dict[str, Any]:
-        """As a row of the history; ``report`` is what the algorithm reports."""
+        """A row of the history with these counts; ``report`` is what the algorithm reports."""
         return {
             "round": round_,
             "time": time,
@@ -58,14 +56,17 @@ class RunRecord:
         self.since_row = Counts()
 
     def count(self, kind: type, way: str, messages: int, size: int) -> None:
-        """Messages or uploads of one class, with their bytes in all."""
+        """Count messages or uploads of one class, with their bytes in all."""
         counted = self.traffic.setdefault((kind.__name__, way), [0, 0])
         counted[0] += messages
         counted[1] += size
 
-    def table(self) -> list[dict[str, Any]]:
-        """The traffic, as ``Run.messages`` has it."""
-        return [
-            {"message": message, "direction": way, "count": count, "bytes": size}
-            for (message, way), (count, size) in self.traffic.items()
-        ]
+
+def traffic_table(
+    traffic: Mapping[tuple[str, str], Sequence[int]],
+) -> list[dict[str, Any]]:
+    """The traffic as ``Run.messages`` has it: a row for each message type and direction."""
+    return [
+        {"message": message, "direction": way, "count": count, "bytes": size}
+        for (message, way), (count, size) in traffic.items()
+    ]

@@ -2,7 +2,7 @@
 to answer, and the step that answers them.
 
 All clients who answer in one round step together where their messages, memories and rows are of one
-kind; else in groups that are.
+kind; otherwise they step in groups of one kind each.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Block, stream
 from quorate.engines.batching import Memories, Rows
-from quorate.engines.engine import ClientError, refused
+from quorate.engines.engine import ClientError, check_request
 from quorate.engines.federated_data import FederatedData
 from quorate.engines.in_flight import Flight, Kind
 from quorate.rounds import (
     Algorithm,
     Combiner,
     Round,
-    donates,
     encoded_size,
     members,
     settled,
@@ -32,7 +31,7 @@ Ids = NDArray[np.int64]
 
 
 class Answers(NamedTuple):
-    """The answers of a round before it is finished."""
+    """The clients' answers of a round that is not yet finished."""
 
     ids: tuple[int, ...]  # ascending
     combined: Any  # what the server receives
@@ -42,12 +41,12 @@ class Answers(NamedTuple):
 
 
 class Clients:
-    """All clients of a run, as the engine that simulates them holds them.
+    """All clients of a run that an engine simulates.
 
     Attributes
     ----------
     rows : their data
-    memories : what each keeps from one message to the next
+    memories : the memory of each client between two messages
     flight : the messages that they are still to answer
     """
 
@@ -57,7 +56,7 @@ class Clients:
         self.algorithm, self.on_client, self.seed = algorithm, algorithm.on_client, seed
         self.names = tuple(map(str, federation.clients))
         self.rows, self.memories = Rows(federation, block_size), Memories(len(self.names))
-        self.flight = Flight(len(self.names), donates(algorithm))
+        self.flight = Flight(len(self.names), algorithm.donates)
         # who answered last, as a tuple and as an array: they are often asked next
         self._last: tuple[tuple[int, ...] | None, Ids] = (None, np.empty(0, np.int64))
         self._sizes: dict[Any, int] = {}  # bytes of one client's upload, by its form
@@ -69,7 +68,7 @@ class Clients:
         flight = self.flight
         known = None if (key := flight.key(ask.message)) is None else flight.alike.get(key)
         if known is None:
-            refused(self.algorithm, ask, flight.n, flight.count)
+            check_request(self.algorithm, ask, flight.n, flight.count)
             known = flight.new(key, ask.message)
         to, least = self._positions(ask), ask.wait_for
         most = flight.count + len(to)
@@ -91,9 +90,9 @@ class Clients:
         return to.astype(np.int64) if to.dtype.kind == "i" or not len(to) else np.full(1, -1)
 
     def _refuse(self, ask: Round, round_: int) -> NoReturn:
-        """Say why a request cannot be carried out."""
+        """Raise the error that says why a request cannot be carried out."""
         flight = self.flight
-        refused(self.algorithm, ask, flight.n, flight.count)
+        check_request(self.algorithm, ask, flight.n, flight.count)
         to = range(flight.n) if ask.to is None else ask.to
         if not all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in to):
             raise TypeError(
@@ -114,9 +113,9 @@ class Clients:
     # ---- answers from them
 
     def answers(self, due: Ids, round_: int, advice: str) -> Answers:
-        """The answers of the clients who are due; nothing is changed by them.
+        """The answers of the clients who are due; nothing is changed yet.
 
-        ``advice`` ends the error that names the clients whose step raised.
+        ``advice`` is the end of the error that names the clients whose step raised.
         """
         ids, oldest, alike = self.flight.together(due, self.memories.place, self.rows.sort)
         groups = [ids] if alike and len(ids) <= self.rows.together else self._groups(ids)
@@ -134,14 +133,14 @@ class Clients:
         return Answers(order, combined, size, round_ - oldest, memories)
 
     def finish(self, due: Ids, answers: Answers) -> None:
-        """The round is finished: these clients have answered and keep their new memories."""
+        """Finish the round: these clients have answered, and their new memories are stored."""
         for group, memory in answers.memories:
             self.memories.put(group, memory)
         self.flight.answered(due, answers.size)
 
     def _groups(self, ids: Ids) -> list[Ids]:
-        """Who steps together: clients of one kind of message, of memory and of rows, each group in
-        ascending order.
+        """The groups of clients who step together: of one kind of message, of memory and of rows,
+        each in ascending order.
         """
         flight, parted, size = self.flight, dict[Any, list[int]](), self.rows.together
         marks = zip(
@@ -176,13 +175,8 @@ class Clients:
         """The error that names those of a group whose step raises."""
         failing = [i for i in ids if self._raises(i)] or ids
         names = tuple(self.names[i] for i in failing)
-        kind = self.flight.kind_of(ids[0]).message.__name__
-        return ClientError(
-            f"the step of client{'s' * (len(names) > 1)} {', '.join(names)} on {kind} failed in"
-            f" round {round_ + 1}: {type(error).__name__}: {error}. Mend or leave out; {advice}",
-            names,
-            round_ + 1,
-        )
+        message = self.flight.kind_of(ids[0]).message
+        return ClientError.of(names, message, round_ + 1, error, advice)
 
     def _raises(self, i: int) -> bool:
         try:
@@ -213,8 +207,8 @@ class Clients:
         return order, combined, size
 
 
-def _laid(upload: Any) -> list[Any]:
-    """All that ``Combiner`` looks at but for the numbers."""
+def _laid(upload: object) -> list[Any]:
+    """The class, shapes and kinds of an upload: all that ``Combiner`` checks."""
     parts = [
         (
             (value.dtype, value.shape, value.flags.c_contiguous)

@@ -1,11 +1,11 @@
 """The engine of simulated time: clients answer after delays, and the server goes on without those
 who are slow.
 
-Discrete events: a message to client i at time t is answered at t plus the client's next delay
-(``delays.py``), work done while it is out of reach not counted. Answers are taken in the order of
-their times, and of their messages where times are equal, until the rule of waiting (``waiting.py``)
-is content. They are computed when they are taken, all in one step, from the messages that were
-sent: time passes only on the clock, never in the machine.
+It is a discrete-event simulation. A message to client i at time t is answered at t plus the
+client's next delay (``delays.py``); time in which the client is out of reach is added. Answers are
+taken in the order of their times, and of their messages where times are equal, until the rule of
+waiting (``waiting.py``) is met. They are computed when they are taken, all in one step, from the
+messages that were sent: time passes only on the clock, never in the machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quorate.client_names import ByClient, ClientName, by_position
 from quorate.engines.delays import Delays, LogNormal, Trips
 from quorate.engines.engine import Run, Watch
 from quorate.engines.event_queue import post, put_back, take
-from quorate.engines.event_source import Batch, checked
+from quorate.engines.event_source import Batch, check_settings
 from quorate.engines.events import Loop
 from quorate.engines.federated_data import FederatedData
 from quorate.engines.inprocess import InProcess
@@ -36,7 +36,7 @@ NO_MARKS, NO_TRIPS = np.empty(0, bool), np.empty(0)
 
 @dataclass(frozen=True)
 class VirtualClock:
-    """Simulated time, in this process; two runs with one seed are equal to the bit.
+    """The engine of simulated time, in this process; two runs with one seed are equal to the bit.
 
     Parameters
     ----------
@@ -70,7 +70,17 @@ class VirtualClock:
     every: int = 1000
 
     def __post_init__(self) -> None:
-        checked(self.block_size, self.keep_rows, self.every)
+        check_settings(self.block_size, self.keep_rows, self.every)
+        self._check_clients()
+        if self.max_time is not None and not (is_number(self.max_time) and self.max_time >= 0):
+            raise ValueError(f"max_time must be >= 0 virtual seconds, got {self.max_time!r}.")
+        for name, part, verb in (("delays", self.delays, "trips"), ("wait", self.wait, "need")):
+            if isinstance(part, type) or not hasattr(part, verb):
+                like = "LogNormal()" if name == "delays" else "First(10)"
+                raise TypeError(f"{name} must be such as {like}, got {part!r}.")
+
+    def _check_clients(self) -> None:
+        """Raise on settings by client name that are out of range."""
         for what in ("stragglers", "outages", "crashes"):
             if not isinstance(getattr(self, what), Mapping):
                 raise TypeError(
@@ -88,12 +98,6 @@ class VirtualClock:
                 )
         for name, spans in self.outages.items():
             _check_spans(name, spans)
-        if self.max_time is not None and not (is_number(self.max_time) and self.max_time >= 0):
-            raise ValueError(f"max_time must be >= 0 virtual seconds, got {self.max_time!r}.")
-        for name, part, verb in (("delays", self.delays, "trips"), ("wait", self.wait, "need")):
-            if isinstance(part, type) or not hasattr(part, verb):
-                like = "LogNormal()" if name == "delays" else "First(10)"
-                raise TypeError(f"{name} must be such as {like}, got {part!r}.")
 
     def run(
         self,
@@ -120,13 +124,15 @@ class VirtualClock:
         return Loop(self, clock, rule, algorithm, federation, seed).run(watch, resume, max_rounds)
 
     def aside(self) -> InProcess:
-        """The engine of what takes no part in the simulation, such as a certificate."""
+        """An engine without a clock, for runs beside the main one, such as a certificate's."""
         return InProcess()
 
 
-def _check_spans(name: ClientName, spans: Any) -> None:
+def _check_spans(name: ClientName, spans: object) -> None:
+    """Raise unless the outages of a client are pairs of times in order."""
+    listed: Sequence[Any] = spans if isinstance(spans, Sequence) else [spans]
     last = -math.inf
-    for span in spans if isinstance(spans, Sequence) else [spans]:
+    for span in listed:
         pair = isinstance(span, Sequence) and len(span) == 2 and all(map(is_number, span))
         if not pair or not last <= span[0] < span[1] < math.inf:
             raise ValueError(
@@ -138,7 +144,7 @@ def _check_spans(name: ClientName, spans: Any) -> None:
 
 @record
 class ClockState:
-    """The clock between two rounds."""
+    """The state of the clock between two rounds."""
 
     time: float
     sent: int  # messages so far
@@ -151,7 +157,7 @@ class ClockState:
 
 
 class _Clock:
-    """The times at which clients answer; whatever is done since ``settle`` can be undone."""
+    """The source of simulated times of answers; everything since ``settle`` can be undone."""
 
     def __init__(self, engine: VirtualClock, clients: tuple[str, ...], seed: int) -> None:
         n, self.engine, self.clients = len(clients), engine, clients
@@ -165,29 +171,25 @@ class _Clock:
         )
         self.time, self.sent = 0.0, 0
         self.due, self.begun, self.trip = np.zeros(n), np.zeros(n), np.full(n, np.nan)
-        self.number, self.heap, self.dues, self.size = (
-            np.zeros(n, np.int64),
-            np.zeros(n, np.int64),
-            np.zeros(n),
-            0,
-        )
+        self.number, self.heap = np.zeros((2, n), np.int64)
+        self.dues, self.size = np.zeros(n), 0
         self.taken, self.asked, self.before = NOBODY, NOBODY, 0  # since the last settle
         self.latest, self.trips_before = 0.0, NO_TRIPS
 
     def send(self, ids: NDArray[np.int64], gradients: float) -> None:
-        """Messages to these clients, who have answered all before."""
+        """Enter messages to these clients, who have answered all earlier ones."""
         arrival = self.time + self.trips.next(ids, gradients)
         self.asked = ids
         if self.away or self.crash:
             listed = zip(ids.tolist(), arrival.tolist(), strict=True)
             arrival = np.array([self._arrival(i, due) for i, due in listed])
-        books = self.heap, self.dues, self.size, self.due, self.number, self.begun
-        self.size = post(ids, arrival, self.time, self.sent, *books)
+        queue = self.heap, self.dues, self.size, self.due, self.number, self.begun
+        self.size = post(ids, arrival, self.time, self.sent, *queue)
         self.sent += len(ids)
 
     def _arrival(self, i: int, due: float) -> float:
-        """When work that would be done at ``due`` is done by a client that is out of reach at
-        times, or crashes.
+        """The time at which a client's work is done that would be done at ``due`` if the client
+        were never out of reach and did not crash.
         """
         for start, end in self.away.get(i, ()):
             if end <= self.time:
@@ -198,10 +200,10 @@ class _Clock:
         return due if due <= self.crash.get(i, math.inf) else math.inf
 
     def take(
-        self, round_: int, wait_for: int | None, flying: int, since: NDArray[np.int64]
+        self, round_: int, wait_for: int | None, in_flight: int, since: NDArray[np.int64]
     ) -> Batch | Outcome:
-        """The next answers, or the outcome of a run that has none."""
-        count = least = flying
+        """The next answers, or the outcome of a run that gets none."""
+        count = least = in_flight
         must, left = NO_MARKS, 0
         if wait_for is not None:
             wanted, overdue = self.engine.wait.need(View(round_, self.time, since, self.trip))
@@ -213,11 +215,11 @@ class _Clock:
             return self._stalled(least, since)
         most = self.size if left else count
         taken, times, before = np.empty(most, np.int64), np.empty(most), np.empty(most)
-        books = self.heap, self.dues, self.size, self.number, self.begun, self.trip
-        if (found := take(count, must, left, *books, taken, times, before)) < most:
+        queue = self.heap, self.dues, self.size, self.number, self.begun, self.trip
+        if (total := take(count, must, left, *queue, taken, times, before)) < most:
             # some are kept
-            taken, times, before = taken[:found].copy(), times[:found].copy(), before[:found].copy()
-        self.taken, self.trips_before, self.size = taken, before, self.size - found
+            taken, times, before = taken[:total].copy(), times[:total].copy(), before[:total].copy()
+        self.taken, self.trips_before, self.size = taken, before, self.size - total
         self.latest = float(times[-1])
         if self.engine.max_time is not None and self.latest > self.engine.max_time:
             text = f"stopped at the engine's max_time = {self.engine.max_time:g} virtual seconds"
@@ -225,6 +227,7 @@ class _Clock:
         return Batch(taken, times)
 
     def _stalled(self, least: int, since: NDArray[np.int64]) -> Outcome:
+        """The outcome where answers of crashed clients are waited for."""
         lost = np.flatnonzero((since >= 0) & np.isinf(self.due)).tolist()
         named = ", ".join(self.clients[i] for i in lost[:5]) + f" and {len(lost) - 5} more" * (
             len(lost) > 5
@@ -243,12 +246,12 @@ class _Clock:
         )
 
     def settle(self) -> None:
-        """The round is finished."""
+        """Note that the round is finished."""
         self.time = self.latest
         self.taken, self.trips_before, self.asked, self.before = NOBODY, NO_TRIPS, NOBODY, self.sent
 
     def undo(self) -> None:
-        """As after the round before."""
+        """Go back to the last finished round."""
         self.trip[self.taken] = self.trips_before
         self.size = put_back(self.taken, self.heap, self.dues, self.size, self.due, self.number)
         kept = self.heap[: self.size].copy()
@@ -258,13 +261,13 @@ class _Clock:
         self.sent, self.taken, self.asked, self.trips_before = self.before, NOBODY, NOBODY, NO_TRIPS
 
     def crashed(self) -> tuple[tuple[str, float], ...]:
-        """Who has crashed by now, and when."""
+        """The clients that have crashed by now, and the times."""
         return tuple(
             (self.clients[i], time) for i, time in sorted(self.crash.items()) if time <= self.time
         )
 
     def stored(self) -> ClockState:
-        """For a checkpoint."""
+        """The state of the clock for a checkpoint."""
         coming = np.sort(self.heap[: self.size])
         return ClockState(
             self.time,
@@ -278,17 +281,8 @@ class _Clock:
         )
 
     def restore(self, state: ClockState) -> None:
-        """From a checkpoint."""
-        self.time, self.sent, self.before, self.trips.made = (
-            state.time,
-            state.sent,
-            state.sent,
-            state.made,
-        )
-        self.trip, self.due, self.begun, self.number = (
-            state.trip,
-            state.due,
-            state.begun,
-            state.number,
-        )
+        """Set the clock to the state in a checkpoint."""
+        self.time, self.sent, self.before = state.time, state.sent, state.sent
+        self.trips.made, self.trip, self.due = state.made, state.trip, state.due
+        self.begun, self.number = state.begun, state.number
         self.size = put_back(state.coming, self.heap, self.dues, 0, self.due, self.number)

@@ -1,15 +1,15 @@
-"""Whom an asynchronous server waits for before it goes on.
+"""Rules of waiting: for whose answers an asynchronous server waits before it goes on.
 
-A rule looks at what a server can know (`View`) and says how many answers it needs and whose must be
-among them. It has no state and draws nothing, so a run can be repeated. An algorithm that needs the
-answers of all has them all the same.
+A rule is a function of what a server can know (`View`): how many answers are needed, and whose must
+be among them. It has no state and draws no random numbers, so that a run can be repeated. An
+algorithm that needs the answers of all clients gets them under every rule.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,13 @@ NOBODY = np.empty(0, np.int64)
 
 @dataclass(slots=True, eq=False)
 class View:
-    """What the server knows when its messages are on their way; its arrays are not to be written
-    to.
+    """The facts that a server knows when its messages are on their way; its arrays must not be
+    written to.
 
     Attributes
     ----------
     round : finished rounds t
-    time : of the last answer, in virtual seconds
+    time : the time of the last answer, in virtual seconds
     sent : (N,) the finished rounds when each client in flight was asked; -1: not in flight
     trip : (N,) seconds from message to answer, of each one's last answer; nan before it
     """
@@ -39,22 +39,22 @@ class View:
 
 
 class Waiting(Protocol):
-    """A rule of waiting."""
+    """A rule that says for whose answers the server waits."""
 
     def need(self, view: View) -> tuple[int, NDArray[np.intp]]:
         """The least number of answers, and the clients whose answers must be among them."""
         ...
 
 
-def _whole(name: str, value: Any, least: int) -> None:
+def _whole(name: str, value: float, least: int) -> None:
     if not is_number(value) or not least <= value < math.inf or value != int(value):
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}.")
 
 
 @dataclass(frozen=True)
 class First:
-    """Go on with the first ``n`` answers (with all of those in flight that can still answer where
-    they are fewer).
+    """The server goes on with the first ``n`` answers, or where fewer clients in flight can still
+    answer, with all of theirs.
     """
 
     n: int = 1
@@ -63,17 +63,17 @@ class First:
         _whole("n", self.n, 1)
 
     def need(self, view: View) -> tuple[int, NDArray[np.intp]]:
-        """n answers, of anybody."""
+        """n answers, of any clients."""
         return self.n, NOBODY
 
 
 @dataclass(frozen=True)
 class Stale:
-    """The first ``n`` answers, and the answer of everybody whose message would else be older than
-    ``tau`` rounds.
+    """The server waits for the first ``n`` answers, and for every client whose message would
+    otherwise become older than ``tau`` rounds.
 
-    In round t + 1 everybody asked after round s with t + 1 - s > tau is waited for, so no answer is
-    older than ``tau`` rounds. ``tau = 0`` is synchronous.
+    In round t + 1 the server waits for all clients asked after round s with t + 1 - s > tau, so no
+    answer is older than ``tau`` rounds. ``tau = 0`` is synchronous.
     """
 
     n: int = 1
@@ -84,26 +84,27 @@ class Stale:
         _whole("tau", self.tau, 0)
 
     def need(self, view: View) -> tuple[int, NDArray[np.intp]]:
-        """n answers, those of the overdue among them."""
+        """n answers, those of the overdue clients among them."""
         return self.n, np.flatnonzero((view.sent >= 0) & (view.sent <= view.round - self.tau))
 
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Everybody while nobody is slow, else the first ``n``: the rule of ASPIRE-ADP, (36)-(37).
+    """The server waits for all clients while none is slow, else for the first ``n``: the rule of
+    ASPIRE-ADP, (36)-(37).
 
-    Someone is slow when the longest of the clients' last trips, from message to answer, exceeds a
-    threshold: ``threshold`` seconds where given, else ``factor`` times the ``centre`` of the trips.
-    With the mean as centre, as in the paper, the rule never fires when half of the clients or more
-    are slow. Until everybody has answered once, everybody is waited for.
+    A client is slow when its last trip, from message to answer, exceeds a threshold: ``threshold``
+    seconds where this is set, else ``factor`` times the ``centre`` of all clients' last trips. With
+    the mean as centre, as in the paper, the rule never fires when half of the clients or more are
+    slow. Until all clients have answered once, the server waits for all.
 
     Parameters
     ----------
-    n : answers to wait for when someone is slow
+    n : answers to wait for when a client is slow
     factor, centre : the threshold as a multiple of the "median" or the "mean" of all last trips
     threshold : in virtual seconds; None: by ``factor`` and ``centre``
-    as_printed : (36) as the paper prints it, the other way round: everybody when someone is slow.
-        For study only
+    as_printed : (36) as the paper prints it, the other way round: wait for all when a client is
+        slow. For study only
     """
 
     n: int = 1
@@ -123,7 +124,7 @@ class Adaptive:
             raise ValueError(f'centre must be "median" or "mean", got {self.centre!r}.')
 
     def need(self, view: View) -> tuple[int, NDArray[np.intp]]:
-        """Everybody or n, of anybody."""
+        """All answers, or n of any clients."""
         trip = view.trip
         if np.isnan(trip).any():
             return len(trip), NOBODY

@@ -137,9 +137,6 @@ class AFL(Method):
     def on_client(self) -> dict:
         return {Survey: self.take_part, Mix: self.mix}
 
-    def client_start(self, data: Block) -> None:
-        return None
-
     def take_part(
         self, memory: None, ask: Survey, data: Block, rng: Streams
     ) -> tuple[None, Surveyed]:
@@ -266,14 +263,6 @@ class AFL(Method):
         return Outcome(
             Stop.MAX_ROUNDS, f"stopped at max_rounds = {self.max_rounds}; {left}: {advice}"
         )
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "AFL has no problem yet: run it through quorate.solve(problem, federation, ...)."
-            )
-        return self.problem
 
 
 def secant(move: Array, change: Array) -> Array:

@@ -17,26 +17,29 @@ best objective is selected, not the best validation accuracy.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from quorate.algorithms.comparators import stochastic as common
-from quorate.algorithms.method import Answer, Method
-from quorate.algorithms.pooled import single_client as owner
-from quorate.algorithms.pooled.single_client import Advance, Advanced, OwnerState
+from quorate.algorithms.method import with_start
+from quorate.algorithms.pooled.single_client import (
+    EXHAUSTED,
+    Advance,
+    Advanced,
+    PooledMethod,
+)
 from quorate.algorithms.requirements import AFFINE, ONE_CLIENT, ONE_SPECTRUM, Requirements
+from quorate.algorithms.settings import check_least, check_positive
 from quorate.arrays import Array, Block, Streams, by_row
 from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import is_provable, plus_minus
 from quorate.problem.risks.ranks import by_rank, weights_by_rank
-from quorate.rounds import Round
 
 
 @dataclass(frozen=True)
-class DCA(Method):
+class DCA(PooledMethod):
     """Difference-of-convex steps on pooled rows; one round is one outer step.
 
     The defaults are those of the paper.
@@ -72,39 +75,18 @@ class DCA(Method):
     )
 
     def __post_init__(self) -> None:
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(
-                f"learning_rate must be a positive number, got {self.learning_rate}: 0.01 is usual."
-            )
-        for name in ("inner", "max_rounds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}.")
-
-    @property
-    def on_client(self) -> dict:
-        return owner.handlers(self)[0]
-
-    @property
-    def on_server(self) -> dict:
-        return owner.handlers(self)[1]
+        check_positive(self, "learning_rate", remedy="0.01 is usual.")
+        check_least(self, "inner", "max_rounds")
 
     def client_start(self, data: Block) -> common.Descent:
-        return common.started(self, data)
-
-    def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
-        return owner.begin(n_clients)
-
-    def report(self, state: OwnerState) -> dict:
-        return owner.report(state)
-
-    def answer(self, state: OwnerState, memories: Sequence[Any] = ()) -> Answer:
-        return Answer(state.w)
+        first = with_start(self._problem, self.start, data.n_features)
+        return common.started(first, self.learning_rate)
 
     def advance(
         self, memory: common.Descent, ask: Advance, data: Block, rng: Streams
     ) -> tuple[common.Descent, Advanced]:
         """One outer step."""
-        problem, before = common.problem_of(self), memory.w[0]
+        problem, before = self._problem, memory.w[0]
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 memory = common.judged(
@@ -118,7 +100,7 @@ class DCA(Method):
         memory = replace(memory, steps=memory.steps + self.inner)
         if is_provable(problem):
             memory = common.proof(problem, memory, ask.turn, data)
-        still = owner.EXHAUSTED if ask.turn > 0 and np.array_equal(memory.w[0], before) else 0.0
+        still = EXHAUSTED if ask.turn > 0 and np.array_equal(memory.w[0], before) else 0.0
         return replace(memory, point=None), common.standing(memory, still)
 
     def _inner(

@@ -25,10 +25,9 @@ from quorate.algorithms.federated.epigraph_projection import (
     Begun,
     begin,
     check_settings,
-    checked_problem,
     risk_gradients,
 )
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.method import Answer, Method, start_or_empty
 from quorate.algorithms.requirements import (
     AFFINE,
     BALL_OF_WEIGHTS,
@@ -124,9 +123,6 @@ class DoubleLoop(Method):
     def on_client(self) -> dict:
         return {Begin: self.take_part, Probe: self.probe}
 
-    def client_start(self, data: Block) -> None:
-        return None
-
     def take_part(self, memory: None, ask: Begin, data: Block, rng: Streams) -> tuple[None, Begun]:
         return None, begin(self._problem, ask, data)[1]
 
@@ -141,7 +137,7 @@ class DoubleLoop(Method):
         return {Begun: self.begin, Probed: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[LoopState, Round]:
-        first = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        first = start_or_empty(self.start)
         q, nowhere = client_ball(self._problem, n_clients)[0], np.zeros(n_clients)
         return LoopState(first, math.inf, nowhere, first, first, q, 0.0, 0.0, 0, 0), Round(
             Begin(first)
@@ -230,7 +226,3 @@ class DoubleLoop(Method):
     def answer(self, state: LoopState, memories: Sequence[Any] = ()) -> Answer:
         """The best model seen."""
         return Answer(state.w)
-
-    @property
-    def _problem(self) -> Problem:
-        return checked_problem(self.problem, "DoubleLoop")

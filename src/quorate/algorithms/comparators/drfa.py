@@ -42,7 +42,7 @@ from quorate.algorithms.comparators.local_steps import (
     scout,
 )
 from quorate.algorithms.federated.linearisation import duals_at
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.method import Answer, Method, start_or_empty
 from quorate.algorithms.requirements import MIXTURE, Requirements
 from quorate.arrays import Array, Block, Streams, is_number, stream
 from quorate.data.federation import Federation
@@ -149,9 +149,6 @@ class DRFA(Method):
     def on_client(self) -> dict:
         return {Scout: self.scout, Descend: self.descend, Judge: self.judge}
 
-    def client_start(self, data: Block) -> None:
-        return None
-
     def scout(self, memory: None, ask: Scout, data: Block, rng: Streams) -> tuple[None, Scouted]:
         return memory, scout(self._problem, ask, data)
 
@@ -171,7 +168,7 @@ class DRFA(Method):
         return {Scouted: self.begin, Descended: self.average_models, Judged: self.weigh}
 
     def server_start(self, n_clients: int) -> tuple[DRFAState, Round]:
-        w = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        w = start_or_empty(self.start)
         prior = member(self._problem, n_clients)
         return DRFAState(w, w, w, prior, prior, np.zeros(n_clients), 0.0, 0.0, 0), Round(Scout(w))
 
@@ -290,14 +287,6 @@ class DRFA(Method):
                 else ""
             ),
         )
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "DRFA has no problem yet: run it through quorate.solve(problem, federation, ...)."
-            )
-        return self.problem
 
 
 def _diverged(turn: int) -> Outcome:

@@ -39,7 +39,7 @@ from quorate.algorithms.comparators.local_steps import (
     scout,
 )
 from quorate.algorithms.federated.linearisation import duals_at
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.method import Answer, Method, start_or_empty
 from quorate.algorithms.requirements import AVERAGE, Requirements
 from quorate.arrays import Array, Block, Streams, is_number, stream
 from quorate.data.federation import Federation
@@ -127,9 +127,6 @@ class FedAvg(Method):
     def on_client(self) -> dict:
         return {Scout: self.scout, Descend: self.descend}
 
-    def client_start(self, data: Block) -> None:
-        return None
-
     def scout(self, memory: None, ask: Scout, data: Block, rng: Streams) -> tuple[None, Scouted]:
         return memory, scout(self._problem, ask, data)
 
@@ -145,7 +142,7 @@ class FedAvg(Method):
         return {Scouted: self.begin, Descended: self.average}
 
     def server_start(self, n_clients: int) -> tuple[AveragingState, Round]:
-        w = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        w = start_or_empty(self.start)
         q = np.asarray(self._problem.over_clients.weights(np.zeros(n_clients)), float)
         return AveragingState(w, q, 0.0, math.inf, math.inf, 0), Round(Scout(w))
 
@@ -231,14 +228,6 @@ class FedAvg(Method):
                 else "."
             ),
         )
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "FedAvg has no problem yet: run it through quorate.solve(problem, federation, ...)."
-            )
-        return self.problem
 
 
 def FedProx(strength: float = 0.1, **settings: Any) -> FedAvg:

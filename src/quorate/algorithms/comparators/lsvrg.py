@@ -15,23 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.algorithms.comparators import stochastic as common
 from quorate.algorithms.comparators.stochastic import RankedPoint
-from quorate.algorithms.method import Answer, Method
-from quorate.algorithms.pooled import single_client as owner
-from quorate.algorithms.pooled.single_client import Advance, Advanced, OwnerState
-from quorate.algorithms.requirements import MEAN_OR_RANK, ONE_CLIENT, Requirements
-from quorate.arrays import Array, Block, Streams
+from quorate.algorithms.settings import check_least
+from quorate.arrays import Array, Block
 from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import kernel_of
 from quorate.problem.regularisers import regulariser_parts
-from quorate.rounds import Round
 from quorate.solvers.rank.scalar_losses import Kernel
 from quorate.solvers.smooth.variance_reduced import Shrink, reduced_steps
 
@@ -39,7 +34,7 @@ CHUNK = 1024  # rows gathered at a time
 
 
 @dataclass(frozen=True)
-class LSVRG(Method):
+class LSVRG(common.EpochMethod):
     """Variance-reduced gradient steps on pooled rows; one round is one epoch.
 
     Parameters
@@ -74,48 +69,18 @@ class LSVRG(Method):
     max_rounds: int = 2000
     start: Array | None = None
     problem: Problem | None = None
-    requirements: ClassVar[Requirements] = Requirements(
-        clients=ONE_CLIENT, over_samples=MEAN_OR_RANK
-    )
 
     def __post_init__(self) -> None:
-        if self.epoch_length < 1:
-            raise ValueError(
-                f"epoch_length must be >= 1, got {self.epoch_length}: it is a number of steps."
-            )
-        common.check(self)
-
-    @property
-    def on_client(self) -> dict:
-        return owner.handlers(self)[0]
-
-    @property
-    def on_server(self) -> dict:
-        return owner.handlers(self)[1]
-
-    def client_start(self, data: Block) -> common.Descent:
-        return common.started(self, data)
-
-    def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
-        return owner.begin(n_clients)
-
-    def advance(
-        self, memory: common.Descent, ask: Advance, data: Block, rng: Streams
-    ) -> tuple[common.Descent, Advanced]:
-        return common.one_round(self, memory, ask, data, rng)
-
-    def report(self, state: OwnerState) -> dict:
-        return owner.report(state)
-
-    def answer(self, state: OwnerState, memories: Sequence[Any] = ()) -> Answer:
-        return Answer(state.w)
+        check_least(self, "epoch_length", meaning=": it is a number of steps")
+        self.check_settings()
 
     def epoch(
         self, data: Block, walk: common.Descent, generator: np.random.Generator
     ) -> tuple[Array, int]:
         """The model after ``epoch_length`` steps from the checkpoint w, and their number."""
-        problem, w, rate = common.problem_of(self), walk.w[0], float(walk.rate[0])
-        point: Any = walk.point
+        problem, w, rate = self._problem, walk.w[0], float(walk.rate[0])
+        point = walk.point
+        assert point is not None
         drawn, gain = self._draw(point.weights[0], generator)
         fast = scalar_form(problem, data.n_features)
         for at in range(0, len(drawn), CHUNK):

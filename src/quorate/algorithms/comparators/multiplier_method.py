@@ -127,9 +127,6 @@ class MultiplierMethod(Method):
     def on_client(self) -> dict:
         return {Survey: self.take_part, Linearise: self.linearise}
 
-    def client_start(self, data: Block) -> None:
-        return None
-
     def take_part(
         self, memory: None, ask: Survey, data: Block, rng: Streams
     ) -> tuple[None, Surveyed]:
@@ -411,15 +408,6 @@ class MultiplierMethod(Method):
                 Stop.STALLED, f"no progress within rounding after {state.rounds} rounds; {left}."
             )
         return None
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "MultiplierMethod has no problem yet: run it through quorate.solve(problem,"
-                " federation, ...)."
-            )
-        return self.problem
 
 
 def _first_order(inner: QuasiNewton) -> float:

@@ -15,22 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 
 from quorate.algorithms.comparators import stochastic as common
-from quorate.algorithms.method import Answer, Method
-from quorate.algorithms.pooled import single_client as owner
-from quorate.algorithms.pooled.single_client import Advance, Advanced, OwnerState
-from quorate.algorithms.requirements import MEAN_OR_RANK, ONE_CLIENT, Requirements
-from quorate.arrays import Array, Block, Streams, by_row
+from quorate.algorithms.settings import check_least
+from quorate.arrays import Array, Block, by_row
 from quorate.problem.problem import Problem
-from quorate.rounds import Round
 
 
 @dataclass(frozen=True)
-class SGD(Method):
+class SGD(common.EpochMethod):
     """Minibatch subgradient steps on pooled rows; one round is one epoch.
 
     Parameters
@@ -63,52 +58,16 @@ class SGD(Method):
     max_rounds: int = 2000
     start: Array | None = None
     problem: Problem | None = None
-    requirements: ClassVar[Requirements] = Requirements(
-        clients=ONE_CLIENT, over_samples=MEAN_OR_RANK
-    )
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise ValueError(
-                f"batch must be >= 1, got {self.batch}: it is the number of rows of a minibatch."
-            )
-        common.check(self)
-
-    @property
-    def on_client(self) -> dict:
-        return owner.handlers(self)[0]
-
-    @property
-    def on_server(self) -> dict:
-        return owner.handlers(self)[1]
-
-    def client_start(self, data: Block) -> common.Descent:
-        return common.started(self, data)
-
-    def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
-        return owner.begin(n_clients)
-
-    def advance(
-        self, memory: common.Descent, ask: Advance, data: Block, rng: Streams
-    ) -> tuple[common.Descent, Advanced]:
-        return common.one_round(self, memory, ask, data, rng)
-
-    def report(self, state: OwnerState) -> dict:
-        return owner.report(state)
-
-    def answer(self, state: OwnerState, memories: Sequence[Any] = ()) -> Answer:
-        return Answer(state.w)
+        check_least(self, "batch", meaning=": it is the number of rows of a minibatch")
+        self.check_settings()
 
     def epoch(
         self, data: Block, walk: common.Descent, generator: np.random.Generator
     ) -> tuple[Array, int]:
         """The model after one step for each minibatch, and their number."""
-        problem, n, w, rate = (
-            common.problem_of(self),
-            data.y.shape[1],
-            walk.w[0],
-            float(walk.rate[0]),
-        )
+        problem, n, w, rate = self._problem, data.y.shape[1], walk.w[0], float(walk.rate[0])
         size = min(self.batch, n)
         weigh, order = common.sampled_weights(problem, data, size), generator.permutation(n)
         for k in range(n // size):

@@ -1,12 +1,12 @@
-"""What SGD and LSVRG share: exactly evaluated epochs of steps, and a choice of learning rate.
+"""The base of SGD and LSVRG: exactly evaluated epochs of steps, and a choice of learning rate.
 
     w <- prox_{rate h}(w - rate g),
             g an estimate of a subgradient of Omega(w) = sum_i sigma_i loss_[i](w)
 
 An epoch ends with a pass over all rows: the objective there (the best model is stored), the rank
-weights and a subgradient. Convex Omega lies above Omega(w') + <gradient(w'), w - w'> at every w'
-met, and so above convex combinations of these minorants, which ``single_client.implied`` turns into
-a bound on the optimum.
+weights and a subgradient. A convex Omega lies above Omega(w') + <gradient(w'), w - w'> at every w'
+at which it was evaluated, and so above convex combinations of these minorants, which
+``single_client.implied`` turns into a bound on the optimum.
 
 With ``learning_rate=None`` the first round tries every rate of a grid for ``trial_epochs`` epochs,
 on the same random numbers, and goes on from the best. A model that stops being finite counts as an
@@ -18,16 +18,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.algorithms.pooled.single_client import Advance, Advanced, advanced, implied, with_start
+from quorate.algorithms.method import settings_of, with_start
+from quorate.algorithms.pooled.single_client import (
+    Advance,
+    Advanced,
+    PooledMethod,
+    advanced,
+    implied,
+)
+from quorate.algorithms.requirements import MEAN_OR_RANK, ONE_CLIENT, Requirements
+from quorate.algorithms.settings import check_least
 from quorate.arrays import Array, Block, Streams, by_row, stream
 from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import is_provable
-from quorate.problem.risks.ranks import by_rank, two_sided, weights_by_rank
+from quorate.problem.risks.prospect import ProspectTheory
+from quorate.problem.risks.ranks import ByRank, by_rank, two_sided, weights_by_rank
 from quorate.rounds import record
 
 if TYPE_CHECKING:
@@ -35,6 +45,9 @@ if TYPE_CHECKING:
 
 
 LARGE = 1e100  # squares of numbers beyond it may overflow
+
+
+Tuned = TypeVar("Tuned", bound=PooledMethod)
 
 
 class DivergedError(ArithmeticError):
@@ -83,7 +96,7 @@ def descend(problem: Problem, w: Array, gradient: Array, rate: float) -> Array:
     return v
 
 
-def batch_weights(risk: Any, n: int, size: int) -> Callable[[Array], Array]:
+def batch_weights(risk: ByRank | ProspectTheory, n: int, size: int) -> Callable[[Array], Array]:
     """The weights of ``size`` rows drawn from n, ranked among themselves.
 
     The result maps losses (size,) to weights (size,).
@@ -91,13 +104,11 @@ def batch_weights(risk: Any, n: int, size: int) -> Callable[[Array], Array]:
     The spectrum is that of the risk, and not its counts: sigma_i = S(i / size) - S((i - 1) / size)
     with S the cumulative sum of the rank weights of all n losses, linear between two of them.
     """
-    if hasattr(risk, "rank_weights"):
+    if not isinstance(risk, ProspectTheory):
         sigma = _spread(risk.rank_weights(n), size)
         return lambda losses: weights_by_rank(sigma, losses)
-    below, above = (
-        _spread(weights, size)
-        for weights in (risk.rank_weights_below(n), risk.rank_weights_above(n))
-    )
+    below = _spread(risk.rank_weights_below(n), size)
+    above = _spread(risk.rank_weights_above(n), size)
     return lambda losses: weights_by_rank(two_sided(below, above, risk.reference, losses), losses)
 
 
@@ -134,90 +145,58 @@ def look(problem: Problem, w: Array, data: Block) -> RankedPoint:
 # ---- a round
 
 
-class HasProblem(Protocol):
-    """A method with a problem, once ``solve`` has configured it."""
+class EpochMethod(PooledMethod):
+    """The base of a method of epochs: SGD and LSVRG."""
 
-    @property
-    def problem(self) -> Problem | None: ...
-
-
-class Stochastic(HasProblem, Protocol):
-    """A method of epochs: the settings that SGD and LSVRG share, and one epoch."""
-
-    @property
-    def learning_rate(self) -> float | None: ...
-
-    @property
-    def grid(self) -> Sequence[float] | None: ...
-
-    @property
-    def trial_epochs(self) -> int: ...
-
-    @property
-    def max_rounds(self) -> int: ...
-
-    @property
-    def start(self) -> Array | None: ...
+    requirements: ClassVar[Requirements] = Requirements(
+        clients=ONE_CLIENT, over_samples=MEAN_OR_RANK
+    )
+    learning_rate: float | None
+    grid: Sequence[float] | None
+    trial_epochs: int
+    start: Array | None
 
     def epoch(
         self, data: Block, walk: Descent, generator: np.random.Generator
     ) -> tuple[Array, int]:
         """The model after one epoch, and the steps it took."""
-        ...
+        raise NotImplementedError
+
+    def check_settings(self) -> None:
+        """Raise ``ValueError`` for settings out of range."""
+        rates = [*(self.grid or (1.0,))] if self.learning_rate is None else [self.learning_rate]
+        if not all(0 < rate < math.inf for rate in rates):
+            raise ValueError(
+                f"learning rates must be positive numbers, got {rates}. For the paper's grid give"
+                " None."
+            )
+        check_least(self, "trial_epochs", "max_rounds")
+
+    def client_start(self, data: Block) -> Descent:
+        return started(with_start(self._problem, self.start, data.n_features), self.learning_rate)
+
+    def advance(
+        self, memory: Descent, ask: Advance, data: Block, rng: Streams
+    ) -> tuple[Descent, Advanced]:
+        """One epoch, or in the beginning the choice of the learning rate.
+
+        Raises
+        ------
+        DivergedError
+            where the model is no longer finite, at all rates of the grid or at the user's rate
+        """
+        if math.isnan(memory.rate[0]):
+            memory = _chosen(self, memory, data, rng)
+        else:
+            memory = _epoch(self, memory, ask.turn, data, rng(0))
+        return memory, standing(memory)
 
 
-def check(method: Stochastic) -> None:
-    """Raise ``ValueError`` for settings or problems that these methods do not take."""
-    rates = (
-        [method.learning_rate] if method.learning_rate is not None else [*(method.grid or (1.0,))]
-    )
-    if not all(0 < rate < math.inf for rate in rates):
-        raise ValueError(
-            f"learning rates must be positive numbers, got {rates}. For the paper's grid give None."
-        )
-    for name in ("trial_epochs", "max_rounds"):
-        if getattr(method, name) < 1:
-            raise ValueError(f"{name} must be >= 1, got {getattr(method, name)}.")
-
-
-def problem_of(method: HasProblem) -> Problem:
-    """The method's problem; raises ``ValueError`` where it has none yet."""
-    if method.problem is None:
-        name = type(method).__name__
-        raise ValueError(
-            f"{name} has no problem yet: run it through quorate.solve(problem, fed.pooled(),"
-            " algorithm=)."
-        )
-    return method.problem
-
-
-def started(method: Any, data: Block) -> Descent:
-    """The memory before the first round."""
-    w = with_start(problem_of(method), method.start, data.n_features)[None]
-    rate = math.nan if method.learning_rate is None else method.learning_rate
-    none, flat = np.full(1, -math.inf), np.zeros_like(w)
-    return Descent(
-        w, w, np.full(1, math.inf), none, np.zeros(1), flat, np.array([rate]), np.zeros(1), None
-    )
-
-
-def one_round(
-    method: Stochastic, memory: Descent, ask: Advance, data: Block, rng: Streams
-) -> tuple[Descent, Advanced]:
-    """One epoch of a method with ``epoch(data, walk, generator) -> (w, steps)``.
-
-    In the beginning it is the choice of the method's rate.
-
-    Raises
-    ------
-    DivergedError
-        where the model is no longer finite, at all rates of the grid or at the user's rate
-    """
-    if not math.isnan(memory.rate[0]):
-        memory = _epoch(method, memory, ask.turn, data, rng(0))
-    else:
-        memory = _chosen(method, memory, data, rng)
-    return memory, standing(memory)
+def started(start: Array, rate: float | None) -> Descent:
+    """The memory before the first round, at a first model."""
+    w, none, flat = start[None], np.full(1, -math.inf), np.zeros_like(start)[None]
+    rates = np.array([math.nan if rate is None else rate])
+    return Descent(w, w, np.full(1, math.inf), none, np.zeros(1), flat, rates, np.zeros(1), None)
 
 
 def standing(walk: Descent, finished: float = 0.0) -> Advanced:
@@ -227,10 +206,10 @@ def standing(walk: Descent, finished: float = 0.0) -> Advanced:
 
 
 def _epoch(
-    method: Stochastic, walk: Descent, turn: int, data: Block, generator: np.random.Generator
+    method: EpochMethod, walk: Descent, turn: int, data: Block, generator: np.random.Generator
 ) -> Descent:
     """The walk after one epoch, evaluated at its end."""
-    problem = problem_of(method)
+    problem = method._problem
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             if walk.point is None:
@@ -279,7 +258,7 @@ def paper_grid(n: int, d: int) -> tuple[float, ...]:
     return 1e-2, 1e-3, 1e-4, 1 / n, 1 / (n * d)
 
 
-def _chosen(method: Stochastic, start: Descent, data: Block, rng: Streams) -> Descent:
+def _chosen(method: EpochMethod, start: Descent, data: Block, rng: Streams) -> Descent:
     """The walk of the best rate after its trial epochs."""
     grid = tuple(method.grid or paper_grid(data.y.shape[1], data.n_features))
     tries: list[Descent] = []
@@ -310,13 +289,13 @@ def _all_diverge(method: object, grid: Sequence[float]) -> str:
 
 
 def tuned(
-    algorithm: Any,
+    algorithm: Tuned,
     problem: Problem,
     fed: Federation,
     grid: Sequence[float] | None = None,
     rounds: int = 20,
     seed: int = 0,
-) -> tuple[Any, list[dict[str, float]]]:
+) -> tuple[Tuned, list[dict[str, float]]]:
     """The algorithm with the best learning rate of a grid, and the table of all tries.
 
     Parameters
@@ -342,7 +321,7 @@ def tuned(
     grid = tuple(grid or paper_grid(block.y.shape[1], block.n_features))
     table = []
     for rate in grid:
-        method = replace(algorithm, learning_rate=float(rate), problem=concrete)
+        method = _at_rate(algorithm, float(rate), problem=concrete)
         method.server_start(data.n_clients)  # refuses more than one client
         table.append(
             {"learning_rate": float(rate), "objective": _tried(method, block, rounds, seed)}
@@ -350,10 +329,14 @@ def tuned(
     best = min(table, key=lambda row: row["objective"])
     if math.isinf(best["objective"]):
         raise DivergedError(_all_diverge(algorithm, grid))
-    return replace(algorithm, learning_rate=best["learning_rate"]), table
+    return _at_rate(algorithm, best["learning_rate"]), table
 
 
-def _tried(method: Any, block: Block, rounds: int, seed: int) -> float:
+def _at_rate(algorithm: Tuned, rate: float, **more: Problem) -> Tuned:
+    return type(algorithm)(**settings_of(algorithm) | {"learning_rate": rate} | more)
+
+
+def _tried(method: PooledMethod, block: Block, rounds: int, seed: int) -> float:
     """The lowest objective of some rounds, or inf."""
     memory, value = method.client_start(block), math.inf
     for turn in range(rounds):

@@ -33,14 +33,13 @@ from quorate.algorithms.federated.epigraph_projection import (
     Projected,
     begin,
     check_settings,
-    checked_problem,
     onto_epigraph,
     outcome,
     relative,
     residuals,
     stacked,
 )
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.method import Answer, Method, start_or_empty
 from quorate.algorithms.requirements import (
     AFFINE,
     BALL_OF_WEIGHTS,
@@ -126,9 +125,6 @@ class ADLPMM(Method):
     def on_client(self) -> dict:
         return {Begin: self.take_part, Project: self.project}
 
-    def client_start(self, data: Block) -> None:
-        return None
-
     def take_part(
         self, memory: Copies | None, ask: Begin, data: Block, rng: Streams
     ) -> tuple[Copies, Begun]:
@@ -147,7 +143,7 @@ class ADLPMM(Method):
 
     def server_start(self, n_clients: int) -> tuple[LPMMState, Round]:
         nobody, none = np.zeros(n_clients), np.zeros((n_clients, 0))
-        first = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        first = start_or_empty(self.start)
         prior = client_ball(self._problem, n_clients)[0]
         state = LPMMState(
             first,
@@ -279,7 +275,3 @@ class ADLPMM(Method):
     def answer(self, state: LPMMState, memories: Sequence[Copies | None] = ()) -> Answer:
         """The model and the clients' copies of it, (S, D); its bound is not proved here."""
         return Answer(state.w, copies=stacked(memories))
-
-    @property
-    def _problem(self) -> Problem:
-        return checked_problem(self.problem, "ADLPMM")

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.method import Answer, Method, start_or_empty
 from quorate.algorithms.requirements import AFFINE, CONIC, CONVEX_OF_ROWS, PROJECTION, Requirements
 from quorate.arrays import Array, Block, Streams
 from quorate.data.federation import Federation
@@ -174,9 +174,6 @@ class Bundle(Method):
     def on_client(self) -> dict:
         return {Survey: self.take_part, Evaluate: self.evaluate}
 
-    def client_start(self, data: Block) -> None:
-        return None
-
     def take_part(
         self, memory: None, ask: Survey, data: Block, rng: Streams
     ) -> tuple[None, Surveyed]:
@@ -201,7 +198,7 @@ class Bundle(Method):
         return {Surveyed: self.begin, Evaluated: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[BundleState, Round]:
-        w = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        w = start_or_empty(self.start)
         nowhere = np.zeros(n_clients)
         cuts = self.known or no_cuts(len(w))
         state = BundleState(
@@ -430,14 +427,6 @@ class Bundle(Method):
     def _region(self, state: BundleState) -> Region:
         n = len(state.trial) - self._problem.predictor.intercept
         return region(self._problem, state.value, n, state.seen)
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "Bundle has no problem yet: run it through quorate.solve(problem, federation, ...)."
-            )
-        return self.problem
 
 
 def _positive(H: Array) -> Array:

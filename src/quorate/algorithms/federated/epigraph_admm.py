@@ -28,13 +28,12 @@ from quorate.algorithms.federated.epigraph_projection import (
     Projected,
     begin,
     check_settings,
-    checked_problem,
     onto_epigraph,
     outcome,
     residuals,
     stacked,
 )
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.method import Answer, Method, start_or_empty
 from quorate.algorithms.requirements import (
     AFFINE,
     CONIC,
@@ -129,9 +128,6 @@ class EpigraphADMM(Method):
     def on_client(self) -> dict:
         return {Begin: self.take_part, Project: self.project}
 
-    def client_start(self, data: Block) -> None:
-        return None
-
     def take_part(
         self, memory: Copies | None, ask: Begin, data: Block, rng: Streams
     ) -> tuple[Copies, Begun]:
@@ -150,7 +146,7 @@ class EpigraphADMM(Method):
 
     def server_start(self, n_clients: int) -> tuple[EpigraphState, Round]:
         nobody, none, far = np.zeros(n_clients), np.zeros((n_clients, 0)), (math.inf, math.inf)
-        first = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        first = start_or_empty(self.start)
         prior = member(self._problem, n_clients)
         state = EpigraphState(
             first, nobody, none, nobody, none, prior, prior, 1.0, 1.0, math.inf, far, far, 0, 0
@@ -262,10 +258,6 @@ class EpigraphADMM(Method):
     def answer(self, state: EpigraphState, memories: Sequence[Copies | None] = ()) -> Answer:
         """The model and the clients' copies of it, (S, D); its bound is not proved here."""
         return Answer(state.w, copies=stacked(memories))
-
-    @property
-    def _problem(self) -> Problem:
-        return checked_problem(self.problem, "EpigraphADMM")
 
 
 RiskADMM = EpigraphADMM  # one iteration for every such risk

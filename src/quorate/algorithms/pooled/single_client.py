@@ -1,26 +1,21 @@
-"""What methods on pooled rows share: a federated algorithm with one client that does all work.
+"""Methods on pooled rows as federated algorithms with one client, which does all the work.
 
 The server asks the client to go on (``Advance``) and receives its standing (``Advanced``). It stops
 at a proven gap, at a cap, or when the client reports that no further progress is possible. So every
-pooled method has the engines' checkpoints, progress, interruption and history. A method is a frozen
-dataclass with
-
-    client_start(data) -> memory               advance(memory, ask, data, rng) -> (memory, Advanced)
-
-and the four server functions below. ``standing`` fills ``Advanced`` for a model: its exact value,
-and for convex problems the bound that multipliers of its rows prove.
+pooled method has the engines' checkpoints, progress, interruption and history.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from quorate.arrays import Array, Block
+from quorate.algorithms.method import Answer, Method
+from quorate.arrays import Array, Block, Streams
 from quorate.problem.lower_bounds import NOTHING, Minorant, Surveyed, lower_bound, region, survey
 from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import is_convex, is_provable, row_minorant
@@ -66,60 +61,64 @@ class OwnerState:
     rounds: int
 
 
-class Judged(Protocol):
-    """A method on pooled rows, with the settings that decide when it ends."""
+class PooledMethod(Method):
+    """The base of a method on pooled rows: it has one client, which does all the work.
 
-    @property
-    def problem(self) -> Any: ...
-
-    @property
-    def tol(self) -> float: ...
-
-    @property
-    def atol(self) -> float: ...
-
-    @property
-    def max_rounds(self) -> int: ...
-
-
-class Advancing(Judged, Protocol):
-    """A method on pooled rows whose client answers ``Advance``."""
-
-    @property
-    def advance(self) -> Callable[..., tuple[Any, Advanced]]: ...
-
-
-def begin(n_clients: int) -> tuple[OwnerState, Round]:
-    """The first request.
-
-    Raises
-    ------
-    ValueError
-        for more than one client
+    A subclass defines ``client_start`` and ``advance``, and has the fields ``tol``, ``atol`` and
+    ``max_rounds``, which decide when it ends.
     """
-    if n_clients != 1:
-        raise ValueError(
-            f"this method needs all rows in one place, got {n_clients} clients: use fed.pooled(),"
-            " or Bundle() with a convex risk inside every client."
-        )
-    return OwnerState(np.zeros(0), math.inf, -math.inf, 0.0, 0, 0), Round(Advance(0))
+
+    tol: float
+    atol: float
+    max_rounds: int
+
+    @property
+    def on_client(self) -> dict:
+        return {Advance: self.advance}
+
+    @property
+    def on_server(self) -> dict:
+        return {Advanced: self.judge}
+
+    def advance(self, memory: Any, ask: Advance, data: Block, rng: Streams) -> tuple[Any, Advanced]:
+        """The client's step: its next memory and its standing."""
+        raise NotImplementedError
+
+    def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
+        """The first request; ``ValueError`` for more than one client."""
+        if n_clients != 1:
+            raise ValueError(
+                f"this method needs all rows in one place, got {n_clients} clients: use"
+                " fed.pooled(), or Bundle() with a convex risk inside every client."
+            )
+        return OwnerState(np.zeros(0), math.inf, -math.inf, 0.0, 0, 0), Round(Advance(0))
+
+    def judge(
+        self, state: OwnerState, ids: Sequence[int], up: Advanced
+    ) -> tuple[OwnerState, Round | Done]:
+        """Stop, or ask for the next round."""
+        numbers = float(up.value[0]), float(up.bound[0]), float(up.residual[0]), int(up.steps[0])
+        state = OwnerState(up.w[0], *numbers, state.rounds + 1)
+        outcome = _outcome(self, state, float(up.finished[0]))
+        return state, Round(Advance(state.rounds)) if outcome is None else Done(outcome)
+
+    def report(self, state: OwnerState) -> dict[str, float]:
+        """Objective, bound, gap and residual, as numbers to plot."""
+        bounded = math.isfinite(state.bound)
+        return {
+            "objective": state.value,
+            "bound": state.bound,
+            "gap": state.value - state.bound if bounded else math.inf,
+            "residual": state.residual,
+            "iterations": state.steps,
+        }
+
+    def answer(self, state: OwnerState, memories: Sequence[Any] = ()) -> Answer:
+        """The best model."""
+        return Answer(state.w)
 
 
-def judge(method: Judged, state: OwnerState, up: Advanced) -> tuple[OwnerState, Round | Done]:
-    """Stop, or ask for the next round."""
-    state = OwnerState(
-        up.w[0],
-        float(up.value[0]),
-        float(up.bound[0]),
-        float(up.residual[0]),
-        int(up.steps[0]),
-        state.rounds + 1,
-    )
-    outcome = _outcome(method, state, float(up.finished[0]))
-    return state, Round(Advance(state.rounds)) if outcome is None else Done(outcome)
-
-
-def _outcome(method: Judged, state: OwnerState, finished: float) -> Outcome | None:
+def _outcome(method: PooledMethod, state: OwnerState, finished: float) -> Outcome | None:
     gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound), 1e-12)
     proven = math.isfinite(gap)
     if proven and gap <= max(method.atol, method.tol * scale):
@@ -130,7 +129,7 @@ def _outcome(method: Judged, state: OwnerState, finished: float) -> Outcome | No
         if proven
         else f"residual {state.residual:.2e}, no bound"
     )
-    if finished == STATIONARY and is_convex(method.problem):
+    if finished == STATIONARY and is_convex(method._problem):
         return Outcome(
             Stop.UNPROVEN,
             f"stationary within tolerance after {state.steps} iterations (residual"
@@ -143,7 +142,7 @@ def _outcome(method: Judged, state: OwnerState, finished: float) -> Outcome | No
             f"came to rest after {state.steps} iterations; the problem is not convex, so no bound"
             " says how far the optimum may be: try more starts.",
         )
-    if finished and not is_convex(method.problem) and math.isinf(state.residual):
+    if finished and not is_convex(method._problem) and math.isinf(state.residual):
         return Outcome(
             Stop.STALLED,
             f"the problem is not convex, and the best model after {state.steps} iterations did not"
@@ -162,18 +161,6 @@ def _outcome(method: Judged, state: OwnerState, finished: float) -> Outcome | No
             " max_rounds or tol.",
         )
     return None
-
-
-def report(state: OwnerState) -> dict[str, float]:
-    """Numbers a person would plot."""
-    bounded = math.isfinite(state.bound)
-    return {
-        "objective": state.value,
-        "bound": state.bound,
-        "gap": state.value - state.bound if bounded else math.inf,
-        "residual": state.residual,
-        "iterations": state.steps,
-    }
 
 
 def proven(problem: Problem, data: Block, alpha: Array, value: float) -> float:
@@ -219,11 +206,6 @@ def advanced(
     return Advanced(w[None], value * one, bound * one, residual * one, steps * one, finished * one)
 
 
-def with_start(problem: Problem, start: Array | None, n_features: int) -> Array:
-    """The first model: ``start``, or the problem's default."""
-    return problem.model_start(n_features) if start is None else np.array(start, float)
-
-
 def opened(memory: Memory) -> Memory:
     """The one client's memory without its leading axis."""
     return replace(memory, **{f.name: getattr(memory, f.name)[0] for f in fields(memory)})
@@ -234,23 +216,3 @@ def closed(memory: Memory) -> Memory:
     return replace(
         memory, **{f.name: np.asarray(getattr(memory, f.name), float)[None] for f in fields(memory)}
     )
-
-
-def handlers(method: Advancing) -> tuple[dict, dict]:
-    """The ``on_client`` and ``on_server`` of a method."""
-    return {Advance: method.advance}, {Advanced: lambda state, ids, up: judge(method, state, up)}
-
-
-__all__ = [
-    "Advance",
-    "Advanced",
-    "OwnerState",
-    "advanced",
-    "begin",
-    "handlers",
-    "implied",
-    "judge",
-    "proven",
-    "report",
-    "with_start",
-]

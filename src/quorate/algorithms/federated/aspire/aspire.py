@@ -49,7 +49,7 @@ from quorate.algorithms.federated.aspire.server import (
 )
 from quorate.algorithms.federated.aspire.step_sizes import Now, Steps, chosen, steps_at
 from quorate.algorithms.federated.linearisation import duals_at
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.method import Answer, Method, start_or_empty
 from quorate.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
 from quorate.arrays import Array, Block, Streams, is_number
 from quorate.problem.conic_form import member
@@ -148,9 +148,6 @@ class ASPIRE(Method):
     def on_client(self) -> dict:
         return {Gauge: self.gauge, Approach: self.approach}
 
-    def client_start(self, data: Block) -> None:
-        return None
-
     def gauge(
         self, memory: None, ask: Gauge, data: Block, rng: Streams
     ) -> tuple[ASPIREMemory, Gauged]:
@@ -172,7 +169,7 @@ class ASPIRE(Method):
         return {Gauged: self.begin, Approached: self.iterate}
 
     def server_start(self, n_clients: int) -> tuple[ASPIREState, Round]:
-        z = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        z = start_or_empty(self.start)
         none, nobody, some = np.zeros(0), np.zeros(n_clients), np.zeros((n_clients, 0))
         state = ASPIREState(
             z,
@@ -357,14 +354,6 @@ class ASPIRE(Method):
                 Stop.UNPROVEN, f"a stationary point after {text}; it may not be the optimum.{held}"
             )
         return Outcome(Stop.OPTIMAL, f"consensus and stationarity after {text}.")
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "ASPIRE has no problem yet: run it through quorate.solve(problem, federation, ...)."
-            )
-        return self.problem
 
 
 def _steps(state: ASPIREState) -> Steps:

@@ -161,9 +161,6 @@ class AsyncDRO(Method):
     def on_client(self) -> dict:
         return {Meet: self.meet, Visit: self.visit}
 
-    def client_start(self, data: Block) -> None:
-        return None
-
     def meet(
         self, memory: LastVisit | None, ask: Meet, data: Block, rng: Streams
     ) -> tuple[LastVisit, Met]:
@@ -390,15 +387,6 @@ class AsyncDRO(Method):
 
     def answer(self, state: AsyncState, memories: Sequence[Any] = ()) -> Answer:
         return Answer(state.w, duals_at(self._problem, state.w, state.weights))
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "AsyncDRO has no problem yet: run it through quorate.solve(problem, federation,"
-                " ...)."
-            )
-        return self.problem
 
 
 def _trust(cycles: float) -> float:

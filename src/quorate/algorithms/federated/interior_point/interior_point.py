@@ -32,7 +32,7 @@ from quorate.algorithms.federated.interior_point import outcomes as why
 from quorate.algorithms.federated.interior_point import program as of
 from quorate.algorithms.federated.interior_point.client_risk import RISK_WITH_ROWS, averaged
 from quorate.algorithms.federated.interior_point.program import Expanded, Scale
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.method import Answer, Method, start_or_empty
 from quorate.algorithms.requirements import (
     AFFINE,
     CONIC,
@@ -158,9 +158,6 @@ class InteriorPoint(Method):
     def on_client(self) -> dict:
         return {Expand: self.expand}
 
-    def client_start(self, data: Block) -> None:
-        return None
-
     def expand(self, memory: None, ask: Expand, data: Block, rng: Streams) -> tuple[None, Expanded]:
         problem = self._problem
         w = (
@@ -193,7 +190,7 @@ class InteriorPoint(Method):
         return {Expanded: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[InteriorState, Round]:
-        none = np.zeros(0) if self.start is None else np.asarray(self.start, float)
+        none = start_or_empty(self.start)
         state = InteriorState(
             w=none,
             nearest=none,
@@ -476,15 +473,6 @@ class InteriorPoint(Method):
             units, n_clients = state.scale.units, state.n_clients
             w = of.rounded(self._problem, state.at, units, state.phase, n_clients)
         return Answer(w, multipliers=state.duals)
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "InteriorPoint needs problem=; use solve(problem, federation,"
-                " algorithm=InteriorPoint())."
-            )
-        return self.problem
 
 
 def _model(state: InteriorState, at: newton.Iterate) -> Array:

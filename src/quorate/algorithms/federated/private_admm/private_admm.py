@@ -344,15 +344,6 @@ class PrivateADMM(Settings):
         return self._problem.predictor.dimension(self._plan.features)
 
     @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "PrivateADMM has no problem yet: run it through quorate.solve(problem, federation,"
-                " ...)."
-            )
-        return self.problem
-
-    @property
     def _plan(self) -> Mechanism:
         if self.plan is None:
             raise ValueError(

@@ -148,9 +148,6 @@ class ProximalAL(Method):
     def on_client(self) -> dict:
         return {Settle: self.settle, Refine: self.refine}
 
-    def client_start(self, data: Block) -> None:
-        return None
-
     def settle(
         self, memory: ProximalMemory | None, ask: Settle, data: Block, rng: Streams
     ) -> tuple[ProximalMemory, Settled]:
@@ -469,12 +466,3 @@ class ProximalAL(Method):
         pc = self._problem.constraint.coupled.size
         z = np.concatenate([memory.z for memory in memories if memory is not None])
         return z[:, : z.shape[1] - pc]
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "ProximalAL has no problem yet: run it through quorate.solve(problem, federation,"
-                " ...)."
-            )
-        return self.problem

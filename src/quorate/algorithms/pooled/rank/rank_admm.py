@@ -19,11 +19,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.method import Answer
 from quorate.algorithms.pooled.rank.continuation import Start, starts_of
 from quorate.algorithms.pooled.rank.iteration import first, iterate
 from quorate.algorithms.pooled.rank.memory import (
@@ -36,9 +36,10 @@ from quorate.algorithms.pooled.rank.memory import (
     relative_gap,
     size,
 )
+from quorate.algorithms.pooled.rank.method import RankMethod
 from quorate.algorithms.pooled.rank.multistart import Exploration
 from quorate.algorithms.pooled.rank.penalties import Balanced, Penalty
-from quorate.algorithms.pooled.rank.subproblems import RANK_REQUIREMENTS, RankTask
+from quorate.algorithms.pooled.rank.subproblems import RankTask
 from quorate.algorithms.pooled.single_client import (
     EXHAUSTED,
     STATIONARY,
@@ -46,18 +47,13 @@ from quorate.algorithms.pooled.single_client import (
     Advanced,
     OwnerState,
     advanced,
-    begin,
     closed,
-    handlers,
     opened,
     proven,
-    report,
-    with_start,
 )
-from quorate.algorithms.requirements import Requirements
+from quorate.algorithms.settings import check_least
 from quorate.arrays import Array, Block, Streams
 from quorate.problem.problem import Problem
-from quorate.rounds import Round
 from quorate.solvers.rank.scalar_losses import PLUS
 from quorate.solvers.rank.semismooth_newton import NEWTON_STEPS as STEPS
 from quorate.solvers.rank.semismooth_newton import Point, outer_step
@@ -69,7 +65,7 @@ FASTER = 8  # floating-point operations of matrix products, beside those of matr
 
 
 @dataclass(frozen=True)
-class RankADMM(Method):
+class RankADMM(RankMethod):
     """The default for the rows of one client under a rank risk.
 
     Parameters
@@ -120,51 +116,19 @@ class RankADMM(Method):
     polish: bool = True
     start: Array | None = None
     problem: Problem | None = None
-    requirements: ClassVar[Requirements] = RANK_REQUIREMENTS
 
     def __post_init__(self) -> None:
-        for name, ok, needed in (
-            ("r", self.r >= 0, ">= 0"),
-            ("relaxation", 1 <= self.relaxation <= 1.9, "in [1, 1.9]"),
-            ("check", self.check >= 1, ">= 1"),
-            ("check", self.check == int(self.check), "a whole number"),
-            ("max_iterations", self.max_iterations >= 1, ">= 1"),
-            (
-                "penalty",
-                self.penalty is None or hasattr(self.penalty, "after"),
-                "a schedule such as Growing(1e-5, 1.2)",
-            ),
-            ("starts", self.starts is None or len(self.starts) > 0, "None or one Start or more"),
-        ):
-            if not ok:
-                raise ValueError(f"{name} must be {needed}, got {getattr(self, name)!r}.")
-
-    @property
-    def on_client(self) -> dict:
-        return handlers(self)[0]
-
-    @property
-    def on_server(self) -> dict:
-        return handlers(self)[1]
-
-    def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
-        return begin(n_clients)
-
-    def report(self, state: OwnerState) -> dict:
-        return report(state)
+        self.check_settings()
+        check_least(self, "max_iterations")
+        if self.starts is not None and not self.starts:
+            raise ValueError(f"starts must be None or one Start or more, got {self.starts!r}.")
 
     def answer(self, state: OwnerState, memories: Sequence[Any] = ()) -> Answer:
-        """The model, with the multipliers of the rows and the starts where the memory is known.
-
-        The multipliers come with z beside them, and the certificate is made of both; there is one
-        row for every start of a nonconvex problem.
-        """
-        if not memories or memories[0] is None:
-            return Answer(state.w)
-        memory = opened(memories[0])
-        return Answer(
-            state.w, row_duals=(memory.rows, memory.split), tries=_starts(memory.table.tolist())
-        )
+        """The same with one row for every start of a nonconvex problem."""
+        answer = super().answer(state, memories)
+        if answer.row_duals is None:
+            return answer
+        return answer._replace(tries=_starts(opened(memories[0]).table.tolist()))
 
     # -- the client --------------------------------------------------------------------------------
 
@@ -300,18 +264,6 @@ class RankADMM(Method):
         if self.penalty is not None:
             return self.penalty
         return Balanced() if task.convex else starts_of(self.starts, task)[0].penalty or Balanced()
-
-    def _first_model(self, task: RankTask, data: Block) -> Array:
-        return task.design.inward(with_start(self._problem, self.start, data.n_features))
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "RankADMM has no problem yet: run it through quorate.solve(problem, federation,"
-                " ...)."
-            )
-        return self.problem
 
 
 def _judged(

@@ -19,37 +19,30 @@ make iterations faster.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.method import Answer, Method
 from quorate.algorithms.pooled.rank.iteration import Iterate, first, iterate
 from quorate.algorithms.pooled.rank.memory import iterate_of
+from quorate.algorithms.pooled.rank.method import RankMethod
 from quorate.algorithms.pooled.rank.penalties import Balanced, Growing, Penalty
-from quorate.algorithms.pooled.rank.subproblems import RANK_REQUIREMENTS, RankTask
+from quorate.algorithms.pooled.rank.subproblems import RankTask
 from quorate.algorithms.pooled.single_client import (
     EXHAUSTED,
     STATIONARY,
     Advance,
     Advanced,
-    OwnerState,
     advanced,
-    begin,
     closed,
-    handlers,
     opened,
     proven,
-    report,
-    with_start,
 )
-from quorate.algorithms.requirements import Requirements
 from quorate.arrays import Array, Block, Streams
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
-from quorate.rounds import Round, record
+from quorate.rounds import record
 
 
 @dataclass(frozen=True)
@@ -102,7 +95,7 @@ class SmoothedMemory:
 
 
 @dataclass(frozen=True)
-class SmoothedRankADMM(Method):
+class SmoothedRankADMM(RankMethod):
     """Algorithm 1 with the Moreau envelope of the regulariser, on pooled rows.
 
     Parameters
@@ -141,16 +134,9 @@ class SmoothedRankADMM(Method):
     tol_residual: float = 1e-6
     start: Array | None = None
     problem: Problem | None = None
-    requirements: ClassVar[Requirements] = RANK_REQUIREMENTS
 
     def __post_init__(self) -> None:
-        for name, ok, needed in (
-            ("r", self.r >= 0, ">= 0"),
-            ("relaxation", 1 <= self.relaxation <= 1.9, "in [1, 1.9]"),
-            ("check", self.check >= 1, ">= 1"),
-        ):
-            if not ok:
-                raise ValueError(f"{name} must be {needed}, got {getattr(self, name)!r}.")
+        self.check_settings()
 
     def check_problem(self, problem: Problem, fed: Federation | None) -> None:
         """Raise ``ValueError`` where gamma is too large for the regulariser's envelope."""
@@ -162,35 +148,11 @@ class SmoothedRankADMM(Method):
                 " one."
             )
 
-    @property
-    def on_client(self) -> dict:
-        return handlers(self)[0]
-
-    @property
-    def on_server(self) -> dict:
-        return handlers(self)[1]
-
-    def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
-        return begin(n_clients)
-
-    def report(self, state: OwnerState) -> dict:
-        return report(state)
-
-    def answer(self, state: OwnerState, memories: Sequence[Any] = ()) -> Answer:
-        """The model w~, with the multipliers of the rows and z where the memory is known.
-
-        The certificate is made of these.
-        """
-        if not memories or memories[0] is None:
-            return Answer(state.w)
-        memory = opened(memories[0])
-        return Answer(state.w, row_duals=(memory.rows, memory.split))
-
     # -- the client --------------------------------------------------------------------------------
 
     def client_start(self, data: Block) -> SmoothedMemory:
         task = RankTask.of(self._problem, data)
-        w = task.design.inward(with_start(self._problem, self.start, data.n_features))
+        w = self._first_model(task, data)
         it = first(task, self._penalty(task), w)
         none = np.zeros_like(it.t)
         value: Any = task.objective(w, it.t)
@@ -244,12 +206,3 @@ class SmoothedRankADMM(Method):
     def _penalty(self, task: RankTask) -> Penalty:
         default = Balanced() if task.convex else Growing(limit=10 / len(task.design.rows.sign))
         return default if self.penalty is None else self.penalty
-
-    @property
-    def _problem(self) -> Problem:
-        if self.problem is None:
-            raise ValueError(
-                "SmoothedRankADMM has no problem yet: run it through quorate.solve(problem, fed,"
-                " ...)."
-            )
-        return self.problem
