@@ -1,7 +1,7 @@
 """Prints the public names of the quorate that is imported, with their signatures, as JSON.
 
-Addresses and the modules where a default value lives are left out: they are no part of how a name
-is called.
+Addresses, types and the modules where a default value lives are left out: they are no part of how a
+name is called.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ def signature(thing: object) -> str:
     if not callable(thing):
         return type(thing).__name__
     try:
-        return PLACE.sub("", str(inspect.signature(thing)))
+        called = inspect.signature(thing)
     except ValueError:
         return "no signature"
+    untyped = [one.replace(annotation=one.empty) for one in called.parameters.values()]
+    return PLACE.sub("", str(called.replace(parameters=untyped, return_annotation=called.empty)))
 
 
 def described(name: str) -> dict[str, object]:
