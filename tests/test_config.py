@@ -38,7 +38,7 @@ WRONG = {
     "number as text": (DATA + '[problem]\nstrength = "0.1"\n', ["problem.strength", "'0.1'"]),
     "truth as number": (
         DATA + "[robust]\nradius = true\n",
-        ["robust.radius", "True", "finite number >= 0"],
+        ["robust.radius", "True", "a number"],
     ),
     "negative radius": (
         DATA + "[robust]\nradius = -0.1\n",
@@ -50,7 +50,7 @@ WRONG = {
     ),
     "label cost": (
         DATA + "[robust]\nlabel_cost = 0\n",
-        ["line 4", "robust.label_cost", "0", "greater than 0"],
+        ["line 4", "robust.label_cost", "must be in (0, inf], got 0"],
     ),
     "label cost nan": (DATA + "[robust]\nlabel_cost = nan\n", ["robust.label_cost", "nan"]),
     "box without upper": (

@@ -83,25 +83,24 @@ WRONG = {
     ),
     "kinks": (
         HEAD.replace("logistic", "hinge") + NP,
-        ["problem.loss = 'hinge'", "not smooth", "smooth_hinge"],
+        ["line 4, problem.loss", "needs a smooth loss", "set problem.loss = 'smooth_hinge', 'logistic'"],
     ),
     "a worst case, too": (
         HEAD + NP + "[robust]\nradius = 0.1\n",
-        ["[[constraint]]", "Set robust.radius = 0"],
+        ["with constraints", "robust.radius > 0", "Set robust.radius = 0"],
     ),
     "ranks, too": (
         HEAD + 'label = "benign"\n[risk]\nname = "maximum"\n',
         ["problem.label", "'maximum'", "'mean'"],
     ),
-    "pooled": (HEAD + "pooled = true\n" + NP, ["problem.pooled", "on = 'together'"]),
+    "levels of pooled rows": (
+        HEAD + "pooled = true\n" + NP.replace("0.2", "{ A = 0.2 }"),
+        ["constraint.level", "problem.pooled", "give a number"],
+    ),
     "radii": (HEAD + NP + "[path]\nradii = [0.1]\n", ["[path]", "use [trade_off]"]),
     "another method": (
         HEAD + NP + '[algorithm]\nname = "bundle"\n',
         ["'bundle'", "'interior_point' or 'proximal_al'"],
-    ),
-    "a method of constraints": (
-        HEAD + '[algorithm]\nname = "interior_point"\n',
-        ["'interior_point'", "use 'bundle'"],
     ),
     "levels of nothing": (
         HEAD + "[trade_off]\nlevels = [0.1]\n",

@@ -77,34 +77,34 @@ BROKEN = {  # what is changed -> (line, key, words)
     "constraint": (
         lambda t: t + '[[constraint]]\nkind = "sign"\nsigns = { age = 1 }',
         "constraint:",
-        "[[constraint]] exclude each other",
+        "takes no constraints",
     ),
     "label": (
         lambda t: t.replace("[problem]", '[problem]\nlabel = "no"'),
         "problem.label:",
-        "exclude each other",
+        "set no [[constraint]] and no problem.label",
     ),
     "pooled": (
         lambda t: t.replace("[problem]", "[problem]\npooled = true"),
         "problem.pooled:",
         "leave it out",
     ),
-    "ball": (lambda t: t + "[robust]\nradius = 0.1", "robust.radius:", "exclude each other"),
+    "ball": (lambda t: t + "[robust]\nradius = 0.1", "robust.radius:", "set robust.radius = 0"),
     "balls": (
         lambda t: t + "[robust]\nradius = { East = 0.1, North = 0.0 }",
         "robust.radius:",
-        "exclude each other",
+        "set robust.radius = 0",
     ),
-    "auto": (lambda t: t + '[robust]\nradius = "auto"', "robust.radius:", "exclude each other"),
+    "auto": (lambda t: t + '[robust]\nradius = "auto"', "robust.radius:", "set robust.radius = 0"),
     "rank": (
         lambda t: t + '[risk]\nname = "superquantile"\ntail = 0.1',
         "risk.name:",
-        "ranks mix rows",
+        "so that one row has no bounded share",
     ),
     "mix": (
         lambda t: t + '[clients]\nrisk = "simplex"',
         "clients.risk:",
-        "Use clients.risk = 'mean'",
+        "set clients.risk = 'mean'",
     ),
     "method": (
         lambda t: t.replace("[algorithm]", '[algorithm]\nname = "bundle"'),
@@ -114,12 +114,12 @@ BROKEN = {  # what is changed -> (line, key, words)
     "hinge": (
         lambda t: t.replace('"logistic"', '"hinge"'),
         "problem.loss:",
-        "use one of smooth_hinge, logistic",
+        "set problem.loss = 'smooth_hinge', 'logistic'",
     ),
     "mcp": (
         lambda t: t.replace("strength", 'regulariser = "mcp"\nstrength'),
         "problem.regulariser:",
-        "not convex",
+        "needs a convex regulariser",
     ),
     "scale": (
         lambda t: t.replace('scale = "none"\ntest', 'scale = "standard"\ntest').replace(
@@ -163,23 +163,23 @@ BROKEN = {  # what is changed -> (line, key, words)
     "epsilon": (
         lambda t: t.replace("epsilon = 3.0", "epsilon = 0.0"),
         "privacy.epsilon:",
-        "greater than 0",
+        "must be > 0",
     ),
     "endless": (
         lambda t: t.replace("epsilon = 3.0", "epsilon = inf"),
         "privacy.epsilon:",
         "finite",
     ),
-    "delta": (lambda t: t.replace("delta = 1e-5", "delta = 1.0"), "privacy.delta:", "less than 1"),
+    "delta": (lambda t: t.replace("delta = 1e-5", "delta = 1.0"), "privacy.delta:", "must be in (0, 1)"),
     "adjacency": (
         lambda t: t.replace("delta", 'adjacency = "swap"\ndelta'),
         "privacy.adjacency:",
-        "'add-remove'",
+        "add-remove, replace",
     ),
     "sizes": (
         lambda t: t.replace("East = 15", "East = 0"),
         "privacy.sizes:",
-        "a whole number of rows",
+        "whole numbers >= 1",
     ),
     "misspelt": (lambda t: t.replace("delta", "delte"), "privacy.delte:", "did you mean 'delta'"),
     "curve": (
@@ -200,7 +200,7 @@ BROKEN = {  # what is changed -> (line, key, words)
     "unsafe": (
         lambda t: t + 'options = { sensitivity = "local-unsafe", local_epsilon = 1.0 }',
         "algorithm.options.sensitivity:",
-        "no guarantee",
+        "without a guarantee",
     ),
     "exact": (
         lambda t: t + 'options = { update = "exact" }',

@@ -10,25 +10,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import PlainValidator, model_validator
 
-from quorate.config.objects import Objects, known, parameters
-from quorate.config.schema import Section, several_radii
-from quorate.names import NAMED, load
+from quorate.config.objects import Objects, known
+from quorate.config.schema import Count, Section, several_radii
+from quorate.names import load
+from quorate.problem.constraints.coupled import Coupled
 
-APART = "for the groups of {column} at most {size} apart ({measure}s)"
-PHRASES = {
-    "neyman_pearson": "mean loss of class {label} at most {size}",
-    "loss_gap": "mean losses of the groups of {column} at most {size} apart",
-    "bounded_group_loss": "mean loss of every group of {column} at most {size}",
-    "demographic_parity": f"mean predictions {APART}",
-    "equalised_odds": f"mean predictions within either class {APART}",
-    "sign": "given signs of the coefficients of {signs}",
-    "monotone": "coefficients in ascending order: {features}",
-    "cost_limit": "cost of the coefficients at most {size}",
-    "linear_inequality": "{rows} rows of C w + d <= 0",
-    "linear_equality": "{rows} rows of C w + d = 0",
-}
 WHERE = {
     "clients": "at every client",
     "together": "over all clients together",
@@ -36,7 +24,7 @@ WHERE = {
 }
 
 
-def _levels(value: Any) -> list[float]:
+def _levels(value: object) -> list[float]:
     """A list of levels, or {from, to, count}: a geometric one."""
     try:
         return several_radii(value)
@@ -47,8 +35,8 @@ def _levels(value: Any) -> list[float]:
 class TradeOffSection(Section):
     """The problem at other levels of one of its constraints."""
 
-    levels: Annotated[Any, PlainValidator(_levels)]
-    constraint: Annotated[int, Field(ge=1)] = 1  # which one, in the order of the file
+    levels: Annotated[list[float], PlainValidator(_levels)]
+    constraint: Count = 1  # which one, in the order of the file
 
 
 class ConstraintSection(Objects):
@@ -56,6 +44,7 @@ class ConstraintSection(Objects):
 
     STATES: ClassVar = {"kind": "constraint"}
     KEYS: ClassVar = {"of": "signs"}
+    OWNED: ClassVar = ("measure",)
 
     kind: Annotated[str, known("constraint")]
     # None: "clients" where it is on rows
@@ -66,13 +55,7 @@ class ConstraintSection(Objects):
     measure: Annotated[str, known("measure")] | None = None
 
     @model_validator(mode="after")
-    def _place_and_measure(self) -> ConstraintSection:
-        if self.measure is not None and not self._has("measure", self.kind):
-            owners = [kind for kind in NAMED["constraint"] if self._has("measure", kind)]
-            raise ValueError(
-                f"has `measure`, which {self.kind!r} does not take: it belongs to kind ="
-                f" {' or '.join(map(repr, owners))}"
-            )
+    def _place(self) -> ConstraintSection:
         if self.place == "model" and self.on is not None:
             raise ValueError(
                 f"has `on`, and {self.kind!r} is about the coefficients alone, the same for all:"
@@ -99,49 +82,13 @@ class ConstraintSection(Objects):
 
     def words(self) -> str:
         """Such as "mean loss of class 1 at most 0.2 at every client"."""
-        limit = self.get("limit") if self.get("level") is None else self.get("level")
-        phrase = PHRASES.get(self.kind)
-        text = (
-            self.described("kind")
-            if phrase is None
-            else phrase.format_map(
-                {
-                    "size": _size(limit),
-                    "measure": self.measure or "score",
-                    "signs": ", ".join(self.get("signs") or ()),
-                    "features": ", ".join(self.get("features") or ()),
-                    "rows": _rows(self.get("C")),
-                    "label": self.get("label"),
-                    "column": self.get("column"),
-                }
-            )
-        )
-        return text + (f" {WHERE[self.place]}" if self.place != "model" else "")
+        return self.phrase("kind") + (f" {WHERE[self.place]}" if self.place != "model" else "")
 
-    def build(self, of: str = "kind", **more: Any) -> Any:
+    def build(self, of: str = "kind", **more: object) -> Any:
         """The constraint, for its slot of the problem."""
-        from quorate.problem.constraints.coupled import Coupled
-
         measure = {} if self.measure is None else {"measure": load("measure", self.measure)()}
         constraint = super().build(of, **measure, **more)
         return Coupled(constraint, self.prior or "rows") if self.place == "together" else constraint
-
-    @staticmethod
-    def _has(field: str, kind: str) -> bool:
-        return field in parameters(load("constraint", kind))
-
-
-def _rows(C: Any) -> int:
-    """The rows of a matrix; a list of numbers is one row."""
-    return len(C) if C and isinstance(C[0], list) else 1
-
-
-def _size(level: Any) -> str:
-    """A limit, or one for each client, in words."""
-    limits = sorted({*level.values()}) if isinstance(level, dict) else [level]
-    if limits == [None]:
-        return ""
-    return f"{limits[0]:g}" if len(limits) == 1 else f"{limits[0]:g} to {limits[-1]:g}, by client,"
 
 
 def slots(constraints: list[ConstraintSection]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Errors of a configuration in words: the line, the key by its dotted path, the value given, what
-is allowed.
+"""Errors of a configuration: the line, the key by its dotted path, the value there, and what is
+allowed instead.
 """
 
 from __future__ import annotations
@@ -11,42 +11,57 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+Place = tuple[str | int, ...]
 
 
-def line_in_words(error: dict[str, Any], raw: Any, text: str, root: type[BaseModel]) -> str:
-    """One problem in words: line, key, value given, allowed values."""
+class ConfigError(ValueError):
+    """A configuration that cannot be run; the text has one line for each problem."""
+
+
+class Refusal(str):
+    """Why a configuration cannot be run, in words, and ``place``, the key that it is about."""
+
+    place: Place = ()
+
+    def __new__(cls, text: str, *place: str | int) -> Refusal:
+        refusal = super().__new__(cls, text)
+        refusal.place = place
+        return refusal
+
+
+def line_in_words(error: ErrorDetails, raw: object, text: str, root: type[BaseModel]) -> str:
+    """One problem of a file in words: line, key, value, allowed values."""
     cause = error.get("ctx", {}).get("error")
-    about = getattr(cause.args[0], "at", ()) if isinstance(cause, ValueError) and cause.args else ()
+    refusal = cause.args[0] if isinstance(cause, ValueError) and cause.args else None
+    about = refusal.place if isinstance(refusal, Refusal) else ()
     steps = tuple(_walk((*error["loc"], *about), raw)) or about
     line, path = line_of(text, steps), tuple(part for part in steps if isinstance(part, str))
     where = f"{'' if line is None else f'line {line}, '}{'.'.join(path) or 'the file'}"
-    kind, given = error["type"], error.get("input")
+    return f"{where}: {_in_words(error, path, root)}"
+
+
+def _in_words(error: ErrorDetails, path: Sequence[str], root: type[BaseModel]) -> str:
+    """What is wrong with the value of one key."""
+    kind, value = error["type"], error.get("input")
     if kind == "extra_forbidden":
-        return (
-            f"{where}: unknown key{near(path[-1], names := _keys(root, path[:-1]))}. Allowed:"
-            f" {', '.join(names)}"
-        )
-    if kind == "refused":
-        return f"{where}: {error['msg']}"
+        names = _keys(root, path[:-1])
+        return f"unknown key{near(path[-1], names)}. Allowed: {', '.join(names)}"
     if kind == "missing":
-        return f"{where}: [{error['loc'][-1]}] is missing: it is required"
+        return f"[{error['loc'][-1]}] is missing: it is required"
     if kind == "literal_error":
-        allowed = [part.strip("'") for part in re.split(r", | or ", error["ctx"]["expected"])]
-        return (
-            f"{where}: got {given!r}{near(given, allowed)}. Allowed:"
-            f" {', '.join(map(repr, allowed))}"
-        )
+        expected = error.get("ctx", {})["expected"]
+        allowed = [part.strip("'") for part in re.split(r", | or ", expected)]
+        return f"got {value!r}{near(value, allowed)}. Allowed: {', '.join(map(repr, allowed))}"
     text = str(error.get("ctx", {}).get("error") or error["msg"])
-    if (
-        kind == "value_error"
-        and isinstance(given, Mapping)
-        and not text.startswith(("allowed", "client"))
-    ):
-        return f"{where}: {text}"
-    return f"{where}: got {given!r}; {text.replace('Input should be', 'allowed:')}"
+    of_a_table = kind == "value_error" and isinstance(value, Mapping)
+    if kind == "refused" or (of_a_table and not text.startswith("allowed")):
+        return error["msg"] if kind == "refused" else text
+    return f"got {value!r}; {text.replace('Input should be', 'allowed:')}"
 
 
-def _walk(loc: Iterable[Any], raw: Any) -> Iterator[str | int]:
+def _walk(loc: Iterable[str | int], raw: object) -> Iterator[str | int]:
     """The location as keys of the file and positions in lists of tables: without pydantic's names
     of union members.
     """
@@ -79,9 +94,9 @@ def one_of(names: Iterable[object], last: str) -> str:
     return f"{', '.join(first)}{last}{end}" if first else end
 
 
-def near(given: Any, allowed: Sequence[str], question: str = " (did you mean {!r}?)") -> str:
-    """A suggestion, when one of the allowed names is close; otherwise nothing."""
-    close = difflib.get_close_matches(str(given), allowed, 1)
+def near(value: object, allowed: Sequence[str], question: str = " (did you mean {!r}?)") -> str:
+    """A suggestion where one of the allowed names is close to a value, otherwise nothing."""
+    close = difflib.get_close_matches(str(value), allowed, 1)
     return question.format(close[0]) if close else ""
 
 
@@ -110,10 +125,10 @@ def line_of(text: str, path: Sequence[str | int]) -> int | None:
 def _dotted(key: str) -> tuple[str, ...]:
     """A dotted, perhaps quoted key as its parts."""
     try:
-        found, parts = tomllib.loads(f"{key} = 0"), []
+        value, parts = tomllib.loads(f"{key} = 0"), []
     except tomllib.TOMLDecodeError:
         return ()
-    while isinstance(found, dict):
-        (key, found), *_ = found.items()
+    while isinstance(value, dict):
+        (key, value), *_ = value.items()
         parts.append(key)
     return tuple(parts)

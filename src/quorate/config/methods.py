@@ -1,45 +1,34 @@
-"""Whether the algorithm that a configuration names takes the problem that its tables state.
-
-It is asked as `quorate.solve` asks: by the requirements on the algorithm's class.
+"""Whether `quorate.solve` takes what a configuration states: it is asked as `solve` asks, of the
+problem itself and of the requirements on the algorithms' classes.
 """
 
 from __future__ import annotations
 
-from quorate.config.tables import Tables
-from quorate.names import load, short_name
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from quorate.algorithms.alternatives import Advice, Change, RefusedError, check_requirements, takes
+from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.method import Method
+from quorate.algorithms.requirements import Reason, Setting
+from quorate.config.errors import ConfigError, Refusal, one_of
+from quorate.config.schema import Section
+from quorate.config.tables import Tables, names_with
+from quorate.names import NAMED, load, short_name
+from quorate.problem.problem import Problem
+from quorate.solution.default import choose
 
 MOST = 4  # algorithms that an error names
-
-
-def method_rule(config: Tables) -> str | None:
-    """Why the named algorithm refuses, and what would be taken; None where it does not."""
-    name = config.algorithm.name
-    if name == "auto" or (problem := config.solvable()) is None:
-        return None
-    from quorate.algorithms.alternatives import advice
-    from quorate.algorithms.requirements import Setting
-
-    cls = load("algorithm", name)
-    setting = Setting(1 if config.problem_.pooled else 2, True, config.engine.clocked)
-    reason = cls.requirements.refusal(cls.__name__, problem, setting)
-    if reason is None:
-        return None
-    instead = advice(cls.requirements, reason, problem, setting)
-    names = [repr(short_name("algorithm", other)) for other in instead.methods[:MOST]]
-    use = f"use {_listed(names)}" if names else ""
-    keys = " and ".join(SET[change.slot] for change in instead.changes)
-    change = f"set {keys}" if keys else ""
-    parts = [change, use] if reason.slot == "clients" else [use, change]
-    said = f"algorithm.name = {name!r} {reason.need.words}, got {_key(config, reason.slot)}"
-    return f"{said}: {', or '.join(filter(None, parts))}"
-
-
-SET = {  # a slot of a problem -> keys with which most algorithms take it
-    "over_samples": "risk.name = 'mean' and robust.radius = 0",
-    "over_clients": "clients.risk = 'mean'",
-    "loss": "problem.loss = 'logistic' (of numbers 'squared')",
-    "predictor": "problem.model = 'linear'",
-    "regulariser": "problem.regulariser = 'l2'",
+SLOTS = {  # a slot of a problem -> its key, and the kind of names that the key takes
+    "loss": ("problem.loss", "loss"),
+    "predictor": ("problem.model", "model"),
+    "regulariser": ("problem.regulariser", "regulariser"),
+    "over_samples": ("risk.name", "risk over samples"),
+    "over_clients": ("clients.risk", "risk over clients"),
+}
+LEFT_OUT = {  # any other slot -> keys with which most algorithms take it
     "clients": "problem.pooled = true",
     "engine": "engine.kind = 'in_process'",
     "constraint": "no [[constraint]] and no problem.label",
@@ -47,20 +36,154 @@ SET = {  # a slot of a problem -> keys with which most algorithms take it
 }
 
 
-def _key(config: Tables, slot: str) -> str:
-    """The key and value of a configuration that fill a slot of the problem."""
-    ranked = config.risk.name != "mean"
+def method_rules(config: Tables) -> Iterator[Refusal]:
+    """Why `solve` refuses the problem or the algorithm, and what it takes instead."""
+    try:
+        problem, method = config.stated(), config.method()
+        yield from _refusal(config, method, problem, config.engine.clocked)
+        if config.path is not None:
+            yield from _refusal(config, method or Bundle(), config.path_problem(), False)
+    except ConfigError as error:
+        yield _unstated(config, in_file_words(str(error)))
+    except ValueError as error:
+        yield error.args[0]
+
+
+def _unstated(config: Tables, text: str) -> Refusal:
+    """Why there is no such problem, with the values of single keys that make one that is taken."""
+    targets = config.loss().targets
+    values = {
+        ("problem_", "model"): [*NAMED["model"]],
+        ("problem_", "loss"): names_with("loss", "targets", targets),
+        ("robust", "radius"): [0.0],
+    }
+    advice = []
+    for (table, key), tried in values.items():
+        taken = [value for value in tried if _is_taken(config, table, key, value)]
+        if taken:
+            advice.append(f"{table.strip('_')}.{key} = {one_of(taken, ' or ')}")
+    return Refusal(f"{text.rstrip('.')}. Set {', or '.join(advice)}" if advice else text, "problem")
+
+
+def _is_taken(config: Tables, table: str, key: str, value: object) -> bool:
+    """Whether a configuration is taken with another value of one key."""
+    section: Section = getattr(config, table)
+    other = config.model_copy(update={table: section.model_copy(update={key: value})})
+    other._folder = config._folder
+    try:
+        return (
+            next(_refusal(other, other.method(), other.stated(), config.engine.clocked), None)
+            is None
+        )
+    except ConfigError:
+        return False
+
+
+def _refusal(
+    config: Tables, method: Method | None, problem: Problem, clocked: bool
+) -> Iterator[Refusal]:
+    """Why an algorithm, or each of them, refuses a problem."""
+    setting = Setting(1 if config.problem_.pooled else 2, True, clocked)
+    try:
+        chosen = method or choose(problem, setting)
+        check_requirements(chosen, problem, setting)
+        chosen.check_problem(problem, None)
+    except RefusedError as error:
+        yield _in_words(config, error.reason, error.advice)
+    except ValueError as error:
+        yield config.algorithm.refusal(in_file_words(str(error)))
+
+
+def _in_words(config: Tables, reason: Reason, advice: Advice) -> Refusal:
+    """Why an algorithm is refused, with keys and names of the file."""
+    names = {load("algorithm", name).__name__: name for name in NAMED["algorithm"]}
+    name, slot = names[reason.method], reason.slot
+    methods = [repr(short_name("algorithm", other)) for other in advice.methods[:MOST]]
+    keys = [_set(config, change) for change in advice.changes]
+    if advice.changes and keys[-1].startswith("problem.loss"):
+        keys[-1] = f"problem.loss = {_losses(advice, advice.changes[-1])}"
+    if (
+        advice.by is not None
+        and advice.by.__name__ != reason.method
+        and config.algorithm.name != "auto"
+    ):
+        keys.append(f"algorithm.name = {short_name('algorithm', advice.by)!r}")
+    parts = [f"set {' and '.join(keys)}"] * bool(keys)
+    use = [f"use {_listed(methods)}"] * bool(methods)
+    instead = parts + use if slot == "clients" else use + parts
+    key, value = _key(config, slot)
+    named = config.algorithm.name == name
+    return Refusal(
+        f"{'algorithm.name = ' * named}{name!r} {in_file_words(reason.need.words)}, got"
+        f" {value}: {', or '.join(instead)}",
+        *(("algorithm", "name") if named or slot == "privacy" else key),
+    )
+
+
+def _losses(advice: Advice, last: Change) -> str:
+    """The losses of the same targets that the algorithm takes with all changes."""
+    targets = last.problem.loss.targets
+    named = {name: load("loss", name) for name in NAMED["loss"]}
+    taken = [
+        repr(name)
+        for name, cls in named.items()
+        if cls.targets == targets
+        and advice.by is not None
+        and takes(advice.by, replace(last.problem, loss=cls()), last.setting)
+    ]
+    return _listed(taken or [repr(short_name("loss", last.problem.loss))])
+
+
+def _set(config: Tables, change: Change) -> str:
+    """The keys of a configuration that make a change."""
+    if change.slot not in SLOTS:
+        return LEFT_OUT[change.slot]
+    key, kind = SLOTS[change.slot]
+    if change.slot == "over_samples" and config.robust.is_robust:
+        return "robust.radius = 0"
+    return f"{key} = {short_name(kind, getattr(change.problem, change.slot))!r}"
+
+
+def _key(config: Tables, slot: str) -> tuple[tuple[str | int, ...], str]:
+    """Where a configuration fills a slot of the problem, and with what."""
+    if slot == "over_samples" and config.robust.is_robust:
+        return ("robust", "radius"), "robust.radius > 0"
+    if slot in SLOTS:
+        table, key = SLOTS[slot][0].split(".")
+        section = config.problem_ if table == "problem" else getattr(config, table)
+        return (table, key), f"{table}.{key} = {section.get(key)!r}"
     return {
-        "over_samples": f"risk.name = {config.risk.name!r}" if ranked else "robust.radius > 0",
-        "over_clients": f"clients.risk = {config.clients.risk!r}",
-        "loss": f"problem.loss = {config.problem_.loss!r}",
-        "predictor": f"problem.model = {config.problem_.model!r}",
-        "regulariser": f"problem.regulariser = {config.problem_.regulariser!r}",
-        "clients": "problem.pooled = false",
-        "engine": "engine.kind = 'virtual_clock'",
-        "constraint": "[[constraint]] or problem.label",
-        "privacy": "[privacy]",
+        "clients": (("problem", "pooled"), "problem.pooled = false"),
+        "engine": (("engine", "kind"), "engine.kind = 'virtual_clock'"),
+        "constraint": (
+            ("constraint", 0) if config.constraint else ("problem", "label"),
+            "[[constraint]]" if config.constraint else "problem.label",
+        ),
+        "privacy": (("privacy",), "[privacy]"),
     }[slot]
+
+
+def in_file_words(text: str) -> str:
+    """A text about the library with the keys and names of a configuration."""
+    text = text.replace("Mean(label=...)", "problem.label").replace(
+        "a WassersteinBall", "WassersteinBall"
+    )
+    return _python().sub(lambda match: _short_names()[match[1]], text)
+
+
+@lru_cache
+def _short_names() -> dict[str, str]:
+    """Slots and classes as a configuration calls them."""
+    keys = {slot: key for slot, (key, _) in SLOTS.items() if "_" in slot}
+    places = (kind for _, kind in SLOTS.values())
+    names = {load(kind, name).__name__: repr(name) for kind in places for name in NAMED[kind]}
+    return keys | names | {"WassersteinBall": "robust.radius > 0"}
+
+
+@lru_cache
+def _python() -> re.Pattern[str]:
+    arguments = r"(?:\((?:[^()]|\([^()]*\))*\))?"
+    return re.compile(rf"\b({'|'.join(_short_names())})\b{arguments}")
 
 
 def _listed(names: list[str]) -> str:

@@ -17,6 +17,8 @@ import types
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import (
+    TYPE_CHECKING,
+    Annotated,
     Any,
     ClassVar,
     Literal,
@@ -30,11 +32,12 @@ from typing import (
 from pydantic import AfterValidator, ConfigDict, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError
 
-from quorate.config.errors import one_of
+from quorate.config.errors import near, one_of
 from quorate.config.schema import Section
 from quorate.names import NAMED, load
 
 MISSING = dataclasses.MISSING
+SIMPLE = {float: "a number", int: "an integer", bool: "true or false", str: "text"}
 
 
 def known(kind: str, *more: str) -> AfterValidator:
@@ -53,8 +56,8 @@ class Parameter:
     """A field of a class, as a key of a configuration: its name, its type and its default."""
 
     field: str
-    type: Any
-    default: Any
+    type: object
+    default: object
 
     @property
     def required(self) -> bool:
@@ -91,31 +94,40 @@ class Objects(Section):
     """A table that states objects. A subclass says which keys name their classes."""
 
     model_config = ConfigDict(extra="allow")
-    STATES: ClassVar[Mapping[str, str]]  # a key that names a class -> its kind in quorate.names
+    # a key that names a class, or a class variable where there is one class -> its kind in
+    # quorate.names
+    STATES: ClassVar[Mapping[str, str]]
     ELSEWHERE: ClassVar[Sequence[str]] = ()  # fields that are no keys of this table
     KEYS: ClassVar[Mapping[str, str]] = {}  # field -> its key, where that has another name
-    DEFAULTS: ClassVar[Mapping[str, Any]] = {}  # of keys, where the class has none
+    DEFAULTS: ClassVar[Mapping[str, object]] = {}  # of keys, where the class has none
+    TYPES: ClassVar[Mapping[str, object]] = {}  # of keys, where a file takes more than the class
     WRITTEN: ClassVar[Sequence[str]] = ()  # keys that older runs wrote whatever the class
+    OWNED: ClassVar[Sequence[str]] = ()  # declared keys that belong to classes with such a field
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, key: str) -> Any:
+            """The value of a key that is a field of the named classes."""
 
     @model_validator(mode="after")
     def _fields_of_the_classes(self) -> Self:
-        given = self._extra()
-        taken = self.parameters()
-        for key in [*given]:
-            if key not in taken:
-                self._refuse_or_drop(key)
+        extra, taken = self._extra(), self.parameters()
+        for key in [*(key for key in extra if key not in taken), *self.OWNED]:
+            self._check_owner(key)
         for key, parameter in taken.items():
             default = self.DEFAULTS.get(key, parameter.default)
-            if key in given:
-                given[key] = self._read(key, parameter)
-            elif isinstance(default, bool | int | float | str):
-                given[key] = default
+            if key in extra:
+                extra[key] = self._read(key, parameter)
+            elif key in self.DEFAULTS or isinstance(default, bool | int | float | str | dict):
+                extra[key] = default
         for of in self.STATES:
             own = self._parameters(of)
-            lacking = [key for key, p in own.items() if p.required and key not in given]
+            lacking = [f"`{key}`" for key, p in own.items() if p.required and key not in extra]
             if lacking:
-                keys = " and ".join(f"`{key}`" for key in lacking)
-                raise ValueError(f"needs {keys} beside {of} = {getattr(self, of)!r}")
+                beside = (
+                    f" beside {of} = {getattr(self, of)!r}" if of in type(self).model_fields else ""
+                )
+                raise ValueError(f"needs {' and '.join(lacking)}{beside}")
             self._try(of, own)
         return self
 
@@ -142,17 +154,24 @@ class Objects(Section):
         """The class that a key names."""
         return load(self.STATES[of], getattr(self, of))
 
-    def described(self, of: str) -> str:
-        """The name of a class and its fields, such as "kl ball (radius = 0.3, prior = size)"."""
+    def phrase(self, of: str) -> str:
+        """The object of a key in words: the ``phrase`` of its class with the fields filled in, or
+        its name and fields, such as "kl ball (radius = 0.3, prior = size)".
+        """
+        cls = self.named_class(of)
+        if hasattr(cls, "phrase"):
+            keys = {field: self.KEYS.get(field, field) for field in parameters(cls)}
+            shown = {field: _Shown(self.get(key)) for field, key in keys.items()}
+            return cls.phrase.format_map(shown)
         fields = [f"{key} = {self.get(key)}" for key in self._parameters(of) if self.get(key)]
         name = getattr(self, of).replace("_", " ")
         return f"{name} ({', '.join(fields)})" if fields else name
 
-    def build(self, of: str, **more: Any) -> Any:
+    def build(self, of: str, **more: object) -> Any:
         """The object of the class that a key names; ``more`` are fields that are no keys."""
-        own = {p.field: key for key, p in self._parameters(of).items()}
-        given = {field: self.get(key) for field, key in own.items()}
-        return self.named_class(of)(**{k: v for k, v in given.items() if v is not None} | more)
+        own = self._parameters(of).items()
+        values = {p.field: made(p.type, self.get(key)) for key, p in own}
+        return self.named_class(of)(**{k: v for k, v in values.items() if v is not None} | more)
 
     def parameters(self) -> dict[str, Parameter]:
         """The keys of the named classes, with the fields that they set."""
@@ -167,51 +186,104 @@ class Objects(Section):
         """The parameters of a class by their keys."""
         skip = (*cls.ELSEWHERE, *cls.model_fields)
         fields = parameters(load(cls.STATES[of], name)).values()
-        return {cls.KEYS.get(p.field, p.field): p for p in fields if p.field not in skip}
+        own = {cls.KEYS.get(p.field, p.field): p for p in fields if p.field not in skip}
+        return own | {
+            key: dataclasses.replace(own[key], type=kind)
+            for key, kind in cls.TYPES.items()
+            if key in own
+        }
 
     def _parameters(self, of: str) -> dict[str, Parameter]:
         return self._of_class(of, getattr(self, of))
 
-    def _refuse_or_drop(self, key: str) -> None:
+    def _owners(self, of: str, key: str) -> dict[str, Parameter]:
+        """The field that a key sets, by the names of the classes that have it."""
+        kind = self.STATES[of]
+        return {
+            name: p
+            for name in NAMED[kind]
+            for p in parameters(load(kind, name)).values()
+            if self.KEYS.get(p.field, p.field) == key and p.field not in self.ELSEWHERE
+        }
+
+    def _check_owner(self, key: str) -> None:
         """Refuse a key that the named classes do not take; drop one that an older run wrote."""
-        for of, kind in self.STATES.items():
-            others = {name: self._of_class(of, name) for name in NAMED[kind]}
-            owners = {name: keys[key] for name, keys in others.items() if key in keys}
-            defaults = [self.DEFAULTS.get(key, p.default) for p in owners.values()]
-            if key in self.WRITTEN and self._extra()[key] in defaults:
-                del self._extra()[key]
+        for of in self.STATES:
+            owners = self._owners(of, key)
+            if getattr(self, of) in owners:
+                return
+            if owners and self._is_default(key, owners):
+                self._extra().pop(key, None)
                 return
             if owners:
                 raise ValueError(
                     f"has `{key}`, which {getattr(self, of)!r} does not take: it belongs to {of} ="
                     f" {' or '.join(map(repr, owners))}"
                 )
-        raise _error(type(self), key, "extra_forbidden", self._extra()[key])
+        raise _error(type(self), key, "extra_forbidden", self.get(key))
 
-    def _read(self, key: str, parameter: Parameter) -> Any:
+    def _is_default(self, key: str, owners: Mapping[str, Parameter]) -> bool:
+        """Whether a key stands for nothing: it is not stated, or as older runs wrote it."""
+        field = type(self).model_fields.get(key)
+        if field is not None:
+            return self.get(key) == field.get_default(call_default_factory=True)
+        defaults = [self.DEFAULTS.get(key, p.default) for p in owners.values()]
+        return key in self.WRITTEN and self.get(key) in defaults
+
+    def _read(self, key: str, parameter: Parameter) -> object:
         value = self._extra()[key]
         try:
-            return read(parameter.type, value)
+            return value if value == parameter.default else read(parameter.type, value)
         except ValueError:
-            kind: Any = _refused(f"got {value!r}; allowed: {words(parameter.type)}")
-            context = {}
+            allowed = words(parameter.type)
             if get_origin(parameter.type) is Literal:
-                kind = "literal_error"
-                context = {"expected": one_of(get_args(parameter.type), " or ")}
-            raise _error(type(self), key, kind, value, context) from None
+                expected = {"expected": allowed}
+                raise _error(type(self), key, "literal_error", value, expected) from None
+            text = f"got {value!r}; allowed: {allowed}"
+            raise _error(type(self), key, _refused(text), value) from None
 
     def _try(self, of: str, own: Mapping[str, Parameter]) -> None:
         """Make the object, so that what its class refuses is refused with the key's line."""
         try:
             self.build(of)
         except (ValueError, TypeError) as error:
-            places = {
-                key: found.start()
-                for key, p in own.items()
-                if key in self._extra() and (found := re.search(rf"\b{p.field}\b", str(error)))
-            }
-            key = min(places, key=places.__getitem__, default=of)
-            raise _error(type(self), key, _refused(str(error)), self.get(key)) from None
+            keys, text = {p.field: key for key, p in own.items()}, str(error)
+            named = [keys[word] for word in re.findall(r"\w+", text) if word in keys]
+            key = next((key for key in named if key in self._extra()), of)
+            if isinstance(value := self.get(key), str):
+                others = [word for word in re.findall(r"[\w-]+", text) if word != value]
+                text += near(value, others, " Did you mean {!r}?")
+            raise _error(type(self), key, _refused(text), value) from None
+
+
+def in_words(value: object) -> str:
+    """A text, a number, or the least and the largest of those of several clients."""
+    several = [*value.values()] if isinstance(value, Mapping) else value
+    numbers = sorted({*several}) if isinstance(several, list) else [several]
+    if not all(isinstance(one, int | float) for one in numbers):
+        return str(value or "")
+    ends = [f"{one:g}" for one in (numbers[0], numbers[-1])]
+    return ends[0] if len(numbers) == 1 else f"{ends[0]} to {ends[1]} (by client)"
+
+
+class _Shown:
+    """A value in a phrase: ``{tail:%}`` in percent, ``{c:#row}`` as a count of rows, ``{signs:*}``
+    as a list of names, ``{prior:given}`` as that word where it is no text.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __format__(self, how: str) -> str:
+        value = self.value
+        if how == "%":
+            return f"{100 * value:g} %"
+        if how == "*":
+            return ", ".join(value)
+        if how.startswith("#"):
+            n = len(value) if isinstance(value, list) else value
+            return f"{n:g} {how[1:]}{'s' * (n != 1)}"
+        return how if how and not isinstance(value, str) else in_words(value)
 
 
 def _refused(text: str) -> PydanticCustomError:
@@ -219,7 +291,11 @@ def _refused(text: str) -> PydanticCustomError:
 
 
 def _error(
-    of: type, key: str, kind: Any, value: Any, context: dict[str, Any] | None = None
+    of: type,
+    key: str,
+    kind: str | PydanticCustomError,
+    value: object,
+    context: dict[str, str] | None = None,
 ) -> ValidationError:
     line = InitErrorDetails(type=kind, loc=(key,), input=value, ctx=context or {})
     return ValidationError.from_exception_data(of.__name__, [line])
@@ -228,62 +304,96 @@ def _error(
 # ---------------------------------------------------------------------------------------- types
 
 
-def read(kind: Any, value: Any) -> Any:
+def as_table(cls: type) -> Any:
+    """The type of an object that a file states as a table of the fields of its class."""
+    return Annotated[cls, "as a table"]
+
+
+def read(kind: object, value: object) -> object:
     """A value of a file as a field of some type takes it; raises ``ValueError`` where it is none.
 
     A whole number is a number, the text "inf" is infinity, and nan is no number.
     """
-    if (origin := get_origin(kind)) in (Union, types.UnionType):
-        for member in get_args(kind):
-            try:
-                return read(member, value)
-            except ValueError:
-                continue
-        raise ValueError
-    if kind is Any or (origin is Literal and value in get_args(kind)):
-        return value
-    if kind is float and value == "inf":
-        return math.inf
-    if kind is float and _is_number(value):
-        return float(value)
-    if kind in (bool, str, int) and type(value) is kind:
-        return value
-    if _is(origin, Sequence) and isinstance(value, list) and value:
-        entries = [read(get_args(kind)[0], entry) for entry in value]
-        return tuple(entries) if origin is tuple else entries
-    if _is(origin, Mapping) and isinstance(value, Mapping) and value:
-        return {name: read(get_args(kind)[1], entry) for name, entry in value.items()}
+    for member in _members(kind):
+        try:
+            return _read(member, value)
+        except ValueError:
+            continue
     raise ValueError
 
 
-def statable(kind: Any) -> bool:
-    """Whether a file can state a value of a type: an array, a function or an object it cannot."""
-    return kind is Any or words(kind) != ""
+def _read(kind: object, value: object) -> object:
+    """The same for a type that is no union."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is Any or (origin is Literal and value in arguments):
+        return value
+    if kind is float and value == "inf":
+        return math.inf
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        number = float(value)
+        if number == number:
+            return number
+    if kind in (bool, str, int) and type(value) is kind:
+        return value
+    if _is(origin, Sequence) and isinstance(value, list) and value:
+        fixed = origin is tuple and ... not in arguments
+        if fixed and len(value) != len(arguments):
+            raise ValueError
+        entries = [read(arguments[0], entry) for entry in value]
+        return tuple(entries) if origin is tuple and not fixed else entries
+    if isinstance(value, Mapping):
+        return _read_table(kind, value)
+    raise ValueError
 
 
-def words(kind: Any) -> str:
-    """What a field of some type allows, in words."""
-    simple = {float: "a number", int: "an integer", bool: "true or false", str: "text"}
-    said: dict[str, None] = {}
+def _read_table(kind: object, table: Mapping[str, object]) -> dict[str, object]:
+    """A table by name, or of the fields of a class."""
+    arguments = get_args(kind)
+    if _is(get_origin(kind), Mapping) and table:
+        return {name: read(arguments[1], entry) for name, entry in table.items()}
+    fields = parameters(arguments[0]) if get_origin(kind) is Annotated else {}
+    lacking = {name for name, p in fields.items() if p.required} - {*table}
+    if not fields or lacking or {*table} - {*fields}:
+        raise ValueError
+    return {name: read(fields[name].type, entry) for name, entry in table.items()}
+
+
+def made(kind: object, value: object) -> object:
+    """A value as the class of its field takes it: tables of the fields of a class as objects."""
+    if not isinstance(value, Mapping):
+        return value
     for member in _members(kind):
-        if member in simple:
-            said[simple[member]] = None
-        elif (origin := get_origin(member)) is Literal:
-            said[one_of(get_args(member), " or ")] = None
-        elif _is(origin, Sequence) and (each := words(get_args(member)[0])):
-            said[f"a list, each {each}"] = None
-        elif _is(origin, Mapping) and (each := words(get_args(member)[1])):
-            said[f"a table by name, each {each}"] = None
-    return ", or ".join(said)
+        if get_origin(member) is Annotated and not {*value} - {*parameters(get_args(member)[0])}:
+            return get_args(member)[0](**value)
+    return value
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
+def words(kind: object) -> str:
+    """What a field of some type allows, in words; "" where a file cannot state its values."""
+    return ", or ".join(dict.fromkeys(filter(None, map(_words, _members(kind)))))
+
+
+def _words(kind: object) -> str:
+    """The same for a type that is no union."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and kind in SIMPLE:
+        return SIMPLE[kind]
+    if origin is Literal:
+        return one_of(arguments, " or ")
+    if origin is Annotated:
+        return f"{{{', '.join(parameters(arguments[0]))}}}"
+    if origin is tuple and ... not in arguments:
+        return f"[{', '.join(map(words, arguments))}]"
+    if _is(origin, Sequence) and (each := words(arguments[0])):
+        return f"a list, each {each}"
+    if _is(origin, Mapping) and (each := words(arguments[1])):
+        return f"a table by name, each {each}"
+    return ""
+
+
+def _members(kind: object) -> tuple[object, ...]:
     return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 
-def _is(origin: Any, kind: type) -> bool:
+def _is(origin: object, kind: type) -> bool:
     return isinstance(origin, type) and issubclass(origin, kind)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value

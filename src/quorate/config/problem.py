@@ -2,83 +2,90 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import Field, PlainValidator
 
-from quorate.config.errors import near
-from quorate.config.objects import Objects, known, parameters, read, statable, words
-from quorate.config.schema import NonNegative, Positive, Probability, Section, label_of_a_class
-from quorate.names import NAMED, load
+from quorate.algorithms.federated.private_admm.penalty import Penalty
+from quorate.algorithms.method import Method
+from quorate.config.errors import Refusal, near
+from quorate.config.objects import Objects, as_table, known, made, parameters, read, words
+from quorate.config.schema import (
+    Count,
+    NonNegative,
+    Positive,
+    Probability,
+    Section,
+    label_of_a_class,
+)
+from quorate.names import load
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.problem.wasserstein.box_support import BoxSupport
+from quorate.problem.wasserstein.polytope_support import PolytopeSupport
 
 # options of the private methods that are functions, or scale noise without a guarantee
 UNSAFE = ("eta", "local_epsilon", "sensitivity")
+TYPES = {"rho": float | as_table(Penalty)}  # of options
 
 
 class ProblemSection(Objects):
     """The loss of one row, the model and its regulariser."""
 
     STATES: ClassVar = {"loss": "loss", "model": "model", "regulariser": "regulariser"}
-    # the number of classes is the data's, the seed is the run's, and strength, l1_share and shape
-    # stand for the others
-    ELSEWHERE: ClassVar = ("classes", "seed", "l1", "l2", "gamma", "a")
+    # the number of classes is the data's, the seed is the run's, and strength and l1_share stand
+    # for the others
+    ELSEWHERE: ClassVar = ("classes", "seed", "l1", "l2")
+    KEYS: ClassVar = {"gamma": "shape", "a": "shape"}  # where mcp and scad are flat
 
     loss: Annotated[str, known("loss")] = "hinge"
-    label: Annotated[Any, PlainValidator(label_of_a_class)] = None  # only its rows are minimised
+    # only rows of this class are minimised
+    label: Annotated[str | float | None, PlainValidator(label_of_a_class)] = None
     regulariser: Annotated[str, known("regulariser")] = "l2"
     strength: NonNegative = 1e-3
     l1_share: Probability = 0.5
-    # gamma of mcp, a of scad: where the penalty is flat
-    shape: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     intercept: bool = True  # of "linear"; of "softmax" a feature of ones
     model: Annotated[str, known("model")] = "linear"
     # all rows in one place: one client to solve for; whose rows they are stays for the report
     pooled: bool = False
 
-    @model_validator(mode="after")
-    def _shape_of_the_penalty(self) -> ProblemSection:
-        if self.shape is None or {"gamma", "a"} & {*self._fields("regulariser")}:
-            return self
-        kinds = {name: parameters(load("regulariser", name)) for name in NAMED["regulariser"]}
-        owners = [name for name, fields in kinds.items() if {"gamma", "a"} & {*fields}]
-        raise ValueError(
-            f"has `shape`, which {self.regulariser!r} does not take: it belongs to"
-            f" {' or '.join(map(repr, owners))}"
-        )
-
-    def build(self, of: str, **more: Any) -> Any:
+    def build(self, of: str, **more: object) -> Any:
         """As of any table, with the keys that stand for fields of another name."""
         share = self.l1_share
         stated = {
             "strength": self.strength,
             "l1": share * self.strength,
             "l2": (1 - share) * self.strength,
-            "gamma": self.shape,
-            "a": self.shape,
             "intercept": self.intercept,
         }
-        own = {key: value for key, value in (stated | more).items() if key in self._fields(of)}
-        try:
-            return super().build(of, **{k: v for k, v in own.items() if v is not None})
-        except ValueError as error:
-            if of != "regulariser" or self.shape is None:
-                raise
-            raise ValueError(f"with shape = {self.shape:g}: {error}") from error
-
-    def _fields(self, of: str) -> dict[str, Any]:
-        return parameters(self.named_class(of))
+        fields = parameters(self.named_class(of))
+        return super().build(of, **{k: v for k, v in (stated | more).items() if k in fields})
 
 
-RANKS = {  # of the losses of rows, by the keys of [risk]
-    "superquantile": "mean of the largest {share:g} %",
-    "extremile": "r = {r:g}",
-    "exponential_spectral": "rho = {rho:g}",
-    "top_k": "mean of the {k} largest",
-    "ranked_range": "mean of ranks {first} to {k}, counted from the {end}",
-    "value_at_risk": "{level:g} quantile",
-    "human_aligned": "a = {a:g}, b = {b:g}",
-}
+class RobustSection(Objects):
+    """The Wasserstein ball round every client's rows."""
+
+    STATES: ClassVar = {"ball": "ball"}
+    DEFAULTS: ClassVar = {"radius": 0.0, "support": None}
+    TYPES: ClassVar = {
+        "radius": float | Mapping[str, float] | Literal["auto"],  # "auto": read off the rows
+        "support": Literal["none"] | as_table(BoxSupport) | as_table(PolytopeSupport),
+    }
+
+    ball: ClassVar[str] = "wasserstein"
+
+    @property
+    def is_robust(self) -> bool:
+        """Whether any client has a ball."""
+        radius = self.radius
+        return any(radius.values()) if isinstance(radius, Mapping) else radius != 0
+
+    def build(self, of: str = "ball", **more: object) -> WassersteinBall:
+        """The ball; a radius that is read off the rows is 1 until they are known."""
+        known = {"radius": 1.0} if self.radius == "auto" else {}
+        support = {"support": None} if self.support == "none" else {}
+        return super().build(of, **known | support | more)
 
 
 class RiskSection(Objects):
@@ -106,29 +113,8 @@ class RiskSection(Objects):
 
     def words(self) -> str:
         """What it is of the losses, such as "superquantile (mean of the largest 20 %)"."""
-        if self.name not in RANKS:
-            return self.described("name")
-        more = {
-            "share": 100 * (self.get("tail") or 0.0),
-            "first": (self.get("m") or 0) + 1,
-            "end": "largest" if self.get("order") == "descending" else "smallest",
-        }
-        return f"{self.title} ({RANKS[self.name].format_map({**self.model_dump(), **more})})"
-
-
-SETS = {  # of the weights of the clients, by the keys of [clients]
-    "simplex": "any weights",
-    "lp_ball": "weights within {radius:g} of the {prior}, l{p:g} norm",
-    "cd_norm": "weights at most {bounds} from the {prior}, {budget:g} {clients} at that end",
-    "box": "weights between {lower} and {upper}",
-    "ellipsoid": "weights in an ellipsoid of squared radius {radius:g} round the {prior}",
-    "polyhedron": "weights p with D p <= c, {rows}",
-    "kl_ball": "weights within a KL divergence of {radius:g} from the {prior}",
-    "chi_square": "weights within a chi-square distance of {radius:g} from the {prior}",
-    "total_variation": "weights within a total variation of {radius:g} from the {prior}",
-    "wasserstein": "weights within a transport cost of {radius:g} from the {prior}",
-    "superquantile": "the {prior}'s worst {share:g} %",
-}
+        phrase = self.phrase("name")
+        return f"{self.title} ({phrase})" if hasattr(self.named_class("name"), "phrase") else phrase
 
 
 class ClientsSection(Objects):
@@ -147,33 +133,15 @@ class ClientsSection(Objects):
         return "prior" in self.parameters()
 
     def words(self) -> str:
-        """What it is of the clients' losses, such as "the worst mix of the clients (any
-        weights)".
+        """What it is of the clients' losses, such as "the worst weighted mean over the clients
+        (any weights)".
         """
-        given = self.get("prior")
-        prior = f"{given} prior" if isinstance(given, str) else "given prior"
+        prior = f"{self.prior if isinstance(self.get('prior'), str) else 'given'} prior"
         if self.risk == "mean":
             return f"the mean over the clients ({prior})"
-        if self.risk not in SETS:
-            return f"the worst mix of the clients ({self.described('risk')})"
-        rows = len(self.get("c") or ())
-        more = {
-            "prior": prior,
-            "share": 100 * (self.get("tail") or 0.0),
-            "rows": f"{rows} row{'s' * (rows != 1)}",
-            "clients": f"client{'s' * (self.get('budget') != 1)}",
-            **{key: _range(self.get(key)) for key in ("bounds", "lower", "upper")},
-        }
-        text = SETS[self.risk].format_map({**self.model_dump(), **more})
-        return f"the worst mix of the clients ({text})"
-
-
-def _range(value: Any) -> str:
-    """One number, or those of several clients."""
-    several = [*value.values()] if isinstance(value, Mapping) else value
-    numbers = sorted({*(several if isinstance(several, list) else [several or 0.0])})
-    first, last = numbers[0], numbers[-1]
-    return f"{first:g}" if len(numbers) == 1 else f"{first:g} to {last:g} (by client)"
+        phrase = self.phrase("risk")
+        more = f", {prior}" if self.centred and prior not in phrase else ""
+        return f"the worst weighted mean over the clients ({phrase}{more})"
 
 
 class AlgorithmSection(Section):
@@ -181,7 +149,7 @@ class AlgorithmSection(Section):
 
     name: Annotated[str, known("algorithm", "auto")] = "auto"
     tol: Positive | None = None
-    max_rounds: Annotated[int, Field(ge=1)] | None = None
+    max_rounds: Count | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
     @property
@@ -189,26 +157,41 @@ class AlgorithmSection(Section):
         """Whether it names a method that adds noise for privacy."""
         return self.name != "auto" and getattr(load("algorithm", self.name), "private", False)
 
-    def build(self, name: str, options: Mapping[str, Any]) -> Any:
-        """The algorithm of a name with its options, some of which may be objects already."""
+    def build(self, name: str, **defaults: object) -> Method:
+        """The algorithm of a name with its options; ``defaults`` are those that are not stated.
+
+        Raises
+        ------
+        ValueError : an unknown option, or a value that the algorithm refuses, with its key
+        """
         cls = load("algorithm", name)
+        types = {field: TYPES.get(field, p.type) for field, p in parameters(cls).items()}
         allowed = {
-            field: p
-            for field, p in parameters(cls).items()
-            if statable(p.type) and field not in (*type(self).model_fields, *UNSAFE)
+            field: kind
+            for field, kind in types.items()
+            if (kind is Any or words(kind)) and field not in (*type(self).model_fields, *UNSAFE)
         }
-        given = {}
-        for key, value in options.items():
-            if key not in allowed:
-                raise ValueError(
-                    f"algorithm.options.{key} is no option of {name!r}, it takes"
-                    f" {', '.join(allowed)}.{near(key, [*allowed], ' Did you mean {!r}?')}"
-                )
+        values = dict(defaults)
+        for key, value in self.options.items():
+            text = ""
+            if key in UNSAFE and key in types:
+                text = "is a function, or scales noise without a guarantee: leave it out"
+            elif key not in allowed:
+                hint = near(key, [*allowed], " Did you mean {!r}?")
+                text = f"is no option of {name!r}, it takes {', '.join(allowed)}.{hint}"
             try:
-                given[key] = read(allowed[key].type, value)
-            except ValueError:
-                allows = words(allowed[key].type)
-                raise ValueError(
-                    f"algorithm.options.{key} of {name!r}: got {value!r}; allowed: {allows}"
-                ) from None
-        return cls(**given)
+                values[key] = text or made(allowed[key], read(allowed[key], value))
+            except ValueError as error:
+                text = str(error) or f"of {name!r}: got {value!r}; allowed: {words(allowed[key])}"
+            if text:
+                raise ValueError(self.refusal(text, key))
+        try:
+            return cls(**values)
+        except (TypeError, ValueError) as error:
+            raise ValueError(self.refusal(str(error))) from error
+
+    def refusal(self, text: str, key: str = "") -> Refusal:
+        """What is wrong with an option, such as the first one that the text names."""
+        named = [key] if key else [k for k in re.findall(r"\w+", text) if k in self.options]
+        where = f"algorithm.options.{named[0]}" if named else "algorithm.options"
+        return Refusal(f"{where} {text}", "algorithm", "options", *named[:1])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from quorate.config.objects import in_words
+from quorate.config.problem import ProblemSection
 from quorate.config.tables import Tables
 
 
@@ -25,7 +25,7 @@ def sentence(config: Tables) -> str:
     return f"Minimised over {_models(h)}: {over}{more}{kept}."
 
 
-def _models(h: Any) -> str:
+def _models(h: ProblemSection) -> str:
     if h.model == "mlp":
         network = h.build("model")
         layers = ", ".join(map(str, network.hidden))
@@ -42,7 +42,7 @@ def _over_rows(config: Tables) -> str:
     if risk.by_rank:
         return f"each client's {risk.words()} of its {loss} losses"
     whose = "the" if pooled else "each client's"
-    if size(r.radius) == "0":
+    if in_words(r.radius) == "0":
         of = (
             ""
             if config.problem_.label is None
@@ -52,20 +52,12 @@ def _over_rows(config: Tables) -> str:
     target = (
         "targets never move" if r.label_cost == float("inf") else f"a target costs {r.label_cost:g}"
     )
-    near = f"within Wasserstein distance {size(r.radius)} of its rows"
+    near = f"within Wasserstein distance {in_words(r.radius)} of its rows"
     near = (
         'near its rows, the Wasserstein distance read off them ("auto")'
         if r.radius == "auto"
         else near
     )
     near += f", {r.norm} norm on the features, {target}"
-    near += ", features stay in the support" if r.support else ""
+    near += ", features stay in the support" if r.support not in (None, "none") else ""
     return f"{whose} worst mean {loss} loss" + " of all rows, pooled" * pooled + f" ({near})"
-
-
-def size(radius: Any) -> str:
-    """A radius, or one for each client, in words."""
-    if radius == "auto":
-        return radius
-    radii = sorted({*radius.values()}) if isinstance(radius, dict) else [radius]
-    return f"{radii[0]:g}" if len(radii) == 1 else f"{radii[0]:g} to {radii[-1]:g}, by client,"

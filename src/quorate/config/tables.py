@@ -1,30 +1,37 @@
-"""All tables of a configuration together, and what the objects that they state are.
-
-The rules between the tables and the words of a problem read them from here; `Config` adds reading,
-writing and solving.
+"""All tables of a configuration together, and the problem, the method and the engine that they
+state.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import os
+from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
-from quorate.config.constraints import ConstraintSection, TradeOffSection
+from quorate.algorithms.method import Method
+from quorate.config.constraints import ConstraintSection, TradeOffSection, slots
 from quorate.config.engine import EngineSection
+from quorate.config.errors import ConfigError
 from quorate.config.privacy import EvaluationSection, PrivacySection
-from quorate.config.problem import AlgorithmSection, ClientsSection, ProblemSection, RiskSection
-from quorate.config.schema import DataSection, PathSection, ReportSection, RobustSection, Section
+from quorate.config.problem import (
+    AlgorithmSection,
+    ClientsSection,
+    ProblemSection,
+    RiskSection,
+    RobustSection,
+)
+from quorate.config.schema import DataSection, PathSection, ReportSection, Section
+from quorate.engines.inprocess import InProcess
+from quorate.engines.virtual_clock import VirtualClock
 from quorate.names import NAMED, load
-
-if TYPE_CHECKING:
-    from quorate.problem.losses import Loss
-    from quorate.problem.predictors.affine import Predictor
-    from quorate.problem.problem import Problem
-    from quorate.problem.regularisers import Regulariser
+from quorate.problem.losses import Loss
+from quorate.problem.problem import Problem
+from quorate.problem.risks.mean import Mean
 
 
-def names_with(kind: str, fact: str, value: Any = True) -> list[str]:
+def names_with(kind: str, fact: str, value: object = True) -> list[str]:
     """The short names of one kind whose class has a fact, such as smooth losses."""
     return [name for name in NAMED[kind] if getattr(load(kind, name), fact, None) == value]
 
@@ -37,7 +44,7 @@ class Tables(Section):
     data: DataSection
     problem_: Annotated[ProblemSection, Field(alias="problem", default_factory=ProblemSection)]
     risk: Annotated[RiskSection, Field(default_factory=RiskSection)]
-    robust: RobustSection = RobustSection()
+    robust: Annotated[RobustSection, Field(default_factory=RobustSection)]
     clients: Annotated[ClientsSection, Field(default_factory=ClientsSection)]
     constraint: Annotated[list[ConstraintSection], Field(default_factory=list)]
     trade_off: TradeOffSection | None = None
@@ -47,11 +54,12 @@ class Tables(Section):
     algorithm: Annotated[AlgorithmSection, Field(default_factory=AlgorithmSection)]
     engine: Annotated[EngineSection, Field(default_factory=EngineSection)]
     report: ReportSection = ReportSection()
+    _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     @model_validator(mode="before")
     @classmethod
     def _mean_under_constraints(cls, raw: Any) -> Any:
-        """With constraints or a budget of privacy the clients are averaged unless the file says
+        """With constraints or a privacy budget the clients are averaged unless the file says
         otherwise.
         """
         plain = isinstance(raw, dict) and isinstance(raw.get("problem", {}), dict)
@@ -62,28 +70,23 @@ class Tables(Section):
         clients = raw.get("clients", {})
         return raw | {"clients": {"risk": "mean", **clients}} if isinstance(clients, dict) else raw
 
-    def solvable(self) -> Problem | None:
-        """The problem as stated, before the data are read; None where it cannot be stated."""
-        raise NotImplementedError
+    @property
+    def folder(self) -> Path:
+        """Relative paths of the file start here."""
+        return self._folder
 
     def loss(self) -> Loss:
         """The loss of one row."""
         return self.problem_.build("loss")
 
-    def predictor(self) -> Predictor:
-        """The model, with the seed of the run where it starts at random."""
-        return self.problem_.build("model", seed=self.seed)
-
-    def regulariser(self) -> Regulariser:
-        """The regulariser."""
-        return self.problem_.build("regulariser")
-
     @property
     def constrained(self) -> bool:
-        """Whether it is for the methods for constraints: there are some, or one class alone is in
-        the objective.
+        """Whether the run has multipliers: there are constraints, one class alone is in the
+        objective, or the method that the file names returns some.
         """
-        return bool(self.constraint) or self.problem_.label is not None
+        name = self.algorithm.name
+        named = name != "auto" and load("algorithm", name).requirements.constrained
+        return bool(self.constraint) or self.problem_.label is not None or named
 
     @property
     def loss_of_classes(self) -> bool:
@@ -94,3 +97,85 @@ class Tables(Section):
     def ones(self) -> bool:
         """Whether a feature of ones stands for the intercepts of several classes."""
         return self.problem_.model == "softmax" and self.problem_.intercept
+
+    # ------------------------------------------------------------------------- what is stated
+
+    def problem(self) -> Problem:
+        """The problem as stated; with radius = "auto" it needs the rows:
+        ``config.settled(rows).problem()``.
+
+        Raises
+        ------
+        ConfigError : a combination that has no finite or tractable worst case
+        """
+        if self.robust.radius == "auto":
+            raise ConfigError(
+                "radius = 'auto' is read off the training rows: use config.settled(rows).problem()"
+            )
+        return self.stated()
+
+    def path_problem(self) -> Problem:
+        """The problem whose radii are tried: at the largest one of [path]."""
+        assert self.path is not None
+        return self.stated(radius=max(self.path.radii))
+
+    def stated(self, **ball: object) -> Problem:
+        """The problem before the data are read: a radius that is read off the rows is 1. ``ball``
+        replaces fields of the Wasserstein ball.
+        """
+        if self.problem_.label is not None:
+            over_samples = Mean(label=self.problem_.label)
+        elif ball or self.robust.radius != 0:
+            over_samples = self.robust.build(**ball)
+        else:
+            over_samples = self.risk.build("name")
+        try:
+            return Problem(
+                loss=self.loss(),
+                predictor=self.problem_.build("model", seed=self.seed),
+                over_samples=over_samples,
+                over_clients=Mean() if self.problem_.pooled else self.clients.build("risk"),
+                regulariser=self.problem_.build("regulariser"),
+                privacy=self.privacy and self.privacy.budget(self._folder),
+                **slots(self.constraint),
+            )
+        except (ValueError, TypeError) as error:
+            raise ConfigError(str(error)) from error
+
+    def method(self) -> Method | None:
+        """The algorithm with its options; None where the problem decides.
+
+        Raises
+        ------
+        ValueError : an option that it does not take, with its key
+        """
+        a, noise = self.algorithm, {}
+        if self.privacy is not None:  # noise that nobody else can make again
+            noise = {"noise": "simulation" if self.privacy.rehearsal else "secure"}
+        if a.name == "auto" and self.privacy is None:
+            if a.options:
+                raise ValueError("algorithm.options needs algorithm.name: 'auto' takes no options")
+            return None
+        name = "private_admm" if a.name == "auto" else a.name
+        return a.build(name, **(noise if name in names_with("algorithm", "private") else {}))
+
+    def solve_arguments(
+        self, checkpoint: str | os.PathLike[str] | None = None, clock: bool = True
+    ) -> dict[str, Any]:
+        """algorithm, engine, tol, max_rounds and seed, as `quorate.solve` takes them; ``clock``: by
+        [engine] at all.
+        """
+        a = self.algorithm
+        return {
+            "algorithm": self.method(),
+            "engine": self._engine(checkpoint) if clock else self.engine.plain(checkpoint),
+            "tol": a.tol,
+            "max_rounds": a.max_rounds,
+            "seed": self.seed,
+        }
+
+    def _engine(self, checkpoint: str | os.PathLike[str] | None) -> InProcess | VirtualClock:
+        try:
+            return self.engine.engine(self._folder, checkpoint)
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"[engine]: {error}") from error

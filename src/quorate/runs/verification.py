@@ -217,7 +217,7 @@ def _rounds(run: Run) -> tuple[bool, str]:
     """One row of the history for every so many rounds, and perhaps one for the last."""
     rounds, keep, rows = (
         run.result["rounds"],
-        run.config.engine.keep_rows,
+        run.config.engine.get("keep_rows") or 1,
         [row["round"] for row in run.history],
     )
     expected = list(range(keep, rounds + 1, keep))

@@ -235,6 +235,7 @@ class NeymanPearson:
     level : in units of the loss, >= 0: a number, one per client, or a mapping by client name
     """
 
+    phrase: ClassVar[str] = "mean loss of class {label} at most {level}"
     label: Any
     level: Level
 
@@ -263,6 +264,7 @@ class LossGap:
     level : in units of the loss, >= 0: a number, one per client, or a mapping by client name
     """
 
+    phrase: ClassVar[str] = "mean losses of the groups of {column} at most {level} apart"
     column: str
     level: Level
 
@@ -289,6 +291,7 @@ class BoundedGroupLoss:
     level : in units of the loss, >= 0: a number, one per client, or a mapping by client name
     """
 
+    phrase: ClassVar[str] = "mean loss of every group of {column} at most {level}"
     column: str
     level: Level
 
@@ -316,6 +319,9 @@ class DemographicParity:
         not convex
     """
 
+    phrase: ClassVar[str] = (
+        "mean predictions for the groups of {column} at most {level} apart ({measure:score}s)"
+    )
     column: str
     level: Level
     measure: Any = field(default_factory=Score)
@@ -341,6 +347,10 @@ class EqualisedOdds:
     column, level, measure : as of ``DemographicParity``
     """
 
+    phrase: ClassVar[str] = (
+        "mean predictions within either class for the groups of {column} at most {level}"
+        " apart ({measure:score}s)"
+    )
     column: str
     level: Level
     measure: Any = field(default_factory=Score)

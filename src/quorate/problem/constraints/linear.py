@@ -78,6 +78,7 @@ class LinearEquality:
         ``Federation(linear=...)``, which say nothing of an intercept
     """
 
+    phrase: ClassVar[str] = "C w + d = 0"
     C: Sequence[float] | Sequence[Sequence[float]] | Array | None = None
     d: float | Sequence[float] | Array | None = None
     of_model: ClassVar[bool] = True
@@ -99,6 +100,7 @@ class LinearInequality:
         ``Federation(linear=...)``, which say nothing of an intercept
     """
 
+    phrase: ClassVar[str] = "C w + d <= 0"
     C: Sequence[float] | Sequence[Sequence[float]] | Array | None = None
     d: float | Sequence[float] | Array | None = None
     of_model: ClassVar[bool] = True
@@ -166,6 +168,7 @@ class Sign:
     of : mapping from feature name to +1 (never falls with it) or -1 (never rises)
     """
 
+    phrase: ClassVar[str] = "given signs of the coefficients of {of:*}"
     of: Mapping[str, Literal[1, -1]]
     of_model: ClassVar[bool] = True
 
@@ -196,6 +199,7 @@ class Monotone:
     features : names, two or more, smallest coefficient first
     """
 
+    phrase: ClassVar[str] = "coefficients in ascending order: {features:*}"
     features: Sequence[str]
     of_model: ClassVar[bool] = True
 
@@ -224,6 +228,7 @@ class CostLimit:
     limit : in the same unit
     """
 
+    phrase: ClassVar[str] = "cost of the coefficients at most {limit}"
     costs: Mapping[str, float]
     limit: float
     of_model: ClassVar[bool] = True

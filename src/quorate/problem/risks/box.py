@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,6 +41,7 @@ class Box(WeightSet):
         one, upper ones that sum to less (by ``at`` or at the first use)
     """
 
+    phrase: ClassVar[str] = "weights between {lower} and {upper}"
     lower: PerClient
     upper: PerClient
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -46,6 +47,9 @@ class CDNorm(WeightSet):
         use)
     """
 
+    phrase: ClassVar[str] = (
+        "weights at most {bounds} from the {prior:given} prior, {budget:#client} at that end"
+    )
     budget: float
     bounds: PerClient
     prior: Prior = "uniform"

@@ -39,6 +39,9 @@ class ChiSquareBall(PriorBall):
         use)
     """
 
+    phrase: ClassVar[str] = (
+        "weights within a chi-square distance of {radius} from the {prior:given} prior"
+    )
     RADIUS: ClassVar[str] = "a divergence"
 
     def _largest(self, losses: Array, prior: Array) -> tuple[Array, float]:

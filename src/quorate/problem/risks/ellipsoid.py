@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -52,6 +52,9 @@ class Ellipsoid(WeightSet):
         at the first use)
     """
 
+    phrase: ClassVar[str] = (
+        "weights in an ellipsoid of squared radius {radius} round the {prior:given} prior"
+    )
     shape: Any
     radius: float
     prior: Prior = "uniform"

@@ -41,6 +41,9 @@ class KLBall(PriorBall):
         use)
     """
 
+    phrase: ClassVar[str] = (
+        "weights within a KL divergence of {radius} from the {prior:given} prior"
+    )
     RADIUS: ClassVar[str] = "a divergence"
 
     def _largest(self, losses: Array, prior: Array) -> tuple[Array, float]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from quorate.arrays import Array
 from quorate.client_names import ClientName
@@ -44,6 +45,7 @@ class LpBall(WeightSet):
         first use)
     """
 
+    phrase: ClassVar[str] = "weights within {radius} of the {prior:given} prior, l{p} norm"
     radius: float
     p: float = 2.0
     prior: Prior = "uniform"

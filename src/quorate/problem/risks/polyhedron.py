@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -49,6 +49,7 @@ class Polyhedron(WeightSet):
         no weights keep all inequalities
     """
 
+    phrase: ClassVar[str] = "weights p with D p <= c, {c:#row}"
     D: Any
     c: Sequence[float] | Array
 

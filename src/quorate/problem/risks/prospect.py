@@ -47,6 +47,7 @@ class HumanAligned(NonconvexByRank):
         for a, b whose weights are negative somewhere on [0, 1]
     """
 
+    phrase: ClassVar[str] = "a = {a}, b = {b}"
     a: float
     b: float
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -39,6 +39,7 @@ class RankedRange(NonconvexByRank):
         for other k, m or order, and at the first use for k above the number of losses
     """
 
+    phrase: ClassVar[str] = "mean of ranks above {m} up to {k}, in {order} order"
     k: int
     m: int
     order: Literal["ascending", "descending"] = "ascending"
@@ -83,6 +84,7 @@ class ValueAtRisk(NonconvexByRank):
         the losses beyond it is ``Superquantile(tail=1 - level)``, its nearest convex relative
     """
 
+    phrase: ClassVar[str] = "{level} quantile"
     level: float
 
     def __post_init__(self) -> None:

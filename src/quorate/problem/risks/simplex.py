@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from quorate.arrays import Array, compact
 from quorate.client_names import ClientName
@@ -15,6 +16,8 @@ from quorate.problem.risks.risk import Worst, prox_by_moreau, vector
 @dataclass(frozen=True)
 class Simplex:
     """The maximum of the losses; equal maxima share the weight equally."""
+
+    phrase: ClassVar[str] = "any weights"
 
     def at(
         self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None

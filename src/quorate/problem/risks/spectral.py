@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -118,6 +118,7 @@ class Extremile(ConvexByRank):
     r : number >= 1; 1 is the mean, -> inf the maximum
     """
 
+    phrase: ClassVar[str] = "r = {r}"
     r: float
 
     def __post_init__(self) -> None:
@@ -143,6 +144,7 @@ class ExponentialSpectral(ConvexByRank):
     rho : number > 0, the growth; -> 0 is the mean, -> inf the maximum
     """
 
+    phrase: ClassVar[str] = "rho = {rho}"
     rho: float
 
     def __post_init__(self) -> None:
@@ -177,6 +179,7 @@ class TopK(ConvexByRank):
         k < 1, or at the first use k above the number of losses
     """
 
+    phrase: ClassVar[str] = "mean of the {k} largest"
     k: int
 
     def __post_init__(self) -> None:

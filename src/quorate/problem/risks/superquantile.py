@@ -42,6 +42,7 @@ class Superquantile(WeightSet):
         tail outside (0, 1]; a prior that is no probability vector (by ``at`` or at the first use)
     """
 
+    phrase: ClassVar[str] = "mean of the largest {tail:%}"
     tail: float
     prior: Prior = "uniform"
     convex: ClassVar[bool] = True

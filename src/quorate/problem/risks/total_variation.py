@@ -36,6 +36,9 @@ class TotalVariationBall(PriorBall):
         use)
     """
 
+    phrase: ClassVar[str] = (
+        "weights within a total variation of {radius} from the {prior:given} prior"
+    )
     RADIUS: ClassVar[str] = "a share of the weight"
 
     def _largest(self, losses: Array, prior: Array) -> tuple[Array, float]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -45,6 +45,9 @@ class WassersteinOverClients(WeightSet):
         that is no probability vector (by ``at`` or at the first use)
     """
 
+    phrase: ClassVar[str] = (
+        "weights within a transport cost of {radius} from the {prior:given} prior"
+    )
     radius: float
     cost: Literal["index"] | PerClient | Matrix = "index"
     prior: Prior = "uniform"

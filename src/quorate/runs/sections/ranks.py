@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.config.compatibility import robust
 from quorate.config.config import Config
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
@@ -26,7 +25,7 @@ class Ranks(Section):
 
     def applies(self, config: Config) -> bool:
         ranked = config.risk.by_rank or config.problem_.pooled
-        return ranked and not robust(config.robust.radius)
+        return ranked and not config.robust.is_robust
 
     def result(self, inputs: Inputs) -> dict[str, Any]:
         """The risk in words, every owner's share of it, and the curve of the losses."""
