@@ -14,6 +14,7 @@ from quorate.config.config import Config, ConfigError, parse_config, read_config
 from quorate.config.errors import line_of
 from quorate.config.tables import names_with
 from quorate.names import NAMED, load
+from quorate.report.markdown import markdown
 from quorate.runs.splits import DRIFTED, HELD_OUT, SHIFTED, prepare
 from quorate.runs.verification import passed, verify_run
 from quorate.starters.starter import starter
@@ -265,6 +266,38 @@ def test_every_algorithm_that_can_be_named_solves_and_verifies(tmp_path: Path, n
     run = small_run.small_run(tmp_path, draw=drawn, text=text, data=data)
     assert run.result["certificate"]["relative_gap"] < 0.1
     assert passed(verify_run(run.path))
+
+
+CLOCKED = '[engine]\nkind = "virtual_clock"\n'
+MLP = '"logistic"\nmodel = "mlp"\nhidden = [2]'
+SIMPLEX = '[clients]\nrisk = "simplex"\n'
+TAKEN = {  # what `solve` takes, and runs could not do once: changes of small_run.MIXED
+    "ranks that are not convex": ({}, '[risk]\nname = "median"\n'),
+    "a regulariser that is not convex": ({"strength": 'regulariser = "mcp"\nstrength'}, ""),
+    "a network with kinks": ({'"logistic"': MLP.replace("logistic", "hinge")}, ""),
+    "a network of ranks": ({'"logistic"': MLP}, '[risk]\nname = "maximum"\n'),
+    "a network of pooled rows": ({'"logistic"': MLP + "\npooled = true", SIMPLEX: ""}, CLOCKED),
+    "a ball that is not convex": (
+        {"strength": 'pooled = true\nregulariser = "mcp"\nstrength', SIMPLEX: ""},
+        "[robust]\nradius = 0.05\n",
+    ),
+    "a method for constraints without any": ({'"auto"': '"interior_point"'}, ""),
+    "constraints of pooled rows": (
+        {"strength": "pooled = true\nstrength", SIMPLEX: ""},
+        '[[constraint]]\nkind = "neyman_pearson"\nlabel = "yes"\nlevel = 0.5\n',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_what_solve_takes_is_run_reported_and_verified(tmp_path: Path, case: str) -> None:
+    changes, more = TAKEN[case]
+    text = small_run.MIXED + "max_rounds = 5\n" + more
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    run = small_run.small_run(tmp_path, draw=True, text=text)
+    assert passed(verify_run(run.path))
+    assert run.config.sentence() in markdown(run)
 
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=8)

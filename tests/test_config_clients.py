@@ -68,7 +68,9 @@ def test_every_set_that_can_be_named_is_that_set(name):
     assert parse_config(config.text()).model_dump() == config.model_dump()
     words = config.sentence()
     assert (
-        "the mean over the clients" in words if name == "mean" else "worst weighted mean over the clients" in words
+        "the mean over the clients" in words
+        if name == "mean"
+        else "worst weighted mean over the clients" in words
     )
     assert ("prior" in words) == config.clients.centred
 

@@ -83,7 +83,11 @@ WRONG = {
     ),
     "kinks": (
         HEAD.replace("logistic", "hinge") + NP,
-        ["line 4, problem.loss", "needs a smooth loss", "set problem.loss = 'smooth_hinge', 'logistic'"],
+        [
+            "line 4, problem.loss",
+            "needs a smooth loss",
+            "set problem.loss = 'smooth_hinge', 'logistic'",
+        ],
     ),
     "a worst case, too": (
         HEAD + NP + "[robust]\nradius = 0.1\n",

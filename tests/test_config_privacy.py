@@ -170,7 +170,11 @@ BROKEN = {  # what is changed -> (line, key, words)
         "privacy.epsilon:",
         "finite",
     ),
-    "delta": (lambda t: t.replace("delta = 1e-5", "delta = 1.0"), "privacy.delta:", "must be in (0, 1)"),
+    "delta": (
+        lambda t: t.replace("delta = 1e-5", "delta = 1.0"),
+        "privacy.delta:",
+        "must be in (0, 1)",
+    ),
     "adjacency": (
         lambda t: t.replace("delta", 'adjacency = "swap"\ndelta'),
         "privacy.adjacency:",

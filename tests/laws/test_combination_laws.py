@@ -6,6 +6,7 @@ problem meets every algorithm.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
@@ -18,7 +19,10 @@ import quorate as qr
 from quorate.algorithms.alternatives import RefusedError, known_methods, takes, taking
 from quorate.algorithms.method import Method
 from quorate.algorithms.requirements import Setting
+from quorate.config.compatibility import broken_rule
 from quorate.config.config import ConfigError, parse_config
+from quorate.config.problem import ClientsSection
+from quorate.config.tables import Tables
 from quorate.engines.inprocess import InProcess
 from quorate.names import NAMED, load
 from quorate.problem.risks import Worst
@@ -216,66 +220,198 @@ def test_stated_problems_are_judged_as_concrete_ones():
 
 # -- configuration files
 
-TABLES: dict[str, list[str]] = {
-    "problem.loss": ["'logistic'", "'hinge'", "'quantile'"],
-    "problem.regulariser": ["'l2'", "'mcp'"],
-    "problem.model": ["'linear'", "'mlp'"],
-    "problem.pooled": ["false", "true"],
-    "risk.name": ["'mean'", "'maximum'", "'median'"],
-    "clients.risk": ["'mean'", "'simplex'", "'kl_ball'\nclients.radius = 0.1"],
-    "robust.radius": ["0.0", "0.1"],
-    "engine.kind": ["'in_process'", "'virtual_clock'"],
+Values = dict[str, Any]
+# what a file states -> tables of the file, and slots of the problem that it stands for
+FILES: dict[str, list[tuple[dict[str, Any], Values]]] = {
+    "loss": [
+        ({"problem": {"loss": "logistic"}}, {"loss": qr.Logistic()}),
+        ({"problem": {"loss": "hinge"}}, {"loss": qr.Hinge()}),
+        ({"problem": {"loss": "squared"}}, {"loss": qr.Squared()}),
+        ({"problem": {"loss": "quantile", "level": 0.4}}, {"loss": qr.Quantile(0.4)}),
+        ({"problem": {"loss": "multinomial"}}, {"loss": qr.Multinomial()}),
+    ],
+    "model": [
+        ({"problem": {"model": "linear"}}, {"predictor": qr.Linear(True)}),
+        ({"problem": {"model": "softmax"}}, {"predictor": qr.Softmax()}),
+        ({"problem": {"model": "mlp", "hidden": [2]}}, {"predictor": qr.MLP((2,))}),
+    ],
+    "regulariser": [
+        ({"problem": {"regulariser": "l2"}}, {"regulariser": qr.L2(1e-3)}),
+        ({"problem": {"regulariser": "mcp"}}, {"regulariser": qr.MCP(1e-3)}),
+    ],
+    "risk": [
+        ({}, {}),
+        ({"risk": {"name": "maximum"}}, {"over_samples": qr.Maximum()}),
+        ({"risk": {"name": "median"}}, {"over_samples": qr.Median()}),
+    ],
+    "ball": [({}, {}), ({"robust": {"radius": 0.1}}, {"over_samples": qr.WassersteinBall(0.1)})],
+    "label": [({}, {}), ({"problem": {"label": 1.0}}, {"over_samples": qr.Mean(label=1.0)})],
+    "clients": [
+        ({"clients": {"risk": "mean"}}, {"over_clients": qr.Mean()}),
+        ({"clients": {"risk": "simplex"}}, {"over_clients": qr.Simplex()}),
+        ({"clients": {"risk": "kl_ball", "radius": 0.1}}, {"over_clients": qr.KLBall(0.1)}),
+    ],
+    "pooled": [({}, {}), ({"problem": {"pooled": True}}, {"n_clients": 1})],
+    "engine": [({}, {}), ({"engine": {"kind": "virtual_clock"}}, {"engine": qr.VirtualClock()})],
+    "constraint": [
+        ({}, {}),
+        (
+            {"constraint": [{"kind": "neyman_pearson", "label": 1.0, "level": 0.6}]},
+            {"local_constraint": qr.NeymanPearson(1.0, 0.6)},
+        ),
+        (
+            {"constraint": [{"kind": "linear_inequality", "C": [[1.0] * 4], "d": 0.2}]},
+            {"constraint": qr.LinearInequality(np.ones((1, 4)), 0.2)},
+        ),
+    ],
+    "privacy": [
+        ({}, {}),
+        ({"privacy": {"epsilon": 3.0, "delta": 1e-3}}, {"privacy": qr.Budget(3.0, 1e-3)}),
+    ],
 }
+DATA = {"name": "heart", "scale": "none"}
+# What only a file can state, or what the pipeline of a run cannot do: the reason, and the words of
+# the refusal. Everywhere else a file is taken exactly where `solve` takes the problem.
+ONLY_IN_FILES: dict[str, tuple[Any, str]] = {
+    "three keys fill the slot of the risk over samples": (
+        lambda keys, name: len(keys & {"risk", "ball", "label"}) > 1,
+        "each says how the rows of a client count",
+    ),
+    "[clients] is left out where all rows are in one place": (
+        lambda keys, name: keys >= {"pooled", "clients"},
+        "leave [clients] out",
+    ),
+    "clients declare how many rows they have, which pooled rows hide": (
+        lambda keys, name: keys >= {"pooled", "privacy"},
+        "declare how many they have",
+    ),
+    "who names a private method states what it may spend": (
+        lambda keys, name: name in PRIVATE and "privacy" not in keys,
+        "add [privacy] with epsilon and delta",
+    ),
+}
+PRIVATE = [name for name in NAMED["algorithm"] if getattr(load("algorithm", name), "private", 0)]
 
 
-# methods made for constraints or privacy are for files with such tables, which have rules of theirs
-PLAIN = [
-    name
-    for name in NAMED["algorithm"]
-    if not load("algorithm", name).requirements.constrained
-    and not load("algorithm", name).requirements.private
-]
+@dataclass(frozen=True)
+class File:
+    """A file, and the problem that it states; None where `solve` cannot be given such a problem."""
+
+    keys: frozenset[str]  # that have another value than the first
+    tables: Tables
+    stated: Case | None
+
+    def refusal(self, name: str = "auto") -> str | None:
+        """Why the file is refused with an algorithm, or None."""
+        return broken_rule(self.tables.edited({"algorithm.name": name}))
+
+    def taken(self, name: str) -> bool:
+        """Whether `solve` takes the problem with an algorithm."""
+        if self.stated is None:
+            return False
+        problem, setting = self.stated.problem, self.stated.setting
+        if name == "auto":
+            return bool(taking(problem, setting))
+        return takes(load("algorithm", name), problem, setting)
 
 
-def files() -> list[tuple[str, dict[str, str]]]:
-    """A file for every algorithm and every pair of values of all pairs of keys."""
-    texts: dict[str, dict[str, str]] = {}
-    for first, second in combinations(TABLES, 2):
-        for a, b in product(TABLES[first], TABLES[second]):
-            values = {key: choices[0] for key, choices in TABLES.items()} | {first: a, second: b}
-            for name in PLAIN:
-                lines = [f"{key} = {value}" for key, value in values.items()]
-                text = "\n".join([*lines, f"algorithm.name = '{name}'", "data.name = 'heart'"])
-                texts[text] = values
-    return list(texts.items())
+def files() -> list[File]:
+    """A file for every pair of values of all pairs of keys."""
+    known: dict[str, File] = {}
+    for first, second in combinations(FILES, 2):
+        for a, b in product(range(len(FILES[first])), range(len(FILES[second]))):
+            chosen = {first: a, second: b}
+            raw: dict[str, Any] = {"data": DATA}
+            slots: Values = {"predictor": qr.Linear(True), "n_clients": 3, "engine": InProcess()}
+            for key, choices in FILES.items():
+                tables, values = choices[chosen.get(key, 0)]
+                slots |= values
+                for table, more in tables.items():
+                    raw[table] = raw.get(table, {}) | more if isinstance(more, dict) else more
+            keys = frozenset(key for key, k in chosen.items() if k)
+            known.setdefault(repr(raw), File(keys, Tables.model_validate(raw), of_slots(slots)))
+    return list(known.values())
 
 
-def test_a_configuration_names_an_algorithm_exactly_where_solve_takes_it():
-    """Rules about tables alone refuse first; they are not about algorithms."""
-    counts = {True: 0, False: 0}
-    for text, values in files():
-        message = refusal_of(text)
-        if message is not None and "algorithm.name = " not in message:
-            continue
-        if message is not None:
-            assert ": use '" in message or ": set " in message, message
-        problem = parse_config(text.replace("algorithm.name", "# ") if message else text).solvable()
-        assert problem is not None
-        clocked = values["engine.kind"] == "'virtual_clock'"
-        setting = Setting(1 if values["problem.pooled"] == "true" else 3, True, clocked)
-        cls = load("algorithm", text.split("algorithm.name = '")[1].split("'")[0])
-        assert takes(cls, problem, setting) == (message is None), text
-        counts[message is None] += 1
-    assert min(counts.values()) > 200, counts
-
-
-def refusal_of(text: str) -> str | None:
-    """Why a configuration is refused, or None."""
+def of_slots(values: Values) -> Case | None:
+    """The problem that a file stands for, or None where `solve` refuses to state it."""
+    values = dict(values)
+    n_clients, engine = values.pop("n_clients"), values.pop("engine")
     try:
-        parse_config(text)
-    except ConfigError as error:
-        return str(error)
-    return None
+        problem = qr.Problem(**values)
+        concrete, fed = problem.at(data(n_clients, problem.loss.targets))
+    except (ValueError, TypeError):
+        return None
+    return Case(concrete, fed, engine)
+
+
+def advised(message: str) -> list[dict[str, Any]]:
+    """The changes that a refusal names, each with the keys to set."""
+    instead = re.split(r"[:.] (?=[Ss]et |use )", message)[-1]
+    ways: list[dict[str, Any]] = []
+    for part in re.split(r", or (?=set |use |no |\w+\.)", instead):
+        quoted = re.findall(r"'([^']+)'", part)
+        if part.startswith("use "):
+            ways += [{"algorithm.name": name} for name in quoted]
+            continue
+        settings: dict[str, list[Any]] = {}
+        for setting in re.split(
+            r" and (?=\w+\.\w+ =|no )", part.removeprefix("set ").removeprefix("Set ")
+        ):
+            key, _, value = setting.partition(" = ")
+            left_out = {
+                "no [[constraint]]": {"constraint": [[]]},
+                "no [privacy]": {"privacy": [None]},
+            }
+            left_out |= {"no problem.label": {"problem.label": [None]}}
+            left_out |= {"no [clients]": {"clients": [ClientsSection()]}}
+            plain = {"0": [0.0], "0.0": [0.0], "true": [True]}.get(value)
+            settings |= left_out.get(setting, {key: plain or re.findall(r"'([^']+)'", value)})
+        ways += [dict(zip(settings, values, strict=True)) for values in product(*settings.values())]
+    return ways
+
+
+ALL_FILES = files()
+
+
+@pytest.mark.parametrize("name", ["auto", *NAMED["algorithm"]])
+def test_a_file_is_taken_exactly_where_solve_takes_its_problem(name):
+    counts = {True: 0, False: 0}
+    for file in ALL_FILES:
+        refusal = file.refusal(name)
+        only = [words for rule, words in ONLY_IN_FILES.values() if rule(file.keys, name)]
+        if only:
+            assert refusal is not None, file
+            assert any(words in refusal for words in only), (file, refusal)
+            continue
+        assert file.taken(name) == (refusal is None), (file, refusal)
+        counts[refusal is None] += 1
+    assert min(counts.values()) > 1, counts
+
+
+@pytest.mark.parametrize("start", range(4))
+def test_what_a_refusal_of_a_file_names_is_accepted(start):
+    """Every refusal of the default method, and one in three of those of the others."""
+    asked = [(file, "auto") for file in ALL_FILES]
+    asked += list(product(ALL_FILES, NAMED["algorithm"]))[::3]
+    for file, name in asked[start::4]:
+        refusal = file.refusal(name)
+        if refusal is None or any(rule(file.keys, name) for rule, _ in ONLY_IN_FILES.values()):
+            continue
+        tables = file.tables.edited({"algorithm.name": name})
+        ways = advised(refusal)
+        assert ways, refusal
+        for way in ways:
+            assert broken_rule(tables.edited(way)) is None, (refusal, way)
+
+
+def test_a_refusal_stands_on_the_line_of_its_key():
+    with pytest.raises(ConfigError, match=r"line 3, clients\.risk: 'private_admm' needs"):
+        parse_config(
+            "privacy = { epsilon = 1.0, delta = 1e-5 }\n"
+            "problem.loss = 'logistic'\nclients.risk = 'simplex'\n"
+            "data = { name = 'heart', scale = 'none' }\n"
+        )
 
 
 def test_the_page_of_combinations_is_what_the_classes_say():

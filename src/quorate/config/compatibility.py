@@ -13,8 +13,7 @@ from itertools import chain
 from quorate.config.errors import Refusal
 from quorate.config.methods import method_rules
 from quorate.config.privacy_rules import private_rules
-from quorate.config.problem import ClientsSection
-from quorate.config.tables import Tables, names_with
+from quorate.config.tables import Tables
 
 
 def broken_rule(config: Tables) -> Refusal | None:
@@ -67,7 +66,7 @@ def _path(config: Tables) -> Iterator[Refusal]:
 def _one_place(config: Tables) -> Iterator[Refusal]:
     if not config.problem_.pooled:
         return
-    if config.clients not in (ClientsSection(), ClientsSection(risk="mean")):
+    if config.weighs_clients:
         yield Refusal(
             "[clients] weighs several clients, and problem.pooled = true makes them one: leave"
             " [clients] out"
@@ -109,12 +108,6 @@ def _tables_of_constraints(config: Tables) -> Iterator[Refusal]:
         yield Refusal(
             "report.compare_with has 'unconstrained', and there are no constraints to leave out:"
             " use 'erm'"
-        )
-    labels = [config.problem_.label, *(one.get("label") for one in config.constraint)]
-    if labels != [None] * len(labels) and config.loss().targets != "sign":
-        yield Refusal(
-            f"`label` needs two classes, and problem.loss = {config.problem_.loss!r} has none: use"
-            f" one of {', '.join(names_with('loss', 'targets', 'sign'))}"
         )
 
 

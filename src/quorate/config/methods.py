@@ -5,16 +5,16 @@ problem itself and of the requirements on the algorithms' classes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import combinations, islice
 
 from quorate.algorithms.alternatives import Advice, Change, RefusedError, check_requirements, takes
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.method import Method
 from quorate.algorithms.requirements import Reason, Setting
 from quorate.config.errors import ConfigError, Refusal, one_of
-from quorate.config.schema import Section
 from quorate.config.tables import Tables, names_with
 from quorate.names import NAMED, load, short_name
 from quorate.problem.problem import Problem
@@ -39,10 +39,7 @@ LEFT_OUT = {  # any other slot -> keys with which most algorithms take it
 def method_rules(config: Tables) -> Iterator[Refusal]:
     """Why `solve` refuses the problem or the algorithm, and what it takes instead."""
     try:
-        problem, method = config.stated(), config.method()
-        yield from _refusal(config, method, problem, config.engine.clocked)
-        if config.path is not None:
-            yield from _refusal(config, method or Bundle(), config.path_problem(), False)
+        yield from method_refusals(config, config.stated())
     except ConfigError as error:
         yield _unstated(config, in_file_words(str(error)))
     except ValueError as error:
@@ -50,39 +47,57 @@ def method_rules(config: Tables) -> Iterator[Refusal]:
 
 
 def _unstated(config: Tables, text: str) -> Refusal:
-    """Why there is no such problem, with the values of single keys that make one that is taken."""
-    targets = config.loss().targets
-    values = {
-        ("problem_", "model"): [*NAMED["model"]],
-        ("problem_", "loss"): names_with("loss", "targets", targets),
-        ("robust", "radius"): [0.0],
-    }
-    advice = []
-    for (table, key), tried in values.items():
-        taken = [value for value in tried if _is_taken(config, table, key, value)]
-        if taken:
-            advice.append(f"{table.strip('_')}.{key} = {one_of(taken, ' or ')}")
-    return Refusal(f"{text.rstrip('.')}. Set {', or '.join(advice)}" if advice else text, "problem")
+    """Why there is no such problem, with other values of keys that make one that is taken."""
+    edits, auto = list(_edits(config)), ("algorithm.name", "auto")
+    ways = [[edit] for edit in edits if _is_taken(config, [edit])]
+    if not ways:
+        pairs = list(combinations(edits, 2))
+        more = [*pairs, *((edit, auto) for edit in edits), *((*pair, auto) for pair in pairs)]
+        ways = [[*way] for way in islice((way for way in more if _is_taken(config, way)), 1)]
+    if len(ways) > 1:  # the values of one key together
+        keys = dict.fromkeys(key for [(key, _)] in ways)
+        values = {key: [value for [(other, value)] in ways if other == key] for key in keys}
+        texts = [_setting(key, *several) for key, several in values.items()]
+    else:
+        texts = [" and ".join(_setting(*edit) for edit in way) for way in ways]
+    return Refusal(f"{text.rstrip('.')}. Set {', or '.join(texts)}" if texts else text, "problem")
 
 
-def _is_taken(config: Tables, table: str, key: str, value: object) -> bool:
-    """Whether a configuration is taken with another value of one key."""
-    section: Section = getattr(config, table)
-    other = config.model_copy(update={table: section.model_copy(update={key: value})})
-    other._folder = config._folder
+def _edits(config: Tables) -> Iterator[tuple[str, object]]:
+    """Other values of single keys with which a problem may be stated."""
+    targets = "sign" if config.labels else config.loss().targets
+    yield from (("problem.model", name) for name in NAMED["model"])
+    yield from (("problem.loss", name) for name in names_with("loss", "targets", targets))
+    yield "robust.radius", 0
+    yield "problem.label", None
+    yield "constraint", []
+
+
+def _setting(key: str, *values: object) -> str:
+    """What to set a key to, in words."""
+    missing = {"constraint": "no [[constraint]]", "problem.label": "no problem.label"}
+    return missing.get(key) or f"{key} = {one_of(values, ' or ')}"
+
+
+def _is_taken(config: Tables, edits: Iterable[tuple[str, object]]) -> bool:
+    """Whether a configuration is taken with other values of some keys."""
     try:
-        return (
-            next(_refusal(other, other.method(), other.stated(), config.engine.clocked), None)
-            is None
-        )
-    except ConfigError:
+        other = config.edited(dict(edits))
+        return next(method_refusals(other, other.stated()), None) is None
+    except ValueError:
         return False
+
+
+def method_refusals(config: Tables, problem: Problem) -> Iterator[Refusal]:
+    """Why the algorithm that a file names, or each of them, refuses a problem."""
+    yield from _refusal(config, config.method(), problem, config.engine.clocked)
+    if config.path is not None:
+        yield from _refusal(config, config.method() or Bundle(), config.path_problem(), False)
 
 
 def _refusal(
     config: Tables, method: Method | None, problem: Problem, clocked: bool
 ) -> Iterator[Refusal]:
-    """Why an algorithm, or each of them, refuses a problem."""
     setting = Setting(1 if config.problem_.pooled else 2, True, clocked)
     try:
         chosen = method or choose(problem, setting)
@@ -137,7 +152,8 @@ def _losses(advice: Advice, last: Change) -> str:
 def _set(config: Tables, change: Change) -> str:
     """The keys of a configuration that make a change."""
     if change.slot not in SLOTS:
-        return LEFT_OUT[change.slot]
+        weighed = change.slot == "clients" and config.weighs_clients
+        return LEFT_OUT[change.slot] + " and no [clients]" * weighed
     key, kind = SLOTS[change.slot]
     if change.slot == "over_samples" and config.robust.is_robust:
         return "robust.radius = 0"

@@ -5,8 +5,9 @@ state.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -89,6 +90,17 @@ class Tables(Section):
         return bool(self.constraint) or self.problem_.label is not None or named
 
     @property
+    def weighs_clients(self) -> bool:
+        """Whether [clients] states more than a mean."""
+        return self.clients not in (ClientsSection(), ClientsSection(risk="mean"))
+
+    @property
+    def labels(self) -> list[str | float]:
+        """The classes that the objective and the constraints name."""
+        labels = [self.problem_.label, *(one.get("label") for one in self.constraint)]
+        return [label for label in labels if label is not None]
+
+    @property
     def loss_of_classes(self) -> bool:
         """Whether the target is one of two classes, or of several."""
         return self.loss().targets in ("sign", "class")
@@ -97,6 +109,18 @@ class Tables(Section):
     def ones(self) -> bool:
         """Whether a feature of ones stands for the intercepts of several classes."""
         return self.problem_.model == "softmax" and self.problem_.intercept
+
+    def edited(self, values: Mapping[str, object]) -> Self:
+        """The same tables with other values of some keys, such as "problem.loss", unchecked."""
+        other = self
+        for key, value in values.items():
+            table, _, field = key.partition(".")
+            table = "problem_" if table == "problem" else table
+            if field:
+                value = getattr(other, table).model_copy(update={field: value})
+            other = other.model_copy(update={table: value})
+            other._folder = self._folder
+        return other
 
     # ------------------------------------------------------------------------- what is stated
 
@@ -123,6 +147,9 @@ class Tables(Section):
         """The problem before the data are read: a radius that is read off the rows is 1. ``ball``
         replaces fields of the Wasserstein ball.
         """
+        if self.labels and self.loss().targets != "sign":
+            loss = self.problem_.loss
+            raise ConfigError(f"`label` needs two classes, and problem.loss = {loss!r} has none")
         if self.problem_.label is not None:
             over_samples = Mean(label=self.problem_.label)
         elif ball or self.robust.radius != 0:
