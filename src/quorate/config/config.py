@@ -80,12 +80,16 @@ class Config(Tables):
         def there(path: str) -> str:
             return moved(path, self._folder, folder)
 
-        paths, held = self.data.path, self.data.server
-        data = {"path": paths and [there(path) for path in paths]}
-        data["server"] = there(held) if isinstance(held, str) else held
+        paths, server = self.data.path, self.data.server
+        moved_data = {
+            "path": paths and [there(path) for path in paths],
+            "server": there(server) if isinstance(server, str) else server,
+        }
         budget = self.privacy and self.privacy.at(there)
         other = self._with(
-            data=self.data.model_copy(update=data), privacy=budget, engine=self.engine.at(there)
+            data=self.data.model_copy(update=moved_data),
+            privacy=budget,
+            engine=self.engine.at(there),
         )
         other._folder = folder
         return other

@@ -72,9 +72,8 @@ class EngineSection(Objects):
 
     def plain(self, checkpoint: str | os.PathLike[str] | None) -> InProcess:
         """All clients at once."""
-        stated = {key: self.get(key) for key in ("mode", "block_size", "every")}
-        kept = {"checkpoint": checkpoint if self.checkpoint else None}
-        return InProcess(**{k: v for k, v in stated.items() if v is not None} | kept)
+        stated = {key: self.get(key) for key in ("mode", "block_size", "every") if self.get(key)}
+        return InProcess(**stated, checkpoint=checkpoint if self.checkpoint else None)
 
     def engine(
         self, folder: Path, checkpoint: str | os.PathLike[str] | None

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations, islice
+from typing import NamedTuple
 
 from quorate.algorithms.alternatives import Advice, Change, RefusedError, check_requirements, takes
 from quorate.algorithms.federated.bundle import Bundle
@@ -36,6 +37,13 @@ LEFT_OUT = {  # any other slot -> keys with which most algorithms take it
 }
 
 
+class Edit(NamedTuple):
+    """Another value of one key."""
+
+    key: str
+    value: object
+
+
 def method_rules(config: Tables) -> Iterator[Refusal]:
     """Why `solve` refuses the problem or the algorithm, and what it takes instead."""
     try:
@@ -48,29 +56,29 @@ def method_rules(config: Tables) -> Iterator[Refusal]:
 
 def _unstated(config: Tables, text: str) -> Refusal:
     """Why there is no such problem, with other values of keys that make one that is taken."""
-    edits, auto = list(_edits(config)), ("algorithm.name", "auto")
+    edits, auto = list(_edits(config)), Edit("algorithm.name", "auto")
     ways = [[edit] for edit in edits if _is_taken(config, [edit])]
     if not ways:
         pairs = list(combinations(edits, 2))
         more = [*pairs, *((edit, auto) for edit in edits), *((*pair, auto) for pair in pairs)]
         ways = [[*way] for way in islice((way for way in more if _is_taken(config, way)), 1)]
     if len(ways) > 1:  # the values of one key together
-        keys = dict.fromkeys(key for [(key, _)] in ways)
-        values = {key: [value for [(other, value)] in ways if other == key] for key in keys}
+        keys = dict.fromkeys(edit.key for way in ways for edit in way)
+        values = {k: [edit.value for way in ways for edit in way if edit.key == k] for k in keys}
         texts = [_setting(key, *several) for key, several in values.items()]
     else:
-        texts = [" and ".join(_setting(*edit) for edit in way) for way in ways]
+        texts = [" and ".join(_setting(edit.key, edit.value) for edit in way) for way in ways]
     return Refusal(f"{text.rstrip('.')}. Set {', or '.join(texts)}" if texts else text, "problem")
 
 
-def _edits(config: Tables) -> Iterator[tuple[str, object]]:
+def _edits(config: Tables) -> Iterator[Edit]:
     """Other values of single keys with which a problem may be stated."""
     targets = "sign" if config.labels else config.loss().targets
-    yield from (("problem.model", name) for name in NAMED["model"])
-    yield from (("problem.loss", name) for name in names_with("loss", "targets", targets))
-    yield "robust.radius", 0
-    yield "problem.label", None
-    yield "constraint", []
+    yield from (Edit("problem.model", name) for name in NAMED["model"])
+    yield from (Edit("problem.loss", name) for name in names_with("loss", "targets", targets))
+    yield Edit("robust.radius", 0)
+    yield Edit("problem.label", None)
+    yield Edit("constraint", [])
 
 
 def _setting(key: str, *values: object) -> str:
@@ -79,7 +87,7 @@ def _setting(key: str, *values: object) -> str:
     return missing.get(key) or f"{key} = {one_of(values, ' or ')}"
 
 
-def _is_taken(config: Tables, edits: Iterable[tuple[str, object]]) -> bool:
+def _is_taken(config: Tables, edits: Iterable[Edit]) -> bool:
     """Whether a configuration is taken with other values of some keys."""
     try:
         other = config.edited(dict(edits))

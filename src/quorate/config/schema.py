@@ -47,8 +47,9 @@ def label_of_a_class(value: object) -> str | float | None:
 
 
 def _server(value: object) -> str | float | None:
-    share = isinstance(value, float) and 0 < value < 1
-    if value is None or share or (isinstance(value, str) and value):
+    if value is None or (isinstance(value, str) and value):
+        return value
+    if isinstance(value, float) and 0 < value < 1:
         return value
     raise ValueError(
         "allowed: the path of a table, or a share of the training rows between 0 and 1"
@@ -162,8 +163,12 @@ def _finite(value: object) -> TypeGuard[float]:
 def _classes(value: object) -> list[str | float] | None:
     if value is None:
         return None
-    several = isinstance(value, list) and len(value) > 1 and len({type(v) for v in value}) == 1
-    if several and isinstance(value[0], str | int | float) and len({*value}) == len(value):
+    if (
+        isinstance(value, list)
+        and len({*map(type, value)}) == 1
+        and isinstance(value[0], str | int | float)
+        and len({*value}) == len(value) > 1
+    ):
         return sorted(value)
     raise ValueError(
         "allowed: a list of the two classes of the target (of a multinomial loss more), all text or"

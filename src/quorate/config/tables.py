@@ -14,7 +14,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from quorate.algorithms.method import Method
 from quorate.config.constraints import ConstraintSection, TradeOffSection, slots
 from quorate.config.engine import EngineSection
-from quorate.config.errors import ConfigError
+from quorate.config.errors import ConfigError, Refusal
 from quorate.config.privacy import EvaluationSection, PrivacySection
 from quorate.config.problem import (
     AlgorithmSection,
@@ -143,17 +143,19 @@ class Tables(Section):
         assert self.path is not None
         return self.stated(radius=max(self.path.radii))
 
-    def stated(self, **ball: object) -> Problem:
-        """The problem before the data are read: a radius that is read off the rows is 1. ``ball``
-        replaces fields of the Wasserstein ball.
+    def stated(self, radius: float | None = None) -> Problem:
+        """The problem before the data are read: a radius that is read off the rows is 1, and
+        ``radius`` replaces any.
         """
         if self.labels and self.loss().targets != "sign":
             loss = self.problem_.loss
             raise ConfigError(f"`label` needs two classes, and problem.loss = {loss!r} has none")
         if self.problem_.label is not None:
             over_samples = Mean(label=self.problem_.label)
-        elif ball or self.robust.radius != 0:
-            over_samples = self.robust.build(**ball)
+        elif radius is not None:
+            over_samples = self.robust.build(radius=radius)
+        elif self.robust.radius != 0:
+            over_samples = self.robust.build()
         else:
             over_samples = self.risk.build("name")
         try:
