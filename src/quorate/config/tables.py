@@ -183,7 +183,8 @@ class Tables(Section):
             noise = {"noise": "simulation" if self.privacy.rehearsal else "secure"}
         if a.name == "auto" and self.privacy is None:
             if a.options:
-                raise ValueError("algorithm.options needs algorithm.name: 'auto' takes no options")
+                text = "algorithm.options needs algorithm.name: 'auto' takes no options"
+                raise ValueError(Refusal(text, "algorithm", "options"))
             return None
         name = "private_admm" if a.name == "auto" else a.name
         return a.build(name, **(noise if name in names_with("algorithm", "private") else {}))
