@@ -354,4 +354,4 @@ def test_a_round_ends_with_a_request_or_an_outcome():
     )
     assert isinstance(done, Done)
     assert done.outcome.stop is Stop.OPTIMAL
-    assert epigraph_client.stacked([None, None]) is None
+    assert epigraph_client.stacked([None, None], "w") is None

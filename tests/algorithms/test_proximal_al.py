@@ -478,8 +478,8 @@ def test_the_default_needs_a_third_of_the_rounds_of_the_printed_settings():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"beta": 0.0}, "beta must be a number > 0"),
-        ({"rho": -1.0}, "rho must be a number > 0"),
+        ({"beta": 0.0}, "beta must be a positive number"),
+        ({"rho": -1.0}, "rho must be a positive number"),
         ({"s_bar": float("nan")}, "s_bar must be"),
         ({"q": 1.0}, r"q must be in \(0, 1\)"),
         ({"memory": -1}, "memory must be a whole number"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from quorate.rounds import Algorithm
 
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
+
+
+T = TypeVar("T")
 
 
 class Answer(NamedTuple):
@@ -66,10 +69,21 @@ class Method(Algorithm):
             )
         return self.problem
 
+    def _value(self, w: Array, risks: Array) -> float:
+        """The objective at w, where the clients have these risks."""
+        return float(self._problem.over_clients.value(risks)) + self._problem.penalty(w)
+
     def check_problem(self, problem: Problem, fed: Federation | None) -> None:
         """Raise ``ValueError`` where a setting of this algorithm does not go with a problem that
         meets its requirements; ``fed`` is None as long as the data are not read.
         """
+
+
+def known(value: T | None) -> T:
+    """A value of a server's state that is None before the first answers, and was set since."""
+    if value is None:
+        raise ValueError("the clients have not answered yet.")
+    return value
 
 
 def start_or_empty(start: Array | None) -> Array:
@@ -80,6 +94,12 @@ def start_or_empty(start: Array | None) -> Array:
 def with_start(problem: Problem, start: Array | None, n_features: int) -> Array:
     """The first model of the user, or the problem's default."""
     return problem.model_start(n_features) if start is None else np.array(start, float)
+
+
+def stacked(memories: Sequence[Any], name: str) -> Array | None:
+    """A field of all clients' memories as one array (N, ...); None before all have one."""
+    known = [getattr(memory, name) for memory in memories if memory is not None]
+    return np.concatenate(known) if known and len(known) == len(memories) else None
 
 
 def gap_report(value: float, bound: float, risks: Array) -> dict[str, float]:

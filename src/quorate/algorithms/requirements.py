@@ -220,6 +220,14 @@ class Requirements:
         return None
 
 
+# of the method of Bai and others, and of what it is compared with
+EPIGRAPH_REQUIREMENTS = Requirements(
+    predictor=AFFINE,
+    over_samples=MEAN_OR_BALL,
+    over_clients=BALL_OF_WEIGHTS,
+    loss=SCALAR,
+    regulariser=CONIC,
+)
 SLOTS: tuple[str, ...] = tuple(field.name for field in fields(Requirements))
 
 

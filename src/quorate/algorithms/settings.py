@@ -12,10 +12,10 @@ from quorate.arrays import is_number
 def check_positive(
     method: object, *names: str, remedy: str = "Leave it out for the default."
 ) -> None:
-    """Raise ``ValueError`` unless these settings are finite numbers > 0 or None."""
+    """Raise ``ValueError`` unless these settings are finite numbers > 0, or None by default."""
     for name in names:
         value = getattr(method, name)
-        if value is not None and not (is_number(value) and 0 < value < math.inf):
+        if not (is_number(value) and 0 < value < math.inf) and not _left_out(method, name):
             raise ValueError(f"{name} must be a positive number, got {value!r}. {remedy}".rstrip())
 
 
@@ -29,13 +29,19 @@ def check_finite(method: object, *names: str, least: float = 0.0) -> None:
 
 
 def check_whole(method: object, *names: str, least: int = 1, meaning: str = "") -> None:
-    """Raise ``ValueError`` unless these settings are whole numbers >= ``least`` or None."""
+    """Raise ``ValueError`` unless these settings are whole numbers >= ``least``, or None by
+    default.
+    """
     for name in names:
         value = getattr(method, name)
-        if value is not None and not (
-            is_number(value) and math.isfinite(value) and value == int(value) and value >= least
-        ):
+        whole = is_number(value) and math.isfinite(value) and value == int(value)
+        if not (whole and value >= least) and not _left_out(method, name):
             raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}{meaning}.")
+
+
+def _left_out(method: object, name: str) -> bool:
+    """Whether a setting is None, as it is by default."""
+    return getattr(method, name) is None and getattr(type(method), name) is None
 
 
 def check_least(method: object, *names: str, least: float = 1, meaning: str = "") -> None:
@@ -52,9 +58,9 @@ def check_count(name: str, value: int, least: int = 1) -> None:
 
 
 def check_share(method: object, name: str, remedy: str) -> None:
-    """Raise ``ValueError`` unless a setting is a number in (0, 1]."""
+    """Raise ``ValueError`` unless a setting is a number in (0, 1], or None by default."""
     value = getattr(method, name)
-    if not (is_number(value) and 0 < value <= 1):
+    if not (is_number(value) and 0 < value <= 1) and not _left_out(method, name):
         raise ValueError(f"{name} must be a share in (0, 1], got {value!r}. {remedy}")
 
 

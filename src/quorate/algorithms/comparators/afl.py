@@ -30,12 +30,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quorate.algorithms.federated.epigraph_projection import risk_gradients
-from quorate.algorithms.federated.linearisation import bound_at, duals_at, is_smooth
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.federated.linearisation import bound_at, duals_at, is_smooth, take_part
+from quorate.algorithms.method import Answer, Method, gap_report, with_start
 from quorate.algorithms.requirements import PROJECTION, Requirements
-from quorate.arrays import Array, Block, Streams, is_number
+from quorate.algorithms.settings import check_positive
+from quorate.arrays import Array, Block, Streams
 from quorate.problem.conic_form import member
-from quorate.problem.lower_bounds import Survey, Surveyed, survey
+from quorate.problem.lower_bounds import Survey, Surveyed
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Each, Max, Outcome, Round, Stop, Sum, record
 
@@ -123,24 +124,13 @@ class AFL(Method):
     requirements: ClassVar[Requirements] = Requirements(over_clients=PROJECTION)
 
     def __post_init__(self) -> None:
-        for name in ("step_size", "weight_step"):
-            value = getattr(self, name)
-            if value is not None and not (is_number(value) and 0 < value < math.inf):
-                raise ValueError(
-                    f"{name} must be a positive number, got {value!r}. Leave it out for a measured"
-                    " one."
-                )
+        check_positive(self, "step_size", "weight_step", remedy="Leave it out for a measured one.")
 
     # -- clients -----------------------------------------------------------------------------------
 
     @property
     def on_client(self) -> dict:
-        return {Survey: self.take_part, Mix: self.mix}
-
-    def take_part(
-        self, memory: None, ask: Survey, data: Block, rng: Streams
-    ) -> tuple[None, Surveyed]:
-        return memory, survey(data, ask.prior)
+        return {Survey: take_part, Mix: self.mix}
 
     def mix(
         self, memory: MixedMemory | None, ask: Mix, data: Block, rng: Streams
@@ -173,11 +163,7 @@ class AFL(Method):
         return state, Round(Survey(prior))
 
     def begin(self, state: AFLState, ids: Sequence[int], seen: Surveyed) -> tuple[AFLState, Round]:
-        w = (
-            self._problem.model_start(len(seen.square))
-            if self.start is None
-            else np.asarray(self.start, float)
-        )
+        w = with_start(self._problem, self.start, len(seen.square))
         state = replace(state, w=w, trial=w, mean=np.zeros_like(w), point=w, seen=seen)
         return state, Round(Mix(w, state.weights))
 
@@ -219,14 +205,8 @@ class AFL(Method):
 
     def report(self, state: AFLState) -> dict:
         """``objective`` is that of the last model, also where the answer is the average."""
-        worst = int(np.argmax(state.risks)) if state.rounds else -1
-        return {
-            "objective": state.value,
-            "bound": state.bound,
-            "gap": state.value - state.bound,
-            "worst_client": worst,
-            "worst_risk": float(state.risks[worst]),
-        }
+        numbers = gap_report(state.value, state.bound, state.risks)
+        return numbers if state.rounds else numbers | {"worst_client": -1}
 
     def answer(self, state: AFLState, memories: Sequence[Any] = ()) -> Answer:
         """The last model or the average, and the weighed gradients that prove the best bound."""

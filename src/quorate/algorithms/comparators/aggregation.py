@@ -23,6 +23,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate.algorithms.settings import check_count
 from quorate.arrays import Array, is_number
 
 TIE = 1e-12  # of weights added up in another order
@@ -39,7 +40,6 @@ class Aggregation(Protocol):
 
     def check(self, n: int) -> None:
         """Raise ``ValueError`` where n models are too few."""
-        ...
 
 
 def average(models: Array, weights: Array) -> Array:
@@ -124,7 +124,7 @@ def bulyan(models: Array, weights: Array, byzantine: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Average:
+class Average(Aggregation):
     """The weighted mean: one false upload can carry it anywhere."""
 
     single: ClassVar[bool] = False
@@ -132,12 +132,9 @@ class Average:
     def of(self, models: Array, weights: Array) -> Array:
         return average(models, weights)
 
-    def check(self, n: int) -> None:
-        return None
-
 
 @dataclass(frozen=True)
-class CoordinateMedian:
+class CoordinateMedian(Aggregation):
     """The weighted median of every coordinate.
 
     It withstands false uploads of less than half of the weight.
@@ -148,12 +145,9 @@ class CoordinateMedian:
     def of(self, models: Array, weights: Array) -> Array:
         return coordinate_median(models, weights)
 
-    def check(self, n: int) -> None:
-        return None
-
 
 @dataclass(frozen=True)
-class TrimmedMean:
+class TrimmedMean(Aggregation):
     """The mean of every coordinate without the lowest and the highest ``share`` of the weight.
 
     ``share`` is in [0, 1/2).
@@ -172,12 +166,9 @@ class TrimmedMean:
     def of(self, models: Array, weights: Array) -> Array:
         return trimmed_mean(models, weights, self.share)
 
-    def check(self, n: int) -> None:
-        return None
-
 
 @dataclass(frozen=True)
-class Krum:
+class Krum(Aggregation):
     """The mean of the ``multi`` models with the nearest neighbours.
 
     ``byzantine`` uploads may be false; N >= 2 byzantine + 3.
@@ -188,8 +179,8 @@ class Krum:
     single: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _count("byzantine", self.byzantine, 0)
-        _count("multi", self.multi, 1)
+        check_count("byzantine", self.byzantine, 0)
+        check_count("multi", self.multi, 1)
 
     def of(self, models: Array, weights: Array) -> Array:
         return krum(models, weights, self.byzantine, self.multi)
@@ -204,7 +195,7 @@ class Krum:
 
 
 @dataclass(frozen=True)
-class Bulyan:
+class Bulyan(Aggregation):
     """A trimmed mean of the models that Krum chooses.
 
     ``byzantine`` uploads may be false; N >= 4 byzantine + 3.
@@ -214,7 +205,7 @@ class Bulyan:
     single: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _count("byzantine", self.byzantine, 0)
+        check_count("byzantine", self.byzantine, 0)
 
     def of(self, models: Array, weights: Array) -> Array:
         return bulyan(models, weights, self.byzantine)
@@ -228,11 +219,6 @@ class Bulyan:
 
 
 # ---- what they share
-
-
-def _count(name: str, value: int, least: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}.")
 
 
 def _checked(models: Array, weights: Array) -> tuple[Array, Array]:

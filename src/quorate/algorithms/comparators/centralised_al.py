@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.algorithms.alternatives import check_requirements
+from quorate.algorithms.federated.proximal_al.merit import raised
 from quorate.algorithms.requirements import (
     AFFINE,
     ANY,
@@ -244,8 +245,7 @@ class CentralisedAL:
 
 def updated(mu: Array, c: Array, beta: float, equality: NDArray[np.bool_]) -> Array:
     """[mu + beta c]_+, without [.]_+ for equalities."""
-    new = mu + beta * c
-    return np.where(equality, new, np.maximum(new, 0.0))
+    return raised(mu + beta * c, equality)
 
 
 # ---------------------------------------------------------------------------- all rows in one place

@@ -24,18 +24,11 @@ from quorate.algorithms.federated.epigraph_projection import (
     Begin,
     Begun,
     begin,
-    check_settings,
     risk_gradients,
 )
 from quorate.algorithms.method import Answer, Method, start_or_empty
-from quorate.algorithms.requirements import (
-    AFFINE,
-    BALL_OF_WEIGHTS,
-    CONIC,
-    MEAN_OR_BALL,
-    SCALAR,
-    Requirements,
-)
+from quorate.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
+from quorate.algorithms.settings import check_end, check_least, check_positive
 from quorate.arrays import Array, Block, Streams
 from quorate.problem.conic_form import client_ball
 from quorate.problem.problem import Problem
@@ -101,21 +94,12 @@ class DoubleLoop(Method):
     max_rounds: int = 5000
     start: Array | None = None
     problem: Problem | None = None
-    requirements: ClassVar[Requirements] = Requirements(
-        predictor=AFFINE,
-        over_samples=MEAN_OR_BALL,
-        over_clients=BALL_OF_WEIGHTS,
-        loss=SCALAR,
-        regulariser=CONIC,
-    )
+    requirements: ClassVar[Requirements] = EPIGRAPH_REQUIREMENTS
 
     def __post_init__(self) -> None:
-        if self.inner < 1:
-            raise ValueError(
-                f"inner must be >= 1, got {self.inner}: it is the number of model steps per ascent"
-                " step."
-            )
-        check_settings(self.tol, self.max_rounds, None, step=self.step, ascent=self.ascent)
+        check_least(self, "inner", meaning=": it is the number of model steps per ascent step")
+        check_positive(self, "step", "ascent")
+        check_end(self, "tol")
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -148,7 +132,7 @@ class DoubleLoop(Method):
         state = replace(
             state,
             w=w,
-            value=self._objective(w, up.pi),
+            value=self._value(w, up.pi),
             risks=up.pi,
             point=w,
             total=np.zeros_like(w),
@@ -172,7 +156,7 @@ class DoubleLoop(Method):
         return state, Round(Probe(state.point, state.weights))
 
     def _judged(self, state: LoopState, risks: Array) -> LoopState:
-        value, rounds = self._objective(state.point, risks), state.rounds + 1
+        value, rounds = self._value(state.point, risks), state.rounds + 1
         better = value < state.value
         since = 0 if value < state.value - self.tol * abs(state.value) else state.since + 1
         state = replace(state, rounds=rounds, since=since)
@@ -196,9 +180,6 @@ class DoubleLoop(Method):
             spread=spread,
             total=np.zeros_like(state.total),
         )
-
-    def _objective(self, w: Array, risks: Array) -> float:
-        return float(self._problem.over_clients.value(risks)) + self._problem.penalty(w)
 
     def _outcome(self, state: LoopState) -> Outcome | None:
         if state.rounds >= self.max_rounds:

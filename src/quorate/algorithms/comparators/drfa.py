@@ -32,20 +32,18 @@ from quorate.algorithms.comparators.afl import COUPLING, measured_step
 from quorate.algorithms.comparators.local_steps import (
     Descend,
     Descended,
+    LocalStepsMethod,
     Scout,
     Scouted,
     Walk,
-    check_batch,
-    check_walk,
     descend,
     first_rows,
-    scout,
 )
 from quorate.algorithms.federated.linearisation import duals_at
-from quorate.algorithms.method import Answer, Method, start_or_empty
+from quorate.algorithms.method import Answer, start_or_empty
 from quorate.algorithms.requirements import MIXTURE, Requirements
-from quorate.arrays import Array, Block, Streams, is_number, stream
-from quorate.data.federation import Federation
+from quorate.algorithms.settings import check_positive
+from quorate.arrays import Array, Block, Streams, stream
 from quorate.problem.conic_form import member
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Each, Outcome, Round, Stop, record
@@ -81,7 +79,7 @@ class DRFAState:
 
 
 @dataclass(frozen=True)
-class DRFA(Method):
+class DRFA(LocalStepsMethod):
     """Local steps with the worst weighting of the clients: a baseline.
 
     Parameters
@@ -117,40 +115,14 @@ class DRFA(Method):
     requirements: ClassVar[Requirements] = Requirements(over_clients=MIXTURE)
 
     def __post_init__(self) -> None:
-        check_walk(self.local_steps, self.batch, self.step_size, self.strength)
-        if self.weight_step is not None and not (
-            is_number(self.weight_step) and 0 < self.weight_step < math.inf
-        ):
-            raise ValueError(f"weight_step must be a positive number, got {self.weight_step!r}.")
-        if self.participation is not None and not (
-            is_number(self.participation) and 0 < self.participation <= 1
-        ):
-            raise ValueError(
-                f"participation must be a share in (0, 1] or None, got {self.participation!r}."
-            )
-
-    def check_problem(self, problem: Problem, fed: Federation | None) -> None:
-        """Raise ``ValueError`` where batches of rows are to be ranked."""
-        check_batch(problem, self.batch)
-
-    def gradients(self, message: Any) -> float:
-        """Gradients that a client computes to answer, as if every step took all rows."""
-        return (
-            float(self.local_steps)
-            if isinstance(message, Descend)
-            else 2.0
-            if isinstance(message, Scout)
-            else 1.0
-        )
+        self.check_settings()
+        check_positive(self, "weight_step", remedy="Leave it out for a measured one.")
 
     # -- clients -----------------------------------------------------------------------------------
 
     @property
     def on_client(self) -> dict:
         return {Scout: self.scout, Descend: self.descend, Judge: self.judge}
-
-    def scout(self, memory: None, ask: Scout, data: Block, rng: Streams) -> tuple[None, Scouted]:
-        return memory, scout(self._problem, ask, data)
 
     def descend(
         self, memory: None, ask: Descend, data: Block, rng: Streams

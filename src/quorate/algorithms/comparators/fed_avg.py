@@ -30,18 +30,16 @@ from quorate.algorithms.comparators.aggregation import Aggregation, Average
 from quorate.algorithms.comparators.local_steps import (
     Descend,
     Descended,
+    LocalStepsMethod,
     Scout,
     Scouted,
     Walk,
-    check_batch,
-    check_walk,
     descend,
-    scout,
 )
 from quorate.algorithms.federated.linearisation import duals_at
-from quorate.algorithms.method import Answer, Method, start_or_empty
+from quorate.algorithms.method import Answer, start_or_empty
 from quorate.algorithms.requirements import AVERAGE, Requirements
-from quorate.arrays import Array, Block, Streams, is_number, stream
+from quorate.arrays import Array, Block, Streams, stream
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Outcome, Round, Stop, record
@@ -60,7 +58,7 @@ class AveragingState:
 
 
 @dataclass(frozen=True)
-class FedAvg(Method):
+class FedAvg(LocalStepsMethod):
     """Local steps and their average: a baseline for the mean over clients.
 
     Parameters
@@ -100,12 +98,7 @@ class FedAvg(Method):
     requirements: ClassVar[Requirements] = Requirements(over_clients=AVERAGE)
 
     def __post_init__(self) -> None:
-        check_walk(self.local_steps, self.batch, self.step_size, self.strength)
-        if not (is_number(self.participation) and 0 < self.participation <= 1):
-            raise ValueError(
-                f"participation must be a share in (0, 1], got {self.participation!r}. For all"
-                " use 1."
-            )
+        self.check_settings()
         if not hasattr(self.aggregate, "of") or isinstance(self.aggregate, type):
             raise TypeError(
                 f"aggregate must be a rule such as Average() or Krum(1), got {self.aggregate!r}."
@@ -113,22 +106,15 @@ class FedAvg(Method):
 
     def check_problem(self, problem: Problem, fed: Federation | None) -> None:
         """Raise ``ValueError`` for ranked batches, or too few clients for the aggregation."""
-        check_batch(problem, self.batch)
+        super().check_problem(problem, fed)
         if fed is not None:
             self.aggregate.check(asked(self.participation, fed.n_clients))
-
-    def gradients(self, message: Any) -> float:
-        """The gradients that a client computes to answer, in passes over its rows."""
-        return float(self.local_steps) if isinstance(message, Descend) else 2.0
 
     # -- clients -----------------------------------------------------------------------------------
 
     @property
     def on_client(self) -> dict:
         return {Scout: self.scout, Descend: self.descend}
-
-    def scout(self, memory: None, ask: Scout, data: Block, rng: Streams) -> tuple[None, Scouted]:
-        return memory, scout(self._problem, ask, data)
 
     def descend(
         self, memory: None, ask: Descend, data: Block, rng: Streams
@@ -230,12 +216,13 @@ class FedAvg(Method):
         )
 
 
-def FedProx(strength: float = 0.1, **settings: Any) -> FedAvg:
+def FedProx(strength: float = 0.1, **settings: object) -> FedAvg:
     """``FedAvg`` with local steps that also minimise strength/2 ||u - w||^2.
 
     ``settings`` are those of ``FedAvg``.
     """
-    return FedAvg(strength=strength, **settings)
+    more: dict[str, Any] = dict(settings)
+    return FedAvg(strength=strength, **more)
 
 
 def asked(participation: float, n_clients: int) -> int:

@@ -23,7 +23,10 @@ from numpy.typing import NDArray
 from quorate.algorithms.comparators.afl import first_curvature, secant
 from quorate.algorithms.federated.epigraph_projection import risk_gradients
 from quorate.algorithms.federated.linearisation import is_smooth
-from quorate.arrays import Array, Block, Streams, is_number
+from quorate.algorithms.method import Method
+from quorate.algorithms.settings import check_count, check_finite, check_positive, check_share
+from quorate.arrays import Array, Block, Streams
+from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Zero
 from quorate.problem.risks.ranks import by_rank
@@ -34,7 +37,7 @@ Index = NDArray[np.intp]
 
 @record
 class Scout:
-    """Ask what a step size depends on, at the model ``w`` (empty: the problem's own start)."""
+    """Ask for what a step size depends on, at the model ``w`` (empty: the problem's own start)."""
 
     w: Array
 
@@ -64,7 +67,7 @@ class Descend:
 
 @record
 class Descended:
-    """Where a client went; the sums are weighed."""
+    """How far a client's local steps changed the model; the sums are weighted."""
 
     change: Sum | None  # (1, D) per block: u_K - w
     single: Each | None  # (n, D) the same of every client, for rules that compare them
@@ -76,7 +79,7 @@ class Descended:
 
 @dataclass(frozen=True)
 class Walk:
-    """What a client does in a round.
+    """The local steps of a client in a round.
 
     Parameters
     ----------
@@ -97,29 +100,39 @@ class Walk:
         return self.steps == 1 and not (self.epochs and self.batch is not None)
 
 
-def check_walk(
-    steps: int, batch: int | None, step_size: float | None, strength: float = 0.0
-) -> None:
-    """Raise ``ValueError`` for settings out of range."""
-    for name, value in (("local steps", steps), ("batch", 1 if batch is None else batch)):
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be a whole number >= 1, got {value!r}.")
-    if step_size is not None and not (is_number(step_size) and 0 < step_size < math.inf):
-        raise ValueError(
-            f"step_size must be a positive number, got {step_size!r}. Leave it out for a measured"
-            " one."
-        )
-    if not (is_number(strength) and 0 <= strength < math.inf):
-        raise ValueError(f"strength must be a number >= 0, got {strength!r}.")
+class LocalStepsMethod(Method):
+    """The base of FedAvg and DRFA: the client's local steps, and the checks of their settings."""
 
+    local_steps: int
+    step_size: float | None
+    batch: int | None
+    participation: float | None
+    strength: float
 
-def check_batch(problem: Problem, batch: int | None) -> None:
-    """Raise ``ValueError`` where some rows say nothing of the risk of all."""
-    if batch is not None and by_rank(problem.over_samples):
-        raise ValueError(
-            f"ranks within a batch are not ranks among all rows, got batch={batch} with"
-            f" {problem.over_samples!r}: use batch=None, or over_samples=Mean()."
-        )
+    def check_settings(self) -> None:
+        """Raise ``ValueError`` for settings out of range."""
+        check_count("local_steps", self.local_steps)
+        check_count("batch", 1 if self.batch is None else self.batch)
+        check_positive(self, "step_size", remedy="Leave it out for a measured one.")
+        check_finite(self, "strength")
+        check_share(self, "participation", "Leave it out for all clients.")
+
+    def check_problem(self, problem: Problem, fed: Federation | None) -> None:
+        """Raise ``ValueError`` where batches of rows would be ranked."""
+        if self.batch is not None and by_rank(problem.over_samples):
+            raise ValueError(
+                f"ranks within a batch are not ranks among all rows, got batch={self.batch} with"
+                f" {problem.over_samples!r}: use batch=None, or over_samples=Mean()."
+            )
+
+    def gradients(self, message: object) -> float:
+        """The gradients that a client computes to answer, as if every step took all rows."""
+        if isinstance(message, Descend):
+            return float(self.local_steps)
+        return 2.0 if isinstance(message, Scout) else 1.0
+
+    def scout(self, memory: None, ask: Scout, data: Block, rng: Streams) -> tuple[None, Scouted]:
+        return memory, scout(self._problem, ask, data)
 
 
 def scout(problem: Problem, ask: Scout, data: Block) -> Scouted:

@@ -33,8 +33,9 @@ from quorate.algorithms.federated.linearisation import (
     bound_at,
     duals_at,
     linearise,
+    take_part,
 )
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.method import Answer, Method, gap_report, known, with_start
 from quorate.algorithms.requirements import (
     CONVEX_PROX,
     MEAN_OF_ROWS,
@@ -42,9 +43,10 @@ from quorate.algorithms.requirements import (
     SMOOTH,
     Requirements,
 )
-from quorate.arrays import Array, Block, Streams, is_number
+from quorate.algorithms.settings import check_positive
+from quorate.arrays import Array, Block, Streams
 from quorate.problem.conic_form import member
-from quorate.problem.lower_bounds import Survey, Surveyed, survey
+from quorate.problem.lower_bounds import Survey, Surveyed
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2, Zero
 from quorate.rounds import Done, Outcome, Round, Stop, record
@@ -116,21 +118,13 @@ class MultiplierMethod(Method):
     )
 
     def __post_init__(self) -> None:
-        if self.mu is not None and not (is_number(self.mu) and 0 < self.mu < math.inf):
-            raise ValueError(
-                f"mu must be a positive number, got {self.mu!r}. Leave it out for the default."
-            )
+        check_positive(self, "mu")
 
     # -- clients -----------------------------------------------------------------------------------
 
     @property
     def on_client(self) -> dict:
-        return {Survey: self.take_part, Linearise: self.linearise}
-
-    def take_part(
-        self, memory: None, ask: Survey, data: Block, rng: Streams
-    ) -> tuple[None, Surveyed]:
-        return memory, survey(data, ask.prior)
+        return {Survey: take_part, Linearise: self.linearise}
 
     def linearise(
         self, memory: None, ask: Linearise, data: Block, rng: Streams
@@ -172,11 +166,7 @@ class MultiplierMethod(Method):
     def begin(
         self, state: MultiplierState, ids: Sequence[int], seen: Surveyed
     ) -> tuple[MultiplierState, Round]:
-        w = (
-            self._problem.model_start(len(seen.square))
-            if self.start is None
-            else np.asarray(self.start, float)
-        )
+        w = with_start(self._problem, self.start, len(seen.square))
         size = np.size(self._problem.predictor.split(w)[0])
         state = replace(state, w=w, point=w, gradient=np.zeros(size), inner=begin(w), seen=seen)
         return state, Round(Linearise(w))
@@ -195,15 +185,7 @@ class MultiplierMethod(Method):
         return state, Round(Linearise(state.shown if len(state.shown) else state.inner.trial))
 
     def report(self, state: MultiplierState) -> dict:
-        worst = int(np.argmax(state.risks)) if len(state.risks) else -1
-        return {
-            "objective": state.value,
-            "bound": state.bound,
-            "gap": state.value - state.bound,
-            "worst_client": worst,
-            "worst_risk": float(state.risks[worst]),
-            "outer": state.outer,
-        }
+        return gap_report(state.value, state.bound, state.risks) | {"outer": state.outer}
 
     def answer(self, state: MultiplierState, memories: Sequence[Any] = ()) -> Answer:
         """The model, and the weighed gradients that prove its bound."""
@@ -260,8 +242,6 @@ class MultiplierMethod(Method):
 
     def _curvature(self, state: MultiplierState) -> float:
         """A bound on the curvature of affine models' risks at zero, from the features' squares."""
-        if state.seen is None:
-            raise ValueError("the clients have not been surveyed yet.")
         loss = self._problem.loss
         near = np.linspace(-2, 2, 17)
         rows = (
@@ -269,7 +249,7 @@ class MultiplierMethod(Method):
             if loss.targets == "class"
             else max(float(loss.curvature(near, 0 * near + y).max()) for y in (-1, 1))
         )
-        return max(rows * float(state.seen.square.sum()), 1e-12)
+        return max(rows * float(known(state.seen).square.sum()), 1e-12)
 
     def _weights(self, state: MultiplierState, risks: Array) -> Array:
         """p = Proj_Q(p_k + F/mu); a constant added to all risks changes nothing."""

@@ -90,10 +90,7 @@ def take(data: Block, rows: NDArray[np.intp]) -> Block:
 
 def descend(problem: Problem, w: Array, gradient: Array, rate: float) -> Array:
     """prox_{rate h}(w - rate gradient); an intercept takes the gradient step alone."""
-    v = w - rate * gradient
-    size = problem.predictor.split(v)[0].size
-    v[:size] = problem.regulariser.prox(v[:size], rate)
-    return v
+    return problem.prox(w - rate * gradient, rate)
 
 
 def batch_weights(risk: ByRank | ProspectTheory, n: int, size: int) -> Callable[[Array], Array]:

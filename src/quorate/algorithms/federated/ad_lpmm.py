@@ -28,27 +28,15 @@ import numpy as np
 from quorate.algorithms.federated.epigraph_projection import (
     Begin,
     Begun,
-    Copies,
+    EpigraphMethod,
     Project,
     Projected,
-    begin,
-    check_settings,
-    onto_epigraph,
-    outcome,
     relative,
     residuals,
-    stacked,
 )
-from quorate.algorithms.method import Answer, Method, start_or_empty
-from quorate.algorithms.requirements import (
-    AFFINE,
-    BALL_OF_WEIGHTS,
-    CONIC,
-    MEAN_OR_BALL,
-    SCALAR,
-    Requirements,
-)
-from quorate.arrays import Array, Block, Streams
+from quorate.algorithms.method import start_or_empty
+from quorate.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
+from quorate.arrays import Array
 from quorate.problem.conic_form import client_ball
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Round, record
@@ -79,7 +67,7 @@ class LPMMState:
 
 
 @dataclass(frozen=True)
-class ADLPMM(Method):
+class ADLPMM(EpigraphMethod):
     """The paper's method: one projection per client and round.
 
     Parameters
@@ -106,34 +94,12 @@ class ADLPMM(Method):
     max_rounds: int = 2000
     start: Array | None = None
     problem: Problem | None = None
-    requirements: ClassVar[Requirements] = Requirements(
-        predictor=AFFINE,
-        over_samples=MEAN_OR_BALL,
-        over_clients=BALL_OF_WEIGHTS,
-        loss=SCALAR,
-        regulariser=CONIC,
-    )
+    requirements: ClassVar[Requirements] = EPIGRAPH_REQUIREMENTS
 
     def __post_init__(self) -> None:
         if self.steps not in ("paper", "tight"):
             raise ValueError(f"steps must be 'paper' or 'tight', got {self.steps!r}.")
-        check_settings(self.tol, self.max_rounds, self.sample, c=self.c)
-
-    # -- clients -----------------------------------------------------------------------------------
-
-    @property
-    def on_client(self) -> dict:
-        return {Begin: self.take_part, Project: self.project}
-
-    def take_part(
-        self, memory: Copies | None, ask: Begin, data: Block, rng: Streams
-    ) -> tuple[Copies, Begun]:
-        return begin(self._problem, ask, data)
-
-    def project(
-        self, memory: Copies, ask: Project, data: Block, rng: Streams
-    ) -> tuple[Copies, Projected]:
-        return onto_epigraph(self._problem, ask, data, rng, self.sample)
+        self.check_settings("c")
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -176,15 +142,7 @@ class ADLPMM(Method):
         self, state: LPMMState, ids: Sequence[int], up: Projected
     ) -> tuple[LPMMState, Round | Done]:
         state = self._dual(state, up)
-        stop = outcome(
-            "ADLPMM",
-            state.rounds,
-            state.primal,
-            state.dual,
-            self.tol,
-            self.max_rounds,
-            self.sample is not None,
-        )
+        stop = self._outcome(state.rounds, state.primal, state.dual)
         return (state, Done(stop)) if stop is not None else self._primal(state)
 
     def _constants(self, n_clients: int) -> tuple[float, float, float]:
@@ -230,7 +188,7 @@ class ADLPMM(Method):
         sigma = state.sigma + c * short
         psi = state.psi + c * (state.w - up.w)
         zeta = state.zeta + c * (up.pi - state.z)
-        value = self._problem.over_clients.value(up.pi) + self._problem.penalty(state.w)
+        value = self._value(state.w, up.pi)
         model, height = residuals(
             state.w,
             up.w,
@@ -263,15 +221,4 @@ class ADLPMM(Method):
 
     def report(self, state: LPMMState) -> dict:
         """``objective`` is phi_Q(pi) + h(w): every client judges its own copy until they agree."""
-        return {
-            "objective": state.value,
-            "primal": state.primal,
-            "dual": state.dual,
-            "worst_client": int(np.argmax(state.pi)),
-            "worst_risk": float(state.pi.max()),
-            "fallbacks": state.fallbacks,
-        }
-
-    def answer(self, state: LPMMState, memories: Sequence[Copies | None] = ()) -> Answer:
-        """The model and the clients' copies of it, (S, D); its bound is not proved here."""
-        return Answer(state.w, copies=stacked(memories))
+        return self._numbers(state, state.primal, state.dual)

@@ -27,8 +27,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from quorate.algorithms.method import Answer, Method, start_or_empty
+from quorate.algorithms.federated.linearisation import take_part
+from quorate.algorithms.method import Answer, Method, gap_report, known, start_or_empty
 from quorate.algorithms.requirements import AFFINE, CONIC, CONVEX_OF_ROWS, PROJECTION, Requirements
+from quorate.algorithms.settings import check_choice
 from quorate.arrays import Array, Block, Streams
 from quorate.data.federation import Federation
 from quorate.problem.conic_form import member, public_shape, sample_radii
@@ -41,7 +43,6 @@ from quorate.problem.lower_bounds import (
     feasible_duals,
     lower_bound,
     region,
-    survey,
 )
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import regulariser_parts
@@ -149,14 +150,7 @@ class Bundle(Method):
     )
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("variant", ("proximal", "level")),
-            ("metric", ("identity", "hessian")),
-        ):
-            if (value := getattr(self, name)) not in allowed:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}."
-                )
+        check_choice(self, variant=("proximal", "level"), metric=("identity", "hessian"))
 
     def check_problem(self, problem: Problem, fed: Federation | None) -> None:
         """Raise ``ValueError`` where metric="hessian" has no second derivatives."""
@@ -172,12 +166,7 @@ class Bundle(Method):
 
     @property
     def on_client(self) -> dict:
-        return {Survey: self.take_part, Evaluate: self.evaluate}
-
-    def take_part(
-        self, memory: None, ask: Survey, data: Block, rng: Streams
-    ) -> tuple[None, Surveyed]:
-        return memory, survey(data, ask.prior)
+        return {Survey: take_part, Evaluate: self.evaluate}
 
     def evaluate(
         self, memory: None, ask: Evaluate, data: Block, rng: Streams
@@ -242,15 +231,8 @@ class Bundle(Method):
         return state, Round(Evaluate(state.trial, self._weights(state)))
 
     def report(self, state: BundleState) -> dict:
-        worst = int(np.argmax(state.risks)) if len(state.risks) else -1
-        return {
-            "objective": state.value,
-            "bound": state.bound,
-            "gap": state.value - state.bound,
-            "worst_client": worst,
-            "worst_risk": float(state.risks[worst]),
-            "cuts": len(state.cuts.owner),
-        }
+        numbers = gap_report(state.value, state.bound, state.risks)
+        return numbers | {"cuts": len(state.cuts.owner)}
 
     def answer(self, state: BundleState, memories: Sequence[Any] = ()) -> Answer:
         """The model and what proves its bound."""
@@ -403,9 +385,7 @@ class Bundle(Method):
 
     def _sizes(self, state: BundleState) -> Array:
         """The units of distances: the root mean square of every feature, 1 for the intercept."""
-        if state.seen is None:
-            raise ValueError("the clients have not been surveyed yet.")
-        sizes = np.sqrt(state.seen.square)
+        sizes = np.sqrt(known(state.seen).square)
         largest = sizes.max(initial=0.0)
         sizes = np.maximum(sizes, 1e-9 * largest) if largest > 0 else np.ones_like(sizes)
         return self._problem.predictor.units(sizes)
@@ -457,16 +437,17 @@ def no_cuts(dimension: int) -> Cuts:
 def _extend(cuts: Cuts, w: Array, up: Evaluated) -> Cuts:
     """All cuts and the clients' new ones at w."""
     n = len(up.base)
-    return Cuts(
-        np.concatenate([cuts.owner, np.arange(n)]),
-        np.concatenate([cuts.point, np.full(n, len(cuts.points))]),
-        np.concatenate([cuts.base, up.base]),
-        np.concatenate([cuts.level, up.level]),
-        np.concatenate([cuts.gradient, up.gradient]),
-        np.concatenate([cuts.gradient_level, up.gradient_level]),
-        np.concatenate([cuts.idle, np.zeros(n, np.intp)]),
-        np.concatenate([cuts.points, w[None]]),
-    )
+    new = {
+        "owner": np.arange(n),
+        "point": np.full(n, len(cuts.points)),
+        "base": up.base,
+        "level": up.level,
+        "gradient": up.gradient,
+        "gradient_level": up.gradient_level,
+        "idle": np.zeros(n, np.intp),
+        "points": w[None],
+    }
+    return Cuts(**{k: np.concatenate([getattr(cuts, k), part]) for k, part in new.items()})
 
 
 def _used(cuts: Cuts, master: Master) -> Cuts:

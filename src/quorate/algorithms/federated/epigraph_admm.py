@@ -23,26 +23,14 @@ import numpy as np
 from quorate.algorithms.federated.epigraph_projection import (
     Begin,
     Begun,
-    Copies,
+    EpigraphMethod,
     Project,
     Projected,
-    begin,
-    check_settings,
-    onto_epigraph,
-    outcome,
     residuals,
-    stacked,
 )
-from quorate.algorithms.method import Answer, Method, start_or_empty
-from quorate.algorithms.requirements import (
-    AFFINE,
-    CONIC,
-    MEAN_OR_BALL,
-    PROJECTION,
-    SCALAR,
-    Requirements,
-)
-from quorate.arrays import Array, Block, Streams
+from quorate.algorithms.method import start_or_empty
+from quorate.algorithms.requirements import EPIGRAPH_REQUIREMENTS, PROJECTION, Requirements
+from quorate.arrays import Array
 from quorate.problem.conic_form import member
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Round, record
@@ -73,7 +61,7 @@ class EpigraphState:
 
 
 @dataclass(frozen=True)
-class EpigraphADMM(Method):
+class EpigraphADMM(EpigraphMethod):
     """The method to choose where an ADMM is wanted: several times fewer rounds than Algorithm 1.
 
     Also called ``RiskADMM``: of the risk over clients it needs no more than the projection onto its
@@ -107,36 +95,14 @@ class EpigraphADMM(Method):
     max_rounds: int = 1000
     start: Array | None = None
     problem: Problem | None = None
-    requirements: ClassVar[Requirements] = Requirements(
-        predictor=AFFINE,
-        over_samples=MEAN_OR_BALL,
-        over_clients=PROJECTION,
-        loss=SCALAR,
-        regulariser=CONIC,
-    )
+    requirements: ClassVar[Requirements] = replace(EPIGRAPH_REQUIREMENTS, over_clients=PROJECTION)
 
     def __post_init__(self) -> None:
         if not 1 <= self.relaxation < 2:
             raise ValueError(
                 f"relaxation must be in [1, 2), got {self.relaxation}: beyond it ADMM diverges."
             )
-        check_settings(self.tol, self.max_rounds, self.sample, c_w=self.c_w, c_z=self.c_z)
-
-    # -- clients -----------------------------------------------------------------------------------
-
-    @property
-    def on_client(self) -> dict:
-        return {Begin: self.take_part, Project: self.project}
-
-    def take_part(
-        self, memory: Copies | None, ask: Begin, data: Block, rng: Streams
-    ) -> tuple[Copies, Begun]:
-        return begin(self._problem, ask, data)
-
-    def project(
-        self, memory: Copies, ask: Project, data: Block, rng: Streams
-    ) -> tuple[Copies, Projected]:
-        return onto_epigraph(self._problem, ask, data, rng, self.sample)
+        self.check_settings("c_w", "c_z")
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -175,16 +141,7 @@ class EpigraphADMM(Method):
         self, state: EpigraphState, ids: Sequence[int], up: Projected
     ) -> tuple[EpigraphState, Round | Done]:
         state = self._dual(state, up)
-        primal, dual = (max(pair) for pair in zip(state.model, state.height, strict=True))
-        stop = outcome(
-            "EpigraphADMM",
-            state.rounds,
-            primal,
-            dual,
-            self.tol,
-            self.max_rounds,
-            self.sample is not None,
-        )
+        stop = self._outcome(state.rounds, *_largest(state))
         if stop is not None:
             return state, Done(stop)
         return self._primal(self._balanced(state))
@@ -210,7 +167,7 @@ class EpigraphADMM(Method):
         relaxed_w, relaxed_z = self._relaxed(state)
         psi = state.psi + state.c_w * (relaxed_w - up.w)
         zeta = state.zeta + state.c_z * (up.pi - relaxed_z)
-        value = self._problem.over_clients.value(up.pi) + self._problem.penalty(state.w)
+        value = self._value(state.w, up.pi)
         model, height = residuals(
             state.w,
             up.w,
@@ -246,21 +203,15 @@ class EpigraphADMM(Method):
 
     def report(self, state: EpigraphState) -> dict:
         """``objective`` is phi_Q(pi) + h(w): every client judges its own copy until they agree."""
-        return {
-            "objective": state.value,
-            "primal": max(state.model[0], state.height[0]),
-            "dual": max(state.model[1], state.height[1]),
-            "worst_client": int(np.argmax(state.pi)),
-            "worst_risk": float(state.pi.max()),
-            "fallbacks": state.fallbacks,
-        }
-
-    def answer(self, state: EpigraphState, memories: Sequence[Copies | None] = ()) -> Answer:
-        """The model and the clients' copies of it, (S, D); its bound is not proved here."""
-        return Answer(state.w, copies=stacked(memories))
+        return self._numbers(state, *_largest(state))
 
 
 RiskADMM = EpigraphADMM  # one iteration for every such risk
+
+
+def _largest(state: EpigraphState) -> tuple[float, float]:
+    """The larger primal and the larger dual residual."""
+    return max(state.model[0], state.height[0]), max(state.model[1], state.height[1])
 
 
 def _factor(pair: tuple[float, float]) -> float:

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from quorate.algorithms.comparators.central_conic import client_rows, coefficients_of, size_variable
+from quorate.algorithms.method import Answer, Method, stacked
+from quorate.algorithms.settings import check_end, check_positive, check_share
 from quorate.arrays import DUAL, Array, Block, Streams, norm_gradient
 from quorate.problem.problem import Problem
 from quorate.problem.wasserstein.ball import WassersteinBall
@@ -238,16 +241,66 @@ def _conic(
     return w, max(float(problem.client_risks(w, rows)[0]), height)
 
 
-# -- what the servers of both ADMMs share ----------------------------------------------------------
+class EpigraphMethod(Method):
+    """The base of both ADMMs on epigraphs: the clients' steps, the end of a run and the answer."""
 
+    sample: float | None
+    tol: float
+    max_rounds: int
+    start: Array | None
 
-def checked_problem(problem: Problem | None, name: str) -> Problem:
-    """The problem, or an error where there is none."""
-    if problem is None:
-        raise ValueError(
-            f"{name} has no problem yet: run it through quorate.solve(problem, federation, ...)."
+    def check_settings(self, *penalties: str) -> None:
+        """Raise ``ValueError`` for settings out of range."""
+        check_positive(self, *penalties)
+        check_end(self, "tol")
+        check_share(self, "sample", "For all rows use None.")
+
+    @property
+    def on_client(self) -> dict:
+        return {Begin: self.take_part, Project: self.project}
+
+    def take_part(
+        self, memory: Copies | None, ask: Begin, data: Block, rng: Streams
+    ) -> tuple[Copies, Begun]:
+        return begin(self._problem, ask, data)
+
+    def project(
+        self, memory: Copies, ask: Project, data: Block, rng: Streams
+    ) -> tuple[Copies, Projected]:
+        return onto_epigraph(self._problem, ask, data, rng, self.sample)
+
+    def answer(self, state: Any, memories: Sequence[Copies | None] = ()) -> Answer:
+        """The model and the clients' copies of it, (S, D); its bound is not proved here."""
+        return Answer(state.w, copies=stacked(memories, "w"))
+
+    def _numbers(self, state: Any, primal: float, dual: float) -> dict[str, float]:
+        return {
+            "objective": state.value,
+            "primal": primal,
+            "dual": dual,
+            "worst_client": int(np.argmax(state.pi)),
+            "worst_risk": float(state.pi.max()),
+            "fallbacks": state.fallbacks,
+        }
+
+    def _outcome(self, rounds: int, primal: float, dual: float) -> Outcome | None:
+        """Stop by relative primal and dual residuals, or at the cap, with what to do."""
+        text = f"relative residuals: primal {primal:.1e}, dual {dual:.1e}, tol {self.tol:g}"
+        if max(primal, dual) <= self.tol:
+            return Outcome(
+                Stop.OPTIMAL, f"consensus and stationarity after {rounds} rounds ({text})."
+            )
+        if rounds < self.max_rounds:
+            return None
+        advice = (
+            "raise max_rounds or tol, or use Bundle(), which needs far fewer rounds."
+            if self.sample is None
+            else "steps on sampled rows only come near a solution: use sample=None to converge."
         )
-    return problem
+        return Outcome(
+            Stop.MAX_ROUNDS,
+            f"{type(self).__name__} stopped at max_rounds = {self.max_rounds}; {text}: {advice}",
+        )
 
 
 def relative(residual: Array, *scales: float) -> float:
@@ -286,43 +339,3 @@ def residuals(
         relative(change, float(np.linalg.norm(zeta))),
     )
     return model, height
-
-
-def stacked(memories: Sequence[Copies | None]) -> Array | None:
-    """The clients' copies of the model, (S, D); None before all have one."""
-    known = [memory.w for memory in memories if memory is not None]
-    return np.concatenate(known) if known and len(known) == len(memories) else None
-
-
-def outcome(
-    name: str, rounds: int, primal: float, dual: float, tol: float, cap: int, sampled: bool
-) -> Outcome | None:
-    """Stop by relative primal and dual residuals, or at the cap, saying which and what to do."""
-    text = f"relative residuals: primal {primal:.1e}, dual {dual:.1e}, tol {tol:g}"
-    if max(primal, dual) <= tol:
-        return Outcome(Stop.OPTIMAL, f"consensus and stationarity after {rounds} rounds ({text}).")
-    if rounds < cap:
-        return None
-    advice = (
-        "steps on sampled rows only come near a solution: use sample=None to converge."
-        if sampled
-        else "raise max_rounds or tol, or use Bundle(), which needs far fewer rounds."
-    )
-    return Outcome(Stop.MAX_ROUNDS, f"{name} stopped at max_rounds = {cap}; {text}: {advice}")
-
-
-def check_settings(
-    tol: float, max_rounds: int, sample: float | None, **penalties: float | None
-) -> None:
-    """Errors that say what a setting must be."""
-    for name, value in penalties.items():
-        if value is not None and not 0 < value < math.inf:
-            raise ValueError(
-                f"{name} must be a positive number, got {value}. Leave it out for the default."
-            )
-    if not tol >= 0 or max_rounds < 1:
-        raise ValueError(f"tol must be >= 0 and max_rounds >= 1, got {tol} and {max_rounds}.")
-    if sample is not None and not 0 < sample <= 1:
-        raise ValueError(
-            f"sample must be a share of the rows in (0, 1], got {sample}. For all rows use None."
-        )

@@ -1,4 +1,4 @@
-"""The client step of gradient methods, and what the gradients of all clients at one model prove.
+"""The client step of gradient methods, and the bound that the gradients of all clients prove.
 
 ``Linearise`` brings every client's risk F_i(w) and gradient F_i'(w) to the server, and no row.
 Weighed by any q in Q, also where the server knows their sum alone, they are an affine minorant of a
@@ -16,9 +16,17 @@ import math
 import numpy as np
 
 from quorate.algorithms.federated.epigraph_projection import risk_gradients
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, Streams
 from quorate.problem.conic_form import sample_radii
-from quorate.problem.lower_bounds import Duals, Minorant, Surveyed, lower_bound, region
+from quorate.problem.lower_bounds import (
+    Duals,
+    Minorant,
+    Survey,
+    Surveyed,
+    lower_bound,
+    region,
+    survey,
+)
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
@@ -46,6 +54,11 @@ def linearise(problem: Problem, ask: Linearise, data: Block) -> Linearised:
     return Linearised(risk, gradient)
 
 
+def take_part(memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[None, Surveyed]:
+    """The client step of methods that begin with a survey of the clients' rows."""
+    return memory, survey(data, ask.prior)
+
+
 def is_smooth(problem: Problem) -> bool:
     """Whether gradients of the clients' risks are continuous, so that their changes tell how long a
     step may be.
@@ -54,8 +67,8 @@ def is_smooth(problem: Problem) -> bool:
 
 
 def duals_at(problem: Problem, w: Array, weights: Array) -> Duals | None:
-    """What proves a bound: the gradients at w, weighed; None before there is a model, and for risks
-    that are not convex.
+    """The proof of a bound by the weighted gradients at w; None before there is a model, and for
+    risks that are not convex.
 
     For models that are not affine the certificate takes the weights alone, to say how far w is from
     stationary.
@@ -74,8 +87,8 @@ def bound_at(
     weights: Array,
     seen: Surveyed | None,
 ) -> float:
-    """What the gradients at w prove: risk = sum_i q_i F_i(w), gradient = sum_i q_i F_i'(w), q in Q;
-    -inf for nothing.
+    """The lower bound that the gradients at w prove, -inf where they prove none: risk = sum_i q_i
+    F_i(w), gradient = sum_i q_i F_i'(w), q in Q.
 
     ``value`` is the objective of any known model: no better one lies outside the region that it
     bounds.
@@ -87,7 +100,7 @@ def bound_at(
     ):
         return -math.inf
     where = region(problem, value, np.size(problem.predictor.split(w)[0]), seen)
-    # the gradients hold for the price's floor: none is left
+    # the gradients hold at the floor of the transport multiplier: none of the radius is left
     flat = -weights * sample_radii(problem, len(weights))
     bound, _ = lower_bound(
         problem, Minorant(risk - float(gradient @ w), gradient, flat, weights), where

@@ -1,5 +1,4 @@
-"""ASPIRE-EASE: asynchronous gradient projection for the worst weighting of the clients, with
-cutting planes.
+"""ASPIRE-EASE: asynchronous gradient projection for the worst client weights, with cutting planes.
 
     minimise over w:  max_{p in P} sum_j p_j f_j(w) + h(w)                                  (3), (4)
 
@@ -7,14 +6,14 @@ cutting planes.
     (9)
 
 Jiao, Yang, Song, *Federated distributionally robust optimization with non-convex objectives:
-algorithm and analysis*; equation numbers are theirs. Worker j keeps a copy w_j of the model and
-phi_j (``client.py``); the master keeps z, h, a number lambda_l for each cutting plane p_l in P, and
-every worker's w_j and phi_j (``server.py``). It goes on with whoever has answered: how many, and
-how old answers may be, is the engine's affair (S, tau, ASPIRE-ADP).
+algorithm and analysis*; equation numbers are theirs. Worker j stores a copy w_j of the model and
+phi_j (``client.py``); the master stores z, h, a number lambda_l for each cutting plane p_l in P,
+and every worker's w_j and phi_j (``server.py``). It goes on with the workers who have answered: how
+many, and how old answers may be, is a setting of the engine (S, tau, ASPIRE-ADP).
 
-Corrected: (12) has -phi_j where -w_j is printed; c_1 = c_2 = 0 in place of schedules that stall;
-steps that scale with the number of workers; the oracle is exact; planes are added as long as it
-finds one. The regulariser is the master's.
+This version corrects five points: (12) has -phi_j where -w_j is printed; c_1 = c_2 = 0 replaces
+schedules that stall; steps scale with the number of workers; the oracle is exact; planes are added
+as long as it finds one. The master handles the regulariser.
 """
 
 from __future__ import annotations
@@ -47,10 +46,16 @@ from quorate.algorithms.federated.aspire.server import (
     received,
     refreshed,
 )
-from quorate.algorithms.federated.aspire.step_sizes import Now, Steps, chosen, steps_at
+from quorate.algorithms.federated.aspire.step_sizes import Now, StepSettings, chosen, steps_at
 from quorate.algorithms.federated.linearisation import duals_at
-from quorate.algorithms.method import Answer, Method, start_or_empty
+from quorate.algorithms.method import Answer, Method, known, stacked, start_or_empty
 from quorate.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
+from quorate.algorithms.settings import (
+    check_finite,
+    check_flags,
+    check_positive,
+    check_whole,
+)
 from quorate.arrays import Array, Block, Streams, is_number
 from quorate.problem.conic_form import member
 from quorate.problem.problem import Problem
@@ -60,9 +65,9 @@ CUT = 1e-6  # by how much, relative, the worst vertex must exceed all planes to 
 
 
 @dataclass(frozen=True)
-class ASPIRE(Method):
-    """The method of the paper, corrected; for smooth losses, convex or not, and any set of weights
-    of the clients.
+class ASPIRE(StepSettings, Method):
+    """The method of the paper, corrected, for smooth losses, convex or not, and any set of client
+    weights.
 
     ``ASPIRE(drop=False)`` is ASPIRE-CP, ``ASPIRE(synchronous=True)`` ASPIRE-EASE(-),
     ``ASPIRE(local_steps=5)`` ASPIRE-EASE_per; ASPIRE-ADP is the engine
@@ -70,24 +75,24 @@ class ASPIRE(Method):
 
     Parameters
     ----------
-    drop : whether planes without weight leave (EASE) or all stay (CP)
+    drop : whether planes without weight are dropped (EASE) or all are kept (CP)
     synchronous : wait for everybody's answer
     local_steps : steps (11) between two contacts
     every : iterations between two checks of the planes, the paper's k; None: 2 N answers
-    until : the paper's T1. From then on planes only join, where the oracle finds one (``resume``),
-        or stay as they are
-    max_planes : M of Setting 1; then a new plane takes the place of the one with the least weight
-    reuse : send the loss at the model a worker set out from, as where every step needs a pass of
-        its own
+    until : the paper's T1. From then on planes are only added, where the oracle finds one
+        (``resume``), or stay as they are
+    max_planes : M of Setting 1; then a new plane replaces the one with the least weight
+    reuse : send the loss at the model where a worker's trip began, as if every step needed a pass
+        over the rows for its loss alone
     theory : the schedules of Theorem 1 and Setting 2 with ``nu`` < 1; they are valid and stall
     nu : c rho (t + 1)^(1/6) in these schedules; the paper's 1 leaves no rho
     kappa, rho1, rho2, eta_w, eta_z, eta_h, smooth : positive numbers, used as they are; None:
         chosen from the first losses, gradients and curvatures (``step_sizes.py``). ``smooth`` is L
         of the schedules
     c1, c2 : the regularisation of the multipliers (10); with ``theory`` their lower ends
-    bounds : alpha_1 to alpha_4; None: far from where iterates are. The outcome says which one still
-        holds them back
-    floor : the lower end of h, for losses of one's own that can be negative
+    bounds : alpha_1 to alpha_4; None: far from the iterates. The outcome says which one still holds
+        them back
+    floor : the lower end of h, for custom losses that can be negative
     tol : stop when all parts of the stationarity gap and the oracle's gap, relative to their
         scales, are below
     atol : or when the gap itself, ||grad G||^2 of (32), and the oracle's gap are below
@@ -135,14 +140,17 @@ class ASPIRE(Method):
         check_settings(self)
 
     @classmethod
-    def paper(cls, **given: Any) -> ASPIRE:
-        """The printed settings, where they can run: the schedules with nu < 1, losses of the step's
-        own pass, k = 20.
+    def paper(cls, **settings: object) -> ASPIRE:
+        """The printed settings, where they can run: the schedules with nu < 1, losses from the pass
+        of the step, k = 20.
 
-        Still corrected: the sign in (12), H, and the oracle; T1 and M are not stated in the paper's
-        main text, so planes are added and dropped all along. ``given`` overrides.
+        The sign in (12), H, and the oracle are still corrected; T1 and M are not stated in the
+        paper's main text, so planes are added and dropped in the whole run. ``settings`` override
+        these.
         """
-        return cls(**{"theory": True, "reuse": True, "every": 20, "resume": False} | given)
+        printed: dict[str, Any] = {"theory": True, "reuse": True, "every": 20, "resume": False}
+        printed.update(settings)
+        return cls(**printed)
 
     @property
     def on_client(self) -> dict:
@@ -158,8 +166,8 @@ class ASPIRE(Method):
     ) -> tuple[ASPIREMemory, Approached]:
         return approach(self._problem, memory, ask, data, self.local_steps, self.reuse)
 
-    def gradients(self, message: Any) -> float:
-        """Gradients of its rows that a worker computes to answer."""
+    def gradients(self, message: object) -> float:
+        """The number of gradients of its rows that a worker computes to answer."""
         return 1.0 + POWERS if isinstance(message, Gauge) else float(self.local_steps)
 
     # -- server ------------------------------------------------------------------------------------
@@ -200,7 +208,7 @@ class ASPIRE(Method):
     def begin(
         self, state: ASPIREState, ids: Sequence[int], up: Gauged
     ) -> tuple[ASPIREState, Round]:
-        """One plane of weight 1, a member of P: without any, no loss would pull at any w_j."""
+        """Begin with one plane of weight 1, a member of P, without which no loss would move w_j."""
         n, problem = len(ids), self._problem
         z = state.z if len(state.z) else problem.model_start(int(up.features))
         plane = member(problem, n)
@@ -228,8 +236,8 @@ class ASPIRE(Method):
     def iterate(
         self, state: ASPIREState, ids: Sequence[int], up: Approached
     ) -> tuple[ASPIREState, Round | Done]:
-        """One pass of Algorithm 1 at the master."""
-        who, steps, problem = np.asarray(ids, np.intp), _steps(state), self._problem
+        """Carry out one iteration of Algorithm 1 at the master."""
+        who, steps, problem = np.asarray(ids, np.intp), known(state.steps), self._problem
         state = received(state, who, up)
         now = self._now(state, len(who))
         state = moved(problem, state, who, now, steps)
@@ -251,11 +259,11 @@ class ASPIRE(Method):
         return state, self._round(state, ids, now)
 
     def report(self, state: ASPIREState) -> dict:
-        """``objective`` judges every worker by its own copy until they agree; it is as old as the
-        last measurement.
+        """``objective`` evaluates every worker at its own copy until all agree, and is as old as
+        the last measurement.
 
-        ``bits`` are those of Theorem 2, in which lambda and planes travel; what did travel is the
-        engine's to count.
+        ``bits`` are those of Theorem 2, in which lambda and planes are sent; the engine counts what
+        is really sent.
         """
         seen = state.measured
         return {
@@ -269,28 +277,20 @@ class ASPIRE(Method):
         }
 
     def answer(self, state: ASPIREState, memories: Sequence[ASPIREMemory | None] = ()) -> Answer:
-        """z, and with it p* = sum_l lambda_l p_l, normalised: for convex problems a bound, else
-        what z is judged by; and the workers' copies of the model, (N, D).
+        """z, the duals of p* = sum_l lambda_l p_l, normalised, which prove a bound for convex
+        problems and else measure how far z is from stationary, and the workers' copies (N, D).
         """
-        copies = self._copies(memories)
+        copies = stacked(memories, "u")
         if not len(state.z) or state.steps is None:
             return Answer(state.z, copies=copies)
         duals = duals_at(self._problem, state.z, mixture(self._problem, state))
         return Answer(state.z, duals, copies=copies)
 
-    def _copies(self, memories: Sequence[ASPIREMemory | None]) -> Array | None:
-        known = [memory for memory in memories if memory is not None]
-        return (
-            np.concatenate([memory.u for memory in known])
-            if known and len(known) == len(memories)
-            else None
-        )
-
     # -- the server's steps ------------------------------------------------------------------------
 
     def _now(self, state: ASPIREState, answered: int) -> Now:
         share = answered / len(state.copies)
-        return steps_at(self, _steps(state), state.rounds, state.planes, share, longest(state))
+        return steps_at(self, known(state.steps), state.rounds, state.planes, share, longest(state))
 
     def _due(self, state: ASPIREState, n: int) -> bool:
         """Whether the planes are to be checked after this iteration."""
@@ -301,10 +301,10 @@ class ASPIRE(Method):
     def _round(
         self, state: ASPIREState, ids: Sequence[int], before: Now, everybody: bool = False
     ) -> Round:
-        """z and omega_j to those who answered; all are asked at first, and where everybody is
-        waited for.
+        """Send z and omega_j to the workers who answered; to all at first, and in synchronous
+        rounds.
         """
-        n, steps = len(state.copies), _steps(state)
+        n, steps = len(state.copies), known(state.steps)
         now = self._now(state, len(ids))
         message = Approach(
             z=state.z,
@@ -342,7 +342,7 @@ class ASPIRE(Method):
             f" {seen.residual:.1e} (tol {self.tol:g}), oracle gap {seen.oracle:.1e}, consensus"
             f" {seen.consensus:.1e}"
         )
-        active = bound_reached(state, _steps(state))
+        active = bound_reached(state, known(state.steps))
         held = f" Held back by {active}: give larger bounds." if active else ""
         if not small:
             return Outcome(
@@ -356,49 +356,33 @@ class ASPIRE(Method):
         return Outcome(Stop.OPTIMAL, f"consensus and stationarity after {text}.")
 
 
-def _steps(state: ASPIREState) -> Steps:
-    if state.steps is None:
-        raise ValueError("the workers have not been looked at yet.")
-    return state.steps
-
-
-def check_settings(given: ASPIRE) -> None:
-    """Errors that say what a setting must be."""
-    for name in ("kappa", "rho1", "rho2", "eta_w", "eta_z", "eta_h", "smooth"):
-        value = getattr(given, name)
-        if value is not None and not (is_number(value) and 0 < value < math.inf):
-            raise ValueError(
-                f"{name} must be a number > 0, got {value!r}. Leave it out for one chosen from the"
-                " data."
-            )
-    for name, least in (("c1", 0), ("c2", 0), ("tol", 0), ("atol", 0), ("floor", -math.inf)):
-        value = getattr(given, name)
-        if not (is_number(value) and least <= value < math.inf and value > -math.inf):
-            raise ValueError(
-                f"{name} must be a number{' >= 0' if least == 0 else ''}, got {value!r}."
-            )
-    for name in ("local_steps", "every", "max_planes", "max_rounds"):
-        value = getattr(given, name)
-        whole = is_number(value) and value >= 1 and value < math.inf and value == int(value)
-        if not whole and not (value is None and name in ("every", "max_planes")):
-            raise ValueError(f"{name} must be a whole number >= 1, got {value!r}.")
-    for name in ("drop", "synchronous", "resume", "reuse", "theory"):
-        if not isinstance(getattr(given, name), bool):
-            raise TypeError(f"{name} must be True or False, got {getattr(given, name)!r}.")
-    if not (is_number(given.until) and given.until >= 0):
+def check_settings(method: ASPIRE) -> None:
+    """Raise on settings out of range."""
+    positive = ("kappa", "rho1", "rho2", "eta_w", "eta_z", "eta_h", "smooth")
+    check_positive(method, *positive, remedy="Leave it out for one chosen from the data.")
+    check_finite(method, "c1", "c2", "tol", "atol")
+    check_finite(method, "floor", least=-math.inf)
+    check_whole(method, "local_steps", "every", "max_planes", "max_rounds")
+    check_flags(method, "drop", "synchronous", "resume", "reuse", "theory")
+    if not (is_number(method.until) and method.until >= 0):
         raise ValueError(
-            f"until must be a number of iterations >= 0, got {given.until!r}. For no end leave it"
+            f"until must be a number of iterations >= 0, got {method.until!r}. For no end leave it"
             " out."
         )
-    if not (is_number(given.nu) and 0 < given.nu < 1):
+    if not (is_number(method.nu) and 0 < method.nu < 1):
         raise ValueError(
-            f"nu must be in (0, 1), got {given.nu!r}: with the paper's 1 no rho meets Theorem 1."
+            f"nu must be in (0, 1), got {method.nu!r}: with the paper's 1 no rho meets Theorem 1."
         )
-    fits = isinstance(given.bounds, tuple) and len(given.bounds) == 4
-    if not fits or not all(b is None or (is_number(b) and b > 0) for b in given.bounds):
+    _check_bounds(method.bounds, method.floor)
+
+
+def _check_bounds(bounds: tuple[float | None, ...], floor: float) -> None:
+    """Raise on bounds of the iterates out of range."""
+    fits = isinstance(bounds, tuple) and len(bounds) == 4
+    if not fits or not all(b is None or (is_number(b) and b > 0) for b in bounds):
         raise ValueError(
             "bounds must be (alpha_1, alpha_2, alpha_3, alpha_4), each > 0 or None, got"
-            f" {given.bounds!r}: of the model, of h, of lambda and of phi."
+            f" {bounds!r}: of the model, of h, of lambda and of phi."
         )
-    if given.floor >= (given.bounds[1] or math.inf):
-        raise ValueError(f"floor must be below alpha_2, got {given.floor} and {given.bounds[1]}.")
+    if floor >= (bounds[1] or math.inf):
+        raise ValueError(f"floor must be below alpha_2, got {floor} and {bounds[1]}.")

@@ -1,4 +1,4 @@
-"""The worker's half of ASPIRE-EASE: what worker j is sent, answers, and keeps.
+"""The worker's half of ASPIRE-EASE: the messages, answers and memory of worker j.
 
     phi_j <- P(phi_j + rho_2 (z - w_j - c_2 phi_j))                                             (16)
     w_j   <- P(w_j - alpha_w (omega_j f_j'(w_j) - phi_j + kappa (w_j - z)))               (11), (12)
@@ -28,14 +28,14 @@ POWERS = 4
 
 @record
 class Gauge:
-    """The first message: where the run starts; empty: where the model starts by itself."""
+    """The first message: the model where the run starts; empty for the default start."""
 
     w: Array  # (D,)
 
 
 @record
 class Gauged:
-    """What the steps are chosen from, at the first model."""
+    """The worker's sizes at the first model, from which the step sizes are chosen."""
 
     loss: Each  # (n,) f_j
     length: Each  # (n,) ||f_j'||
@@ -46,7 +46,7 @@ class Gauged:
 
 @record
 class Approach:
-    """What worker j is sent after its last answer; ``z`` and omega_j are as old as that."""
+    """The message to worker j after its last answer; ``z`` and omega_j are as old as that."""
 
     z: Version  # (D,)
     omega: Each  # (N,) sum_l lambda_l p_lj
@@ -70,7 +70,7 @@ class Approached:
 
 @record
 class ASPIREMemory:
-    """What a worker keeps."""
+    """The memory of a worker."""
 
     u: Array  # (n, D) w_j
     dual: Array  # (n, D) phi_j
@@ -97,9 +97,7 @@ def gauge(problem: Problem, ask: Gauge, data: Block) -> tuple[ASPIREMemory, Gaug
 def _curvature(
     problem: Problem, u: Array, loss: Array, gradient: Array, length: Array, data: Block
 ) -> Array:
-    """The largest eigenvalue of f_j'' at u: differences of gradients along directions that power
-    iterations find.
-    """
+    """The largest eigenvalue of f_j'' at u by power iterations on differences of gradients."""
     some = np.where(length > 0, length, 1.0)
     reach = 1e-4 * np.where((length > 0) & (np.abs(loss) > 0), np.abs(loss) / some, 1.0)[:, None]
     along = np.where(length[:, None] > 0, gradient, 1.0)
@@ -114,16 +112,17 @@ def _curvature(
 def approach(
     problem: Problem, memory: ASPIREMemory, ask: Approach, data: Block, steps: int, reuse: bool
 ) -> tuple[ASPIREMemory, Approached]:
-    """One trip: (16) with the z received, then ``steps`` steps (11); ``reuse``: send the loss where
-    the last began.
+    """One trip: (16) with the z of the message, then ``steps`` steps (11).
+
+    With ``reuse`` the loss that is sent is the one where the last step began.
     """
     n, z, omega = len(data.index), ask.z, ask.omega[:, None]
     fade = 0.0 if ask.fade is None else ask.fade[:, None]
     dual = ascended(memory.dual, z, memory.u, ask.rho, fade, ask.pull)  # (16)
     gap, before = np.zeros(n), memory.loss
     for turn in range(steps):
-        own = 1 / (ask.kappa + ask.omega * memory.curvature) if ask.step is None else ask.step
-        step = own[:, None]
+        local = 1 / (ask.kappa + ask.omega * memory.curvature)
+        step = (local if ask.step is None else ask.step)[:, None]
         # (12), but -phi_j: it is printed as -w_j
         gradient = omega * memory.gradient - dual + ask.kappa * (memory.u - z)
         u = np.clip(memory.u - step * gradient, -ask.reach, ask.reach)  # (11)
@@ -136,12 +135,12 @@ def approach(
 def ascended(
     dual: Array, z: Array, w: Array, rho: float, fade: Array | float, pull: float
 ) -> Array:
-    """(16); server and worker compute it alike, so that it is never sent."""
+    """phi_j after (16); server and worker both compute it, so that it is never sent."""
     return np.clip(dual + rho * (z - w - fade * dual), -pull, pull)
 
 
 def _arrived(problem: Problem, memory: ASPIREMemory, u: Array, data: Block) -> ASPIREMemory:
-    """The memory at a new model; L_j grows where the gradient has turned faster than it said."""
+    """The memory at a new model; L_j grows where the gradient changed faster than it predicts."""
     cut = problem.cut(u, data)
     moved = np.sqrt(((u - memory.u) ** 2).sum(1))
     turned = np.sqrt(((cut.gradient - memory.gradient) ** 2).sum(1))

@@ -1,4 +1,4 @@
-"""The master's half of ASPIRE-EASE: one iteration, and what is measured of it.
+"""The master's half of ASPIRE-EASE: one iteration, and the measurement of its progress.
 
     z      <- P(z - eta_z (sum_j phi_j + kappa sum_j (z - w_j)))                                (13)
     h      <- P(h - eta_h (1 - sum_l lambda_l))                                                 (14)
@@ -6,10 +6,10 @@
     phi_j  <- P(phi_j + rho_2 (z - w_j - c_2 phi_j)),    j in Q                                 (16)
     A  <- A and p = argmax_P p'f where p'f > max_l p_l'f, without those whose lambda is 0  (18)-(21)
 
-A plane is its vertex p_l = pbar + a_l itself: pbar cancels everywhere. The master keeps every
+A plane is stored as its vertex p_l = pbar + a_l: pbar cancels everywhere. The master stores every
 worker's w_j and phi_j, so that an answer changes two rows and two sums, whatever N; about every N
-answers the sums are taken afresh and the stationarity gap is measured. The arrays of the state it
-is given are overwritten.
+answers the sums are computed anew and the stationarity gap is measured. The arrays of the state are
+overwritten.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Index = NDArray[np.intp]
 
 @record
 class Measured:
-    """How far the iterates are from a stationary point, when it was looked at last."""
+    """The distance of the iterates from a stationary point, as measured last."""
 
     stationarity: float  # ||grad G||^2, (32); the workers' parts as of their last trips
     gradient: float  # its parts for w and z, relative to the first gradients
@@ -42,12 +42,12 @@ class Measured:
     # max_P p'f + the regulariser at z: the objective where every worker judges its own copy
     value: float
     residual: float  # the largest of the relative parts
-    answers: int  # that had come in
+    answers: int  # received by then
 
 
 @record
 class ASPIREState:
-    """What the master keeps."""
+    """The state of the master."""
 
     z: Array  # (D,)
     h: float
@@ -61,8 +61,8 @@ class ASPIREState:
     pull: Array  # (D,) sum_j phi_j
     loss: Array  # (N,) f_j(w_j)
     gap: Array  # (N,) each worker's part of (32)
-    last: Array  # (N,) answers of all that had come in at each worker's last one
-    age: Array  # (N,) answers of all between its last two
+    last: Array  # (N,) the number of answers of all workers at each worker's last one
+    age: Array  # (N,) the same between its last two
     steps: Steps | None
     rounds: int  # t
     answers: int
@@ -77,7 +77,7 @@ NOTHING = Measured(*[math.inf] * 8, answers=0)
 
 
 def received(state: ASPIREState, ids: Index, up: Approached) -> ASPIREState:
-    """The answers in their workers' rows."""
+    """The state with these answers in their workers' rows."""
     copies, loss, gap, total = (
         writable(state.copies),
         writable(state.loss),
@@ -94,11 +94,9 @@ def received(state: ASPIREState, ids: Index, up: Approached) -> ASPIREState:
 
 
 def moved(problem: Problem, state: ASPIREState, ids: Index, now: Now, steps: Steps) -> ASPIREState:
-    """(13) to (16), each with what the one before has found."""
-    reach, top, cap, pull = steps.bounds
-    z = state.z - now.eta_z * gradient_z(state, steps)
-    z = np.clip(problem.prox(z, now.eta_z), -reach, reach)  # (13)
-    h = min(max(state.h - now.eta_h * (1 - float(state.weights.sum())), steps.floor), top)  # (14)
+    """The state after (13) to (16), each with the result of the one before."""
+    _, _, cap, pull = steps.bounds
+    z, h = _model_and_level(problem, state, now, steps)
     rise = state.planes @ state.loss - h - now.c1 * state.weights
     weights = np.clip(state.weights + now.rho1 * rise, 0.0, cap)  # (15)
     dual, sums = writable(state.dual), writable(state.pull)
@@ -109,14 +107,25 @@ def moved(problem: Problem, state: ASPIREState, ids: Index, now: Now, steps: Ste
     return replace(state, z=z, h=h, weights=weights, before=state.weights, dual=dual, pull=sums)
 
 
+def _model_and_level(
+    problem: Problem, state: ASPIREState, now: Now, steps: Steps
+) -> tuple[Array, float]:
+    """z and h after their steps (13) and (14)."""
+    reach, top, _, _ = steps.bounds
+    z = state.z - now.eta_z * gradient_z(state, steps)
+    z = np.clip(problem.prox(z, now.eta_z), -reach, reach)  # (13)
+    h = state.h - now.eta_h * (1 - float(state.weights.sum()))  # (14)
+    return z, min(max(h, steps.floor), top)
+
+
 def gradient_z(state: ASPIREState, steps: Steps) -> Array:
     """The derivative of L_p in z."""
     return state.pull + steps.kappa * (len(state.copies) * state.z - state.total)
 
 
 def longest(state: ASPIREState) -> float:
-    """The longest time between two answers of one worker, those still awaited included, in answers
-    of all over N.
+    """The longest time between two answers of one worker, or since its last one, counted in answers
+    of all workers over N.
     """
     return float(np.maximum(state.age, state.answers - state.last).max()) / len(state.age)
 
@@ -124,8 +133,8 @@ def longest(state: ASPIREState) -> float:
 def checked(
     problem: Problem, state: ASPIREState, drop: bool, add: bool, most: int | None, cut: float
 ) -> ASPIREState:
-    """(18) to (21): the worst vertex joins where no plane is as high, and planes without weight
-    leave.
+    """The planes after (18) to (21): the worst vertex is added where no plane is as high, planes
+    without weight are dropped.
     """
     worst = np.asarray(problem.over_clients.weights(state.loss), float)  # (18)
     heights = state.planes @ state.loss
@@ -137,7 +146,7 @@ def checked(
         if not added and not keep.any():  # never the last one
             keep[heights.argmax()] = True
     left = 0.0
-    # Setting 1: the least makes room and leaves its weight
+    # Setting 1: the plane of least weight makes room, and its weight goes to the new one
     if added and most is not None and keep.sum() >= most:
         least = np.flatnonzero(keep)[weights[keep].argmin()]
         keep[least], left = False, float(weights[least])
@@ -157,15 +166,14 @@ def checked(
 
 
 def refreshed(problem: Problem, state: ASPIREState, now: Now, steps: Steps) -> ASPIREState:
-    """The sums taken afresh, and the gap (32) measured: that of L_p itself, without c_1 and c_2."""
+    """The state with its sums computed anew and the gap (32) measured: that of L_p itself, without
+    c_1 and c_2.
+    """
     state = replace(state, total=state.copies.sum(0), pull=state.dual.sum(0))
-    reach, top, cap, pull = steps.bounds
+    _, _, cap, pull = steps.bounds
     risk = float(problem.over_clients.value(state.loss))
     heights, apart = state.planes @ state.loss, state.z - state.copies
-    z = np.clip(
-        problem.prox(state.z - now.eta_z * gradient_z(state, steps), now.eta_z), -reach, reach
-    )
-    h = min(max(state.h - now.eta_h * (1 - float(state.weights.sum())), steps.floor), top)
+    z, h = _model_and_level(problem, state, now, steps)
     weights = np.clip(state.weights + now.rho1 * (heights - state.h), 0.0, cap)
     dual = np.clip(state.dual + now.rho2 * apart, -pull, pull)
     of_w, of_z = float(state.gap.sum()), float((((state.z - z) / now.eta_z) ** 2).sum())
@@ -197,7 +205,7 @@ def refreshed(problem: Problem, state: ASPIREState, now: Now, steps: Steps) -> A
 def bound_reached(state: ASPIREState, steps: Steps) -> str:
     """Which of alpha_1 to alpha_4 and the floor of h hold iterates back, in words; empty: none."""
     reach, top, cap, pull = (np.asarray(steps.bounds) * (1 - 1e-9)).tolist()
-    at = {
+    active = {
         f"alpha_1 = {steps.bounds[0]:.3g} (model)": (
             max(np.abs(state.z).max(), np.abs(state.copies).max()) >= reach
         ),
@@ -208,7 +216,7 @@ def bound_reached(state: ASPIREState, steps: Steps) -> str:
             state.h <= steps.floor and float(state.weights.sum()) < 0.99
         ),
     }
-    return " and ".join(name for name, active in at.items() if active)
+    return " and ".join(name for name, holds in active.items() if holds)
 
 
 def mixture(problem: Problem, state: ASPIREState) -> Array:

@@ -1,43 +1,43 @@
-"""AsyncDRO: asynchronous descent on the worst weighting of the clients, one stored gradient for
-each of them.
+"""AsyncDRO: asynchronous descent on the worst case over client weights, with one stored gradient
+for each client.
 
     minimise over w:  max { p'F(w) : p in Q } + h(w),        F = (F_1, ..., F_N)
 
-The server keeps of every client j the last line (b_j, g_j), F_j(w) ~ b_j + <g_j, w>. Whenever
-clients answer, it renews their lines and takes one step:
+The server stores for every client j its last linearisation, the line F_j(w) ~ b_j + <g_j, w>.
+Whenever clients answer, it replaces their lines and takes one step:
 
-    e_j = L_j ||w - w_j||^2 / 2            by how much line j, made at w_j, is about short of F_j(w)
-    s_j = e_j / (e_j + tau mu / r_j)  the share of this that is counted,
+    e_j = L_j ||w - w_j||^2 / 2   the shortfall: line j, made at w_j, is about so far below F_j(w)
+    s_j = e_j / (e_j + tau mu / r_j)  the share of the shortfall that is counted,
             r_j = p_j L_j (1 + a_j) eta >= 0.003
-    f = b + G w + s e           what all losses are at w, to first order: stale losses alone diverge
-    p = Proj_Q(c + f / mu)                  their worst weighting near a centre c
+    f = b + G w + s e           the risks at w to first order; without s e stale risks diverge
+    p = Proj_Q(c + f / mu)                  their worst client weights near a centre c
     c <- c + (p - c) / (1 + p'a)            a_j: the age of line j, in steps
     w <- prox_{eta h}(w - eta (g + sum_j p_j s_j L_j (w - w_j)))  g = G'p,
             1 / eta = sum_j p_j L_j (1 + a_j)
 
     mu = eta (max_j d_j + sum_{p_j > 0} d_j),
-            d_j = ||g_j - g||^2 with the g and p of when line j was renewed
+            d_j = ||g_j - g||^2 with the g and p of the step in which line j was replaced
 
-and sends w to those who answered. L_j is the curvature that client j saw between its last two
-models. The centre removes the bias of mu. So no step size is left to be chosen: the ages keep the
-delayed iteration stable, and f bends p by so little that eta times the curvature this adds, at most
-sum_{p_j > 0} d_j / mu, is below one. Where Q has no projection (an own set with a maximiser alone)
-c moves towards the worst weights of f, and p = c.
+Then it sends w to the clients who answered. L_j is the curvature that client j measured between its
+last two models. The centre removes the bias of mu. So the user has no step size to choose: the
+ages keep the delayed iteration stable, and f changes p by so little that eta times the curvature
+which this adds, at most sum_{p_j > 0} d_j / mu, is below one. Where Q has no projection (a custom
+set with a maximiser alone) c moves towards the worst client weights of f, and p = c.
 
-A line is below its convex risk, so a model far from w_j looks better to client j than it is. Where
-that is the slowest client and a heavy one, the weights swing from it and back with every answer,
-for ever. Counting e_j holds w near w_j: with s_j = 1 a step minimises a majorant. That is slow
-where lines are good. So tau = 3: shortfalls hardly count that would move p little, or are those of
-clients who claim a small share r_j of the step. Once those who weigh have answered 40 times it is
-halved with every third further answer.
+A line lies below its convex risk, so a model far from w_j looks better to client j than it is. If
+that client is the slowest one and has a large weight, the client weights move away from it and back
+with every answer, without end. Counting e_j holds w near w_j: with s_j = 1 a step minimises a
+majorant. That is slow where lines are accurate. Therefore tau = 3: a shortfall hardly counts if it
+would move p little, or if its client has a small share r_j of the step. Once the clients of large
+weight have answered 40 times, tau is halved with every third further answer.
 
-No convergence proof is claimed. What stops the run is one: where everything is convex the lines
-bound every F_j from below however old they are, so that the minimum of p'(b + G v) + h(v) is a
-bound; once that is near, w stands still until every client has answered at it.
+No convergence proof is claimed, but the stopping test is a proof: where everything is convex the
+lines bound every F_j from below however old they are, so that the minimum of p'(b + G v) + h(v) is
+a lower bound. Once it is near, w stands still until every client has answered at it.
 
-The server learns every client's risk, gradient and curvature at the models it was sent. It keeps N
-D numbers, these once more in single precision, and the models that lines were made at and that are
-on their way.
+The server learns every client's risk, gradient and curvature at the models that it was sent. It
+stores N D numbers, the same once more in single precision, and the models at which lines were made
+or that are on their way.
 """
 
 from __future__ import annotations
@@ -64,19 +64,20 @@ from quorate.algorithms.federated.async_dro.stored_gradients import (
     Answers,
     Lines,
     answers,
-    asked,
     descend,
     exact,
     first_lines,
-    look,
     mean_gradient,
-    nobody,
+    no_answers,
     old_lines,
+    predict,
     renew,
+    with_sent,
 )
 from quorate.algorithms.federated.linearisation import bound_at, duals_at
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.method import Answer, Method, known, with_start
 from quorate.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
+from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import changed
 from quorate.problem.conic_form import member
@@ -84,18 +85,18 @@ from quorate.problem.lower_bounds import Surveyed
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Outcome, Round, Stop, record
 
-SOON = 0.5  # of the tolerance: a predicted gap at which w stands still to be judged
+SOON = 0.5  # of the tolerance: the predicted gap at which w stands still to be judged
 LATER = 0.25  # factor of that after a judgement that failed
-TRUST = 3.0  # tau: times mu / r_j, a shortfall of which half is counted
-# answers of those who weigh after which tau falls, and with which it is halved
+TRUST = 3.0  # tau: a shortfall of this times mu / r_j is counted by half
+# answers of the clients of large weight after which tau falls, and after which it is halved
 PATIENCE, HALVED = 40, 3
-# of the largest curvature so far: below it a step is not trusted to be as long as it says
+# of the largest curvature so far, below which the measured curvature does not set the step
 FLAT = 1e-6
 
 
 @record
 class AsyncState:
-    """The server's memory; its arrays are overwritten in place."""
+    """The server's state; its arrays are overwritten in place."""
 
     w: Array  # (D,)
     lines: Lines | None
@@ -105,7 +106,7 @@ class AsyncState:
     predicted: Array  # (N,) f
     turn: int
     answers: int  # since the gap was predicted last
-    cycles: float  # answers so far of those who weigh, on average
+    cycles: float  # answers so far of the clients, averaged by their weights
     eta: float
     steepest: float  # largest curvature so far
     value: float  # exact objective of some model: the first one, or the last that was judged
@@ -118,11 +119,11 @@ class AsyncState:
 
 @dataclass(frozen=True)
 class AsyncDRO(Method):
-    """The default asynchronous algorithm, for any smooth model: nothing has to be tuned, no round
-    waits for stragglers.
+    """The default asynchronous algorithm, for any smooth model, with nothing to tune and without
+    rounds that wait for stragglers.
 
     On an engine in which all clients answer at once (``InProcess``) it is synchronous gradient
-    descent on the model and proximal ascent on the weights.
+    descent on the model and proximal ascent on the client weights.
 
     Parameters
     ----------
@@ -130,8 +131,7 @@ class AsyncDRO(Method):
         proves a bound, when the step has become so much shorter than the first one
         (``Stop.UNPROVEN``)
     max_rounds : a cap on the server's steps; a run that meets it is never called optimal
-    step : factor of the step size; 1 is stable wherever lines and curvatures are not older than
-        they look
+    step : factor of the step size; 1 is stable as long as ages and curvatures are right
     start : first model, the problem's own by default
 
     Raises
@@ -150,10 +150,7 @@ class AsyncDRO(Method):
     donates: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.step < math.inf:
-            raise ValueError(
-                f"step must be a positive factor, got {self.step!r}. The default is 1."
-            )
+        check_positive(self, "step", remedy="The default is 1.")
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -204,29 +201,25 @@ class AsyncDRO(Method):
     def begin(
         self, state: AsyncState, ids: Sequence[int], up: Met
     ) -> tuple[AsyncState, Round | Done]:
-        """The first lines, of all clients."""
+        """Store the first lines, of all clients, and take a step."""
         problem = self._problem
-        w = (
-            problem.model_start(int(up.features))
-            if self.start is None
-            else np.array(self.start, float)
-        )
+        w = with_start(problem, self.start, int(up.features))
         mean = state.weights @ up.gradient
-        value = problem.over_clients.value(up.risk) + problem.penalty(w)
+        value = self._value(w, up.risk)
         seen = Surveyed(up.plus, up.minus, up.reach, up.target, up.square)
         state = replace(
             state, w=w, lines=first_lines(up, w, mean), mean=mean, value=value, seen=seen
         )
-        return self._ask(self._stepped(state, 0, 0, nobody(len(w)), len(ids)), ids)
+        return self._ask(self._stepped(state, 0, 0, no_answers(len(w)), len(ids)), ids)
 
     def renew(
         self, state: AsyncState, ids: Sequence[int], up: Visited
     ) -> tuple[AsyncState, Round | Done]:
-        """The lines of those who answered, and a step."""
+        """Replace the lines of the clients who answered, and take a step."""
         turn, new = state.turn + 1, answers(ids, up)
         count = state.answers + len(ids)
         if state.still >= 0 or turn >= self.max_rounds:
-            renew(_known(state), new, state.w, state.mean, turn)
+            renew(known(state.lines), new, state.w, state.mean, turn)
             state = replace(state, turn=turn, answers=count)
             return (
                 self._judged(state, ids) if state.still >= 0 else (state, Done(self._capped(state)))
@@ -236,15 +229,15 @@ class AsyncDRO(Method):
     def _stepped(
         self, state: AsyncState, turn: int, answered: int, new: Answers, fresh: int
     ) -> AsyncState:
-        """p, c and w with these answers; so many lines are fresh."""
-        problem, risk, known = self._problem, self._problem.over_clients, _known(state)
-        # where losses saturate curvatures vanish, and no line is to be trusted so far away
+        """The state after a step with these answers; ``fresh`` lines are new."""
+        problem, risk, lines = self._problem, self._problem.over_clients, known(state.lines)
+        # where losses saturate, curvatures vanish, and no line is accurate so far away
         most = state.eta * 2.0 ** (fresh / len(state.weights)) if turn else math.inf
         sizes = float(self.step), max(FLAT * state.steepest, TINY), most, _trust(state.cycles)
-        f, force, towards, found = look(
-            known, new, state.w, state.mean, state.weights, state.centre, turn, sizes
+        f, force, shifted, numbers = predict(
+            lines, new, state.w, state.mean, state.weights, state.centre, turn, sizes
         )
-        curve, age, eta, mu, loss = found
+        curve, age, eta, mu, loss = numbers
         if not math.isfinite(curve + loss):
             raise ArithmeticError(
                 "a client's answer is not finite: rescale the features, or give AsyncDRO(step=0.1)."
@@ -252,12 +245,12 @@ class AsyncDRO(Method):
         pace = 1.0 / (1.0 + age)
         if not hasattr(risk, "project"):
             p = state.centre + pace * (risk.weights(f) - state.centre)
-            centre, mean, w = descend(known, state.w, p, force, eta, p, 0.0)
+            centre, mean, w = descend(lines, state.w, p, force, eta, p, 0.0)
         else:
-            p = risk.project(towards) if mu > 0 else state.weights
-            centre, mean, w = descend(known, state.w, p, force, eta, state.centre, pace)
+            p = risk.project(shifted) if mu > 0 else state.weights
+            centre, mean, w = descend(lines, state.w, p, force, eta, state.centre, pace)
         w = problem.prox(w, eta)
-        np.subtract(w, state.w, out=known.step)
+        np.subtract(w, state.w, out=lines.step)
         first = state.first if state.turn else float(np.linalg.norm(w - state.w)) / eta
         return changed(
             state,
@@ -275,7 +268,7 @@ class AsyncDRO(Method):
         )
 
     def _near(self, state: AsyncState) -> AsyncState:
-        """Once in N answers: whether the end is near by what the lines say; then w stands still."""
+        """Once in N answers, let w stand still if the lines predict that the end is near."""
         if state.answers < len(state.weights):
             return state
         state = replace(state, answers=0, bound=max(state.bound, self._bound(state, state.value)))
@@ -286,17 +279,17 @@ class AsyncDRO(Method):
         )
 
     def _judged(self, state: AsyncState, ids: Sequence[int]) -> tuple[AsyncState, Round | Done]:
-        """w stands still until every line is its own: then the losses are exact; whose line is
-        waits for the others.
+        """Let w stand still until every line was made at it, since then the risks are exact; a
+        client whose line was waits for the others.
         """
-        if len(old := old_lines(_known(state), state.still)):
+        if len(old := old_lines(known(state.lines), state.still)):
             if state.turn >= self.max_rounds:
                 return state, Done(self._capped(state))
             return self._ask(state, sorted(set(old.tolist()).intersection(ids)))
-        state = replace(state, mean=mean_gradient(_known(state), state.weights))
+        state = replace(state, mean=mean_gradient(known(state.lines), state.weights))
         risks = self._lines(state)
-        value = self._problem.over_clients.value(risks) + self._problem.penalty(state.w)
-        bound = self._bound(state, value)  # of lines at one model, as a certificate can repeat it
+        value = self._value(state.w, risks)
+        bound = self._bound(state, value)  # from lines at one model, as a certificate can repeat it
         if self._ended(replace(state, bound=bound), risks, 1.0):
             state = replace(state, value=value, bound=bound, predicted=risks)
             return state, Done(self._outcome(state))
@@ -304,23 +297,22 @@ class AsyncDRO(Method):
         if state.turn >= self.max_rounds:
             return state, Done(self._capped(state))
         state = replace(state, still=-1, soon=LATER * state.soon)
-        return self._ask(
-            self._stepped(state, state.turn, 0, nobody(len(state.w)), len(ids)), range(len(risks))
-        )
+        state = self._stepped(state, state.turn, 0, no_answers(len(state.w)), len(ids))
+        return self._ask(state, range(len(risks)))
 
     def _lines(self, state: AsyncState) -> Array:
         """b + G w."""
-        return exact(_known(state), state.w)
+        return exact(known(state.lines), state.w)
 
     def _bound(self, state: AsyncState, value: float) -> float:
-        """What the lines prove: they are below the risks, however old they are."""
+        """The lower bound that the lines prove: they are below the risks, however old they are."""
         risk = float(state.weights @ self._lines(state))
         return bound_at(self._problem, state.w, value, risk, state.mean, state.weights, state.seen)
 
     def _ended(self, state: AsyncState, risks: Array, share: float) -> bool:
         """Whether w is optimal to ``share`` of the tolerance if its risks are these."""
-        value = self._problem.over_clients.value(risks) + self._problem.penalty(state.w)
-        # old lines may promise less than anything can have: that is not the end
+        value = self._value(state.w, risks)
+        # old lines may predict less than any model can have, which is not the end
         if math.isfinite(state.bound):
             return abs(value - state.bound) <= share * self._allowed(value, state.bound)
         lag = value - self._problem.penalty(state.w) - float(state.weights @ risks)
@@ -333,16 +325,16 @@ class AsyncDRO(Method):
         return max(self.atol, self.tol * max(abs(value), abs(bound)))
 
     def _length(self, state: AsyncState) -> float:
-        """The step that would be taken, over eta: 0 at a stationary point."""
+        """The length of the next step over eta, which is 0 at a stationary point."""
         moved = self._problem.prox(state.w - state.eta * state.mean, state.eta) - state.w
         return float(np.linalg.norm(moved)) / state.eta
 
     def _ask(
         self, state: AsyncState, ids: Sequence[int], to: NDArray[np.intp] | None = None
     ) -> tuple[AsyncState, Round]:
-        """w to these clients; ``to``: them, where an array is at hand."""
-        lines = asked(
-            _known(state), np.array(ids, np.intp) if to is None else to, state.w, state.turn
+        """Send w to these clients; ``to`` is the same as an array, where there is one."""
+        lines = with_sent(
+            known(state.lines), np.array(ids, np.intp) if to is None else to, state.w, state.turn
         )
         state = state if lines is state.lines else replace(state, lines=lines)
         return state, Round(Visit(state.w), tuple(ids), 1)
@@ -375,7 +367,9 @@ class AsyncDRO(Method):
         )
 
     def report(self, state: AsyncState) -> dict:
-        """``predicted``: the weighed risks that the lines predict, with h; not the objective."""
+        """``predicted`` is the weighted sum of the risks that the lines predict, with h; it is not
+        the objective.
+        """
         worst = int(np.argmax(state.predicted))
         return {
             "predicted": float(state.weights @ state.predicted) + self._problem.penalty(state.w),
@@ -390,10 +384,5 @@ class AsyncDRO(Method):
 
 
 def _trust(cycles: float) -> float:
-    """tau."""
+    """The factor tau after so many answers of the clients of large weight."""
     return TRUST * 2.0 ** (-max(0.0, cycles - PATIENCE) / HALVED)
-
-
-def _known(state: AsyncState) -> Lines:
-    assert state.lines is not None, "the first answers make the lines"
-    return state.lines

@@ -1,9 +1,9 @@
-"""The client half of AsyncDRO: its line at a model, and how curved its risk was on the way there.
+"""The client's half of AsyncDRO: the line of its risk at a model, and the curvature on the way.
 
     F_j(v) ~ b_j + <g_j, v>,  g_j = F_j'(w),  b_j = F_j(w) - <g_j, w>,
             L_j = ||g_j - g_j'|| / ||w - w'||
 
-A client keeps the last model w' it was sent and its gradient there.
+A client stores the last model w' that it was sent, and its gradient there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUDGE = 1e-3  # share of its loss by which a client's first, probing step would 
 
 @record
 class Meet:
-    """The first message: risk, gradient and curvature at ``w``, or where the model starts."""
+    """The first message: ask for risk, gradient and curvature at ``w``, or at the default start."""
 
     prior: Each  # (N,)
     w: Version | None  # (D,)
@@ -29,7 +29,9 @@ class Meet:
 
 @record
 class Met:
-    """The client's first line, how curved its risk is, and what bounds the region of optima."""
+    """The client's first line and curvature, and its part of the survey that bounds where an
+    optimum lies.
+    """
 
     risk: Each  # (n,) F_j(w)
     level: Each  # (n,) b_j = F_j(w) - <g_j, w>
@@ -45,7 +47,7 @@ class Met:
 
 @record
 class Visit:
-    """The client's line at ``w``."""
+    """Ask for the client's line at ``w``."""
 
     w: Version  # (D,)
 
@@ -63,7 +65,7 @@ class Visited:
 
 @record
 class LastVisit:
-    """What a client keeps."""
+    """The client's memory: the last model it was sent, with its gradient and curvature there."""
 
     w: Array  # (n, D)
     gradient: Array  # (n, D)
@@ -71,7 +73,7 @@ class LastVisit:
 
 
 def meet(problem: Problem, ask: Meet, data: Block) -> tuple[LastVisit, Met]:
-    """The first line; L_j along the gradient, which takes a second gradient."""
+    """The first line, with L_j along the gradient, which takes a second gradient."""
     shape = len(data.index), problem.predictor.dimension(data.n_features)
     w = np.broadcast_to(
         problem.model_start(data.n_features) if ask.w is None else ask.w, shape
@@ -91,7 +93,7 @@ def meet(problem: Problem, ask: Meet, data: Block) -> tuple[LastVisit, Met]:
 def visit(
     problem: Problem, memory: LastVisit, ask: Visit, data: Block
 ) -> tuple[LastVisit, Visited]:
-    """The line at ``ask.w``."""
+    """The line at ``ask.w``, and the curvature on the way there."""
     w, (risk, gradient, _) = np.ascontiguousarray(ask.w), risk_gradients(problem, ask.w, data)
     level, curvature = _line(risk, gradient, w, memory.gradient, memory.w, memory.curvature)
     return LastVisit(w, gradient, curvature), Visited(level, gradient, curvature)

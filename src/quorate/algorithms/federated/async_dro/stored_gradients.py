@@ -1,19 +1,19 @@
-"""What an asynchronous server keeps of its clients: the last line of each, and the models these
-were made at.
+"""The stored gradients of an asynchronous server: the last line of each client, and the models at
+which these were made.
 
-    F_j(v) ~ b_j + <g_j, v>,  short by about  e_j(v) = L_j ||v - w_j||^2 / 2
+    F_j(v) ~ b_j + <g_j, v>,  below the risk by about  e_j(v) = L_j ||v - w_j||^2 / 2
             at other models than w_j
 
-Clients whose lines were made at one model, or who were sent one model, share one copy of it; a row
-of ``models`` that nobody needs any more is written over, so that their number is bounded by that of
-the clients. They are kept in single precision: an error of 1e-7 in where a line was made is one of
-1e-14 in what it is short of. What is kept so is counted in powers of two near the first gradients
-and the first loss over them, whatever units features and targets have.
+Clients whose lines were made at one model, or who were sent one model, share one copy of it. A row
+of ``models`` that no client needs any more is overwritten, so that the number of clients bounds
+that of the rows. Models are stored in single precision: an error of 1e-7 in the place of a line is
+one of 1e-14 in e_j. They and the single-precision gradients are scaled by powers of two near the
+first gradients, and near the first loss over these, whatever units features and targets have.
 
-What the lines say at the present model, b + G w, is carried on by G (w' - w) when it has moved to
-w': with gradients in single precision, whose error vanishes with the steps, for reading them is
-most of the server's work. The number of a client who answers is computed anew, everybody's once in
-N answers.
+The values of the lines at the present model, b + G w, are updated by G (w' - w) when it moves to
+w', with gradients in single precision, since reading them is most of the server's work; the error
+vanishes with the steps. The value of a client who answers is computed anew, and those of all
+clients once in N answers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from quorate.arrays import Array, writable
 from quorate.rounds import record
 
 FEW = 8  # rows of models at first
-WIDE = 32  # rows in single precision have a multiple of it, and zeros: whole vectors of a processor
+WIDE = 32  # rows in single precision are padded to a multiple of it: whole processor vectors
 LEAST = 3e-3  # the least r
 TINY = np.finfo(float).tiny
 
@@ -42,13 +42,13 @@ Answers = tuple[NDArray[np.intp], Array, Array, Array]  # clients, their b, g an
 
 @record
 class Lines:
-    """Of every client; all arrays are overwritten in place."""
+    """The lines of all clients; all arrays are overwritten in place."""
 
     level: Array  # (N,) b
     gradients: Array  # (N, D) G
     rough: NDArray[np.float32]  # (N, D or more) G, and zeros
     losses: Array  # (N,) b + G (w - step) at the present model w
-    step: Array  # (D,) that of w which losses do not know yet
+    step: Array  # (D,) the step of w that losses do not contain yet
     curvature: Array  # (N,) L
     gap: Array  # (N,) steps between a client's last two answers
     last: NDArray[np.int64]  # (N,) the step of its last answer
@@ -63,7 +63,7 @@ class Lines:
 
 
 def first_lines(up: Met, w: Array, mean: Array) -> Lines:
-    """The first answers, of all N at the model w before step 0."""
+    """The lines of the first answers, of all N clients at the model w before step 0."""
     n, steepest = len(up.level), float(np.abs(up.gradient).max(initial=0.0))
     steepness = _unit(steepest)
     length = _unit(
@@ -95,22 +95,22 @@ def first_lines(up: Met, w: Array, mean: Array) -> Lines:
 
 
 def _unit(size: float) -> float:
-    """A power of two near it; 1 near 0 and infinity."""
+    """A power of two near a size; 1 near 0 and infinity."""
     return 2.0 ** min(max(math.frexp(size)[1], -1000), 1000) if TINY < size < math.inf else 1.0
 
 
 def answers(ids: Sequence[int], up: Visited) -> Answers:
-    """Of these clients."""
+    """The answers of these clients as arrays."""
     return np.array(ids, np.intp), writable(up.level), writable(up.gradient), writable(up.curvature)
 
 
-def nobody(n: int) -> Answers:
-    """No answers, of n coefficients."""
+def no_answers(n: int) -> Answers:
+    """The answers of no clients, with n coefficients."""
     return np.zeros(0, np.intp), np.zeros(0), np.zeros((0, n)), np.zeros(0)
 
 
 def renew(lines: Lines, new: Answers, w: Array, mean: Array, turn: int) -> None:
-    """Write what was answered at step ``turn``: losses at w, distances from ``mean``."""
+    """Store the answers of step ``turn``, with losses at w and distances from ``mean``."""
     _renew(new, w, mean, turn, _written(lines))
 
 
@@ -128,16 +128,16 @@ def _written(lines: Lines) -> tuple[Any, ...]:
 
 
 def exact(lines: Lines, w: Array) -> Array:
-    """b + G w, which ``lines`` keep, too."""
+    """b + G w computed anew; ``lines`` store it, too."""
     np.matmul(lines.gradients, w, out=lines.losses)
     lines.losses[:] += lines.level
     lines.step[:] = 0.0
     return lines.losses.copy()
 
 
-def asked(lines: Lines, to: NDArray[np.intp], w: Array, turn: int) -> Lines:
-    """These clients are sent w after step ``turn``; with more room for models where there is
-    none.
+def with_sent(lines: Lines, to: NDArray[np.intp], w: Array, turn: int) -> Lines:
+    """The lines after these clients were sent w after step ``turn``; with twice the room for models
+    where it is full.
     """
     row = _ask(to, w, turn, lines.sent, lines.turn, lines.users, lines.length, lines.models)
     if row == len(lines.users):
@@ -159,7 +159,7 @@ def old_lines(lines: Lines, turn: int) -> NDArray[np.intp]:
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _follow(rough, step, steepness, losses):
-    """Losses follow the model's step, which is then none."""
+    """Add the model's step to the losses, and set it to zero."""
     size = 0.0
     for k in range(len(step)):
         size = max(size, abs(step[k]))
@@ -225,10 +225,10 @@ def _renew(answered, w, mean, turn, written):
 
 @njit(cache=True)
 def _ask(ids, w, turn, sent, turns, users, length, models):
-    """The row that these clients share from now on; its number is that of all rows, and nothing
-    done, if none is free.
+    """Store w in a free row that these clients share from now on, and return its number.
 
-    A model beyond single precision is infinite there.
+    Where no row is free, nothing changes and the result is the number of rows. A model beyond the
+    range of single precision is infinite there.
     """
     row = 0
     while row < len(users) and users[row] > 0:
@@ -243,7 +243,7 @@ def _ask(ids, w, turn, sent, turns, users, length, models):
     return row
 
 
-def look(
+def predict(
     lines: Lines,
     new: Answers,
     w: Array,
@@ -253,8 +253,8 @@ def look(
     turn: int,
     sizes: tuple[float, ...],
 ) -> tuple[Array, Array, Array, tuple[float, ...]]:
-    """``renew``; then f, s_j L_j and c + f / mu, and what follows from curvatures, ages and
-    distances.
+    """Store the answers, then compute f, s_j L_j and c + f / mu, and the numbers that follow from
+    curvatures, ages and distances.
 
     Parameters
     ----------
@@ -262,25 +262,16 @@ def look(
 
     Returns
     -------
-    f, force, towards : (N,)
-    found : sum_j p_j L_j (1 + a_j), p'a, eta, mu, p'f
+    f, force, shifted : (N,)
+    numbers : sum_j p_j L_j (1 + a_j), p'a, eta, mu, p'f
     """
     n = len(weights)
-    f, force, towards = np.empty(n), np.empty(n), np.empty(n)
-    # one by one: tuples of arrays take microseconds to look through
-    at = w, mean, weights, centre, turn
-    parts: Any = (
-        *new,
-        *at,
-        *_written(lines),
-        lines.length,
-        lines.models,
-        *sizes,
-        f,
-        force,
-        towards,
-    )
-    return f, force, towards, _look(*parts)
+    f, force, shifted = np.empty(n), np.empty(n), np.empty(n)
+    # one by one, since the compiler's dispatch takes microseconds for a tuple of arrays
+    here = w, mean, weights, centre, turn
+    room = lines.length, lines.models, *sizes, f, force, shifted
+    parts: Any = (*new, *here, *room, *_written(lines))
+    return f, force, shifted, _predict(*parts)
 
 
 def descend(
@@ -302,7 +293,7 @@ def mean_gradient(lines: Lines, weights: Array) -> Array:
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _sums(weights, curvature, apart, gap, last, turn, curves):
-    """Into curves p_j L_j (1 + a_j); their sum, p'a and max_j d_j + sum_{p_j > 0} d_j."""
+    """Write p_j L_j (1 + a_j) to curves; their sum, p'a and max_j d_j + sum_{p_j > 0} d_j."""
     curve = age = furthest = spread = 0.0
     for j in range(len(weights)):
         old = max(gap[j], float(turn - last[j]))
@@ -315,7 +306,7 @@ def _sums(weights, curvature, apart, gap, last, turn, curves):
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
-def _look(
+def _predict(
     ids,
     levels,
     steep,
@@ -325,19 +316,6 @@ def _look(
     weights,
     centre,
     turn,
-    level,
-    gradients,
-    rough,
-    losses,
-    step,
-    curvature,
-    apart,
-    gap,
-    last,
-    made,
-    sent,
-    users,
-    steepness,
     length,
     models,
     factor,
@@ -346,47 +324,34 @@ def _look(
     trust,
     f,
     force,
-    towards,
+    shifted,
+    *written,
 ):
-    """Into f b + G w + s e with s_j = e_j / (e_j + trust mu / r_j), into force s_j L_j, into
-    towards c + f / mu.
+    """Write f = b + G w + s e with s_j = e_j / (e_j + trust mu / r_j) to f, s_j L_j to force, and
+    c + f / mu to shifted.
     """
-    written = (
-        level,
-        gradients,
-        rough,
-        losses,
-        step,
-        curvature,
-        apart,
-        gap,
-        last,
-        made,
-        sent,
-        users,
-        steepness,
-    )
     _renew((ids, levels, steep, curved), w, mean, turn, written)
-    square, at = np.full(len(models), -1.0, np.float32), np.zeros(models.shape[1], np.float32)
+    _, _, _, losses, _, curvature, apart, gap, last, made, _, _, _ = written
+    square, here = np.full(len(models), -1.0, np.float32), np.zeros(models.shape[1], np.float32)
     for j in range(len(made)):
         square[made[j]] = 0.0
     for k in range(len(w)):
-        at[k] = w[k] / length
+        here[k] = w[k] / length
     curve, age, spread = _sums(weights, curvature, apart, gap, last, turn, force)
     eta = min(factor / max(curve, least), most)
     mu = eta * spread
     for v in range(len(models)):
         if square[v] == 0.0:  # a line was made there
             far = np.float32(0.0)
-            for k in range(len(at)):
-                far += (at[k] - models[v, k]) ** 2
+            for k in range(len(here)):
+                far += (here[k] - models[v, k]) ** 2
             square[v] = far
     total = 0.0
     for j in range(len(f)):
         short = 0.5 * (curvature[j] * length) * (square[made[j]] * length)
         share = short / (short + max(trust * mu, TINY) / max(force[j] * eta, LEAST))
         f[j], force[j] = losses[j] + share * short, share * curvature[j]
-        towards[j] = centre[j] + f[j] / mu if mu > 0 else centre[j]
+        shifted[j] = centre[j] + f[j] / mu if mu > 0 else centre[j]
         total += weights[j] * f[j]
     return curve, age, eta, mu, total
 
@@ -402,14 +367,15 @@ def _mean(gradients, weights, mean):
 
 @njit(cache=True)
 def _positions(weights):
-    """Where weights are not 0, and how many; that is hard to foresee, and counted, not branched
-    upon, it is quicker.
+    """The positions of weights other than 0, and how many there are.
+
+    A processor cannot predict them, so that counting is quicker than branching.
     """
-    found, count = np.empty(len(weights), np.int64), 0
+    some, count = np.empty(len(weights), np.int64), 0
     for j in range(len(weights)):
-        found[count] = j
+        some[count] = j
         count += weights[j] != 0
-    return found, count
+    return some, count
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})

@@ -32,7 +32,7 @@ from quorate.algorithms.federated.interior_point import outcomes as why
 from quorate.algorithms.federated.interior_point import program as of
 from quorate.algorithms.federated.interior_point.client_risk import RISK_WITH_ROWS, averaged
 from quorate.algorithms.federated.interior_point.program import Expanded, Scale
-from quorate.algorithms.method import Answer, Method, start_or_empty
+from quorate.algorithms.method import Answer, Method, known, start_or_empty
 from quorate.algorithms.requirements import (
     AFFINE,
     CONIC,
@@ -41,7 +41,8 @@ from quorate.algorithms.requirements import (
     TWICE_DIFFERENTIABLE,
     Requirements,
 )
-from quorate.arrays import Array, Block, Streams, is_number
+from quorate.algorithms.settings import check_end
+from quorate.arrays import Array, Block, Streams
 from quorate.problem.client_means import client_gradients, client_values, hessians
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.multipliers import Multipliers, no_multipliers, weighting
@@ -141,16 +142,7 @@ class InteriorPoint(Method):
     )
 
     def __post_init__(self) -> None:
-        numbers = self.tol, self.atol, self.max_rounds
-        if (
-            not all(map(is_number, numbers))
-            or not self.tol >= 0
-            or not self.atol >= 0
-            or self.max_rounds < 1
-        ):
-            raise ValueError(
-                f"tol, atol must be >= 0 and max_rounds >= 1, got {', '.join(map(repr, numbers))}."
-            )
+        check_end(self, "tol", "atol")
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -242,10 +234,9 @@ class InteriorPoint(Method):
     def _program(
         self, state: InteriorState, at: newton.Iterate, up: Expanded, pieces: of.Pieces
     ) -> newton.Program:
-        assert state.scale is not None
-        mu = of.multipliers(self._problem, at, pieces, state.scale, state.phase, state.n_clients)
-        cone = float(at.z[-1]) if len(at.z) else 0.0
-        return of.program(self._problem, at.x, up, pieces, state.scale, state.phase, mu, cone)
+        scale, phase, cone = known(state.scale), state.phase, float(at.z[-1]) if len(at.z) else 0.0
+        mu = of.multipliers(self._problem, at, pieces, scale, phase, state.n_clients)
+        return of.program(self._problem, at.x, up, pieces, scale, phase, mu, cone)
 
     def _begin(
         self, state: InteriorState, w: Array, up: Expanded, pieces: of.Pieces
@@ -280,11 +271,8 @@ class InteriorPoint(Method):
 
     def _refused(self, state: InteriorState, p: newton.Program) -> bool:
         """Whether the trial neither lowers the merit function nor the residuals."""
-        old, at, by, trial = state.program, state.at, state.by, state.trial
-        assert old is not None
-        assert at is not None
-        assert by is not None
-        assert trial is not None
+        old, at = known(state.program), known(state.at)
+        by, trial = known(state.by), known(state.trial)
         if not of.finite(p):
             return True
         before = newton.merit(old, at.s, state.mu, state.nu)
@@ -298,10 +286,7 @@ class InteriorPoint(Method):
 
     def _shorter(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
         """Half the step; after many of them a step with a regularised Hessian."""
-        at, by, p = state.at, state.by, state.program
-        assert at is not None
-        assert by is not None
-        assert p is not None
+        at, by, p = known(state.at), known(state.by), known(state.program)
         state = replace(state, refused=state.refused + 1, since=state.since + 1)
         if state.refused % HALVINGS == 0:
             size = max(
@@ -344,18 +329,9 @@ class InteriorPoint(Method):
             residual=left.worst,
             steps=state.steps + 1,
         )
-        assert state.scale is not None
-        state = replace(
-            state,
-            duals=of.multipliers(
-                problem,
-                of.settled(p, at, state.phase),
-                pieces,
-                state.scale,
-                state.phase,
-                state.n_clients,
-            ),
-        )
+        settled, scale = of.settled(p, at, state.phase), known(state.scale)
+        duals = of.multipliers(problem, settled, pieces, scale, state.phase, state.n_clients)
+        state = replace(state, duals=duals)
         return self._phase_one(state, at, left) if state.phase == 1 else self._step(state)
 
     def _phase_one(
@@ -376,9 +352,7 @@ class InteriorPoint(Method):
 
     def _step(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
         """The next direction, unless the residuals are small enough or do not fall any more."""
-        p, at = state.program, state.at
-        assert p is not None
-        assert at is not None
+        p, at = known(state.program), known(state.at)
         way = newton.direction(p, at, max(state.delta, FLAT if state.phase == 1 else 0.0))
         left = newton.residuals(p, at)
         if state.phase == 2 and self._reached(state, way, left):
@@ -416,10 +390,7 @@ class InteriorPoint(Method):
 
     def _reached(self, state: InteriorState, way: newton.Direction, left: newton.Residuals) -> bool:
         """Whether the second-order duality gap is within the tolerance and the limits are met."""
-        p, at, scale = state.program, state.at, state.scale
-        assert p is not None
-        assert at is not None
-        assert scale is not None
+        p, at, scale = known(state.program), known(state.at), known(state.scale)
         dual = p.gradient + p.J.T @ at.z + p.E.T @ at.lam
         gap = float(at.s @ at.z) + abs(float(dual @ way.step.x))
         allowed = max(self.tol * abs(p.value), self.atol / scale.objective, 1e-14)
@@ -440,14 +411,10 @@ class InteriorPoint(Method):
         return self._again(replace(state, phase=1))
 
     def _try(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
-        assert state.trial is not None
-        assert state.scale is not None
-        D = len(state.w)
-        shape = of.layout(self._problem, state.n_clients, D)
-        mu = of.multipliers(
-            self._problem, state.trial, shape, state.scale, state.phase, state.n_clients
-        )
-        return self._or_capped(state, self._ask(state, _model(state, state.trial), mu))
+        problem, trial, n = self._problem, known(state.trial), state.n_clients
+        shape = of.layout(problem, n, len(state.w))
+        mu = of.multipliers(problem, trial, shape, known(state.scale), state.phase, n)
+        return self._or_capped(state, self._ask(state, _model(state, trial), mu))
 
     def _or_capped(self, state: InteriorState, ask: Round) -> tuple[InteriorState, Round | Done]:
         if state.rounds < self.max_rounds:
@@ -476,5 +443,5 @@ class InteriorPoint(Method):
 
 
 def _model(state: InteriorState, at: newton.Iterate) -> Array:
-    assert state.scale is not None
-    return at.x[: len(state.scale.units)] * state.scale.units
+    units = known(state.scale).units
+    return at.x[: len(units)] * units

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
+from typing import TypeGuard
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class PublishedStep:
         return self.clients / (self.rows / 4 + 7.5 * math.sqrt(t) / self.epsilon)
 
 
-def number(value: object) -> bool:
+def number(value: object) -> TypeGuard[float]:
     """Whether a value is a finite number > 0."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return False

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from quorate.algorithms.federated.private_admm.client import (
 from quorate.algorithms.federated.private_admm.penalty import Penalty, PublishedStep
 from quorate.algorithms.federated.private_admm.settings import (
     RADII,
+    ClientSizes,
     Settings,
     check_guarantee,
     default_clip,
@@ -39,7 +40,7 @@ from quorate.algorithms.federated.private_admm.settings import (
     sizes,
     steepest,
 )
-from quorate.algorithms.method import Answer
+from quorate.algorithms.method import Answer, stacked
 from quorate.arrays import Array, Block, Streams
 from quorate.data.federation import Federation
 from quorate.privacy.accounting import Release, noise_for
@@ -136,7 +137,9 @@ class PrivateADMM(Settings):
         """Raise ``ValueError`` where the settings would not keep the problem's budget."""
         check_guarantee(self, problem, fed)
 
-    def planned(self, problem: Problem, fed: Any, spent: Sequence[Release] = ()) -> PrivateADMM:
+    def planned(
+        self, problem: Problem, fed: ClientSizes, spent: Sequence[Release] = ()
+    ) -> PrivateADMM:
         """The method with the noise that keeps all rounds, after ``spent``, within the budget."""
         budget, N = problem.privacy, fed.n_clients
         weight = row_weights(problem, fed)
@@ -185,7 +188,7 @@ class PrivateADMM(Settings):
         )
         return replace(self, problem=problem, plan=plan)
 
-    def _clip(self, fed: Any) -> float:
+    def _clip(self, fed: ClientSizes) -> float:
         if self.clip is not None:
             return self.clip
         return math.inf if self.bound is not None else default_clip(fed.n_features)
@@ -204,7 +207,10 @@ class PrivateADMM(Settings):
         return values + ([self._reach(t) for t in range(1, T + 1)] if callable(self.eta) else [])
 
     def ledger(
-        self, fed: Any, memories: Sequence[PrivateMemory | None], before: Any
+        self,
+        fed: Federation,
+        memories: Sequence[PrivateMemory | None],
+        before: Mapping[str, tuple[Release, ...]],
     ) -> Ledger | None:
         """The privacy ledger: what every client released."""
         problem = self._problem
@@ -270,7 +276,7 @@ class PrivateADMM(Settings):
         """Step (4a) with h, which gives the next w."""
         t, P = state.round + 1, state.clients
         with np.errstate(all="ignore"):  # a model that is not finite is refused below
-            w = self._prox(up.shifted / P, 1 / (P * self._rho(t + 1)))
+            w = self._problem.prox(up.shifted / P, 1 / (P * self._rho(t + 1)))
         if not np.isfinite(w).all():
             raise ArithmeticError(
                 "the model is not finite any more: rescale the features, or give a larger rho."
@@ -317,14 +323,8 @@ class PrivateADMM(Settings):
         if self.rho is None:
             return Penalty(epsilon=self.local_epsilon or math.inf)(t)
         if callable(self.rho):
-            return of_round("rho", cast("Callable[[int], float]", self.rho), t)
+            return of_round("rho", self.rho, t)
         return float(self.rho)
-
-    def _prox(self, v: Array, step: float) -> Array:
-        coefficients = self._problem.predictor.split(v)[0]
-        return np.concatenate(
-            [self._problem.regulariser.prox(coefficients, step), v[len(coefficients) :]]
-        )
 
     def report(self, state: PrivateState) -> dict:
         """Numbers to plot, functions of what has been released and paid for."""
@@ -332,9 +332,9 @@ class PrivateADMM(Settings):
 
     def answer(self, state: PrivateState, memories: Sequence[PrivateMemory | None] = ()) -> Answer:
         """The last w, or the mean of all, and the clients' copies of the model, (N, D)."""
-        z = [memory.z for memory in memories if memory is not None]
-        copies = np.concatenate(z).astype(float) if z and len(z) == len(memories) else None
-        return Answer(state.mean if self.average and state.round else state.w, copies=copies)
+        z = stacked(memories, "z")
+        w = state.mean if self.average and state.round else state.w
+        return Answer(w, copies=None if z is None else z.astype(float))
 
     def _start(self, D: int) -> Array:
         return np.zeros(D) if self.start is None else np.asarray(self.start, float)
@@ -371,7 +371,9 @@ class OutputPerturbedADMM(PrivateADMM):
             )
 
     @classmethod
-    def published(cls, epsilon: float, rows: int, clients: int, **more: Any) -> OutputPerturbedADMM:
+    def published(
+        cls, epsilon: float, rows: int, clients: int, **settings: object
+    ) -> OutputPerturbedADMM:
         """The method with the constants of the published code, which give NO guarantee.
 
         ``epsilon`` is that of one iteration, with delta 1e-6.
@@ -381,4 +383,5 @@ class OutputPerturbedADMM(PrivateADMM):
         """
         step = PublishedStep(rows, clients, epsilon)
         rho = Penalty(epsilon=epsilon, scale=1 / clients)
-        return cls(rho=rho, eta=step, sensitivity="published", local_epsilon=epsilon, **more)
+        more: dict[str, Any] = {"rho": rho, "eta": step, "local_epsilon": epsilon, **settings}
+        return cls(sensitivity="published", **more)

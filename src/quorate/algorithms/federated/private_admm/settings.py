@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from quorate.algorithms.federated.private_admm.penalty import number
 from quorate.algorithms.method import Method
 from quorate.algorithms.requirements import (
     AFFINE,
@@ -20,16 +21,17 @@ from quorate.algorithms.requirements import (
     Need,
     Requirements,
 )
+from quorate.algorithms.settings import check_choice
 from quorate.arrays import Array
+from quorate.client_names import ClientName
 from quorate.privacy.accounting import MECHANISMS, MOST_ROUNDS
-from quorate.problem.losses import Multinomial
+from quorate.problem.losses import Loss, Multinomial
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 
 if TYPE_CHECKING:
     from quorate.algorithms.federated.private_admm.client import Mechanism
     from quorate.data.federation import Federation
-from quorate.algorithms.federated.private_admm.penalty import number
 
 UNMIXED_ROWS = Need(
     "mean",
@@ -53,7 +55,7 @@ SYNCHRONOUS = Need(
 RADII = {"constant": lambda t: 1.0, "1/t": lambda t: 1 / t, "1/t^2": lambda t: 1 / t**2}
 
 
-def of_round(name: str, schedule: Callable[[int], float], t: int) -> float:
+def of_round(name: str, schedule: Callable[[int], object], t: int) -> float:
     """The value of a schedule in round t, which must be a number > 0."""
     try:
         value = schedule(t)
@@ -61,9 +63,9 @@ def of_round(name: str, schedule: Callable[[int], float], t: int) -> float:
         raise ValueError(
             f"{name} must be a number > 0, and its function fails in round {t}: {error!r}."
         ) from error
-    if not number(value):
-        raise ValueError(f"{name} must be a number > 0, got {value!r} in round {t}.")
-    return float(value)
+    if number(value):
+        return float(value)
+    raise ValueError(f"{name} must be a number > 0, got {value!r} in round {t}.")
 
 
 @dataclass(frozen=True)
@@ -106,17 +108,15 @@ class Settings(Method):
 
 def check_settings(it: Settings) -> None:
     """Raise on settings out of range."""
-    choices = {
-        "mechanism": (it.mechanism, MECHANISMS),
-        "update": (it.update, ("trust", "prox", "exact")),
-        "radius": (it.radius, (None, *RADII)),
-        "region": (it.region, ("linf", "l2")),
-        "noise": (it.noise, (None, "secure", "simulation")),
-        "sensitivity": (it.sensitivity, ("clip", "published" if it.output else "local-unsafe")),
-    }
-    for name, (value, known) in choices.items():
-        if not isinstance(value, str | None) or value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}.")
+    check_choice(
+        it,
+        mechanism=tuple(MECHANISMS),
+        update=("trust", "prox", "exact"),
+        radius=(None, *RADII),
+        region=("linf", "l2"),
+        noise=(None, "secure", "simulation"),
+        sensitivity=("clip", "published" if it.output else "local-unsafe"),
+    )
     _check_numbers(it)
     if not isinstance(it.average, bool | np.bool_):
         raise ValueError(f"average must be True or False, got {it.average!r}.")
@@ -158,35 +158,43 @@ def _check_numbers(it: Settings) -> None:
 def check_guarantee(it: Settings, problem: Problem, fed: Federation | None) -> None:
     """Raise where gradients of rows cannot be bounded, or the privacy guarantee would fail."""
     private = problem.privacy is not None
-    schema = None if fed is None else fed.schema
-    if private and schema is not None and schema.fitted:
+    if private and fed is not None:
+        _check_columns(fed)
+    if it.update == "exact" and (private or it.sensitivity != "clip"):
+        raise ValueError(
+            'update="exact" has no bounded sensitivity: use it without privacy, or "prox" or'
+            ' "trust".'
+        )
+    if private:
+        _check_sensitivity(it, problem.loss)
+
+
+def _check_columns(fed: Federation) -> None:
+    """Raise where scales and categories of the features come from private rows."""
+    if fed.schema is not None and fed.schema.fitted:
         raise ValueError(
             "the features were made by a schema fitted on rows: its scale and categories tell about"
             " them and are not charged. Declare the columns instead"
             " (quorate.data.declared_schema.declared_schema); where the rows it was fitted on are"
             " public, say so: dataclasses.replace(fed, schema=fed.schema.public())."
         )
-    if it.update == "exact" and (private or it.sensitivity != "clip"):
-        raise ValueError(
-            'update="exact" has no bounded sensitivity: use it without privacy, or "prox" or'
-            ' "trust".'
-        )
-    if private and it.sensitivity != "clip":
+
+
+def _check_sensitivity(it: Settings, loss: Loss) -> None:
+    """Raise where nothing bounds how far one row moves a client's gradient."""
+    if it.sensitivity != "clip":
         raise ValueError(
             f'sensitivity="{it.sensitivity}" keeps no budget: leave privacy out of the problem, or'
             " clip."
         )
-    if (
-        private
-        and it.bound is not None
-        and it.clip is None
-        and not math.isfinite(problem.loss.lipschitz)
-    ):
+    if it.clip is not None:
+        return
+    if it.bound is not None and not math.isfinite(loss.lipschitz):
         raise ValueError(
-            f"{type(problem.loss).__name__} is not Lipschitz, so a bound on the rows does not"
-            " bound gradients: give clip=...."
+            f"{type(loss).__name__} is not Lipschitz, so a bound on the rows does not bound"
+            " gradients: give clip=...."
         )
-    if private and it.mechanism == "laplace" and it.clip is None and it.bound is None:
+    if it.bound is None and it.mechanism == "laplace":
         raise ValueError(
             "Laplace noise needs a declared l1 bound, and the features have none: give bound=..."
             " (on the l1 norm of a row, enforced) or clip=... (on that of a gradient), or use"
@@ -194,39 +202,61 @@ def check_guarantee(it: Settings, problem: Problem, fed: Federation | None) -> N
         )
 
 
-def everybody(problem: Problem, fed: Any) -> Any:
+class ClientSizes(Protocol):
+    """The public facts about a federation: its clients, their sizes, the number of features."""
+
+    @property
+    def clients(self) -> tuple[ClientName, ...]: ...
+
+    @property
+    def sizes(self) -> Iterable[int]: ...
+
+    @property
+    def n_clients(self) -> int: ...
+
+    @property
+    def n_features(self) -> int: ...
+
+
+def everybody(problem: Problem, fed: Federation) -> Federation:
     """The federation of all clients whose sizes are declared by name, in that order.
 
-    Some of them may have no rows.
-
-    A client whose only row comes or goes would else be there or not. Its answers are noise, as all
-    others' are.
+    Some of them may have no rows: otherwise a client whose only row comes or goes would take part
+    or not. The answers of a client without rows are noise, as those of all others are.
     """
     declared = None if problem.privacy is None else problem.privacy.sizes
     if not isinstance(declared, Mapping):
         return fed
-    sizes = tuple(map(str, declared))
-    if sizes == fed.names or set(fed.names) - set(sizes):
+    names = tuple(map(str, declared))
+    if names == fed.names or set(fed.names) - set(names):
         return fed
-    prior = getattr(problem.over_clients, "prior", None)
-    if not isinstance(prior, str | Mapping):  # in the order of the clients given
-        if len(sizes) == fed.n_clients:
-            return fed
-        odd = next(name for name in sizes if name not in fed.names)
-        raise ValueError(
-            f"client {odd!r} is declared in sizes and has no rows: give the prior by name, for all."
-        )
-    at = {name: i for i, name in enumerate(fed.names)}
-    made = fed._pick([(at.get(name, 0), slice(None if name in at else 1)) for name in sizes])
-    given = [np.ones(len(t)) for t in made.y] if made.sample_weight is None else made.sample_weight
-    X, weight = list(made.X), list(given)
-    for k, name in enumerate(sizes):
-        if name not in at:  # a row of zeros that counts for nothing
-            X[k], weight[k] = abs(X[k]) * 0, np.zeros(1)
-    return made._with(clients=tuple(declared), X=tuple(X), sample_weight=tuple(weight))
+    if isinstance(getattr(problem.over_clients, "prior", None), str | Mapping):
+        return _with_empty_clients(fed, tuple(declared))
+    if len(names) == fed.n_clients:  # the prior is in the order of these clients
+        return fed
+    odd = next(name for name in names if name not in fed.names)
+    raise ValueError(
+        f"client {odd!r} is declared in sizes and has no rows: give the prior by name, for all."
+    )
 
 
-def sizes(problem: Problem, fed: Any) -> tuple[int, ...]:
+def _with_empty_clients(fed: Federation, clients: tuple[ClientName, ...]) -> Federation:
+    """The federation of these clients; one without rows has a row of zeros of weight zero."""
+    position = {name: i for i, name in enumerate(fed.names)}
+    empty = [str(client) not in position for client in clients]
+    whole = fed._pick(
+        [
+            (position.get(str(client), 0), slice(1 if without else None))
+            for client, without in zip(clients, empty, strict=True)
+        ]
+    )
+    X, weights = list(whole.X), list(whole.sample_weight or [np.ones(len(t)) for t in whole.y])
+    for k in np.flatnonzero(empty):
+        X[k], weights[k] = abs(X[k]) * 0, np.zeros(1)
+    return whole._with(clients=clients, X=tuple(X), sample_weight=tuple(weights))
+
+
+def sizes(problem: Problem, fed: ClientSizes) -> tuple[int, ...]:
     """The public number of rows of every client."""
     return (
         tuple(map(int, fed.sizes))
@@ -235,7 +265,7 @@ def sizes(problem: Problem, fed: Any) -> tuple[int, ...]:
     )
 
 
-def row_weights(problem: Problem, fed: Any) -> Array:
+def row_weights(problem: Problem, fed: ClientSizes) -> Array:
     """a_p of every client: the weight of a row in the objective, from public sizes alone."""
     size = np.asarray(sizes(problem, fed), float)
     return problem.over_clients.project(np.zeros(len(size))) / size

@@ -25,7 +25,7 @@ from quorate.algorithms.federated.proximal_al.inner_iteration import (
     residual_of,
     set_out,
 )
-from quorate.algorithms.federated.proximal_al.merit import Merit
+from quorate.algorithms.federated.proximal_al.merit import Merit, raised
 from quorate.algorithms.federated.proximal_al.messages import (
     ProximalMemory,
     Refine,
@@ -35,6 +35,7 @@ from quorate.algorithms.federated.proximal_al.messages import (
 )
 from quorate.algorithms.federated.proximal_al.quadratic_client import Factored
 from quorate.arrays import Array, Block, writable
+from quorate.codec import changed
 from quorate.problem.client_means import client_gradients, row_shares
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.losses import Quadratic
@@ -46,7 +47,9 @@ from quorate.solvers.smooth.newton import lbfgs, newton
 NEWTON = 200
 
 
-def refine(problem: Problem, memory: ProximalMemory, ask: Refine, data: Block) -> Any:
+def refine(
+    problem: Problem, memory: ProximalMemory, ask: Refine, data: Block
+) -> tuple[ProximalMemory, Refined]:
     """One round of Algorithm 2 at the clients of a block."""
     exact = Factored.of(problem, memory, ask, data, _merit)
     new = (
@@ -70,19 +73,8 @@ def refine(problem: Problem, memory: ProximalMemory, ask: Refine, data: Block) -
         inner=new.inner,
         unsolved=new.unsolved,
     )
-    kept = ProximalMemory(
-        z=new.z,
-        gradient=new.gradient,
-        dual=new.dual,
-        anchor=memory.anchor,
-        multiplier=memory.multiplier,
-        estimate=new.estimate,
-        change=memory.change,
-        weight=memory.weight,
-        points=new.points,
-        drift=new.drift,
-    )
-    return kept, upload
+    names = ("z", "gradient", "dual", "estimate", "points", "drift")
+    return changed(memory, **{name: getattr(new, name) for name in names}), upload
 
 
 def _round(merit: Merit, memory: ProximalMemory, ask: Refine) -> Stepped:
@@ -156,9 +148,9 @@ def settle(
         else memory.gradient
     )
     c = old.constraints(w, at)
-    mu = memory.multiplier if first else old.raised(c)  # Algorithm 1, line 7
+    mu = memory.multiplier if first else old.multipliers(c)  # Algorithm 1, line 7
     change = mu - memory.multiplier
-    y = np.where(old.equality, change, np.maximum(change, 0.0))
+    y = raised(change, old.equality)
     memory = replace(memory, multiplier=mu, estimate=mu, change=change, anchor=w, gradient=known)
     J, D = old.jacobian(at), len(ask.w)
     shifted = None

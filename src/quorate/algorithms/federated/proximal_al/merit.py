@@ -14,6 +14,11 @@ from quorate.problem.constraints.constraint import Point
 from quorate.problem.problem import Problem
 
 
+def raised(y: Array, equality: NDArray[np.bool_]) -> Array:
+    """[y]_+, and y itself for the multipliers of equalities."""
+    return np.where(equality, y, np.maximum(y, 0.0))
+
+
 @dataclass(frozen=True, eq=False)
 class Merit:
     """P_i of (14) for the clients of a block."""
@@ -53,16 +58,15 @@ class Merit:
         minus[:, -len(self.unit) :] = -np.diag(self.unit)
         return np.concatenate([J, minus], 2)
 
-    def raised(self, c: Array) -> Array:
+    def multipliers(self, c: Array) -> Array:
         """[mu + beta c]_+, and mu + beta c for equalities."""
-        y = self.multiplier + self.beta * c
-        return np.where(self.equality, y, np.maximum(y, 0.0))
+        return raised(self.multiplier + self.beta * c, self.equality)
 
     def __call__(self, z: Array) -> tuple[Array, Array]:
         """P_i and its gradient."""
         at = self.point(z)
         c = self.constraints(z, at)
-        y, away = self.raised(c), z - self.anchor
+        y, away = self.multipliers(c), z - self.anchor
         value = self.weight * client_values(at) + ((y**2 - self.multiplier**2).sum(1)) / (
             2 * self.beta
         )
@@ -72,7 +76,7 @@ class Merit:
         """q_i f_i (n,), P_i' (n, D + p_c), the constraints c (n, p + p_c) and [mu + beta c]_+."""
         at = self.point(z)
         c = self.constraints(z, at)
-        y = self.raised(c)
+        y = self.multipliers(c)
         return self.weight * client_values(at), self._gradient(z, at, y), c, y
 
     def _gradient(self, z: Array, at: Point, y: Array) -> Array:
@@ -85,7 +89,7 @@ class Merit:
     def hessian(self, z: Array) -> Array:
         """(n, D + p_c, D + p_c); at a kink that of one side."""
         at, p = self.point(z), self.problem.local_constraint.size
-        y, D = self.raised(self.constraints(z, at)), at.w.shape[-1]
+        y, D = self.multipliers(self.constraints(z, at)), at.w.shape[-1]
         J = self.jacobian(at)
         active = J * np.where(self.equality | (y > 0), self.beta, 0.0)[:, :, None]
         H = np.matmul(J.transpose(0, 2, 1), active) + self.sigma * np.eye(z.shape[1])

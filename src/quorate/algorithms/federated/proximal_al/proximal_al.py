@@ -31,6 +31,7 @@ import numpy as np
 
 from quorate.algorithms.federated.proximal_al import client
 from quorate.algorithms.federated.proximal_al import outcomes as words
+from quorate.algorithms.federated.proximal_al.merit import raised
 from quorate.algorithms.federated.proximal_al.messages import (
     ProximalMemory,
     Refine,
@@ -40,7 +41,7 @@ from quorate.algorithms.federated.proximal_al.messages import (
 )
 from quorate.algorithms.federated.proximal_al.server import Server, mixed, no_past, remembered
 from quorate.algorithms.federated.proximal_al.state import ProximalState, relative_pair, started
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.method import Answer, Method, stacked
 from quorate.algorithms.requirements import (
     AFFINE,
     ANY,
@@ -50,7 +51,8 @@ from quorate.algorithms.requirements import (
     SMOOTH_SCALAR,
     Requirements,
 )
-from quorate.arrays import Array, Block, Streams
+from quorate.algorithms.settings import check_end, check_finite, check_positive, check_whole
+from quorate.arrays import Array, Block, Streams, is_number
 from quorate.problem.constraints.constraint import excess
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
@@ -123,7 +125,17 @@ class ProximalAL(Method):
     )
 
     def __post_init__(self) -> None:
-        words.check_settings(self)
+        check_positive(self, "beta", "rho", "s_bar")
+        if self.q is not None and not (is_number(self.q) and 0 < self.q < 1):
+            raise ValueError(
+                f"q must be in (0, 1), got {self.q!r}: local problems are solved to q^t. Leave it"
+                " out for the default."
+            )
+        check_whole(self, "memory", least=0, meaning=": 0 is the iteration without acceleration")
+        if self.start is not None and not np.isfinite(np.asarray(self.start, float)).all():
+            raise ValueError("start must be finite numbers, one for each coefficient.")
+        check_end(self, "tol", "atol")
+        check_finite(self, "tol", "atol")
 
     @classmethod
     def paper(
@@ -133,13 +145,13 @@ class ProximalAL(Method):
         s_bar: float = 1e-3,
         q: float = 0.9,
         tol: float = 1e-3,
-        **more: object,
+        **settings: object,
     ) -> ProximalAL:
         """The method as printed, with the settings of its section 5.1.
 
         The paper does not state q; 0.9 is in the authors' code.
         """
-        options: dict[str, Any] = {"memory": 0, "restart": True} | more
+        options: dict[str, Any] = {"memory": 0, "restart": True} | settings
         return cls(beta=beta, rho=rho, s_bar=s_bar, q=q, tol=tol, **options)
 
     # -- clients -----------------------------------------------------------------------------------
@@ -249,7 +261,7 @@ class ProximalAL(Method):
             self._problem.constraint.held,
             self._problem.constraint.at(self._problem, state.w),
         )
-        y = np.where(held.equality, state.change, np.maximum(state.change, 0.0))
+        y = raised(state.change, held.equality)
         c, violation = held.values(at)[0], state.global_violation
         violation = max(violation, float(state.violation.max()))
         push, bite = up.push + y @ held.jacobian(at)[0], float(up.bite) + float(y @ c)
@@ -273,7 +285,11 @@ class ProximalAL(Method):
         allowed = max(self.atol, self.tol * abs(state.value))
         if still and (self.s_bar is not None or state.product <= allowed):
             return words.reached(self._problem, state, goal, change / state.beta)
-        return words.capped(self, state, goal) if state.rounds >= self.max_rounds else None
+        return self._capped(state, goal) if state.rounds >= self.max_rounds else None
+
+    def _capped(self, state: ProximalState, goal: float) -> Outcome:
+        measured = self.beta is None and self.rho is None
+        return words.capped(state, goal, self.max_rounds, self.tol, measured)
 
     # -- server: Algorithm 2 -----------------------------------------------------------------------
 
@@ -322,7 +338,7 @@ class ProximalAL(Method):
         if enough:
             return self._settle(state)
         if state.rounds >= self.max_rounds:
-            return state, Done(words.capped(self, state, self._goal(state)))
+            return state, Done(self._capped(state, self._goal(state)))
         past = remembered(state.past, up.drift, up.slack_drift, up.inner)
         return self._ask(self._balanced(replace(state, past=past), up))
 
@@ -335,10 +351,7 @@ class ProximalAL(Method):
 
     def _settle(self, state: ProximalState) -> tuple[ProximalState, Round]:
         """Algorithm 1, lines 5-6."""
-        server, glob = self._server(state), self._problem.constraint
-        held = server.raised(glob.held.values(glob.at(self._problem, state.w))[0])
-        y = state.total + state.beta * (state.unit * state.slack).sum(0)
-        total = np.where(glob.coupled.equality, y, np.maximum(y, 0.0))
+        held, total = self._next_multipliers(state)
         violation = max(state.global_violation, float(state.violation.max()))
         slow = (
             self.beta is None
@@ -438,8 +451,9 @@ class ProximalAL(Method):
         """The model; with the clients' memories also their multipliers and copies of the model."""
         if not memories:
             return Answer(state.w)
-        multipliers = self._multipliers(state, memories)
-        return Answer(state.w, multipliers=multipliers, copies=self._copies(memories))
+        multipliers, z = self._multipliers(state, memories), stacked(memories, "z")
+        copies = None if z is None else z[:, : len(state.w)]
+        return Answer(state.w, multipliers=multipliers, copies=copies)
 
     def _multipliers(
         self, state: ProximalState, memories: Sequence[ProximalMemory | None]
@@ -448,21 +462,16 @@ class ProximalAL(Method):
         p = self._problem.local_constraint.size
         none = np.zeros(p)
         if state.infeasible:
-            own = [none if m is None else m.change[0, :p] for m in memories]
-            return Multipliers(state.change, state.total_change, np.stack(own))
-        server, glob = self._server(state), self._problem.constraint
-        own = [none if m is None else m.estimate[0, :p] for m in memories]
+            local = np.stack([none if m is None else m.change[0, :p] for m in memories])
+            return Multipliers(state.change, state.total_change, local)
+        local = np.stack([none if m is None else m.estimate[0, :p] for m in memories])
         if state.inner == 0:  # just settled
-            return Multipliers(state.multiplier, state.total, np.stack(own))
-        held = server.raised(glob.held.values(glob.at(self._problem, state.w))[0])
-        y = state.total + state.beta * (state.unit * state.slack).sum(0)
-        return Multipliers(
-            held, np.where(glob.coupled.equality, y, np.maximum(y, 0.0)), np.stack(own)
-        )
+            return Multipliers(state.multiplier, state.total, local)
+        return Multipliers(*self._next_multipliers(state), local)
 
-    def _copies(self, memories: Sequence[ProximalMemory | None]) -> Array | None:
-        if any(memory is None for memory in memories):
-            return None
-        pc = self._problem.constraint.coupled.size
-        z = np.concatenate([memory.z for memory in memories if memory is not None])
-        return z[:, : z.shape[1] - pc]
+    def _next_multipliers(self, state: ProximalState) -> tuple[Array, Array]:
+        """Algorithm 1, line 6: the multipliers of the server's constraints and of the sums."""
+        glob = self._problem.constraint
+        y = state.total + state.beta * (state.unit * state.slack).sum(0)
+        c = glob.held.values(glob.at(self._problem, state.w))[0]
+        return self._server(state).multipliers(c), raised(y, glob.coupled.equality)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from quorate.algorithms.federated.proximal_al.merit import raised
 from quorate.arrays import Array
 from quorate.problem.client_means import hessians
 from quorate.problem.problem import Problem
@@ -61,13 +62,13 @@ class Server:
 
         return self._composite(centre, start)
 
-    def raised(self, c: Array) -> Array:
+    def multipliers(self, c: Array) -> Array:
         """[mu_0 + beta c_0]_+, without [.]_+ for equalities."""
-        return _raised(self.multiplier + self.beta * c, self.problem.constraint.held.equality)
+        return raised(self.multiplier + self.beta * c, self.problem.constraint.held.equality)
 
     def _held(self, w: Array) -> tuple[float, Array]:
         held, at = self.problem.constraint.held, self.problem.constraint.at(self.problem, w)
-        y = self.raised(held.values(at)[0])
+        y = self.multipliers(held.values(at)[0])
         return float(y @ y) / (2 * self.beta), y @ held.jacobian(at)[0]
 
     def _newton(self, centre: Array, start: Array, l2: float) -> tuple[Array, float]:
@@ -139,7 +140,7 @@ class Server:
 
     def _hessian(self, w: Array, diagonal: Array) -> Array:
         held, at = self.problem.constraint.held, self.problem.constraint.at(self.problem, w)
-        y, J = self.raised(held.values(at)[0]), held.jacobian(at)[0]
+        y, J = self.multipliers(held.values(at)[0]), held.jacobian(at)[0]
         active = J * np.where(held.equality | (y > 0), self.beta, 0.0)[:, None]
         return (
             hessians(at, np.zeros(1), [(held, y[None])], together=False)[0]
@@ -160,14 +161,8 @@ class Server:
         free = (rho * shifted + sigma * anchor) / (rho + sigma)
         per = unit / (rho + sigma)  # how far one unit of the multiplier moves every s_i
         total = (unit * free).sum(0)
-        y = _raised(multiplier + self.beta * total, equality) / (
-            1 + self.beta * self.n * unit * per
-        )
+        y = raised(multiplier + self.beta * total, equality) / (1 + self.beta * self.n * unit * per)
         return free - per * y
-
-
-def _raised(y: Array, equality: Array) -> Array:
-    return np.where(equality, y, np.maximum(y, 0.0))
 
 
 @record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,8 @@ ADMM, NEWTON, POLISH, CLOSING = 0.0, 1.0, 2.0, 3.0  # stages
 
 
 @record
-class RankMemory:
-    """The client's memory; every array has a leading axis for the one client."""
+class IterateMemory:
+    """The client's memory in both ADMMs; every array has a leading axis for the one client."""
 
     w: Array  # the iterate: see ``Iterate``
     t: Array
@@ -32,6 +31,12 @@ class RankMemory:
     bound: Array
     rows: Array  # (n,) multipliers: of the best bound, or beside the best model where there is none
     split: Array  # (n,) z beside them
+
+
+@record
+class RankMemory(IterateMemory):
+    """The client's memory in ``RankADMM``."""
+
     stage: Array
     step: Array  # length of the next proximal step
     gaps: Array  # (4,) relative gaps of the last rounds
@@ -61,8 +66,8 @@ def relative_gap(now: RankMemory) -> float:
     return float(now.value - now.bound) / max(abs(float(now.value)), abs(float(now.bound)), 1e-12)
 
 
-def iterate_of(now: Any) -> Iterate:
-    """The iterate of Algorithm 1 in a memory with the fields of an ``Iterate``."""
+def iterate_of(now: IterateMemory) -> Iterate:
+    """The iterate of Algorithm 1 in a memory."""
     numbers = (
         float(now.rho),
         float(now.patience),

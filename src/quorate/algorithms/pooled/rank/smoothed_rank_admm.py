@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from quorate.algorithms.pooled.rank.iteration import Iterate, first, iterate
-from quorate.algorithms.pooled.rank.memory import iterate_of
+from quorate.algorithms.pooled.rank.memory import IterateMemory, iterate_of
 from quorate.algorithms.pooled.rank.method import RankMethod
 from quorate.algorithms.pooled.rank.penalties import Balanced, Growing, Penalty
 from quorate.algorithms.pooled.rank.subproblems import RankTask
@@ -75,23 +75,8 @@ class Smoothing:
 
 
 @record
-class SmoothedMemory:
-    """The client's memory; every array has a leading axis for the one client."""
-
-    w: Array  # the iterate: see ``Iterate``
-    t: Array
-    z: Array
-    dual: Array
-    rho: Array
-    patience: Array
-    k: Array
-    primal: Array
-    change: Array
-    best: Array  # (D,) the model w~ of least objective
-    value: Array
-    bound: Array
-    rows: Array  # (n,) multipliers: of the best bound, or beside the best model where there is none
-    split: Array  # (n,) z beside them
+class SmoothedMemory(IterateMemory):
+    """The client's memory, in which the best model is a w~."""
 
 
 @dataclass(frozen=True)
