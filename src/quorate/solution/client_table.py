@@ -21,8 +21,8 @@ def client_table(
     certificate: Certificate,
     constraints: list[dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row a client: rows, mean loss, worst-case loss, weight q*, what the adversary spends its
-    radius on; with ``constraints`` (of ``prices.constraint_table``) also its tightest one.
+    """One row for each client: rows, mean loss, worst-case loss, weight q*, and what the adversary
+    spends its radius on; with ``constraints`` (of `constraint_table`) also its tightest one.
     """
     radius = sample_radii(problem, fed.n_clients)
     spent = certificate.client_labels + certificate.client_features
@@ -54,8 +54,8 @@ def _active(labels: float, features: float) -> str:
 def exposed_rows(
     problem: Problem, fed: Federation, w: Array, client: str, top: int = 10
 ) -> list[dict[str, Any]]:
-    """The rows that the worst distribution at w makes most of. About single rows: for their owner's
-    eyes.
+    """The rows whose loss the worst distribution at w raises most. They are about single rows, and
+    for their owner's eyes.
 
     Parameters
     ----------

@@ -8,18 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from quorate.algorithms.alternatives import check_requirements
 from quorate.algorithms.method import Method, settings_of
 from quorate.algorithms.requirements import Setting
 from quorate.arrays import Array, is_number
 from quorate.data.federation import Federation
+from quorate.engines.engine import Engine
 from quorate.engines.replay import Replay
 from quorate.engines.virtual_clock import VirtualClock
 from quorate.problem.problem import Problem
 
-
-def setting_of(fed: Federation, engine: Any = None) -> Setting:
+def setting_of(fed: Federation, engine: Engine | None = None) -> Setting:
     """What algorithms may know of the data and the engine before they run."""
     weights = fed.sample_weight or ()
     equal = all(float(np.ptp(w)) <= 1e-12 * float(np.max(w)) for w in weights)
@@ -27,14 +28,14 @@ def setting_of(fed: Federation, engine: Any = None) -> Setting:
 
 
 def configure(
-    algorithm: Any,
+    algorithm: Method,
     problem: Problem,
     fed: Federation,
     tol: float | None = None,
     atol: float | None = None,
     max_rounds: int | None = None,
     start: Array | None = None,
-    engine: Any = None,
+    engine: Engine | None = None,
 ) -> Any:
     """The algorithm with the concrete problem and the caller's overrides.
 
@@ -58,10 +59,10 @@ def configure(
         overrides |= {"start": checked} if start is not None else {}
     check_requirements(algorithm, problem, setting_of(fed, engine))
     algorithm.check_problem(problem, fed)
-    return replace(algorithm, problem=problem, **overrides)
+    return replace(algorithm, problem=problem, **overrides)  # type: ignore[type-var]
 
 
-def _check_method(algorithm: Any) -> None:
+def _check_method(algorithm: object) -> None:
     """Raise ``TypeError`` unless ``solve`` can run the algorithm."""
     if isinstance(algorithm, Method):
         return
@@ -86,7 +87,7 @@ def _check_numbers(settings: Mapping[str, Any]) -> None:
             raise ValueError(f"max_rounds must be a whole number, got {value}.")
 
 
-def _checked_start(start: Any, D: int) -> Array:
+def _checked_start(start: ArrayLike, D: int) -> Array:
     """The first model as an array (D,), or ``ValueError``."""
     array = np.asarray(start)
     array = array.astype(float) if array.dtype.kind in "fiu" else array

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from quorate.arrays import Array, stream
 from quorate.arrays import norm as norm_of
 from quorate.data.federation import Federation
 from quorate.problem.losses import Loss
-from quorate.problem.risks.risk import resolve_prior
+from quorate.problem.risks.risk import Prior, resolve_prior
 
 
 def default_radius(
@@ -20,7 +19,7 @@ def default_radius(
     norm: str = "l1",
     label_cost: float = math.inf,
     loss: Loss | None = None,
-    prior: Any = "size",
+    prior: Prior = "size",
     errors: float = 0.05,
     level: float = 0.9,
     seed: int = 0,
@@ -74,14 +73,11 @@ def default_radius(
     noise = np.where(known, noise, np.median(noise[known] / size[known]) * size)
     q = resolve_prior(prior, fed.sizes.astype(float), fed.clients)
     total = float(q @ noise)
-    radius = (
-        math.sqrt(errors) * noise * (float(np.linalg.norm(q * noise)) / total if total > 0 else 0.0)
-    )
-    signs = (
-        loss.targets == "sign"
-        if loss is not None
-        else fed.classes is not None and len(fed.classes) == 2
-    )
+    c = float(np.linalg.norm(q * noise)) / total if total > 0 else 0.0
+    radius = math.sqrt(errors) * noise * c
+    signs = fed.classes is not None and len(fed.classes) == 2
+    if loss is not None:
+        signs = loss.targets == "sign"
     return np.minimum(radius, errors * label_cost) if signs else radius
 
 

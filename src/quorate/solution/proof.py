@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from quorate.certificates.certificate import Certificate
 from quorate.certificates.constrained import certify_constrained
 from quorate.certificates.duality import certify_run
 from quorate.data.federation import Federation
-from quorate.engines.inprocess import Run
+from quorate.engines.engine import Engine, Run
 from quorate.problem.conic_form import public_shape
 from quorate.problem.lower_bounds import Duals, row_duals
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed, weighting
@@ -39,7 +39,7 @@ def prove(
     algorithm: Method,
     run: Run,
     answer: Answer,
-    engine: Any,
+    engine: Engine,
     seed: int,
 ) -> Proof:
     """Certify the answer of a run by further rounds through ``engine``."""
@@ -61,12 +61,13 @@ def prove(
 
 
 def _prove_constrained(
-    problem: Problem, fed: Federation, run: Run, answer: Answer, engine: Any
+    problem: Problem, fed: Federation, run: Run, answer: Answer, engine: Engine
 ) -> Proof:
     """Certify a model under constraints by its multipliers."""
     concrete, _ = problem.at(fed)
-    n, given, copies = fed.n_clients, answer.multipliers, answer.copies
-    multipliers = no_multipliers(concrete, n) if given is None else signed(concrete, given)
+    n, copies, multipliers = fed.n_clients, answer.copies, no_multipliers(concrete, fed.n_clients)
+    if answer.multipliers is not None:
+        multipliers = signed(concrete, answer.multipliers)
     if not isinstance(concrete.over_clients, Mean | Sum):
         multipliers = replace(multipliers, weights=weighting(concrete, multipliers, n))
     infeasible = run.outcome.stop is Stop.INFEASIBLE

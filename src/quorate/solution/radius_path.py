@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from quorate.algorithms.federated.bundle import Bundle
-from quorate.algorithms.method import settings_of
+from quorate.algorithms.method import Method, settings_of
 from quorate.arrays import Array
+from quorate.client_names import ByClient
 from quorate.data.federation import Federation
+from quorate.engines.engine import Engine
 from quorate.problem.problem import Problem
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import Stop
 from quorate.solution.solution import Solution
 from quorate.solution.solve import solve
 
+Radius = float | Sequence[float] | Array | ByClient[float]  # of the Wasserstein balls
+
 
 def radius_path(
     problem: Problem,
     fed: Federation,
     *,
-    radii: Sequence[Any],
+    radii: Sequence[Radius],
     client_radii: Sequence[float] | None = None,
     test: Federation | None = None,
     held_out: float = 0.3,
     seed: int = 0,
-    algorithm: Any = None,
-    engine: Any = None,
+    algorithm: Method | None = None,
+    engine: Engine | None = None,
     tol: float | None = None,
     max_rounds: int | None = None,
     watch: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Solve the problem at every radius and client radius, each from its neighbour's model, and
-    judge on held-out rows.
+    judge every model on held-out rows.
 
     Parameters
     ----------
@@ -46,20 +50,49 @@ def radius_path(
     test : held-out rows of the clients; None holds out the share ``held_out`` of every client's
         rows, by ``seed``
     algorithm, engine, tol, max_rounds : as in `quorate.solve`
-    watch : called with every row as it is found
+    watch : called with every row of the table
 
     Returns
     -------
     list of rows : radius, client_radius, value, bound, relative_gap, rounds, outcome, trivial; on
         the held-out rows loss, worst_loss and worst_client (largest mean loss), and accuracy,
         worst_accuracy (classification) or mae, worst_mae; w, the model. Choose a row by a held-out
-        column, then solve over all rows. The held-out figures of
-        the row chosen are optimistic: they were looked at.
+        column, then solve over all rows. The held-out figures of the chosen row are optimistic,
+        because they decided the choice.
 
     Raises
     ------
-    KeyboardInterrupt : Ctrl-C; the rows found so far went to ``watch``
+    KeyboardInterrupt : Ctrl-C; the rows so far went to ``watch``
     """
+    _check(problem, radii, client_radii)
+    train, test = fed.split(held_out, seed) if test is None else (fed, test)
+    algorithm = algorithm or Bundle()
+    table: list[dict[str, Any]] = []
+    corner = None  # the solution at the first radius of the last client radius
+    for points in _points(problem, radii, client_radii):
+        last = corner
+        for k, point in enumerate(points):
+            last = solve(
+                point,
+                train,
+                algorithm=_warm(algorithm, last),
+                engine=engine,
+                tol=tol,
+                max_rounds=max_rounds,
+                start=_start(algorithm, last),
+                seed=seed,
+            )
+            corner = last if k == 0 else corner
+            if last.outcome.stop is Stop.INTERRUPTED:
+                raise KeyboardInterrupt
+            table.append(_row(point, train, last) | judged(point, test, last.w) | {"w": last.w})
+            if watch is not None:
+                watch(table[-1])
+    return table
+
+
+def _check(problem: Problem, radii: Sequence[Radius], client_radii: Sequence[float] | None) -> None:
+    """Raise where there is no radius to change, or none to try."""
     ball, clients = problem.over_samples, problem.over_clients
     if not isinstance(ball, WassersteinBall):
         raise TypeError(f"radius_path needs over_samples=WassersteinBall(...), got {ball!r}.")
@@ -69,39 +102,28 @@ def radius_path(
         )
     if len(radii) == 0 or (client_radii is not None and len(client_radii) == 0):
         raise ValueError("radii and client_radii must hold at least one radius each.")
-    train, test = fed.split(held_out, seed) if test is None else (fed, test)
-    algorithm = algorithm or Bundle()
-    table: list[dict[str, Any]] = []
-    corner = None  # the solution at the first radius of the last client radius
-    for theta in [getattr(clients, "radius", None)] if client_radii is None else client_radii:
-        last = corner
-        over_clients = clients if client_radii is None else replace(clients, radius=theta)
-        for k, rho in enumerate(radii):
-            point = replace(
-                problem, over_samples=replace(ball, radius=rho), over_clients=over_clients
-            )
-            own = {"engine": engine, "tol": tol, "max_rounds": max_rounds, "seed": seed}
-            last = solve(
-                point, train, algorithm=_warm(algorithm, last), start=_start(algorithm, last), **own
-            )
-            corner = last if k == 0 else corner
-            if last.outcome.stop is Stop.INTERRUPTED:
-                raise KeyboardInterrupt
-            table.append(
-                _row(rho, theta, point, train, last) | judged(point, test, last.w) | {"w": last.w}
-            )
-            if watch is not None:
-                watch(table[-1])
-    return table
 
 
-def _start(algorithm: Any, last: Solution | None) -> Array | None:
+def _points(
+    problem: Problem, radii: Sequence[Radius], client_radii: Sequence[float] | None
+) -> Iterator[list[Problem]]:
+    """The problems of the path: for every client radius those of all Wasserstein radii."""
+    clients = problem.over_clients
+    several = [clients]
+    if client_radii is not None:
+        several = [replace(clients, radius=radius) for radius in client_radii]
+    for risk in several:
+        balls = (replace(problem.over_samples, radius=radius) for radius in radii)
+        yield [replace(problem, over_samples=ball, over_clients=risk) for ball in balls]
+
+
+def _start(algorithm: Method, last: Solution | None) -> Array | None:
     return last.w if last is not None and "start" in settings_of(algorithm) else None
 
 
-def _warm(algorithm: Any, last: Solution | None) -> Any:
-    """The algorithm with the cuts of the last solve: they are joint in model and price, so they
-    hold at any radius.
+def _warm(algorithm: Method, last: Solution | None) -> Method:
+    """The algorithm with the cuts of the last solve: they are joint in the model and the transport
+    multiplier, so they hold at any radius.
     """
     return (
         replace(algorithm, known=last.state.cuts)
@@ -110,13 +132,11 @@ def _warm(algorithm: Any, last: Solution | None) -> Any:
     )
 
 
-def _row(
-    rho: Any, theta: Any, problem: Problem, fed: Federation, solution: Solution
-) -> dict[str, Any]:
+def _row(problem: Problem, fed: Federation, solution: Solution) -> dict[str, Any]:
     proof = solution.certificate
     return {
-        "radius": rho,
-        "client_radius": theta,
+        "radius": problem.over_samples.radius,
+        "client_radius": getattr(problem.over_clients, "radius", None),
         "value": proof.value,
         "bound": proof.bound,
         "relative_gap": proof.relative_gap,
@@ -137,22 +157,18 @@ def judged(problem: Problem, test: Federation, w: Array) -> dict[str, Any]:
     test = Problem(problem.loss, problem.predictor).at(test)[1]
     blocks = [test.block(i) for i in range(test.n_clients)]
     predictions = [problem.predictor.forward(w, block) for block in blocks]
-    pairs = list(zip(blocks, predictions, strict=True))
-    loss = np.array([b.mean(problem.loss.value(p, b.y))[0] for b, p in pairs])
-    found = {
-        "loss": _pool(loss, test),
-        "worst_loss": float(loss.max()),
-        "worst_client": test.clients[int(loss.argmax())],
-    }
-    if problem.loss.targets == "sign":
-        right = np.array([b.mean((p > 0) == (b.y > 0))[0] for b, p in pairs])
-        return found | {"accuracy": _pool(right, test), "worst_accuracy": float(right.min())}
-    if problem.loss.targets == "class":
-        right = np.array([b.mean(p.argmax(-1) == b.y)[0] for b, p in pairs])
-        return found | {"accuracy": _pool(right, test), "worst_accuracy": float(right.min())}
-    off = np.array([b.mean(np.abs(p - b.y))[0] for b, p in pairs])
-    return found | {"mae": _pool(off, test), "worst_mae": float(off.max())}
 
+    def by_client(of_rows: Callable[[Array, Array], Array]) -> tuple[Array, float]:
+        """The mean over the rows of every client, and over all rows."""
+        pairs = zip(blocks, predictions, strict=True)
+        means = np.array([block.mean(of_rows(p, block.y))[0] for block, p in pairs])
+        return means, float(np.average(means, weights=test.sizes))
 
-def _pool(by_client: Array, fed: Federation) -> float:
-    return float(np.average(by_client, weights=fed.sizes))
+    loss, mean = by_client(problem.loss.value)
+    worst = {"worst_loss": float(loss.max()), "worst_client": test.clients[int(loss.argmax())]}
+    if problem.loss.targets == "real":
+        error, mae = by_client(lambda p, y: np.abs(p - y))
+        return {"loss": mean, **worst, "mae": mae, "worst_mae": float(error.max())}
+    several = problem.loss.targets == "class"
+    right, accuracy = by_client(lambda p, y: p.argmax(-1) == y if several else (p > 0) == (y > 0))
+    return {"loss": mean, **worst, "accuracy": accuracy, "worst_accuracy": float(right.min())}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ from quorate.algorithms.method import Answer, Method
 from quorate.arrays import Array
 from quorate.client_names import ClientName
 from quorate.data.federation import Federation
-from quorate.engines.inprocess import InProcess, Run
+from quorate.engines.engine import Engine, Run, Watch
+from quorate.engines.inprocess import InProcess
 from quorate.problem.multipliers import Multipliers, no_multipliers
 from quorate.problem.problem import Problem
 from quorate.rounds import Stop
@@ -26,15 +27,13 @@ from quorate.solution.proof import prove
 from quorate.solution.solution import Solution
 from quorate.solution.warnings import notes
 
-Watch = Callable[[dict[str, Any], Any], None]
-
 
 def solve(
     problem: Problem,
     fed: Federation,
     *,
     algorithm: Method | None = None,
-    engine: Any = None,
+    engine: Engine | None = None,
     tol: float | None = None,
     atol: float | None = None,
     max_rounds: int | None = None,
@@ -87,7 +86,8 @@ def solve(
     with charge:
         run = charge.run(seed, named)
     answer = _answer(method, run)
-    proof = prove(problem, fed, method, run, answer, _without_files(engine), seed)
+    side_engine = engine.aside() if hasattr(engine, "aside") else engine
+    proof = prove(problem, fed, method, run, answer, side_engine, seed)
     certificate, duals, side = proof
     table: list[dict[str, Any]] = []
     if isinstance(duals, Multipliers):
@@ -124,30 +124,24 @@ def solve(
 def _answer(method: Method, run: Run) -> Answer:
     """What the run answers; raises where it ended before there was a model."""
     if run.rounds == 0 and not len(method.answer(run.state).w):
-        raise (
-            KeyboardInterrupt
-            if run.outcome.stop is Stop.INTERRUPTED
-            else RuntimeError(run.outcome.text)
-        )
+        if run.outcome.stop is Stop.INTERRUPTED:
+            raise KeyboardInterrupt
+        raise RuntimeError(run.outcome.text)
     return method.answer(run.state, run.memories)
 
 
-def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Any]) -> list[dict[str, Any]]:
+def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Run]) -> list[dict[str, Any]]:
     """The client table with what each client sent and received."""
     up, down = np.sum([run.by_client(len(table)) for run in runs], axis=0).tolist()
     return [row | {"bytes_up": up[i], "bytes_down": down[i]} for i, row in enumerate(table)]
 
 
-def _without_files(engine: Any) -> Any:
-    """The engine for side runs: it must not touch the main run's checkpoint, nor its clock."""
-    return engine.aside() if hasattr(engine, "aside") else engine
-
-
 def _named_row(row: dict[str, Any], clients: tuple[ClientName, ...]) -> dict[str, Any]:
+    """A row of the history with the name of the worst client instead of its position."""
     worst = row.get("worst_client")
-    return (
-        row if worst is None else {**row, "worst_client": clients[int(worst)] if worst >= 0 else ""}
-    )
+    if worst is None:
+        return row
+    return {**row, "worst_client": clients[int(worst)] if worst >= 0 else ""}
 
 
 def _with_names(see: Watch, clients: tuple[ClientName, ...]) -> Watch:
@@ -158,9 +152,8 @@ def _merged(*tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Message tables added up by message and direction."""
     total: dict[tuple[str, str], dict[str, Any]] = {}
     for row in (row for table in tables for row in table):
-        known = total.setdefault(
-            (row["message"], row["direction"]), {**row, "count": 0, "bytes": 0}
-        )
+        key = row["message"], row["direction"]
+        known = total.setdefault(key, {**row, "count": 0, "bytes": 0})
         known["count"] += row["count"]
         known["bytes"] += row["bytes"]
     return list(total.values())
