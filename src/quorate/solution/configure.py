@@ -20,6 +20,7 @@ from quorate.engines.replay import Replay
 from quorate.engines.virtual_clock import VirtualClock
 from quorate.problem.problem import Problem
 
+
 def setting_of(fed: Federation, engine: Engine | None = None) -> Setting:
     """What algorithms may know of the data and the engine before they run."""
     weights = fed.sample_weight or ()

@@ -1,28 +1,29 @@
-"""What a private run costs, planned and written down before the data are touched, and settled when
-it ends.
+"""What a private run costs: planned and written down before the data are touched, and settled when
+the run ends.
 
-The book of ``Budget(book=...)`` takes the whole run in advance, in this order, so that a process
-may die anywhere:
+The ledger file of ``Budget(book=...)`` is charged for the whole run in advance, in this order, so
+that a process may die anywhere:
 
 1. a note of the run's number beside the checkpoint, in ``*.account``;
-2. the run in the book, "charged" for all that it may release; the note gets the book's digest;
+2. the run in the ledger file, "charged" for all that it may release; the note gets the digest of
+   the file;
 3. the clients' keys of noise in the checkpoint, before any of them answers;
-4. the run in the book as "open": only now clients answer.
+4. the run in the ledger file as "open": only now clients answer.
 
-A run that died before 4 has released nothing, so that it goes on from its start, with other keys,
-for the charge that stands. One that died later goes on from its checkpoint: it gives its answers
-again with the same noise, and its noise is the one in the book. How a run ends is how it is
+A run that died before step 4 has released nothing, so that it starts again, with other keys, for
+the charge that stands. One that died later goes on from its checkpoint: it gives its answers again
+with the same noise, which is the noise in the ledger file. How a run ends decides how it is
 settled:
 
 - it ends, or Ctrl-C ends it: at the rounds that were answered;
-- a client or a watcher raises: at one round more than were finished; before 4 at nothing;
+- a client or a watcher raises: at one round more than were finished; before step 4 at nothing;
 - anything else, such as a machine that dies: not at all, everything it might have released stays
   charged.
 
 Answers given again must be equal to the bit, else there would be two of them: a private run goes on
 only in the engine, mode and block size, and with the values of schedules, that it began with, and
-should on the same machine. Without a book nothing is known of other runs, nor of what a process
-that died had released beyond its checkpoint; the budget holds for the run in any case.
+should on the same machine. Without a ledger file nothing is known of other runs, nor of what a
+process that died had released beyond its checkpoint; the budget holds for the run in any case.
 """
 
 from __future__ import annotations
@@ -40,16 +41,23 @@ import numpy as np
 
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.algorithms.federated.private_admm.settings import everybody
+from quorate.algorithms.method import Method
+from quorate.data.federation import Federation
 from quorate.engines.checkpoint import CheckpointError
+from quorate.engines.engine import Engine, Run, Watch
 from quorate.privacy.accounting import Release, noise_for
+from quorate.privacy.budget import Budget
 from quorate.privacy.ledger import Ledger, with_releases
 from quorate.privacy.ledger_file import Book, new_name
+from quorate.problem.problem import Problem
+
+Releases = dict[str, tuple[Release, ...]]  # by client
 
 
 @dataclass
 class Note:
-    """The file beside a checkpoint: the number of the run in the book, and the book's digest when
-    it last wrote.
+    """The file beside a checkpoint: the number of the run in the ledger file, and the digest of the
+    ledger file when the run last wrote it.
     """
 
     path: Path
@@ -73,7 +81,7 @@ class Note:
         os.replace(part, self.path)
 
     def put_back(self) -> None:
-        """As it was before a run that released nothing."""
+        """Restore it as it was before a run that released nothing."""
         if self.old is None:
             self.path.unlink(missing_ok=True)
         else:
@@ -90,28 +98,60 @@ def was_begun(checkpoint: str | os.PathLike[str] | None) -> bool:
 
 
 @dataclass
-class Charge:
-    """The open account of a run."""
+class Free:
+    """The run of an algorithm that spends nothing."""
 
-    algorithm: Any
-    fed: Any  # all who take part
-    engine: Any
+    algorithm: Method
+    fed: Federation
+    engine: Engine
     resume: bool
-    given: tuple[str, ...]  # the clients that have rows
-    book: Book | None = None
+    ledger: Ledger | None = None
+
+    def run(self, seed: int, watch: Sequence[Watch]) -> Run:
+        """The run."""
+        return self.engine.run(self.algorithm, self.fed, seed=seed, watch=watch, resume=self.resume)
+
+    def __enter__(self) -> Free:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is to be settled."""
+
+
+@dataclass
+class Charge:
+    """The open account of a private run.
+
+    Attributes
+    ----------
+    fed : all clients who take part
+    with_rows : the names of those that have rows
+    file : the ledger file, or None without one
+    number : of the run in the ledger file
+    before : what earlier runs in the ledger file have spent
+    old : what the ledger file had about a run that goes on
+    begun : whether clients may answer
+    rounds : how many are finished
+    """
+
+    algorithm: PrivateADMM
+    fed: Federation
+    engine: Engine
+    resume: bool
+    with_rows: tuple[str, ...]
+    file: Book | None = None
     note: Note | None = None
     number: str = ""
-    before: dict[str, tuple[Release, ...]] | None = None
-    old: dict[str, Any] | None = None  # what the book said of a run that goes on
-    begun: bool = True  # clients may answer
+    before: Releases | None = None
+    old: dict[str, Any] | None = None
+    begun: bool = True
     ledger: Ledger | None = None
-    rounds: int = 0  # finished, as far as seen
+    rounds: int = 0
     settled: bool = False
 
-    def run(self, seed: int, watch: Sequence[Any]) -> Any:
-        """The run; of the clients that have rows."""
-        resume = self.resume
-        plan = self.algorithm.plan if isinstance(self.algorithm, PrivateADMM) else None
+    def run(self, seed: int, watch: Sequence[Watch]) -> Run:
+        """The run, of the clients that have rows."""
+        resume, plan = self.resume, self.algorithm.plan
         noisy = plan is not None and plan.kind is not None
         if not self.begun or (noisy and not resume and _checkpoint(self.engine)):
             resume = self._begin(seed)
@@ -121,7 +161,7 @@ class Charge:
         return self._ended(run)
 
     def _begin(self, seed: int) -> bool:
-        """Keep the keys of noise, and say that clients may answer; whether the run can start from
+        """Keep the keys of noise, and write that clients may answer; whether the run can start from
         what was kept.
         """
         kept = False
@@ -131,23 +171,24 @@ class Charge:
             start = self.engine.run(self.algorithm, self.fed, seed=seed, max_rounds=0)
             kept = all(memory is not None for memory in start.memories)
             # an engine that starts clients later: what it wrote could go on with other keys
-            if not kept:
-                Path(self.engine.checkpoint).unlink(missing_ok=True)
+            if not kept and (checkpoint := _checkpoint(self.engine)):
+                checkpoint.unlink(missing_ok=True)
 
-        if self.book is None:
+        if self.file is None:
             keep()
         else:
-            self.book.begin_run(self.number, keep)
-            self._noted()
+            self.file.begin_run(self.number, keep)
+            self.write_note()
         self.begun = True
         return kept
 
-    def _see(self, row: dict[str, Any], state: Any) -> None:
+    def _see(self, row: dict[str, Any], state: object) -> None:
         self.rounds = row["round"]
 
-    def _noted(self) -> None:
-        if self.note is not None and self.book is not None:
-            self.note.write(self.number, self.book.digest())
+    def write_note(self) -> None:
+        """Write the digest of the ledger file beside the checkpoint."""
+        if self.note is not None and self.file is not None:
+            self.note.write(self.number, self.file.digest())
 
     def __enter__(self) -> Charge:
         return self
@@ -155,60 +196,54 @@ class Charge:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
-        if self.book is None or self.settled or not isinstance(error, Exception):
+        if self.file is None or self.settled or not isinstance(error, Exception):
             return
         if not self.begun:
             # where it cannot be written the run stays charged
             with contextlib.suppress(OSError, ValueError):
-                if self.book.drop_run(self.number) and self.note is not None:
+                if self.file.drop_run(self.number) and self.note is not None:
                     self.note.put_back()
-            return
-        # before anything ran
-        if isinstance(error, CheckpointError) and self.old is not None and not self.rounds:
-            self.book.restore_run(self.old)
-            return
-        least = {} if self.old is None else self.old["releases"]
-        known = {
-            client: sum(count for *_, count in least.get(client, ())) for client in self.fed.names
-        }
-        most = self.algorithm.max_rounds
-        given = {
-            c: min(max(k, self.rounds + 1) if self.rounds else k + 1, most)
-            for c, k in known.items()
-        }
-        self._settle({client: self.algorithm.releases(k) for client, k in given.items()})
-
-    def _ended(self, run: Any) -> Any:
-        """The run, its cost settled."""
-        if isinstance(self.algorithm, PrivateADMM):
-            self.ledger = self.algorithm.ledger(self.fed, run.memories, self.before or {})
-            if self.book is not None and self.ledger is not None:
-                self.ledger = with_releases(self.ledger, *self._settle(dict(self.ledger.releases)))
-        self.settled = True
-        if self.fed.names == self.given:
-            return run
-        own = [self.fed.position(name) for name in self.given]
-        bytes_ = run.by_client(self.fed.n_clients)[:, own]
-        return replace(run, memories=tuple(run.memories[i] for i in own), exchanged=bytes_)
-
-    def _settle(
-        self, releases: dict[str, tuple[Release, ...]]
-    ) -> tuple[dict[str, tuple[Release, ...]], str]:
-        """What stands in the book, and its digest; where it cannot be written all stays charged and
-        the run is kept.
-        """
-        assert self.book is not None
-        try:
-            final = self.book.close_run(self.number, releases)
-            self._noted()
-            return final, self.book.digest()
-        except (OSError, ValueError) as error:
-            told = (
-                f"the book {self.book.path.name} could not be settled: {error} All that the run"
-                " might have released"
+        elif isinstance(error, CheckpointError) and self.old is not None and not self.rounds:
+            self.file.restore_run(self.old)  # it failed before anything ran
+        else:
+            self._settle(
+                {name: self.algorithm.releases(self._most(name)) for name in self.fed.names}
             )
+
+    def _most(self, client: str) -> int:
+        """The rounds that a client may have answered in a run that failed."""
+        known = 0 if self.old is None else sum(n for *_, n in self.old["releases"].get(client, ()))
+        answered = max(known, self.rounds + 1) if self.rounds else known + 1
+        return min(answered, self.algorithm.max_rounds)
+
+    def _ended(self, run: Run) -> Run:
+        """The run, its cost settled."""
+        self.ledger = self.algorithm.ledger(self.fed, run.memories, self.before or {})
+        if self.file is not None and self.ledger is not None:
+            self.ledger = with_releases(self.ledger, *self._settle(dict(self.ledger.releases)))
+        self.settled = True
+        if self.fed.names == self.with_rows:
+            return run
+        places = [self.fed.position(name) for name in self.with_rows]
+        return replace(
+            run,
+            memories=tuple(run.memories[i] for i in places),
+            exchanged=run.by_client(self.fed.n_clients)[:, places],
+        )
+
+    def _settle(self, releases: Releases) -> tuple[Releases, str]:
+        """What stands in the ledger file, and its digest; where it cannot be written all stays
+        charged and the run is kept.
+        """
+        assert self.file is not None
+        try:
+            final = self.file.close_run(self.number, releases)
+            self.write_note()
+            return final, self.file.digest()
+        except (OSError, ValueError) as error:
             warnings.warn(
-                f"{told} stays charged, if the book still has the run.",
+                f"the ledger file {self.file.path.name} could not be settled: {error} All that the"
+                " run might have released stays charged, if the file still has the run.",
                 RuntimeWarning,
                 stacklevel=5,
             )
@@ -216,13 +251,18 @@ class Charge:
 
 
 def charged(
-    algorithm: Any, problem: Any, fed: Any, data: Any, engine: Any, resume: bool
-) -> tuple[Any, Charge]:
-    """The algorithm with its noise planned, and the account of its run.
+    algorithm: Method,
+    problem: Problem,
+    fed: Federation,
+    data: Federation,
+    engine: Engine,
+    resume: bool,
+) -> Free | Charge:
+    """The account of a run, with the algorithm whose noise is planned.
 
     Parameters
     ----------
-    problem, fed : as given, the clients that have rows; all whose sizes are declared take part
+    problem, fed : as stated, the clients that have rows; all whose sizes are declared take part
     data : the rows as a concrete problem has them, for algorithms that cost nothing
 
     Raises
@@ -230,62 +270,60 @@ def charged(
     BudgetSpentError
         where the run would overspend; nothing was touched
     ValueError
-        where the book is damaged, or the run to go on with is not known
+        where the ledger file is damaged, or the run to go on with is not known
     """
     if not isinstance(algorithm, PrivateADMM):
-        return algorithm, Charge(algorithm, data, engine, resume, fed.names)
-    given, budget = fed.names, problem.privacy
+        return Free(algorithm, data, engine, resume)
+    with_rows, budget = fed.names, problem.privacy
     problem, fed = problem.at(everybody(problem, fed))
     algorithm = replace(algorithm, problem=problem)
     if budget is None or budget.book is None:
         algorithm = _bound(algorithm.planned(problem, fed), engine)
-        return algorithm, Charge(algorithm, fed, engine, resume, given)
-    book, note = Book(budget.book), _note(engine, resume)
-    number = _to_go_on(book, note, _checkpoint(engine)) if resume and note is not None else ""
-    charge = Charge(algorithm, fed, engine, resume, given, book, note, number)
-    if number:
-        algorithm = _bound(
-            _as_begun(algorithm, problem, fed, book, number), engine, book.place(number)
-        )
-        charge.old, charge.begun = book.reopen_run(number, budget), book.state(number) != "charged"
+        return Charge(algorithm, fed, engine, resume, with_rows)
+    file, note = Book(budget.book), _note(engine, resume)
+    charge = Charge(algorithm, fed, engine, resume, with_rows, file, note)
+    if resume and note is not None:
+        charge.number = _to_go_on(file, note, _checkpoint(engine))
+    if number := charge.number:
+        algorithm = _bound(_as_begun(algorithm, problem, fed, file, number), engine)
+        charge.old, charge.begun = file.reopen_run(number, budget), file.state(number) != "charged"
     else:
-        ways = {*book.spent(fed.names, adjacency=budget.adjacency).values()}
+        ways = {*file.spent(fed.names, adjacency=budget.adjacency).values()}
         most = max(
-            ways, key=lambda own: noise_for(budget, algorithm.max_rounds, algorithm.mechanism, own)
+            ways, key=lambda way: noise_for(budget, algorithm.max_rounds, algorithm.mechanism, way)
         )
         algorithm = _bound(algorithm.planned(problem, fed, most), engine)
-        charge.number, charge.begun = _opened(algorithm, fed, book, budget, note), note is None
-        algorithm = replace(
-            algorithm, plan=replace(algorithm.plan, place=book.place(charge.number))
-        )
-    charge.before = book.spent(fed.names, charge.number, budget.adjacency)
-    charge.algorithm = algorithm
-    charge._noted()
-    return algorithm, charge
+        charge.number, charge.begun = _opened(algorithm, fed, file, budget, note), note is None
+    charge.before = file.spent(fed.names, charge.number, budget.adjacency)
+    charge.algorithm = _placed(algorithm, file.place(charge.number))
+    charge.write_note()
+    return charge
 
 
-def _opened(algorithm: Any, fed: Any, book: Book, budget: Any, note: Note | None) -> str:
-    """The number of the run, noted first and then written into the book."""
+def _opened(
+    algorithm: PrivateADMM, fed: Federation, file: Book, budget: Budget, note: Note | None
+) -> str:
+    """The number of the run, written first beside the checkpoint and then into the ledger file."""
     number = new_name()
     if note is not None:
         note.old = note.read() if note.path.exists() else None
         note.write(number)
     try:
         releases = {c: algorithm.releases(algorithm.max_rounds) for c in fed.names}
-        return book.open_run(releases, budget, number, "open" if note is None else "charged")
+        return file.open_run(releases, budget, number, "open" if note is None else "charged")
     except Exception:
         if note is not None:
             note.put_back()
         raise
 
 
-def _checkpoint(engine: Any) -> Path | None:
+def _checkpoint(engine: Engine) -> Path | None:
     path = getattr(engine, "checkpoint", None)
     return None if path is None else Path(path)
 
 
-def _note(engine: Any, resume: bool) -> Note | None:
-    """Where the number of the run in the book is kept."""
+def _note(engine: Engine, resume: bool) -> Note | None:
+    """Where the number of the run in the ledger file is kept."""
     checkpoint = _checkpoint(engine)
     if checkpoint is None:
         if resume:
@@ -302,25 +340,25 @@ def _note(engine: Any, resume: bool) -> Note | None:
         )
     if resume and not note.path.exists():
         raise CheckpointError(
-            f"{note.path.name} is missing beside the checkpoint: which run of the book it belongs"
-            " to is unknown. Restore the file, or run with resume=False, which is another run and"
+            f"{note.path.name} is missing beside the checkpoint: which run of the ledger file it"
+            " belongs to is unknown. Restore the file, or run with resume=False, which is another run and"
             " is charged as one."
         )
     return note
 
 
-def _to_go_on(book: Book, note: Note, checkpoint: Path | None) -> str:
+def _to_go_on(file: Book, note: Note, checkpoint: Path | None) -> str:
     """The number of the run to go on with; "" where it died before it was charged."""
     number, digest = note.read()
-    if not digest and not book.has(number):
+    if not digest and not file.has(number):
         return ""
-    if digest and not book.knows(digest):
+    if digest and not file.knows(digest):
         raise ValueError(
-            f"the book {book.path.name} is older than {note.path.name}, which was written beside"
+            f"the ledger file {file.path.name} is older than {note.path.name}, which was written beside"
             " the checkpoint: what has been spent is unknown, so nothing may be released. Restore"
-            " the newest copy of the book."
+            " the newest copy of the ledger file."
         )
-    if book.state(number) != "charged" and checkpoint is not None and not checkpoint.exists():
+    if file.state(number) != "charged" and checkpoint is not None and not checkpoint.exists():
         raise CheckpointError(
             f"no checkpoint at {checkpoint}, though {note.path.name} says that its run was begun:"
             " what it may have released stays charged, and begun again its noise could be another."
@@ -329,14 +367,18 @@ def _to_go_on(book: Book, note: Note, checkpoint: Path | None) -> str:
     return number
 
 
-def _as_begun(algorithm: Any, problem: Any, fed: Any, book: Book, number: str) -> Any:
-    """The algorithm with the noise that the book says; refused where other answers were planned."""
+def _as_begun(
+    algorithm: PrivateADMM, problem: Problem, fed: Federation, file: Book, number: str
+) -> PrivateADMM:
+    """The algorithm with the noise of its run in the ledger file; refused where other answers were
+    planned.
+    """
     algorithm = algorithm.planned(problem, fed)
-    planned = book.planned(number)
+    planned = file.planned(number)
     plan = next(iter(planned.values()), ())
     if len(plan) != 1 or set(planned) != set(fed.names):
         raise CheckpointError(
-            "the run in the book is one of other clients. Resume with what it was begun with."
+            "the run in the ledger file is one of other clients. Resume with what it was begun with."
         )
     was, now = plan[0], algorithm.releases(algorithm.max_rounds)[0]
     if (was.mechanism, was.count) != (now.mechanism, now.count):
@@ -345,22 +387,24 @@ def _as_begun(algorithm: Any, problem: Any, fed: Any, book: Book, number: str) -
             f" of {now.mechanism} noise: resume with what it was begun with, or run with"
             " resume=False, which is charged as another run."
         )
+    assert algorithm.plan is not None
     return replace(algorithm, plan=replace(algorithm.plan, multiplier=was.noise))
 
 
-def _bound(algorithm: Any, engine: Any, place: int = 0) -> Any:
-    """The plan with its place in the book, and the engine and the values of schedules, with which
-    it has to stay.
-    """
+def _bound(algorithm: PrivateADMM, engine: Engine) -> PrivateADMM:
+    """The plan with the engine and the values of schedules with which it has to stay."""
     plan = algorithm.plan
-    if plan.kind is None:
+    if plan is None or plan.kind is None:
         return algorithm
-    way = (
-        f"{type(engine).__name__} {getattr(engine, 'mode', '')} {getattr(engine, 'block_size', '')}"
-    )
+    mode, size = (getattr(engine, name, "") for name in ("mode", "block_size"))
+    words = f"{type(engine).__name__} {mode} {size}"
     if schedules := algorithm.schedules():  # a function's name does not say what it gives
-        way += (
-            ", schedules"
-            f" {hashlib.blake2b(np.array(schedules).tobytes(), digest_size=16).hexdigest()}"
-        )
-    return replace(algorithm, plan=replace(plan, place=place, engine=way))
+        digest = hashlib.blake2b(np.array(schedules).tobytes(), digest_size=16).hexdigest()
+        words += f", schedules {digest}"
+    return replace(algorithm, plan=replace(plan, engine=words))
+
+
+def _placed(algorithm: PrivateADMM, place: int) -> PrivateADMM:
+    """The plan with the place of its run in the ledger file."""
+    assert algorithm.plan is not None
+    return replace(algorithm, plan=replace(algorithm.plan, place=place))

@@ -82,9 +82,9 @@ def solve(
     chosen = algorithm or default_algorithm(concrete, data, engine)
     method = configure(chosen, concrete, data, tol, atol, max_rounds, start, engine)
     named = [_with_names(see, fed.clients) for see in watch]
-    method, charge = charged(method, problem, fed, data, engine, resume)
-    with charge:
+    with charged(method, problem, fed, data, engine, resume) as charge:
         run = charge.run(seed, named)
+    method = charge.algorithm
     answer = _answer(method, run)
     side_engine = engine.aside() if hasattr(engine, "aside") else engine
     proof = prove(problem, fed, method, run, answer, side_engine, seed)
