@@ -200,7 +200,7 @@ WRONG = {
     ),
     "text": (
         LOGISTIC + '[clients]\nrisk = "polyhedron"\nD = [["a", 2]]\nc = [1]\n',
-        ["line 7, clients.D", "must be numbers"],
+        ["line 7, clients.D", "each a number"],
     ),
     "tail": (
         LOGISTIC + '[clients]\nrisk = "superquantile"\ntail = 0.0\n',

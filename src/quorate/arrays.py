@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from quorate.client_names import ClientName
 
@@ -25,10 +25,20 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 AnyArray = TypeVar("AnyArray", bound=NDArray[Any])
 
+
+class Sparse(Protocol):
+    """A matrix of scipy.sparse, of any of its formats."""
+
+    def tocsr(self) -> Any: ...
+
+
+Label = bool | int | float | str | np.generic  # a class or a group, as in the data
+Features = ArrayLike | Sparse  # rows as a user states them: an array, a table or a sparse matrix
+
 DUAL = {"l1": "linf", "l2": "l2", "linf": "l1"}
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether a value is a real number, inf and nan included, and neither text nor True."""
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
@@ -73,6 +83,18 @@ def stream(seed: int, client: ClientName, turn: int) -> np.random.Generator:
     return np.random.Generator(
         np.random.Philox(key=np.frombuffer(key, np.uint64), counter=[0, 0, 0, turn])
     )
+
+
+def shape_of(X: Array | csr_array) -> tuple[int, int]:
+    """(rows, features) of a matrix, dense or sparse."""
+    shape = X.shape
+    assert shape is not None  # as the types of scipy have it
+    return shape[0], shape[1]
+
+
+def dense(X: Array | csr_array) -> Array:
+    """X, made dense if it is sparse."""
+    return X if isinstance(X, np.ndarray) else X.toarray()
 
 
 def compact(v: Array) -> Array:

@@ -1,5 +1,4 @@
-"""An attack on a private run, to see what its promise is worth: a lower bound of epsilon from many
-short runs.
+"""An attack on a private run, to test its guarantee: a lower bound of epsilon from many short runs.
 
 Two data sets differ in one record, the canary. Whoever knows both, all that a client sends and all
 but its noise (the adversary of the definition) guesses which of the two gave the answers. If the
@@ -10,7 +9,7 @@ run is (epsilon, delta)-private,
 and the same of "without", so that rates counted in runs bound epsilon from below (Jagielski,
 Ullman, Oprea, *Auditing differentially private machine learning*, 2020). Attack and threshold are
 chosen in one half of the runs, the rates are counted in the other and bounded as Clopper and
-Pearson do. An audit finds faults; it proves no promise.
+Pearson do. An audit finds faults; it proves no guarantee.
 """
 
 from __future__ import annotations
@@ -21,12 +20,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, norm
 
+from quorate.algorithms.federated.private_admm.client import Mechanism
 from quorate.algorithms.federated.private_admm.penalty import number
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.algorithms.federated.private_admm.settings import everybody
+from quorate.algorithms.method import Method
 from quorate.arrays import Array, Block
 from quorate.data.federation import Federation
 from quorate.privacy.accounting import Release, gaussian_epsilon
@@ -34,24 +35,25 @@ from quorate.problem.problem import Problem
 from quorate.rounds import Round
 from quorate.solution.configure import configure
 
-ATTACKS = ("projection", "spread", "told size")
+Record = tuple[ArrayLike, Any]  # (x, y) of one row
+ATTACKS = ("projection", "spread", "reported size")
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What the attack found.
+    """The result of an attack.
 
     Attributes
     ----------
-    claimed : total epsilon as promised
-    delta : as promised
+    claimed : the total epsilon that the run guarantees
+    delta : the delta that it guarantees
     epsilon : lower bound of the true one, at ``confidence``
     gaussian : the same for whoever takes for granted that the answers' trade-off is that of one
         Gaussian (Nasr et al. 2023): larger, and worth as much as that; None where the noise is not
         Gaussian
     confidence : probability with which either bound holds
     attack : the attack that was chosen: "projection" of an answer on what the canary adds, "spread"
-        of the answer's noise, or the "told size" of noise beside the one seen
+        of the answer's noise, or the "reported size" of noise beside the one seen
     hits, alarms : share of runs with and without the canary that the attack takes for runs with it
     runs : of either kind
     """
@@ -68,31 +70,28 @@ class Audit:
 
     @property
     def broken(self) -> bool:
-        """Whether the promise is refuted."""
+        """Whether the guarantee is refuted."""
         return self.epsilon > self.claimed
 
     @property
     def text(self) -> str:
         """One sentence for people."""
-        found = (
+        verdict = "REFUTED." if self.broken else "not refuted, which proves nothing."
+        return (
             f"epsilon >= {self.epsilon:.3g} at delta = {self.delta:g} (confidence"
-            f" {self.confidence:g}, "
+            f' {self.confidence:g}, {self.runs} runs of either kind, attack "{self.attack}"), where'
+            f" {self.claimed:g} is guaranteed: {verdict}"
         )
-        found += (
-            f'{self.runs} runs of either kind, attack "{self.attack}"), where {self.claimed:g} is'
-            " promised: "
-        )
-        return found + ("REFUTED." if self.broken else "not refuted, which proves nothing.")
 
 
 def audit(
     problem: Problem,
     fed: Federation,
     *,
-    algorithm: Any = None,
+    algorithm: Method | None = None,
     client: str | None = None,
-    canary: tuple[Any, Any] | None = None,
-    instead: tuple[Any, Any] | None = None,
+    canary: Record | None = None,
+    instead: Record | None = None,
     runs: int = 1000,
     confidence: float = 0.95,
     weaken: float = 1.0,
@@ -122,54 +121,64 @@ def audit(
 
     Notes
     -----
-    The data are read and attacked, and nothing is charged to a book: for the owner, on data that
-    may be touched.
+    The data are read and attacked, and nothing is charged to a privacy ledger: an audit is for the
+    owner of the data.
     """
     _check(runs, confidence, weaken, claimed, seed)
-    algorithm = PrivateADMM() if algorithm is None else algorithm
-    if not isinstance(algorithm, PrivateADMM):
-        raise ValueError(
-            f"{type(algorithm).__name__} adds no noise: there is no guarantee to refute."
-        )
-    if algorithm.noise is None:
-        algorithm = replace(algorithm, noise="simulation")
-    budget, other = problem.privacy, None
     record = _record(_canary(problem, fed) if canary is None else canary, fed.n_features)
-    fed = everybody(problem, fed)
+    fed, budget = everybody(problem, fed), problem.privacy
     p = 0 if client is None else fed.position(client)
-    if budget is not None and budget.adjacency == "replace":
-        other = (-record[0], record[1]) if instead is None else _record(instead, fed.n_features)
-    sets = [fed if other is None else _with_record(fed, p, other), _with_record(fed, p, record)]
-    concrete, data = problem.at(sets[0])
-    attacked = configure(algorithm, concrete, data, None, None, None, None).planned(concrete, data)
-    if attacked.plan.kind is None:
-        raise ValueError(
-            "without noise there is nothing to audit: state Problem(privacy=Budget(epsilon,"
-            " delta))."
-        )
-    attacked = replace(
-        attacked, plan=replace(attacked.plan, multiplier=attacked.plan.multiplier / weaken)
-    )
-    silent = replace(attacked, plan=replace(attacked.plan, multiplier=0.0))
-    blocks = [data.block(p), problem.at(sets[1])[1].block(p)]
+    without, with_ = _neighbours(problem, fed, p, record, instead)
+    concrete, data = problem.at(without)
+    attacked, plan = _attacked(algorithm, concrete, data, weaken)
+    silent = replace(attacked, plan=replace(plan, multiplier=0.0))
+    blocks = [data.block(p), problem.at(with_)[1].block(p)]
     scores = [
         np.array(
             [_attack(attacked, silent, blocks, side, (seed, side, k)) for k in range(int(runs))]
         )
         for side in (0, 1)
     ]
-    published = float(attacked.local_epsilon or math.inf) * attacked.max_rounds
-    promised = published if budget is None else float(budget.epsilon)
-    found = _judged(
-        scores,
-        promised if claimed is None else claimed,
-        budget.delta if budget else 0.0,
-        confidence,
-    )
-    return found if attacked.plan.kind == "gaussian" else replace(found, gaussian=None)
+    if claimed is None:
+        published = float(attacked.local_epsilon or math.inf) * attacked.max_rounds
+        claimed = published if budget is None else float(budget.epsilon)
+    result = _judged(scores, claimed, budget.delta if budget else 0.0, confidence)
+    return result if plan.kind == "gaussian" else replace(result, gaussian=None)
 
 
-def _check(runs: Any, confidence: Any, weaken: Any, claimed: Any, seed: Any) -> None:
+def _neighbours(
+    problem: Problem, fed: Federation, p: int, record: Record, instead: Record | None
+) -> tuple[Federation, Federation]:
+    """The data sets without and with the record at client p, as the budget's adjacency has them."""
+    without, budget = fed, problem.privacy
+    if budget is not None and budget.adjacency == "replace":
+        x, y = record
+        without = _with_record(
+            fed, p, (-np.asarray(x), y) if instead is None else _record(instead, fed.n_features)
+        )
+    return without, _with_record(fed, p, record)
+
+
+def _attacked(
+    algorithm: Method | None, problem: Problem, fed: Federation, weaken: float
+) -> tuple[PrivateADMM, Mechanism]:
+    """The algorithm with its noise, which is divided by ``weaken``, and that noise."""
+    method = PrivateADMM() if algorithm is None else algorithm
+    if not isinstance(method, PrivateADMM):
+        raise ValueError(f"{type(method).__name__} adds no noise: there is no guarantee to refute.")
+    if method.noise is None:
+        method = replace(method, noise="simulation")
+    method = configure(method, problem, fed).planned(problem, fed)
+    if method.plan is None or method.plan.kind is None:
+        raise ValueError(
+            "without noise there is nothing to audit: state Problem(privacy=Budget(epsilon,"
+            " delta))."
+        )
+    plan = replace(method.plan, multiplier=method.plan.multiplier / weaken)
+    return replace(method, plan=plan), plan
+
+
+def _check(runs: float, confidence: float, weaken: float, claimed: float | None, seed: int) -> None:
     if not (number(runs) and runs >= 20 and runs % 1 == 0):
         raise ValueError(f"runs must be a whole number >= 20, got {runs!r}.")
     for name, value in {"weaken": weaken, "claimed": claimed}.items():
@@ -181,7 +190,7 @@ def _check(runs: Any, confidence: Any, weaken: Any, claimed: Any, seed: Any) -> 
         raise ValueError(f"seed must be a whole number >= 0, got {seed!r}.")
 
 
-def _canary(problem: Problem, fed: Federation) -> tuple[Array, Any]:
+def _canary(problem: Problem, fed: Federation) -> Record:
     """A row a hundred times as long as any, of the first class; a target as far away."""
     longest = max(float(abs(x).max()) for x in fed.X)
     x = np.zeros(fed.n_features)
@@ -192,29 +201,29 @@ def _canary(problem: Problem, fed: Federation) -> tuple[Array, Any]:
     return x, classes[0]
 
 
-def _record(given: Any, d: int) -> tuple[Array, Any]:
+def _record(stated: Record, d: int) -> Record:
     """(x, y), checked."""
     try:
-        x, y = np.asarray(given[0], float), given[1]
+        x, y = np.asarray(stated[0], float), stated[1]
     except (TypeError, ValueError, IndexError, KeyError) as error:
-        raise ValueError(f"a record is (x, y) with {d} finite features, got {given!r}.") from error
+        raise ValueError(f"a record is (x, y) with {d} finite features, got {stated!r}.") from error
     if x.shape != (d,) or not np.isfinite(x).all():
         raise ValueError(f"a record is (x, y) with {d} finite features, got shape {x.shape}.")
     return x, y
 
 
-def _with_record(fed: Federation, p: int, record: tuple[Array, Any]) -> Federation:
+def _with_record(fed: Federation, p: int, record: Record) -> Federation:
     """The data set with one row more at client p."""
-    x, y = record
+    x, y = np.asarray(record[0]), record[1]
     # a client without rows has one that does not count
-    X, targets, own = list(fed.X), list(fed.y), fed.share(p) > 0
+    X, targets, counted = list(fed.X), list(fed.y), fed.share(p) > 0
     if isinstance(X[p], np.ndarray):
-        X[p] = np.vstack([X[p][own], x[None].astype(X[p].dtype)])
+        X[p] = np.vstack([X[p][counted], x[None].astype(X[p].dtype)])
     else:
         from scipy.sparse import csr_array, vstack
 
-        X[p] = csr_array(vstack([X[p][own], csr_array(x[None])]))
-    targets[p] = np.append(targets[p][own], np.asarray([y], targets[p].dtype))
+        X[p] = csr_array(vstack([X[p][counted], csr_array(x[None])]))
+    targets[p] = np.append(targets[p][counted], np.asarray([y], targets[p].dtype))
     weights = None if fed.sample_weight is None else list(fed.sample_weight)
     if weights is not None:
         weights[p] = np.ones(len(targets[p]))
@@ -222,16 +231,21 @@ def _with_record(fed: Federation, p: int, record: tuple[Array, Any]) -> Federati
 
 
 def _attack(
-    algorithm: Any, silent: Any, blocks: list[Block], side: int, key: tuple[int, ...]
+    algorithm: PrivateADMM,
+    silent: PrivateADMM,
+    blocks: list[Block],
+    side: int,
+    key: tuple[int, ...],
 ) -> tuple[float, ...]:
     """The scores of one run, ``ATTACKS``: large ones speak for the canary, or against it.
 
     Every answer is compared with those that either data set would have given without noise.
     """
+    assert algorithm.plan is not None
     P = len(algorithm.plan.weight)
     state, ask = algorithm.server_start(P)
     memory = algorithm.client_start(blocks[side])
-    along, spread, told = 0.0, 0.0, 0.0
+    along, spread, reported = 0.0, 0.0, 0.0
     turn = 0
     while isinstance(ask, Round):
         message, turn = ask.message, turn + 1
@@ -245,14 +259,14 @@ def _attack(
         size = max(float(np.abs(seen).mean()), 1e-300)
         spread += math.log(size)
         curve = message.rho + (message.reach if algorithm.update == "prox" else 0.0)
-        told += math.log(
+        reported += math.log(
             max(abs(float(up.noise[0]) / (size * (1.0 if algorithm.output else curve)) - 1), 1e-300)
         )
         as_all = replace(
             up, shifted=up.shifted[0] * P, gap=float(up.gap[0]) * P, noise=float(up.noise[0]) * P
         )
         state, ask = algorithm.consent(state, range(P), as_all)
-    return along, spread, told
+    return along, spread, reported
 
 
 def _judged(scores: Sequence[Array], claimed: float, delta: float, confidence: float) -> Audit:
@@ -265,13 +279,13 @@ def _judged(scores: Sequence[Array], claimed: float, delta: float, confidence: f
             cuts = np.unique(np.quantile(np.concatenate(first), np.linspace(0.002, 0.998, 250)))
             counts = [half - np.searchsorted(s, cuts, side="right") for s in first]
             bounds = np.maximum(*_bounds(counts[1], counts[0], half, delta, confidence))
-            at = int(np.argmax(bounds))
-            best = max(best, (float(bounds[at]), a, sign, float(cuts[at])))
+            k = int(np.argmax(bounds))
+            best = max(best, (float(bounds[k]), a, sign, float(cuts[k])))
     _, a, sign, cut = best
     n = runs - half
     alarms, hits = (int((sign * s[half:, a] > cut).sum()) for s in scores)
-    found = _bounds(np.array([hits]), np.array([alarms]), n, delta, confidence)
-    epsilon = max(0.0, float(np.maximum(*found)[0]))
+    bounds = _bounds(np.array([hits]), np.array([alarms]), n, delta, confidence)
+    epsilon = max(0.0, float(np.maximum(*bounds)[0]))
     gaussian = _gaussian(hits, alarms, n, delta, confidence)
     return Audit(
         claimed, delta, epsilon, gaussian, confidence, ATTACKS[a], hits / n, alarms / n, runs
@@ -281,26 +295,25 @@ def _judged(scores: Sequence[Array], claimed: float, delta: float, confidence: f
 def _bounds(
     hits: NDArray[Any], alarms: NDArray[Any], n: int, delta: float, confidence: float
 ) -> tuple[Array, Array]:
-    """Lower bounds of epsilon from "with" said truly and wrongly, and from "without"; -inf where
+    """Lower bounds of epsilon from right and wrong guesses of "with", and of "without"; -inf where
     there is none.
     """
-    at = _at_each(confidence)
-    found = []
+    chance, bounds = _chance(confidence), []
     for true, false in ((hits, alarms), (n - alarms, n - hits)):
         low = np.where(
-            true > 0, beta.ppf(at, np.maximum(true, 1), n - np.maximum(true, 1) + 1), 0.0
+            true > 0, beta.ppf(chance, np.maximum(true, 1), n - np.maximum(true, 1) + 1), 0.0
         )
         high = np.where(
             false < n,
-            beta.ppf(1 - at, np.minimum(false, n - 1) + 1, n - np.minimum(false, n - 1)),
+            beta.ppf(1 - chance, np.minimum(false, n - 1) + 1, n - np.minimum(false, n - 1)),
             1.0,
         )
         with np.errstate(divide="ignore"):
-            found.append(np.log(np.maximum(low - delta, 0.0)) - np.log(high))
-    return found[0], found[1]
+            bounds.append(np.log(np.maximum(low - delta, 0.0)) - np.log(high))
+    return bounds[0], bounds[1]
 
 
-def _at_each(confidence: float) -> float:
+def _chance(confidence: float) -> float:
     """The chance that one rate is outside its bound: there are four, of which two enter either
     epsilon.
     """
@@ -309,9 +322,9 @@ def _at_each(confidence: float) -> float:
 
 def _gaussian(hits: int, alarms: int, n: int, delta: float, confidence: float) -> float:
     """epsilon at delta of the least Gaussian mechanism with such rates; at delta = 0 inf or 0."""
-    at = _at_each(confidence)
-    alarm = beta.ppf(1 - at, alarms + 1, n - alarms) if alarms < n else 1.0
-    miss = beta.ppf(1 - at, n - hits + 1, hits) if hits else 1.0
+    chance = _chance(confidence)
+    alarm = beta.ppf(1 - chance, alarms + 1, n - alarms) if alarms < n else 1.0
+    miss = beta.ppf(1 - chance, n - hits + 1, hits) if hits else 1.0
     mu = float(norm.ppf(1 - alarm) - norm.ppf(miss)) if alarm < 1 and miss < 1 else 0.0
     if delta == 0:
         return math.inf if mu > 0 else 0.0

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from quorate.arrays import Label
 from quorate.data.validation import listed, missing
 
 NAN = math.nan
@@ -48,7 +49,9 @@ class GroupRates:
     accuracy: float
 
 
-def group_rates(y_true: Any, y_pred: Any, group: Any, positive: Any = 1) -> dict[Any, GroupRates]:
+def group_rates(
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, positive: Label = 1
+) -> dict[Any, GroupRates]:
     """The rates of every group, in the order of the sorted values of ``group``.
 
     Parameters
@@ -71,7 +74,7 @@ def group_rates(y_true: Any, y_pred: Any, group: Any, positive: Any = 1) -> dict
 
 
 def fairness_metrics(
-    y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
 ) -> dict[str, float]:
     """All six metrics, by their short names SPD, DI, EOD, AOD, TI, FNRD.
 
@@ -102,7 +105,7 @@ def fairness_metrics(
 
 
 def statistical_parity_difference(
-    y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
 ) -> float:
     """SPD = P(y^ = + | U) - P(y^ = + | P), in [-1, 1]; arguments and errors as `fairness_metrics`.
 
@@ -113,7 +116,7 @@ def statistical_parity_difference(
 
 
 def disparate_impact(
-    y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
 ) -> float:
     """DI = P(y^ = + | U) / P(y^ = + | P), in [0, inf]; inf where only the unprivileged are
     selected.
@@ -131,7 +134,7 @@ def disparate_impact(
 
 
 def equal_opportunity_difference(
-    y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
 ) -> float:
     """EOD = TPR(U) - TPR(P), in [-1, 1].
 
@@ -143,7 +146,7 @@ def equal_opportunity_difference(
 
 
 def average_odds_difference(
-    y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
 ) -> float:
     """AOD = ((FPR(U) - FPR(P)) + (TPR(U) - TPR(P))) / 2, in [-1, 1].
 
@@ -156,7 +159,7 @@ def average_odds_difference(
 
 
 def false_negative_rate_difference(
-    y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any = 1
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label = 1
 ) -> float:
     """FNRD = FNR(U) - FNR(P), in [-1, 1].
 
@@ -167,7 +170,7 @@ def false_negative_rate_difference(
     )
 
 
-def theil_index(y_true: Any, y_pred: Any, positive: Any = 1) -> float:
+def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> float:
     """TI = mean_i (b_i / mu) ln(b_i / mu) >= 0 over all rows, b_i = y^_i - y_i + 1; 0 ln 0 = 0.
 
     How unevenly the benefit b is spread: 0 for a missed positive, 1 where the prediction is right,
@@ -231,19 +234,19 @@ def _theil(truth: NDArray[np.bool_], chosen: NDArray[np.bool_]) -> float:
 def _difference(
     name: str,
     rate: Callable[[GroupRates], float],
-    y_true: Any,
-    y_pred: Any,
-    group: Any,
-    privileged: Any,
-    positive: Any,
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    group: ArrayLike,
+    privileged: Label,
+    positive: Label,
 ) -> float:
     """rate(U) - rate(P), both of which must exist."""
     u, p = _pair(y_true, y_pred, group, privileged, positive)
-    for which, found in (("unprivileged", u), ("privileged", p)):
-        if math.isnan(rate(found)):
-            lacks = "no row" if found.positives == 0 else "only rows"
+    for which, rates in (("unprivileged", u), ("privileged", p)):
+        if math.isnan(rate(rates)):
+            lacks = "no row" if rates.positives == 0 else "only rows"
             raise ValueError(
-                f"{name} got {lacks} with the label {positive!r} in the {which} group ({found.rows}"
+                f"{name} got {lacks} with the label {positive!r} in the {which} group ({rates.rows}"
                 f" rows) and needs {'positives and negatives' if rate is _odds else 'positives'} in"
                 " both. Use more rows, or fairness_metrics, which gives NaN there."
             )
@@ -251,17 +254,17 @@ def _difference(
 
 
 def _pair(
-    y_true: Any, y_pred: Any, group: Any, privileged: Any, positive: Any
+    y_true: ArrayLike, y_pred: ArrayLike, group: ArrayLike, privileged: Label, positive: Label
 ) -> tuple[GroupRates, GroupRates]:
     """(unprivileged, privileged)."""
     truth, chosen = _positive(y_true, y_pred, positive)
     names = _column(group, "group", len(truth))
     inside = np.array([name == privileged for name in names.tolist()])
     if inside.all() or not inside.any():
-        found = ", ".join(map(repr, np.unique(names).tolist()[:6]))
+        values = ", ".join(map(repr, np.unique(names).tolist()[:6]))
         raise ValueError(
             f"{'all' if inside.all() else 'no'} rows have group == {privileged!r}, and both groups"
-            f" need rows; the values of group are {found}. Name one of several values as"
+            f" need rows; the values of group are {values}. Name one of several values as"
             " privileged."
         )
     return _rates(truth[~inside], chosen[~inside]), _rates(truth[inside], chosen[inside])
@@ -271,7 +274,7 @@ def _pair(
 
 
 def _positive(
-    y_true: Any, y_pred: Any, positive: Any
+    y_true: ArrayLike, y_pred: ArrayLike, positive: Label
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """(n,) whether the truth, and whether the prediction, is the positive label."""
     truth = _column(y_true, "y_true", None)
@@ -293,7 +296,7 @@ def _positive(
     )
 
 
-def _column(values: Any, what: str, n: int | None) -> NDArray[Any]:
+def _column(values: ArrayLike, what: str, n: int | None) -> NDArray[Any]:
     """(n,) values, none missing; objects of one kind become an array of that kind."""
     column = np.asarray(values)
     if column.ndim != 1 or (n is not None and len(column) != n):

@@ -7,17 +7,22 @@ solves a problem along its radii, and `default_radius` computes a radius from th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.model_selection import BaseCrossValidator
+from sklearn.utils.validation import _num_samples
 
-from quorate.arrays import stream
+from quorate.arrays import Features, stream
 from quorate.data.validation import grouped
+from quorate.estimators.rows import Groups
 from quorate.solution.default_radius import default_radius
 from quorate.solution.radius_path import radius_path
+
+Scorer = Callable[..., float]
 
 __all__ = ["WithinClients", "cross_validate", "default_radius", "paper_grid", "radius_path"]
 
@@ -79,15 +84,15 @@ class WithinClients(BaseCrossValidator):
         self.shuffle = shuffle
         self.random_state = random_state
 
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+    def get_n_splits(self, X: object = None, y: object = None, groups: object = None) -> int:
         """``n_splits``."""
         return self.n_splits
 
     def split(
-        self, X: Any, y: Any = None, groups: Any = None
+        self, X: Features, y: ArrayLike | None = None, groups: Groups | None = None
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """(train, test) row numbers of every fold; ``groups`` (n,) says whose each row is."""
-        fold = self._folds(X.shape[0] if hasattr(X, "shape") else len(X), y, groups)
+        fold = self._folds(_num_samples(X), y, groups)
         for k in range(self.n_splits):
             if not (fold == k).any():
                 raise ValueError(
@@ -96,7 +101,7 @@ class WithinClients(BaseCrossValidator):
                 )
             yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
 
-    def _folds(self, n: int, y: Any, groups: Any) -> NDArray[np.intp]:
+    def _folds(self, n: int, y: ArrayLike | None, groups: Groups | None) -> NDArray[np.intp]:
         """(n,) the fold in which each row is tested; -1 for none."""
         if groups is None:
             raise ValueError(
@@ -122,16 +127,16 @@ class WithinClients(BaseCrossValidator):
 
 
 def cross_validate(
-    estimator: Any,
-    X: Any,
-    y: Any,
+    estimator: BaseEstimator,
+    X: Features,
+    y: ArrayLike,
     *,
-    groups: Any,
-    by: str = "rows",
-    cv: Any = 5,
-    scoring: Any = None,
-    sample_weight: Any = None,
-    **options: Any,
+    groups: Groups,
+    by: Literal["rows", "client"] = "rows",
+    cv: int | BaseCrossValidator = 5,
+    scoring: str | Scorer | Sequence[str] | Mapping[str, str | Scorer] | None = None,
+    sample_weight: ArrayLike | None = None,
+    **options: object,
 ) -> dict[str, Any]:
     """scikit-learn's ``cross_validate`` with the clients routed to splitter, ``fit`` and scorers.
 
@@ -168,10 +173,11 @@ def cross_validate(
         scoring = (overall if is_classifier(estimator) else {"r2": "r2"}) | {
             "worst_client_loss": worst_client_loss
         }
+    settings: dict[str, Any] = {**options}
     params = {"groups": groups} | (
         {} if sample_weight is None else {"sample_weight": sample_weight}
     )
     with config_context(enable_metadata_routing=True):
         return model_selection.cross_validate(
-            estimator, X, y, scoring=scoring, cv=cv, params=params, **options
+            estimator, X, y, scoring=scoring, cv=cv, params=params, **settings
         )

@@ -97,7 +97,7 @@ class TellsNoise(qr.PrivateADMM):
 def test_the_size_of_the_drawn_noise_gives_the_canary_away():
     problem, fed = problem_and_data(BUDGET)
     found = qr.audit(problem, fed, algorithm=TellsNoise(max_rounds=1), runs=200)
-    assert found.attack == "told size"
+    assert found.attack == "reported size"
     assert found.broken
 
 

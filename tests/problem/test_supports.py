@@ -399,7 +399,7 @@ def test_curved_losses_are_refused(support, loss):
         (lambda: PolytopeSupport(np.zeros((1, 2)), np.ones(1)), "all zero"),
         (lambda: PolytopeSupport([[np.nan]], [1.0]), "finite"),
         (lambda: PolytopeSupport(np.eye(2), np.ones(2)).rows(3), "3 features"),
-        (lambda: PolytopeSupport([[1.0]], [1.0], [1.0])._check(Hinge()), "c_label"),
+        (lambda: PolytopeSupport([[1.0]], [1.0], [1.0]).check(Hinge()), "c_label"),
     ],
 )
 def test_impossible_supports_are_refused(make, words):

@@ -18,7 +18,7 @@ from quorate.problem.conjugates import clipped_gradients, loss_conjugate
 from quorate.problem.constraints.constraint import Point, added
 from quorate.problem.losses import Quadratic
 from quorate.problem.rank_coordinates import has_rank_coordinate
-from quorate.problem.regularisers import L2, Bounds, ElasticNet, Regulariser
+from quorate.problem.regularisers import L2, Bounds, ElasticNet, Regulariser, SupportsConjugate
 
 # every row counts at least this much in the size of the terms that cancel, even where its gradient
 # almost vanishes
@@ -98,7 +98,7 @@ def locked(at: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Array
     return problem.predictor.gram(rows * curvature * ended, block)[None]
 
 
-def in_domain(h: Any, s: Array) -> Array:
+def in_domain(h: SupportsConjugate, s: Array) -> Array:
     """A point of the domain of h* near s."""
     if math.isfinite(h.conjugate(s)):
         return s

@@ -1,5 +1,5 @@
-"""Classifiers for the worst mix of the clients, linear or not, trained while clients answer at
-different speeds.
+"""Classifiers for the worst client weights, linear or not; clients may answer at different
+speeds.
 
     minimise over w:  max { p'F(w) : p in Q } + h(w),        F_j(w) = mean loss of client j's rows
 
@@ -11,22 +11,27 @@ multinomial one.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from quorate.algorithms.comparators.multiplier_method import MultiplierMethod
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
-from quorate.arrays import Array, Block
+from quorate.algorithms.method import Method
+from quorate.arrays import Array, Features, shape_of
 from quorate.data.federation import Federation
+from quorate.engines.engine import Engine
 from quorate.engines.replay import Replay
 from quorate.engines.virtual_clock import VirtualClock
-from quorate.estimators.base import Classifier, Method, chosen, coefficients
-from quorate.estimators.rows import Matrix, Rows, check_rows, merged, prior_of, with_ones
+from quorate.estimators.base import Classifier, Plan, Seed, chosen, coefficients
+from quorate.estimators.rows import Groups, Matrix, Rows, centred, check_rows, merged
 from quorate.problem.losses import Logistic, Loss, Multinomial
-from quorate.problem.predictors.affine import Linear, Softmax, outputs_of
+from quorate.problem.prediction import scores, with_ones
+from quorate.problem.predictors.affine import Linear, Predictor, Softmax, outputs_of
 from quorate.problem.problem import Problem
+from quorate.problem.regularisers import Regulariser
+from quorate.problem.risks.risk import Prior, Risk
 from quorate.problem.risks.simplex import Simplex
 from quorate.solution.solution import Solution
 
@@ -40,9 +45,9 @@ class AgnosticClassifier(Classifier):
 
     Parameters
     ----------
-    uncertainty : the weights that a mix may have: ``Simplex()`` (None, the worst client),
+    uncertainty : the client weights allowed: ``Simplex()`` (None, the worst client),
         ``CDNorm``, ``Box``, ``KLBall``, ``ChiSquareBall``, ``TotalVariationBall``, ``Ellipsoid``,
-        ``LpBall``, ``WassersteinOverClients``, ``Polyhedron``, ``Superquantile`` or an own set
+        ``LpBall``, ``WassersteinOverClients``, ``Polyhedron``, ``Superquantile`` or a custom set
     prior : the centre of that set: "size", "uniform", weights that sum to one, or a mapping by
         client name, which may name absent clients; None: the set's own
     model : "linear" (for several classes one linear score each), "softmax" (the same for two
@@ -87,24 +92,25 @@ class AgnosticClassifier(Classifier):
 
     default_loss: ClassVar[Loss] = Logistic()
     several_classes: ClassVar[bool] = True
+    prior: Prior | None
     w_: Array
     predictor_: Any
     _ones: bool = False  # whether the features have a last one of ones
 
     def __init__(
         self,
-        uncertainty: Any = None,
+        uncertainty: Risk | None = None,
         *,
-        prior: Any = None,
-        model: Any = "linear",
-        regulariser: Any = None,
+        prior: Prior | None = None,
+        model: Literal["linear", "softmax"] | Predictor = "linear",
+        regulariser: Regulariser | None = None,
         fit_intercept: bool = True,
-        engine: Any = None,
-        algorithm: Any = None,
+        engine: Engine | Literal["virtual"] | None = None,
+        algorithm: Method | None = None,
         tol: float | None = None,
         max_rounds: int | None = None,
         warm_start: bool = False,
-        random_state: Any = 0,
+        random_state: Seed = 0,
     ) -> None:
         self.uncertainty = uncertainty
         self.prior = prior
@@ -118,7 +124,14 @@ class AgnosticClassifier(Classifier):
         self.warm_start = warm_start
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Features,
+        y: ArrayLike,
+        *,
+        groups: Groups | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Fit to rows, labels and the client of each row.
 
         Parameters
@@ -143,7 +156,7 @@ class AgnosticClassifier(Classifier):
 
     def _federation(self, rows: Rows) -> Federation:
         codes = self._classes(rows.y)
-        self.predictor_, self._ones = self._predictor(rows.X.shape[1])
+        self.predictor_, self._ones = self._predictor(shape_of(rows.X)[1])
         labels = np.arange(len(self.classes_)) if self._several() else np.array([-1, 1])
         return Federation.from_arrays(
             self._extended(rows.X),
@@ -159,7 +172,7 @@ class AgnosticClassifier(Classifier):
         least, most = outputs_of(self.predictor_)
         return most > 1 and (len(self.classes_) > 2 or least > 1)
 
-    def _predictor(self, d: int) -> tuple[Any, bool]:
+    def _predictor(self, d: int) -> tuple[Predictor, bool]:
         """The model for these classes, and whether it needs a feature of ones."""
         count = len(self.classes_)
         if isinstance(self.model, str):
@@ -195,22 +208,19 @@ class AgnosticClassifier(Classifier):
             raise ValueError(
                 f"{over!r} has no prior: leave prior out, or use a ball such as KLBall(0.1)."
             )
-        if getattr(over, "prior", None) is not None:
-            over = replace(
-                over, prior=prior_of(over.prior if self.prior is None else self.prior, fed)
-            )
+        over = centred(over, fed, self.prior)
         loss = Multinomial() if self._several() else Logistic()
         return Problem(loss, self.predictor_, over_clients=over, regulariser=self._regulariser())
 
-    def _method(self, problem: Problem, fed: Federation) -> Method:
+    def _plan(self, problem: Problem, fed: Federation) -> Plan:
         algorithm, engine = self.algorithm, self._engine()
         if algorithm is None and not problem.convex:
             algorithm = AsyncDRO(max_rounds=max(STEPS, VISITS * fed.n_clients))
         elif algorithm is None and hasattr(problem.over_clients, "project"):
             algorithm = None if isinstance(engine, VirtualClock | Replay) else IN_PROCESS
-        return Method(algorithm, engine, merged(fed))
+        return Plan(algorithm, engine, merged(fed))
 
-    def _engine(self) -> Any:
+    def _engine(self) -> Engine | None:
         if not isinstance(self.engine, str):
             return self.engine
         if self.engine != "virtual":
@@ -243,7 +253,4 @@ class AgnosticClassifier(Classifier):
 
     def _scores(self, X: Matrix) -> Array:
         """(n,), or with several scores (n, C)."""
-        X = self._extended(X)
-        m, rows = X.shape[0], X[None] if isinstance(X, np.ndarray) else X
-        block = Block(rows, np.zeros((1, m)), np.full((1, m), 1 / m), np.array([0]), ("",))
-        return self.predictor_.forward(self.w_, block)[0]
+        return scores(self.predictor_, self.w_, self._extended(X))

@@ -26,20 +26,23 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from quorate.arrays import Array
+from quorate.algorithms.method import Method
+from quorate.arrays import Array, Features
 from quorate.certificates.certificate import Certificate
 from quorate.client_names import ClientName
 from quorate.data.federation import Federation
+from quorate.engines.engine import Engine
 from quorate.estimators.rows import Matrix, Rows, merged, names_of
 from quorate.problem.losses import Logistic, Loss, Multinomial
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L2
+from quorate.problem.regularisers import L2, Regulariser
 from quorate.rounds import Stop
 from quorate.solution.solution import Solution
 from quorate.solution.solve import solve
 
 DEFAULT_L2 = 1e-4
+Seed = int | np.random.RandomState | None
 
 
 class TrivialModelWarning(UserWarning):
@@ -48,11 +51,11 @@ class TrivialModelWarning(UserWarning):
     """
 
 
-class Method(NamedTuple):
+class Plan(NamedTuple):
     """How a problem is solved: algorithm and engine (None: as `quorate.solve`), and the rows."""
 
-    algorithm: Any
-    engine: Any
+    algorithm: Method | None
+    engine: Engine | None
     fed: Federation
 
 
@@ -68,13 +71,13 @@ class FederatedModel(BaseEstimator):
 
     algorithm: Any
     engine: Any
-    loss: Any = None
-    regulariser: Any
+    loss: Loss | None = None
+    regulariser: Regulariser | None
     fit_intercept: bool
     tol: float | None
     max_rounds: int | None
     warm_start: bool
-    random_state: Any
+    random_state: Seed
     n_features_in_: int
     coef_: Array
     intercept_: Any
@@ -119,17 +122,17 @@ class FederatedModel(BaseEstimator):
     def _problem(self, fed: Federation) -> Problem:
         """The problem that the parameters state over this federation."""
 
-    def _method(self, problem: Problem, fed: Federation) -> Method:
-        return Method(self.algorithm, self.engine, merged(fed))
+    def _plan(self, problem: Problem, fed: Federation) -> Plan:
+        return Plan(self.algorithm, self.engine, merged(fed))
 
     def _solution(self, problem: Problem, fed: Federation) -> Solution:
-        method, seed = self._method(problem, fed), self.random_state
+        plan, seed = self._plan(problem, fed), self.random_state
         whole = isinstance(seed, int | np.integer)
         return solve(
             problem,
-            method.fed,
-            algorithm=method.algorithm,
-            engine=method.engine,
+            plan.fed,
+            algorithm=plan.algorithm,
+            engine=plan.engine,
             tol=self.tol,
             max_rounds=self.max_rounds,
             seed=int(seed if whole else check_random_state(seed).randint(2**31)),
@@ -178,7 +181,7 @@ class FederatedModel(BaseEstimator):
     def _linear(self) -> Linear:
         return Linear(bool(self.fit_intercept))
 
-    def _regulariser(self) -> Any:
+    def _regulariser(self) -> Regulariser:
         return L2(DEFAULT_L2) if self.regulariser is None else self.regulariser
 
     def _features(self) -> list[str]:
@@ -199,11 +202,12 @@ class FederatedModel(BaseEstimator):
 
     # -- predictions and reports
 
-    def _raw(self, X: Any) -> Array:
+    def _raw(self, X: Features) -> Array:
         """Scores (n,), or (n, C) of a model with one score per class."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        return self._scores(X)
+        table: Any = X
+        rows: Any = validate_data(self, table, accept_sparse="csr", dtype=np.float64, reset=False)
+        return self._scores(rows)
 
     def _scores(self, X: Matrix) -> Array:
         if np.ndim(self.coef_) == 2 and len(self.coef_) > 1:
@@ -259,20 +263,20 @@ class Classifier(ClassifierMixin, FederatedModel):
         X, y = fed.rows(i)
         return {"accuracy": float(fed.share(i) @ ((self._scores(X) > 0) == (y > 0)))}
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Features) -> Array:
         """Of two classes (n,): above 0 means ``classes_[1]``. Of several (n, C): the largest score
         is predicted.
         """
         scores = self._raw(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1:] == (2,) else scores
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Features) -> NDArray[Any]:
         """(n,) labels."""
         positions = chosen(self._raw(X))  # first, since it checks that the model is fitted
         return self.classes_[positions]
 
     @available_if(lambda self: isinstance(self._loss(), Logistic | Multinomial))
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Features) -> Array:
         """(n, C) probabilities of ``classes_``, with the logistic loss only.
 
         They are calibrated for the mean loss alone. A Wasserstein radius, clipped gradients and a
@@ -308,12 +312,12 @@ class Regressor(RegressorMixin, FederatedModel):
         X, y = fed.rows(i)
         return {"mae": float(fed.share(i) @ np.abs(self._scores(X) - y))}
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Features) -> Array:
         """(n,) predictions."""
         return self._raw(X)
 
 
-def coefficients(w: Array, predictor: Any, ones: bool = False) -> tuple[Array, Array]:
+def coefficients(w: Array, predictor: Linear | Softmax, ones: bool = False) -> tuple[Array, Array]:
     """(coef, intercept) of shapes (k, d) and (k,): k = 1 score, or one score per class.
 
     ``ones``: the intercepts of `Softmax` are the coefficients of a last feature of ones.

@@ -19,28 +19,45 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.utils.validation import _num_samples, validate_data
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import _num_samples
 
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
+from quorate.algorithms.method import Method
+from quorate.arrays import Features, Label
 from quorate.client_names import ClientName
 from quorate.data.federation import Federation
-from quorate.estimators.base import Classifier, Method
-from quorate.estimators.rows import Rows, check_rows, merged, present, prior_of
-from quorate.estimators.sensitive_features import columns_of, named
-from quorate.problem.constraints.constraint import several
+from quorate.engines.engine import Engine
+from quorate.estimators.base import Classifier, Plan, Seed
+from quorate.estimators.rows import (
+    Groups,
+    Rows,
+    arrays,
+    centred,
+    check_rows,
+    merged,
+    present,
+    prior_of,
+)
+from quorate.estimators.sensitive_features import Columns, columns_of, named
+from quorate.problem.constraints.constraint import Concrete, Slot, Stack, Stated, several
 from quorate.problem.constraints.coupled import Coupled, Shared
-from quorate.problem.constraints.custom import OwnFunction
+from quorate.problem.constraints.custom import FunctionConstraint
 from quorate.problem.constraints.group_means import OnRows
 from quorate.problem.constraints.linear import OnModel
 from quorate.problem.losses import Logistic, Loss
 from quorate.problem.multipliers import Multipliers, no_multipliers, owners
 from quorate.problem.problem import Problem
+from quorate.problem.regularisers import Regulariser
 from quorate.problem.risks.mean import Mean
+from quorate.problem.risks.risk import Prior, Risk
 from quorate.rounds import Outcome, Stop
 from quorate.solution.constraint_table import prices
 from quorate.solution.default import SMALL, second_order
 from quorate.solution.solution import Solution
+
+# (X0, y0), or (X0, y0, columns)
+ServerRows = tuple[Features, ArrayLike] | tuple[Features, ArrayLike, Columns]
 
 
 class InfeasibleProblemError(ValueError):
@@ -55,7 +72,12 @@ class InfeasibleProblemError(ValueError):
         ``constraints_`` say which and by how much
     """
 
-    def __init__(self, text: str, owners: tuple[ClientName, ...] = (), model: Any = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        owners: tuple[ClientName, ...] = (),
+        model: ConstrainedClassifier | None = None,
+    ) -> None:
         super().__init__(text)
         self.owners = owners
         self.model = model
@@ -149,6 +171,7 @@ class ConstrainedClassifier(Classifier):
         *("limit", "measured", "slack", "price"),
     )
     __metadata_request__fit = {"sensitive_features": True}  # noqa: RUF012  # scikit-learn's protocol
+    prior: Prior
     outcome_: Outcome
     multipliers_: Multipliers
     constraints_: list[dict[str, Any]]
@@ -158,19 +181,19 @@ class ConstrainedClassifier(Classifier):
         self,
         loss: Loss | None = None,
         *,
-        constraint: Any = None,
-        local_constraint: Any = None,
-        objective_label: Any = None,
-        prior: Any = "size",
-        over_clients: Any = None,
-        regulariser: Any = None,
+        constraint: Slot = None,
+        local_constraint: Slot = None,
+        objective_label: Label | None = None,
+        prior: Prior = "size",
+        over_clients: Risk | None = None,
+        regulariser: Regulariser | None = None,
         fit_intercept: bool = True,
-        algorithm: Any = None,
-        engine: Any = None,
+        algorithm: Method | None = None,
+        engine: Engine | None = None,
         tol: float | None = None,
         max_rounds: int | None = None,
         warm_start: bool = False,
-        random_state: Any = 0,
+        random_state: Seed = 0,
     ) -> None:
         self.loss = loss
         self.constraint = constraint
@@ -189,13 +212,13 @@ class ConstrainedClassifier(Classifier):
 
     def fit(
         self,
-        X: Any,
-        y: Any,
+        X: Features,
+        y: ArrayLike,
         *,
-        groups: Any = None,
-        sensitive_features: Any = None,
-        sample_weight: Any = None,
-        server: Any = None,
+        groups: Groups | None = None,
+        sensitive_features: Columns | None = None,
+        sample_weight: ArrayLike | None = None,
+        server: ServerRows | None = None,
     ) -> Self:
         """Fit to rows, labels and the client of each row.
 
@@ -230,7 +253,7 @@ class ConstrainedClassifier(Classifier):
         rows = replace(rows, columns={name: c[rows.kept] for name, c in columns.items()})
         return self._fit(replace(rows, server=self._server(server, named(held))))
 
-    def _slot(self) -> tuple[list[Any], list[Any]]:
+    def _slot(self) -> tuple[list[Coupled], list[Stated]]:
         """What ``constraint`` holds: of all clients together; of the server's rows or the model
         alone.
         """
@@ -251,22 +274,14 @@ class ConstrainedClassifier(Classifier):
             columns=rows.columns,
         )._with(server=rows.server)
 
-    def _server(self, server: Any, names: list[str]) -> Federation | None:
+    def _server(self, server: ServerRows | None, names: list[str]) -> Federation | None:
         if server is None:
             return None
         if not isinstance(server, tuple | list) or len(server) not in (2, 3):
             raise ValueError(
                 f"server must be (X0, y0) or (X0, y0, columns), got {type(server).__name__}."
             )
-        checked: Any = validate_data(
-            self,
-            server[0],
-            server[1],
-            reset=False,
-            accept_sparse="csr",
-            dtype=np.float64,
-            order="C",
-        )
+        checked = arrays(self, server[0], server[1], reset=False)
         columns = columns_of(
             server[2] if len(server) == 3 else None, names, len(checked[1]), self._features()
         )
@@ -280,14 +295,12 @@ class ConstrainedClassifier(Classifier):
 
     def _problem(self, fed: Federation) -> Problem:
         clients = Mean(self.prior) if self.over_clients is None else self.over_clients
-        if getattr(clients, "prior", None) is not None:
-            clients = replace(clients, prior=prior_of(clients.prior, fed))
         together, held = self._slot()
         return Problem(
             self._loss(),
             self._linear(),
             Mean(label=self.objective_label),
-            clients,
+            centred(clients, fed),
             self._regulariser(),
             constraint=tuple(_present(part, fed) for part in together) + tuple(held),
             local_constraint=tuple(
@@ -295,12 +308,12 @@ class ConstrainedClassifier(Classifier):
             ),
         )
 
-    def _method(self, problem: Problem, fed: Federation) -> Method:
+    def _plan(self, problem: Problem, fed: Federation) -> Plan:
         concrete, _ = problem.at(fed)
         small = concrete.predictor.dimension(fed.n_features) <= SMALL
         default = InteriorPoint() if small and second_order(concrete, fed) else None
         algorithm = default if self.algorithm is None else self.algorithm
-        return Method(algorithm, self.engine, _compact(concrete, fed))
+        return Plan(algorithm, self.engine, _compact(concrete, fed))
 
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
         """Store the fitted attributes; raise where no model meets the constraints."""
@@ -348,17 +361,19 @@ class ConstrainedClassifier(Classifier):
         return InfeasibleProblemError(model.outcome_.text, tuple(who), model)
 
 
-def _present(part: Any, fed: Federation) -> Any:
+def _present(part: Stated, fed: Federation) -> Stated:
     """A constraint for the clients present (folds by client); "size" of a weighted row is its
     weight.
     """
     if isinstance(part, Coupled):
-        rows = isinstance(part.prior, str) and part.prior == "rows"
-        prior = part.prior if rows else prior_of(part.prior, fed)
-        return replace(part, constraint=_present(part.constraint, fed), prior=prior)
+        prior: Any = part.prior
+        rows = isinstance(prior, str) and prior == "rows"
+        inner = _present(part.constraint, fed)
+        return replace(part, constraint=inner, prior=prior if rows else prior_of(prior, fed))
+    stated: Any = part
     if not isinstance(getattr(part, "level", None), Mapping):
         return part
-    return replace(part, level=present(part.level, fed, "level"))
+    return replace(stated, level=present(stated.level, fed, "level"))
 
 
 def _compact(concrete: Problem, fed: Federation) -> Federation:
@@ -367,7 +382,7 @@ def _compact(concrete: Problem, fed: Federation) -> Federation:
     if all(isinstance(part, OnRows | OnModel) for part in parts):
         return merged(fed)
     uneven = any(np.ptp(fed.share(i)) > 1e-12 * fed.share(i).max() for i in range(fed.n_clients))
-    if uneven and any(isinstance(part, OwnFunction) for part in parts):
+    if uneven and any(isinstance(part, FunctionConstraint) for part in parts):
         raise ValueError(
             "sample_weight is not for a Constraint by a function of one's own, which sees rows"
             " without weights: repeat rows, or leave sample_weight out."
@@ -375,7 +390,7 @@ def _compact(concrete: Problem, fed: Federation) -> Federation:
     return fed
 
 
-def _parts(stack: Any) -> Iterator[Any]:
+def _parts(stack: Stack) -> Iterator[Concrete]:
     for part in stack.parts:
         yield part.one if isinstance(part, Shared) else part
 

@@ -11,39 +11,45 @@ estimator is pickled and travels: no objective, no certificate, no table of loss
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from sklearn.utils.multiclass import check_classification_targets
 
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
-from quorate.client_names import by_position
+from quorate.arrays import Array, Features
+from quorate.client_names import ByClient, ClientName, by_position
 from quorate.data.federation import Federation
 from quorate.engines.inprocess import InProcess
-from quorate.estimators.base import Classifier, Method, coefficients
+from quorate.estimators.base import Classifier, Plan, Seed, coefficients
 from quorate.estimators.rows import (
+    Groups,
     Matrix,
     Rows,
     check_rows,
     names_of,
     prior_of,
     rows_of_groups,
-    with_ones,
 )
 from quorate.privacy.accounting import Release
 from quorate.privacy.budget import Budget
 from quorate.privacy.ledger import Ledger
 from quorate.problem.losses import Logistic, Loss, Multinomial
+from quorate.problem.prediction import with_ones
 from quorate.problem.predictors.affine import Softmax
 from quorate.problem.problem import Problem
+from quorate.problem.regularisers import Regulariser
 from quorate.problem.risks.mean import Mean
-from quorate.problem.risks.risk import resolve_prior
+from quorate.problem.risks.risk import Prior, resolve_prior
 from quorate.rounds import Stop
 from quorate.solution.solution import Solution
+
+T = TypeVar("T")
 
 
 class PrivateClassifier(Classifier):
@@ -131,6 +137,7 @@ class PrivateClassifier(Classifier):
     tol: float | None = None
     max_rounds: int | None = None
     warm_start: bool = False
+    prior: Prior
     privacy_: Ledger
 
     def __init__(
@@ -143,17 +150,17 @@ class PrivateClassifier(Classifier):
         bound: float | None = None,
         mechanism: str = "gaussian",
         adjacency: str = "add-remove",
-        sizes: Any = None,
-        book: Any = None,
+        sizes: ByClient[int] | int | None = None,
+        book: str | os.PathLike[str] | None = None,
         spend: float | None = None,
         noise: str | None = None,
-        classes: Any = None,
-        prior: Any = "size",
-        regulariser: Any = None,
+        classes: ArrayLike | None = None,
+        prior: Prior = "size",
+        regulariser: Regulariser | None = None,
         fit_intercept: bool = True,
-        rho: Any = None,
+        rho: float | Callable[[int], float] | None = None,
         average: bool = False,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -174,7 +181,7 @@ class PrivateClassifier(Classifier):
         self.average = average
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
+    def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
         """Fit to rows, labels and the client of each row.
 
         Parameters
@@ -291,7 +298,9 @@ class PrivateClassifier(Classifier):
 
     def _problem(self, fed: Federation) -> Problem:
         budget, C = self._budget(), len(self.classes_)
-        prior = self._prior(fed, budget) if isinstance(self.prior, Mapping) else self.prior
+        prior = self.prior
+        if isinstance(prior, Mapping):
+            prior = _declared_prior(prior, fed, budget)
         return Problem(
             Logistic() if C == 2 else Multinomial(),
             self._linear() if C == 2 else Softmax(C),
@@ -300,7 +309,7 @@ class PrivateClassifier(Classifier):
             privacy=budget,
         )
 
-    def _method(self, problem: Problem, fed: Federation) -> Method:
+    def _plan(self, problem: Problem, fed: Federation) -> Plan:
         budget = self._budget()
         algorithm = self._algorithm(budget)
         if algorithm.bound is not None and isinstance(problem.loss, Multinomial):
@@ -309,24 +318,7 @@ class PrivateClassifier(Classifier):
             bound = algorithm.bound + one if laplace else math.hypot(algorithm.bound, one)
             algorithm = replace(algorithm, bound=bound)
         # sums in blocks follow the true sizes
-        return Method(algorithm, InProcess("blocks" if budget.sizes is None else "each"), fed)
-
-    def _prior(self, fed: Federation, budget: Budget) -> Any:
-        """Weights of all who take part: with sizes by name those who are declared, rows or none."""
-        if not isinstance(budget.sizes, Mapping):
-            return prior_of(self.prior, fed)
-        declared = [*budget.sizes]
-        weights = by_position(self.prior, declared, "prior", all_clients=False, others=True)
-        if odd := [str(name) for at, name in enumerate(declared) if at not in weights]:
-            raise ValueError(
-                f"prior has no weight for {', '.join(odd[:5])}, declared in sizes: give one for"
-                " each."
-            )
-        resolve_prior([_plain(weight) for weight in self.prior.values()], np.ones(len(self.prior)))
-        total = sum(weights.values())
-        if not total > 0:
-            raise ValueError("prior has no positive weight for the clients declared in sizes.")
-        return {declared[at]: _plain(weight) / total for at, weight in weights.items()}
+        return Plan(algorithm, InProcess("blocks" if budget.sizes is None else "each"), fed)
 
     # ---- the model
 
@@ -356,6 +348,25 @@ class PrivateClassifier(Classifier):
         return tags
 
 
+def _declared_prior(
+    prior: Mapping[ClientName, float], fed: Federation, budget: Budget
+) -> Array | dict[ClientName, float]:
+    """Weights of all who take part: with sizes by name those who are declared, rows or none."""
+    if not isinstance(budget.sizes, Mapping):
+        return prior_of(prior, fed)
+    declared = [*budget.sizes]
+    weights = by_position(prior, declared, "prior", all_clients=False, others=True)
+    if odd := [str(name) for at, name in enumerate(declared) if at not in weights]:
+        raise ValueError(
+            f"prior has no weight for {', '.join(odd[:5])}, declared in sizes: give one for each."
+        )
+    resolve_prior([_plain(weight) for weight in prior.values()], np.ones(len(prior)))
+    total = sum(weights.values())
+    if not total > 0:
+        raise ValueError("prior has no positive weight for the clients declared in sizes.")
+    return {declared[at]: _plain(weight) / total for at, weight in weights.items()}
+
+
 @dataclass(frozen=True)
 class _Share(PrivateADMM):
     """With the noise that keeps ``share``, even where the problem's budget allows less noise; the
@@ -364,16 +375,19 @@ class _Share(PrivateADMM):
 
     share: Budget | None = None
 
-    def planned(self, problem: Problem, fed: Any, spent: Sequence[Release] = ()) -> PrivateADMM:
+    def planned(
+        self, problem: Problem, fed: Federation, spent: Sequence[Release] = ()
+    ) -> PrivateADMM:
         if self.share is None:
             return super().planned(problem, fed, spent)
         return replace(super().planned(replace(problem, privacy=self.share), fed), problem=problem)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: T) -> T:
     """A number of NumPy's as one of Python's: what ``np.linspace`` makes is a parameter, too."""
-    return value.item() if isinstance(value, np.generic) else value
+    plain: Any = value.item() if isinstance(value, np.generic) else value
+    return plain
 
 
-def _squares(X: Any) -> Any:
+def _squares(X: Matrix) -> Array:
     return (X**2 if isinstance(X, np.ndarray) else X.multiply(X)).sum(1)

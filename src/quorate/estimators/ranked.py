@@ -16,24 +16,29 @@ from dataclasses import asdict, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from quorate.arrays import Array
+from quorate.algorithms.method import Method
+from quorate.arrays import Array, Features, Label
 from quorate.data.federation import Federation
+from quorate.engines.engine import Engine
 from quorate.estimators.base import (
     Classifier,
     FederatedModel,
-    Method,
+    Plan,
     Regressor,
+    Seed,
     TrivialModelWarning,
 )
-from quorate.estimators.rows import Rows, arrays, by_value, rows_of_groups
+from quorate.estimators.rows import Groups, Rows, arrays, by_value, rows_of_groups
 from quorate.fairness import fairness_metrics, group_rates
 from quorate.problem.losses import Logistic, Loss, Squared
 from quorate.problem.problem import Problem
+from quorate.problem.regularisers import Regulariser
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
+from quorate.problem.risks.risk import Risk
 from quorate.problem.risks.superquantile import Superquantile
 from quorate.rounds import Stop
 from quorate.solution.solution import Solution
@@ -50,17 +55,17 @@ class _RankModel(FederatedModel):
 
     def __init__(
         self,
-        risk: Any = None,
+        risk: Risk | None = None,
         *,
         loss: Loss | None = None,
-        regulariser: Any = None,
+        regulariser: Regulariser | None = None,
         fit_intercept: bool = True,
-        algorithm: Any = None,
-        engine: Any = None,
+        algorithm: Method | None = None,
+        engine: Engine | None = None,
         tol: float = 1e-6,
         max_rounds: int | None = None,
         warm_start: bool = False,
-        random_state: Any = 0,
+        random_state: Seed = 0,
     ) -> None:
         self.risk = risk
         self.loss = loss
@@ -73,12 +78,14 @@ class _RankModel(FederatedModel):
         self.warm_start = warm_start
         self.random_state = random_state
 
-    def _rows(self, X: Any, y: Any, groups: Any, **options: Any) -> Rows:
+    def _rows(
+        self, X: Features, y: ArrayLike, groups: Groups | None, y_numeric: bool = False
+    ) -> Rows:
         """Checked rows; without groups all rows are in the group "all"."""
-        X, y = arrays(self, X, y, **options)
-        groups = ["all"] * X.shape[0] if groups is None else groups
-        rows_of_groups(groups, len(y))  # raises where they do not fit
-        return Rows(X, y, groups, None)
+        rows, targets = arrays(self, X, y, y_numeric)
+        names = ["all"] * len(targets) if groups is None else groups
+        rows_of_groups(names, len(targets))  # raises where they do not fit
+        return Rows(rows, targets, names, None)
 
     def _federation(self, rows: Rows) -> Federation:
         """The rows as one client, in an order of their values, so that the model does not depend on
@@ -105,8 +112,8 @@ class _RankModel(FederatedModel):
             )
         return Problem(self._loss(), self._linear(), risk, Mean(), self._regulariser())
 
-    def _method(self, problem: Problem, fed: Federation) -> Method:
-        return Method(self.algorithm, self.engine, fed)
+    def _plan(self, problem: Problem, fed: Federation) -> Plan:
+        return Plan(self.algorithm, self.engine, fed)
 
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
         super()._keep(solution, fed, rows)
@@ -229,7 +236,7 @@ class RiskClassifier(Classifier, _RankModel):
     default_loss: ClassVar[Loss] = Logistic()
     losses_to_use: ClassVar[str] = "Logistic(), Hinge(), SmoothHinge() or Exponential()"
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
+    def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
         """Fit to rows and labels.
 
         Parameters
@@ -259,7 +266,7 @@ class RiskClassifier(Classifier, _RankModel):
         for name, rates in group_rates(truth, selected, names, positive=True).items():
             self.group_scores_[name] |= {k: v for k, v in asdict(rates).items() if k != "rows"}
 
-    def fairness_report(self, privileged: Any) -> dict[str, float]:
+    def fairness_report(self, privileged: Label) -> dict[str, float]:
         """The metrics of `quorate.fairness_metrics` on the training rows: SPD, DI, EOD, AOD, TI,
         FNRD.
 
@@ -320,7 +327,7 @@ class RiskRegressor(Regressor, _RankModel):
         "Squared(), Huber(), Absolute(), EpsilonInsensitive() or Quantile()"
     )
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
+    def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
         """Fit to rows and targets (n,); otherwise as `RiskClassifier.fit`."""
         return self._fit(self._rows(X, y, groups, y_numeric=True))
 

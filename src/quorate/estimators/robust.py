@@ -12,18 +12,30 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from quorate.arrays import Array
+from quorate.algorithms.method import Method
+from quorate.arrays import Array, Features
 from quorate.data.federation import Federation
-from quorate.estimators.base import Classifier, FederatedModel, Regressor, TrivialModelWarning
-from quorate.estimators.rows import Rows, check_rows, present, prior_of
+from quorate.engines.engine import Engine
+from quorate.estimators.base import (
+    Classifier,
+    FederatedModel,
+    Regressor,
+    Seed,
+    TrivialModelWarning,
+)
+from quorate.estimators.rows import Groups, Rows, centred, check_rows, present
 from quorate.problem.losses import Hinge, Huber, Loss
 from quorate.problem.problem import Problem
+from quorate.problem.regularisers import Regulariser
+from quorate.problem.risks.inputs import PerClient
 from quorate.problem.risks.lp_ball import LpBall
-from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.problem.risks.risk import Prior, Risk
+from quorate.problem.wasserstein.ball import Support, WassersteinBall
 from quorate.solution.default_radius import default_radius
 from quorate.solution.solution import Solution
 
@@ -32,29 +44,30 @@ class _RobustModel(FederatedModel):
     """The parameters of a problem with a Wasserstein ball per client, and that problem."""
 
     default_label_cost: ClassVar[float]
+    prior: Prior
     radius_: Array
 
     def __init__(
         self,
         loss: Loss | None = None,
         *,
-        radius: Any = 0.05,
+        radius: PerClient | Literal["auto"] = 0.05,
         label_cost: float | None = None,
         norm: str = "l1",
-        support: Any = None,
+        support: Support | None = None,
         clip: bool = False,
         client_radius: float = 0.1,
         client_p: float = 2.0,
-        prior: Any = "size",
-        over_clients: Any = None,
-        regulariser: Any = None,
+        prior: Prior = "size",
+        over_clients: Risk | None = None,
+        regulariser: Regulariser | None = None,
         fit_intercept: bool = True,
-        algorithm: Any = None,
-        engine: Any = None,
+        algorithm: Method | None = None,
+        engine: Engine | None = None,
         tol: float = 1e-6,
         max_rounds: int | None = None,
         warm_start: bool = False,
-        random_state: Any = 0,
+        random_state: Seed = 0,
     ) -> None:
         self.loss = loss
         self.radius = radius
@@ -79,14 +92,13 @@ class _RobustModel(FederatedModel):
         clients = self.over_clients
         if clients is None:
             clients = LpBall(self.client_radius, self.client_p, self.prior)
-        if getattr(clients, "prior", None) is not None:
-            clients = replace(clients, prior=prior_of(clients.prior, fed))
         cost = self.default_label_cost if self.label_cost is None else self.label_cost
         ball = WassersteinBall(0.0, cost, self.norm, self.support, self.clip)
         ball = replace(ball, radius=self._radius(ball, fed))
-        return Problem(self._loss(), self._linear(), ball, clients, self._regulariser())
+        over = centred(clients, fed)
+        return Problem(self._loss(), self._linear(), ball, over, self._regulariser())
 
-    def _radius(self, ball: WassersteinBall, fed: Federation) -> Any:
+    def _radius(self, ball: WassersteinBall, fed: Federation) -> PerClient:
         """The radius as stated, or by client where it is "auto" or a mapping by client name."""
         if not isinstance(self.radius, str):
             return present(self.radius, fed, "radius")
@@ -169,7 +181,14 @@ class RobustClassifier(Classifier, _RobustModel):
     losses_to_use: ClassVar[str] = "Hinge(), SmoothHinge() or Logistic()"
     default_label_cost: ClassVar[float] = 1.0
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Features,
+        y: ArrayLike,
+        *,
+        groups: Groups | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Fit to rows, labels and the client of each row.
 
         Parameters
@@ -212,7 +231,14 @@ class RobustRegressor(Regressor, _RobustModel):
     losses_to_use: ClassVar[str] = "Huber(), EpsilonInsensitive() or Quantile()"
     default_label_cost: ClassVar[float] = np.inf
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Features,
+        y: ArrayLike,
+        *,
+        groups: Groups | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Fit to rows, targets (n,) and the client of each row; otherwise as
         `RobustClassifier.fit`.
         """

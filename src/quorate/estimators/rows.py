@@ -7,23 +7,27 @@ a row of weight 0 equals an absent row.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_array, hstack
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from quorate.arrays import Array
+from quorate.arrays import Array, Features, shape_of
 from quorate.client_names import ClientName, by_position, repeated
 from quorate.data.federation import Federation
 from quorate.data.validation import grouped
-from quorate.problem.risks.risk import resolve_prior
+from quorate.problem.risks.inputs import PerClient
+from quorate.problem.risks.risk import Prior, resolve_prior
 
-Matrix = Any  # (n, d) float64: an array, or a scipy.sparse matrix, which is not imported here
+R = TypeVar("R")
+
+Matrix = Array | csr_array  # (n, d)
+Groups = Iterable[object]  # the client of each row: text or whole numbers
 
 
 class MissingGroupsWarning(UserWarning):
@@ -38,7 +42,7 @@ class Rows:
 
     X: Matrix  # dense in C order or CSR
     y: NDArray[Any]  # (n,)
-    groups: list[Any]
+    groups: Groups
     sample_weight: Array | None  # (n,), > 0
     kept: Any = field(default_factory=lambda: slice(None))  # which of the rows of `fit` these are
     columns: Mapping[str, NDArray[Any]] | None = None  # further columns, (n,) each
@@ -47,19 +51,20 @@ class Rows:
 
 def check_rows(
     estimator: BaseEstimator,
-    X: Any,
-    y: Any,
-    groups: Any,
-    sample_weight: Any,
+    X: Features,
+    y: ArrayLike,
+    groups: Groups | None,
+    sample_weight: ArrayLike | None,
     *,
     alone: str = "the model is robust within the pooled rows only",
-    **options: Any,
+    y_numeric: bool = False,
 ) -> Rows:
     """Validate as scikit-learn does; rows of weight 0 are left out, so that they equal absent rows.
 
-    ``alone`` says what a fit without groups is, ``options`` are of ``validate_data``.
+    ``alone`` says what a fit without groups is, ``y_numeric`` that targets are numbers.
     """
-    X, y = arrays(estimator, X, y, **options)
+    rows, targets = arrays(estimator, X, y, y_numeric)
+    n = len(targets)
     if groups is None:
         warnings.warn(
             f"fit got no groups, so all rows are one client: {alone}. Pass groups=<client of each"
@@ -69,31 +74,41 @@ def check_rows(
             MissingGroupsWarning,
             stacklevel=3,
         )
-        groups = ["all"] * X.shape[0]
+        groups = ["all"] * n
     if getattr(groups, "ndim", 1) != 1:
+        shape = np.shape(np.asarray(groups))
+        raise ValueError(f"groups must have shape ({n},), one client per row, got {shape}.")
+    names = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
+    if len(names) != n:
         raise ValueError(
-            f"groups must have shape ({X.shape[0]},), one client per row, got {groups.shape}."
-        )
-    groups = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
-    if len(groups) != X.shape[0]:
-        raise ValueError(
-            f"groups must have one entry for each of the {X.shape[0]} rows of X, got {len(groups)}."
+            f"groups must have one entry for each of the {n} rows of X, got {len(names)}."
         )
     if sample_weight is None:
-        return Rows(X, y, groups, None)
-    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        return Rows(rows, targets, names, None)
+    weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
     kept = np.flatnonzero(weight > 0)
     if len(kept) == 0:
         raise ValueError(
             "sample_weight is zero for every row: give at least one row a positive weight."
         )
-    return Rows(X[kept], y[kept], [groups[i] for i in kept], weight[kept], kept)
+    return Rows(rows[kept], targets[kept], [names[i] for i in kept], weight[kept], kept)
 
 
-def arrays(estimator: BaseEstimator, X: Any, y: Any, **options: Any) -> tuple[Any, NDArray[Any]]:
+def arrays(
+    estimator: BaseEstimator, X: Features, y: ArrayLike, y_numeric: bool = False, reset: bool = True
+) -> tuple[Matrix, NDArray[Any]]:
     """X (n, d) float64, dense in C order or CSR, and y (n,), validated as scikit-learn does."""
+    table: Any = X
+    targets: Any = y
     checked: Any = validate_data(
-        estimator, X, y, accept_sparse="csr", dtype=np.float64, order="C", **options
+        estimator,
+        table,
+        targets,
+        accept_sparse="csr",
+        dtype=np.float64,
+        order="C",
+        y_numeric=y_numeric,
+        reset=reset,
     )
     return checked
 
@@ -139,12 +154,12 @@ def _kinds(parts: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
     """(n,) numbers that are equal where rows agree in all parts, ascending with the values."""
     code = np.zeros(len(parts[0]), np.intp)
     for part in parts:
-        values, own = np.unique(part, return_inverse=True)
-        code = np.unique(code * len(values) + own, return_inverse=True)[1]
+        values, number = np.unique(part, return_inverse=True)
+        code = np.unique(code * len(values) + number, return_inverse=True)[1]
     return code
 
 
-def by_value(X: Any, y: NDArray[Any]) -> tuple[NDArray[np.intp], Array]:
+def by_value(X: Matrix, y: NDArray[Any]) -> tuple[NDArray[np.intp], Array]:
     """(order, key), both (n,): an order that depends on the rows alone, and the number of each row
     that is sorted.
     """
@@ -152,17 +167,17 @@ def by_value(X: Any, y: NDArray[Any]) -> tuple[NDArray[np.intp], Array]:
     return np.lexsort((y, key)), key
 
 
-def _key(X: Any, rows: int = 4096) -> Array:
+def _key(X: Matrix, rows: int = 4096) -> Array:
     """A projection of every row that depends on its values alone: not on its place, as a BLAS
     product may.
     """
-    direction = np.random.default_rng(0).standard_normal(X.shape[1])
+    direction = np.random.default_rng(0).standard_normal(shape_of(X)[1])
     if not isinstance(X, np.ndarray):
         return np.asarray(X @ direction)
     return np.concatenate([(X[i : i + rows] * direction).sum(1) for i in range(0, len(X), rows)])
 
 
-def prior_of(prior: Any, fed: Federation) -> Array:
+def prior_of(prior: Prior, fed: Federation) -> Array:
     """Weights of the clients present. "size" counts sample weights, so that weighing a row equals
     repeating it.
     """
@@ -182,7 +197,15 @@ def prior_of(prior: Any, fed: Federation) -> Array:
     return resolve_prior(prior, mass, fed.clients)
 
 
-def present(value: Any, fed: Federation, what: str) -> Any:
+def centred(risk: R, fed: Federation, prior: Prior | None = None) -> R:
+    """The risk over clients with its prior, or another one, as weights of the clients present."""
+    stated: Any = risk
+    if getattr(risk, "prior", None) is None:
+        return risk
+    return replace(stated, prior=prior_of(stated.prior if prior is None else prior, fed))
+
+
+def present(value: PerClient, fed: Federation, what: str) -> PerClient:
     """A mapping by client name as one array entry for each client; it may name absent ones, as in
     folds by client.
     """
@@ -197,7 +220,7 @@ def names_of(clients: Sequence[ClientName]) -> NDArray[Any]:
     return np.array(clients, None if one_type else object)
 
 
-def rows_of_groups(groups: Sequence[Any], n: int) -> dict[str, Any]:
+def rows_of_groups(groups: Groups, n: int) -> dict[str, Any]:
     """The rows of every group, by its name as text, in the order of first appearance."""
     names, picks = grouped(groups, n)
     if twice := repeated(names):
@@ -206,11 +229,3 @@ def rows_of_groups(groups: Sequence[Any], n: int) -> dict[str, Any]:
             " type."
         )
     return dict(zip(map(str, names), picks, strict=True))
-
-
-def with_ones(X: Matrix) -> Matrix:
-    """(n, d + 1): X with a last feature of ones, whose coefficients are intercepts."""
-    ones = np.ones((X.shape[0], 1))
-    return (
-        np.hstack([X, ones]) if isinstance(X, np.ndarray) else hstack([csr_array(X), ones], "csr")
-    )

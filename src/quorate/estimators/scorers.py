@@ -16,11 +16,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import MetadataRequest
 
-from quorate.arrays import Array
+from quorate.arrays import Array, Features, Label
 from quorate.data.validation import grouped
+from quorate.estimators.rows import Groups
 from quorate.problem.losses import Loss
+from quorate.problem.risks.risk import Risk
 from quorate.problem.risks.superquantile import Superquantile
 
 
@@ -32,11 +37,17 @@ class WorstClient:
     Calling it with (estimator, X, y, groups=...) is scikit-learn's scorer protocol.
     """
 
-    by_row: Callable[[Any, Any, Any], Array]
+    by_row: Callable[..., Array]
     name: str
 
     def __call__(
-        self, estimator: Any, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None
+        self,
+        estimator: BaseEstimator,
+        X: Features,
+        y: ArrayLike,
+        *,
+        groups: Groups | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> float:
         """min over clients of the (weighted) mean score of its rows; clients whose weights are all
         0 are left out.
@@ -69,10 +80,16 @@ class WorstClassError:
     rows of the class are left out.
     """
 
-    label: Any
+    label: Label
 
     def __call__(
-        self, estimator: Any, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None
+        self,
+        estimator: BaseEstimator,
+        X: Features,
+        y: ArrayLike,
+        *,
+        groups: Groups | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> float:
         """As `WorstClient`; raises ``ValueError`` where no row has the class."""
         own = (np.asarray(y) == self.label).astype(float)
@@ -94,8 +111,9 @@ class WorstClassError:
         return WorstClient(_right, "WorstClassError").get_metadata_routing()
 
 
-def _right(estimator: Any, X: Any, y: Any) -> Array:
-    return (np.asarray(estimator.predict(X)) == np.asarray(y)).astype(float)
+def _right(estimator: BaseEstimator, X: Features, y: ArrayLike) -> Array:
+    model: Any = estimator
+    return (np.asarray(model.predict(X)) == np.asarray(y)).astype(float)
 
 
 @dataclass(frozen=True)
@@ -104,7 +122,8 @@ class MinusLoss:
 
     loss: Loss | None = None
 
-    def __call__(self, estimator: Any, X: Any, y: Any) -> Array:
+    def __call__(self, estimator: BaseEstimator, X: Features, y: ArrayLike) -> Array:
+        model: Any = estimator
         loss = self.loss or getattr(_last(estimator), "loss_", None)
         if loss is None:
             raise ValueError(
@@ -112,13 +131,14 @@ class MinusLoss:
                 "WorstClient(MinusLoss(Hinge()), 'worst_client_hinge')."
             )
         if loss.targets == "real":
-            return -loss.value(np.asarray(estimator.predict(X), float), np.asarray(y, float))
+            return -loss.value(np.asarray(model.predict(X), float), np.asarray(y, float))
         if loss.targets == "class":
             return -loss.value(
-                np.asarray(estimator.decision_function(X)), np.searchsorted(estimator.classes_, y)
+                np.asarray(model.decision_function(X)),
+                np.searchsorted(model.classes_, y).astype(float),
             )
-        sign = np.where(np.asarray(y) == estimator.classes_[1], 1.0, -1.0)
-        return -loss.value(np.asarray(estimator.decision_function(X)), sign)
+        sign = np.where(np.asarray(y) == model.classes_[1], 1.0, -1.0)
+        return -loss.value(np.asarray(model.decision_function(X)), sign)
 
 
 @dataclass(frozen=True)
@@ -130,18 +150,19 @@ class MinusRisk:
     rows.
     """
 
-    risk: Any
+    risk: Risk
     loss: Loss | None = None
 
-    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+    def __call__(self, estimator: BaseEstimator, X: Features, y: ArrayLike) -> float:
         return -self.risk.value(-MinusLoss(self.loss)(estimator, X, y))
 
 
-def _last(estimator: Any) -> Any:
+def _last(estimator: object) -> object:
     """The model inside a search and a pipeline."""
-    if hasattr(estimator, "best_estimator_"):
-        return _last(estimator.best_estimator_)
-    return _last(estimator[-1]) if hasattr(estimator, "named_steps") else estimator
+    if isinstance(estimator, Pipeline):
+        return _last(estimator[-1])
+    best = getattr(estimator, "best_estimator_", None)
+    return estimator if best is None else _last(best)
 
 
 worst_client_accuracy = WorstClient(_right, "worst_client_accuracy")

@@ -8,17 +8,17 @@ or of one class.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from quorate.arrays import Array, Block
 from quorate.client_names import ClientName, by_position
-from quorate.problem.constraints.constraint import Point, Stack, added
+from quorate.problem.constraints.constraint import Objective, Point, Stack, added
 from quorate.problem.losses import Quadratic
+from quorate.problem.risks.inputs import PerClient
 
 
-def row_shares(problem: Any, block: Block) -> Array:
+def row_shares(problem: Objective, block: Block) -> Array:
     """(n, m) weights of the rows in the client's mean: of all rows, or of those of
     ``Mean(label=...)``; sum 1 or 0.
     """
@@ -30,26 +30,28 @@ def row_shares(problem: Any, block: Block) -> Array:
     return np.divide(inside, mass, out=np.zeros_like(inside), where=mass > 0)
 
 
-def client_values(at: Point) -> Array:
+def client_values(point: Point) -> Array:
     """f_i(w), (n,)."""
-    problem, block = at.problem, at.block
+    problem, block = point.problem, point.block
     if isinstance(problem.loss, Quadratic):
-        return (at.models * (at.prediction / 2 + block.y)).sum(1)
-    return (row_shares(problem, block) * problem.loss.value(at.prediction, block.y)).sum(1)
+        return (point.models * (point.prediction / 2 + block.y)).sum(1)
+    return (row_shares(problem, block) * problem.loss.value(point.prediction, block.y)).sum(1)
 
 
-def client_gradients(at: Point) -> Array:
+def client_gradients(point: Point) -> Array:
     """f_i'(w), (n, D)."""
-    problem, block = at.problem, at.block
+    problem, block = point.problem, point.block
     if isinstance(problem.loss, Quadratic):
-        return at.prediction + block.y
+        return point.prediction + block.y
     return problem.predictor.backward(
-        at.w, row_shares(problem, block) * problem.loss.gradient(at.prediction, block.y), block
+        point.w,
+        row_shares(problem, block) * problem.loss.gradient(point.prediction, block.y),
+        block,
     )
 
 
 def hessians(
-    at: Point, weights: Array | None, terms: Sequence[tuple[Stack, Array]], together: bool
+    point: Point, weights: Array | None, terms: Sequence[tuple[Stack, Array]], together: bool
 ) -> Array:
     """weights_i f_i'' + sum of the stacks' multipliers_ik c_ik'', (n, D, D), or added up over the
     block (1, D, D).
@@ -59,7 +61,7 @@ def hessians(
     weights : (n,), or None: without the objective
     terms : stacks of constraints with their multipliers (n, p)
     """
-    problem, block = at.problem, at.block
+    problem, block = point.problem, point.block
     rows: Array | None = None
     matrices: Array | None = None
     if weights is not None and isinstance(problem.loss, Quadratic):
@@ -68,12 +70,12 @@ def hessians(
         rows = (
             weights[:, None]
             * row_shares(problem, block)
-            * problem.loss.curvature(at.prediction, block.y)
+            * problem.loss.curvature(point.prediction, block.y)
         )
     for constraints, multipliers in terms:
-        row, matrix = constraints.curvature(at, multipliers)
+        row, matrix = constraints.curvature(point, multipliers)
         rows, matrices = added(rows, row), added(matrices, matrix)
-    n, D = at.models.shape
+    n, D = point.models.shape
     total = np.zeros((1 if together else n, D, D))
     if rows is not None:
         total += (
@@ -86,7 +88,7 @@ def hessians(
     return total
 
 
-def by_client(value: Any, clients: tuple[ClientName, ...], name: str) -> Array:
+def by_client(value: PerClient, clients: tuple[ClientName, ...], name: str) -> Array:
     """A number, array or mapping as one number per client, in the federation's order."""
     if isinstance(value, Mapping):
         value = list(by_position(value, clients, name).values())

@@ -7,16 +7,20 @@ with some twenty rows a client that is most of the time of a gradient step.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
 from quorate.arrays import Array, Block, compact
 from quorate.problem.client_means import row_shares
+from quorate.problem.constraints.constraint import Objective
 from quorate.problem.losses import Logistic, Multinomial, check_numbers_of_classes
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein.ball import Cut
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 # Entries of the matrix of a softmax model with its columns filled up to eights. Beyond some 4,000
 # with AVX-512 and some 2,500 with AVX2 the libraries are up to a fifth quicker where clients have
@@ -26,7 +30,7 @@ from quorate.problem.wasserstein.ball import Cut
 MOST = 2400
 
 
-def in_one_pass(problem: Any, w: Array, block: Block) -> Cut | None:
+def in_one_pass(problem: Objective, w: Array, block: Block) -> Cut | None:
     """``problem.cut`` at w, (D,) or (n, D), where the samples' risk is the mean.
 
     None where it is not, where this is not the way, or where w is wrong.
@@ -42,7 +46,7 @@ def in_one_pass(problem: Any, w: Array, block: Block) -> Cut | None:
     return Cut(found[0], zero, found[1], zero)
 
 
-def _plain(X: Any) -> bool:
+def _plain(X: Array | csr_array) -> TypeGuard[Array]:
     return (
         isinstance(X, np.ndarray)
         and X.dtype == np.float64
@@ -51,7 +55,7 @@ def _plain(X: Any) -> bool:
     )
 
 
-def _suits(w: Array, X: Any) -> bool:
+def _suits(w: Array, X: Array | csr_array) -> bool:
     return _plain(X) and w.dtype == np.float64 and (w.ndim == 1 or w.shape[:-1] == X.shape[:1])
 
 
@@ -59,7 +63,7 @@ def _too_many(classes: int, block: Block) -> bool:
     return block.n_features * -(-classes // 8) * 8 > MOST
 
 
-def _softmax(problem: Any, w: Array, block: Block) -> tuple[Array, Array] | None:
+def _softmax(problem: Objective, w: Array, block: Block) -> tuple[Array, Array] | None:
     classes = problem.predictor.classes or w.shape[1] // block.n_features
     if classes * block.n_features != w.shape[1] or _too_many(classes, block):
         return None
@@ -71,7 +75,7 @@ def _softmax(problem: Any, w: Array, block: Block) -> tuple[Array, Array] | None
     )
 
 
-def _linear(problem: Any, w: Array, block: Block) -> tuple[Array, Array] | None:
+def _linear(problem: Objective, w: Array, block: Block) -> tuple[Array, Array] | None:
     if w.shape[1] != problem.predictor.dimension(block.n_features):
         return None
     from quorate.solvers.kernels.logistic import risks_and_gradients

@@ -74,15 +74,14 @@ def weighting(problem: Problem, n_clients: int) -> Weighting:
             return Moved(
                 prior_for(risk.prior, n_clients), float(risk.radius), np.asarray(risk.cost)
             )
-        case Polyhedron(D, c):
-            scale = np.abs(D).max(1, initial=0.0)
-            scale = np.where(scale > 0, scale, 1.0)
-            return Cut(D / scale[:, None], c / scale)
+        case Polyhedron():
+            return Cut(*risk.scaled(n_clients)[:2])
         case KLBall() | ChiSquareBall():
             return _divergence_ball(risk, prior_for(risk.prior, n_clients))
         case Ellipsoid():
-            factor = np.sqrt(risk.shape) if risk.shape.ndim == 1 else np.linalg.cholesky(risk.shape)
-            return Elliptic(prior_for(risk.prior, n_clients), factor, math.sqrt(risk.radius))
+            prior, shape, radius = risk.concrete(n_clients)
+            factor = np.sqrt(shape) if shape.ndim == 1 else np.linalg.cholesky(shape)
+            return Elliptic(prior, np.asarray(factor, float), math.sqrt(radius))
     if hasattr(risk, "project"):
         return Members(np.asarray(risk.weights(np.zeros(n_clients)), float)[None], risk.weights)
     raise ValueError(

@@ -4,16 +4,15 @@ their domain.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from quorate.arrays import Array
+from quorate.problem.losses import Loss
 from quorate.problem.rank_coordinates import kernel_of
 from quorate.solvers.rank.scalar_losses import conjugates_of
 
 
-def clipped_gradients(loss: Any, gradient: Array, y: Array) -> Array:
+def clipped_gradients(loss: Loss, gradient: Array, y: Array) -> Array:
     """The nearest gradients at which the conjugate is finite."""
     top = loss.lipschitz
     if loss.targets == "sign":
@@ -21,7 +20,7 @@ def clipped_gradients(loss: Any, gradient: Array, y: Array) -> Array:
     return np.clip(gradient, -top, top)
 
 
-def loss_conjugate(loss: Any, gradient: Array, y: Array) -> Array:
+def loss_conjugate(loss: Loss, gradient: Array, y: Array) -> Array:
     """l*(gradient), elementwise; inf outside the domain. Losses with a rank coordinate
     (``kernel_of``) only.
     """

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -410,10 +410,11 @@ def check_numbers_of_classes(y: Array, classes: int) -> None:
         )
 
 
-def value_and_gradient(loss: Any, prediction: Array, y: Array) -> tuple[Array, Array]:
+def value_and_gradient(loss: Loss, prediction: Array, y: Array) -> tuple[Array, Array]:
     """Both of every row; in one pass where the loss knows how."""
-    if hasattr(loss, "value_and_gradient"):
-        return loss.value_and_gradient(prediction, y)
+    both = getattr(loss, "value_and_gradient", None)
+    if both is not None:
+        return both(prediction, y)
     return loss.value(prediction, y), loss.gradient(prediction, y)
 
 

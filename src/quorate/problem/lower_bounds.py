@@ -113,7 +113,7 @@ def region(problem: Problem, value: float, n_features: int, seen: Surveyed | Non
     """
     ball = problem.over_samples
     size = math.inf
-    if isinstance(ball, WassersteinBall) and ball.support is None and np.any(ball.radius):
+    if isinstance(ball, WassersteinBall) and ball.support is None and any(ball.radii()):
         size = value / (
             problem.loss.lipschitz * float(problem.over_clients.value(np.asarray(ball.radius)))
         )

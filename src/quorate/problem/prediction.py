@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, shape_of
 from quorate.names import load
 from quorate.problem.predictors.affine import Predictor
 
@@ -25,20 +25,14 @@ def predictor(keys: Mapping[str, Any]) -> Predictor:
 
 def scores(model: Predictor, w: Array, X: Rows) -> Array:
     """The predictions of the rows X: (m,), or one number a class (m, C)."""
-    m, rows = _count(X), X[None] if isinstance(X, np.ndarray) else X
+    m, rows = shape_of(X)[0], X[None] if isinstance(X, np.ndarray) else X
     block = Block(rows, np.zeros((1, m)), np.full((1, m), 1 / m), np.array([0]), ("",))
     return model.forward(w, block)[0]
 
 
 def with_ones(X: Rows) -> Rows:
     """X and a last column of ones."""
-    ones = np.ones((_count(X), 1))
+    ones = np.ones((shape_of(X)[0], 1))
     if isinstance(X, np.ndarray):
         return np.hstack([X, ones])
     return csr_array(hstack([X, ones], format="csr"))
-
-
-def _count(X: Rows) -> int:
-    shape = X.shape
-    assert shape is not None  # of a sparse array, as its type has it
-    return shape[0]

@@ -1,4 +1,4 @@
-"""The sentence quorate solves, as a value.
+"""The problem that quorate solves.
 
     minimise over w:  R( F_1(w), ..., F_N(w) ) + h(w)  subject to  c_0(w) <= 0,
             c_i(w) <= 0 for every client i
@@ -10,25 +10,27 @@ i's rows, h the regulariser; c_0 = ``constraint`` and c_i = ``local_constraint``
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from quorate.arrays import Array, Block, by_row
+from quorate.arrays import Array, Block, by_row, dense
 from quorate.privacy.budget import Budget
 from quorate.problem.client_means import by_client, client_values, row_shares
 from quorate.problem.compiled_means import in_one_pass
-from quorate.problem.constraints.constraint import Point, Stack, excess, several, stack
+from quorate.problem.constraints.constraint import Point, Slot, Stack, excess, several, stack
 from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.group_means import label_code
 from quorate.problem.constraints.server import Global, shared
 from quorate.problem.losses import Loss, Quadratic, value_and_gradient
-from quorate.problem.predictors.affine import Linear, check_outputs, is_affine, pullback
+from quorate.problem.predictors.affine import Linear, Predictor, check_outputs, is_affine, pullback
 from quorate.problem.regularisers import Zero
 from quorate.problem.risks.mean import Mean, among
-from quorate.problem.risks.ranks import by_rank
+from quorate.problem.risks.ranks import RankRisk, TwoSided, by_rank
 from quorate.problem.targets import check_quadratic, class_numbers, classes_of, coded
 from quorate.problem.wasserstein.ball import Cut, WassersteinBall, free_space
 
@@ -150,7 +152,7 @@ class Problem:
         if self.constrained and not isinstance(self.over_samples, Mean):
             raise ValueError(
                 f"with constraints over_samples must be Mean(...), got {self.over_samples!r}: no"
-                " method here keeps both promises."
+                " method of quorate is for constraints and for another risk over samples."
             )
         if self.constrained and (self.loss.targets == "class" or not is_affine(self.predictor)):
             raise ValueError(
@@ -173,19 +175,12 @@ class Problem:
 
     @property
     def constrained(self) -> bool:
-        """Whether anything is asked of the model beside a small objective."""
+        """Whether the problem has constraints."""
         local, glob = self.local_constraint, self.constraint
-        held = (
-            bool(glob.held.size + glob.coupled.size)
-            if isinstance(glob, Global)
-            else bool(several(glob, "constraint"))
-        )
-        own = (
-            bool(local.size)
-            if isinstance(local, Stack)
-            else bool(several(local, "local_constraint"))
-        )
-        return held or own
+        concrete = isinstance(glob, Global)
+        if glob.held.size + glob.coupled.size if concrete else several(glob, "constraint"):
+            return True
+        return bool(local.size if isinstance(local, Stack) else several(local, "local_constraint"))
 
     def _check_ball(self, ball: WassersteinBall) -> None:
         if not is_affine(self.predictor):
@@ -236,11 +231,11 @@ class Problem:
             ball = replace(ball, code=label_code(ball.label, labelled, self.loss))
         if isinstance(ball, WassersteinBall):
             ball = replace(ball, radius=by_client(ball.radius, fed.clients, "radius"))
-            if ball.support is not None and ball.radius.any():
+            if ball.support is not None and any(ball.radii()):
                 fed = ball.support.admit(fed, self.loss, clip=ball.clip)
                 ball = replace(ball, clip=False)
-        elif by_rank(ball):
-            _check_rows(ball, fed)
+        elif by_rank(self.over_samples):
+            _check_rows(self.over_samples, fed)
         public = (
             fed.sizes if self.privacy is None else self.privacy.sizes_of(fed.clients, fed.sizes)
         )
@@ -261,20 +256,20 @@ class Problem:
         return concrete, fed
 
     def _of_server(self, fed: Federation) -> Federation | None:
-        """The server's own data with targets coded as the clients' are."""
+        """The server's data with targets coded as the clients' are."""
         if fed.server is None or isinstance(self.constraint, Global):
             return None
-        held = fed.server
+        server = fed.server
         if self.loss.targets == "sign":
             classes = classes_of(fed)
-            if not np.isin(held.rows(0)[1], classes).all():
+            if not np.isin(server.rows(0)[1], classes).all():
                 raise ValueError(
                     f"the server's data have labels outside the clients' classes {classes[:6]}."
                 )
-            held = held.with_targets([held.rows(0)[1]], classes)
-        return with_columns(held.with_targets(self._targets(held)), (self.constraint,))
+            server = server.with_targets([server.rows(0)[1]], classes)
+        return with_columns(server.with_targets(self._targets(server)), (self.constraint,))
 
-    def _predictor(self, fed: Federation) -> Any:
+    def _predictor(self, fed: Federation) -> Predictor:
         """The predictor, with the number of classes where it needs it."""
         if not hasattr(self.predictor, "sized"):
             return self.predictor
@@ -320,11 +315,11 @@ class Problem:
             return np.asarray(self.over_samples.radius)[block.index]
         return np.zeros(len(block.index))
 
-    # -- the sentence
+    # -- values and cuts
     # ---------------------------------------------------------------------------------------------
 
     def cut(self, w: Array, block: Block) -> Cut:
-        """A joint cut in (model, price) of every client's risk at w, (D,) or (n, D).
+        """A joint cut in (model, lambda_) of every client's risk at w, (D,) or (n, D).
 
         It bounds the risk from below at every model where loss and risk are convex; else it is
         value and gradient alone.
@@ -361,27 +356,25 @@ class Problem:
         """R(F_1(w), ..., F_N(w)) + h(w), exactly."""
         problem, fed = self.at(fed)
         w = _model(w, problem.predictor.dimension(fed.n_features))
-        blocks = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
+        points = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
         if isinstance(self.loss, Quadratic):
-            risks = np.concatenate([client_values(at) for at in blocks])
+            risks = np.concatenate([client_values(point) for point in points])
         else:
-            risks = np.concatenate([problem.client_risks(w, at.block) for at in blocks])
+            risks = np.concatenate([problem.client_risks(w, point.block) for point in points])
         return float(problem.over_clients.value(risks)) + problem.penalty(w)
 
     def violation(self, w: Array, fed: Federation) -> float:
-        """max over all constraints of c(w), |c(w)| for equalities, and 0: how far the promise is
-        broken, exactly.
-        """
+        """The largest violation at w, exactly: of c(w), |c(w)| for equalities, and 0."""
         problem, fed = self.at(fed)
         w = _model(w, problem.predictor.dimension(fed.n_features))
         points = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
-        found = [
-            excess(problem.local_constraint, problem.local_constraint.values(at)) for at in points
-        ]
-        glob = problem.constraint
-        found.append(excess(glob.held, glob.held.values(glob.at(problem, w))))
-        found.append(excess(glob.coupled, np.sum([glob.coupled.values(at) for at in points], 0)))
-        return float(np.max(found))
+        local, glob = problem.local_constraint, problem.constraint
+        together = np.sum([glob.coupled.values(point) for point in points], 0)
+        return max(
+            *[excess(local, local.values(point)) for point in points],
+            excess(glob.held, glob.held.values(glob.at(problem, w))),
+            excess(glob.coupled, together),
+        )
 
     def penalty(self, w: Array) -> float:
         """h(w); an intercept is free."""
@@ -394,7 +387,7 @@ class Problem:
         return near if len(near) == len(w) else np.concatenate([near, w[len(near) :]])
 
 
-def _model(w: Any, size: int) -> Array:
+def _model(w: ArrayLike, size: int) -> Array:
     """w (size,), finite."""
     w = np.asarray(w, float)
     if w.shape != (size,) or not np.isfinite(w).all():
@@ -402,7 +395,7 @@ def _model(w: Any, size: int) -> Array:
     return w
 
 
-def with_columns(fed: Federation, slots: Any) -> Federation:
+def with_columns(fed: Federation, slots: Sequence[Slot | Stack | Global]) -> Federation:
     """The federation with a column for every feature that a constraint names as one."""
     parts = [
         part
@@ -416,18 +409,13 @@ def with_columns(fed: Federation, slots: Any) -> Federation:
         for n in {n for n in named if isinstance(n, str)}
         if n in fed.feature_names and n not in (fed.columns or {})
     ]
-    own = {
-        n: tuple(np.asarray(_dense(x[:, [fed.feature_names.index(n)]]))[:, 0] for x in fed.X)
-        for n in missing
+    more = {
+        n: tuple(dense(x[:, [fed.feature_names.index(n)]])[:, 0] for x in fed.X) for n in missing
     }
-    return fed._with(columns=dict(fed.columns or {}) | own) if own else fed
+    return fed._with(columns=dict(fed.columns or {}) | more) if more else fed
 
 
-def _dense(x: Any) -> Any:
-    return x if isinstance(x, np.ndarray) else x.toarray()
-
-
-def _check_ranks(risk: Any) -> None:
+def _check_ranks(risk: object) -> None:
     """Raise unless ``risk`` can weigh the rows of a client."""
     missing = [verb for verb in ("value", "weights", "convex") if not hasattr(risk, verb)]
     if isinstance(risk, type) or not by_rank(risk) or missing:
@@ -444,9 +432,9 @@ def _check_ranks(risk: Any) -> None:
         )
 
 
-def _check_rows(risk: Any, fed: Federation) -> None:
+def _check_rows(risk: RankRisk | TwoSided, fed: Federation) -> None:
     """Raise unless every client has rows enough for the risk, all of equal weight."""
-    ranks = risk.rank_weights if hasattr(risk, "rank_weights") else risk.rank_weights_below
+    ranks = risk.rank_weights_below if isinstance(risk, TwoSided) else risk.rank_weights
     enough: set[int] = set()
     for i, (name, size) in enumerate(zip(fed.clients, fed.sizes.tolist(), strict=True)):
         if fed.sample_weight is not None and np.ptp(fed.share(i)) > 1e-12 * fed.share(i).max():
@@ -463,20 +451,19 @@ def _check_rows(risk: Any, fed: Federation) -> None:
             enough.add(size)
 
 
-def _check_weights(risk: Any, sigma: Array, n: int) -> None:
-    """Raise unless sigma (n,) are weights as the risk claims: an own risk's claims are all that
-    proofs stand on.
+def _check_weights(risk: RankRisk | TwoSided, sigma: Array, n: int) -> None:
+    """Raise unless sigma (n,) are weights as the risk claims; proofs rely on what a custom risk
+    claims.
     """
     bad = f"have shape {sigma.shape}" if sigma.shape != (n,) else ""
     bad = bad or (
         "are not all finite and >= 0" if not (np.isfinite(sigma) & (sigma >= 0)).all() else ""
     )
     # each side of a reference sums to one only where all rows are there
-    two_sided = not hasattr(risk, "rank_weights")
-    if not bad and not two_sided and abs(sigma.sum() - 1) > 1e-9:
+    if not bad and not isinstance(risk, TwoSided) and abs(sigma.sum() - 1) > 1e-9:
         bad = f"sum to {sigma.sum():.12g}"
     if not bad and risk.convex and (np.diff(sigma) < -1e-12).any():
-        bad = "fall somewhere, and the risk says it is convex"
+        bad = "fall somewhere, and the risk has convex = True"
     if bad:
         raise ValueError(
             f"the rank weights of {risk!r} for {n} rows {bad}: needed are {n} numbers >= 0 that sum"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,8 +75,8 @@ def _at_least(name: str, value: float, least: float, remedy: str, strict: bool =
 class Zero:
     """h = 0."""
 
-    weak_convexity: ClassVar[float] = 0.0
-    strong_convexity: ClassVar[float] = 0.0
+    weak_convexity = 0.0
+    strong_convexity = 0.0
 
     def value(self, w: Array) -> float:
         return 0.0
@@ -96,8 +96,8 @@ class L1:
     """strength ||w||_1, strength >= 0."""
 
     strength: float
-    weak_convexity: ClassVar[float] = 0.0
-    strong_convexity: ClassVar[float] = 0.0
+    weak_convexity = 0.0
+    strong_convexity = 0.0
 
     def __post_init__(self) -> None:
         _at_least("strength", self.strength, 0, "For no regulariser use Zero().")
@@ -120,7 +120,7 @@ class L2:
     """strength / 2 ||w||_2^2, strength >= 0."""
 
     strength: float
-    weak_convexity: ClassVar[float] = 0.0
+    weak_convexity = 0.0
 
     def __post_init__(self) -> None:
         _at_least("strength", self.strength, 0, "For no regulariser use Zero().")
@@ -148,7 +148,7 @@ class ElasticNet:
 
     l1: float
     l2: float
-    weak_convexity: ClassVar[float] = 0.0
+    weak_convexity = 0.0
 
     def __post_init__(self) -> None:
         _at_least("l1", self.l1, 0, "For the ridge alone use L2(strength).")
@@ -183,8 +183,8 @@ class Bounds:
 
     lower: Any
     upper: Any
-    weak_convexity: ClassVar[float] = 0.0
-    strong_convexity: ClassVar[float] = 0.0
+    weak_convexity = 0.0
+    strong_convexity = 0.0
 
     def __post_init__(self) -> None:
         lower, upper = np.asarray(self.lower, dtype=float), np.asarray(self.upper, dtype=float)
@@ -231,8 +231,8 @@ class GroupL2:
 
     strength: float
     groups: tuple[Any, ...]
-    weak_convexity: ClassVar[float] = 0.0
-    strong_convexity: ClassVar[float] = 0.0
+    weak_convexity = 0.0
+    strong_convexity = 0.0
 
     def __post_init__(self) -> None:
         _at_least("strength", self.strength, 0, "For no regulariser use Zero().")
@@ -285,7 +285,7 @@ class MCP:
 
     strength: float
     gamma: float = 3.0
-    strong_convexity: ClassVar[float] = 0.0
+    strong_convexity = 0.0
 
     def __post_init__(self) -> None:
         _at_least("strength", self.strength, 0, "For no regulariser use Zero().")
@@ -325,7 +325,7 @@ class SCAD:
 
     strength: float
     a: float = 3.7
-    strong_convexity: ClassVar[float] = 0.0
+    strong_convexity = 0.0
 
     def __post_init__(self) -> None:
         _at_least("strength", self.strength, 0, "For no regulariser use Zero().")

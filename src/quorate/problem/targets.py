@@ -12,6 +12,7 @@ from quorate.arrays import Array
 
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
+    from quorate.problem.predictors.affine import Predictor
 
 
 def coded(ys: list[Any], classes: list[Any]) -> bool:
@@ -24,11 +25,12 @@ def coded(ys: list[Any], classes: list[Any]) -> bool:
     return bool(outside)
 
 
-def check_quadratic(fed: Federation, predictor: Any) -> None:
+def check_quadratic(fed: Federation, predictor: Predictor) -> None:
     """Raise unless every client holds a symmetric matrix, or the table is the server's."""
-    held = fed.clients == ("server",)
-    if predictor.intercept or not (
-        held or all(isinstance(x, np.ndarray) and _symmetric(x) for x in fed.X)
+    of_server = fed.clients == ("server",)
+    intercept = getattr(predictor, "intercept", False)
+    if intercept or not (
+        of_server or all(isinstance(x, np.ndarray) and _symmetric(x) for x in fed.X)
     ):
         raise ValueError(
             "Quadratic() needs clients with symmetric A and the predictor Linear(): make them by "

@@ -79,7 +79,7 @@ def _inactive(
     (drfl notes, fact 9).
     """
     ball = problem.over_samples
-    if not isinstance(ball, WassersteinBall) or ball.support is not None or not np.any(ball.radius):
+    if not isinstance(ball, WassersteinBall) or ball.support is not None or not any(ball.radii()):
         return
     worth = price_floor(problem)[0] * float(ball.dual_norm(problem.predictor.split(w)[0]))
     idle = (certificate.client_levels > worth * (1 + 1e-9)) & (np.asarray(ball.radius) > 0)

@@ -265,6 +265,7 @@ def _on_support(
     if hasattr(ball.support, "lower") and ball.norm == "l1":
         _on_box(model, problem, ball, X, y, w, t, alpha, level)
         return
+    assert isinstance(ball.support, BoxSupport | PolytopeSupport)
     C, d, c = _faces(ball.support, X.shape[1])
     free, p, sign = (
         coefficients_of(problem, w),

@@ -9,18 +9,35 @@ clients; p is the number of constraints, D that of the model.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block
+from quorate.problem.losses import Loss
+
+if TYPE_CHECKING:
+    from quorate.data.federation import Federation
 
 T = TypeVar("T")
 VOID = -1.0  # the value of a constraint that a client does not have: met, and flat
+
+
+class Objective(Protocol):
+    """What constraints and mean losses read of a concrete problem."""
+
+    @property
+    def loss(self) -> Loss: ...
+
+    @property
+    def predictor(self) -> Any: ...
+
+    @property
+    def over_samples(self) -> object: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +47,12 @@ class Point:
 
     Attributes
     ----------
-    problem : concrete, of which loss and predictor are used
+    problem : concrete
     w : (D,) or (n, D)
     block : n clients' rows
     """
 
-    problem: Any
+    problem: Objective
     w: Array
     block: Block
 
@@ -50,11 +67,10 @@ class Point:
         return np.broadcast_to(self.w, (len(self.block.names), self.w.shape[-1]))
 
 
-@runtime_checkable
 class Stated(Protocol):
-    """A constraint as stated."""
+    """A constraint as a user states it."""
 
-    def at(self, problem: Any, fed: Any) -> Concrete:
+    def at(self, problem: Objective, fed: Federation) -> Concrete:
         """The same with levels, labels and columns as arrays; raises ``ValueError`` where they do
         not fit the data.
         """
@@ -85,22 +101,23 @@ class Concrete(Protocol):
         """Every one of them."""
         ...
 
-    def values(self, at: Point) -> Array:
+    def values(self, point: Point) -> Array:
         """c (n, p); ``VOID`` where a client does not have the constraint."""
         ...
 
-    def jacobian(self, at: Point) -> Array:
+    def jacobian(self, point: Point) -> Array:
         """(n, p, D)."""
         ...
 
-    def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+    def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         """sum_k multipliers_k c_k'' as weights (n, m) of the rows' x x', and as matrices (n, D, D);
         None: zero.
         """
         ...
 
-    def split(self, at: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
-        """A minorant of sum_k multipliers_k c_k, where these are convex, with equality at ``at``:
+    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        """A minorant of sum_k multipliers_k c_k, where these are convex, with equality at
+        the ``point``:
         weights (n, m) of the rows' losses (None: none), gradients (n, D) and constants (n,) of an
         affine rest.
         """
@@ -111,6 +128,10 @@ class Concrete(Protocol):
         client has none.
         """
         ...
+
+
+# what a slot of a problem holds
+Slot = Stated | list[Stated] | tuple[Stated, ...] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,31 +165,33 @@ class Stack:
         """Whether every part is."""
         return all(part.affine for part in self.parts)
 
-    def values(self, at: Point) -> Array:
+    def values(self, point: Point) -> Array:
         """c (n, p)."""
-        n = len(at.block.names)
-        return np.concatenate([np.zeros((n, 0)), *[part.values(at) for part in self.parts]], 1)
+        n = len(point.block.names)
+        return np.concatenate([np.zeros((n, 0)), *[part.values(point) for part in self.parts]], 1)
 
-    def jacobian(self, at: Point) -> Array:
+    def jacobian(self, point: Point) -> Array:
         """(n, p, D)."""
-        n, D = at.models.shape
-        return np.concatenate([np.zeros((n, 0, D)), *[part.jacobian(at) for part in self.parts]], 1)
+        n, D = point.models.shape
+        return np.concatenate(
+            [np.zeros((n, 0, D)), *[part.jacobian(point) for part in self.parts]], 1
+        )
 
-    def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+    def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         """As of a single constraint, for multipliers (n, p)."""
         rows = matrices = None
-        for part, own in self._by_part(multipliers):
-            row, matrix = part.curvature(at, own)
+        for part, mine in self._by_part(multipliers):
+            row, matrix = part.curvature(point, mine)
             rows, matrices = added(rows, row), added(matrices, matrix)
         return rows, matrices
 
-    def split(self, at: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
         """As of a single constraint, for multipliers (n, p)."""
-        n, D = at.models.shape
+        n, D = point.models.shape
         rows: Array | None = None
         gradients, constants = np.zeros((n, D)), np.zeros(n)
-        for part, own in self._by_part(multipliers):
-            row, gradient, constant = part.split(at, own)
+        for part, mine in self._by_part(multipliers):
+            row, gradient, constant = part.split(point, mine)
             rows, gradients, constants = (
                 added(rows, row),
                 gradients + gradient,
@@ -189,7 +212,7 @@ class Stack:
         )
 
 
-def excess(constraints: Any, values: Array) -> float:
+def excess(constraints: Stack, values: Array) -> float:
     """The largest of c, |c| for equalities, and 0."""
     return float(np.where(constraints.equality, np.abs(values), values).max(initial=0.0))
 
@@ -199,7 +222,7 @@ def added(total: Array | None, more: Array | None) -> Array | None:
     return more if total is None else total if more is None else total + more
 
 
-def stack(stated: Any, problem: Any, fed: Any, slot: str) -> Stack:
+def stack(stated: Stack | Slot, problem: Objective, fed: Federation, slot: str) -> Stack:
     """The concrete stack of what a slot of the problem holds: None, a constraint, or several in a
     sequence.
     """
@@ -210,7 +233,7 @@ def stack(stated: Any, problem: Any, fed: Any, slot: str) -> Stack:
     )
 
 
-def several(stated: Any, slot: str) -> tuple[Any, ...]:
+def several(stated: Slot, slot: str) -> tuple[Stated, ...]:
     """What a slot holds, as a sequence of constraints."""
     parts = (
         () if stated is None else tuple(stated) if isinstance(stated, tuple | list) else (stated,)
@@ -224,10 +247,10 @@ def several(stated: Any, slot: str) -> tuple[Any, ...]:
     return parts
 
 
-_KNOWN: weakref.WeakKeyDictionary[Block, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_KNOWN: weakref.WeakKeyDictionary[Block, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
 
 
-def once(block: Block, key: Any, make: Callable[[], T]) -> T:
+def once(block: Block, key: Hashable, make: Callable[[], T]) -> T:
     """``make()``, kept as long as the block: for what depends on an owner's rows alone and costs
     more than a step.
     """

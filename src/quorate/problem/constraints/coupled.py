@@ -6,15 +6,18 @@ by slack variables, (4).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block
-from quorate.problem.constraints.constraint import Concrete, Point, several
+from quorate.problem.constraints.constraint import Concrete, Objective, Point, Stated, several
 from quorate.problem.constraints.group_means import OnRows
 from quorate.problem.risks.risk import Prior, resolve_prior
+
+if TYPE_CHECKING:
+    from quorate.data.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,10 @@ class Coupled:
         mean of the constraints of those clients that have rows for them
     """
 
-    constraint: Any
+    constraint: Stated
     prior: Prior | Literal["rows"] = "rows"
 
-    def at(self, problem: Any, fed: Any) -> Shared:
+    def at(self, problem: Objective, fed: Federation) -> Shared:
         inner = several(self.constraint, "Coupled")
         if len(inner) != 1 or isinstance(inner[0], Coupled):
             raise TypeError(
@@ -45,7 +48,7 @@ class Coupled:
         has = np.concatenate(
             [~np.isnan(one.limits(block)) for block in map(fed.block, range(fed.n_clients))]
         )
-        weight = has * resolve_prior(self.prior, fed.sizes, fed.clients)[:, None]
+        weight = has * resolve_prior(self.prior, fed.sizes.astype(float), fed.clients)[:, None]
         if not weight.any(0).all():
             raise ValueError(
                 "Coupled: no client with a weight has rows for it. Check label, column and prior."
@@ -77,7 +80,7 @@ class Shared:
         return self.one.affine
 
     @property
-    def hessian(self) -> Any:
+    def hessian(self) -> object:
         """None where the constraint has no second derivatives."""
         return getattr(self.one, "hessian", self.one)
 
@@ -85,23 +88,23 @@ class Shared:
         """(n, p); 0 for what a client does not have."""
         return self.scale[block.index] * ~np.isnan(self.one.limits(block))
 
-    def values(self, at: Point) -> Array:
-        return self.one.values(at) * self._scale(at.block)
+    def values(self, point: Point) -> Array:
+        return self.one.values(point) * self._scale(point.block)
 
-    def jacobian(self, at: Point) -> Array:
-        return self.one.jacobian(at) * self._scale(at.block)[:, :, None]
+    def jacobian(self, point: Point) -> Array:
+        return self.one.jacobian(point) * self._scale(point.block)[:, :, None]
 
-    def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
-        return self.one.curvature(at, multipliers * self._scale(at.block))
+    def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+        return self.one.curvature(point, multipliers * self._scale(point.block))
 
-    def split(self, at: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
-        return self.one.split(at, multipliers * self._scale(at.block))
+    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        return self.one.split(point, multipliers * self._scale(point.block))
 
     def limits(self, block: Block) -> Array:
         return np.nan_to_num(self.one.limits(block)) * self._scale(block)
 
 
-def _over_all_rows(one: Any, fed: Any) -> OnRows:
+def _over_all_rows(one: Concrete, fed: Federation) -> OnRows:
     if not isinstance(one, OnRows):
         raise ValueError(
             "Coupled(..., prior='rows') is for constraints on rows: for others give"
@@ -116,7 +119,9 @@ def _over_all_rows(one: Any, fed: Any) -> OnRows:
         for b in map(fed.block, range(len(fed)))
     ]
     weights = fed.sample_weight
-    sizes = fed.sizes.astype(float) if weights is None else np.array([own.sum() for own in weights])
+    sizes = (
+        fed.sizes.astype(float) if weights is None else np.array([each.sum() for each in weights])
+    )
     total = sizes @ np.array(mass)
     if (total <= 0).any():
         raise ValueError(

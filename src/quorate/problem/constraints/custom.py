@@ -1,16 +1,21 @@
-"""Constraints by a function of one's own: values and Jacobian by hand."""
+"""Custom constraints: a function that returns values and Jacobian."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from quorate.arrays import Array, Block
-from quorate.problem.constraints.constraint import Point
+from quorate.problem.constraints.constraint import Objective, Point
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from quorate.data.federation import Federation
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +41,11 @@ class Constraint:
         finite
     """
 
-    value_and_jacobian: Callable[..., Any]
+    value_and_jacobian: Callable[..., tuple[ArrayLike, ArrayLike]]
     size: int = 1
     equality: bool = False
     convex: bool = False
-    hessian: Callable[..., Any] | None = None
+    hessian: Callable[..., ArrayLike] | None = None
     words: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -52,9 +57,9 @@ class Constraint:
         if self.words and len(self.words) != self.size:
             raise ValueError(f"words must be {self.size} texts, got {len(self.words)}.")
 
-    def at(self, problem: Any, fed: Any) -> OwnFunction:
-        words = self.words or tuple(f"own constraint {k + 1}" for k in range(self.size))
-        return OwnFunction(
+    def at(self, problem: Objective, fed: Federation) -> FunctionConstraint:
+        words = self.words or tuple(f"custom constraint {k + 1}" for k in range(self.size))
+        return FunctionConstraint(
             self.value_and_jacobian,
             self.hessian,
             np.full(self.size, self.equality),
@@ -64,39 +69,36 @@ class Constraint:
 
 
 @dataclass(frozen=True, eq=False)
-class OwnFunction:
+class FunctionConstraint:
     """The concrete form of ``Constraint``."""
 
-    function: Callable[..., Any]
-    hessian: Callable[..., Any] | None
+    function: Callable[..., tuple[ArrayLike, ArrayLike]]
+    hessian: Callable[..., ArrayLike] | None
     equality: NDArray[np.bool_]
     convex: bool
     words: tuple[str, ...]
-    affine: ClassVar[bool] = False
-    # the last point: several verbs ask
-    at_last: dict[int, Any] = field(default_factory=dict, repr=False, init=False)
+    affine = False
+    # the last point with its values and Jacobians: several methods ask for them
+    last: list[tuple[Point, Array, Array]] = field(default_factory=list, repr=False, init=False)
 
-    def _all(self, at: Point) -> tuple[Array, Array]:
-        known = self.at_last.get(id(at))
-        if known is None or known[0] is not at:
-            found = [self._one(w, *own_rows(at.block, i)) for i, w in enumerate(at.models)]
-            known = (at, np.stack([v for v, _ in found]), np.stack([J for _, J in found]))
-            self.at_last.clear()
-            self.at_last[id(at)] = known
-        return known[1], known[2]
+    def _all(self, point: Point) -> tuple[Array, Array]:
+        known = self.last[0] if self.last else None
+        if known is None or known[0] is not point:
+            pairs = [self._one(w, *rows_of(point.block, i)) for i, w in enumerate(point.models)]
+            values, jacobians = zip(*pairs, strict=True)
+            known = point, np.stack(values), np.stack(jacobians)
+            self.last[:] = [known]
+        return known[1:]
 
-    def _one(self, w: Array, X: Any, y: Array) -> tuple[Array, Array]:
-        found = self.function(w.copy(), X, y)
-        if not isinstance(found, tuple) or len(found) != 2:
+    def _one(self, w: Array, X: Array | csr_array, y: Array) -> tuple[Array, Array]:
+        pair = self.function(w.copy(), X, y)
+        if not isinstance(pair, tuple) or len(pair) != 2:
             raise ValueError(
                 "the constraint's function must return (values, jacobian), got"
-                f" {type(found).__name__}."
+                f" {type(pair).__name__}."
             )
-        value, jacobian = found
-        value, jacobian = (
-            np.atleast_1d(np.asarray(value, float)),
-            np.atleast_2d(np.asarray(jacobian, float)),
-        )
+        value = np.atleast_1d(np.asarray(pair[0], float))
+        jacobian = np.atleast_2d(np.asarray(pair[1], float))
         p = len(self.equality)
         if value.shape != (p,) or jacobian.shape != (p, len(w)):
             raise ValueError(
@@ -109,44 +111,44 @@ class OwnFunction:
             )
         return value, jacobian
 
-    def values(self, at: Point) -> Array:
-        return self._all(at)[0]
+    def values(self, point: Point) -> Array:
+        return self._all(point)[0]
 
-    def jacobian(self, at: Point) -> Array:
-        return self._all(at)[1]
+    def jacobian(self, point: Point) -> Array:
+        return self._all(point)[1]
 
-    def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+    def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         if self.hessian is None:
             raise ValueError(
                 "a Constraint without `hessian` has no second derivatives: use ProximalAL(), or"
                 " give hessian=..."
             )
-        pairs = zip(at.models, multipliers, strict=True)
+        pairs = zip(point.models, multipliers, strict=True)
         return None, np.stack(
-            [self._bend(w, m, *own_rows(at.block, i)) for i, (w, m) in enumerate(pairs)]
+            [self._bend(w, m, *rows_of(point.block, i)) for i, (w, m) in enumerate(pairs)]
         )
 
-    def _bend(self, w: Array, multipliers: Array, X: Any, y: Array) -> Array:
+    def _bend(self, w: Array, multipliers: Array, X: Array | csr_array, y: Array) -> Array:
         assert self.hessian is not None
-        found = np.asarray(self.hessian(w.copy(), X, y, multipliers.copy()), float)
-        if found.shape != (len(w), len(w)) or not np.isfinite(found).all():
+        matrix = np.asarray(self.hessian(w.copy(), X, y, multipliers.copy()), float)
+        if matrix.shape != (len(w), len(w)) or not np.isfinite(matrix).all():
             raise ValueError(
                 f"the constraint's hessian must return finite numbers ({len(w)}, {len(w)}), got"
-                f" shape {found.shape}: sum_k multipliers_k c_k'' is one matrix for all p"
+                f" shape {matrix.shape}: sum_k multipliers_k c_k'' is one matrix for all p"
                 " constraints together."
             )
-        return (found + found.T) / 2
+        return (matrix + matrix.T) / 2
 
-    def split(self, at: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
-        value, jacobian = self._all(at)
+    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        value, jacobian = self._all(point)
         gradients = np.einsum("np,npd->nd", multipliers, jacobian)
-        return None, gradients, (multipliers * value).sum(1) - (gradients * at.models).sum(1)
+        return None, gradients, (multipliers * value).sum(1) - (gradients * point.models).sum(1)
 
     def limits(self, block: Block) -> Array:
         return np.zeros((len(block.names), len(self.equality)))
 
 
-def own_rows(block: Block, i: int) -> tuple[Any, Array]:
+def rows_of(block: Block, i: int) -> tuple[Array | csr_array, Array]:
     """(X_i, y_i) without padding and rows of weight 0, as copies."""
     rows = block.share[i] > 0
     if not isinstance(block.X, np.ndarray):

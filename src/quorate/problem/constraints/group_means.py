@@ -1,7 +1,7 @@
 """Constraints on means over groups of an owner's rows: Neyman-Pearson, loss gaps, parity, bounded
 group loss.
 
-    c_k(w) = sum_g mix_kg M_g(w) - level_k <= 0,  M_g(w) = mean over the rows j of group g of
+    c_k(w) = sum_g a_kg M_g(w) - level_k <= 0,  M_g(w) = mean over the rows j of group g of
             phi(x_j'w, y_j)
 
 A group is all rows, those of one label, those with one value in a column, or both. phi, the
@@ -18,20 +18,39 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 
-from quorate.arrays import Array, Block, has_truths
+from quorate.arrays import Array, Block, Label, has_truths
 from quorate.problem.client_means import by_client
-from quorate.problem.constraints.constraint import VOID, Point, once
-from quorate.problem.losses import Exponential, Logistic
+from quorate.problem.constraints.constraint import VOID, Objective, Point, once
+from quorate.problem.losses import Exponential, Logistic, Loss
+
+if TYPE_CHECKING:
+    from quorate.data.federation import Federation
 
 # a limit, or one for each client
 Level = float | Sequence[float] | Array | Mapping[Any, float]
 
 # ---------------------------------------------------------------------------------------- measures
+
+
+@runtime_checkable
+class Measure(Protocol):
+    """phi, a function of predictions and targets, elementwise."""
+
+    affine: ClassVar[bool]
+    convex: ClassVar[bool]
+    word: ClassVar[str]
+
+    def value(self, prediction: Array, y: Array) -> Array: ...
+
+    def gradient(self, prediction: Array, y: Array) -> Array: ...
+
+    def curvature(self, prediction: Array, y: Array) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -79,7 +98,7 @@ class Probability:
 class OfLoss:
     """phi = the problem's loss."""
 
-    loss: Any
+    loss: Loss
     affine: ClassVar[bool] = False
     convex: ClassVar[bool] = True
     word: ClassVar[str] = "loss"
@@ -130,16 +149,16 @@ class OnRows:
     ----------
     measure : phi
     groups : G groups of rows
-    mix : (p, G)
+    coefficients : (p, G)
     level : (N, p) for the N clients of the federation
     words : (p,)
     total : (G,) where the means are over all clients' rows: a client then adds its part of every
         mean, and its part 1/N of the level; None: every client by itself
     """
 
-    measure: Any
+    measure: Measure
     groups: tuple[Group, ...]
-    mix: Array
+    coefficients: Array
     level: Array
     words: tuple[str, ...]
     total: Array | None = None
@@ -147,7 +166,7 @@ class OnRows:
 
     @property
     def equality(self) -> NDArray[np.bool_]:
-        return np.zeros(len(self.mix), bool)
+        return np.zeros(len(self.coefficients), bool)
 
     @property
     def affine(self) -> bool:
@@ -155,7 +174,7 @@ class OnRows:
 
     @property
     def convex(self) -> bool:
-        return self.affine or (self.measure.convex and bool((self.mix >= 0).all()))
+        return self.affine or (self.measure.convex and bool((self.coefficients >= 0).all()))
 
     def weights(self, block: Block) -> tuple[Array, NDArray[np.bool_]]:
         """(n, p, m) weights of the rows in each constraint, and (n, p) whether the client has
@@ -170,52 +189,56 @@ class OnRows:
         if self.total is not None:
             assert self.sizes is not None
             means = inside * (self.sizes[block.index][:, None] / self.total)[:, :, None]
-            return np.einsum("pg,ngm->npm", self.mix, means), np.ones(
-                (len(mass), len(self.mix)), bool
+            return np.einsum("pg,ngm->npm", self.coefficients, means), np.ones(
+                (len(mass), len(self.coefficients)), bool
             )
         means = np.divide(
             inside, mass[:, :, None], out=np.zeros_like(inside), where=mass[:, :, None] > 0
         )
-        has = ~np.einsum("pg,ng->np", self.mix != 0, mass <= 0).astype(bool)
-        return np.einsum("pg,ngm->npm", self.mix, means) * has[:, :, None], has
+        has = ~np.einsum("pg,ng->np", self.coefficients != 0, mass <= 0).astype(bool)
+        return np.einsum("pg,ngm->npm", self.coefficients, means) * has[:, :, None], has
 
     def _levels(self, block: Block) -> Array:
         return self.level[block.index] / (1.0 if self.total is None else len(self.level))
 
-    def values(self, at: Point) -> Array:
-        weights, has = self.weights(at.block)
-        measured = np.matmul(weights, self.measure.value(at.prediction, at.block.y)[:, :, None])[
-            :, :, 0
-        ]
-        return np.where(has, measured - self._levels(at.block), VOID)
+    def values(self, point: Point) -> Array:
+        weights, has = self.weights(point.block)
+        measured = np.matmul(
+            weights, self.measure.value(point.prediction, point.block.y)[:, :, None]
+        )[:, :, 0]
+        return np.where(has, measured - self._levels(point.block), VOID)
 
-    def jacobian(self, at: Point) -> Array:
-        weights = self.weights(at.block)[0]
-        gradient = self.measure.gradient(at.prediction, at.block.y)
-        back = at.problem.predictor.backward
+    def jacobian(self, point: Point) -> Array:
+        weights = self.weights(point.block)[0]
+        gradient = self.measure.gradient(point.prediction, point.block.y)
+        back = point.problem.predictor.backward
         return np.stack(
-            [back(at.w, weights[:, k] * gradient, at.block) for k in range(len(self.mix))], 1
+            [
+                back(point.w, weights[:, k] * gradient, point.block)
+                for k in range(len(self.coefficients))
+            ],
+            1,
         )
 
-    def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+    def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         if self.affine:
             return None, None
-        rows = np.matmul(multipliers[:, None, :], self.weights(at.block)[0])[:, 0]
-        return rows * self.measure.curvature(at.prediction, at.block.y), None
+        rows = np.matmul(multipliers[:, None, :], self.weights(point.block)[0])[:, 0]
+        return rows * self.measure.curvature(point.prediction, point.block.y), None
 
-    def split(self, at: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
-        weights, has = self.weights(at.block)
-        constants = (multipliers * np.where(has, -self._levels(at.block), VOID)).sum(1)
+    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        weights, has = self.weights(point.block)
+        constants = (multipliers * np.where(has, -self._levels(point.block), VOID)).sum(1)
         rows = np.matmul(multipliers[:, None, :], weights)[:, 0]
-        if isinstance(self.measure, OfLoss) and self.measure.loss == at.problem.loss:
-            return rows, np.zeros(at.models.shape), constants
-        gradients = at.problem.predictor.backward(
-            at.w, rows * self.measure.gradient(at.prediction, at.block.y), at.block
+        if isinstance(self.measure, OfLoss) and self.measure.loss == point.problem.loss:
+            return rows, np.zeros(point.models.shape), constants
+        gradients = point.problem.predictor.backward(
+            point.w, rows * self.measure.gradient(point.prediction, point.block.y), point.block
         )
         if self.affine:  # exactly, however far the model is
             return None, gradients, constants
-        value = (rows * self.measure.value(at.prediction, at.block.y)).sum(1)
-        return None, gradients, constants + value - (gradients * at.models).sum(1)
+        value = (rows * self.measure.value(point.prediction, point.block.y)).sum(1)
+        return None, gradients, constants + value - (gradients * point.models).sum(1)
 
     def limits(self, block: Block) -> Array:
         return np.where(self.weights(block)[1], self._levels(block), math.nan)
@@ -236,13 +259,13 @@ class NeymanPearson:
     """
 
     phrase: ClassVar[str] = "mean loss of class {label} at most {level}"
-    label: Any
+    label: Label
     level: Level
 
     def __post_init__(self) -> None:
         check_level(self.level, "NeymanPearson")
 
-    def at(self, problem: Any, fed: Any) -> OnRows:
+    def at(self, problem: Objective, fed: Federation) -> OnRows:
         level = above(levels(self.level, fed, "NeymanPearson"), problem.loss, "NeymanPearson")
         code = label_code(self.label, fed, problem.loss)
         return OnRows(
@@ -271,7 +294,7 @@ class LossGap:
     def __post_init__(self) -> None:
         check_level(self.level, "LossGap")
 
-    def at(self, problem: Any, fed: Any) -> OnRows:
+    def at(self, problem: Objective, fed: Federation) -> OnRows:
         one, other = groups_of(self.column, fed, "LossGap", most=2)
         level = levels(self.level, fed, "LossGap")
         return differences(
@@ -298,7 +321,7 @@ class BoundedGroupLoss:
     def __post_init__(self) -> None:
         check_level(self.level, "BoundedGroupLoss")
 
-    def at(self, problem: Any, fed: Any) -> OnRows:
+    def at(self, problem: Objective, fed: Federation) -> OnRows:
         found = groups_of(self.column, fed, "BoundedGroupLoss")
         level = above(levels(self.level, fed, "BoundedGroupLoss"), problem.loss, "BoundedGroupLoss")
         level = np.repeat(level[:, None], len(found), 1)
@@ -324,12 +347,12 @@ class DemographicParity:
     )
     column: str
     level: Level
-    measure: Any = field(default_factory=Score)
+    measure: Measure = field(default_factory=Score)
 
     def __post_init__(self) -> None:
         check_level(self.level, "DemographicParity")
 
-    def at(self, problem: Any, fed: Any) -> OnRows:
+    def at(self, problem: Objective, fed: Federation) -> OnRows:
         found = groups_of(self.column, fed, "DemographicParity")
         groups = tuple(Group(None, self.column, value) for value in found)
         return differences(
@@ -353,12 +376,12 @@ class EqualisedOdds:
     )
     column: str
     level: Level
-    measure: Any = field(default_factory=Score)
+    measure: Measure = field(default_factory=Score)
 
     def __post_init__(self) -> None:
         check_level(self.level, "EqualisedOdds")
 
-    def at(self, problem: Any, fed: Any) -> OnRows:
+    def at(self, problem: Objective, fed: Federation) -> OnRows:
         found = groups_of(self.column, fed, "EqualisedOdds")
         level = levels(self.level, fed, "EqualisedOdds")
         if problem.loss.targets != "sign":
@@ -371,36 +394,34 @@ class EqualisedOdds:
             )
             for y in (-1.0, 1.0)
         ]
-        mix = np.zeros((2 * len(pairs[0].mix), 2 * len(found)))
-        mix[: len(mix) // 2, : len(found)] = mix[len(mix) // 2 :, len(found) :] = pairs[0].mix
+        coefficients = np.asarray(block_diag(*[pair.coefficients for pair in pairs]))
         groups = pairs[0].groups + pairs[1].groups
         classes = ("-1", "+1") if fed.classes is None else fed.classes
         words = tuple(
             f"{w} in class {c}" for c, p in zip(classes, pairs, strict=True) for w in p.words
         )
-        return OnRows(pairs[0].measure, groups, mix, np.tile(pairs[0].level, 2), words)
+        return OnRows(pairs[0].measure, groups, coefficients, np.tile(pairs[0].level, 2), words)
 
 
-def differences(measure: Any, groups: Sequence[Group], level: Array) -> OnRows:
+def differences(measure: Measure, groups: Sequence[Group], level: Array) -> OnRows:
     """Every two groups' means differ by at most the level, (N,): two constraints a pair."""
     pairs = list(itertools.permutations(range(len(groups)), 2))
-    mix = np.zeros((len(pairs), len(groups)))
+    coefficients = np.zeros((len(pairs), len(groups)))
     for k, (a, b) in enumerate(pairs):
-        mix[k, a], mix[k, b] = 1.0, -1.0
+        coefficients[k, a], coefficients[k, b] = 1.0, -1.0
     word = f"{measure.word} of {groups[0].column} = {{}} over {{}}"
     words = tuple(word.format(groups[a].value, groups[b].value) for a, b in pairs)
-    return OnRows(measure, tuple(groups), mix, np.repeat(level[:, None], len(pairs), 1), words)
+    levels = np.repeat(level[:, None], len(pairs), 1)
+    return OnRows(measure, tuple(groups), coefficients, levels, words)
 
 
-def _predicting(measure: Any) -> Any:
-    if isinstance(measure, type) or not all(
-        hasattr(measure, verb) for verb in ("value", "gradient", "curvature", "word")
-    ):
+def _predicting(measure: Measure) -> Measure:
+    if isinstance(measure, type) or not isinstance(measure, Measure):
         raise TypeError(f"measure must be Score() or Probability(), got {measure!r}.")
     return measure
 
 
-def label_code(label: Any, fed: Any, loss: Any) -> float:
+def label_code(label: Label, fed: Federation, loss: Loss) -> float:
     """-1 or +1 of a label of the data; the larger class is +1."""
     if loss.targets != "sign":
         raise ValueError(
@@ -416,14 +437,15 @@ def label_code(label: Any, fed: Any, loss: Any) -> float:
     return 1.0 if label == classes[1] else -1.0
 
 
-def groups_of(column: str, fed: Any, name: str, most: int = 20) -> list[Any]:
+def groups_of(column: str, fed: Federation, name: str, most: int = 20) -> list[Any]:
     """The values of a column over all clients, sorted; 2 to ``most`` of them."""
-    if not isinstance(column, str) or column not in (fed.columns or {}):
+    columns = fed.columns or {}
+    if not isinstance(column, str) or column not in columns:
         raise ValueError(
-            f"{name}: the federation has no column {column!r}; it has {sorted(fed.columns or {})}."
+            f"{name}: the federation has no column {column!r}; it has {sorted(columns)}."
             " Give Federation(..., columns={...}), or name a feature."
         )
-    found = {v for part in fed.columns[column] for v in part.tolist()}
+    found = {v for part in columns[column] for v in part.tolist()}
     if len({isinstance(v, str) for v in found}) > 1 or any(v is None or v != v for v in found):
         raise ValueError(
             f"{name}: column {column!r} has missing values, or text beside numbers: every row needs"
@@ -439,7 +461,7 @@ def groups_of(column: str, fed: Any, name: str, most: int = 20) -> list[Any]:
     return values
 
 
-def check_level(level: Any, name: str) -> None:
+def check_level(level: Level, name: str) -> None:
     """Refuse a level that is no number >= 0, or several; names are checked against the data."""
     each = [*level.values()] if isinstance(level, Mapping) else level
     found = np.asarray(each)
@@ -455,12 +477,12 @@ def check_level(level: Any, name: str) -> None:
         )
 
 
-def levels(level: Any, fed: Any, name: str) -> Array:
+def levels(level: Level, fed: Federation, name: str) -> Array:
     """(N,) levels, one for each client."""
     return by_client(level, fed.clients, f"the level of {name}")
 
 
-def above(level: Array, loss: Any, name: str) -> Array:
+def above(level: Array, loss: Loss, name: str) -> Array:
     """The levels, unless the mean of a loss that is positive everywhere cannot reach one."""
     if isinstance(loss, Logistic | Exponential) and (level <= 0).any():
         raise ValueError(

@@ -7,13 +7,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block, is_number
-from quorate.problem.constraints.constraint import VOID, Point, once
+from quorate.problem.constraints.constraint import VOID, Objective, Point, once
+
+if TYPE_CHECKING:
+    from quorate.data.federation import Federation
+
+Coefficients = Sequence[float] | Sequence[Sequence[float]] | Array
+Offsets = float | Sequence[float] | Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +33,10 @@ class OnModel:
     equality: NDArray[np.bool_]
     words: tuple[str, ...]
     free: int = 0  # last entries of w that a client's own C has no columns for: an intercept
-    convex: ClassVar[bool] = True
-    affine: ClassVar[bool] = True
+    convex = True
+    affine = True
 
-    def _own(self, block: Block) -> tuple[Array, Array, NDArray[np.bool_]]:
+    def _rows_of(self, block: Block) -> tuple[Array, Array, NDArray[np.bool_]]:
         """(n, p, D), (n, p), and (n, p) whether the client has the row: one of zeros fills up."""
         return once(block, self, lambda: self._padded(block))
 
@@ -40,31 +46,33 @@ class OnModel:
             C, d = np.broadcast_to(self.C, (n, *self.C.shape)), np.broadcast_to(self.d, (n, p))
             return C, d, np.ones((n, p), bool)
         assert block.linear is not None
-        own, offset = block.linear
-        C, d = np.zeros((n, p, own.shape[2] + self.free)), np.zeros((n, p))
-        C[:, : own.shape[1], : own.shape[2]], d[:, : own.shape[1]] = own, offset
+        matrix, offset = block.linear
+        k, columns = matrix.shape[1:]
+        C, d = np.zeros((n, p, columns + self.free)), np.zeros((n, p))
+        C[:, :k, :columns], d[:, :k] = matrix, offset
         return C, d, C.any(2) | (d != 0)
 
-    def values(self, at: Point) -> Array:
-        C, d, has = self._own(at.block)
-        value = np.matmul(C, at.models[:, :, None])[:, :, 0] + d
+    def values(self, point: Point) -> Array:
+        C, d, has = self._rows_of(point.block)
+        value = np.matmul(C, point.models[:, :, None])[:, :, 0] + d
         return np.where(has, value, np.where(self.equality, 0.0, VOID))
 
-    def jacobian(self, at: Point) -> Array:
+    def jacobian(self, point: Point) -> Array:
         return np.broadcast_to(
-            self._own(at.block)[0], (len(at.block.names), len(self.equality), at.w.shape[-1])
+            self._rows_of(point.block)[0],
+            (len(point.block.names), len(self.equality), point.w.shape[-1]),
         )
 
-    def curvature(self, at: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
+    def curvature(self, point: Point, multipliers: Array) -> tuple[Array | None, Array | None]:
         return None, None
 
-    def split(self, at: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
-        C, d, has = self._own(at.block)
+    def split(self, point: Point, multipliers: Array) -> tuple[Array | None, Array, Array]:
+        C, d, has = self._rows_of(point.block)
         constants = (multipliers * np.where(has, d, np.where(self.equality, 0.0, VOID))).sum(1)
         return None, np.einsum("np,npd->nd", multipliers, C), constants
 
     def limits(self, block: Block) -> Array:
-        _, d, has = self._own(block)
+        _, d, has = self._rows_of(block)
         return np.where(has, -d, math.nan)
 
 
@@ -79,14 +87,14 @@ class LinearEquality:
     """
 
     phrase: ClassVar[str] = "C w + d = 0"
-    C: Sequence[float] | Sequence[Sequence[float]] | Array | None = None
-    d: float | Sequence[float] | Array | None = None
+    C: Coefficients | None = None
+    d: Offsets | None = None
     of_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _numbers(self.C, self.d, type(self).__name__)
 
-    def at(self, problem: Any, fed: Any) -> OnModel:
+    def at(self, problem: Objective, fed: Federation) -> OnModel:
         return _stated(self.C, self.d, problem, fed, True)
 
 
@@ -101,18 +109,20 @@ class LinearInequality:
     """
 
     phrase: ClassVar[str] = "C w + d <= 0"
-    C: Sequence[float] | Sequence[Sequence[float]] | Array | None = None
-    d: float | Sequence[float] | Array | None = None
+    C: Coefficients | None = None
+    d: Offsets | None = None
     of_model: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _numbers(self.C, self.d, type(self).__name__)
 
-    def at(self, problem: Any, fed: Any) -> OnModel:
+    def at(self, problem: Objective, fed: Federation) -> OnModel:
         return _stated(self.C, self.d, problem, fed, False)
 
 
-def _stated(C: Any, d: Any, problem: Any, fed: Any, equality: bool) -> OnModel:
+def _stated(
+    C: Coefficients | None, d: Offsets | None, problem: Objective, fed: Federation, equality: bool
+) -> OnModel:
     name, sign = ("LinearEquality", "=") if equality else ("LinearInequality", "<=")
     if C is None:
         if fed.linear is None:
@@ -121,7 +131,7 @@ def _stated(C: Any, d: Any, problem: Any, fed: Any, equality: bool) -> OnModel:
                 f" Federation(linear=...), Federation.from_quadratics(A, b, C, d), or {name}(C, d)."
             )
         k = max(len(offset) for _, offset in fed.linear)
-        words = tuple(f"own row {i + 1} of C w + d {sign} 0" for i in range(k))
+        words = tuple(f"row {i + 1} of the client's C w + d {sign} 0" for i in range(k))
         return OnModel(None, None, np.full(k, equality), words, int(problem.predictor.dimension(0)))
     C, d = _numbers(C, d, name)
     D = problem.predictor.dimension(fed.n_features)
@@ -138,7 +148,7 @@ def _stated(C: Any, d: Any, problem: Any, fed: Any, equality: bool) -> OnModel:
     )
 
 
-def _numbers(C: Any, d: Any, name: str) -> tuple[Array, Array]:
+def _numbers(C: Coefficients | None, d: Offsets | None, name: str) -> tuple[Array, Array]:
     """C as a matrix and d as a vector of finite numbers; without C empty ones."""
     if C is None:
         if d is not None:
@@ -180,7 +190,7 @@ class Sign:
         ):
             raise ValueError(f"Sign needs a mapping of feature names to +1 or -1, got {self.of!r}.")
 
-    def at(self, problem: Any, fed: Any) -> OnModel:
+    def at(self, problem: Objective, fed: Federation) -> OnModel:
         C = _rows([{name: -float(sign)} for name, sign in self.of.items()], problem, fed, "Sign")
         words = tuple(
             f"coefficient of {name} {'>=' if sign > 0 else '<='} 0"
@@ -210,7 +220,7 @@ class Monotone:
                 f"Monotone needs features, two or more distinct names, got {self.features!r}."
             )
 
-    def at(self, problem: Any, fed: Any) -> OnModel:
+    def at(self, problem: Objective, fed: Federation) -> OnModel:
         pairs = list(zip(self.features, self.features[1:], strict=False))
         C = _rows([{a: 1.0, b: -1.0} for a, b in pairs], problem, fed, "Monotone")
         return OnModel(
@@ -242,7 +252,7 @@ class CostLimit:
                 f"CostLimit needs finite costs by feature name and a finite limit, got {self!r}."
             )
 
-    def at(self, problem: Any, fed: Any) -> OnModel:
+    def at(self, problem: Objective, fed: Federation) -> OnModel:
         C = _rows(
             [{name: float(cost) for name, cost in self.costs.items()}], problem, fed, "CostLimit"
         )
@@ -251,7 +261,9 @@ class CostLimit:
         )
 
 
-def _rows(entries: Sequence[Mapping[str, float]], problem: Any, fed: Any, name: str) -> Array:
+def _rows(
+    entries: Sequence[Mapping[str, float]], problem: Objective, fed: Federation, name: str
+) -> Array:
     """Rows of C from coefficients by feature name; one prediction a row only."""
     if problem.loss.targets == "class":
         raise ValueError(

@@ -4,14 +4,26 @@ clients.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from quorate.arrays import Array, Block
-from quorate.problem.constraints.constraint import Point, Stack, several, stack
-from quorate.problem.constraints.coupled import Coupled, Shared
+from quorate.problem.constraints.constraint import (
+    Objective,
+    Point,
+    Slot,
+    Stack,
+    Stated,
+    several,
+    stack,
+)
+from quorate.problem.constraints.coupled import Coupled
+
+if TYPE_CHECKING:
+    from quorate.data.federation import Federation
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +41,7 @@ class Global:
     block: Block | None = None
     coupled: Stack = field(default_factory=Stack)
 
-    def at(self, problem: Any, w: Array) -> Point:
+    def at(self, problem: Objective, w: Array) -> Point:
         """The model on the server's rows."""
         assert self.block is not None
         return Point(problem, w, self.block)
@@ -40,39 +52,45 @@ class Global:
         return self.held.convex and self.coupled.convex
 
 
-def shared(stated: Any, problem: Any, fed: Any, server: Any) -> Global:
+def shared(
+    stated: Global | Slot, problem: Objective, fed: Federation, server: Federation | None
+) -> Global:
     """The concrete form of the slot ``constraint``."""
     if isinstance(stated, Global):
         return stated
     parts = several(stated, "constraint")
     together = tuple(one.at(problem, fed) for one in parts if isinstance(one, Coupled))
-    own = tuple(one for one in parts if not isinstance(one, Coupled))
-    if server is None and any(not getattr(one, "of_model", False) for one in own):
-        raise ValueError(
-            "constraint is for the server's own data, and the federation has none: give"
-            " Federation(..., server=(X0, y0)), put the constraint into local_constraint (every"
-            " client's own rows), or into Coupled (all clients' rows)."
-        )
-    if server is None and any(getattr(one, "C", 0) is None for one in own):
-        raise ValueError(
-            "constraint=LinearEquality() or LinearInequality() reads the server's own C and d, and"
-            " there are none: give Federation.from_quadratics(A, b, C, d) or (C, d) here, or put it"
-            " into local_constraint for the clients'."
-        )
-    held = stack(own, problem, server if server is not None else fed, "constraint")
-    block = server.block(0) if server is not None else _empty(fed.n_features)
-    for word, limit in zip(held.words, held.limits(block)[0], strict=True):
+    held = tuple(one for one in parts if not isinstance(one, Coupled))
+    if server is None:
+        _check_without_rows(held)
+        concrete, block = stack(held, problem, fed, "constraint"), _empty(fed.n_features)
+    else:
+        concrete, block = stack(held, problem, server, "constraint"), server.block(0)
+    for word, limit in zip(concrete.words, concrete.limits(block)[0], strict=True):
         if np.isnan(limit):
             raise ValueError(
                 f"constraint: the server has no rows for the {word}: leave it out, or give such"
                 " rows."
             )
-    return Global(held, block, Stack(together))
+    return Global(concrete, block, Stack(together))
+
+
+def _check_without_rows(constraints: Sequence[Stated]) -> None:
+    """Raise ``ValueError`` for a constraint that needs data of the server, where it has none."""
+    if not all(getattr(one, "of_model", False) for one in constraints):
+        raise ValueError(
+            "constraint is for the server's own data, and the federation has none: give"
+            " Federation(..., server=(X0, y0)), put the constraint into local_constraint (every"
+            " client's own rows), or into Coupled (all clients' rows)."
+        )
+    if any(getattr(one, "C", 0) is None for one in constraints):
+        raise ValueError(
+            "constraint=LinearEquality() or LinearInequality() reads the server's own C and d, and"
+            " there are none: give Federation.from_quadratics(A, b, C, d) or (C, d) here, or put it"
+            " into local_constraint for the clients'."
+        )
 
 
 def _empty(d: int) -> Block:
     one = np.zeros((1, 1))
     return Block(np.zeros((1, 1, d)), one, one + 1.0, np.zeros(1, np.intp), ("server",))
-
-
-__all__ = ["Global", "Shared", "shared"]

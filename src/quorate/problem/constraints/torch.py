@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.constraints.custom import Constraint, OwnFunction
+from quorate.problem.constraints.custom import Constraint, FunctionConstraint
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from quorate.data.federation import Federation
+    from quorate.problem.constraints.constraint import Objective
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +62,10 @@ class TorchConstraint:
             self._first, self.size, self.equality, self.convex, self._second, self.words
         )
 
-    def at(self, problem: Any, fed: Any) -> OwnFunction:
+    def at(self, problem: Objective, fed: Federation) -> FunctionConstraint:
         return self._constraint().at(problem, fed)
 
-    def _first(self, w: Array, X: Any, y: Array) -> tuple[Array, Array]:
+    def _first(self, w: Array, X: Array | csr_array, y: Array) -> tuple[Array, Array]:
         """Values and Jacobian, one backward pass for each of them."""
         torch = _torch()
         model, values = self._values(w, X, y)
@@ -70,7 +76,7 @@ class TorchConstraint:
         jacobian = [np.zeros(len(w)) if gradient is None else gradient.numpy() for gradient in each]
         return values.detach().numpy().copy(), np.stack(jacobian)
 
-    def _second(self, w: Array, X: Any, y: Array, multipliers: Array) -> Array:
+    def _second(self, w: Array, X: Array | csr_array, y: Array, multipliers: Array) -> Array:
         """sum_k multipliers_k c_k'', row by row."""
         torch = _torch()
         model, values = self._values(w, X, y)
@@ -83,7 +89,7 @@ class TorchConstraint:
                 rows[j] = 0.0 if row is None else row.numpy()
         return rows
 
-    def _values(self, w: Array, X: Any, y: Array) -> tuple[Any, Any]:
+    def _values(self, w: Array, X: Array | csr_array, y: Array) -> tuple[Any, Any]:
         """The model as a tensor that takes derivatives, and the p values."""
         torch = _torch()
         model = torch.from_numpy(np.array(w, float)).requires_grad_(True)

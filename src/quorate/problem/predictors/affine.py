@@ -2,8 +2,7 @@
 clients.
 
 Where a prediction is affine in w (``convex``) a convex loss makes a convex problem, whose optimum
-has a proven bound. ``predictors_mlp`` and ``predictors_torch`` hold models of which none can be
-proved.
+has a proven bound. ``mlp`` and ``torch`` hold models for which no bound can be proved.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -59,24 +58,27 @@ class Predictor(Protocol):
         ...
 
 
-def pullback(predictor: Any, w: Array, block: Block) -> tuple[Array, Callable[[Array], Array]]:
+def pullback(
+    predictor: Predictor, w: Array, block: Block
+) -> tuple[Array, Callable[[Array], Array]]:
     """Predictions, and s -> ``backward(w, s, block)``, which need not compute them again."""
-    if hasattr(predictor, "pullback"):
-        return predictor.pullback(w, block)
+    both = getattr(predictor, "pullback", None)
+    if both is not None:
+        return both(w, block)
     return predictor.forward(w, block), lambda s: predictor.backward(w, s, block)
 
 
-def is_affine(predictor: Any) -> bool:
+def is_affine(predictor: object) -> bool:
     """Whether predictions are affine in w, as far as the predictor says so."""
     return bool(getattr(predictor, "convex", False))
 
 
-def outputs_of(predictor: Any) -> tuple[float, float]:
+def outputs_of(predictor: object) -> tuple[float, float]:
     """The least and the most numbers that it can predict for a row."""
     return getattr(predictor, "outputs", (1, 1))
 
 
-def check_outputs(predictor: Any, loss: str, several: bool) -> None:
+def check_outputs(predictor: object, loss: str, several: bool) -> None:
     """Raise ``TypeError`` unless the predictor can make what the loss of this name needs: several
     numbers, or one.
     """
@@ -89,12 +91,12 @@ def check_outputs(predictor: Any, loss: str, several: bool) -> None:
         )
 
 
-def check_classes(predictor: Any, found: int) -> None:
+def check_classes(predictor: object, classes: int) -> None:
     """Raise ``ValueError`` unless the predictor can have so many outputs."""
     least, most = outputs_of(predictor)
-    if not least <= found <= most:
+    if not least <= classes <= most:
         raise ValueError(
-            f"the data have {found} classes and {type(predictor).__name__} has {least:g}: leave"
+            f"the data have {classes} classes and {type(predictor).__name__} has {least:g}: leave"
             " classes out, or declare the federation's classes."
         )
 
@@ -121,7 +123,7 @@ class Linear:
 
     intercept: bool = False
     convex: ClassVar[bool] = True
-    outputs: ClassVar[tuple[float, float]] = (1, 1)
+    outputs = (1, 1)
 
     def sized(self, n_features: int, classes: int | None) -> Linear:
         return self

@@ -17,12 +17,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from quorate.arrays import Array, Block, stream
 from quorate.problem.predictors.affine import check_classes, check_count
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 def _softplus(z: Array, out: Array) -> Array:
@@ -83,7 +86,7 @@ class MLP:
         check_count(self.classes)
         if not (_whole(self.seed) and self.seed >= 0):
             raise ValueError(f"seed must be a whole number >= 0, got {self.seed!r}.")
-        # the same model, however given
+        # the same model, whichever sequence states it
         object.__setattr__(self, "hidden", tuple(int(size) for size in self.hidden))
 
     # -- sizes
@@ -136,12 +139,12 @@ class MLP:
     def layers(self, w: Array, n_features: int) -> list[tuple[Array, Array]]:
         """(W (..., outputs, inputs), b (..., outputs)) of every layer, views of w (..., D)."""
         weights, intercepts = self.split(w)
-        found, at, row = [], 0, 0
+        layers, start, row = [], 0, 0
         for out, into in self._shapes(n_features):
-            matrix = weights[..., at : at + out * into].reshape(*w.shape[:-1], out, into)
-            found.append((matrix, intercepts[..., row : row + out]))
-            at, row = at + out * into, row + out
-        return found
+            matrix = weights[..., start : start + out * into].reshape(*w.shape[:-1], out, into)
+            layers.append((matrix, intercepts[..., row : row + out]))
+            start, row = start + out * into, row + out
+        return layers
 
     # -- predictions
     # ----------------------------------------------------------------------------------------------
@@ -157,35 +160,35 @@ class MLP:
         through.
         """
         w = np.asarray(w, float)
-        # of a problem that has not seen its data: as many outputs as w has room for
+        # a problem that has not seen its data: as many outputs as w has room for
         if self.classes is None:
-            found = self._found(w.shape[-1], block.n_features)
-            if found > 1:
-                return replace(self, classes=found).pullback(w, block)
+            outputs = self._outputs_of(w.shape[-1], block.n_features)
+            if outputs > 1:
+                return replace(self, classes=outputs).pullback(w, block)
         elif w.shape[-1] != self.dimension(block.n_features):
             raise self._misfit(w.shape[-1], block.n_features)
         n, m = block.y.shape
         phi, _ = ACTIVATIONS[self.activation]
         layers = self.layers(w, block.n_features)
         rows = _rows(block, shared=w.ndim == 1)
-        seen = [rows]
+        seen: list[Array | csr_array] = [rows]
         for k, (matrix, intercept) in enumerate(layers):
             z = _product(seen[-1], matrix)
             z += intercept if w.ndim == 1 else intercept[:, None, :]
             # in place: memory is what takes time here
             seen.append(phi(z, out=z) if k < len(layers) - 1 else z)
-        prediction = seen[-1].reshape(n, m, -1)
+        prediction = np.asarray(seen[-1]).reshape(n, m, -1)
         return (prediction if self.classes else prediction[:, :, 0]), lambda s: self._back(
             s, layers, seen, n, m
         )
 
-    def _found(self, size: int, n_features: int) -> int:
+    def _outputs_of(self, size: int, n_features: int) -> int:
         """How many outputs a model of so many entries has."""
         last = (self.hidden[-1] if self.hidden else n_features) + 1
-        found, rest = divmod(size - self.dimension(n_features), last)
-        if rest or found < 0:
+        more, rest = divmod(size - self.dimension(n_features), last)
+        if rest or more < 0:
             raise self._misfit(size, n_features)
-        return found + 1
+        return more + 1
 
     def _misfit(self, size: int, n_features: int) -> ValueError:
         needed = self.dimension(n_features)
@@ -194,25 +197,30 @@ class MLP:
         )
 
     def _back(
-        self, s: Array, layers: list[tuple[Array, Array]], seen: list[Any], n: int, m: int
+        self,
+        s: Array,
+        layers: list[tuple[Array, Array]],
+        seen: list[Array | csr_array],
+        n: int,
+        m: int,
     ) -> Array:
         """The gradient (n, D) of <s, prediction> of every client."""
         through = ACTIVATIONS[self.activation][1]
-        gradient = np.ascontiguousarray(s, float).reshape(*seen[-1].shape)
+        gradient = np.ascontiguousarray(s, float).reshape(np.asarray(seen[-1]).shape)
         weights, intercepts = [], []
         for k in reversed(range(len(layers))):
             weights.append(_outer(gradient, seen[k], n, m).reshape(n, -1))
             intercepts.append(gradient.reshape(n, m, -1).sum(1))
             if k:
-                gradient = through(np.matmul(gradient, layers[k][0]), seen[k])
+                gradient = through(np.matmul(gradient, layers[k][0]), np.asarray(seen[k]))
         return np.concatenate([*reversed(weights), *reversed(intercepts)], 1)
 
 
-def _whole(value: Any) -> bool:
+def _whole(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
 
 
-def _rows(block: Block, shared: bool) -> Any:
+def _rows(block: Block, shared: bool) -> Array | csr_array:
     """Rows under one another where the model is shared, (n m, d), for one large product; else (n,
     m, d); or CSR.
     """
@@ -221,7 +229,7 @@ def _rows(block: Block, shared: bool) -> Any:
     return block.X.reshape(-1, block.X.shape[-1]) if shared else block.X
 
 
-def _product(rows: Any, matrix: Array) -> Array:
+def _product(rows: Array | csr_array, matrix: Array) -> Array:
     """``rows W'`` for W (outputs, inputs), or (n, outputs, inputs)."""
     if isinstance(rows, np.ndarray):
         return np.matmul(rows, matrix.swapaxes(-1, -2))
@@ -229,7 +237,7 @@ def _product(rows: Any, matrix: Array) -> Array:
     return product.reshape(*matrix.shape[:-2], *product.shape)
 
 
-def _outer(gradient: Array, rows: Any, n: int, m: int) -> Array:
+def _outer(gradient: Array, rows: Array | csr_array, n: int, m: int) -> Array:
     """``sum_i gradient_i row_i'`` of every client, (n, outputs, inputs)."""
     if isinstance(rows, np.ndarray):
         return np.matmul(gradient.reshape(n, m, -1).transpose(0, 2, 1), rows.reshape(n, m, -1))

@@ -1,4 +1,4 @@
-"""Any torch module as a flat vector: predictions and gradients of a block of clients by automatic
+"""Torch modules as flat vectors: predictions and gradients of a block of clients by automatic
 differentiation.
 
     w = (parameters of two dimensions and more, row by row; then all others),
@@ -19,13 +19,16 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from quorate.arrays import Array, Block
 from quorate.problem.constraints.constraint import once
 from quorate.problem.predictors.affine import check_count
+
+if TYPE_CHECKING:
+    import torch  # pyright: ignore[reportMissingImports]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,7 +44,7 @@ class TorchPredictor:
         ``module.double()`` for float64, which tolerances below 1e-6 need. Images: begin with
         ``torch.nn.Unflatten(1, (1, 28, 28))``. Sparse rows are made dense
     device : such as "cpu" or "cuda"; None: the GPU where there is one
-    classes : C, found by ``problem.at(fed)``
+    classes : C, set by ``problem.at(fed)``
 
     Raises
     ------
@@ -72,7 +75,7 @@ class TorchPredictor:
             raise TypeError(f"module must be a torch.nn.Module, got {self.module!r}.")
         place = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         fitted = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
-        _check_parameters(torch, fitted)
+        _check_parameters(fitted)
         ordered = [pair for pair in fitted if pair[1].ndim > 1] + [
             pair for pair in fitted if pair[1].ndim <= 1
         ]
@@ -110,24 +113,17 @@ class TorchPredictor:
         return self._free
 
     def sized(self, n_features: int, classes: int | None) -> TorchPredictor:
-        found, torch = self._probe(n_features), _torch()
+        output, torch = self._probe(n_features), _torch()
         allowed = [(2,), (2, 1)] if classes is None else [(2, classes)]
-        if (
-            not isinstance(found, torch.Tensor)
-            or tuple(found.shape) not in allowed
-            or not found.requires_grad
-        ):
-            given = (
-                f"shape {tuple(found.shape)}"
-                if isinstance(found, torch.Tensor)
-                else type(found).__name__
-            )
-            fixed = isinstance(found, torch.Tensor) and not found.requires_grad
+        tensor = isinstance(output, torch.Tensor)
+        fixed = tensor and not output.requires_grad
+        if not tensor or fixed or tuple(output.shape) not in allowed:
+            shape = f"shape {tuple(output.shape)}" if tensor else type(output).__name__
             raise ValueError(
                 f"the module must predict {' or '.join(map(str, allowed))} numbers for 2 rows of"
                 f" {n_features} features and"
                 f" {'one number a row' if classes is None else f'{classes} classes'}, by torch"
-                f" operations on its parameters, got {given}{' without a derivative' * fixed}:"
+                f" operations on its parameters, got {shape}{' without a derivative' * fixed}:"
                 " change its last layer"
                 + (
                     ", or use the loss Multinomial() for several classes."
@@ -173,10 +169,10 @@ class TorchPredictor:
         if w.shape != self._start.shape or not np.isfinite(w).all():
             raise ValueError(f"w must be {len(self._start)} finite numbers, got shape {w.shape}.")
         module, torch = copy.deepcopy(self.module).cpu(), _torch()
-        own = dict(module.named_parameters())
+        parameters = dict(module.named_parameters())
         with torch.no_grad():
             for name, value in self._named(torch.from_numpy(w.copy())).items():
-                own[name].copy_(value)
+                parameters[name].copy_(value)
         return module
 
     # -- predictions
@@ -203,7 +199,7 @@ class TorchPredictor:
 
         return self._numbers(prediction), back
 
-    def _predictions(self, w: Any, rows: Any) -> Any:
+    def _predictions(self, w: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """(n, m) or (n, m, C) of rows (n, m, d) with w (D,), or (n, D); client i's depend on w[i]
         alone.
         """
@@ -214,29 +210,28 @@ class TorchPredictor:
             return self._shaped(self._call(w[0], rows[0]), n, m)
         torch = _torch()
         try:
-            found = torch.func.vmap(self._call)(w, rows)
-        # of a module that cannot be batched over its parameters
-        except (RuntimeError, NotImplementedError):
-            found = torch.stack([self._call(one, own) for one, own in zip(w, rows, strict=True)])
-        return self._shaped(found, n, m)
+            predictions = torch.func.vmap(self._call)(w, rows)
+        except (RuntimeError, NotImplementedError):  # not batched over its parameters
+            predictions = torch.stack([self._call(*pair) for pair in zip(w, rows, strict=True)])
+        return self._shaped(predictions, n, m)
 
-    def _shaped(self, prediction: Any, n: int, m: int) -> Any:
+    def _shaped(self, prediction: torch.Tensor, n: int, m: int) -> torch.Tensor:
         single = self.classes is None and prediction.numel() == n * m
         return prediction.reshape(n, m) if single else prediction.reshape(n, m, -1)
 
-    def _call(self, w: Any, rows: Any) -> Any:
+    def _call(self, w: torch.Tensor, rows: torch.Tensor) -> Any:
         """The module with the parameters w (D,)."""
         return _torch().func.functional_call(self.module, self._named(w), (rows,))
 
-    def _named(self, w: Any) -> dict[str, Any]:
+    def _named(self, w: torch.Tensor) -> dict[str, torch.Tensor]:
         """Parameters by name, views of w (D,)."""
-        named, at = {}, 0
+        named, start = {}, 0
         for name, shape, size in self._parts:
-            named[name] = w[at : at + size].reshape(shape)
-            at += size
+            named[name] = w[start : start + size].reshape(shape)
+            start += size
         return named
 
-    def _rows(self, block: Block) -> Any:
+    def _rows(self, block: Block) -> torch.Tensor:
         """X (n, m, d) on the device, kept as long as the block."""
         torch, X = _torch(), block.X
         if (
@@ -246,12 +241,11 @@ class TorchPredictor:
             and X.flags.writeable
         ):
             return torch.from_numpy(X)  # the rows themselves, which nothing writes to
-        dense = X if isinstance(X, np.ndarray) else X.toarray()[None]
-        return once(
-            block, ("torch rows", self.device, str(self._dtype)), lambda: self._tensor(dense)
-        )
+        rows = X if isinstance(X, np.ndarray) else X.toarray()[None]
+        key = "torch rows", self.device, str(self._dtype)
+        return once(block, key, lambda: self._tensor(rows))
 
-    def _tensor(self, values: Any) -> Any:
+    def _tensor(self, values: Array) -> torch.Tensor:
         """A copy of the numbers in the module's type, on its device."""
         return _torch().tensor(np.asarray(values, float), dtype=self._dtype, device=self.device)
 
@@ -260,12 +254,13 @@ class TorchPredictor:
         return next(p.dtype for p in self.module.parameters() if p.requires_grad)
 
     @staticmethod
-    def _numbers(prediction: Any) -> Array:
+    def _numbers(prediction: torch.Tensor) -> Array:
         return prediction.detach().cpu().double().numpy()
 
 
-def _check_parameters(torch: Any, fitted: list[tuple[str, Any]]) -> None:
+def _check_parameters(fitted: list[tuple[str, torch.nn.Parameter]]) -> None:
     """Raise ``ValueError`` unless there are parameters, all known and of one type."""
+    torch = _torch()
     lazy = [name for name, p in fitted if torch.nn.parameter.is_lazy(p)]
     if lazy:
         raise ValueError(
@@ -284,7 +279,7 @@ def _check_parameters(torch: Any, fitted: list[tuple[str, Any]]) -> None:
         raise ValueError("the module's parameters must be finite: they are the first model.")
 
 
-def _digest(module: Any) -> str:
+def _digest(module: torch.nn.Module) -> str:
     """Class, structure, and every parameter and buffer, frozen or not."""
     seen = hashlib.blake2b(
         f"{type(module).__module__}.{type(module).__qualname__} {module!r}".encode(), digest_size=8

@@ -1,8 +1,8 @@
-"""A set of weightings of one's own, known by what finds its worst member.
+"""A custom set of client weights, stated by a function that returns its worst member.
 
     R(z) = max { q'z : q in Q },   Q a closed convex set of weights q >= 0, sum q = 1
 
-A maximiser is enough: the nearest point of Q is found as a mix of maximisers
+A maximiser is enough: the nearest point of Q is computed as a convex combination of maximisers
 (``solvers/sets/nearest_point.py``).
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from quorate.arrays import Array
 from quorate.client_names import ClientName
@@ -47,8 +47,8 @@ class OwnSet(WeightSet):
         at the first use, for weights of another length, not finite, negative or not summing to one
     """
 
-    maximiser: Callable[[Array], Any]
-    projection: Callable[[Array], Any] | None = None
+    maximiser: Callable[[Array], ArrayLike | tuple[ArrayLike, float]]
+    projection: Callable[[Array], ArrayLike] | None = None
     membership: Callable[[Array, float], bool] | None = None
 
     def __post_init__(self) -> None:
@@ -63,9 +63,9 @@ class OwnSet(WeightSet):
 
     def worst(self, losses: Array) -> Worst:
         losses = vector(losses, None, "losses")
-        given = self.maximiser(losses.copy())
-        given, bound = given if isinstance(given, tuple) else (given, None)
-        q = _weights(given, len(losses), "maximiser")
+        answer = self.maximiser(losses.copy())
+        weights, bound = answer if isinstance(answer, tuple) else (answer, None)
+        q = _weights(weights, len(losses), "maximiser")
         value = float(q @ losses)
         if bound is None:
             return Worst(value, q, value + 32 * EPS * float(q @ np.abs(losses)))
@@ -90,9 +90,9 @@ class OwnSet(WeightSet):
         return bool(np.abs(self.project(weights) - weights).max() <= tol)
 
 
-def _weights(given: Any, n: int, name: str) -> Array:
+def _weights(returned: object, n: int, name: str) -> Array:
     """What a function returned, as weights of n clients."""
-    q = numbers(given, f"the weights of {name}")
+    q = numbers(returned, f"the weights of {name}")
     if q.shape != (n,):
         raise ValueError(f"{name} must return {n} weights, one per client, got shape {q.shape}.")
     if q.min() < -OFF or abs(float(q.sum()) - 1) > OFF:

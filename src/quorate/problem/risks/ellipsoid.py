@@ -19,7 +19,7 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.client_names import ClientName
-from quorate.problem.risks.inputs import by_name, entries, number, numbers
+from quorate.problem.risks.inputs import Matrix, by_name, entries, number, numbers
 from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
 from quorate.problem.risks.weight_set import WeightSet, attained
 from quorate.solvers.sets.ellipsoids import largest_in_ellipsoid, off_ellipsoid, project_ellipsoid
@@ -55,7 +55,7 @@ class Ellipsoid(WeightSet):
     phrase: ClassVar[str] = (
         "weights in an ellipsoid of squared radius {radius} round the {prior:given} prior"
     )
-    shape: Any
+    shape: Sequence[float] | Matrix | Mapping[Any, float]
     radius: float
     prior: Prior = "uniform"
 
@@ -74,56 +74,54 @@ class Ellipsoid(WeightSet):
     ) -> Ellipsoid:
         shape = checked(by_name(self.shape, names, "shape"))
         concrete = replace(self, shape=shape, prior=resolve_prior(self.prior, sizes, names))
-        concrete.centre(len(sizes))
+        concrete.concrete(len(sizes))
         return concrete
 
     def worst(self, losses: Array) -> Worst:
         """Of several maximisers the one nearest to the prior, in the ellipsoid's norm."""
         losses = vector(losses, None, "losses")
-        prior, radius = self.centre(len(losses)), float(self.radius)
-        if self.shape.ndim == 1:
-            return attained(losses, *largest_in_ellipsoid(losses, prior, self.shape, radius))
+        prior, shape, radius = self.concrete(len(losses))
+        if shape.ndim == 1:
+            return attained(losses, *largest_in_ellipsoid(losses, prior, shape, radius))
         return attained(losses, *largest_in_axes(losses, prior, self.axes, radius))
 
     def project(self, v: Array) -> Array:
         v = vector(v, None, "v")
-        prior, radius = self.centre(len(v)), float(self.radius)
-        if self.shape.ndim == 1:
-            return project_ellipsoid(v, prior, self.shape, radius)
+        prior, shape, radius = self.concrete(len(v))
+        if shape.ndim == 1:
+            return project_ellipsoid(v, prior, shape, radius)
         return project_axes(v, prior, self.axes, radius)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         """Whether weights within ``tol`` of these, client by client, are in the set."""
         weights = vector(weights, None, "weights")
-        d, radius = weights - self.centre(len(weights)), float(self.radius)
-        off = (
-            off_ellipsoid(d, self.shape, radius)
-            if self.shape.ndim == 1
-            else off_axes(d, self.axes, radius)
-        )
+        prior, shape, radius = self.concrete(len(weights))
+        d = weights - prior
+        off = off_ellipsoid(d, shape, radius) if shape.ndim == 1 else off_axes(d, self.axes, radius)
         return bool(weights.min() >= -tol and abs(weights.sum() - 1) <= tol and off <= tol)
 
-    def centre(self, n: int) -> Array:
-        """The prior of n clients; ``ValueError`` where shape is of another number."""
-        if hasattr(self.shape, "keys"):
+    def concrete(self, n: int) -> tuple[Array, Array, float]:
+        """(prior, shape, radius) for n clients; ``ValueError`` where shape is of another number."""
+        if isinstance(self.shape, Mapping):
             raise ValueError(
                 "shape by client name needs the clients' names: call ellipsoid.at(sizes, names)"
                 " first."
             )
-        if len(self.shape) != n:
+        shape = np.asarray(self.shape)
+        if len(shape) != n:
             raise ValueError(
                 f"shape must have {n} numbers or {n} x {n}, one row per client, got"
-                f" {self.shape.shape}: give one for each client."
+                f" {shape.shape}: give one for each client."
             )
-        return prior_for(self.prior, n)
+        return prior_for(self.prior, n), shape, float(self.radius)
 
     @cached_property
     def axes(self) -> Axes:
         """The factors of a shape that is a matrix."""
-        return axes(self.shape)
+        return axes(np.asarray(self.shape))
 
 
-def checked(shape: Any) -> Array:
+def checked(shape: object) -> Array:
     """``shape`` as a positive vector or a symmetric positive definite matrix."""
     array = numbers(shape, "shape")
     if array.ndim == 1 and array.size > 0:

@@ -1,6 +1,4 @@
-"""What a user gives for a set over clients, as arrays in the federation's order, or refused in
-words.
-"""
+"""Settings of risks over clients, checked and made arrays in the federation's order."""
 
 from __future__ import annotations
 
@@ -10,27 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from quorate.arrays import Array, has_truths
+from quorate.arrays import Array, has_truths, is_number
 from quorate.client_names import ClientName, by_position
 
 PerClient = float | Sequence[float] | Array | Mapping[Any, float]
 Matrix = Sequence[Sequence[float]] | Array
 
 
-def entries(value: Any) -> Any:
+def entries(value: object) -> object:
     """The numbers of a mapping by client name, without the names; anything else as it is."""
     return [*value.values()] if isinstance(value, Mapping) else value
 
 
-def number(value: Any, name: str, hint: str) -> float:
+def number(value: object, name: str, hint: str) -> float:
     """``value`` as a finite number >= 0."""
-    plain = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not plain or not 0 <= value < math.inf:
+    if not is_number(value) or not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a number >= 0, got {value!r}. {hint}")
     return float(value)
 
 
-def by_name(value: Any, names: Sequence[ClientName] | None, name: str) -> Any:
+def by_name(value: object, names: Sequence[ClientName] | None, name: str) -> object:
     """``value``; a mapping by client name becomes a list in the clients' order."""
     if not isinstance(value, Mapping):
         return value
@@ -42,7 +39,7 @@ def by_name(value: Any, names: Sequence[ClientName] | None, name: str) -> Any:
     return list(by_position(value, names, name).values())
 
 
-def numbers(value: Any, name: str) -> Array:
+def numbers(value: object, name: str) -> Array:
     """``value`` as an array of finite numbers; text and truth values are none."""
     try:
         array = np.asarray(value)
@@ -59,7 +56,7 @@ def numbers(value: Any, name: str) -> Array:
     return array
 
 
-def per_client(value: Any, n: int, names: Sequence[ClientName] | None, name: str) -> Array:
+def per_client(value: PerClient, n: int, names: Sequence[ClientName] | None, name: str) -> Array:
     """One number for all, n numbers or a mapping by client name, as n numbers."""
     array = numbers(by_name(value, names, name), name)
     if array.shape not in ((), (n,)):

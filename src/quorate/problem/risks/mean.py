@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
-from quorate.arrays import Array
+from quorate.arrays import Array, Label
 from quorate.client_names import ClientName, by_position
 from quorate.problem.risks.risk import (
     Prior,
@@ -21,6 +21,8 @@ from quorate.problem.risks.risk import (
     vector,
 )
 from quorate.solvers.sets.projections import EPS
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Mean:
     """
 
     prior: Prior = "uniform"
-    label: Any = None
+    label: Label | None = None
     code: float | None = None  # of the label, once ``problem.at(fed)`` has seen the classes
 
     def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> Mean:
@@ -64,14 +66,16 @@ class Mean:
         return bool(np.abs(weights - self.project(weights)).max() <= tol)
 
 
-def among(risk: Any, names: Sequence[ClientName], declared: Any) -> Any:
+def among(risk: R, names: Sequence[ClientName], declared: object) -> R:
     """A mean with weights by name, of these clients alone and scaled; of ``declared`` clients some
     may have no rows.
     """
-    prior = risk.prior if isinstance(risk, Mean) else None
-    if not isinstance(prior, Mapping) or not isinstance(declared, Mapping):
+    if not (isinstance(risk, Mean) and isinstance(declared, Mapping)):
         return risk
-    if not {*map(str, names)} < {*map(str, prior)} == {*map(str, declared)}:
+    prior = risk.prior
+    if not isinstance(prior, Mapping) or not (
+        {*map(str, names)} < {*map(str, prior)} == {*map(str, declared)}
+    ):
         return risk
     weights = [float(q) for q in by_position(prior, names, "prior", others=True).values()]
     total = sum(weights)

@@ -18,7 +18,7 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.client_names import ClientName
-from quorate.problem.risks.inputs import by_name, entries, numbers
+from quorate.problem.risks.inputs import Matrix, by_name, entries, numbers
 from quorate.problem.risks.risk import Worst, vector
 from quorate.problem.risks.weight_set import WeightSet, attained
 from quorate.solvers.sets.linear_programs import excess, largest_in_polyhedron
@@ -50,7 +50,7 @@ class Polyhedron(WeightSet):
     """
 
     phrase: ClassVar[str] = "weights p with D p <= c, {c:#row}"
-    D: Any
+    D: Matrix | Mapping[Any, Sequence[float] | Array]
     c: Sequence[float] | Array
 
     def __post_init__(self) -> None:
@@ -65,13 +65,14 @@ class Polyhedron(WeightSet):
     def at(
         self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None
     ) -> Polyhedron:
-        given = isinstance(self.D, Mapping)
-        D = np.transpose(numbers(by_name(self.D, names, "D"), "D")) if given else self.D
+        by_column = isinstance(self.D, Mapping)
+        D = np.transpose(numbers(by_name(self.D, names, "D"), "D")) if by_column else self.D
         c = numbers(self.c, "c")
-        concrete = replace(self, D=_matrix(D, c), c=c)
-        for own in (concrete.D, c):  # what is kept of them must stay true
-            own.setflags(write=False)
-        vars(concrete)["_kept"] = concrete._scaled(len(sizes))._replace(met=Met())
+        matrix = _matrix(D, c)
+        concrete = replace(self, D=matrix, c=c)
+        for array in (matrix, c):  # what is kept of them must stay true
+            array.setflags(write=False)
+        vars(concrete)["_kept"] = concrete.scaled(len(sizes))._replace(met=Met())
         concrete.worst(np.zeros(len(sizes)))
         return concrete
 
@@ -81,7 +82,7 @@ class Polyhedron(WeightSet):
 
     def worst(self, losses: Array) -> Worst:
         losses = vector(losses, None, "losses")
-        D, c, met = self._scaled(len(losses))
+        D, c, met = self.scaled(len(losses))
         found = largest_in_polyhedron(losses, D, c, met)
         if found is None:
             raise ValueError(_empty(D, c))
@@ -92,7 +93,7 @@ class Polyhedron(WeightSet):
         from quorate.solvers.sets.polyhedron_projection import project_polyhedron
 
         v = vector(v, None, "v")
-        D, c, met = self._scaled(len(v))
+        D, c, met = self.scaled(len(v))
         q = project_polyhedron(v, D, c, met)
         if q is None:
             raise ValueError(_empty(D, c))
@@ -101,11 +102,12 @@ class Polyhedron(WeightSet):
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         """Rows count in units of their largest entry."""
         weights = vector(weights, None, "weights")
-        D, c, _ = self._scaled(len(weights))
+        D, c, _ = self.scaled(len(weights))
         over = float((D @ weights - c).max(initial=-np.inf))
         return bool(weights.min() >= -tol and abs(weights.sum() - 1) <= tol and over <= tol)
 
-    def _scaled(self, n: int) -> _Scaled:
+    def scaled(self, n: int) -> _Scaled:
+        """D and c of n clients in their scale; raises ``ValueError`` where they do not fit."""
         if isinstance(self.D, Mapping):
             raise ValueError(
                 "D by client name needs the clients' names: call risk.at(sizes, names) first."
@@ -131,10 +133,11 @@ def _empty(D: Array, c: Array) -> str:
     )
 
 
-def _matrix(D: Any, c: Array) -> Array:
-    D = numbers(D, "D")
-    if D.ndim != 2 or D.shape[0] != len(c) or D.shape[1] == 0:
+def _matrix(D: object, c: Array) -> Array:
+    matrix = numbers(D, "D")
+    if matrix.ndim != 2 or matrix.shape[0] != len(c) or matrix.shape[1] == 0:
         raise ValueError(
-            f"D must be a matrix with {len(c)} rows, one for each entry of c, got shape {D.shape}."
+            f"D must be a matrix with {len(c)} rows, one for each entry of c, got shape"
+            f" {matrix.shape}."
         )
-    return D
+    return matrix

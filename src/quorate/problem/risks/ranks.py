@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,27 @@ from quorate.arrays import Array
 from quorate.client_names import ClientName
 from quorate.problem.risks.risk import Worst, nonnegative, prox_by_moreau, vector
 from quorate.solvers.sets.projections import EPS
+
+
+class RankRisk(Protocol):
+    """A risk that weighs single losses by their rank."""
+
+    @property
+    def convex(self) -> bool: ...
+
+    def rank_weights(self, n: int) -> Array: ...
+
+
+@runtime_checkable
+class TwoSided(Protocol):
+    """A risk with a reference: losses below it and above it have rank weights of their own."""
+
+    @property
+    def convex(self) -> bool: ...
+
+    def rank_weights_below(self, n: int) -> Array: ...
+
+    def rank_weights_above(self, n: int) -> Array: ...
 
 
 def order_of(losses: Array) -> NDArray[np.intp]:
@@ -105,7 +126,7 @@ def in_permutahedron(weights: Array, sigma: Array, tol: float) -> bool:
     return bool(behind.max() <= tol and abs(behind[-1]) <= tol)
 
 
-def by_rank(risk: Any) -> bool:
+def by_rank(risk: object) -> bool:
     """Whether a risk weighs single losses by rank: one sequence of weights, or one on either side
     of a reference.
     """
@@ -128,7 +149,7 @@ class ByRank(ABC):
     def rank_weights(self, n: int) -> Array:
         """sigma (n,), sigma_1 for the smallest of n losses; nonnegative, summing to one."""
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> Any:
+    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> Self:
         """Itself: ranks depend on no prior; raises ``ValueError`` where there are too few
         losses.
         """
@@ -148,7 +169,7 @@ class ByRank(ABC):
 class ConvexByRank(ByRank):
     """A ``ByRank`` whose rank weights ascend for every n: the worst of all orders of sigma."""
 
-    convex: ClassVar[bool] = True
+    convex = True
 
     def worst(self, losses: Array) -> Worst:
         return worst_by_rank(self.rank_weights(len(losses)), losses)
@@ -170,7 +191,7 @@ class NonconvexByRank(ByRank):
     projection.
     """
 
-    convex: ClassVar[bool] = False
+    convex = False
 
     def prox(self, v: Array, step: float) -> Array:
         """argmin_z step R(z) + ||z - v||^2 / 2, exact though R is not convex."""

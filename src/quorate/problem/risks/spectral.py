@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from quorate.arrays import Array
 from quorate.problem.risks.ranks import (
@@ -53,7 +54,9 @@ class Spectral(ByRank):
 
     sigma: Array
 
-    def __init__(self, weights: Any) -> None:  # an attribute ``weights`` would hide the method
+    def __init__(
+        self, weights: ArrayLike
+    ) -> None:  # an attribute ``weights`` would hide the method
         sigma = vector(weights, None, "weights")
         if sigma.min() < 0:
             raise ValueError(

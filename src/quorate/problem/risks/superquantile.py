@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -45,7 +44,7 @@ class Superquantile(WeightSet):
     phrase: ClassVar[str] = "mean of the largest {tail:%}"
     tail: float
     prior: Prior = "uniform"
-    convex: ClassVar[bool] = True
+    convex = True
 
     def __post_init__(self) -> None:
         if not 0 < self.tail <= 1:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -97,13 +97,13 @@ class WassersteinOverClients(WeightSet):
         return prior_for(self.prior, n), float(self.radius), _costs(self.cost, n, None)
 
 
-def _costs(cost: Any, n: int | None, names: Sequence[ClientName] | None) -> Array:
+def _costs(stated: object, n: int | None, names: Sequence[ClientName] | None) -> Array:
     """Positions (n,) or a matrix (n, n)."""
-    if isinstance(cost, str):
-        if cost != "index":
-            raise ValueError(f"cost must be 'index', positions or a matrix, got {cost!r}.")
+    if isinstance(stated, str):
+        if stated != "index":
+            raise ValueError(f"cost must be 'index', positions or a matrix, got {stated!r}.")
         return np.arange(n or 1, dtype=float)
-    cost = numbers(by_name(cost, names, "cost"), "cost")
+    cost = numbers(by_name(stated, names, "cost"), "cost")
     wanted = (len(cost) if cost.ndim else 0) if n is None else n
     if cost.shape not in ((wanted,), (wanted, wanted)) or wanted == 0:
         raise ValueError(

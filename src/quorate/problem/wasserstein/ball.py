@@ -16,16 +16,27 @@ holds for every model and price.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.arrays import DUAL, Array, Block, is_number, norm
 from quorate.problem.losses import Loss
 from quorate.problem.predictors.affine import Linear
+from quorate.problem.risks.inputs import PerClient
 from quorate.rounds import Each, record
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from quorate.data.federation import Federation
+
+Mask = NDArray[np.bool_]
+ROUNDING = 1e-9  # relative: rows this close to a support are inside up to rounding
 
 
 @record
@@ -102,6 +113,71 @@ def flip_price(
     return level, (above + tied * np.clip(part, 0.0, 1.0)[:, None]) * (radius > 0)[:, None]
 
 
+class Support(ABC):
+    """A set of rows in which the worst distribution has to stay."""
+
+    @abstractmethod
+    def outside(self, X: Array | csr_array, y: Array, rounding: float = ROUNDING) -> Mask:
+        """Which rows lie outside by more than ``rounding`` relative to their size, (m,) bool."""
+
+    @abstractmethod
+    def project(self, X: Array | csr_array, y: Array) -> tuple[Array, Array]:
+        """The nearest rows (x, y) inside."""
+
+    @abstractmethod
+    def cut(
+        self,
+        w: Array,
+        block: Block,
+        loss: Loss,
+        predictor: Linear,
+        ball: WassersteinBall,
+        radius: Array,
+    ) -> Cut:
+        """The cut in (model, lambda_) of every client's worst case at w, (D,) or (n, D).
+
+        Where the radius (n,) is 0 it is the cut of the mean.
+
+        Raises
+        ------
+        ValueError
+            for a loss that has no worst case on the set
+        """
+
+    def check(self, loss: Loss) -> None:
+        """Raise ``ValueError`` for a loss that the set cannot be stated for."""
+        return
+
+    def admit(self, fed: Federation, loss: Loss, clip: bool = False) -> Federation:
+        """The federation with every row inside.
+
+        Rows outside by no more than rounding are moved onto the set, others only with ``clip``.
+
+        Raises
+        ------
+        ValueError
+            naming the client and its rows outside, unless ``clip``: the worst case is not defined
+            for them
+        """
+        self.check(loss)
+        parts = []
+        for i, client in enumerate(fed.clients):
+            X, y = fed.rows(i)
+            rows = np.flatnonzero(self.outside(X, y))
+            if len(rows) and not clip:
+                raise ValueError(
+                    f"client {client!r}: {len(rows)} of {len(y)} rows lie outside the support"
+                    f" {self!r} (rows"
+                    f" {', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''}); a worst"
+                    " case over the support needs all rows in it. Scale the features, widen the"
+                    " support, or use clip=True."
+                )
+            parts.append(self.project(X, y) if self.outside(X, y, 0.0).any() else (X, y))
+        if all(X is fed.rows(i)[0] for i, (X, _) in enumerate(parts)):
+            return fed
+        return fed.with_features([X for X, _ in parts]).with_targets([y for _, y in parts])
+
+
 @dataclass(frozen=True)
 class WassersteinBall:
     """A Wasserstein ball round the rows of every client, as a risk over samples.
@@ -118,10 +194,10 @@ class WassersteinBall:
     clip : move data that lie outside the support to its nearest point instead of refusing them
     """
 
-    radius: Any
+    radius: PerClient
     label_cost: float = math.inf
     norm: str = "l1"
-    support: Any = None
+    support: Support | None = None
     clip: bool = False
 
     def __post_init__(self) -> None:
@@ -138,9 +214,9 @@ class WassersteinBall:
                 " flipped for free. For labels that never move use label_cost=float('inf')."
             )
 
-    def radii(self) -> list[Any]:
+    def radii(self) -> list[float]:
         """The radii of the clients as they are stated, or the one radius of all."""
-        radius = self.radius.values() if isinstance(self.radius, Mapping) else self.radius
+        radius: Any = self.radius.values() if isinstance(self.radius, Mapping) else self.radius
         return [*radius] if np.iterable(radius) else [radius]
 
     def dual_norm(self, coefficients: Array) -> Array:

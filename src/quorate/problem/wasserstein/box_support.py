@@ -17,23 +17,19 @@ two ends' cuts that spends exactly the radius: it holds for every (model, price)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, dense
 from quorate.problem.losses import Loss
 from quorate.problem.predictors.affine import Linear
-from quorate.problem.wasserstein.ball import Cut, WassersteinBall
+from quorate.problem.wasserstein.ball import ROUNDING, Cut, Mask, Support, WassersteinBall
 
 if TYPE_CHECKING:
-    from quorate.data.federation import Federation
-
-Mask = NDArray[np.bool_]
-ROUNDING = 1e-9  # relative: rows this close to the support are inside up to rounding
+    from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True)
@@ -137,7 +133,7 @@ def _where(choose: Mask, a: Plan, b: Plan) -> Plan:
 
 
 @dataclass(frozen=True)
-class BoxSupport:
+class BoxSupport(Support):
     """Rows stay in the box lower <= x <= upper; targets of residual losses are free.
 
     Parameters
@@ -145,8 +141,8 @@ class BoxSupport:
     lower, upper : numbers, or arrays with one entry per feature; finite, lower < upper
     """
 
-    lower: Any
-    upper: Any
+    lower: float | Sequence[float] | Array
+    upper: float | Sequence[float] | Array
 
     def __post_init__(self) -> None:
         lower, upper = np.asarray(self.lower, float), np.asarray(self.upper, float)
@@ -186,20 +182,15 @@ class BoxSupport:
     # -- data
     # ----------------------------------------------------------------------------------------------
 
-    def outside(self, X: Any, y: Array, rounding: float = ROUNDING) -> Mask:
-        """Which rows lie outside by more than ``rounding`` relative to the bounds, (m,) bool."""
-        lower, upper = self.bounds(X.shape[-1])
+    def outside(self, X: Array | csr_array, y: Array, rounding: float = ROUNDING) -> Mask:
+        rows = dense(X)
+        lower, upper = self.bounds(rows.shape[-1])
         slack = rounding * np.maximum(np.abs(lower), np.abs(upper))
-        return np.asarray(((dense(X) < lower - slack) | (dense(X) > upper + slack)).any(-1))
+        return np.asarray(((rows < lower - slack) | (rows > upper + slack)).any(-1))
 
-    def project(self, X: Any, y: Array) -> tuple[Array, Array]:
-        """The nearest rows inside the box."""
-        lower, upper = self.bounds(X.shape[-1])
-        return np.clip(dense(X), lower, upper), y
-
-    def admit(self, fed: Federation, loss: Loss, clip: bool = False) -> Federation:
-        """The federation with every row inside; see ``admit``."""
-        return admit(self, fed, clip)
+    def project(self, X: Array | csr_array, y: Array) -> tuple[Array, Array]:
+        rows = dense(X)
+        return np.clip(rows, *self.bounds(rows.shape[-1])), y
 
     # -- worst case
     # ----------------------------------------------------------------------------------------------
@@ -213,15 +204,6 @@ class BoxSupport:
         ball: WassersteinBall,
         radius: Array,
     ) -> Cut:
-        """The cut in (model, price) of every client's worst case at w, (D,) or (n, D).
-
-        ``radius`` is (n,); clients with radius 0 get their plain mean loss at price 0.
-
-        Raises
-        ------
-        ValueError
-            for a loss that is not piecewise linear
-        """
         low, high, weight = self.plans(w, block, loss, predictor, ball, radius)
         cross, bound = _crossing(low, high, radius)
         gradients = [self._gradient(w, plan, block, predictor, ball) for plan in (low, high)]
@@ -270,11 +252,11 @@ class BoxSupport:
         """
         pieces = linear_pieces(predictor.forward(w, block), block, loss, ball.label_cost)
         coefficients = self._coefficients(w, block, predictor)
-        wanted: dict[float, Any] = {}
+        wanted: dict[float, Mask] = {}
         for p in pieces:
             if p.scale:
                 sides = np.array([p.pull < 0, p.pull > 0]) & (block.share > 0)
-                wanted[p.scale] = wanted.get(p.scale, False) | sides
+                wanted[p.scale] = sides | wanted.get(p.scale, sides)
 
         reach = {
             s: self._reach(coefficients, block, ball.norm, sides) for s, sides in wanted.items()
@@ -449,40 +431,6 @@ def _flip_top(pieces: list[Piece], block: Block) -> Array:
     return np.max([np.zeros(len(stay)), *gains], 0)
 
 
-def dense(X: Any) -> Array:
-    """X, made dense if sparse."""
-    return X if isinstance(X, np.ndarray) else X.toarray()
-
-
 def _rows(block: Block) -> Array:
     """X as (n, m, d); a sparse block is made dense, since its moved rows are."""
     return np.ascontiguousarray(dense(block.X).reshape(*block.y.shape, block.n_features))
-
-
-def admit(support: Any, fed: Federation, clip: bool) -> Federation:
-    """The federation with every row inside the support.
-
-    Rows outside by no more than rounding are moved onto it, others only with ``clip``.
-
-    Raises
-    ------
-    ValueError
-        naming the client and its rows outside, unless ``clip``: the worst case is not defined for
-        them
-    """
-    parts = []
-    for i, client in enumerate(fed.clients):
-        X, y = fed.rows(i)
-        rows = np.flatnonzero(support.outside(X, y, ROUNDING))
-        if len(rows) and not clip:
-            raise ValueError(
-                f"client {client!r}: {len(rows)} of {len(y)} rows lie outside the support"
-                f" {support!r} (rows"
-                f" {', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''}); a worst case"
-                " over the support needs all rows in it. Scale the features, widen the support, or"
-                " use clip=True."
-            )
-        parts.append(support.project(X, y) if support.outside(X, y, 0.0).any() else (X, y))
-    if all(X is fed.rows(i)[0] for i, (X, _) in enumerate(parts)):
-        return fed
-    return fed.with_features([X for X, _ in parts]).with_targets([y for _, y in parts])

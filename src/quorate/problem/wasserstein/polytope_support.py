@@ -17,19 +17,23 @@ recession direction of the polytope.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from quorate.arrays import DUAL, Array, Block, norm
+from quorate.arrays import DUAL, Array, Block, dense, norm
 from quorate.problem.losses import Loss
 from quorate.problem.predictors.affine import Linear
-from quorate.problem.wasserstein.ball import Cut, WassersteinBall
-from quorate.problem.wasserstein.box_support import ROUNDING, Mask, admit, dense, linear_pieces
+from quorate.problem.wasserstein.ball import ROUNDING, Cut, Mask, Support, WassersteinBall
+from quorate.problem.wasserstein.box_support import linear_pieces
 
 if TYPE_CHECKING:
-    from quorate.data.federation import Federation
+    from scipy.sparse import csr_array
+
+    from quorate.solvers.conic.builder import Model
 
 TOL = 1e-10  # of the conic programs
 WANTED, ACCEPTED = 1e-8, 1e-6  # relative gaps between a worst case and its dual bound
@@ -50,7 +54,7 @@ class Adversary:
 
 
 @dataclass(frozen=True)
-class PolytopeSupport:
+class PolytopeSupport(Support):
     """Rows stay where C x <= d; with ``c_label`` (residual losses) where C x + c_label y <= d.
 
     Cuts, prices and worst cases hold to the accuracy of the conic solver, about 1e-8 relative, and
@@ -64,9 +68,9 @@ class PolytopeSupport:
     c_label : (q,) coefficients of the target, or None: targets are free
     """
 
-    C: Any
-    d: Any
-    c_label: Any = None
+    C: Sequence[Sequence[float]] | Array
+    d: Sequence[float] | Array
+    c_label: Sequence[float] | Array | None = None
 
     def __post_init__(self) -> None:
         C, d = np.asarray(self.C, float), np.asarray(self.d, float)
@@ -100,26 +104,24 @@ class PolytopeSupport:
     # -- data
     # ----------------------------------------------------------------------------------------------
 
-    def outside(self, X: Any, y: Array, rounding: float = ROUNDING) -> Mask:
-        """Which rows lie outside by more than rounding (never finer than the conic solver's), (m,)
-        bool.
-        """
-        C, d, c = self.rows(X.shape[-1])
-        X, rounding = dense(X), max(rounding, ROUNDING)
-        size = np.abs(d) + np.abs(X) @ np.abs(C).T + np.abs(y[:, None] * c)
-        return np.asarray((X @ C.T + y[:, None] * c > d + rounding * size).any(-1))
+    def outside(self, X: Array | csr_array, y: Array, rounding: float = ROUNDING) -> Mask:
+        """As of every support; ``rounding`` is never finer than the conic solver's."""
+        x, rounding = dense(X), max(rounding, ROUNDING)
+        C, d, c = self.rows(x.shape[-1])
+        size = np.abs(d) + np.abs(x) @ np.abs(C).T + np.abs(y[:, None] * c)
+        return np.asarray((x @ C.T + y[:, None] * c > d + rounding * size).any(-1))
 
-    def project(self, X: Any, y: Array) -> tuple[Array, Array]:
+    def project(self, X: Array | csr_array, y: Array) -> tuple[Array, Array]:
         """The nearest points (x, y) of the support, in the Euclidean norm; y stays unless
         ``c_label`` is given.
         """
         from quorate.solvers.conic.builder import Model
 
-        C, d, c = self.rows(X.shape[-1])
-        X, y, out = np.array(dense(X)), np.array(y, float), np.flatnonzero(self.outside(X, y))
+        x, y, out = np.array(dense(X)), np.array(y, float), np.flatnonzero(self.outside(X, y))
         if not len(out):
-            return X, y
-        Z = np.column_stack([X[out], y[out]])
+            return x, y
+        C, d, c = self.rows(x.shape[-1])
+        Z = np.column_stack([x[out], y[out]])
         unit = max(float(np.abs(Z).max()), float(np.abs(d).max()))
         model = Model()
         z = [model.variable(len(out)) for _ in range(Z.shape[1])]
@@ -132,17 +134,12 @@ class PolytopeSupport:
             )
         solution = model.solve(TOL).checked("projecting the rows onto the polytope", almost=False)
         moved = unit * np.column_stack([solution.x[at] for at in z])
-        X[out] = moved[:, :-1]
+        x[out] = moved[:, :-1]
         if self.c_label is not None:
             y[out] = moved[:, -1]
-        return X, y
+        return x, y
 
-    def admit(self, fed: Federation, loss: Loss, clip: bool = False) -> Federation:
-        """The federation with every row inside; see ``supports.admit``."""
-        self._check(loss)
-        return admit(self, fed, clip)
-
-    def _check(self, loss: Loss) -> None:
+    def check(self, loss: Loss) -> None:
         if loss.targets == "sign" and self.c_label is not None:
             raise ValueError(
                 f"{type(loss).__name__} has labels, which c_label cannot bound. Use c_label=None"
@@ -161,19 +158,10 @@ class PolytopeSupport:
         ball: WassersteinBall,
         radius: Array,
     ) -> Cut:
-        """The cut in (model, price) of every client's worst case at w, (D,) or (n, D); radius (n,),
-        0: the plain mean.
+        """The cut of the worst distribution; ``ArithmeticError`` when the conic solver fails.
 
-        The cut is that of the worst distribution: for every model v and price l, moving the rows
-        like this earns sum share { p (b + pull <v - w, x>) + pull <v, D> - pull E } - l * cost, and
-        f_s(v, l) is at least that.
-
-        Raises
-        ------
-        ValueError
-            for a loss that is not piecewise linear, or a classification loss with ``c_label``
-        ArithmeticError
-            when the conic solver fails
+        For every model v and every lambda_, moving the rows like this earns sum share { p (b + pull
+        <v - w, x>) + pull <v, D> - pull E } - lambda_ * cost, and f_s(v, lambda_) is at least that.
         """
         prediction = predictor.forward(w, block)
         mean = block.mean(loss.value(prediction, block.y))
@@ -200,7 +188,7 @@ class PolytopeSupport:
         radius: Array,
     ) -> list[Adversary | None]:
         """Every client's worst case; None where the radius is 0."""
-        self._check(loss)
+        self.check(loss)
         pieces = linear_pieces(predictor.forward(w, block), block, loss, ball.label_cost)
         # (n, K, m)
         const, pull = np.stack([p.const for p in pieces], 1), np.stack([p.pull for p in pieces], 1)
@@ -342,7 +330,7 @@ def _dual_bound(
     label_cost: float,
     radius: float,
     level: float,
-    at: Any,
+    at: tuple[NDArray[np.intp], NDArray[np.intp]],
 ) -> float:
     """radius l + mean alpha at the feasible point of (B.2) to (B.4) with these phi (G, q): an upper
     bound on R.
@@ -356,7 +344,7 @@ def _dual_bound(
     return radius * level + float(client.share @ alpha.max(0))
 
 
-def _lengths(model: Any, vectors: Any, kind: str) -> Any:
+def _lengths(model: Model, vectors: NDArray[np.intp], kind: str) -> NDArray[np.intp]:
     """Variables whose sum over the first axis bounds the norm of each column of ``vectors`` (d,
     G).
     """

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.arrays import DUAL, Array, Block, norm, norm_gradient
+from quorate.arrays import DUAL, Array, Block, dense, norm, norm_gradient
 from quorate.client_names import ClientName
 from quorate.problem.losses import Loss
 from quorate.problem.predictors.affine import Linear
 from quorate.problem.wasserstein.ball import WassersteinBall, flip_price, free_space
-from quorate.problem.wasserstein.box_support import BoxSupport, dense
+from quorate.problem.wasserstein.box_support import BoxSupport
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 FAR = 1e-6  # weight of an atom that stands for mass moving arbitrarily far on a polytope
 
@@ -32,7 +35,7 @@ class Atom:
     """One place each row's mass goes to."""
 
     weight: Array  # (n, m) part of the row's mass
-    X: Any  # (n, m, d), or the block's own rows where none is moved
+    X: Array | csr_array  # (n, m, d), or the block's own rows where none is moved
     y: Array  # (n, m)
     feature_cost: Array  # (n, m) ||x' - x||
     label_cost: Array  # (n, m) label_cost |y' - y|, or label_cost if flipped
