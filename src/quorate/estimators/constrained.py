@@ -37,7 +37,6 @@ from quorate.estimators.rows import (
     check_rows,
     merged,
     present,
-    prior_of,
 )
 from quorate.estimators.sensitive_features import Columns, columns_of, named
 from quorate.problem.constraints.constraint import Concrete, Slot, Stack, Stated, several
@@ -366,10 +365,9 @@ def _present(part: Stated, fed: Federation) -> Stated:
     weight.
     """
     if isinstance(part, Coupled):
-        prior: Any = part.prior
-        rows = isinstance(prior, str) and prior == "rows"
-        inner = _present(part.constraint, fed)
-        return replace(part, constraint=inner, prior=prior if rows else prior_of(prior, fed))
+        by_rows = isinstance(part.prior, str) and part.prior == "rows"
+        weights: Any = part.prior if by_rows else centred(part, fed).prior
+        return replace(part, constraint=_present(part.constraint, fed), prior=weights)
     stated: Any = part
     if not isinstance(getattr(part, "level", None), Mapping):
         return part
