@@ -154,7 +154,7 @@ def test_a_run_keeps_its_path_and_verifies(finished: Path) -> None:
     assert passed(checks)
     assert "path" in {check.name for check in checks}
     checked = next(check for check in checks if check.name == "path")
-    assert checked.said == "as stated"
+    assert checked.text == "as stated"
     inputs: Any = SimpleNamespace(config=run.config, parts=prepare(run.config), points=run.points)
     assert plain(RadiusPath().result(inputs)) == run.tried.table  # to the last bit
 

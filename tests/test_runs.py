@@ -269,7 +269,7 @@ def test_other_data_are_found_and_named(copied: Path) -> None:
     )
     found = {check.name: check for check in verify_run(copied)}
     assert found["data: train"].ok is False
-    assert "North" in found["data: train"].said
+    assert "North" in found["data: train"].text
 
 
 def test_without_the_data_it_says_so_and_does_not_pass(copied: Path) -> None:

@@ -372,14 +372,14 @@ def test_a_run_goes_on_with_its_bands(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found == expected
 
 
-def test_bands_are_of_methods_that_know_them() -> None:
+def test_violations_are_traced_where_the_method_knows_them() -> None:
     class State:
         client_violation = np.array([0.5, -1.0, np.nan])
 
-    bands = ViolationTrace()
-    bands({"round": 1}, State())
-    bands({"round": 2}, object())
-    assert bands.rows == {1: [0.5, 0.0, None]}
+    trace = ViolationTrace()
+    trace({"round": 1}, State())
+    trace({"round": 2}, object())
+    assert trace.rows == {1: {"round": 1, VIOLATION: [0.5, 0.0, None]}}
 
 
 def test_the_example_cuts_losses_at_every_hospital(tmp_path: Path) -> None:

@@ -113,10 +113,10 @@ def data(
 ) -> None:
     """List the data sets that can be named, and where files are looked for."""
     from quorate.data.downloads import SETTING, available, directory
-    from quorate.runs.splits import dataset
+    from quorate.runs.datasets import dataset
 
     if name is not None:
-        print(dataset(name).say())
+        print(dataset(name).text())
         return
     print(
         f"{'hospitals':<24} {569:>7,} x {30:<5} the same patients in six invented hospitals (here)"
@@ -191,7 +191,7 @@ def _settings(
 ) -> tuple[Config, Path]:
     """The configuration, and the folder that the run works in."""
     from quorate.config.config import ConfigError, read_config
-    from quorate.runs.files import slug
+    from quorate.runs.files import numbered, slug
 
     if resume is not None:
         if config is not None or quick or seed is not None:
@@ -204,8 +204,7 @@ def _settings(
         return read_config(resume / "config.toml"), resume
     settings = _checked(config, quick, seed)
     name = slug(settings.title or settings.data.name or (config or Path("run")).stem)
-    for k in range(1, 10_000):
-        work = out / f"{name}{'' if k == 1 else f'-{k}'}.partial"
+    for work in numbered(out, name, ".partial"):
         try:
             work.mkdir(parents=True)
         except FileExistsError:
@@ -357,7 +356,7 @@ def verify(
     checks = verify_run(run, parts)
     for check in checks:
         state = "not checked" if check.ok is None else "ok" if check.ok else "FAILED"
-        print(f"{state:<12}{printable(check.name)}: {printable(check.said)}")
+        print(f"{state:<12}{printable(check.name)}: {printable(check.text)}")
     if not passed(checks, without_data):
         print(
             "verification FAILED"

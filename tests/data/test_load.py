@@ -10,7 +10,7 @@ from sklearn.utils import Bunch
 from quorate.data import downloads as sources
 from quorate.data import load
 from quorate.data.federation import Federation
-from quorate.runs.splits import named
+from quorate.runs.datasets import named
 
 REAL = pytest.mark.skipif(
     not os.environ.get("QUORATE_DATA"), reason="QUORATE_DATA names no data directory"

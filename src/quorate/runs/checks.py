@@ -1,13 +1,12 @@
-"""A check of a finished run, and the comparison of stated numbers with numbers computed again."""
+"""Checks of a finished run, and the comparison of stated numbers with numbers computed again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from quorate.runs.files import digest, seal
+from quorate.runs.files import Row, digest, seal
 
 # relative: values computed again on another machine agree to rounding, not bit for bit
 CLOSE = 1e-9
@@ -21,12 +20,10 @@ class Check:
 
     name: str
     ok: bool | None
-    said: str
+    text: str
 
 
-def check_files(
-    path: Path, result: Mapping[str, Any], needed: set[str], where: str
-) -> Iterator[Check]:
+def check_files(path: Path, result: Row, needed: set[str], where: str) -> Iterator[Check]:
     """The files of a folder are those that its ``result`` names, as they were written, the
     ``needed`` among them.
     """
@@ -42,7 +39,7 @@ def check_files(
     yield Check(where, sealed, text)
 
 
-def compared(name: str, stated: Any, again: Any, floor: float = 1.0) -> Check:
+def compared(name: str, stated: object, again: object, floor: float = 1.0) -> Check:
     """Every number against its recomputation, relative to its size or ``floor``, whichever is
     larger.
     """
@@ -53,12 +50,11 @@ def compared(name: str, stated: Any, again: Any, floor: float = 1.0) -> Check:
     return Check(name, False, f"differs: {'; '.join(odd[:3])}{more}")
 
 
-def _differences(a: Any, b: Any, place: str, floor: float) -> Iterator[str]:
+def _differences(a: object, b: object, place: str, floor: float) -> Iterator[str]:
     if isinstance(a, dict) and isinstance(b, dict):
         for key in dict.fromkeys((*a, *b)):
-            yield from _differences(
-                a.get(key, "absent"), b.get(key, "absent"), f"{place}.{key}", floor
-            )
+            pair = a.get(key, "absent"), b.get(key, "absent")
+            yield from _differences(*pair, f"{place}.{key}", floor)
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for k, pair in enumerate(zip(a, b, strict=True)):
             yield from _differences(*pair, f"{place}[{k}]", floor)
@@ -66,15 +62,11 @@ def _differences(a: Any, b: Any, place: str, floor: float) -> Iterator[str]:
         yield f"{place} is stated as {a!r} and is {b!r}"
 
 
-def _same(a: Any, b: Any, floor: float) -> bool:
-    if (
-        isinstance(a, bool)
-        or isinstance(b, bool)
-        or not isinstance(a, int | float)
-        or not isinstance(b, int | float)
-    ):
-        return type(a) is type(b) and a == b
-    return abs(a - b) <= CLOSE * max(abs(a), abs(b), floor)
+def _same(a: object, b: object, floor: float) -> bool:
+    truths = isinstance(a, bool) or isinstance(b, bool)
+    if isinstance(a, int | float) and isinstance(b, int | float) and not truths:
+        return abs(a - b) <= CLOSE * max(abs(a), abs(b), floor)
+    return type(a) is type(b) and a == b
 
 
 def passed(checks: Sequence[Check], without_data: bool = False) -> bool:

@@ -5,16 +5,16 @@ can be chance, and an interval whether the difference of mean losses can. A mode
 is also judged by that risk of the held-out losses (`quorate.runs.rank_metrics`).
 
 A robust model helped where it is right more often, or its mean loss is lower, than chance would
-show. A model of a risk by rank helped where that risk of the held-out losses is lower; what it does
-to the mean loss is what it costs. A model under constraints is asked whether it meets them on rows
-that it was not trained on, and what they cost.
+show. A model of a risk by rank helped where that risk of the held-out losses is lower; a higher
+mean loss is what it costs. A model under constraints is asked whether it meets them on rows that it
+was not trained on, and what they cost.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -23,9 +23,11 @@ from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
 from quorate.runs.evaluation import measure, rows_of
+from quorate.runs.files import Record, Row
 from quorate.runs.rank_metrics import risk_saved
 
-SHOWN = 0.05  # a sign test below this is called a difference
+Pairs: TypeAlias = Sequence[Row]
+SHOWN = 0.05  # a sign test below this shows a difference
 NONE = "no difference that can be shown"
 LOSS = (NONE, "lower", "higher")
 
@@ -38,7 +40,7 @@ def sign_test(more: int, fewer: int) -> float:
 
 def paired(
     problem: Problem, w: Array, other: Array, fed: Federation, trained: int | None = None
-) -> dict[str, Any]:
+) -> Record:
     """Rows that only one of two models gets right (regression: that it gets closer), and how their
     losses differ.
 
@@ -47,22 +49,16 @@ def paired(
     """
     both = list(zip(rows_of(problem, w, fed), rows_of(problem, other, fed), strict=True))
     merit = np.concatenate([a[1] - b[1] for a, b in both])
-    saved = np.concatenate([b[0] - a[0] for a, b in both])
+    losses, theirs = (np.concatenate([pair[k][0] for pair in both]) for k in (0, 1))
+    saved = theirs - losses
     better, worse = int((merit > 0).sum()), int((merit < 0).sum())
     margin = 1.96 * float(saved.std(ddof=1)) / math.sqrt(len(saved)) if len(saved) > 1 else math.inf
-    p = sign_test(better, worse)
-    found: dict[str, Any] = {
-        "better": better,
-        "worse": worse,
-        "p": p,
-        "less": float(saved.mean()),
-        "margin": margin,
-    }
+    pair: Record = {"better": better, "worse": worse, "p": sign_test(better, worse)}
+    pair |= {"less": float(saved.mean()), "margin": margin}
     if by_rank(problem.over_samples):
-        ours, theirs = (np.concatenate([pair[k][0] for pair in both]) for k in (0, 1))
-        less, width = risk_saved(problem.over_samples, ours, theirs, trained)
-        found |= {"risk_less": less, "risk_margin": width}
-    return found
+        less, width = risk_saved(problem.over_samples, losses, theirs, trained)
+        pair |= {"risk_less": less, "risk_margin": width}
+    return pair
 
 
 def evaluate(
@@ -70,53 +66,45 @@ def evaluate(
     models: Mapping[str, Array],
     tests: Mapping[str, Federation],
     trained: int | None = None,
-) -> dict[str, Any]:
+) -> Record:
     """Every model on every set, the first model paired with each other one, and the verdict in
     words.
 
     ``trained`` is the number of rows that a risk of counted ranks was stated for.
     """
     main, *others = models
-    measures = [
-        {"set": s, "model": m, **measure(problem, w, fed, trained)}
-        for s, fed in tests.items()
-        for m, w in models.items()
-    ]
-    pairs = [
-        {
-            "set": s,
-            "model": main,
-            "other": m,
-            **paired(problem, models[main], models[m], fed, trained),
-        }
-        for s, fed in tests.items()
-        for m in others
-    ]
+    measures, pairs = [], []
+    for name, fed in tests.items():
+        for model, w in models.items():
+            measures.append({"set": name, "model": model, **measure(problem, w, fed, trained)})
+        for model in others:
+            numbers = paired(problem, models[main], models[model], fed, trained)
+            pairs.append({"set": name, "model": main, "other": model, **numbers})
     return {"measures": measures, "pairs": pairs, "verdict": verdict(measures, pairs)}
 
 
 # -------------------------------------------------------------------------------------- in words
 
 
-def verdict(measures: list[dict[str, Any]], pairs: list[dict[str, Any]]) -> list[str]:
+def verdict(measures: Sequence[Row], pairs: Pairs) -> list[str]:
     """The answer in short, then one sentence for each set and other model."""
-    by = {(row["set"], row["model"]): row for row in measures}
+    headline: str | None = None
+    sentence: Callable[[Row, Row, Row], str] = _sentence
     if any("asked" in row for row in measures):
-        return [
-            _headline_of_constraints(measures),
-            *(_sentence_of_constraints(pair, by) for pair in pairs),
-        ]
-    ranked = any("risk_less" in pair for pair in pairs)
-    headline, sentence = (
-        (_headline_of_rank, _sentence_of_rank) if ranked else (_headline, _sentence)
-    )
-    return [headline(pairs) for _ in pairs[:1]] + [
-        sentence(pair, by[pair["set"], pair["model"]], by[pair["set"], pair["other"]])
+        headline, sentence = _headline_of_constraints(measures), _sentence_of_constraints
+    elif any("risk_less" in pair for pair in pairs):
+        headline, sentence = _headline_of_rank(pairs), _sentence_of_rank
+    elif pairs:
+        headline = _headline(pairs)
+    by = {(row["set"], row["model"]): row for row in measures}
+    return [headline] * (headline is not None) + [
+        f"On {pair['set']} ({by[pair['set'], pair['model']]['n']} rows), against {pair['other']}:"
+        f" {sentence(pair, by[pair['set'], pair['model']], by[pair['set'], pair['other']])}"
         for pair in pairs
     ]
 
 
-def shown(pair: Mapping[str, Any]) -> tuple[int, int, int]:
+def shown(pair: Row) -> tuple[int, int, int]:
     """In rows, in mean loss and in the risk: 1 where the first model is better beyond chance, -1
     worse, else 0.
     """
@@ -132,7 +120,7 @@ def _beyond(less: float, margin: float | None) -> int:
     return 0 if margin is None or abs(less) <= margin else 1 if less > 0 else -1
 
 
-def _compared(pairs: list[dict[str, Any]]) -> str:
+def _compared(pairs: Pairs) -> str:
     others, sets = (list(dict.fromkeys(pair[key] for pair in pairs)) for key in ("other", "set"))
     n, model = len(pairs), _name(pairs[0])
     return (
@@ -141,12 +129,21 @@ def _compared(pairs: list[dict[str, Any]]) -> str:
     )
 
 
-def _counts(pairs: list[dict[str, Any]]) -> list[tuple[int, int]]:
+def _counts(pairs: Pairs) -> list[tuple[int, int]]:
     """(better, worse) in rows, in mean loss and in the risk."""
     return [(signs.count(1), signs.count(-1)) for signs in zip(*map(shown, pairs), strict=True)]
 
 
-def _others(pairs: list[dict[str, Any]], places: slice) -> str:
+def _answer(better: int, worse: int, always: bool, no: str, none: str = "Not measurably") -> str:
+    """The answer to whether the model helped; ``always``: in every comparison."""
+    if better and worse:
+        return "It depends"
+    if better:
+        return "Yes" if always else "Yes, in part"
+    return no if worse else none
+
+
+def _others(pairs: Pairs, places: slice) -> str:
     """What the comparisons that are not counted show, where some are."""
     same = not all(any(shown(pair)[places]) for pair in pairs)
     return " The other comparisons show no difference." * (same and len(pairs) > 1)
@@ -155,60 +152,45 @@ def _others(pairs: list[dict[str, Any]], places: slice) -> str:
 # ------------------------------------------------------------------------------------ robust models
 
 
-def _headline(pairs: list[dict[str, Any]]) -> str:
+def _headline(pairs: Pairs) -> str:
     (up, down), (lower, higher), _ = _counts(pairs)
-    helped = all(1 in shown(pair)[:2] for pair in pairs)
-    answers = {
-        (True, False): "Yes" if helped else "Yes, in part",
-        (False, True): "No, it hurt",
-        (True, True): "It depends",
-    }
-    answer = answers.get((up + lower > 0, down + higher > 0), "Not measurably")
+    always = all(1 in shown(pair)[:2] for pair in pairs)
+    start = (
+        f"{_answer(up + lower, down + higher, always, 'No, it hurt')}. {_compared(pairs)} it was"
+    )
     if len(pairs) == 1:
         right, loss = shown(pairs[0])[:2]
         often = ("neither more nor less often", "more often", "less often")[right]
         height = ("not measurably different", "lower", "higher")[loss]
-        return (
-            f"{answer}. {_compared(pairs)} it was right {often} than chance would show; its mean"
-            f" loss was {height}."
-        )
+        return f"{start} right {often} than chance would show; its mean loss was {height}."
     return (
-        f"{answer}. {_compared(pairs)} it was right more often than chance would show in {up} and"
-        f" less often in {down}; its mean loss was lower in {lower} and higher in"
-        f" {higher}.{_others(pairs, slice(0, 2))}"
+        f"{start} right more often than chance would show in {up} and less often in {down}; its"
+        f" mean loss was lower in {lower} and higher in {higher}.{_others(pairs, slice(0, 2))}"
     )
 
 
-def _sentence(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    return (
-        f"On {pair['set']} ({main['n']} rows), against {pair['other']}: {_rows(pair, main, other)} "
-        f"{_mean_loss(pair, main, other)}."
-    )
+def _sentence(pair: Row, main: Row, other: Row) -> str:
+    return f"{_rows(pair, main, other)} {_mean_loss(pair, main, other)}."
 
 
-def _rows(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def _rows(pair: Row, main: Row, other: Row) -> str:
+    """Which rows only one of the models gets right, and how right both are at the worst client."""
     right = "accuracy" in main
-    name, what, verb = (
-        ("accuracy", "accuracy", "right") if right else ("error", "mean absolute error", "closer")
-    )
-    rows = (NONE, "helped", "hurt")[shown(pair)[0]]
-    here, there, us, them = (
-        main[f"worst_{name}"],
-        other[f"worst_{name}"],
-        _name(pair),
-        pair["other"],
-    )
-    worst = (
-        "the same" if abs(here - there) < 5e-4 else "better" if (here > there) == right else "worse"
-    )
+    key, words, verb = ("accuracy", "accuracy", "right")
+    if not right:
+        key, words, verb = ("error", "mean absolute error", "closer")
+    here, there = main[f"worst_{key}"], other[f"worst_{key}"]
+    worst = "better" if (here > there) == right else "worse"
+    worst = "the same" if abs(here - there) < 5e-4 else worst
     return (
-        f"{pair['better']} that only {us} gets {verb}, {pair['worse']} only {them}, {rows} "
-        f"(sign test p = {pair['p']:.2g}); {what} {main[name]:.3f} against {other[name]:.3f}, "
+        f"{pair['better']} that only {_name(pair)} gets {verb}, {pair['worse']} only"
+        f" {pair['other']}, {(NONE, 'helped', 'hurt')[shown(pair)[0]]} "
+        f"(sign test p = {pair['p']:.2g}); {words} {main[key]:.3f} against {other[key]:.3f}, "
         f"at the worst client {here:.3f} against {there:.3f} ({worst})."
     )
 
 
-def _mean_loss(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def _mean_loss(pair: Row, main: Row, other: Row) -> str:
     return (
         f"Mean loss {main['loss']:.3f} against {other['loss']:.3f}, {LOSS[shown(pair)[1]]} "
         f"({-pair['less']:+.3f} ± {pair['margin']:.3f} at 95 %)"
@@ -218,91 +200,69 @@ def _mean_loss(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[
 # ------------------------------------------------------------------------------------ risks by rank
 
 
-def _headline_of_rank(pairs: list[dict[str, Any]]) -> str:
+def _headline_of_rank(pairs: Pairs) -> str:
     _, (lower, higher), (better, worse) = _counts(pairs)
     untested = sum(pair["risk_margin"] is None for pair in pairs)
-    answers = {
-        (True, True): "It depends",
-        (True, False): "Yes" if better == len(pairs) else "Yes, in part",
-    }
-    answers[False, True] = "No, it rose"
-    answer = answers.get(
-        (better > 0, worse > 0),
-        "It cannot be tested" if untested == len(pairs) else "Not measurably",
-    )
-    said = (
+    none = "It cannot be tested" if untested == len(pairs) else "Not measurably"
+    answer = _answer(better, worse, better == len(pairs), "No, it rose", none)
+    text = (
         f"{answer}. {_compared(pairs)} the {_name(pairs[0])} of the losses was lower than chance"
-        " would show in "
-    )
-    said += (
-        f"{better} and higher in {worse}; the mean loss was higher in {higher} and lower in"
-        f" {lower}."
+        f" would show in {better} and higher in {worse}; the mean loss was higher in {higher} and"
+        f" lower in {lower}."
     )
     if untested:
-        return said + f" In {untested} too few rows carry the {_name(pairs[0])} for an interval."
-    return said + _others(pairs, slice(1, 3))
+        return text + f" In {untested} too few rows carry the {_name(pairs[0])} for an interval."
+    return text + _others(pairs, slice(1, 3))
 
 
-def _sentence_of_rank(
-    pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str, Any]
-) -> str:
+def _sentence_of_rank(pair: Row, main: Row, other: Row) -> str:
     margin = pair["risk_margin"]
-    told = "too few rows carry it for an interval" if margin is None else LOSS[shown(pair)[2]]
-    width = "" if margin is None else f" ± {margin:.3f} at 95 %, rows drawn again"
+    sign, width = "too few rows carry it for an interval", ""
+    if margin is not None:
+        sign, width = LOSS[shown(pair)[2]], f" ± {margin:.3f} at 95 %, rows drawn again"
     return (
-        f"On {pair['set']} ({main['n']} rows), against {pair['other']}: {_name(pair)} of the losses"
-        f" {main['risk']:.3f} against {other['risk']:.3f}, {told}"
-        f" ({-pair['risk_less']:+.3f}{width}). {_price(pair, main, other)}. Of the rows,"
-        f" {_rows(pair, main, other)}"
+        f"{_name(pair)} of the losses {main['risk']:.3f} against {other['risk']:.3f}, {sign}"
+        f" ({-pair['risk_less']:+.3f}{width}). {_cost(pair, main, other)}"
     )
 
 
-def _price(pair: Mapping[str, Any], main: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    said = _mean_loss(pair, main, other)
-    return f"What it costs: {said[:1].lower()}{said[1:]}" if shown(pair)[1] < 0 else said
+def _cost(pair: Row, main: Row, other: Row) -> str:
+    """The mean loss, as a cost where it is higher, and the rows."""
+    text = _mean_loss(pair, main, other)
+    if shown(pair)[1] < 0:
+        text = f"What it costs: {text[:1].lower()}{text[1:]}"
+    return f"{text}. Of the rows, {_rows(pair, main, other)}"
 
 
-def _name(pair: Mapping[str, Any]) -> str:
+def _name(pair: Row) -> str:
     return pair["model"].replace("_", " ")
 
 
 # -------------------------------------------------------------------------------------- constraints
 
 
-def _headline_of_constraints(measures: list[dict[str, Any]]) -> str:
+def _headline_of_constraints(measures: Sequence[Row]) -> str:
     """How many constraints the first model meets on each set."""
     main = [row for row in measures if row["model"] == measures[0]["model"] and "asked" in row]
-    all_met = all(row["met"] == row["asked"] for row in main)
-    none = not any(row["met"] for row in main)
-    said = "; ".join(f"{_met(row)} on {row['set']}" for row in main)
-    answer = "Yes" if all_met else "No" if none else "In part"
+    text = "; ".join(f"{_met(row)} on {row['set']}" for row in main)
+    answer = "In part" if any(row["met"] for row in main) else "No"
+    answer = "Yes" if all(row["met"] == row["asked"] for row in main) else answer
     return (
-        f"{answer}. Of the constraints that can be asked there, {_name(main[0])} meets {said}. They"
+        f"{answer}. Of the constraints that can be asked there, {_name(main[0])} meets {text}. They"
         " are guaranteed for the training rows; on others chance alone violates some whose limit is"
         " reached."
     )
 
 
-def _met(row: Mapping[str, Any]) -> str:
-    excess = (
-        f" (largest excess {row['excess']:.3g}, {row['excess_owner']})"
-        if row["met"] < row["asked"]
-        else ""
-    )
-    return f"{row['met']} of {row['asked']}{excess}"
+def _met(row: Row) -> str:
+    text = f"{row['met']} of {row['asked']}"
+    if row["met"] == row["asked"]:
+        return text
+    return f"{text} (largest excess {row['excess']:.3g}, {row['excess_owner']})"
 
 
-def _sentence_of_constraints(
-    pair: Mapping[str, Any], by: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> str:
-    main, other = by[pair["set"], pair["model"]], by[pair["set"], pair["other"]]
-    both = "asked" in main and "asked" in other
-    kept = (
-        f"{_name(pair)} meets {_met(main)} constraints, {pair['other']} {_met(other)}. "
-        if both
-        else ""
-    )
-    return (
-        f"On {pair['set']} ({main['n']} rows), against {pair['other']}:"
-        f" {kept}{_price(pair, main, other)}. Of the rows, {_rows(pair, main, other)}"
-    )
+def _sentence_of_constraints(pair: Row, main: Row, other: Row) -> str:
+    met = ""
+    if "asked" in main and "asked" in other:
+        met = f"{_name(pair)} meets {_met(main)} constraints, {pair['other']} {_met(other)}. "
+    return met + _cost(pair, main, other)

@@ -1,5 +1,5 @@
-"""The files of a run: JSON, arrays, digests; written in one step, so that a file is whole or is not
-there.
+"""The files of a run: JSON, arrays and digests, written in one step, so that a file is whole or is
+not there.
 """
 
 from __future__ import annotations
@@ -8,17 +8,20 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from quorate.arrays import Array
 
+Row: TypeAlias = Mapping[str, Any]  # an object of JSON that is read, such as a row of a table
+Record: TypeAlias = dict[str, Any]  # an object of JSON that is made, such as result.json
+
 
 class RunError(ValueError):
-    """A folder that is no run, is incomplete or cannot be read."""
+    """A folder is no run, is incomplete or cannot be read."""
 
 
 def digest(data: bytes) -> str:
@@ -26,8 +29,10 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def plain(value: Any) -> Any:
-    """As JSON: arrays as lists, infinities as "inf" and "-inf"; not-a-number as None."""
+def plain(value: object) -> Any:
+    """The value as JSON has it: arrays as lists, infinities as "inf" and "-inf", not-a-number as
+    None.
+    """
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -39,13 +44,13 @@ def plain(value: Any) -> Any:
     return value
 
 
-def to_json(value: Any, indent: int | None = None) -> str:
-    """As text, the same for the same values."""
+def to_json(value: object, indent: int | None = None) -> str:
+    """The value as text, which is the same for the same values."""
     return json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def write(path: Path, data: bytes) -> None:
-    """In one step: either the old file stands or the new one."""
+    """Write a file in one step: either the old file stands or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".tmp")
     beside.write_bytes(data)
@@ -58,39 +63,37 @@ def save_arrays(
     """A safetensors file of float64 arrays."""
     from safetensors.numpy import save
 
-    write(
-        path,
-        save({k: np.ascontiguousarray(v, dtype=np.float64) for k, v in arrays.items()}, metadata),
-    )
+    tensors = {k: np.ascontiguousarray(v, dtype=np.float64) for k, v in arrays.items()}
+    write(path, save(tensors, metadata))
 
 
-def seal(result: Mapping[str, Any]) -> str:
-    """Digest of everything in result.json but itself."""
-    return digest(
-        json.dumps({k: v for k, v in result.items() if k != "seal"}, sort_keys=True).encode()
-    )
+def seal(result: Row) -> str:
+    """The digest of everything in result.json but itself."""
+    rest = {key: value for key, value in result.items() if key != "seal"}
+    return digest(json.dumps(rest, sort_keys=True).encode())
 
 
-def sealed(work: Path, result: Mapping[str, Any], leave: str = "") -> dict[str, Any]:
-    """The result with digests of all other files in a folder and of itself; ``leave`` names a
-    folder left out.
+def files_in(folder: Path, without: str = "") -> list[str]:
+    """The names of all files below a folder, sorted; ``without`` is a folder that is left out."""
+    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    names = (file.relative_to(folder).as_posix() for file in files)
+    return [name for name in names if not (without and name.startswith(without))]
+
+
+def sealed(work: Path, result: Row, without: str = "") -> Record:
+    """The result with digests of all other files in a folder and of itself; ``without`` is a
+    folder that is left out.
     """
-    every = (f.relative_to(work).as_posix() for f in sorted(work.rglob("*")) if f.is_file())
-    names = [
-        name for name in every if name != "result.json" and not (leave and name.startswith(leave))
-    ]
-    own = {k: v for k, v in result.items() if k != "seal"} | {
-        "files": {n: digest((work / n).read_bytes()) for n in names}
-    }
-    return {**own, "seal": seal(own)}
+    names = [name for name in files_in(work, without) if name != "result.json"]
+    whole = {**result, "files": {name: digest((work / name).read_bytes()) for name in names}}
+    return {**whole, "seal": seal(whole)}
 
 
 def claim(work: Path, out: Path, name: str) -> Path:
     """Rename the finished folder to the first free name; renaming never replaces a folder with
     files in it.
     """
-    for k in range(1, 10_000):
-        path = out / (name if k == 1 else f"{name}-{k}")
+    for path in numbered(out, name):
         if path.exists():
             continue
         try:
@@ -104,21 +107,27 @@ def claim(work: Path, out: Path, name: str) -> Path:
     raise RunError(f"{out} has ten thousand runs called {name}: give another --out")
 
 
+def numbered(out: Path, name: str, ending: str = "") -> Iterator[Path]:
+    """The paths that a folder called ``name`` may have: itself, then with -2, -3, ..."""
+    yield out / f"{name}{ending}"
+    yield from (out / f"{name}-{k}{ending}" for k in range(2, 10_000))
+
+
 def slug(title: str) -> str:
     """A title as part of a file name."""
     kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in title.lower())
     return "-".join(filter(None, kept.split("-")))[:40] or "run"
 
 
-def parsed(path: Path, text: str) -> Any:
-    """An object of the file at ``path``."""
+def parsed(path: Path, text: str) -> Record:
+    """An object in the text of the file at ``path``."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         raise RunError(f"{path} is damaged: {error}") from error
-    if not isinstance(found, dict):
-        raise RunError(f"{path} is damaged: expected an object, found {type(found).__name__}")
-    return found
+    if not isinstance(value, dict):
+        raise RunError(f"{path} is damaged: expected an object, found {type(value).__name__}")
+    return value
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
@@ -139,12 +148,12 @@ def load_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
         raise RunError(f"{path} is damaged or no safetensors file: {error}") from error
 
 
-def lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """One object a line."""
+def lines(rows: Iterable[Row]) -> bytes:
+    """A file with one object a line."""
     return "".join(to_json(row) + "\n" for row in rows).encode()
 
 
-def rows_in(file: Path) -> list[dict[str, Any]]:
+def rows_in(file: Path) -> list[Record]:
     """The objects of a file that has one a line."""
     return [parsed(file, row) for row in file.read_text("utf-8").splitlines()]
 

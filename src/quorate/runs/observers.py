@@ -6,24 +6,24 @@ and whenever the time (of rounds, where none is simulated) has grown by a tenth.
 is the objective of the run's problem, so that models can be compared.
 
 Where the server knows every client's violation of its constraints, that is kept after every round.
-Both traces are in a file while the run goes on, so that one that was interrupted has all of it.
+Both traces are in a file while the run goes on, so that an interrupted run that is resumed has all
+of them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from quorate.arrays import Array
-    from quorate.data.federation import Federation
-    from quorate.problem.problem import Problem
-    from quorate.solution.solution import Solution
+from quorate.arrays import Array
+from quorate.data.federation import Federation
+from quorate.problem.problem import Problem
+from quorate.runs.files import Record, rows_in
+from quorate.solution.solution import Solution
 
 OBJECTIVE, LARGEST = "exact_objective", "largest_risk"  # of a history row
 # of a history row: one number >= 0 a client, in the order of the federation
@@ -31,8 +31,28 @@ VIOLATION = "client_violation"
 PACE = 1.1  # between two evaluations
 
 
-class ObjectiveTrace:
-    """What `quorate.solve` calls after each round; ``file`` is gone on with where the run is.
+class Trace:
+    """Numbers by round, which are kept in ``file``, too; with ``resume`` those in it are read."""
+
+    def __init__(self, file: Path | None = None, resume: bool = False) -> None:
+        self.file = file
+        self.rows: dict[int, Record] = {}
+        if file is not None and resume and file.is_file():
+            self.rows = {row["round"]: row for row in rows_in(file)}
+        elif file is not None:
+            file.unlink(missing_ok=True)
+
+    def keep(self, row: Record) -> None:
+        """Add the numbers of a round."""
+        self.rows[row["round"]] = row
+        if self.file is not None:
+            with self.file.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(row) + "\n")
+
+
+class ObjectiveTrace(Trace):
+    """The exact objective and the largest risk of a client by round; `quorate.solve` calls it after
+    each round.
 
     Parameters
     ----------
@@ -45,40 +65,30 @@ class ObjectiveTrace:
         self,
         problem: Problem,
         fed: Federation,
-        model: Callable[[Any], Array],
+        model: Callable[[object], Array],
         keep_rows: int = 1,
         file: Path | None = None,
         resume: bool = False,
     ) -> None:
+        super().__init__(file, resume)
         self.problem, data = problem.at(fed)
-        self.blocks, self.model, self.keep_rows, self.file = data.blocks(), model, keep_rows, file
+        self.blocks, self.model, self.keep_rows = data.blocks(), model, keep_rows
         self.n = data.n_clients
-        self.rows: dict[int, dict[str, float]] = {}
-        self.next, self.old = 0.0, resume
-        if file is not None and resume and file.is_file():
-            self.rows = {
-                row["round"]: row for row in map(json.loads, file.read_text("utf-8").splitlines())
-            }
-        elif file is not None:
-            file.unlink(missing_ok=True)
+        self.next, self.resumed = 0.0, resume
 
-    def __call__(self, row: dict[str, Any], state: Any) -> None:
-        """Look, if it is time."""
-        if self.old:  # rounds after the checkpoint are made again
+    def __call__(self, row: Record, state: object) -> None:
+        """Evaluate the model, if it is time."""
+        if self.resumed:  # rounds after the checkpoint are computed again
             self.rows = {k: kept for k, kept in self.rows.items() if k < row["round"]}
             self.next = max([PACE * kept["when"] for kept in self.rows.values()], default=0.0)
-            self.old = False
+            self.resumed = False
         when = row.get("time", row["round"])
         if row["round"] % self.keep_rows or when < self.next:
             return
         w = self.model(state)
-        if not len(w):
-            return
-        found = {"round": row["round"], "when": when, **self.judged(w)}
-        self.rows[row["round"]], self.next = found, PACE * when
-        if self.file is not None:
-            with self.file.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(found) + "\n")
+        if len(w):
+            self.keep({"round": row["round"], "when": when, **self.judged(w)})
+            self.next = PACE * when
 
     def judged(self, w: Array) -> dict[str, float]:
         """Objective and largest risk at w."""
@@ -91,46 +101,36 @@ class ObjectiveTrace:
         }
 
     def beside(self, solution: Solution) -> Solution:
-        """The solution with them in its history; the last row has the model's."""
+        """The solution with both in its history; the last row has those of the model."""
         if not solution.history or not len(solution.w):
             return solution
-        history = [row | _numbers(self.rows.get(row["round"])) for row in solution.history]
+        history = []
+        for row in solution.history:
+            kept = self.rows.get(row["round"], {})
+            history.append(row | {key: kept[key] for key in (OBJECTIVE, LARGEST) if kept})
         history[-1] |= self.judged(solution.w)
         return replace(solution, history=history)
 
 
-def _numbers(found: Mapping[str, float] | None) -> dict[str, float]:
-    return {} if found is None else {key: found[key] for key in (OBJECTIVE, LARGEST)}
+class ViolationTrace(Trace):
+    """Every client's violation of its constraints by round; `quorate.solve` calls it after each
+    round.
+    """
 
-
-class ViolationTrace:
-    """What `quorate.solve` calls after each round; ``file`` is gone on with where the run is."""
-
-    def __init__(self, file: Path | None = None, resume: bool = False) -> None:
-        self.file = file
-        self.rows: dict[int, list[float | None]] = {}
-        if file is not None and resume and file.is_file():
-            self.rows = {
-                row["round"]: row[VIOLATION]
-                for row in map(json.loads, file.read_text("utf-8").splitlines())
-            }
-        elif file is not None:
-            file.unlink(missing_ok=True)
-
-    def __call__(self, row: dict[str, Any], state: Any) -> None:
-        """Keep the round's."""
-        found = getattr(state, VIOLATION, getattr(state, "violation", None))
-        if not isinstance(found, np.ndarray) or not found.size:
+    def __call__(self, row: Record, state: object) -> None:
+        """Keep the violations of the round, where the server knows them."""
+        violation = getattr(state, VIOLATION, getattr(state, "violation", None))
+        if not isinstance(violation, np.ndarray) or not violation.size:
             return
-        numbers = [float(v) if np.isfinite(v) else None for v in np.maximum(found, 0.0)]
-        self.rows[row["round"]] = numbers
-        if self.file is not None:
-            with self.file.open("a", encoding="utf-8") as out:
-                out.write(json.dumps({"round": row["round"], VIOLATION: numbers}) + "\n")
+        numbers = [float(v) if np.isfinite(v) else None for v in np.maximum(violation, 0.0)]
+        self.keep({"round": row["round"], VIOLATION: numbers})
 
     def beside(self, solution: Solution) -> Solution:
-        """The solution with them in its history."""
+        """The solution with the violations in its history."""
         if not self.rows:
             return solution
-        history = [{**row, VIOLATION: self.rows.get(row["round"])} for row in solution.history]
+        history = [
+            {**row, VIOLATION: self.rows.get(row["round"], {}).get(VIOLATION)}
+            for row in solution.history
+        ]
         return replace(solution, history=history)

@@ -29,7 +29,8 @@ from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.privacy.ledger_file import Book
 from quorate.problem.problem import Problem
 from quorate.rounds import encoded_size, rows
-from quorate.runs.splits import named_clients, read_tables
+from quorate.runs.datasets import read_tables
+from quorate.runs.splits import named_clients
 from quorate.solution.default import default_algorithm
 
 

@@ -11,6 +11,7 @@ from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
 from quorate.arrays import Array
 from quorate.config.config import Config
 from quorate.data.federation import Federation
+from quorate.engines.engine import Watch
 from quorate.problem.problem import Problem
 from quorate.rounds import Stop
 from quorate.runs.baselines import BASELINES, called, label
@@ -33,50 +34,51 @@ def train(
     problem: Problem | None = None,
     folder: Path | None = None,
     resume: bool = False,
-    watch: Callable[[str], Callable[[dict[str, Any], Any], None]] | None = None,
+    watch: Callable[[str], Watch] | None = None,
     done: Callable[[str, Solution], None] | None = None,
 ) -> dict[str, Solution]:
     """The model and then its baselines by name; stops at the first that is interrupted.
 
-    ``problem`` is that of the configuration unless given. ``folder`` holds one checkpoint for each
-    model; with ``resume`` those that exist are gone on from. The configuration is settled: see
+    ``problem`` is that of the configuration by default. ``folder`` holds one checkpoint for each
+    model; with ``resume`` those that exist are resumed. The configuration is settled: see
     `Config.settled`.
     """
-    problem, models = problem or config.problem(), {}
+    problem = problem or config.problem()
     tasks = {label(problem): (problem, parts.train)}
-    tasks |= {
-        called(name): BASELINES[name](problem, parts.train)
-        for name in dict.fromkeys(config.report.compare_with)
-    }
-    for k, (name, (stated, fed)) in enumerate(tasks.items()):
+    for name in config.report.compare_with:
+        tasks[called(name)] = BASELINES[name](problem, parts.train)
+    models: dict[str, Solution] = {}
+    for name, (stated, fed) in tasks.items():
         path = None if folder is None else folder / f"{name.lower()}.checkpoint"
         arguments = config.solve_arguments(path, clock=fed.clients == parts.train.clients)
-        if k:  # baselines are solved to the same tolerance by the default algorithm
-            arguments |= {"algorithm": None} | (
-                {"max_rounds": None} if problem.privacy is not None else {}
-            )
+        if models:  # baselines are solved to the same tolerance by the default algorithm
+            arguments["algorithm"] = None
+            if problem.privacy is not None:
+                arguments["max_rounds"] = None
         again = resume and was_begun(path)
-        violations = ViolationTrace(path and path.with_suffix(".bands"), again)
+        traces: list[ViolationTrace | ObjectiveTrace] = [
+            ViolationTrace(path and path.with_suffix(".bands"), again)
+        ]
         judge = _judge(config, stated, fed, arguments, parts)
-        objective = None
         if judge is not None:
             keep = getattr(arguments["engine"], "keep_rows", 1)
             file = path and path.with_suffix(".reached")
-            objective = ObjectiveTrace(problem, parts.train, judge, keep, file, again)
-        watched = [violations, objective, watch and watch(name)]
-        see = [each for each in watched if each is not None]
-        solution = violations.beside(solve(stated, fed, **arguments, watch=see, resume=again))
-        models[name] = solution if objective is None else objective.beside(solution)
-        if models[name].outcome.stop is Stop.INTERRUPTED:
+            traces.append(ObjectiveTrace(problem, parts.train, judge, keep, file, again))
+        shown = [] if watch is None else [watch(name)]
+        solution = solve(stated, fed, **arguments, watch=[*traces, *shown], resume=again)
+        for trace in traces:
+            solution = trace.beside(solution)
+        models[name] = solution
+        if solution.outcome.stop is Stop.INTERRUPTED:
             break
         if done is not None:
-            done(name, models[name])
+            done(name, solution)
     return models
 
 
 def _judge(
     config: Config, stated: Problem, fed: Federation, arguments: Mapping[str, Any], parts: Parts
-) -> Callable[[Any], Array] | None:
+) -> Callable[[object], Array] | None:
     """The model in the state of a method that does not know its objective on its way; None for a
     method that does.
     """

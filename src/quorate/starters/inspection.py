@@ -55,7 +55,7 @@ class Inspected:
 
 def inspect_dataset(name: str, several: bool) -> Inspected:
     """A data set by name; without ``several`` only two classes count as classes."""
-    from quorate.runs.splits import dataset
+    from quorate.runs.datasets import dataset
 
     data = dataset(name)
     first = next(iter(data.tables.values()))

@@ -1,0 +1,163 @@
+"""The tables that a configuration names (data sets or files), their target and its classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.config.config import Config, ConfigError
+from quorate.config.errors import near as near_miss
+from quorate.data import load, partition
+from quorate.data import validation as check
+from quorate.data.federation import Federation
+from quorate.data.schema import Recipe
+from quorate.data.tables import Table, by_client, has_column, read_clients
+
+MOST = 1000  # classes
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Tables by client before anything is held out; without ``owned`` the one table of rows that
+    have no owner.
+
+    ``classes`` are those of the target, None where it is a number.
+    """
+
+    tables: dict[str, Table]
+    target: str
+    classes: NDArray[Any] | None
+    owned: bool = True
+    recipe: Recipe = field(default_factory=Recipe)
+
+    @property
+    def two_classes(self) -> bool:
+        """Whether the target is one of two classes."""
+        return self.classes is not None and len(self.classes) == 2
+
+    def text(self) -> str:
+        """What the tables hold, in words."""
+        first = next(iter(self.tables.values()))
+        rows = [f"{name}: {len(table[self.target])} rows" for name, table in self.tables.items()]
+        owners = f"{len(rows)} clients: {', '.join(rows[:12])}{', ...' * (len(rows) > 12)}"
+        if not self.owned:
+            owners = f"{len(first[self.target])} rows without owners (see data.partition)"
+        kinds = "numbers"
+        if self.classes is not None:
+            kinds = f"classes {', '.join(map(str, self.classes[:12]))}"
+        columns = ", ".join(name for name in first if name != self.target)
+        return f"{owners}\ntarget {self.target!r}: {kinds}\ncolumns: {columns}"
+
+
+def read_tables(config: Config) -> Tables:
+    """The tables of a configuration."""
+    data = config.data
+    if data.path is None:
+        return _dealt(dataset(str(data.name)), config)
+    assert data.target is not None
+    # clients whose rows are declared need not have any
+    declared = config.privacy is not None and isinstance(config.privacy.sizes, Mapping)
+    files = [str(config.folder / path) for path in data.path]
+    tables = read_clients(files, data.client, declared)
+    for table in tables.values():
+        has_column(table, data.target, "data.target")
+    kind = config.loss().targets
+    if kind == "real":
+        return Tables(tables, data.target, None)
+    known = np.array(data.classes) if data.classes else _classes(tables, data.target, kind)
+    if kind == "sign":
+        _check_two(known, data.target)
+    return Tables(tables, data.target, known)
+
+
+def _dealt(data: Tables, config: Config) -> Tables:
+    """The rows of a data set without owners, dealt to the clients of a column or of a partition."""
+    stated = config.data
+    if data.owned:
+        if stated.partition or stated.client:
+            raise ConfigError(
+                f"data.partition, data.client: the rows of {stated.name!r} have owners. Leave it"
+                " out"
+            )
+        return data
+    table = data.tables[""]
+    if stated.client is not None:
+        return replace(data, tables=by_client(table, stated.client), owned=True)
+    if (how := stated.partition) is None:
+        if config.problem_.pooled:
+            return replace(data, tables={"pooled": table}, owned=True)
+        raise ConfigError(
+            f"data.partition: the rows of {stated.name!r} have no owners: give it, or data.client,"
+            " a column, or set problem.pooled = true"
+        )
+    y = table[data.target]
+    if how.by == "iid":
+        labels = partition.iid(len(y), how.clients, config.seed)
+    elif how.by == "dirichlet":
+        labels = partition.dirichlet(y, how.clients, how.alpha, config.seed)
+    else:
+        labels = partition.by_label(y, how.clients, how.labels, config.seed)
+    names = [f"client {c}" if not str(c).strip() or str(c).isdigit() else str(c) for c in labels]
+    tables = by_client({**table, "": np.array(names, dtype=object)}, "")
+    return replace(data, tables=tables, owned=True)
+
+
+def _classes(tables: Mapping[str, Table], target: str, kind: str) -> NDArray[Any]:
+    """The classes over all clients, so that a client may hold some of them alone."""
+    y = [check.targets(table[target], name) for name, table in tables.items()]
+    classes = np.unique(np.concatenate(check.same_type(y, tuple(tables))))
+    if kind == "class" and (len(classes) < 2 or len(classes) > MOST):
+        raise ConfigError(
+            f"data.target: column {target!r} has {len(classes)} values: a loss of classes needs 2"
+            f" to {MOST}"
+        )
+    return classes
+
+
+def _check_two(classes: NDArray[Any], target: str) -> None:
+    """Refuse a target of more or fewer than two classes."""
+    if len(classes) != 2:
+        shown = ", ".join(map(repr, classes[:6].tolist()))
+        raise ConfigError(
+            f"data.target: column {target!r} has {len(classes)} values, not two: {shown}"
+            + "; for several classes set problem.loss = 'multinomial'" * (len(classes) > 2)
+        )
+
+
+def named() -> list[str]:
+    """The data sets that a configuration can name."""
+    return ["hospitals", *(known.name for known in load.available())]
+
+
+def dataset(name: str) -> Tables:
+    """A data set by name.
+
+    Raises
+    ------
+    ConfigError : no such data set
+    FileNotFoundError : its files are not here; says where to put them
+    """
+    if name not in named():
+        near = near_miss(name, named())
+        raise ConfigError(f"data.name: no data set {name!r}{near}. Data sets: {', '.join(named())}")
+    if name == "hospitals":  # as tables: the schema is fitted on the rows that are trained on
+        hospitals = load.hospital_tables()
+        y = np.concatenate([table["diagnosis"] for table in hospitals.values()])
+        return Tables(hospitals, "diagnosis", np.unique(y.astype(str)))
+    data = getattr(load, name)()
+    if isinstance(data, load.Tabular):
+        classes = np.unique(data.table[data.target].astype(str))
+        return Tables({"": data.table}, data.target, classes, False, data.recipe)
+
+    def columns(X: NDArray[Any], y: NDArray[Any]) -> Table:
+        return {**dict(zip(data.feature_names, X.T, strict=True)), "target": y}
+
+    if isinstance(data, Federation):
+        rows = zip(data.names, data.X, data.y, strict=True)
+        return Tables({name: columns(X, y) for name, X, y in rows}, "target", data.classes)
+    classes = None if data.y.dtype.kind == "f" else np.unique(data.y)
+    return Tables({"": columns(data.X, data.y)}, "target", classes, False)
