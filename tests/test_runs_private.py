@@ -173,7 +173,7 @@ def test_the_ledger_is_that_of_the_releases(finished: Path) -> None:
 def test_both_parts_verify(finished: Path) -> None:
     checks = verify_run(finished)
     assert passed(checks)
-    assert {"promise", "budget", "what travels", f"{OWNER}certificate", f"{OWNER}curve"} <= {
+    assert {"privacy", "budget", "public part", f"{OWNER}certificate", f"{OWNER}curve"} <= {
         c.name for c in checks
     }
 
@@ -200,12 +200,12 @@ def first(result: dict, key: str) -> Any:
 
 
 CHANGES: dict[str, tuple[Callable[[dict], object], str]] = {
-    "epsilon": (lambda r: r["privacy"].update(epsilon=2.0), "promise"),
-    "ledger": (lambda r: r["privacy"]["ledger"][0].update(epsilon=0.5), "promise"),
-    "scale": (lambda r: r["privacy"]["ledger"][1].update(scale=0.5), "promise"),
-    "adjacency": (lambda r: r["privacy"].update(adjacency="replace"), "promise"),
-    "public": (lambda r: r["privacy"]["public"].pop(), "promise"),
-    "rehearsal": (lambda r: r["privacy"].update(rehearsal="yes"), "promise"),
+    "epsilon": (lambda r: r["privacy"].update(epsilon=2.0), "privacy"),
+    "ledger": (lambda r: r["privacy"]["ledger"][0].update(epsilon=0.5), "privacy"),
+    "scale": (lambda r: r["privacy"]["ledger"][1].update(scale=0.5), "privacy"),
+    "adjacency": (lambda r: r["privacy"].update(adjacency="replace"), "privacy"),
+    "public": (lambda r: r["privacy"]["public"].pop(), "privacy"),
+    "rehearsal": (lambda r: r["privacy"].update(rehearsal="yes"), "privacy"),
     "noise": (lambda r: first(r, "releases")[0].__setitem__(1, 0.5), "budget"),
     "answers": (lambda r: first(r, "releases")[0].__setitem__(2, 4), "answers"),
     "client": (lambda r: r["privacy"]["releases"].pop("North"), "clients"),
@@ -214,16 +214,16 @@ CHANGES: dict[str, tuple[Callable[[dict], object], str]] = {
     "bytes": (lambda r: r["messages"][0].update(bytes=1), "bytes down"),
     "problem": (lambda r: r.update(problem="Anything."), "problem"),
     "withheld": (lambda r: r["withheld"].pop(0), "withheld"),
-    "certificate": (lambda r: r.update(certificate={"value": 0.5}), "what travels"),
-    "digests": (lambda r: r.update(data={"train": {"North": "0"}}), "what travels"),
-    "note": (lambda r: r.update(notes=["A row is odd."]), "what travels"),
-    "accuracy": (lambda r: r["evaluation"]["measures"].append({"loss": 0.5}), "what travels"),
-    "more": (lambda r: r.update(seconds=0.5), "what travels"),
+    "certificate": (lambda r: r.update(certificate={"value": 0.5}), "public part"),
+    "digests": (lambda r: r.update(data={"train": {"North": "0"}}), "public part"),
+    "note": (lambda r: r.update(notes=["A row is odd."]), "public part"),
+    "accuracy": (lambda r: r["evaluation"]["measures"].append({"loss": 0.5}), "public part"),
+    "more": (lambda r: r.update(seconds=0.5), "public part"),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_promise_is_found_without_the_data(
+def test_a_changed_guarantee_is_found_without_the_data(
     finished: Path, tmp_path: Path, change: str
 ) -> None:
     path = copy(finished, tmp_path)
@@ -235,7 +235,7 @@ def test_a_larger_budget_than_the_stated_one_is_found(finished: Path, tmp_path: 
     path = copy(finished, tmp_path)
     config = path / "config.toml"
     config.write_text(config.read_text("utf-8").replace("epsilon = 3.0", "epsilon = 2.5"), "utf-8")
-    assert {"promise", "budget"} <= {*reseal(path, lambda result: None)}
+    assert {"privacy", "budget"} <= {*reseal(path, lambda result: None)}
 
 
 def test_files_and_columns_that_do_not_belong_there_are_found(
@@ -243,11 +243,11 @@ def test_files_and_columns_that_do_not_belong_there_are_found(
 ) -> None:
     path = copy(finished, tmp_path)
     shutil.copy(path / OWNER / "history.jsonl", path / "history.jsonl")
-    assert "what travels" in reseal(path, lambda result: None)
+    assert "public part" in reseal(path, lambda result: None)
     shutil.rmtree(path.parent.parent)
     path = copy(finished, tmp_path)
     shutil.copy(path / OWNER / "baselines.safetensors", path / "baselines.safetensors")
-    assert "what travels" in reseal(path, lambda result: None)
+    assert "public part" in reseal(path, lambda result: None)
 
 
 OWN: dict[str, tuple[Callable[[dict], object], str]] = {

@@ -114,7 +114,7 @@ def test_the_owner_sees_what_privacy_cost(stays: Run) -> None:
 def test_a_rehearsal_guarantees_nothing(tmp_path: Path) -> None:
     run = small_run.private_run(tmp_path, draw=True, text=REHEARSED)
     text = text_of(run)
-    assert "Nothing is promised to anybody." in text
+    assert "Nothing is guaranteed to anybody." in text
     assert "What would be guaranteed" in text
     assert "whoever has that can subtract it" in text
     assert "evaluation" not in drawn(run)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
 
 from quorate.report.sections import SECTIONS
-
-if TYPE_CHECKING:
-    from quorate.runs.folder import Run
+from quorate.runs.run import Run
 
 
 def as_json(run: Run) -> str:
     """The whole record of the run."""
-    record: dict[str, Any] = dict(run.result)
+    record = {**run.result}
     for section in SECTIONS:
         record |= section.record(run)
     return json.dumps(record, indent=1) + "\n"

@@ -1,5 +1,5 @@
-"""Drawing a figure as SVG text. Matplotlib is used in this file only, without its global state;
-what the figures of a section show stands with the section.
+"""Figures drawn as SVG text. Matplotlib is used in this file only, without its global state; what
+the figures of a section show stands with the section.
 
 Lines and letters take the colour of the page (``currentColor``), so that one file suits light and
 dark; letters stay text. Equal runs give equal bytes.
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from xml.sax.saxutils import escape
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.report.tables import printable
+from quorate.report.tables import Rows, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,6 +29,7 @@ RED, SAND = "#b0413e", "#e0b252"
 MODELS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
 DASHED = (0, (3, 2))
 MOST = 40  # clients that are drawn; the table has all
+WIDTH = 4.6  # inches
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a client may be called $x$
@@ -62,15 +63,8 @@ class Plot(NamedTuple):
     draw: Callable[[Canvas], None]
 
 
-def svgs(plots: Mapping[str, Plot]) -> dict[str, str]:
-    """Every figure as SVG, by name."""
-    return {name: draw(name, *plot) for name, plot in plots.items()}
-
-
-def draw(
-    name: str, title: str, height: float, plot: Callable[[Canvas], None], width: float = 4.6
-) -> str:
-    """One figure as SVG; height and width are in inches."""
+def draw(name: str, plot: Plot) -> str:
+    """A figure as SVG."""
     import io
 
     import matplotlib as mpl
@@ -80,14 +74,14 @@ def draw(
     with mpl.rc_context({**STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
         # a letter that the measuring font lacks; the reader's font draws it
         warnings.simplefilter("ignore")
-        canvas = Figure(figsize=(width, height), layout="constrained")
+        canvas = Figure(figsize=(WIDTH, plot.height), layout="constrained")
         FigureCanvasSVG(canvas)
-        plot(canvas)
+        plot.draw(canvas)
         out = io.StringIO()
         canvas.savefig(
             out, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
         )
-    return _tidy(out.getvalue(), name, title)
+    return _tidy(out.getvalue(), name, plot.title)
 
 
 def _tidy(svg: str, name: str, title: str) -> str:
@@ -96,15 +90,10 @@ def _tidy(svg: str, name: str, title: str) -> str:
     """
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.S)
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
-    svg = svg.replace(INK, "currentColor").replace(
-        "font: 9.5px 'sans-serif'", "font: 9.5px sans-serif"
-    )
-    svg = re.sub(
-        r'(<svg[^>]*?) width="[^"]*"',
-        r"\1",
-        re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1),
-        count=1,
-    )
+    svg = svg.replace(INK, "currentColor")
+    svg = svg.replace("font: 9.5px 'sans-serif'", "font: 9.5px sans-serif")
+    for size in ("height", "width"):
+        svg = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", svg, count=1)
     head = f'<svg role="img" aria-labelledby="{name}-title"'
     return re.sub(
         r"<svg([^>]*)>", rf'{head}\1><title id="{name}-title">{escape(title)}</title>', svg, count=1
@@ -114,8 +103,8 @@ def _tidy(svg: str, name: str, title: str) -> str:
 # --------------------------------------------------------------------------- numbers and names
 
 
-def column(history: Sequence[Mapping[str, Any]], key: str) -> Array:
-    """A column of the history, nan where a row has no finite number."""
+def column(history: Rows, key: str) -> Array:
+    """A column of a table such as the history, nan where a row has no finite number."""
     values = [row.get(key) for row in history]
     numbers = np.array([v if isinstance(v, int | float) else np.nan for v in values], dtype=float)
     return np.where(np.isfinite(numbers), numbers, np.nan)
@@ -190,10 +179,8 @@ def decades(axes: Axes, values: Array) -> None:
     exponents = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     ticks = [s * 10.0**k for k in exponents for s in steps]
     ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
-    ticks = [
-        *([0.0] * bool((values == 0).any())),
-        *(ticks if len(ticks) > 1 else positive[[0, -1]]),
-    ]
+    ticks = ticks if len(ticks) > 1 else positive[[0, -1]].tolist()
+    ticks = [0.0] * bool((values == 0).any()) + ticks
     axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
     axes.xaxis.set_minor_locator(NullLocator())
 

@@ -11,18 +11,18 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
+from quorate.report.figures import draw
 from quorate.report.sections import SECTIONS
 from quorate.report.tables import printable
+from quorate.runs.run import Run
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from quorate.runs.folder import Run
-
 
 def render(run: Run) -> dict[str, str]:
-    """The files of the report by name: report.html and figures/*.svg; of a private run those of the
-    part that is given, the public one or the owner's.
+    """The files of the report by name: report.html and figures/*.svg; of a private run those of one
+    part, the public one or the owner's.
     """
     drawn = figures(run)
     svgs = {f"figures/{name}.svg": svg + "\n" for name, svg in drawn.items()}
@@ -32,7 +32,8 @@ def render(run: Run) -> dict[str, str]:
 def figures(run: Run) -> dict[str, str]:
     """The figures of all sections as SVG, by name."""
     sections = (section for section in SECTIONS if section.applies(run))
-    return {name: svg for section in sections for name, svg in section.figures(run).items()}
+    plots = (plot for section in sections for plot in section.plots(run).items())
+    return {name: draw(name, plot) for name, plot in plots}
 
 
 def page(run: Run, drawn: Mapping[str, str]) -> str:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from quorate.report.sections import SECTIONS
 from quorate.report.sections.section import Block, Fold, Heading, Items, Row, Text
 from quorate.report.tables import Table, escaped
-
-if TYPE_CHECKING:
-    from quorate.runs.folder import Run
+from quorate.runs.run import Run
 
 
 def markdown(run: Run) -> str:
-    """The whole report; of a private run that of the part that is given."""
+    """The whole report; of a private run that of one part."""
     parts = [f"# {escaped(run.result['title'])}"]
     for section in SECTIONS:
         if section.applies(run):

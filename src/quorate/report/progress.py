@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from quorate.report.tables import NOTHING, printable, size
+from quorate.engines.engine import Watch
+from quorate.report.tables import NOTHING, Row, printable, size
+from quorate.runs.sections.section import Progress
 
-Row = dict[str, Any]  # of a history
-Watch: TypeAlias = Callable[[Row, object], None]  # what `solve` calls after each round
 EVERY = 5  # rounds between two plain lines at first
 
 COLUMNS = ("Model", "Round", "Objective", "Gap", "Worst client", "Sent", "Seconds")
 
 
-class Progress(Protocol):
-    """Where the rounds of a run are shown: ``watch(model)`` is called after each one, ``done`` when
-    a model is trained, and ``say`` prints a line.
-    """
+class Shown(Progress, Protocol):
+    """Progress that is shown inside a ``with`` statement."""
 
-    def watch(self, model: str) -> Watch: ...
-
-    def done(self, model: str, text: str) -> None: ...
-
-    def say(self, line: str) -> None: ...
-
-    def __enter__(self) -> Any: ...
+    def __enter__(self) -> Progress: ...
 
     def __exit__(self, *error: object) -> None: ...
 
 
-def progress(console: Console) -> Progress:
+def progress(console: Console) -> Shown:
     """The kind that suits the console."""
     return LiveTable(console) if console.is_terminal else Lines(console)
 

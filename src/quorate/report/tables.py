@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
-Result = Mapping[str, Any]  # a result.json
+Row: TypeAlias = Mapping[str, Any]  # of a table in JSON
+Rows: TypeAlias = Sequence[Row]
+Result: TypeAlias = Row  # a result.json
+Way: TypeAlias = Callable[[Any], str]  # how a value is written
 NOTHING = "–"  # where a table has no number
 
 
@@ -38,7 +41,7 @@ class Table:
 
     def first(self, most: int) -> Table:
         """The table with its first rows alone."""
-        return Table(self.title, self.columns, self.rows[:most], self.numeric, self.long)
+        return replace(self, rows=self.rows[:most])
 
 
 def table(
@@ -52,6 +55,33 @@ def table(
     numeric = tuple(k not in text for k in range(len(columns)))
     cells = tuple(tuple(map(printable, row)) for row in rows)
     return Table(title, tuple(columns), cells, numeric, tuple(long))
+
+
+def of_rows(
+    title: str,
+    rows: Iterable[Row],
+    heads: Mapping[str, str],
+    ways: Mapping[str, Way] | None = None,
+    text: Collection[str] = (),
+) -> Table:
+    """A table with a line for every row and a column for every key of ``heads``.
+
+    ``ways`` says how the values of a key are written (by default as `number` does). The first
+    column and those in ``text`` are words.
+    """
+    ways, keys = ways or {}, [*heads]
+    cells = [[ways.get(key, number)(row.get(key)) for key in keys] for row in rows]
+    words = [k for k, key in enumerate(keys) if not k or key in text]
+    return table(title, [*heads.values()], cells, words)
+
+
+def filled(heads: Mapping[str, str], rows: Rows) -> dict[str, str]:
+    """The columns for which some row has a value."""
+    return {
+        key: head
+        for key, head in heads.items()
+        if any(row.get(key) not in (None, "") for row in rows)
+    }
 
 
 # -------------------------------------------------------------------------------- numbers as text
@@ -125,19 +155,19 @@ def without_rounding(value: float | None) -> str:
 
 
 def people(result: Result) -> list[dict[str, Any]]:
-    """The row of every client; of pooled rows that of each of their owners."""
+    """The rows of the table of clients; of pooled rows those of their owners."""
     return result.get("owners") or result["clients"]
 
 
-def by_set(measures: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+def by_set(measures: Rows) -> dict[str, list[Row]]:
     """The rows of an evaluation by the set of rows that they are about."""
-    sets: dict[str, list[Mapping[str, Any]]] = {}
+    sets: dict[str, list[Row]] = {}
     for row in measures:
         sets.setdefault(row["set"], []).append(row)
     return sets
 
 
-def merit(row: Mapping[str, Any]) -> tuple[str, Callable[[float | None], str]]:
+def merit(row: Row) -> tuple[str, Way]:
     """What measures the predictions of a model, and how it is written: accuracy or error."""
     return ("accuracy", percent) if "accuracy" in row else ("error", number)
 
@@ -147,46 +177,37 @@ JUDGED = ("risk", "accuracy", "worst_accuracy", "error", "worst_error", "loss", 
 
 def compared(runs: Mapping[str, Result]) -> Table:
     """Several runs side by side, with one column for each."""
-    lines = [(name, [number(of(result)) for result in runs.values()]) for name, of in _lines(runs)]
-    for name in dict.fromkeys(row["set"] for r in runs.values() for row in _measures(r)):
-        for key in JUDGED:
-            values = [_measure(result, name, key) for result in runs.values()]
-            if any(value is not None for value in values):
-                head = f"{name}: {spaced(key).replace('worst', 'worst client')}"
-                lines.append((head, [*map(number, values)]))
-    return table("Runs", ("", *runs), [(name, *cells) for name, cells in lines])
+    columns, lines = [_column(result) for result in runs.values()], []
+    for name in dict.fromkeys(name for column in columns for name in column):
+        values = [column.get(name) for column in columns]
+        if name in ALWAYS or any(value is not None for value in values):
+            lines.append((name, *map(number, values)))
+    return table("Runs", ("", *runs), lines)
 
 
-def _lines(runs: Mapping[str, Result]) -> list[tuple[str, Callable[[Result], Any]]]:
-    """The numbers that are compared: what each is called, and where it is in a result."""
-
-    def inside(part: str, key: str) -> Callable[[Result], Any]:
-        return lambda result: (result.get(part) or {}).get(key)
-
-    keys = ("value", "bound", "gap", "relative_gap")
-    lines = [(spaced(key), inside("certificate", key)) for key in keys]
-    if any("privacy" in result for result in runs.values()):
-        lines.append(("total epsilon", inside("privacy", "epsilon")))
-        lines.append(("delta", inside("privacy", "delta")))
-    if any("clock" in result for result in runs.values()):
-        lines.append(("virtual seconds", inside("clock", "time")))
-        lines.append(("answers", inside("clock", "answers")))
-    lines.append(("rounds", lambda result: result["rounds"]))
-    lines.append(("ended", lambda result: result["outcome"]["stop"]))
-    lines.append(("worst client's worst-case loss", _worst_case))
-    return lines
+WORST = "worst client's worst-case loss"
+PROVEN = ("value", "bound", "gap", "relative gap")
+ALWAYS = (*PROVEN, WORST)  # lines that stand there even where no run has the number
 
 
-def _worst_case(result: Result) -> float | None:
+def _column(result: Result) -> dict[str, Any]:
+    """The numbers of a run that are compared with those of others, by what they are called."""
+    parts = ("certificate", "privacy", "clock")
+    certificate, privacy, clock = (result.get(part) or {} for part in parts)
     losses = [row.get("worst_loss") for row in people(result)]
-    return max(losses, key=lambda loss: -math.inf if loss is None else loss)
+    column = {name: certificate.get(name.replace(" ", "_")) for name in PROVEN}
+    column |= {"total epsilon": privacy.get("epsilon"), "delta": privacy.get("delta")}
+    column |= {"virtual seconds": clock.get("time"), "answers": clock.get("answers")}
+    column |= {"rounds": result["rounds"], "ended": result["outcome"]["stop"]}
+    column[WORST] = max(losses, key=lambda loss: -math.inf if loss is None else loss)
+    for row in own_measures(result):
+        for key in JUDGED:
+            name = f"{row['set']}: {spaced(key).replace('worst', 'worst client')}"
+            column[name] = row.get(key)
+    return column
 
 
-def _measures(result: Result) -> list[dict[str, Any]]:
+def own_measures(result: Result) -> list[Row]:
     """The rows of the evaluation that are about the model of the run itself."""
     rows = result["evaluation"]["measures"]
     return [row for row in rows if row["model"] == result["model"]]
-
-
-def _measure(result: Result, name: str, key: str) -> float | None:
-    return next((row.get(key) for row in _measures(result) if row["set"] == name), None)

@@ -11,12 +11,11 @@ from quorate.report.sections.clients import exposed
 from quorate.report.sections.ranks import heaviest
 from quorate.report.sections.section import Block, Heading, Text
 from quorate.report.tables import Table, printable
+from quorate.runs.run import Run
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
-
-    from quorate.runs.run import Run
 
 PUBLIC, OWNERS = "public part", "stays with the owner"
 

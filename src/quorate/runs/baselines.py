@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from quorate.runs.constraint_metrics import asked
 
 
 def free(problem: Problem) -> Problem:
-    """The problem without its constraints and its privacy, all rows in the objective."""
+    """The problem without its constraints and its privacy, and with all rows in the objective."""
     rows = Mean() if isinstance(problem.over_samples, Mean) else problem.over_samples
     return replace(problem, constraint=None, local_constraint=None, over_samples=rows, privacy=None)
 
@@ -31,16 +32,14 @@ def free(problem: Problem) -> Problem:
 def erm(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
     """The mean loss of every client, averaged by the prior."""
     over = among(problem.over_clients, fed.clients, getattr(problem.privacy, "sizes", None))
-    return (
-        replace(
-            free(problem), over_samples=Mean(), over_clients=Mean(getattr(over, "prior", "uniform"))
-        ),
-        fed,
-    )
+    mean = Mean(getattr(over, "prior", "uniform"))
+    return replace(free(problem), over_samples=Mean(), over_clients=mean), fed
 
 
 def afl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
-    """Robust to the mix of clients, not to noise within them."""
+    """The mean loss of every client, for the worst client weights: robust to them, and not to noise
+    within the clients.
+    """
     over = Simplex() if isinstance(problem.over_clients, Mean) else problem.over_clients
     return replace(free(problem), over_samples=Mean(), over_clients=over), fed
 
@@ -57,9 +56,8 @@ def wafl(problem: Problem, fed: Federation) -> tuple[Problem, Federation]:
     problem = free(problem)
     if by_rank(problem.over_samples):  # rows of different weights have no ranks
         return replace(problem, over_clients=Mean()), fed.pooled()
-    prior = resolve_prior(
-        getattr(problem.over_clients, "prior", "uniform"), fed.sizes.astype(float), fed.clients
-    )
+    prior: Any = getattr(problem.over_clients, "prior", "uniform")
+    prior = resolve_prior(prior, fed.sizes.astype(float), fed.clients)
     ball = problem.at(fed)[0].over_samples
     if isinstance(ball, WassersteinBall):
         ball = replace(problem.over_samples, radius=float(prior @ np.asarray(ball.radius)))
@@ -91,11 +89,7 @@ def label(problem: Problem) -> str:
         return "private"
     if asked(problem):
         return "constrained"
-    named = short_name("risk over samples", problem.over_samples) or "model"
-    return (
-        "DRFL"
-        if isinstance(problem.over_samples, WassersteinBall)
-        else "model"
-        if named == "mean"
-        else named
-    )
+    if isinstance(problem.over_samples, WassersteinBall):
+        return "DRFL"
+    name = short_name("risk over samples", problem.over_samples) or "mean"
+    return "model" if name == "mean" else name

@@ -88,16 +88,16 @@ def evaluate(
 
 def verdict(measures: Sequence[Row], pairs: Pairs) -> list[str]:
     """The answer in short, then one sentence for each set and other model."""
-    headline: str | None = None
+    headline: list[str] = []
     sentence: Callable[[Row, Row, Row], str] = _sentence
     if any("asked" in row for row in measures):
-        headline, sentence = _headline_of_constraints(measures), _sentence_of_constraints
+        headline, sentence = [_headline_of_constraints(measures)], _sentence_of_constraints
     elif any("risk_less" in pair for pair in pairs):
-        headline, sentence = _headline_of_rank(pairs), _sentence_of_rank
+        headline, sentence = [_headline_of_rank(pairs)], _sentence_of_rank
     elif pairs:
-        headline = _headline(pairs)
+        headline = [_headline(pairs)]
     by = {(row["set"], row["model"]): row for row in measures}
-    return [headline] * (headline is not None) + [
+    return headline + [
         f"On {pair['set']} ({by[pair['set'], pair['model']]['n']} rows), against {pair['other']}:"
         f" {sentence(pair, by[pair['set'], pair['model']], by[pair['set'], pair['other']])}"
         for pair in pairs

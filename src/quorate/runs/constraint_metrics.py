@@ -5,24 +5,25 @@ continuous. Its *rate* is what a reader has in mind: the same mean over the same
 where a row is predicted wrongly instead of the loss, and of phi = 1 where the larger class is
 predicted instead of the score or probability.
 
-A proof is about the rows trained on. On others a constraint may fail. There a level of a client is
-asked of that client, and a constraint on groups is left out where a set has not two of them.
+A proof is about the rows trained on; on others a constraint may be violated. There the level of a
+client holds for that client alone, and a constraint on groups is left out where a set has fewer
+than two of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from quorate.arrays import Array
 from quorate.data.federation import Federation
-from quorate.problem.constraints.constraint import Point, Stack, several
+from quorate.problem.constraints.constraint import Concrete, Point, Stack, Stated, several
 from quorate.problem.constraints.coupled import Coupled, Shared
 from quorate.problem.constraints.group_means import OfLoss, OnRows
 from quorate.problem.problem import Problem
+from quorate.runs.files import Record
 from quorate.solution.constraint_table import SERVER, TOGETHER
 
 TRAINING = "training rows"
@@ -36,7 +37,7 @@ def asked(problem: Problem) -> bool:
 
 @dataclass(frozen=True)
 class Wrong:
-    """phi = 1 where a row is predicted wrongly."""
+    """The measure phi = 1 where a row is predicted wrongly."""
 
     def value(self, prediction: Array, y: Array) -> Array:
         return ((prediction > 0) != (y > 0)).astype(float)
@@ -44,63 +45,60 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Chosen:
-    """phi = 1 where the larger class is predicted."""
+    """The measure phi = 1 where the larger class is predicted."""
 
     def value(self, prediction: Array, y: Array) -> Array:
         return (prediction > 0).astype(float)
 
 
-def as_rate(part: Any) -> Any:
-    """The constraint with rates for losses and scores, and no level; None where it has no such
-    thing.
+def as_rate(part: Concrete) -> Concrete | None:
+    """The constraint with rates in place of losses and scores, and no level; None where it has no
+    rate.
     """
     if isinstance(part, Shared):
         inner = as_rate(part.one)
         return None if inner is None else replace(part, one=inner)
     if not isinstance(part, OnRows):
         return None
-    measure: Any = Wrong() if isinstance(part.measure, OfLoss) else Chosen()
+    measure = Wrong() if isinstance(part.measure, OfLoss) else Chosen()
     return replace(part, measure=measure, level=np.zeros_like(part.level))
 
 
-def _rates(stack: Stack, at: Point) -> Array:
-    """(p,) for the one owner of the block; NaN where there are none."""
-    if at.problem.loss.targets != "sign":
-        return np.full(stack.size, np.nan)
-    parts = [(as_rate(part), len(part.equality)) for part in stack.parts]
-    found = [np.full(p, np.nan) if part is None else part.values(at)[0] for part, p in parts]
-    return np.concatenate([np.zeros(0), *found])
+def _rates(stack: Stack, point: Point) -> Array:
+    """(p,) the rates of the one owner of the block; NaN where there are none."""
+    rates = [np.zeros(0)]
+    for part in stack.parts:
+        rate = as_rate(part) if point.problem.loss.targets == "sign" else None
+        none = np.full(len(part.equality), np.nan)
+        rates.append(none if rate is None else rate.values(point)[0])
+    return np.concatenate(rates)
 
 
-def kept(problem: Problem, w: Array, fed: Federation, other: bool = True) -> list[dict[str, Any]]:
+def kept(problem: Problem, w: Array, fed: Federation, other: bool = True) -> list[Record]:
     """One row for every constraint and owner: owner, constraint, limit, measured, slack, met, rate.
 
-    ``problem``, ``fed`` as stated; ``other``: not the rows trained on: only constraints on rows are
-    asked there, as far as they can be.
+    ``problem``, ``fed`` as stated; ``other``: not the rows trained on, where only constraints on
+    rows are evaluated, as far as they can be.
     """
     concrete, data = (_elsewhere(problem, fed) if other else problem).at(fed)
     points = [Point(concrete, w, data.block(i)) for i in range(data.n_clients)]
-    glob, local, found = concrete.constraint, concrete.local_constraint, []
+    glob, local, rows = concrete.constraint, concrete.local_constraint, []
     if glob.held.size:
-        found += _rows(SERVER, glob.held, *_measured(glob.held, glob.at(concrete, w)))
+        rows += _rows(SERVER, glob.held, *_measured(glob.held, glob.at(concrete, w)))
     if glob.coupled.size:
-        parts = [_measured(glob.coupled, at) for at in points]
-        found += _rows(
-            TOGETHER, glob.coupled, *(np.sum(each, 0) for each in zip(*parts, strict=True))
-        )
-    for name, at in zip(data.names, points, strict=True):
-        found += _rows(name, local, *_measured(local, at))
-    return found
+        parts = zip(*(_measured(glob.coupled, point) for point in points), strict=True)
+        rows += _rows(TOGETHER, glob.coupled, *(np.sum(part, 0) for part in parts))
+    for name, point in zip(data.names, points, strict=True):
+        rows += _rows(name, local, *_measured(local, point))
+    return rows
 
 
-def _measured(stack: Stack, at: Point) -> tuple[Array, Array, Array]:
+def _measured(stack: Stack, point: Point) -> tuple[Array, Array, Array]:
     """(limits, values, rates), each (p,), of the one owner of the block."""
-    return stack.limits(at.block)[0], stack.values(at)[0], _rates(stack, at)
+    return stack.limits(point.block)[0], stack.values(point)[0], _rates(stack, point)
 
 
-def _rows(
-    owner: str, stack: Stack, limits: Array, values: Array, rates: Array
-) -> list[dict[str, Any]]:
+def _rows(owner: str, stack: Stack, limits: Array, values: Array, rates: Array) -> list[Record]:
     return [
         {
             "owner": owner,
@@ -119,14 +117,10 @@ def _rows(
 
 
 def _elsewhere(problem: Problem, fed: Federation) -> Problem:
-    """The problem with those constraints that can be asked of other rows."""
-    local = tuple(
-        _restated(one, fed) for one in several(problem.local_constraint, "local_constraint")
-    )
-    shared = tuple(
-        one for one in several(problem.constraint, "constraint") if isinstance(one, Coupled)
-    )
+    """The problem with those constraints that can be evaluated on other rows."""
     none = replace(problem, local_constraint=None, constraint=None)
+    local = [_restated(one, fed) for one in several(problem.local_constraint, "local_constraint")]
+    shared = [one for one in several(problem.constraint, "constraint") if isinstance(one, Coupled)]
     return replace(
         none,
         local_constraint=tuple(
@@ -136,16 +130,14 @@ def _elsewhere(problem: Problem, fed: Federation) -> Problem:
     )
 
 
-def _restated(one: Any, fed: Federation) -> Any:
+def _restated(one: Stated, fed: Federation) -> Stated | None:
     """A constraint with the levels of these clients alone; None where a client has none."""
     level = getattr(one, "level", None)
     if not isinstance(level, Mapping):
         return one
-    return (
-        replace(one, level={c: level[c] for c in fed.clients})
-        if all(c in level for c in fed.clients)
-        else None
-    )
+    if any(client not in level for client in fed.clients):
+        return None
+    return replace(one, level={client: level[client] for client in fed.clients})  # type: ignore[type-var]
 
 
 def _fits(problem: Problem, fed: Federation) -> bool:
@@ -157,9 +149,9 @@ def _fits(problem: Problem, fed: Federation) -> bool:
         return False
 
 
-def summary(problem: Problem, w: Array, fed: Federation) -> dict[str, Any]:
-    """What `quorate.runs.evaluation.measure` adds: how many constraints rows meet that were not
-    trained on, and the worst.
+def summary(problem: Problem, w: Array, fed: Federation) -> Record:
+    """How many constraints are met on rows that were not trained on, and the largest violation;
+    `quorate.runs.evaluation.measure` adds it.
     """
     rows = kept(problem, w, fed) if problem.constrained else []
     if not rows:

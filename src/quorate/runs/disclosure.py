@@ -4,30 +4,30 @@
     owner/  README.txt  result.json  history.jsonl  baselines.safetensors                withheld
             curve.safetensors  report.html  figures/
 
-Without a privacy budget a run has one part. With one, its public part is made of public numbers and
-of what was noised and charged: two data sets that differ in one record and have the same answers
-give the same bytes. All that is exact is withheld, in ``owner/``: objective, certificate, losses,
-digests of the data, warnings, comparisons, the model without privacy, the models of the curve, and
-times.
+Without a privacy budget a run has one part. With one, its public part is computed from public
+numbers and from noisy answers that are charged: two data sets that differ in one record and have
+the same answers give the same bytes. All that is exact is withheld, in ``owner/``: objective,
+certificate, losses, digests of the data, warnings, comparisons, the model without privacy, the
+models of the curve, and times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from quorate.config.config import Config
 from quorate.runs.checks import Check
-from quorate.runs.files import plain
+from quorate.runs.files import Record, Row, files_in, plain
+from quorate.runs.privacy_plan import privacy_of
 from quorate.runs.result import KEYS
 from quorate.runs.run import Run
 from quorate.runs.sections.all import SECTIONS
 from quorate.runs.sections.privacy import client_weights
-from quorate.runs.sections.section import Disclosure
+from quorate.runs.sections.section import Disclosure, bytes_sent
 
 OWNER = "owner/"
-# functions of public numbers and paid answers
+# columns of the history that follow from public numbers and noisy answers
 HISTORY = ("round", "rho", "gap", "noise", "bytes_up", "bytes_down")
 MESSAGES = ("Perturb", "Perturbed")
 FILES = ("config.toml", "model.safetensors", "history.jsonl", "result.json", "report.html")
@@ -51,7 +51,7 @@ def exact_folder(config: Config, folder: Path) -> Path:
     return folder if config.privacy is None else folder / OWNER
 
 
-def parts_of(config: Config, result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def parts_of(config: Config, result: Row) -> dict[str, Record]:
     """The result of a run as its parts may have it, by the folder of each part."""
     if config.privacy is None:
         return {"": {**result}}
@@ -59,7 +59,7 @@ def parts_of(config: Config, result: Mapping[str, Any]) -> dict[str, dict[str, A
     return {OWNER: withheld, "": public_result(config, result)}
 
 
-def public_result(config: Config, result: Mapping[str, Any]) -> dict[str, Any]:
+def public_result(config: Config, result: Row) -> Record:
     """The result.json that may leave the owner, digests of the files excepted."""
     messages = [row for row in result["messages"] if row["message"] in MESSAGES]
     public = {key: result[key] for key in (*COPIED, *PUBLIC)} | NOTHING
@@ -67,48 +67,40 @@ def public_result(config: Config, result: Mapping[str, Any]) -> dict[str, Any]:
     return plain({**public, "evaluation": public_evaluation(config, result["evaluation"])})
 
 
-def public_clients(config: Config, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def public_clients(config: Config, messages: Sequence[Row]) -> list[Record]:
     """One row a client: rows as declared, weight, and the bytes that every client sends alike."""
-    assert config.privacy is not None
-    sizes, weights = config.privacy.sizes, client_weights(config)
-    sent = {
-        way: sum(m["bytes"] for m in messages if m["direction"] == way) for way in ("up", "down")
-    }
-    each = {f"bytes_{way}": total // len(weights) for way, total in sent.items()}
+    sizes, weights = privacy_of(config).sizes, client_weights(config)
+    ways = ("up", "down")
+    each = {f"bytes_{way}": bytes_sent(messages, way) // len(weights) for way in ways}
     return [
         {"client": name, "n": sizes[name], "weight": weight, **each}
         for name, weight in weights.items()
     ]
 
 
-def public_evaluation(config: Config, evaluation: Mapping[str, Any]) -> dict[str, Any]:
+def public_evaluation(config: Config, evaluation: Row) -> Record:
     """The numbers of the private model alone, and only on rows that are declared public."""
     public = config.evaluation.public
     measures = [row for row in evaluation["measures"] if public and row["model"] == "private"]
     return {"measures": measures, "pairs": [], "verdict": []}
 
 
-def public_history(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def public_history(rows: Sequence[Row]) -> list[Record]:
     """The columns of every round that may leave the owner."""
     return [{key: row[key] for key in HISTORY if key in row} for row in rows]
 
 
 def check_public(run: Run) -> Check:
     """The public part has no file, key or column that a private run does not hand out."""
-    odd = [*_odd_files(run.path), *(f"result.json: {key}" for key in _odd_keys(run))]
+    files = (name for name in files_in(run.path, OWNER) if not name.startswith("figures/"))
+    odd = [name for name in files if name not in FILES]
+    odd += [f"result.json: {key}" for key in _odd_keys(run)]
     columns = dict.fromkeys(key for row in run.history for key in row)
     odd += [f"history.jsonl: {key}" for key in columns if key not in HISTORY]
     text = "nothing but what the budget pays for"
-    return Check(
-        "what travels", not odd, f"does not belong there: {', '.join(odd[:5])}" if odd else text
-    )
-
-
-def _odd_files(path: Path) -> list[str]:
-    names = (file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
-    return [
-        name for name in names if name not in FILES and not name.startswith((OWNER, "figures/"))
-    ]
+    if odd:
+        text = f"does not belong there: {', '.join(odd[:5])}"
+    return Check("public part", not odd, text)
 
 
 def _odd_keys(run: Run) -> list[str]:

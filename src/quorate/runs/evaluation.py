@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from quorate.arrays import Array
@@ -12,6 +10,7 @@ from quorate.problem.prediction import scores
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
 from quorate.runs.constraint_metrics import summary
+from quorate.runs.files import Record
 from quorate.runs.rank_metrics import fairness, risk_of
 
 
@@ -19,7 +18,7 @@ def rows_of(problem: Problem, w: Array, fed: Federation) -> list[tuple[Array, Ar
     """For every client the loss of each row, its merit (1 or 0, right or wrong; or minus the
     absolute error), and y.
     """
-    found = []
+    rows = []
     for X, y in zip(fed.X, fed.y, strict=True):
         prediction = scores(problem.predictor, w, X)
         if problem.loss.targets == "class":
@@ -31,8 +30,8 @@ def rows_of(problem: Problem, w: Array, fed: Federation) -> list[tuple[Array, Ar
         else:
             coded = y.astype(float)
             merit = -np.abs(prediction - coded)
-        found.append((problem.loss.value(prediction, coded), merit, coded))
-    return found
+        rows.append((problem.loss.value(prediction, coded), merit, coded))
+    return rows
 
 
 def losses_of(problem: Problem, w: Array, fed: Federation) -> list[Array]:
@@ -40,9 +39,7 @@ def losses_of(problem: Problem, w: Array, fed: Federation) -> list[Array]:
     return [loss for loss, *_ in rows_of(problem, w, fed)]
 
 
-def measure(
-    problem: Problem, w: Array, fed: Federation, trained: int | None = None
-) -> dict[str, Any]:
+def measure(problem: Problem, w: Array, fed: Federation, trained: int | None = None) -> Record:
     """Mean loss and accuracy (or mean absolute error) over all rows, and those of the worst client.
 
     With a risk by rank also that risk of the losses, and for two classes the fairness between
@@ -56,7 +53,7 @@ def measure(
     ]
     worst = max(clients, key=lambda row: row["loss"])
     least = min(clients, key=lambda row: sign * row[name])
-    found = {
+    numbers = {
         "n": int(fed.sizes.sum()),
         "loss": float(np.concatenate([loss for loss, *_ in rows]).mean()),
         "worst_loss": worst["loss"],
@@ -66,25 +63,25 @@ def measure(
         f"worst_{name}_client": least["client"],
         "clients": clients,
     }
-    return found | _by_rank(problem, rows, fed, clients, trained) | summary(problem, w, fed)
+    return numbers | _by_rank(problem, rows, fed, clients, trained) | summary(problem, w, fed)
 
 
 def _by_rank(
     problem: Problem,
     rows: list[tuple[Array, Array, Array]],
     fed: Federation,
-    clients: list[dict[str, Any]],
+    clients: list[Record],
     n: int | None,
-) -> dict[str, Any]:
+) -> Record:
     """What `measure` adds for a risk by rank; the clients get their own risks."""
     risk = problem.over_samples
     if not by_rank(risk):
         return {}
     for client, (loss, *_) in zip(clients, rows, strict=True):
         client["risk"] = risk_of(risk, loss, n)
-    found: dict[str, Any] = {"risk": risk_of(risk, np.concatenate([loss for loss, *_ in rows]), n)}
+    numbers: Record = {"risk": risk_of(risk, np.concatenate([loss for loss, *_ in rows]), n)}
     if problem.loss.targets == "sign":
         truth = [y for *_, y in rows]
         chosen = [np.where(merit > 0, y, -y) for _, merit, y in rows]
-        found["fairness"] = fairness(truth, chosen, fed.names)
-    return found
+        numbers["fairness"] = fairness(truth, chosen, fed.names)
+    return numbers

@@ -23,12 +23,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 from quorate.config.config import read_config
 from quorate.engines.event_log import Log
 from quorate.runs.disclosure import OWNER, README, exact_folder, parts_of, public_history
 from quorate.runs.files import (
+    Record,
+    Row,
     RunError,
     claim,
     complete,
@@ -63,7 +64,7 @@ def write_run(
     study: Study,
     models: Mapping[str, Solution],
     points: Mapping[str, Points],
-    result: dict[str, Any],
+    result: Record,
     *,
     render: Render | None = None,
     today: date | None = None,
@@ -90,7 +91,9 @@ def write_run(
 
 
 def _write_public(work: Path, study: Study, solution: Solution) -> None:
-    """What every run shows: its configuration, its model and, of a private one, paid answers."""
+    """Write what every run shows: its configuration, its model, and of a private run the history of
+    its noisy answers.
+    """
     write(work / "config.toml", study.stated.at(work).text().encode())
     save_model(work / "model.safetensors", study.stated, solution, study.parts.train)
     if study.stated.privacy is not None:
@@ -102,7 +105,7 @@ def _write_public(work: Path, study: Study, solution: Solution) -> None:
 def _write_exact(
     work: Path, study: Study, models: Mapping[str, Solution], points: Mapping[str, Points]
 ) -> None:
-    """What was computed from the rows exactly."""
+    """Write what was computed from the rows exactly."""
     folder, (main, *names) = exact_folder(study.stated, work), models
     solution, private = models[main], study.stated.privacy is not None
     write(folder / "history.jsonl", lines(solution.history))
@@ -120,7 +123,7 @@ def _write_exact(
             section.write(folder, points[section.name])
 
 
-def _seal(work: Path, study: Study, result: Mapping[str, Any]) -> None:
+def _seal(work: Path, study: Study, result: Row) -> None:
     """Write the result.json of every part, each with the digests of the files beside it."""
     for folder, part in parts_of(study.stated, result).items():
         outside = "" if folder or study.stated.privacy is None else OWNER

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +15,7 @@ from quorate.data.schema import Schema
 from quorate.names import load
 from quorate.problem.prediction import predictor
 from quorate.rounds import Stop
-from quorate.runs.files import RunError, load_tensors, parsed, plain, save_arrays
+from quorate.runs.files import Record, Row, RunError, load_tensors, parsed, plain, save_arrays
 from quorate.solution.solution import Solution
 
 FORMAT = 1
@@ -34,15 +32,15 @@ def save_model(file: Path, config: Config, solution: Solution, fed: Federation) 
         "model": problem.model,
         **{key: value for key, value in network.items() if value is not None},
         **({"ones": True} if config.ones else {}),
-        "classes": None if fed.classes is None else plain(fed.classes),
-        "feature_names": list(fed.feature_names),
+        "classes": fed.classes,
+        "feature_names": fed.feature_names,
         "schema": None if fed.schema is None else fed.schema.to_dict(),
         **({"infeasible": True} if solution.outcome.stop is Stop.INFEASIBLE else {}),
     }
     save_arrays(file, {"w": solution.w}, {"quorate": json.dumps(plain(model))})
 
 
-def read_model(path: str | os.PathLike[str]) -> tuple[Array, dict[str, Any], Schema]:
+def read_model(path: str | os.PathLike[str]) -> tuple[Array, Record, Schema]:
     """(w, model, schema) of a run's folder or of a model.safetensors file, to predict with."""
     w, model, schema = stored_model(path)
     if not np.isfinite(w).all():
@@ -50,8 +48,8 @@ def read_model(path: str | os.PathLike[str]) -> tuple[Array, dict[str, Any], Sch
     return w, model, schema
 
 
-def stored_model(path: str | os.PathLike[str]) -> tuple[Array, dict[str, Any], Schema]:
-    """As `read_model`, whether its numbers are finite or not."""
+def stored_model(path: str | os.PathLike[str]) -> tuple[Array, Record, Schema]:
+    """The same as `read_model`, whether the numbers are finite or not."""
     file = Path(path)
     file = file / "model.safetensors" if file.is_dir() else file
     tensors, metadata = load_tensors(file)
@@ -66,12 +64,12 @@ def stored_model(path: str | os.PathLike[str]) -> tuple[Array, dict[str, Any], S
     return w, model, schema
 
 
-def targets_of(model: Mapping[str, Any]) -> str:
+def targets_of(model: Row) -> str:
     """The kind of targets that the loss of a saved model takes, as its class has it."""
     return load("loss", model["loss"]).targets
 
 
-def _dimension(model: Mapping[str, Any], n_features: int) -> int:
+def _dimension(model: Row, n_features: int) -> int:
     """The size of a saved model."""
     d, several = n_features + model.get("ones", False), targets_of(model) == "class"
     return predictor(model).sized(d, len(model["classes"]) if several else None).dimension(d)

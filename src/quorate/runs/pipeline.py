@@ -17,7 +17,7 @@ from quorate.config.config import Config, ConfigError
 from quorate.rounds import Stop
 from quorate.runs.comparison import evaluate
 from quorate.runs.folder import Render, write_run
-from quorate.runs.privacy_plan import looked_at, plan, with_sizes
+from quorate.runs.privacy_plan import plan, with_public_numbers, with_sizes
 from quorate.runs.privacy_statement import words
 from quorate.runs.result import result_of
 from quorate.runs.run import Points
@@ -98,5 +98,5 @@ def dry_run(config: Config) -> list[str]:
             "--dry-run says what a run with [privacy] would spend, and there is none: add it, or"
             " leave --dry-run out"
         )
-    config, public = looked_at(config)
+    config, public = with_public_numbers(config)
     return [*words(config, plan(config, public)), "nothing was run"]

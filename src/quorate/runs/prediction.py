@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from quorate.data.tables import read
 from quorate.problem.prediction import predictor, scores, with_ones
@@ -13,7 +12,7 @@ from quorate.runs.model_file import read_model, targets_of
 
 def predict_table(
     path: str | os.PathLike[str], table: str | os.PathLike[str], unknown: str = "error"
-) -> dict[str, list[Any]]:
+) -> dict[str, list[object]]:
     """Columns by name: ``prediction``, a class or for a regressor a number, and a classifier's
     ``score``.
 

@@ -17,13 +17,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
-from quorate.algorithms.federated.private_admm.client import Perturbed
+from quorate.algorithms.federated.private_admm.client import Mechanism, Perturbed
+from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.arrays import Array
 from quorate.config.config import Config
+from quorate.config.privacy import PrivacySection
 from quorate.privacy.accounting import Release, accounts, noise_for, total_epsilon
 from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.privacy.ledger_file import Book
@@ -33,11 +35,13 @@ from quorate.runs.datasets import read_tables
 from quorate.runs.splits import named_clients
 from quorate.solution.default import default_algorithm
 
+Releases: TypeAlias = tuple[Release, ...]
+
 
 @dataclass(frozen=True)
 class Public:
-    """What may be known of the data before a private run; it stands in for a federation where noise
-    is planned.
+    """The public numbers about the data of a private run, which stand in for a federation where
+    noise is planned.
     """
 
     clients: tuple[str, ...]
@@ -51,22 +55,23 @@ class Public:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do and cost.
+    """What a private run will do and cost.
 
     Attributes
     ----------
     public : who takes part, rows as public, features
-    algorithm : with its noise planned
-    scale : (N,) of each client's noise, in the units of its share of the gradient
+    algorithm, noise : the method, and its noise as planned
+    scale : (N,) the scale of each client's noise, in the units of its share of the gradient
     accounts : total epsilon at delta when the run has ended, by accountant, earlier runs and the
         curve included
-    before : total epsilon that is spent before, the curve included
+    before : total epsilon that is spent before this model, the curve included
     curve : (epsilon alone, total E_k at which it is run) of every run of the curve
     up, down : bytes of one client in one round
     """
 
     public: Public
-    algorithm: Any
+    algorithm: PrivateADMM
+    noise: Mechanism
     budget: Budget
     scale: Array
     accounts: Mapping[str, float | None]
@@ -76,70 +81,67 @@ class Plan:
     down: int
 
 
+def privacy_of(config: Config) -> PrivacySection:
+    """The [privacy] of a private run."""
+    assert config.privacy is not None
+    return config.privacy
+
+
 def with_sizes(config: Config, rows: Mapping[str, int]) -> Config:
     """The run with a number of rows declared for every client: where the file has none, the share
     to be trained on of those that it has, ``rows``.
     """
-    assert config.privacy is not None
-    given, share = config.privacy.sizes, 1 - config.data.test
-    if isinstance(given, Mapping):
+    privacy, share = privacy_of(config), 1 - config.data.test
+    if isinstance(privacy.sizes, Mapping):
         return config
-    sizes = {name: max(1, round(share * n)) if given is None else given for name, n in rows.items()}
-    # the order of the clients' first rows would tell about those
-    sizes = dict(sorted(sizes.items()))
-    return config._with(
-        privacy=config.privacy.model_copy(update={"sizes": sizes, "counted": given is None})
-    )
+    counted = privacy.sizes is None
+    # sorted, since the order of the clients' first rows would disclose something about them
+    sizes = {
+        name: max(1, round(share * rows[name])) if counted else privacy.sizes
+        for name in sorted(rows)
+    }
+    return config._with(privacy=privacy.model_copy(update={"sizes": sizes, "counted": counted}))
 
 
-def looked_at(config: Config) -> tuple[Config, Public]:
+def with_public_numbers(config: Config) -> tuple[Config, Public]:
     """The run with its sizes, and what is public; no file is read where sizes and columns are
     declared by name.
     """
-    assert config.privacy is not None
-    data, sizes = config.data, config.privacy.sizes
+    data = config.data
     columns = data.columns or {name: {} for name in data.features or ()}
-    if not (isinstance(sizes, Mapping) and columns):
-        found = read_tables(config)
-        tables = {name: table for name, table in found.tables.items() if name not in data.shifted}
+    if not (isinstance(privacy_of(config).sizes, Mapping) and columns):
+        source = read_tables(config)
+        tables = {name: table for name, table in source.tables.items() if name not in data.shifted}
         tables = named_clients(config, tables)
-        config = with_sizes(
-            config, {name: len(table[found.target]) for name, table in tables.items()}
-        )
-        first = next(iter(tables.values()))
-        columns = columns or {name: {} for name in first if name != found.target}
-        sizes = config.privacy.sizes  # type: ignore[union-attr]
+        rows = {name: len(table[source.target]) for name, table in tables.items()}
+        config, first = with_sizes(config, rows), next(iter(tables.values()))
+        columns = columns or {name: {} for name in first if name != source.target}
     d = sum(
         len(how["categories"]) if "categories" in how else 1 + how.get("indicator", False)
         for how in columns.values()
     )
-    return config, Public(tuple(sizes), tuple(sizes.values()), d)
+    return config, public_of(config, d)
 
 
 def plan(config: Config, public: Public, book: str | os.PathLike[str] | None = None) -> Plan:
     """What the run will cost, from public numbers.
 
-    ``book`` is that of the run where the file names none.
+    ``book`` is the ledger file of the run where the configuration names none.
 
     Raises
     ------
     BudgetSpentError
-        where the budget does not pay for all runs; nothing was touched
+        where the budget does not pay for all runs; nothing was charged
     """
     problem, algorithm = stated_method(config, public)
     budget = budget_of(config)
-    spent = _before(
-        budget if book is None else replace(budget, book=book), public.clients, algorithm
-    )
-    points, spent = _curve(config, budget, algorithm, spent)
+    ledger = budget if book is None else replace(budget, book=book)
+    points, spent = _curve(config, budget, algorithm, _before(ledger, public.clients, algorithm))
+    before = total_epsilon(spent, budget.delta)
     try:
-        algorithm = algorithm.planned(problem, public, spent)
+        algorithm, noise = planned(algorithm, problem, public, spent)
     except BudgetSpentError as error:
-        more = (
-            f" privacy.curve takes {total_epsilon(spent, budget.delta):.4g} of it."
-            if points
-            else ""
-        )
+        more = f" privacy.curve takes {before:.4g} of it." if points else ""
         raise BudgetSpentError(f"{error}{more}") from error
     D = problem.predictor.dimension(public.n_features)
     _, ask = algorithm.server_start(public.n_clients)
@@ -147,64 +149,71 @@ def plan(config: Config, public: Public, book: str | os.PathLike[str] | None = N
     return Plan(
         public=public,
         algorithm=algorithm,
+        noise=noise,
         budget=budget,
-        scale=algorithm.plan.multiplier * np.asarray(algorithm.plan.sensitivity),
+        scale=noise.multiplier * np.asarray(noise.sensitivity),
         accounts=accounts((*spent, *algorithm.releases(algorithm.max_rounds)), budget.delta),
-        before=total_epsilon(spent, budget.delta),
+        before=before,
         curve=tuple(points),
         up=up,
         down=encoded_size(rows(ask.message, (0,))),
     )
 
 
+def planned(
+    algorithm: PrivateADMM, problem: Problem, public: Public, spent: Releases = ()
+) -> tuple[PrivateADMM, Mechanism]:
+    """The method with its noise planned, and the noise."""
+    algorithm = algorithm.planned(problem, public, spent)
+    assert algorithm.plan is not None
+    return algorithm, algorithm.plan
+
+
 def budget_of(config: Config) -> Budget:
     """The budget as the library has it."""
-    assert config.privacy is not None
-    return config.privacy.budget(config.folder)
+    return privacy_of(config).budget(config.folder)
 
 
-def _before(budget: Budget, clients: tuple[str, ...], algorithm: Any) -> tuple[Release, ...]:
-    """What the book has of the client that has least left."""
+def _before(budget: Budget, clients: tuple[str, ...], algorithm: PrivateADMM) -> Releases:
+    """The releases in the ledger file of the client that has least left."""
     if budget.book is None:
         return ()
-    ways = {*Book(budget.book).spent(clients, adjacency=budget.adjacency).values()}
-    return max(
-        ways,
-        key=lambda own: noise_for(budget, algorithm.max_rounds, algorithm.mechanism, own),
-        default=(),
-    )
+
+    def noise(spent: Releases) -> float:
+        return noise_for(budget, algorithm.max_rounds, algorithm.mechanism, spent)
+
+    by_client = Book(budget.book).spent(clients, adjacency=budget.adjacency)
+    return max({*by_client.values()}, key=noise, default=())
 
 
 def _curve(
-    config: Config, budget: Budget, algorithm: Any, spent: tuple[Release, ...]
-) -> tuple[list[tuple[float, float]], tuple[Release, ...]]:
+    config: Config, budget: Budget, algorithm: PrivateADMM, spent: Releases
+) -> tuple[list[tuple[float, float]], Releases]:
     """(epsilon alone, E_k) of every run of the curve, and what is spent after them."""
-    assert config.privacy is not None
-    found = []
-    for epsilon in config.privacy.curve:
-        if config.privacy.rehearsal:
-            found.append((epsilon, epsilon))
+    points, privacy = [], privacy_of(config)
+    for epsilon in privacy.curve:
+        if privacy.rehearsal:
+            points.append((epsilon, epsilon))
             continue
-        noise = noise_for(
-            replace(budget, epsilon=epsilon, book=None), algorithm.max_rounds, algorithm.mechanism
-        )
+        alone = replace(budget, epsilon=epsilon, book=None)
+        noise = noise_for(alone, algorithm.max_rounds, algorithm.mechanism)
         spent = (*spent, Release(algorithm.mechanism, noise, algorithm.max_rounds))
-        found.append((epsilon, total_epsilon(spent, budget.delta)))
-    return found, spent
+        points.append((epsilon, total_epsilon(spent, budget.delta)))
+    return points, spent
 
 
 def public_of(config: Config, n_features: int) -> Public:
     """What is public of a run whose sizes are in its configuration."""
-    assert config.privacy is not None
-    sizes = config.privacy.sizes
+    sizes = privacy_of(config).sizes
     return Public(tuple(sizes), tuple(sizes.values()), n_features)
 
 
-def stated_method(config: Config, public: Public) -> tuple[Problem, Any]:
+def stated_method(config: Config, public: Public) -> tuple[Problem, PrivateADMM]:
     """The problem for the clients as they are declared, and its method without a plan."""
     problem, arguments = config.problem(), config.solve_arguments()
     over = problem.over_clients.at(np.array(public.sizes), public.clients)
     problem = replace(problem, over_clients=over)
-    algorithm: Any = arguments["algorithm"] or default_algorithm(problem, public)  # type: ignore[arg-type]
+    algorithm = arguments["algorithm"] or default_algorithm(problem, public)  # type: ignore[arg-type]
+    assert isinstance(algorithm, PrivateADMM)
     rounds = arguments["max_rounds"]
     return problem, algorithm if rounds is None else replace(algorithm, max_rounds=rounds)

@@ -6,76 +6,62 @@ import math
 
 from quorate.config.config import Config
 from quorate.privacy.ledger import WORDS
-from quorate.runs.privacy_plan import Plan
+from quorate.runs.privacy_plan import Plan, privacy_of
 
 REHEARSAL = (
     "A rehearsal: the rows are declared public. Noise that is made from the seed can be subtracted"
-    " by whoever has the configuration, and runs of a curve are not charged. Nothing is promised to"
-    " anybody."
+    " by whoever has the configuration, and runs of a curve are not charged. Nothing is guaranteed"
+    " to anybody."
 )
+TOTALS = {"gaussian": "closed form", "rdp": "rdp", "basic": "basic composition"}
 
 
 def protects(config: Config) -> str:
     """Who is protected from what."""
-    assert config.privacy is not None
-    said = (
-        f"Protected is every single row that is trained on ({WORDS[config.privacy.adjacency]}):"
-        " whoever sees all that "
-    )
-    said += (
-        "travels learns almost the same whether or not the row is as it is. Somebody with several"
-        " rows is protected "
-    )
     return (
-        said + "less, by the sum over them; rows of one person at several clients add up as well."
+        "Protected is every single row that is trained on"
+        f" ({WORDS[privacy_of(config).adjacency]}): whoever sees all that travels learns almost the"
+        " same whether or not the row is as it is. Somebody with several rows is protected less, by"
+        " the sum over them; rows of one person at several clients add up as well."
     )
 
 
 def made_public(config: Config) -> list[str]:
-    """What the promise is not about: taken to be known, and in the run."""
-    assert config.privacy is not None
-    data = config.data
-    made = (
-        "how every feature is made, as declared"
-        if data.columns
-        else "the names of the columns, taken as they are"
-    )
-    classes = (
-        f"the classes {', '.join(map(str, data.classes))}"
-        if data.classes
-        else "the classes of the target"
-    )
+    """What the guarantee does not cover: what is taken to be known, and is in the run."""
+    data, privacy = config.data, privacy_of(config)
     sizes = "the names of the clients, and the number of rows declared for each"
-    if config.privacy.counted:
+    if privacy.counted:
         sizes = "the names of the clients, and how many rows each has, counted"
-        if config.privacy.adjacency == "add-remove":
+        if privacy.adjacency == "add-remove":
             sizes += (
-                ": the promise is about a row that counts, or counts for nothing while its place is"
-                " known"
+                ": the guarantee is about a row that counts, or counts for nothing while its place"
+                " is known"
             )
-    found = [
+    features = "the names of the columns, taken as they are"
+    if data.columns:
+        features = "how every feature is made, as declared"
+    if config.loss_of_classes:
+        named = f" {', '.join(map(str, data.classes))}" if data.classes else " of the target"
+        features += f"; the classes{named}"
+    public = [
         sizes,
-        f"{made}; {classes}" if config.loss_of_classes else made,
-        (
-            "the configuration, paths of files included; how many rounds there are and how many"
-            " bytes each takes"
-        ),
-        (
-            "the model after every round, noise included, and how far the clients' noisy copies are"
-            " from it"
-        ),
+        features,
+        "the configuration, paths of files included; how many rounds there are and how many bytes"
+        " each takes",
+        "the model after every round, noise included, and how far the clients' noisy copies are"
+        " from it",
     ]
     if data.partition is not None:
-        found.append("which row belongs to which invented client")
+        public.append("which row belongs to which invented client")
     if config.evaluation.public:
-        found.append("the rows that the model is judged on (evaluation.public)")
-    return found
+        public.append("the rows that the model is judged on (evaluation.public)")
+    return public
 
 
 def stays(config: Config) -> list[tuple[str, str]]:
-    """What is withheld from what travels, and why."""
+    """What is withheld, and why."""
     exact = "computed from the rows exactly, and not charged"
-    found = [
+    withheld = [
         ("objective, certificate and the losses of clients", exact),
         ("digests of the data", "whoever guesses the rows could check the guess"),
         ("warnings about the data", exact),
@@ -83,63 +69,71 @@ def stays(config: Config) -> list[tuple[str, str]]:
         ("messages of the certificate", "it is made at the owner"),
     ]
     if not config.evaluation.public:
-        found.append(
-            ("numbers on held-out rows, by model and by client", "these rows are private, too")
-        )
+        private = "these rows are private, too"
+        withheld.append(("numbers on held-out rows, by model and by client", private))
     if config.report.compare_with:
-        found.append(
-            ("the model without privacy, and all comparisons with it", "trained without noise")
-        )
-    if config.privacy is not None and config.privacy.curve:
-        found.append(("the models of the curve and its numbers", "judged on private rows"))
-    return found
+        model = "the model without privacy, and all comparisons with it"
+        withheld.append((model, "trained without noise"))
+    if privacy_of(config).curve:
+        withheld.append(("the models of the curve and its numbers", "judged on private rows"))
+    return withheld
 
 
-def words(config: Config, found: Plan) -> list[str]:
+def words(config: Config, plan: Plan) -> list[str]:
     """The plan of a run, a line each."""
-    a, b, public = found.algorithm, found.budget, found.public
-    other = {"gaussian": "closed form", "rdp": "rdp", "basic": "basic composition"}
-    totals = [
-        f"{said} {found.accounts[key]:.4g}"
-        for key, said in other.items()
-        if found.accounts.get(key) is not None
+    rehearsal = privacy_of(config).rehearsal
+    return [
+        *_noise(plan),
+        *_spent(plan, rehearsal),
+        _traffic(plan),
+        *(f"public: {text}" for text in made_public(config)),
+        *(f"stays with the owner: {what} ({why})" for what, why in stays(config)),
+        *[REHEARSAL] * rehearsal,
     ]
-    clip = f"clipped to {a.plan.clip:.4g}" if math.isfinite(a.plan.clip) else "not clipped"
-    clip += f", of rows shortened to {a.plan.bound:.4g}" if math.isfinite(a.plan.bound) else ""
-    rounds, N = a.max_rounds, public.n_clients
+
+
+def _noise(plan: Plan) -> list[str]:
+    """Who answers how often, and with how much noise."""
+    algorithm, noise, public = plan.algorithm, plan.noise, plan.public
+    clip = f"clipped to {noise.clip:.4g}" if math.isfinite(noise.clip) else "not clipped"
+    clip += f", of rows shortened to {noise.bound:.4g}" if math.isfinite(noise.bound) else ""
+    norm = "l1" if algorithm.mechanism == "laplace" else "l2"
+    sizes = zip(public.clients, public.sizes, plan.scale, strict=True)
+    return [
+        f"rows, as public: {sum(public.sizes):,} of {public.n_clients} clients;"
+        f" {public.n_features} features",
+        f"rounds: {algorithm.max_rounds}, each with one noisy answer of every client",
+        f"gradients of rows: {clip} ({norm} norm)",
+        f"noise: {algorithm.mechanism} ({noise.source}), {noise.multiplier:.4g} times the"
+        " sensitivity",
+        *(f"  {name}: {n:,} rows, scale {scale:.4g}" for name, n, scale in sizes),
+    ]
+
+
+def _spent(plan: Plan, rehearsal: bool) -> list[str]:
+    """The total of the run, and what of it others spend before."""
+    budget, totals = plan.budget, plan.accounts
+    others = [
+        f"{name} {totals[key]:.4g}" for key, name in TOTALS.items() if totals.get(key) is not None
+    ]
     lines = [
-        f"rows, as public: {sum(public.sizes):,} of {N} clients; {public.n_features} features",
-        f"rounds: {rounds}, each with one noisy answer of every client",
-        f"gradients of rows: {clip} ({'l1' if a.mechanism == 'laplace' else 'l2'} norm)",
-        f"noise: {a.mechanism} ({a.plan.source}), {a.plan.multiplier:.4g} times the sensitivity",
-        *(
-            f"  {name}: {n:,} rows, scale {scale:.4g}"
-            for name, n, scale in zip(public.clients, public.sizes, found.scale, strict=True)
-        ),
-        (
-            f"total epsilon at delta = {b.delta:g}: {found.accounts['pld']:.4g} of {b.epsilon:g}"
-            f" (pld, which counts; {', '.join(totals)}); {b.adjacency}"
-        ),
+        f"total epsilon at delta = {budget.delta:g}: {totals['pld']:.4g} of {budget.epsilon:g}"
+        f" (pld, which counts; {', '.join(others)}); {budget.adjacency}"
     ]
-    if found.before:
+    if plan.before:
         lines.append(
-            f"of it spent before this model: {found.before:.4g}, by earlier runs and by the curve"
+            f"of it spent before this model: {plan.before:.4g}, by earlier runs and by the curve"
         )
-    if found.curve:
-        how = (
-            "not charged, the rows are public"
-            if config.privacy and config.privacy.rehearsal
-            else "charged"
-        )
-        lines.append(
-            f"curve: epsilon = {', '.join(f'{point:g}' for point, _ in found.curve)} ({how})"
-        )
-    lines.append(
-        f"bytes: {found.up:,} up and {found.down:,} down a client and round,"
-        f" {N * rounds * found.up:,} up and {N * rounds * found.down:,} down in all"
-    )
-    lines += [f"public: {said}" for said in made_public(config)]
-    lines += [f"stays with the owner: {what} ({why})" for what, why in stays(config)]
-    if config.privacy and config.privacy.rehearsal:
-        lines.append(REHEARSAL)
+    if plan.curve:
+        charged = "not charged, the rows are public" if rehearsal else "charged"
+        points = ", ".join(f"{point:g}" for point, _ in plan.curve)
+        lines.append(f"curve: epsilon = {points} ({charged})")
     return lines
+
+
+def _traffic(plan: Plan) -> str:
+    answers = plan.public.n_clients * plan.algorithm.max_rounds
+    return (
+        f"bytes: {plan.up:,} up and {plan.down:,} down a client and round, {answers * plan.up:,} up"
+        f" and {answers * plan.down:,} down in all"
+    )

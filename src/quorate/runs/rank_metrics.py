@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.arrays import Array, stream
 from quorate.fairness import fairness_metrics, group_rates
 from quorate.problem.risks import ProspectTheory, RankedRange, Spectral, TopK
 from quorate.problem.risks.ranks import by_rank, two_sided
+from quorate.problem.risks.risk import Risk
+from quorate.runs.files import Record
 
 DRAWS = 400  # of the bootstrap
 # a risk that so many largest losses carry by half has no margin, and the least that a curve's
@@ -32,31 +35,42 @@ GROUPS = 100  # of a curve, at most
 COUNTED = (TopK, RankedRange, Spectral)  # stated for a number of rows
 
 
-def cumulative(risk: Any, m: int, rows: int | None) -> tuple[Array, Array]:
+class OneSided(Protocol):
+    """A risk with one sequence of weights by rank."""
+
+    def rank_weights(self, n: int) -> Array: ...
+
+
+RankRisk: TypeAlias = OneSided | ProspectTheory
+
+
+def cumulative(risk: RankRisk, m: int, rows: int | None) -> tuple[Array, Array]:
     """S at 0, 1/m, ..., 1, below and above the risk's reference, each (m + 1,); the same twice
     without one.
 
     ``rows`` is the number of rows that a risk of counted ranks was stated for; None: m.
     """
     if isinstance(risk, ProspectTheory):
-        both = risk.rank_weights_below(m), risk.rank_weights_above(m)
-        below, above = (np.concatenate([[0.0], np.cumsum(sigma)]) for sigma in both)
-        return below, above
+        return _sums(risk.rank_weights_below(m)), _sums(risk.rank_weights_above(m))
     n = rows if rows is not None and isinstance(risk, COUNTED) else m
-    S = np.concatenate([[0.0], np.cumsum(risk.rank_weights(n))])
+    S = _sums(risk.rank_weights(n))
     S = S if n == m else np.interp(np.arange(m + 1) / m, np.arange(n + 1) / n, S)
     return S, S
 
 
-def risk_of(risk: Any, losses: Array, rows: int | None = None) -> float:
-    """R of losses (m,)."""
+def _sums(sigma: Array) -> Array:
+    return np.concatenate([[0.0], np.cumsum(sigma)])
+
+
+def risk_of(risk: RankRisk, losses: Array, rows: int | None = None) -> float:
+    """The risk R of losses (m,)."""
     z, (below, above) = np.sort(losses), cumulative(risk, len(losses), rows)
     sigma = two_sided(np.diff(below), np.diff(above), getattr(risk, "reference", math.inf), z)
     return float(sigma @ z)
 
 
 def risk_saved(
-    risk: Any, losses: Array, other: Array, rows: int | None = None
+    risk: RankRisk, losses: Array, other: Array, rows: int | None = None
 ) -> tuple[float, float | None]:
     """How much lower R(losses) is than R(other), both (m,) of the same rows, and half the width of
     its 95 % interval.
@@ -68,53 +82,43 @@ def risk_saved(
     S = cumulative(risk, m, rows)
     if m <= FEW or S[1][-1] - S[1][m - FEW] > 0.5:
         return saved, None
-    sides = [_sorted(risk, each) for each in (other, losses)]
+    reference = getattr(risk, "reference", math.inf)
+    orders = [np.argsort(each, kind="stable") for each in (other, losses)]
     rng = stream(0, "bootstrap", 0)
     drawn = np.empty(DRAWS)
     for k in range(DRAWS):
         counts = np.bincount(rng.integers(m, size=m), minlength=m)
-        theirs, ours = (_drawn(S, counts[order], z, under) for order, z, under in sides)
-        drawn[k] = theirs - ours
+        first = _drawn(S, counts[orders[0]], other[orders[0]], reference)
+        drawn[k] = first - _drawn(S, counts[orders[1]], losses[orders[1]], reference)
     return saved, 1.96 * float(drawn.std(ddof=1))
 
 
-def _sorted(risk: Any, losses: Array) -> tuple[Any, Array, Any]:
-    """(order, losses in it, which of them do not exceed the reference)."""
-    order = np.argsort(losses, kind="stable")
-    return order, losses[order], losses[order] <= getattr(risk, "reference", math.inf)
-
-
-def _drawn(S: tuple[Array, Array], counts: Any, z: Array, under: Any) -> float:
+def _drawn(S: tuple[Array, Array], counts: NDArray[np.intp], z: Array, reference: float) -> float:
     """R of the sorted losses z (m,), each ``counts`` times."""
     C = np.concatenate([[0], np.cumsum(counts)])
-    return float(np.where(under, np.diff(S[0][C]), np.diff(S[1][C])) @ z)
+    return float(np.where(z <= reference, np.diff(S[0][C]), np.diff(S[1][C])) @ z)
 
 
-def fairness(
-    truth: Sequence[Array], chosen: Sequence[Array], names: Sequence[str]
-) -> dict[str, Any]:
+def fairness(truth: Sequence[Array], chosen: Sequence[Array], names: Sequence[str]) -> Record:
     """The fairness metrics of `quorate.fairness` between the largest client and all others, and
     rates by client.
 
     ``truth`` and ``chosen`` hold -1 and 1, one array per client.
     """
-    y, found = np.concatenate(truth), np.concatenate(chosen)
-    group = np.repeat(np.asarray(names, dtype=object), [len(t) for t in truth])
-    if len(names) < 2 or not ((y > 0).any() or (found > 0).any()):
+    y, predicted, sizes = np.concatenate(truth), np.concatenate(chosen), [len(t) for t in truth]
+    group = np.repeat(np.asarray(names, dtype=object), sizes)
+    if len(names) < 2 or not ((y > 0).any() or (predicted > 0).any()):
         return {}
-    largest = names[int(np.argmax([len(t) for t in truth]))]
-    rates = group_rates(y, found, group)
-    return {
-        "privileged": largest,
-        **fairness_metrics(y, found, group, largest),
-        "rates": {
-            str(name): {key: getattr(r, key) for key in ("selected", "tpr", "fpr")}
-            for name, r in rates.items()
-        },
+    largest = names[int(np.argmax(sizes))]
+    rates = {
+        str(name): {key: getattr(rate, key) for key in ("selected", "tpr", "fpr")}
+        for name, rate in group_rates(y, predicted, group).items()
     }
+    metrics = fairness_metrics(y, predicted, group, largest)
+    return {"privileged": largest, **metrics, "rates": rates}
 
 
-def row_weights(risk: Any, losses: Array) -> Array:
+def row_weights(risk: Risk, losses: Array) -> Array:
     """The weight of every loss (m,) in R; equal ones where losses are not ranked."""
     return risk.weights(losses) if by_rank(risk) else np.full(len(losses), 1 / len(losses))
 

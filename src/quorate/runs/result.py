@@ -1,13 +1,12 @@
-"""result.json: what a run has found, as plain numbers and words."""
+"""The content of result.json: what a run states, as plain numbers and words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from quorate.runs.baselines import label
-from quorate.runs.files import RunError, parsed, plain
+from quorate.runs.files import Record, Row, RunError, parsed, plain
 from quorate.runs.model_file import FORMAT
 from quorate.runs.run import Points
 from quorate.runs.sections.all import SECTIONS
@@ -25,10 +24,10 @@ def result_of(
     study: Study,
     models: Mapping[str, Solution],
     points: Mapping[str, Points],
-    evaluation: Mapping[str, Any],
-) -> dict[str, Any]:
+    evaluation: Row,
+) -> Record:
     """All keys of result.json except the digests of files; ``models`` has the main one first."""
-    config, (solution, *others) = study.stated, models.values()
+    config, solution = study.stated, next(iter(models.values()))
     inputs = inputs_of(study, models, points)
     result = {
         "format": FORMAT,
@@ -43,9 +42,7 @@ def result_of(
         "messages": solution.messages,
         "notes": list(solution.notes),
         **({"tries": solution.tries} if solution.tries else {}),
-        "baselines": {
-            name.lower(): _summary(other) for name, other in zip([*models][1:], others, strict=True)
-        },
+        "baselines": {name.lower(): _summary(models[name]) for name in [*models][1:]},
         "evaluation": evaluation,
     }
     for section in SECTIONS:
@@ -74,7 +71,7 @@ def inputs_of(study: Study, models: Mapping[str, Solution], points: Mapping[str,
     )
 
 
-def _summary(solution: Solution) -> dict[str, Any]:
+def _summary(solution: Solution) -> Record:
     """What is stated of a baseline."""
     proof = solution.certificate
     return {
@@ -88,12 +85,11 @@ def _summary(solution: Solution) -> dict[str, Any]:
 
 def data_digests(parts: Parts) -> dict[str, dict[str, str]]:
     """One digest for each client of the training rows and of every test set, and of the server's
-    own data.
+    data.
     """
-    server = parts.owners.server
-    sets = {"train": parts.owners.without_server(), **parts.tests} | (
-        {} if server is None else {"server": server}
-    )
+    sets = {"train": parts.owners.without_server(), **parts.tests}
+    if parts.owners.server is not None:
+        sets["server"] = parts.owners.server
     return {name: dict(zip(fed.names, fed.digests(), strict=True)) for name, fed in sets.items()}
 
 
@@ -114,8 +110,8 @@ def versions() -> dict[str, str]:
     }
 
 
-def result_in(file: Path) -> dict[str, Any]:
-    """A result.json, whole."""
+def result_in(file: Path) -> Record:
+    """The content of a result.json, refused where something is missing."""
     result = parsed(file, file.read_text(encoding="utf-8"))
     if result.get("format") != FORMAT:
         raise RunError(

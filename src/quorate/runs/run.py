@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from quorate.arrays import Array
 from quorate.config.config import Config
 from quorate.data.schema import Schema
 from quorate.engines.event_log import Log
+from quorate.runs.files import Record
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Points:
     ``table`` has a row of numbers for each under "points", ``arrays`` its arrays, a row a point.
     """
 
-    table: dict[str, Any]
+    table: Record
     arrays: dict[str, Array]
 
     @property
@@ -50,11 +50,11 @@ class Run:
 
     path: Path
     config: Config
-    result: dict[str, Any]
+    result: Record
     w: Array
-    model: dict[str, Any]
+    model: Record
     schema: Schema
-    history: list[dict[str, Any]]
+    history: list[Record]
     duals: dict[str, Array] = field(default_factory=dict)
     baselines: dict[str, Array] = field(default_factory=dict)
     points: Mapping[str, Points] = field(default_factory=dict)

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -28,12 +26,13 @@ from quorate.runs.baselines import BASELINES, called, label
 from quorate.runs.checks import UNREADABLE, Check, check_files, compared, passed
 from quorate.runs.comparison import evaluate
 from quorate.runs.disclosure import OWNER, check_public, public_evaluation
-from quorate.runs.files import plain
+from quorate.runs.files import Record, Row, plain
 from quorate.runs.folder import read_run
+from quorate.runs.privacy_plan import privacy_of
 from quorate.runs.result import data_digests
 from quorate.runs.run import Run
 from quorate.runs.sections.all import SECTIONS
-from quorate.runs.sections.section import Inputs
+from quorate.runs.sections.section import Inputs, bytes_sent
 from quorate.runs.splits import Parts, prepare
 from quorate.solution.client_table import client_table
 from quorate.solution.constraint_table import constraint_table
@@ -63,8 +62,8 @@ def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list
     """
     run = read_run(path)
     checks = [*_check_alone(run)]
-    shown = run.private and run.config.evaluation.public
-    if run.exact is None and not shown:
+    judged = run.private and run.config.evaluation.public
+    if run.exact is None and not judged:
         text = "stays with the owner: this copy has none"
         return [*checks, Check(OWNER.rstrip("/"), True, text)]
     try:
@@ -73,12 +72,11 @@ def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list
         text = f"the data cannot be read, so what was computed from them is not checked: {error}"
         return [*checks, Check("data", None, text)]
     try:
-        if shown:
+        if judged:
             checks.append(_check_public_evaluation(run, parts))
         if run.exact is not None:
-            for group in (check_data(run.exact, parts), check_numbers(run.exact, parts)):
-                for check in group:  # those before an error stay
-                    checks += _of_part(run, check, parts)
+            for check in _check_with_data(run.exact, parts):  # those before an error stay
+                checks += _of_part(run, check, parts)
     except UNREADABLE as error:
         checks.append(Check("numbers", False, f"cannot be computed again: {error}"))
     return checks
@@ -124,15 +122,25 @@ def _of_part(run: Run, check: Check, parts: Parts) -> list[Check]:
     """A check of the exact part of a run under the name of that part."""
     if not run.private:
         return [check]
-    declared = run.config.privacy.sizes if run.config.privacy else ()
-    # of clients without rows there is no line, but there are messages
-    if check.name == "bytes" and {*declared} != {*parts.train.clients}:
+    # the bytes add up where every declared client has rows, and so a line in the table
+    if check.name == "bytes" and {*privacy_of(run.config).sizes} != {*parts.train.clients}:
         return []
-    return [Check(f"{OWNER}{check.name}", check.ok, check.said)]
+    return [Check(f"{OWNER}{check.name}", check.ok, check.text)]
 
 
-def check_data(run: Run, parts: Parts) -> Iterator[Check]:
-    """The rows are those of the run."""
+def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
+    """The rows are those of the run, and whatever follows from rows, model and duals."""
+    yield from _check_data(run, parts)
+    inputs = _inputs(run, parts)
+    yield from _check_certificate(run, inputs)
+    yield from _check_clients(run, inputs)
+    yield from _check_models(run, inputs)
+    for section in SECTIONS:
+        yield from section.check(run, inputs)
+    yield _check_rounds(run)
+
+
+def _check_data(run: Run, parts: Parts) -> Iterator[Check]:
     stated, again = run.result.get("data", {}), data_digests(parts)
     for name in sorted(stated.keys() | again.keys()):
         old, new = stated.get(name, {}), again.get(name, {})
@@ -141,17 +149,6 @@ def check_data(run: Run, parts: Parts) -> Iterator[Check]:
         if odd:
             text = f"the rows of {', '.join(odd[:5])} differ from those of the run"
         yield Check(f"data: {name}", not odd, text)
-
-
-def check_numbers(run: Run, parts: Parts) -> Iterator[Check]:
-    """Whatever follows from rows, model and duals."""
-    inputs = _inputs(run, parts)
-    yield from _check_certificate(run, inputs)
-    yield from _check_clients(run, inputs)
-    yield from _check_models(run, inputs)
-    for section in SECTIONS:
-        yield from section.check(run, inputs)
-    yield Check("rounds", *_rounds(run))
 
 
 def _inputs(run: Run, parts: Parts) -> Inputs:
@@ -174,60 +171,51 @@ def _inputs(run: Run, parts: Parts) -> Inputs:
 
 
 def _check_certificate(run: Run, inputs: Inputs) -> Iterator[Check]:
-    again, stated = plain(inputs.certificate.numbers()), dict(run.result["certificate"])
+    again, stated = plain(inputs.certificate.numbers()), run.result["certificate"]
     again["consensus"] = stated["consensus"]  # of the clients' copies, which stay with them
-    same = partial(compared, floor=abs(inputs.certificate.value))
-    yield same("certificate", stated, again)
-    yield Check("guarantee", *_guarantee(stated, again))
+    yield inputs.compared("certificate", stated, again)
+    yield _check_guarantee(stated, again)
     if run.duals and not run.config.constrained:
-        yield same("duals", plain(run.duals["weights"]), again["weights"])
+        yield inputs.compared("duals", plain(run.duals["weights"]), again["weights"])
 
 
 def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
     result, fed, certificate = run.result, inputs.parts.train, inputs.certificate
-    same = partial(compared, floor=abs(certificate.value))
     concrete, data = inputs.problem.at(fed)
-    table = plain(client_table(concrete, data, certificate, inputs.constraints))
+    table = client_table(concrete, data, certificate, inputs.constraints)
     stated = [{key: row.get(key) for key in table[0]} for row in result["clients"]]
-    yield same("clients", stated, table)
-    sent, total = [], []  # not computed again, but they add up
-    for way in ("up", "down"):
-        sent.append(sum(row[f"bytes_{way}"] for row in result["clients"]))
-        total.append(sum(row["bytes"] for row in result["messages"] if row["direction"] == way))
-    yield same("bytes", sent, total)
-    yield compared("problem", result["problem"], run.config.sentence())
-    again = plain(notes(concrete, fed, data, run.w, certificate))
-    yield same("notes", result["notes"], again)
+    yield inputs.compared("clients", stated, table)
+    ways = ("up", "down")  # not computed again, but they add up
+    sent = [sum(row[f"bytes_{way}"] for row in result["clients"]) for way in ways]
+    yield inputs.compared("bytes", sent, [bytes_sent(result["messages"], way) for way in ways])
+    yield inputs.compared("problem", result["problem"], run.config.sentence())
+    again = notes(concrete, fed, data, run.w, certificate)
+    yield inputs.compared("notes", result["notes"], again)
 
 
 def _check_models(run: Run, inputs: Inputs) -> Iterator[Check]:
     result, problem, parts = run.result, inputs.problem, inputs.parts
-    same = partial(compared, floor=abs(inputs.certificate.value))
     values = {}
     for name, w in run.baselines.items():
         baseline, fed = BASELINES[name](problem, parts.train)
         values[name] = baseline.objective(w, fed)
     stated = {name: row["value"] for name, row in result["baselines"].items()}
-    yield same("baselines", stated, plain(values))
+    yield inputs.compared("baselines", stated, values)
     again = evaluate(problem, inputs.models, parts.tests, parts.ranked)
-    yield same("evaluation", result["evaluation"], plain(again))
+    yield inputs.compared("evaluation", result["evaluation"], again)
 
 
-def _rounds(run: Run) -> tuple[bool, str]:
+def _check_rounds(run: Run) -> Check:
     """One row of the history for every so many rounds, and perhaps one for the last."""
-    rounds, keep, rows = (
-        run.result["rounds"],
-        run.config.engine.get("keep_rows") or 1,
-        [row["round"] for row in run.history],
-    )
-    expected = list(range(keep, rounds + 1, keep))
+    rounds, keep = run.result["rounds"], run.config.engine.get("keep_rows") or 1
+    rows, expected = [row["round"] for row in run.history], list(range(keep, rounds + 1, keep))
     whole = rows in (expected, [*expected, rounds])
-    return whole, f"{rounds} rounds, {len(rows)} in history.jsonl"
+    return Check("rounds", whole, f"{rounds} rounds, {len(rows)} in history.jsonl")
 
 
 def _proved(
     run: Run, problem: Problem, fed: Federation
-) -> tuple[Certificate, list[dict[str, Any]], Multipliers | None]:
+) -> tuple[Certificate, list[Record], Multipliers | None]:
     """The certificate, and with constraints their table and the multipliers."""
     if not run.config.constrained:
         return certify(problem, fed, run.w, Duals(**run.duals) if run.duals else None), [], None
@@ -238,26 +226,20 @@ def _proved(
     certificate, _ = certify_constrained(problem, fed, run.w, mu, infeasible=infeasible)
     concrete, data = problem.at(fed)
     mu = signed(concrete, mu)
-    shown = no_multipliers(concrete, fed.n_clients) if infeasible else mu
-    return certificate, constraint_table(concrete, data, certificate, shown), mu
+    multipliers = no_multipliers(concrete, fed.n_clients) if infeasible else mu
+    return certificate, constraint_table(concrete, data, certificate, multipliers), mu
 
 
-def _guarantee(stated: Mapping[str, Any], again: Mapping[str, Any]) -> tuple[bool, str]:
-    """Whether the gap found is no larger than the gap stated, and the stated numbers add up."""
+def _check_guarantee(stated: Row, again: Row) -> Check:
+    """The gap is no larger than stated, and the stated numbers add up."""
     value, bound, gap = (stated[key] for key in ("value", "bound", "gap"))
+    text = f"value {again['value']:.9g}"
     if again["gap"] is None or bound is None or gap is None:
         same = again["gap"] is bound is gap is stated["relative_gap"] is None
-        return (
-            same,
-            (
-                f"value {again['value']:.9g}, no lower bound is"
-                f" {'stated' if same else 'proved as stated'}"
-            ),
-        )
+        text += f", no lower bound is {'stated' if same else 'proved as stated'}"
+        return Check("guarantee", same, text)
     scale = max(abs(value), abs(bound), 1e-12)
     adds_up = math.isclose(gap, value - bound) and math.isclose(stated["relative_gap"], gap / scale)
     holds = adds_up and -ROUNDING * scale <= again["gap"] <= gap + ROUNDING * scale
-    return (
-        holds,
-        f"value {again['value']:.9g}, proven bound {again['bound']:.9g}, gap {again['gap']:.2g}",
-    )
+    text += f", proven bound {again['bound']:.9g}, gap {again['gap']:.2g}"
+    return Check("guarantee", holds, text)

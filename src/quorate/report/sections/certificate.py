@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from quorate.report.figures import (
     decades,
     line_above_zero,
     plain_decades,
-    svgs,
 )
 from quorate.report.sections.section import (
     Block,
@@ -30,15 +29,14 @@ from quorate.report.sections.section import (
     Text,
     chapter,
 )
-from quorate.report.tables import Result, Table, precise, spaced, table
+from quorate.report.tables import Result, Rows, Table, precise, spaced, table
+from quorate.runs.run import Run
 from quorate.runs.sections.clock import thinned
 
 if TYPE_CHECKING:
     from quorate.arrays import Array
     from quorate.report.figures import Axes, Canvas
-    from quorate.runs.folder import Run
 
-History = Sequence[Mapping[str, Any]]
 MEANING = {
     "value": "objective of the model",
     "bound": "proven lower bound on the best objective",
@@ -71,14 +69,14 @@ class Certificate(ReportSection):
     def applies(self, run: Run) -> bool:
         return run.result["certificate"] is not None
 
-    def figures(self, run: Run) -> dict[str, str]:
-        return {} if words.private(run.result) else svgs(plots(run.result, run.history))
+    def plots(self, run: Run) -> Mapping[str, Plot]:
+        return {} if words.private(run.result) else plots(run.result, run.history)
 
     def chapters(self, run: Run) -> list[Chapter]:
         result = run.result
         title = "Exact numbers" if words.private(result) else "Certificate"
-        blocks = (Text(_proof(result)), certificate(result), Row(_figures(result)))
-        return [chapter("certificate", title, *blocks)]
+        figures = Row(_figures(result))
+        return [chapter("certificate", title, Text(_proof(result)), certificate(result), figures)]
 
     def brief(self, run: Run, columns: int) -> list[Block]:
         return [] if words.private(run.result) else [certificate(run.result)]
@@ -164,7 +162,7 @@ def certificate(result: Result) -> Table:
 # ---------------------------------------------------------------------------------------- figures
 
 
-def plots(result: Result, history: History) -> dict[str, Plot]:
+def plots(result: Result, history: Rows) -> dict[str, Plot]:
     """The objective, bound and gap by round, and the gap by the bytes that were sent; under
     constraints the objective and violations by round; none of a history of one round.
     """
@@ -193,14 +191,14 @@ def plots(result: Result, history: History) -> dict[str, Plot]:
     return drawn
 
 
-def _bounded(history: History, proven: float | None) -> bool:
+def _bounded(history: Rows, proven: float | None) -> bool:
     """Whether there is a gap to draw, or else only how far the models are from the conditions of
     optimality.
     """
     return proven is not None or bool(np.isfinite(column(history, "gap")).any())
 
 
-def _convergence(canvas: Canvas, history: History, proven: float | None, timed: bool) -> None:
+def _convergence(canvas: Canvas, history: Rows, proven: float | None, timed: bool) -> None:
     """Against rounds, or against the seconds that they took, on a logarithmic axis."""
     top, below = canvas.subplots(2, sharex=True)
     x, value, bound = (column(history, key) for key in ("round", "objective", "bound"))
@@ -224,7 +222,7 @@ def _convergence(canvas: Canvas, history: History, proven: float | None, timed: 
         decades(below, x[np.isfinite(value)])
 
 
-def _gap(axes: Axes, x: Array, history: History, proven: float | None) -> None:
+def _gap(axes: Axes, x: Array, history: Rows, proven: float | None) -> None:
     """The gap of each round; where an algorithm proves none on its way, the distance to the bound
     proven at the end.
     """
@@ -234,7 +232,7 @@ def _gap(axes: Axes, x: Array, history: History, proven: float | None) -> None:
     line_above_zero(axes, x, gap, "gap")
 
 
-def _traffic(canvas: Canvas, history: History, proven: float | None) -> None:
+def _traffic(canvas: Canvas, history: Rows, proven: float | None) -> None:
     axes = canvas.subplots()
     sent = np.nancumsum(column(history, "bytes_up") + column(history, "bytes_down"))
     unit, scale = ("MB", 1e6) if sent[-1] >= 1e6 else ("kB", 1e3)
@@ -242,7 +240,7 @@ def _traffic(canvas: Canvas, history: History, proven: float | None) -> None:
     axes.set_xlabel(f"{unit} sent by all")
 
 
-def _violations(canvas: Canvas, history: History, bound: float | None) -> None:
+def _violations(canvas: Canvas, history: Rows, bound: float | None) -> None:
     """Above the objective, below the largest violation and what is left unbalanced."""
     top, below = canvas.subplots(2, sharex=True)
     x = column(history, "round")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quorate.arrays import Array
 from quorate.problem.risks import resolve_prior
 from quorate.report import words
 from quorate.report.figures import (
@@ -20,7 +19,6 @@ from quorate.report.figures import (
     Plot,
     legend,
     named_rows,
-    svgs,
 )
 from quorate.report.sections.section import (
     Block,
@@ -33,21 +31,24 @@ from quorate.report.sections.section import (
 )
 from quorate.report.tables import (
     Result,
+    Rows,
     Table,
     capital,
+    filled,
     number,
+    of_rows,
+    own_measures,
     people,
     percent,
     size,
     table,
     without_rounding,
 )
+from quorate.runs.run import Run
 
 if TYPE_CHECKING:
     from quorate.report.figures import Canvas
-    from quorate.runs.folder import Run
 
-Rows = Sequence[Mapping[str, Any]]
 HEADS = {
     "client": "Client",
     "n": "Rows",
@@ -104,8 +105,8 @@ class Clients(ReportSection):
     def applies(self, run: Run) -> bool:
         return not words.public_part(run.result)  # whose ledger lists the clients
 
-    def figures(self, run: Run) -> dict[str, str]:
-        return {} if words.private(run.result) else svgs(plots(run))
+    def plots(self, run: Run) -> Mapping[str, Plot]:
+        return {} if words.private(run.result) else plots(run)
 
     def chapters(self, run: Run) -> list[Chapter]:
         result = run.result
@@ -154,30 +155,22 @@ def clients(result: Result, heads: Sequence[str] = tuple(HEADS), most: int | Non
     """One row a client, with how the model does on its held-out rows; ``most`` keeps those of
     largest worst case.
     """
-    held = _held_out(result)
-    rows = [row | held.get(row["client"], {}) for row in people(result)]
+    rows = _with_held_out(result)
     if most is not None and len(rows) > most:
         rows = sorted(rows, key=lambda row: -row["worst_loss"])[:most]
-    keys = [key for key in heads if any(row.get(key) not in (None, "") for row in rows)]
-    cells = [[CELLS.get(key, number)(row.get(key)) for key in keys] for row in rows]
-    text = [k for k, key in enumerate(keys) if key in TEXTS]
-    named = HEADS | _heads(result)
-    return table("Clients", [named[key] for key in keys], cells, text)
+    names = HEADS | _heads(result)
+    return of_rows("Clients", rows, filled({key: names[key] for key in heads}, rows), CELLS, TEXTS)
 
 
-def _held_out(result: Result) -> dict[str, dict[str, Any]]:
-    """What the first evaluation of the model says of every client."""
-    measures = (row for row in result["evaluation"]["measures"] if row["model"] == result["model"])
-    judged = next(measures, None)
-    if judged is None:
-        return {}
+def _with_held_out(result: Result) -> Rows:
+    """The rows of the clients, with the first evaluation of the model on held-out rows."""
+    judged = next(iter(own_measures(result)), {"clients": ()})
     rates = judged.get("fairness", {}).get("rates", {})
-    return {
-        row["client"]: {
-            f"held_{key}": value for key, value in (row | rates.get(row["client"], {})).items()
-        }
-        for row in judged["clients"]
-    }
+    held = {row["client"]: row | rates.get(row["client"], {}) for row in judged["clients"]}
+    return [
+        row | {f"held_{key}": value for key, value in held.get(row["client"], {}).items()}
+        for row in people(result)
+    ]
 
 
 def _heads(result: Result) -> dict[str, str]:
@@ -193,20 +186,15 @@ def _heads(result: Result) -> dict[str, str]:
 
 def exposed(client: str, rows: Rows) -> Table:
     """The rows of one client that the adversary makes most of; for their owner."""
-    heads = {
-        "row": "Row (from 0)",
-        "loss": "Loss",
-        "worst_loss": "Worst case",
-        "added": "Added to the risk",
-        "flip": "Label flipped",
-        "moved": "Features moved by",
-    }
-    cells = [
-        [str(row["row"]), *((percent if k == "flip" else number)(row[k]) for k in [*heads][1:])]
-        for row in rows
-    ]
-    title = f"Rows of {client} that the adversary makes most of"
-    return table(title, [*heads.values()], cells, ())
+    heads = ("Row (from 0)", "Loss", "Worst case", "Added to the risk", "Label flipped")
+    heads += ("Features moved by",)
+    cells = []
+    for row in rows:
+        loss, worst, added, moved = (
+            number(row[key]) for key in ("loss", "worst_loss", "added", "moved")
+        )
+        cells.append((str(row["row"]), loss, worst, added, percent(row["flip"]), moved))
+    return table(f"Rows of {client} that the adversary makes most of", heads, cells, ())
 
 
 # ---------------------------------------------------------------------------------------- figures
@@ -222,9 +210,10 @@ def plots(run: Run) -> dict[str, Plot]:
     height = 1.1 + 0.34 * len(rows)
     drawn: dict[str, Plot] = {}
     if not words.constrained(result):
-        worst = "worst-case loss" if risk is None else f"{risk['name']} of the losses"
+        name, worst = "worst case", "worst-case loss"
+        if risk is not None:
+            name, worst = risk["name"], f"{risk['name']} of the losses"
         title = f"Mean loss and {worst} of each client"
-        name = "worst case" if risk is None else risk["name"]
         drawn["clients"] = Plot(title, height, lambda c: _losses(c, rows, name))
     if not words.constrained(result) or run.config.clients.risk != "mean":
         title, names = "Client weight q* of each client, and its prior", ("q*", "prior")
@@ -232,27 +221,25 @@ def plots(run: Run) -> dict[str, Plot]:
             title = "Share of the weight of each client, and its share of rows"
             names = ("share of the weight", "share of rows")
         prior = prior_of(run)
-        centre = None
-        if prior is not None:
-            centre = dict(zip([row["client"] for row in everybody], prior, strict=True))
-        drawn["weights"] = Plot(title, height, lambda c: _weights(c, rows, centre, names))
+        drawn["weights"] = Plot(title, height, lambda c: _weights(c, rows, prior, names))
     if not words.constrained(result) and any(row.get("flips") is not None for row in rows):
         title = "What the adversary spends its budget on"
         drawn["adversary"] = Plot(title, height, lambda c: _adversary(c, rows))
     return drawn
 
 
-def prior_of(run: Run) -> Array | None:
-    """(N,) the centre of the set of client weights, of pooled rows their owners' shares; None where
-    all client weights are allowed.
+def prior_of(run: Run) -> dict[str, float]:
+    """The centre of the set of client weights by client, of pooled rows their owners' shares; empty
+    where all client weights are allowed.
     """
     if words.pooled(run.result):
-        return np.array([row["share"] for row in run.result["owners"]])
+        return {row["client"]: row["share"] for row in run.result["owners"]}
     if not run.config.clients.centred:
-        return None
-    rows = run.result["clients"]
-    sizes = np.array([row["n"] for row in rows], dtype=float)
-    return resolve_prior(run.config.clients.get("prior"), sizes, [row["client"] for row in rows])
+        return {}
+    sizes = {row["client"]: float(row["n"]) for row in run.result["clients"]}
+    prior = run.config.clients.get("prior")
+    weights = resolve_prior(prior, np.array([*sizes.values()]), [*sizes])
+    return dict(zip(sizes, weights.tolist(), strict=True))
 
 
 def _names(rows: Rows) -> list[str]:
@@ -272,12 +259,12 @@ def _losses(canvas: Canvas, rows: Rows, worst: str) -> None:
 
 
 def _weights(
-    canvas: Canvas, rows: Rows, prior: Mapping[str, float] | None, names: tuple[str, str]
+    canvas: Canvas, rows: Rows, prior: Mapping[str, float], names: tuple[str, str]
 ) -> None:
     axes = canvas.subplots()
     places = named_rows(axes, _names(rows))
     axes.barh(places, [100 * row["weight"] for row in rows], 0.5, color=PURPLE, label=names[0])
-    if prior is not None:
+    if prior:
         centre = [100 * prior[row["client"]] for row in rows]
         axes.scatter(
             centre, places, marker="|", s=160, color=INK, linewidths=1.6, label=names[1], zorder=3

@@ -1,10 +1,11 @@
-"""A run on a simulated clock: when every model was how good, and who answered how often."""
+"""A run on a simulated clock: how good every model was at what time, and who answered how often."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
-from quorate.report.figures import svgs
+from quorate.report.figures import Plot
 from quorate.report.sections import clock_figures
 from quorate.report.sections.section import (
     Block,
@@ -16,9 +17,7 @@ from quorate.report.sections.section import (
     texts,
 )
 from quorate.report.tables import Result, Table, number, size, spaced, table
-
-if TYPE_CHECKING:
-    from quorate.runs.folder import Run
+from quorate.runs.run import Run
 
 SLOWEST = 3  # clients that are named
 NEAR = 1.01  # times the last loss
@@ -51,13 +50,13 @@ class Engine(Protocol):
 
 
 class Clock(ReportSection):
-    """Virtual time, and what every model had reached when."""
+    """Virtual time, and how good every model was by then."""
 
     def applies(self, run: Run) -> bool:
         return "clock" in run.result
 
-    def figures(self, run: Run) -> dict[str, str]:
-        return svgs(clock_figures.plots(run.result, run.history, run.events))
+    def plots(self, run: Run) -> Mapping[str, Plot]:
+        return clock_figures.plots(run.result, run.history, run.events)
 
     def chapters(self, run: Run) -> list[Chapter]:
         sentences = texts(words(run.result, run.config.engine))
@@ -95,8 +94,8 @@ def words(result: Result, engine: Engine) -> list[str]:
 
 
 def pace(result: Result) -> list[Table]:
-    """Every model: when it was done, after how many bytes, and when its worst client's loss came
-    near its last one.
+    """A row for every model: when it was done, after how many bytes, and when its worst client's
+    loss came near its last one.
     """
     rows = []
     for name, curve in result.get("reached", {}).items():

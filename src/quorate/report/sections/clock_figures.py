@@ -1,11 +1,10 @@
-"""The figures of a run on a simulated clock: what was reached when, who answered when, and how many
+"""The figures of a run on a simulated clock: the objective trace, who answered when, and how many
 cutting planes there were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,17 +23,16 @@ from quorate.report.figures import (
     decades,
     legend,
 )
-from quorate.report.tables import Result, printable, spaced
+from quorate.report.tables import Result, Rows, printable, spaced
 
 if TYPE_CHECKING:
     from quorate.engines.event_log import Log
     from quorate.report.figures import Canvas
 
 WINDOWS = 60  # of time
-History = Sequence[Mapping[str, Any]]
 
 
-def plots(result: Result, history: History, events: Log | None) -> dict[str, Plot]:
+def plots(result: Result, history: Rows, events: Log | None) -> dict[str, Plot]:
     """The figures by name, none without data; ``events`` is the log of the run."""
     drawn: dict[str, Plot] = {}
     if any(len(curve["time"]) > 1 for curve in result.get("reached", {}).values()):
@@ -85,7 +83,7 @@ def _window(edges: Array, time: Array) -> NDArray[np.intp]:
     return np.clip(np.searchsorted(edges, time, side="left") - 1, 0, WINDOWS - 1)
 
 
-def _active(canvas: Canvas, events: Log, history: History) -> None:
+def _active(canvas: Canvas, events: Log, history: Rows) -> None:
     """Who answered in every window, how many answers one step of the server had, and how old their
     messages were.
     """
@@ -116,7 +114,7 @@ def _largest(edges: Array, time: Array, values: Array) -> tuple[Array, Array]:
     return (0.5 * (edges[1:] + edges[:-1]))[there], most[there]
 
 
-def _planes(canvas: Canvas, history: History) -> None:
+def _planes(canvas: Canvas, history: Rows) -> None:
     axes, x = canvas.subplots(), column(history, "time")
     axes.plot(x, column(history, "planes"), color=PURPLE, drawstyle="steps-post")
     axes.set_ylim(bottom=0)

@@ -5,10 +5,9 @@ holds on new rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from quorate.report import words
-from quorate.report.figures import svgs
+from quorate.report.figures import Plot
 from quorate.report.sections import constraints_figures
 from quorate.report.sections.section import (
     Block,
@@ -22,15 +21,33 @@ from quorate.report.sections.section import (
     chapter,
     texts,
 )
-from quorate.report.tables import Result, Table, number, percent, table, without_rounding
-
-if TYPE_CHECKING:
-    from quorate.runs.folder import Run
+from quorate.report.tables import (
+    Result,
+    Rows,
+    Table,
+    number,
+    of_rows,
+    percent,
+    table,
+    without_rounding,
+)
+from quorate.report.tables import Row as Line
+from quorate.runs.constraint_metrics import TRAINING
+from quorate.runs.run import Run
+from quorate.runs.splits import HELD_OUT
 
 MOST = 60  # rows of a table: those with the smallest slack
 BRIEF = 20  # rows of a table on a terminal
 NEAR = 1e-3  # relative gap up to which a model counts as near the optimum
-TRAINING, HELD_OUT = "training rows", "held-out rows"
+GROUPS = {
+    "model": "Model",
+    "group": "Group",
+    "rows": "Rows",
+    "selected": "Predicted positive",
+    "tpr": "True positives",
+    "fpr": "False positives",
+    "accuracy": "Accuracy",
+}
 MEASURED = (
     "Measured is what the limit bounds: a mean loss, a mean score, a difference of such means. The"
     " rate beside it is the same of the predictions: the share that is wrong, or that is predicted"
@@ -58,9 +75,9 @@ class Constraints(ReportSection):
         fact = Fact(f"{met} of {len(rows)}", "constraints met on the training rows", mood)
         return [fact] if rows else []
 
-    def figures(self, run: Run) -> dict[str, str]:
+    def plots(self, run: Run) -> Mapping[str, Plot]:
         rows = tight(run.result["constraints"])
-        return svgs(constraints_figures.plots(run.result, run.history, rows))
+        return constraints_figures.plots(run.result, run.history, rows)
 
     def chapters(self, run: Run) -> list[Chapter]:
         result = run.result
@@ -125,7 +142,7 @@ def training(result: Result, most: int = MOST, beside: bool = True) -> Table:
     """Every constraint on the training rows with its multiplier; ``beside`` another model."""
     proof = words.infeasible(result)
 
-    def multiplier(row: Mapping[str, Any]) -> tuple[str, str]:
+    def multiplier(row: Line) -> tuple[str, str]:
         cell = percent(row["weight"]) if proof else without_rounding(row["price"])
         return without_rounding(row["slack"]), cell
 
@@ -151,10 +168,10 @@ def new_rows(result: Result, most: int = MOST, beside: bool = True) -> list[Tabl
 
 def _table(
     title: str,
-    rows: Sequence[Mapping[str, Any]],
-    other: Mapping[str, Any] | None,
+    rows: Rows,
+    other: Line | None,
     heads: Sequence[str] = (),
-    cells: Callable[[Mapping[str, Any]], Sequence[str]] = lambda row: (),
+    cells: Callable[[Line], Sequence[str]] = lambda row: (),
 ) -> Table:
     """One row a constraint: limit, measured value, the further ``cells``, whether it is met, its
     rate, and the same numbers of the other model.
@@ -176,13 +193,13 @@ def _table(
     return table(title, columns, lines, (0, 1, 4 + len(heads)), long=(1,))
 
 
-def tight(rows: Sequence[dict[str, Any]], most: int = MOST) -> list[dict[str, Any]]:
+def tight(rows: Rows, most: int = MOST) -> Rows:
     """The rows with the smallest slack, in their order."""
     keep = sorted(range(len(rows)), key=lambda k: rows[k]["slack"])[:most]
     return [rows[k] for k in sorted(keep)]
 
 
-def _other(result: Result, name: str) -> dict[str, Any] | None:
+def _other(result: Result, name: str) -> Line | None:
     """The constraints of the first other model on a set."""
     parts = (part for part in result["kept"] if part["set"] == name)
     return next((part for part in parts if part["model"] != result["model"]), None)
@@ -190,15 +207,13 @@ def _other(result: Result, name: str) -> dict[str, Any] | None:
 
 def groups(result: Result) -> list[Table]:
     """How often every group is predicted positive, rightly and wrongly, by set and model."""
-    columns = ("Rows", "Predicted positive", "True positives", "False positives", "Accuracy")
-    rates = ("selected", "tpr", "fpr", "accuracy")
-    tables = []
-    for name, column in dict.fromkeys((row["set"], row["column"]) for row in result["groups"]):
-        rows = [row for row in result["groups"] if (row["set"], row["column"]) == (name, column)]
-        cells = [
-            [row["model"], row["group"], number(row["rows"]), *(percent(row[k]) for k in rates)]
-            for row in rows
-        ]
-        title = f"Groups of {column} on {name}"
-        tables.append(table(title, ("Model", column, *columns), cells, (0, 1)))
-    return tables
+    tables: dict[tuple[str, str], list[Line]] = {}
+    for row in result["groups"]:
+        tables.setdefault((row["set"], row["column"]), []).append(row)
+    rates = dict.fromkeys(("selected", "tpr", "fpr", "accuracy"), percent)
+    return [
+        of_rows(
+            f"Groups of {column} on {name}", rows, GROUPS | {"group": column}, rates, ("group",)
+        )
+        for (name, column), rows in tables.items()
+    ]

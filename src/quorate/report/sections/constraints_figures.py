@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from quorate.report.figures import (
     named_rows,
     whole_numbers,
 )
-from quorate.report.tables import Result
-from quorate.runs.observers import VIOLATION as KEY
+from quorate.report.tables import Result, Rows
+from quorate.runs.constraint_metrics import TRAINING
+from quorate.runs.observers import VIOLATION
+from quorate.runs.splits import HELD_OUT
 
 if TYPE_CHECKING:
     from quorate.report.figures import Canvas
@@ -36,12 +38,10 @@ VIOLATED = (  # up to, in words, colour
 )
 
 
-def plots(
-    result: Result, history: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
-) -> dict[str, Plot]:
+def plots(result: Result, history: Rows, rows: Rows) -> dict[str, Plot]:
     """The figures by name, none without data; ``rows`` are the tightest constraints."""
     drawn: dict[str, Plot] = {}
-    names, broken = bands(result, history)
+    names, broken = violations(result, history)
     if len(names) and broken.shape[0] > 1:
         title = "By how much every client violates its constraints after each round"
         drawn["bands"] = Plot(title, _height(names), lambda c: _bands(c, names, broken))
@@ -56,13 +56,13 @@ def _height(names: Sequence[str]) -> float:
     return 1.5 + 0.26 * len(names)
 
 
-def bands(result: Result, history: Sequence[Mapping[str, Any]]) -> tuple[list[str], Array]:
+def violations(result: Result, history: Rows) -> tuple[list[str], Array]:
     """Names (n,) and violations (rounds, n) of the clients that violate their constraints most over
     the run.
     """
     clients = [row["client"] for row in result["clients"]]
     owners = {row["owner"] for row in result["constraints"]}
-    rows = [row.get(KEY) or () for row in history]
+    rows = [row.get(VIOLATION) or () for row in history]
     if not owners & {*clients} or any(len(row) != len(clients) for row in rows):
         return [], np.zeros((0, 0))
     broken = np.array([[np.nan if v is None else v for v in row] for row in rows], dtype=float)
@@ -103,12 +103,12 @@ def _kept(canvas: Canvas, result: Result, owners: Sequence[str]) -> None:
     axes = canvas.subplots()
     places = named_rows(axes, owners)
     marks = {
-        (result["model"], "training rows"): ("training rows", BLUE, "o", 4),
-        (result["model"], "held-out rows"): ("held-out rows", ORANGE, "D", 3),
+        (result["model"], TRAINING): (TRAINING, BLUE, "o", 4),
+        (result["model"], HELD_OUT): (HELD_OUT, ORANGE, "D", 3),
     }
     others = (part["model"] for part in result["kept"] if part["model"] != result["model"])
     if (first := next(others, None)) is not None:
-        marks[first, "training rows"] = (first, GREY, "s", 2)
+        marks[first, TRAINING] = (first, GREY, "s", 2)
     for part in result["kept"]:
         over: dict[str, float] = {}
         for row in part["rows"]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING
 
 from quorate.report import words
-from quorate.report.figures import INK, MODELS, Plot, legend, svgs
+from quorate.report.figures import INK, MODELS, Plot, legend
 from quorate.report.sections.section import (
     Block,
     Chapter,
@@ -21,13 +21,23 @@ from quorate.report.sections.section import (
     chapter,
     texts,
 )
-from quorate.report.tables import Result, Table, by_set, capital, merit, number, spaced, table
+from quorate.report.tables import (
+    Result,
+    Rows,
+    Table,
+    by_set,
+    capital,
+    merit,
+    number,
+    of_rows,
+    spaced,
+    table,
+)
+from quorate.runs.run import Run
 
 if TYPE_CHECKING:
     from quorate.report.figures import Canvas
-    from quorate.runs.folder import Run
 
-Measures = Sequence[Mapping[str, Any]]
 FAIRNESS = ("SPD", "DI", "EOD", "AOD", "FNRD", "TI")
 ABOUT_FAIRNESS = (
     "All other clients minus the largest one: in how often they are predicted positive (SPD; DI is"
@@ -52,9 +62,9 @@ class Evaluation(ReportSection):
         owners_part = words.private(run.result) and not words.public_part(run.result)
         return owners_part or bool(run.result["evaluation"]["measures"])
 
-    def figures(self, run: Run) -> dict[str, str]:
+    def plots(self, run: Run) -> Mapping[str, Plot]:
         judged = run.result["evaluation"]["measures"]
-        return svgs({"evaluation": _plot(run.result)}) if judged else {}
+        return {"evaluation": _plot(run.result)} if judged else {}
 
     def chapters(self, run: Run) -> list[Chapter]:
         result = run.result
@@ -65,9 +75,9 @@ class Evaluation(ReportSection):
             blocks += [Heading("Spread over the clients"), Text(ABOUT_SPREAD), *tables]
         if tables := fairness(result):
             blocks += [Heading("Fairness between clients"), Text(ABOUT_FAIRNESS), *tables]
-        comparisons = () if words.private(result) else tuple(words.answer(result)[1:])
-        if comparisons:
-            blocks += [Fold("Every comparison, row by row", (Items(comparisons),))]
+        comparisons = words.answer(result)[1:]
+        if comparisons and not words.private(result):
+            blocks += [Fold("Every comparison, row by row", (Items(tuple(comparisons)),))]
         return [chapter("evaluation", words.question(result), *blocks)]
 
     def brief(self, run: Run, columns: int) -> list[Block]:
@@ -115,25 +125,26 @@ def measures(result: Result) -> list[Table]:
     ]
 
 
-def _measured(result: Result, name: str, rows: Measures) -> Table:
+def _measured(result: Result, name: str, rows: Rows) -> Table:
     """One row a model, with its risk in place of the largest mean loss where there is a risk."""
     (key, show), ranked = merit(rows[0]), "risk" in rows[0]
-    head = "Accuracy" if key == "accuracy" else "Mean absolute error"
-    columns = ["Model", head, "Worst client", "Mean loss"]
+    heads = {"model": "Model"}
     if ranked:
-        columns.insert(1, capital(words.risk_called(result["risk"])))
-    else:
-        columns.append("Worst client")
-    cells = []
-    for row in rows:
-        worst = f"{show(row[f'worst_{key}'])} {row[f'worst_{key}_client']}"
-        line = [spaced(row["model"]), show(row[key]), worst, number(row["loss"])]
-        if ranked:
-            line.insert(1, number(row["risk"]))
-        else:
-            line.append(f"{number(row['worst_loss'])} {row['worst_loss_client']}")
-        cells.append(line)
-    return table(f"{capital(name)} ({rows[0]['n']} rows)", columns, cells)
+        heads["risk"] = capital(words.risk_called(result["risk"]))
+    heads[key] = "Accuracy" if key == "accuracy" else "Mean absolute error"
+    heads |= {f"worst_{key}": "Worst client", "loss": "Mean loss"}
+    if not ranked:
+        heads["worst_loss"] = "Worst client"
+    lines = [
+        {
+            **row,
+            f"worst_{key}": f"{show(row[f'worst_{key}'])} {row[f'worst_{key}_client']}",
+            "worst_loss": f"{number(row['worst_loss'])} {row['worst_loss_client']}",
+        }
+        for row in rows
+    ]
+    title = f"{capital(name)} ({rows[0]['n']} rows)"
+    return of_rows(title, lines, heads, {"model": spaced, key: show})
 
 
 def fairness(result: Result) -> list[Table]:
@@ -141,14 +152,11 @@ def fairness(result: Result) -> list[Table]:
     several clients.
     """
     judged = [row for row in result["evaluation"]["measures"] if row.get("fairness")]
-    tables = []
+    heads, tables = {"model": "Model"} | {key: key for key in FAIRNESS}, []
     for name, rows in by_set(judged).items():
-        cells = [
-            (spaced(row["model"]), *(number(row["fairness"][key]) for key in FAIRNESS))
-            for row in rows
-        ]
+        lines = [row["fairness"] | {"model": spaced(row["model"])} for row in rows]
         title = f"Fairness on {name}: {rows[0]['fairness']['privileged']} against all others"
-        tables.append(table(title, ("Model", *FAIRNESS), cells))
+        tables.append(of_rows(title, lines, heads))
     return tables
 
 
@@ -162,33 +170,19 @@ def spread(result: Result) -> list[Table]:
     return [_spread(name, models) for name, models in by_set(rows).items()]
 
 
-def _spread(name: str, rows: Measures) -> Table:
+def _spread(name: str, rows: Rows) -> Table:
     key, show = merit(rows[0])
     worst = min if key == "accuracy" else max
     cells = []
     for row in rows:
         rates, losses = ([client[each] for client in row["clients"]] for each in (key, "loss"))
-        cells.append(
-            (
-                spaced(row["model"]),
-                *map(show, (worst(rates), mean(rates), deviation(rates))),
-                *map(number, (max(losses), mean(losses), deviation(losses))),
-            )
-        )
+        # every client counts once, and they are all there are: no deviation of a sample
+        judged = map(show, (worst(rates), fmean(rates), pstdev(rates)))
+        lost = map(number, (max(losses), fmean(losses), pstdev(losses)))
+        cells.append((spaced(row["model"]), *judged, *lost))
     columns = ("Model", f"Worst {key}", f"Mean {key}", "Deviation")
     columns += ("Worst loss", "Mean loss", "Deviation")
     return table(f"Over the {len(rows[0]['clients'])} clients of {name}", columns, cells)
-
-
-def deviation(values: Sequence[float]) -> float:
-    """The standard deviation over all clients, each counted once: not that of a sample."""
-    middle = mean(values)
-    return math.sqrt(mean([(value - middle) ** 2 for value in values]))
-
-
-def mean(values: Sequence[float]) -> float:
-    """The mean over clients, each counted once."""
-    return sum(values) / len(values)
 
 
 # ----------------------------------------------------------------------------------------- figure
@@ -208,7 +202,7 @@ def _plot(result: Result) -> Plot:
     return Plot(title, height, lambda c: _dots(c, rows, keys, "worst client", axis))
 
 
-def _dots(canvas: Canvas, rows: Measures, keys: tuple[str, str], tick: str, axis: str) -> None:
+def _dots(canvas: Canvas, rows: Rows, keys: tuple[str, str], tick: str, axis: str) -> None:
     """A dot for all rows and a line to the tick; the sets one below the other. There are no bars,
     since the axis may start above 0.
     """
@@ -232,7 +226,7 @@ def _dots(canvas: Canvas, rows: Measures, keys: tuple[str, str], tick: str, axis
     legend(axes, len(models) + 1, last=("worst client",))
 
 
-def _places(rows: Measures) -> tuple[list[float], dict[str, float]]:
+def _places(rows: Rows) -> tuple[list[float], dict[str, float]]:
     """The height of every row, and of the middle of every set by its name."""
     top, places, middles = 0.0, [], {}
     for name, models in by_set(rows).items():

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from quorate.report import words
 from quorate.report.sections.section import Block, Chapter, Code, Fold, ReportSection, Text, chapter
-from quorate.report.tables import Result, Table, number, size, table
-
-if TYPE_CHECKING:
-    from quorate.runs.folder import Run
+from quorate.report.tables import Result, Row, Table, of_rows, size, table
+from quorate.runs.baselines import called
+from quorate.runs.run import Run
 
 ARROWS = {"up": "clients → server", "down": "server → clients"}
+HEADS = {"message": "Message", "direction": "Direction", "count": "Count", "bytes": "Size"}
+BASELINES = {
+    "model": "Model",
+    "value": "Objective of its problem",
+    "bound": "Bound",
+    "gap": "Gap",
+    "rounds": "Rounds",
+    "stop": "Ended",
+}
 
 
 class Messages(ReportSection):
@@ -49,31 +55,14 @@ def _about(result: Result) -> str:
 
 def messages(result: Result) -> Table:
     """What was sent, by type of message."""
-    rows = [
-        (
-            str(row["message"]),
-            ARROWS.get(row["direction"], str(row["direction"])),
-            number(row["count"]),
-            size(row["bytes"]),
-        )
-        for row in result["messages"]
-    ]
-    return table("Messages", ("Message", "Direction", "Count", "Size"), rows, (0, 1))
+    ways = {"direction": lambda way: ARROWS.get(way, str(way)), "bytes": size}
+    return of_rows("Messages", result["messages"], HEADS, ways, ("direction",))
 
 
 def baselines(result: Result) -> Table:
     """The models that the run is compared with, each with the gap of its own problem."""
-    rows = [
-        (
-            name if name == "unconstrained" else name.upper(),
-            *(number(baseline[key]) for key in ("value", "bound", "gap")),
-            str(baseline["rounds"]),
-            baseline["stop"],
-        )
-        for name, baseline in result["baselines"].items()
-    ]
-    heads = ("Model", "Objective of its problem", "Bound", "Gap", "Rounds", "Ended")
-    return table("Baselines", heads, rows, (0, 5))
+    rows = [{**row, "model": called(name)} for name, row in result["baselines"].items()]
+    return of_rows("Baselines", rows, BASELINES, {"rounds": str}, ("stop",))
 
 
 class Configuration(ReportSection):
@@ -89,7 +78,7 @@ class Configuration(ReportSection):
         )
         return [chapter("config", "Configuration and versions", *blocks)]
 
-    def record(self, run: Run) -> dict[str, Any]:
+    def record(self, run: Run) -> Row:
         return {"config": run.config.model_dump(mode="json", by_alias=True)}
 
 

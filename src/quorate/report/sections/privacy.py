@@ -5,11 +5,10 @@ of the owner.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
 
 from quorate.report import words
-from quorate.report.figures import MOST, svgs
+from quorate.report.figures import MOST, Plot
 from quorate.report.sections import privacy_figures
 from quorate.report.sections.section import (
     Block,
@@ -24,10 +23,9 @@ from quorate.report.sections.section import (
     chapter,
     texts,
 )
-from quorate.report.tables import Result, Table, number, table
-
-if TYPE_CHECKING:
-    from quorate.runs.folder import Run
+from quorate.report.tables import Result, Table, number, of_rows, table
+from quorate.report.tables import Row as Line
+from quorate.runs.run import Run
 
 PRINTED = 20  # clients that a terminal shows
 TOTALS = {  # key -> (accountant, what its total is)
@@ -53,6 +51,9 @@ ABOUT_LEDGER = (
     "Noise is relative to the sensitivity, which is what one row can change; scale is that of the"
     " noise in a client's answer. Clients have different rows, so that the total of all is that of"
     " the client which has spent most."
+)
+BARS = Figure(
+    "budget", "Totals do not add up: a bar is what all runs on a client's rows cost together."
 )
 ROUNDS = Figure(
     "rounds",
@@ -98,31 +99,19 @@ class Guarantee(ReportSection):
             Fact(f"{rows:,}", f"training rows as public, at {words.clients(n)}"),
         ]
 
-    def figures(self, run: Run) -> dict[str, str]:
-        return svgs(privacy_figures.plots(run.result, run.history))
+    def plots(self, run: Run) -> Mapping[str, Plot]:
+        return privacy_figures.plots(run.result, run.history)
 
     def chapters(self, run: Run) -> list[Chapter]:
         result, privacy = run.result, run.result["privacy"]
-        chapters = []
+        chapters, title = [], "The guarantee"
         if rehearsal := privacy["rehearsal"]:
             chapters.append(chapter("rehearsal", "A rehearsal", Text(rehearsal), warning=True))
-        title = "What would be guaranteed" if rehearsal else "The guarantee"
-        chapters.append(
-            chapter(
-                "guarantee",
-                title,
-                *texts(guaranteed(result)),
-                Text(f"{result['problem']} {words.ended(result)}"),
-                Heading("Taken to be public, and not protected"),
-                Items(tuple(privacy["public"])),
-            )
-        )
-        bars = "Totals do not add up: a bar is what all runs on a client's rows cost together."
-        blocks = [
-            Text(ABOUT_LEDGER),
-            Row((Figure("budget", bars), accounts(result))),
-            ledger(result),
-        ]
+            title = "What would be guaranteed"
+        sentences = [*guaranteed(result), f"{result['problem']} {words.ended(result)}"]
+        public = Heading("Taken to be public, and not protected"), Items(tuple(privacy["public"]))
+        chapters.append(chapter("guarantee", title, *texts(sentences), *public))
+        blocks = [Text(ABOUT_LEDGER), Row((BARS, accounts(result))), ledger(result)]
         if len(result["clients"]) > MOST:
             shown = f"The figure shows the {MOST} clients that have spent most."
             blocks.append(Text(shown, soft=True))
@@ -188,7 +177,7 @@ def guaranteed(result: Result) -> list[str]:
     ]
 
 
-def _clipped(privacy: Mapping[str, Any]) -> str:
+def _clipped(privacy: Line) -> str:
     norm = "l1" if privacy["mechanism"] == "laplace" else "l2"
     rows = "not clipped"
     if privacy["clip"] != "inf":
@@ -198,7 +187,7 @@ def _clipped(privacy: Mapping[str, Any]) -> str:
     return f"{rows}, of rows clipped to an {norm} norm of {number(privacy['bound'])}"
 
 
-def _source(privacy: Mapping[str, Any]) -> str:
+def _source(privacy: Line) -> str:
     if privacy["source"] == "secure":
         return (
             "Each client drew its noise with a key of its own operating system, which nobody else"
@@ -214,16 +203,15 @@ def _source(privacy: Mapping[str, Any]) -> str:
 
 def ledger(result: Result) -> Table:
     """What every client has spent."""
-    rows: Sequence[Mapping[str, Any]] = result["privacy"]["ledger"]
-    keys = [key for key in LEDGER if key != "before" or any(row["before"] for row in rows)]
-    cells = [[_cell(key, row[key]) for key in keys] for row in rows]
-    return table("Ledger", [LEDGER[key] for key in keys], cells)
+    rows, heads = result["privacy"]["ledger"], {**LEDGER}
+    if not any(row["before"] for row in rows):
+        del heads["before"]
+    return of_rows("Ledger", rows, heads, {"left": _thousandths, "before": _thousandths})
 
 
-def _cell(key: str, value: float | str | None) -> str:
-    """A cell of the ledger; less than a thousandth is nothing."""
-    small = isinstance(value, float) and value < 1e-3
-    return number(0.0 if key in ("left", "before") and small else value)
+def _thousandths(value: float) -> str:
+    """A number, 0 where it is less than a thousandth."""
+    return number(0.0 if value < 1e-3 else value)
 
 
 def accounts(result: Result) -> Table:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quorate.privacy.accounting import Release, total_epsilon
-from quorate.report.figures import BLUE, GREEN, ORANGE, PURPLE, Plot, legend, svgs
+from quorate.privacy.accounting import total_epsilon
+from quorate.report.figures import MODELS, Plot, legend
 from quorate.report.sections.section import Block, Chapter, Figure, ReportSection, chapter, texts
-from quorate.report.tables import Table, by_set, capital, number, percent, table
+from quorate.report.tables import Table, by_set, capital, number, of_rows, own_measures, percent
+from quorate.runs.privacy_plan import privacy_of
 from quorate.runs.result import result_in
+from quorate.runs.run import Run
+from quorate.runs.sections.privacy import read_releases
 
 if TYPE_CHECKING:
     from quorate.arrays import Array
+    from quorate.privacy.accounting import Release
     from quorate.report.figures import Axes, Canvas
-    from quorate.runs.folder import Run
 
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
 FIGURE = Figure(
     "curve",
     "One line a set of rows. The ring is the model of this run; dashed: the same problem without"
@@ -37,9 +40,9 @@ class PrivacyCurve(ReportSection):
     def applies(self, run: Run) -> bool:
         return bool(run.result.get("curve"))
 
-    def figures(self, run: Run) -> dict[str, str]:
+    def plots(self, run: Run) -> Mapping[str, Plot]:
         title = "How the model does, by epsilon"
-        return svgs({"curve": Plot(title, 2.8, lambda canvas: _curve(canvas, run))})
+        return {"curve": Plot(title, 2.8, lambda canvas: _curve(canvas, run))}
 
     def chapters(self, run: Run) -> list[Chapter]:
         return [chapter("curve", "Privacy and utility", *texts(words(run)), FIGURE, curve(run))]
@@ -50,32 +53,21 @@ class PrivacyCurve(ReportSection):
 
 def words(run: Run) -> list[str]:
     """How the points of the curve were made."""
-    privacy = run.config.privacy
-    if privacy is None or not privacy.curve:
-        return []
     charged = "Each is a run of its own, charged before this one."
-    if privacy.rehearsal:
+    if privacy_of(run.config).rehearsal:
         charged = "The rows are declared public, so that the runs are not charged."
     return [f"The same problem at other budgets. {charged} {LOOKED}"]
 
 
 def alone(run: Run) -> float:
     """Epsilon of the model of the run by itself."""
-    assert run.config.privacy is not None
-    releases = [Release(str(kind), float(noise), int(k)) for kind, noise, k in _releases(run)]
-    return total_epsilon(releases, run.config.privacy.delta)
+    return total_epsilon(_releases(run), privacy_of(run.config).delta)
 
 
-def _releases(run: Run) -> list[list[Any]]:
+def _releases(run: Run) -> tuple[Release, ...]:
     """The releases of one client in the run itself; ``run`` is the owner's part."""
     public = result_in(run.path.parent / "result.json")
-    return next(iter(public["privacy"]["releases"].values()))
-
-
-def _here(run: Run) -> dict[str, dict[str, Any]]:
-    """The evaluation of the run's model, by set."""
-    measures = run.result["evaluation"]["measures"]
-    return {row["set"]: row for row in measures if row["model"] == "private"}
+    return read_releases(next(iter(public["privacy"]["releases"].values())))
 
 
 def _judged(run: Run) -> str | None:
@@ -86,21 +78,20 @@ def _judged(run: Run) -> str | None:
 
 def curve(run: Run) -> Table:
     """One row for every budget, that of the run among them."""
-    key, sets = _judged(run) or "loss", _here(run)
-    this = {
-        "epsilon": alone(run),
-        "noise": _releases(run)[0][1],
-        "value": run.result["certificate"]["value"],
-        "sets": sets,
-    }
+    key, sets = _judged(run) or "loss", {row["set"]: row for row in own_measures(run.result)}
+    noise, value = _releases(run)[0].noise, run.result["certificate"]["value"]
+    this = {"epsilon": alone(run), "noise": noise, "value": value, "sets": sets}
     show = percent if key == "accuracy" else number
-    rows = []
-    for point in sorted([*run.result["curve"], this], key=lambda point: point["epsilon"]):
-        name = number(point["epsilon"]) + " ← this run" * (point is this)
-        judged = (show(point["sets"][each][key]) for each in sets)
-        rows.append([name, number(point["noise"]), number(point["value"]), *judged])
-    heads = ["Epsilon alone", "Noise", "Objective", *(f"{capital(key)}, {s}" for s in sets)]
-    return table("Other budgets", heads, rows)
+    rows = [
+        {
+            **point,
+            "epsilon": number(point["epsilon"]) + " ← this run" * (point is this),
+            **{name: show(point["sets"][name][key]) for name in sets},
+        }
+        for point in sorted([*run.result["curve"], this], key=lambda point: point["epsilon"])
+    ]
+    heads = {"epsilon": "Epsilon alone", "noise": "Noise", "value": "Objective"}
+    return of_rows("Other budgets", rows, heads | {s: f"{capital(key)}, {s}" for s in sets})
 
 
 # ----------------------------------------------------------------------------------------- figure
@@ -112,7 +103,7 @@ def _curve(canvas: Canvas, run: Run) -> None:
     key = _judged(run)
     if key is None:
         x, y = ([point[each] for point in points] for each in ("epsilon", "value"))
-        axes.plot(x, y, "o-", color=BLUE)
+        axes.plot(x, y, "o-", color=MODELS[0])
     else:
         _sets(axes, run, key, main)
     _ticks(axes, np.unique([point["epsilon"] for point in points]), main)
@@ -128,7 +119,7 @@ def _sets(axes: Axes, run: Run, key: str, main: float) -> None:
     points, scale = run.result["curve"], 100.0 if key == "accuracy" else 1.0
     names = dict.fromkeys(name for point in points for name in point["sets"])
     measures = by_set(run.result["evaluation"]["measures"])
-    for name, colour in zip(names, COLOURS, strict=False):
+    for name, colour in zip(names, MODELS, strict=False):
         here = {row["model"]: scale * row[key] for row in measures[name]}
         line = [(point["epsilon"], scale * point["sets"][name][key]) for point in points]
         x, y = zip(*sorted([*line, (main, here["private"])]), strict=True)

@@ -4,8 +4,7 @@ distance of copies by round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,12 +21,10 @@ from quorate.report.figures import (
     plain_decades,
     whole_numbers,
 )
-from quorate.report.tables import Result
+from quorate.report.tables import Result, Rows
 
 if TYPE_CHECKING:
     from quorate.report.figures import Canvas
-
-Rows = Sequence[Mapping[str, Any]]
 
 
 def plots(result: Result, history: Rows) -> dict[str, Plot]:
@@ -46,8 +43,8 @@ def plots(result: Result, history: Rows) -> dict[str, Plot]:
 
 
 def _budget(canvas: Canvas, rows: Rows, allowed: float) -> None:
-    """A bar a client: what earlier runs had, and all with this run; totals do not add up, so they
-    lie on each other.
+    """Two bars a client: the total of earlier runs, and that with this run; totals do not add up,
+    so the bars lie on each other.
     """
     axes = canvas.subplots()
     places = named_rows(axes, [row["client"] for row in rows])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.report.figures import DASHED, GREY, INK, Plot, decades, legend, shades, svgs
+from quorate.report.figures import DASHED, GREY, INK, Plot, column, decades, legend, shades
 from quorate.report.sections.section import (
     Block,
     Chapter,
@@ -21,15 +21,25 @@ from quorate.report.sections.section import (
     chapter,
     texts,
 )
-from quorate.report.tables import Result, Table, magnitude, number, percent, spaced, table
+from quorate.report.tables import (
+    Result,
+    Rows,
+    Table,
+    Way,
+    filled,
+    magnitude,
+    number,
+    of_rows,
+    percent,
+    spaced,
+)
+from quorate.report.tables import Row as Path
+from quorate.runs.run import Run
 from quorate.runs.sections.radius_path import equal
 
 if TYPE_CHECKING:
     from quorate.report.figures import Axes, Canvas
-    from quorate.runs.folder import Run
 
-Path = Mapping[str, Any]  # a path.json
-Points = Sequence[Mapping[str, Any]]
 OPEN = 12  # points of a table that is shown without a click
 FIGURES = (
     Figure(
@@ -52,8 +62,8 @@ class RadiusPath(ReportSection):
     def applies(self, run: Run) -> bool:
         return run.tried is not None
 
-    def figures(self, run: Run) -> dict[str, str]:
-        return svgs(plots(_path(run), run.result))
+    def plots(self, run: Run) -> Mapping[str, Plot]:
+        return plots(_path(run), run.result)
 
     def chapters(self, run: Run) -> list[Chapter]:
         points = path(_path(run))
@@ -65,7 +75,7 @@ class RadiusPath(ReportSection):
     def brief(self, run: Run, columns: int) -> list[Block]:
         return [Heading("Radii tried"), *texts(choice(_path(run), run.result))]
 
-    def record(self, run: Run) -> dict[str, Any]:
+    def record(self, run: Run) -> Path:
         return {"path": run.tried and run.tried.table}
 
 
@@ -100,14 +110,14 @@ def choice(tried: Path, result: Result) -> list[str]:
     ]
 
 
-def _ties(points: list[dict[str, Any]]) -> str:
+def _ties(points: Rows) -> str:
     ties = len(equal(points)) - 1
     if not ties:
         return ""
     return f" {ties} other point{' does' if ties == 1 else 's do'} as well: the first is named."
 
 
-def _at_end(points: list[dict[str, Any]], best: Mapping[str, Any]) -> str:
+def _at_end(points: Rows, best: Path) -> str:
     """A warning where a wider path may hold a better point."""
     radii = sorted({point["radius"] for point in points})
     end = best["radius"] == radii[-1] or best["radius"] == radii[0] > 0
@@ -135,18 +145,20 @@ def path(tried: Path) -> Table:
         "rounds": "Rounds",
         "outcome": "Ended",
     }
-    ways: dict[str, Callable[[Any], str]] = {f"worst_{key}": show, key: show}
-    ways |= {"outcome": spaced, "relative_gap": magnitude}
-    keys = [key for key in heads if any(point[key] is not None for point in points)]
-    cells = [[ways.get(key, number)(point[key]) for key in keys] for point in points]
-    for k, (row, point) in enumerate(zip(cells, points, strict=True)):
-        row[0] += " ← best" * (k == tried["best"])
-        row[-1] += ", trivial" * point["trivial"]
-    text = [k for k, key in enumerate(keys) if key in ("worst_client", "outcome")]
-    return table("Radii tried", [heads[key] for key in keys], cells, (0, *text))
+    ways = {f"worst_{key}": show, key: show, "relative_gap": magnitude}
+    rows = [
+        {
+            **point,
+            "radius": number(point["radius"]) + " ← best" * (k == tried["best"]),
+            "outcome": spaced(point["outcome"]) + ", trivial" * point["trivial"],
+        }
+        for k, point in enumerate(points)
+    ]
+    text = ("worst_client", "outcome")
+    return of_rows("Radii tried", rows, filled(heads, points), ways, text)
 
 
-def _judged(points: Points) -> tuple[str, Callable[[float | None], str], str, str]:
+def _judged(points: Rows) -> tuple[str, Way, str, str]:
     """What judges a point: its key, how it is written, and the heads of its columns."""
     if "accuracy" in points[0]:
         return "accuracy", percent, "Worst accuracy", "Accuracy"
@@ -189,15 +201,8 @@ def _by_radius(canvas: Canvas, tried: Path, radii: Sequence[float], title: str, 
     _lines(axes, points, key, scale)
     if key == "loss":
         best = points[tried["best"]]
-        axes.scatter(
-            best["radius"],
-            best["worst_loss"],
-            s=70,
-            facecolors="none",
-            edgecolors=INK,
-            label="best",
-            zorder=4,
-        )
+        ring = {"facecolors": "none", "edgecolors": INK, "label": "best", "zorder": 4}
+        axes.scatter(best["radius"], best["worst_loss"], s=70, **ring)
     axes.axvspan(min(radii), max(radii), color=GREY, alpha=0.3, linewidth=0)
     axes.axvline(min(radii), color=GREY, linewidth=1, label="this run")
     axes.axvline(max(radii), color=GREY, linewidth=1)
@@ -206,14 +211,14 @@ def _by_radius(canvas: Canvas, tried: Path, radii: Sequence[float], title: str, 
     legend(axes)
 
 
-def _lines(axes: Axes, points: Points, key: str, scale: float) -> None:
+def _lines(axes: Axes, points: Rows, key: str, scale: float) -> None:
     """The lines of every client radius; the objective has no worst client."""
     by_client = key != "value"
     thetas = list(dict.fromkeys(point["client_radius"] for point in points))
     for theta, colour in zip(thetas, shades(len(thetas)), strict=True):
         mine = sorted((p for p in points if p["client_radius"] == theta), key=lambda p: p["radius"])
         keys = ("radius", f"worst_{key}" if by_client else key, key)
-        x, worst, mean = (np.array([point[k] for point in mine]) for k in keys)
+        x, worst, mean = (column(mine, k) for k in keys)
         name = "worst client" if by_client else "objective"
         name = f"client radius {theta:g}" if len(thetas) > 1 else name
         axes.plot(x, scale * worst, color=colour, marker="o", markersize=3, label=name)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from quorate.report import words
-from quorate.report.figures import BLUE, DASHED, GREY, ORANGE, Plot, plain_decades, svgs
+from quorate.report.figures import BLUE, DASHED, GREY, ORANGE, Plot, plain_decades
 from quorate.report.sections.section import Chapter, Figure, ReportSection, Row, Text, chapter
-from quorate.report.tables import Table, number, printable, spaced, table
+from quorate.report.tables import Rows, Table, number, printable, spaced, table
+from quorate.runs.run import Run
 
 if TYPE_CHECKING:
     from quorate.report.figures import Canvas
-    from quorate.runs.folder import Run
 
 ABOUT = (
     "The model pays for the losses of the shaded ranks, and the more the taller the shade. Where"
@@ -29,9 +29,9 @@ class Ranks(ReportSection):
     def applies(self, run: Run) -> bool:
         return bool(run.result.get("losses"))
 
-    def figures(self, run: Run) -> dict[str, str]:
+    def plots(self, run: Run) -> Mapping[str, Plot]:
         title = "Sorted losses of the training rows, and the weight that each rank has"
-        return svgs({"losses": Plot(title, 4.4, lambda c: _curves(c, run.result["losses"]))})
+        return {"losses": Plot(title, 4.4, lambda c: _curves(c, run.result["losses"]))}
 
     def chapters(self, run: Run) -> list[Chapter]:
         risk = run.result["risk"]
@@ -44,7 +44,7 @@ class Ranks(ReportSection):
         return [chapter("losses", "Losses by rank", row)]
 
 
-def heaviest(client: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+def heaviest(client: str, rows: Rows) -> Table:
     """The rows of one client that weigh most by their rank; for their owner."""
     cells = [(str(row["row"]), number(row["loss"]), number(row["weight"])) for row in rows]
     heads = ("Row (from 0)", "Loss", "Weight (mean: 1)")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
+from quorate.report.figures import Plot
+from quorate.report.tables import Row as Record
 from quorate.report.tables import Table
-
-if TYPE_CHECKING:
-    from quorate.runs.folder import Run
+from quorate.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -107,15 +107,15 @@ class ReportSection(Protocol):
         """The numbers at the top of a page."""
         return []
 
-    def figures(self, run: Run) -> dict[str, str]:
-        """The figures as SVG, by name."""
+    def plots(self, run: Run) -> Mapping[str, Plot]:
+        """The figures, by name."""
         return {}
 
     def brief(self, run: Run, columns: int) -> list[Block]:
         """What a terminal of so many columns shows."""
         return []
 
-    def record(self, run: Run) -> dict[str, Any]:
+    def record(self, run: Run) -> Record:
         """What the report as JSON has beside result.json, whether the section applies or not."""
         return {}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from quorate.report import words
 from quorate.report.sections.section import (
     Block,
@@ -17,9 +15,7 @@ from quorate.report.sections.section import (
     texts,
 )
 from quorate.report.tables import people, spaced
-
-if TYPE_CHECKING:
-    from quorate.runs.folder import Run
+from quorate.runs.run import Run
 
 CLOSE = 0.1  # a relative gap up to this counts as good
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quorate.report.figures import BLUE, GREY, ORANGE, RED, Plot, legend, svgs
+from quorate.report.figures import BLUE, GREY, ORANGE, RED, Plot, column, legend
 from quorate.report.sections.section import (
     Block,
     Chapter,
@@ -17,14 +17,14 @@ from quorate.report.sections.section import (
     chapter,
     texts,
 )
-from quorate.report.tables import Table, magnitude, number, percent, spaced, table
+from quorate.report.tables import Row as Levels
+from quorate.report.tables import Table, Way, filled, magnitude, number, of_rows, percent, spaced
+from quorate.runs.run import Run
 
 if TYPE_CHECKING:
     from quorate.arrays import Array
     from quorate.report.figures import Axes, Canvas
-    from quorate.runs.folder import Run
 
-Levels = Mapping[str, Any]  # a trade_off.json
 HEADS = {
     "level": "Level",
     "value": "Objective",
@@ -41,7 +41,7 @@ HEADS = {
     "outcome": "Ended",
 }
 BRIEF = ("level", "value", "price", "rate", "held_rate", "accuracy", "outcome")
-CELLS: dict[str, Callable[[Any], str]] = {
+CELLS: dict[str, Way] = {
     **dict.fromkeys(("rate", "held_rate", "accuracy"), percent),
     **dict.fromkeys(("relative_gap", "violation"), magnitude),
     "outcome": spaced,
@@ -58,8 +58,8 @@ class TradeOff(ReportSection):
     def applies(self, run: Run) -> bool:
         return run.traded is not None
 
-    def figures(self, run: Run) -> dict[str, str]:
-        return svgs(plots(_levels(run)))
+    def plots(self, run: Run) -> Mapping[str, Plot]:
+        return plots(_levels(run))
 
     def chapters(self, run: Run) -> list[Chapter]:
         row = Row((Figure("trade_off", CAPTION), levels(_levels(run))))
@@ -68,7 +68,7 @@ class TradeOff(ReportSection):
     def brief(self, run: Run, columns: int) -> list[Block]:
         return [levels(_levels(run), BRIEF)]
 
-    def record(self, run: Run) -> dict[str, Any]:
+    def record(self, run: Run) -> Levels:
         return {"trade_off": run.traded and run.traded.table}
 
 
@@ -93,13 +93,13 @@ def sentences(traded: Levels) -> list[str]:
 
 def levels(traded: Levels, keys: tuple[str, ...] = tuple(HEADS)) -> Table:
     """The levels that were tried, one row a point."""
-    points = traded["points"]
-    keys = tuple(key for key in keys if any(point.get(key) is not None for point in points))
-    cells = [[CELLS.get(key, number)(point.get(key)) for key in keys] for point in points]
-    for row, point in zip(cells, points, strict=True):
-        row[0] += " ← this run" * (point["level"] == traded["level"])
-    heads = [HEADS[key] for key in keys]
-    return table("Other levels", heads, cells, (0, keys.index("outcome")))
+    rows = [
+        {**point, "level": number(level) + " ← this run" * (level == traded["level"])}
+        for point in traded["points"]
+        for level in [point["level"]]
+    ]
+    heads = filled({key: HEADS[key] for key in keys}, rows)
+    return of_rows("Other levels", rows, heads, CELLS, ("outcome",))
 
 
 # ----------------------------------------------------------------------------------------- figure
@@ -118,14 +118,14 @@ def _trade_off(canvas: Canvas, traded: Levels, rated: bool) -> None:
     """Above the optimal objective with its slopes; below the rates."""
     panels = canvas.subplots(2, sharex=True) if rated else [canvas.subplots()]
     points = sorted(traded["points"], key=lambda point: point["level"])
-    x, value, price = (_numbers(points, key) for key in ("level", "value", "price"))
+    x, value, price = (column(points, key) for key in ("level", "value", "price"))
     _objective(panels[0], x, value, price)
     if rated:
         for key, name, colour in (
             ("rate", "training rows", BLUE),
             ("held_rate", "held-out rows", ORANGE),
         ):
-            rate = np.where(np.isfinite(value), 100 * _numbers(points, key), np.nan)
+            rate = np.where(np.isfinite(value), 100 * column(points, key), np.nan)
             if np.isfinite(rate).any():
                 panels[1].plot(x, rate, color=colour, marker="o", markersize=3.5, label=name)
         panels[1].set_ylabel("largest rate in %")
@@ -153,8 +153,3 @@ def _objective(axes: Axes, x: Array, value: Array, price: Array) -> None:
         low = np.full(len(lost), np.nanmin(value))
         axes.scatter(lost, low, marker="x", color=RED, s=36, label="nothing feasible")
     axes.set_ylabel("objective")
-
-
-def _numbers(points: list[dict[str, Any]], key: str) -> Array:
-    values = [point.get(key) for point in points]
-    return np.array([np.nan if value is None else value for value in values], dtype=float)

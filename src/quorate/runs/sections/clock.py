@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from quorate.config.config import Config
 from quorate.engines.event_log import Log
 from quorate.runs.checks import Check, compared
-from quorate.runs.files import plain
+from quorate.runs.files import Record, Row, plain
 from quorate.runs.observers import LARGEST, OBJECTIVE
 from quorate.runs.run import Run
 from quorate.runs.sections.section import Inputs, Section
@@ -26,9 +25,9 @@ class Clock(Section):
     def applies(self, config: Config) -> bool:
         return config.engine.clocked
 
-    def result(self, inputs: Inputs) -> dict[str, Any]:
+    def result(self, inputs: Inputs) -> Record:
         """The objective trace of every model; of a simulated clock also who answered how often."""
-        result: dict[str, Any] = {}
+        result: Record = {}
         if traces := curves(inputs.histories):
             result["reached"] = traces
         if inputs.events is not None:
@@ -57,8 +56,8 @@ class Clock(Section):
         yield compared("events", stated, again)
 
 
-def thinned(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that were looked at, with the objective found there, and the bytes and seconds since
+def thinned(history: Sequence[Row]) -> list[Record]:
+    """The rows with an evaluation, each with the objective there, and the bytes and seconds since
     the one before.
     """
     rows, since = [], {"bytes_up": 0, "bytes_down": 0, "seconds": 0.0}
@@ -66,41 +65,36 @@ def thinned(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         since = {key: total + row.get(key, 0) for key, total in since.items()}
         if row.get(OBJECTIVE) is None:
             continue
-        bound = row.get("bound")
-        gap = (
-            row[OBJECTIVE] - bound
-            if isinstance(bound, int | float) and np.isfinite(bound)
-            else None
-        )
+        bound, gap = row.get("bound"), None
+        if isinstance(bound, int | float) and np.isfinite(bound):
+            gap = row[OBJECTIVE] - bound
         rows.append({**row, **since, "objective": row[OBJECTIVE], "gap": gap})
         since = dict.fromkeys(since, 0)
     return rows
 
 
-def curves(
-    histories: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> dict[str, dict[str, list[float]]]:
+def curves(histories: Mapping[str, Sequence[Row]]) -> dict[str, dict[str, list[float]]]:
     """By model: round, time where it is simulated, bytes so far, objective and largest risk at
     every evaluation.
     """
-    found = {}
+    traces = {}
     for name, history in histories.items():
         rows = thinned(history)
         if not rows:
             continue
         sent = np.cumsum([row["bytes_up"] + row["bytes_down"] for row in rows])
-        found[name] = {
+        traces[name] = {
             "round": [row["round"] for row in rows],
             **({"time": [row["time"] for row in rows]} if "time" in rows[0] else {}),
             "bytes": sent.tolist(),
             "objective": [row[OBJECTIVE] for row in rows],
             "largest_risk": [row[LARGEST] for row in rows],
         }
-    return found
+    return traces
 
 
-def summary(log: Log) -> dict[str, Any]:
-    """Of a log of events: the time it ends, answers in all and by client, and who crashed when."""
+def summary(log: Log) -> Record:
+    """When a log of events ends, how many answers it has in all and by client, who crashed when."""
     counts = np.bincount(log.answered, minlength=len(log.clients))
     return {
         "time": float(log.times.max()) if len(log.times) else 0.0,

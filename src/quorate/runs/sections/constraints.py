@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from quorate.problem.problem import Problem
 from quorate.rounds import Outcome, Stop
 from quorate.runs.checks import Check
 from quorate.runs.constraint_metrics import TRAINING, asked, kept
+from quorate.runs.files import Record
 from quorate.runs.run import Run
 from quorate.runs.sections.section import Inputs, Section
 from quorate.solution.configure import configure
@@ -39,23 +39,16 @@ class Constraints(Section):
     def applies(self, config: Config) -> bool:
         return config.constrained
 
-    def result(self, inputs: Inputs) -> dict[str, Any]:
+    def result(self, inputs: Inputs) -> Record:
         """The table with rates, multipliers in words, what is met where, and rates by group."""
         if not asked(inputs.problem):
             return {}
-        problem, models = inputs.problem, inputs.models
-        sets = {TRAINING: inputs.parts.train, **inputs.parts.tests}
-        met = [
-            {"set": name, "model": model, "rows": kept(problem, w, fed, name != TRAINING)}
-            for name, fed in sets.items()
-            for model, w in models.items()
-        ]
-        by_group = [
-            {"set": name, "model": model, **row}
-            for name, fed in sets.items()
-            for model, w in models.items()
-            for row in groups(problem, w, fed)
-        ]
+        problem, met, by_group = inputs.problem, [], []
+        for name, fed in {TRAINING: inputs.parts.train, **inputs.parts.tests}.items():
+            for model, w in inputs.models.items():
+                where = {"set": name, "model": model}
+                met.append({**where, "rows": kept(problem, w, fed, name != TRAINING)})
+                by_group += [{**where, **row} for row in groups(problem, w, fed)]
         return {
             "constraints": _with_rates(inputs, met[0]["rows"]),
             "prices": stated(inputs.certificate, inputs.constraints),
@@ -66,10 +59,10 @@ class Constraints(Section):
     def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
         yield from super().check(run, inputs)
         if self.applies(run.config):
-            yield Check("outcome", *_outcome(run, inputs))
+            yield _check_outcome(run, inputs)
 
 
-def _with_rates(inputs: Inputs, met: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_rates(inputs: Inputs, met: list[Record]) -> list[Record]:
     """The table of constraints with the rates of the rows trained on. Where nothing is feasible
     it has the weights of the constraints in the proof, too.
     """
@@ -86,7 +79,7 @@ def _with_rates(inputs: Inputs, met: list[dict[str, Any]]) -> list[dict[str, Any
     return [{**row, "weight": w / total} for row, w in zip(table, weights, strict=True)]
 
 
-def groups(problem: Problem, w: Array, fed: Federation) -> Iterator[dict[str, Any]]:
+def groups(problem: Problem, w: Array, fed: Federation) -> Iterator[Record]:
     """The rates of every group of the columns that constraints name, rows of all clients
     together.
     """
@@ -97,67 +90,48 @@ def groups(problem: Problem, w: Array, fed: Federation) -> Iterator[dict[str, An
     positive = fed.classes.tolist()[1]
     truth = np.concatenate([np.where(y == positive, 1, -1) for y in fed.y])
     chosen = np.concatenate([np.where(scores(problem.predictor, w, X) > 0, 1, -1) for X in fed.X])
-    for column in dict.fromkeys(name for name in named if name in (fed.columns or {})):
-        values = np.concatenate([np.asarray(part) for part in fed.columns[column]])  # type: ignore[index]
-        if not ((truth > 0).any() or (chosen > 0).any()):
-            continue
-        for group, found in group_rates(truth, chosen, values).items():
-            rates = {
-                key: getattr(found, key) for key in ("rows", "selected", "tpr", "fpr", "accuracy")
-            }
-            yield {"column": column, "group": str(group), **rates}
+    if not ((truth > 0).any() or (chosen > 0).any()):
+        return
+    columns, keys = fed.columns or {}, ("rows", "selected", "tpr", "fpr", "accuracy")
+    for column in dict.fromkeys(name for name in named if name is not None and name in columns):
+        for group, rates in group_rates(truth, chosen, np.concatenate(columns[column])).items():
+            numbers = {key: getattr(rates, key) for key in keys}
+            yield {"column": column, "group": str(group), **numbers}
 
 
-def stated(proof: Certificate, table: list[dict[str, Any]]) -> list[str]:
+def stated(proof: Certificate, table: list[Record]) -> list[str]:
     """The multipliers in words, as far as the certificate bears them out: none of a model that is
     not near an optimum.
     """
-    if (
-        proof.infeasible is not None
-        or proof.stationarity is None
-        or not all(row["met"] for row in table)
-    ):
+    met = all(row["met"] for row in table)
+    if proof.infeasible is not None or proof.stationarity is None or not met:
         return []
-    table = [row for row in table if abs(row["price"]) > ROUNDING]
+    words = prices([row for row in table if abs(row["price"]) > ROUNDING])
     if proof.bound is not None:
-        return prices(table) if (proof.relative_gap or 0.0) <= NEAR else []
+        return words if (proof.relative_gap or 0.0) <= NEAR else []
     still = proof.stationarity <= NEAR * max(proof.gradient_scale or 0.0, 1e-12)
-    return (
-        [said.replace("by at most", "to first order by") for said in prices(table)] if still else []
-    )
+    return [text.replace("by at most", "to first order by") for text in words] if still else []
 
 
-def _outcome(run: Run, inputs: Inputs) -> tuple[bool, str]:
+def _check_outcome(run: Run, inputs: Inputs) -> Check:
     """Whether the certificate bears out how the run ended, as `quorate.solve` would word it."""
-    arguments, outcome = run.config.solve_arguments(), run.result["outcome"]
-    problem, fed = inputs.problem.at(inputs.parts.train)
-    algorithm = configure(
-        arguments["algorithm"] or default_algorithm(problem, inputs.parts.train),
-        problem,
+    arguments, outcome, train = (
+        run.config.solve_arguments(),
+        run.result["outcome"],
         inputs.parts.train,
-        arguments["tol"],
-        None,
-        arguments["max_rounds"],
-        None,
     )
-    claim = Outcome(Stop(outcome["stop"]), "")
+    problem, fed = inputs.problem.at(train)
+    chosen = arguments["algorithm"] or default_algorithm(problem, train)
+    tol, rounds = arguments["tol"], arguments["max_rounds"]
+    algorithm = configure(chosen, problem, train, tol, max_rounds=rounds)
+    claim, duals = Outcome(Stop(outcome["stop"]), ""), Multipliers(**run.duals)
     proved = confirmed_constrained(
-        problem,
-        fed.clients,
-        claim,
-        inputs.certificate,
-        Multipliers(**run.duals),
-        inputs.constraints,
-        algorithm,
+        problem, fed.clients, claim, inputs.certificate, duals, inputs.constraints, algorithm
     )
     same = proved.stop is claim.stop
-    if claim.stop is Stop.INFEASIBLE:
-        same = same and _conflict(proved.text) in outcome["text"]
+    if same and claim.stop is Stop.INFEASIBLE:
+        # who is in conflict
+        same = proved.text[proved.text.index("In conflict") :] in outcome["text"]
     if same:
-        return True, f"{outcome['stop']}, as the certificate bears out"
-    return False, f"is not {outcome['stop']}: {proved.text}"
-
-
-def _conflict(text: str) -> str:
-    """Who is in conflict, of the words of an outcome."""
-    return text[text.index("In conflict") :]
+        return Check("outcome", True, f"{outcome['stop']}, as the certificate bears out")
+    return Check("outcome", False, f"is not {outcome['stop']}: {proved.text}")

@@ -1,6 +1,6 @@
 """The guarantee of a private run: its releases, what they cost, and checks that they add up.
 
-That the noise was drawn, and the model made with it, nobody can see afterwards. What can be checked
+Nobody can see afterwards that the noise was drawn and the model made with it. What can be checked
 is that the ledger adds up to what is stated, and that it pays for what was sent.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,11 +17,20 @@ from quorate.config.config import Config
 from quorate.privacy.accounting import Release, accounts, total_epsilon
 from quorate.privacy.ledger_file import Book
 from quorate.runs.checks import UNREADABLE, Check, compared
-from quorate.runs.files import plain
-from quorate.runs.privacy_plan import Public, budget_of, public_of, stated_method
+from quorate.runs.files import Record, Row, plain
+from quorate.runs.privacy_plan import (
+    Public,
+    budget_of,
+    planned,
+    privacy_of,
+    public_of,
+    stated_method,
+)
 from quorate.runs.privacy_statement import REHEARSAL, made_public, protects, stays
 from quorate.runs.run import Run
-from quorate.runs.sections.section import Disclosure, Inputs, Section
+from quorate.runs.sections.section import Disclosure, Inputs, Section, bytes_sent
+
+Releases: TypeAlias = Mapping[str, Sequence[Any]]  # by client, as in result.json
 
 
 class Privacy(Section):
@@ -34,13 +43,13 @@ class Privacy(Section):
     def applies(self, config: Config) -> bool:
         return config.privacy is not None
 
-    def result(self, inputs: Inputs) -> dict[str, Any]:
+    def result(self, inputs: Inputs) -> Record:
         """The guarantee and the ledger, as they follow from the configuration and the releases."""
         if inputs.ledger is None or not self.applies(inputs.config):
             return {}
         config, ledger = inputs.config, inputs.ledger
-        releases, before = _rows(ledger.releases), _rows(ledger.before)
-        before = {client: spent for client, spent in before.items() if spent}
+        releases = _rows(ledger.releases)
+        before = {client: spent for client, spent in _rows(ledger.before).items() if spent}
         return {
             "privacy": guarantee(config, inputs.parts.train.n_features, releases, before),
             "withheld": withheld(config),
@@ -74,57 +83,61 @@ def withheld(config: Config) -> list[dict[str, str]]:
     return [{"what": what, "why": why} for what, why in stays(config)]
 
 
-def mechanism_of(config: Config, public: Public) -> dict[str, Any]:
-    """How an answer is made, noise apart, and by how much one row moves it at each client; from
-    public numbers.
+def mechanism_of(config: Config, public: Public) -> Record:
+    """How an answer is computed before noise is added, and by how much one row moves it at each
+    client; from public numbers.
     """
     problem, algorithm = stated_method(config, public)
     problem = replace(problem, privacy=replace(budget_of(config), book=None))
-    planned = algorithm.planned(problem, public).plan
-    sensitivity = np.asarray(planned.sensitivity).tolist()
+    _, noise = planned(algorithm, problem, public)
+    sensitivity = np.asarray(noise.sensitivity).tolist()
     return {
         "mechanism": algorithm.mechanism,
-        "source": planned.source,
-        "clip": planned.clip,
-        "bound": planned.bound,
+        "source": noise.source,
+        "clip": noise.clip,
+        "bound": noise.bound,
         "rounds": algorithm.max_rounds,
         "sensitivity": dict(zip(public.clients, sensitivity, strict=True)),
     }
 
 
 def ledger_table(
-    config: Config, made: Mapping[str, Any], releases: Mapping[str, Any], before: Mapping[str, Any]
-) -> list[dict[str, Any]]:
+    config: Config, mechanism: Row, releases: Releases, before: Releases
+) -> list[Record]:
     """One row a client: rows as public, answers, noise, its scale, total epsilon by accountant,
     what is left.
     """
-    assert config.privacy is not None
-    epsilon, delta, rows = config.privacy.epsilon, config.privacy.delta, []
-    for client, own in releases.items():
-        mine, past = _releases(own), _releases(before.get(client, ()))
-        found, noise = accounts((*past, *mine), delta), mine[-1].noise if mine else None
-        row: dict[str, Any] = {"client": client, "rows": config.privacy.sizes[client]}
-        row |= {"answers": sum(r.count for r in mine), "noise": noise}
-        row["scale"] = None if noise is None else noise * made["sensitivity"][client]
-        row |= {"epsilon": found["pld"], "before": total_epsilon(past, delta) if past else 0.0}
-        row |= {key: found.get(key) for key in ("gaussian", "rdp", "basic")}
-        rows.append(row | {"left": max(epsilon - float(found["pld"] or 0.0), 0.0)})
+    privacy, rows = privacy_of(config), []
+    for client, each in releases.items():
+        here, past = read_releases(each), read_releases(before.get(client, ()))
+        totals, noise = accounts((*past, *here), privacy.delta), here[-1].noise if here else None
+        sensitivity: float = mechanism["sensitivity"][client]
+        row = {
+            "client": client,
+            "rows": privacy.sizes[client],
+            "answers": sum(release.count for release in here),
+            "noise": noise,
+            "scale": None if noise is None else noise * sensitivity,
+            "epsilon": totals["pld"],
+            "before": total_epsilon(past, privacy.delta) if past else 0.0,
+            **{key: totals.get(key) for key in ("gaussian", "rdp", "basic")},
+            "left": max(privacy.epsilon - float(totals["pld"] or 0.0), 0.0),
+        }
+        rows.append(row)
     return rows
 
 
-def _releases(rows: Sequence[Any]) -> tuple[Release, ...]:
+def read_releases(rows: Sequence[Any]) -> tuple[Release, ...]:
+    """The releases of one client in result.json."""
     return tuple(Release(str(kind), float(noise), int(count)) for kind, noise, count in rows)
 
 
-def guarantee(
-    config: Config, n_features: int, releases: Mapping[str, Any], before: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What result.json says of privacy: it follows from the configuration and the releases
+def guarantee(config: Config, n_features: int, releases: Releases, before: Releases) -> Record:
+    """What result.json states of privacy: it follows from the configuration and the releases
     alone.
     """
-    assert config.privacy is not None
-    p, made = config.privacy, mechanism_of(config, public_of(config, n_features))
-    rows = ledger_table(config, made, releases, before)
+    p, mechanism = privacy_of(config), mechanism_of(config, public_of(config, n_features))
+    rows = ledger_table(config, mechanism, releases, before)
     return plain(
         {
             "epsilon": max((row["epsilon"] for row in rows), default=0.0),
@@ -136,7 +149,7 @@ def guarantee(
             "public": made_public(config),
             "rehearsal": REHEARSAL if p.rehearsal else "",
             "curve": list(p.curve),
-            **{key: made[key] for key in ("mechanism", "source", "clip", "bound", "rounds")},
+            **{key: value for key, value in mechanism.items() if key != "sensitivity"},
             "ledger": rows,
             "releases": releases,
             "before": before,
@@ -160,12 +173,12 @@ def _check_ledger(run: Run) -> Iterator[Check]:
     stated = result["privacy"]
     public = public_of(config, len(run.schema.feature_names))
     again = guarantee(config, public.n_features, stated["releases"], stated["before"])
-    yield compared("promise", stated, again)
-    yield _check_budget(config, again)
+    yield compared("privacy", stated, again)
+    yield _check_budget(again)
     yield _check_answers(run, again["ledger"])
     yield _check_clients(run, public)
     for way in ("up", "down"):
-        total = sum(row["bytes"] for row in result["messages"] if row["direction"] == way)
+        total = bytes_sent(result["messages"], way)
         parts = (result["clients"], run.history)
         again = [sum(row[f"bytes_{way}"] for row in rows) for rows in parts]
         yield compared(f"bytes {way}", [total, total], again)
@@ -173,14 +186,13 @@ def _check_ledger(run: Run) -> Iterator[Check]:
     yield compared("withheld", result["withheld"], withheld(config))
 
 
-def _check_budget(config: Config, again: Mapping[str, Any]) -> Check:
-    privacy = config.privacy
-    within = privacy is not None and again["epsilon"] <= privacy.epsilon * (1 + 1e-9)
+def _check_budget(again: Row) -> Check:
+    within = again["epsilon"] <= again["allowed"] * (1 + 1e-9)
     text = f"epsilon = {again['epsilon']:.6g} of {again['allowed']:g} at delta = {again['delta']:g}"
     return Check("budget", within, text if within else f"{text}: more than is allowed")
 
 
-def _check_answers(run: Run, ledger: Sequence[Mapping[str, Any]]) -> Check:
+def _check_answers(run: Run, ledger: Sequence[Row]) -> Check:
     stated, rounds = run.result["privacy"], len(run.history)
     paid = all(
         row["answers"] == rounds == run.result["rounds"] <= stated["rounds"] for row in ledger
@@ -194,9 +206,11 @@ def _check_answers(run: Run, ledger: Sequence[Mapping[str, Any]]) -> Check:
 def _check_clients(run: Run, public: Public) -> Check:
     rows, weights = run.result["clients"], client_weights(run.config)
     declared = [*zip(public.clients, public.sizes, strict=True)]
-    same = [(row["client"], row["n"]) for row in rows] == declared
-    same = same and all(math.isclose(row["weight"], weights[row["client"]]) for row in rows)
-    same = same and {*run.result["privacy"]["releases"]} == {*public.clients}
+    same = (
+        [(row["client"], row["n"]) for row in rows] == declared
+        and all(math.isclose(row["weight"], weights[row["client"]]) for row in rows)
+        and {*run.result["privacy"]["releases"]} == {*public.clients}
+    )
     text = "as public" if same else "differ from what the configuration declares"
     return Check("clients", same, text)
 

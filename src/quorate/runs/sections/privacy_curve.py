@@ -1,16 +1,15 @@
 """The same problem at other privacy budgets: what less or more privacy costs.
 
-The runs of the curve come before the model of the run, which has what they leave of the budget
+The runs of the curve come before the model of the run, which spends what they leave of the budget
 (`quorate.runs.privacy_plan`). Their models and numbers are for the owner of the data.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,8 +21,8 @@ from quorate.problem.problem import Problem
 from quorate.rounds import Stop
 from quorate.runs.checks import Check, compared
 from quorate.runs.evaluation import measure
-from quorate.runs.files import RunError, load_if_any, plain, save_arrays
-from quorate.runs.privacy_plan import plan, public_of
+from quorate.runs.files import Record, Row, RunError, load_if_any, plain, save_arrays
+from quorate.runs.privacy_plan import plan, privacy_of, public_of
 from quorate.runs.run import Points, Run
 from quorate.runs.sections.section import Inputs, Progress, Section, Study
 from quorate.runs.splits import Parts
@@ -49,7 +48,7 @@ class PrivacyCurve(Section):
         """Train at every epsilon in turn; those that are in the folder of the work are kept."""
         assert study.work is not None
         config, budget, file = study.config, study.budget, study.work / FINISHED
-        stored: dict[str, Any] = {"plan": [], "points": []}
+        stored: Record = {"plan": [], "points": []}
         if study.resume and file.is_file():
             stored = json.loads(file.read_text("utf-8"))
         if not stored["plan"]:
@@ -67,7 +66,7 @@ class PrivacyCurve(Section):
         table = [{key: value for key, value in row.items() if key != "w"} for row in points]
         return Points({"points": table}, {"w": np.array([row["w"] for row in points])})
 
-    def result(self, inputs: Inputs) -> dict[str, Any]:
+    def result(self, inputs: Inputs) -> Record:
         """What each point was run with, and how its model does."""
         points = inputs.points.get(self.name)
         if points is None:
@@ -79,7 +78,7 @@ class PrivacyCurve(Section):
     def write(self, folder: Path, points: Points) -> None:
         save_arrays(folder / self.files[0], points.arrays)
 
-    def read(self, folder: Path, result: Mapping[str, Any]) -> Points | None:
+    def read(self, folder: Path, result: Row) -> Points | None:
         rows, arrays = result.get("curve", []), load_if_any(folder / self.files[0])
         if len(rows) != len(arrays.get("w", ())):
             raise RunError(f"{folder / self.files[0]} is damaged: it does not fit its points")
@@ -95,9 +94,8 @@ def _trained(study: Study, k: int, epsilon: float, total: float, progress: Progr
     """The k-th run of the curve, within the total that all runs up to it may spend."""
     config, name = study.config, f"epsilon {epsilon:g}"
     assert study.work is not None
-    assert config.privacy is not None
     budget = replace(study.budget, epsilon=total)
-    budget = replace(budget, book=None) if config.privacy.rehearsal else budget
+    budget = replace(budget, book=None) if privacy_of(config).rehearsal else budget
     path = study.work / f"curve-{k}.checkpoint"
     arguments = {**config.solve_arguments(path), "seed": config.seed + 1 + k}
     solution = solve(
@@ -113,7 +111,7 @@ def _trained(study: Study, k: int, epsilon: float, total: float, progress: Progr
     return solution
 
 
-def point_of(epsilon: float, ledger: Ledger, w: Array) -> dict[str, Any]:
+def point_of(epsilon: float, ledger: Ledger, w: Array) -> Record:
     """What one point of the curve was run with, and its model."""
     releases = next(iter(ledger.releases.values()))
     return {
@@ -124,7 +122,7 @@ def point_of(epsilon: float, ledger: Ledger, w: Array) -> dict[str, Any]:
     }
 
 
-def judged(problem: Problem, w: Array, parts: Parts) -> dict[str, Any]:
+def judged(problem: Problem, w: Array, parts: Parts) -> Record:
     """The exact objective on the training rows, and loss and accuracy (or error) on every other
     set.
     """

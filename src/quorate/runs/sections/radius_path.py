@@ -5,15 +5,14 @@
                                         judged on the other part
 
 The model of the run is not changed by it, and its test rows are not touched; features are scaled by
-all training rows. The point with the smallest held-out loss of a client is named. It was looked at,
-so its own numbers flatter it.
+all training rows. The point with the smallest held-out loss of a client is named. It was chosen by
+its numbers, so that they flatter it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from quorate.config.config import Config
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.runs.checks import Check, compared
-from quorate.runs.files import plain
+from quorate.runs.files import Record, Row, plain
 from quorate.runs.run import Points, Run
 from quorate.runs.sections.section import Inputs, Progress, Study, TableSection
 from quorate.solution.radius_path import judged, radius_path, trivial
@@ -54,7 +53,7 @@ class RadiusPath(TableSection):
         points = [{key: value for key, value in row.items() if key != "w"} for row in rows]
         return Points(_table(test, points), {"w": np.stack([row["w"] for row in rows])})
 
-    def result(self, inputs: Inputs) -> dict[str, Any]:
+    def result(self, inputs: Inputs) -> Record:
         """The table, computed again from the models; their proofs are not in the folder, so that
         bounds are as stated.
         """
@@ -72,7 +71,7 @@ class RadiusPath(TableSection):
             rows.append(row | again)
         return _table(test, rows)
 
-    def fits(self, table: Mapping[str, Any], arrays: Mapping[str, Array]) -> bool:
+    def fits(self, table: Row, arrays: Mapping[str, Array]) -> bool:
         return arrays["w"].ndim == 2 and table.get("best") in range(len(arrays["w"]))
 
     def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
@@ -80,21 +79,18 @@ class RadiusPath(TableSection):
             yield compared(self.name, self.stated(run), plain(self.result(inputs)))
 
 
-def _table(test: Federation, points: list[dict[str, Any]]) -> dict[str, Any]:
-    """As in path.json."""
+def _table(test: Federation, points: list[Record]) -> Record:
+    """The content of path.json."""
     sizes = dict(zip(test.names, map(int, test.sizes), strict=True))
     return {"held_out": sizes, "best": best(points), "points": points}
 
 
 def at(problem: Problem, rho: float, theta: float | None) -> Problem:
     """The problem at other radii."""
-    ball: Any = replace(problem.over_samples, radius=rho)  # type: ignore[type-var]
-    over: Any = problem.over_clients
-    return replace(
-        problem,
-        over_samples=ball,
-        over_clients=over if theta is None else replace(over, radius=theta),
-    )
+    problem = replace(problem, over_samples=replace(problem.over_samples, radius=rho))
+    if theta is None:
+        return problem
+    return replace(problem, over_clients=replace(problem.over_clients, radius=theta))
 
 
 def _grid(config: Config) -> Iterator[tuple[float, float | None]]:
@@ -104,32 +100,30 @@ def _grid(config: Config) -> Iterator[tuple[float, float | None]]:
         yield from ((rho, theta) for rho in config.path.radii)
 
 
-def best(points: list[dict[str, Any]]) -> int:
+def best(points: list[Record]) -> int:
     """The point with the smallest held-out mean loss of a client; of those within 1e-6 of it the
     first.
     """
     return equal(points)[0]
 
 
-def equal(points: list[dict[str, Any]]) -> list[int]:
+def equal(points: list[Record]) -> list[int]:
     """All points whose held-out mean loss of the worst client is the smallest, to 1e-6."""
     least = min(point["worst_loss"] for point in points)
     return [k for k, point in enumerate(points) if point["worst_loss"] <= least + 1e-6 * abs(least)]
 
 
-def line(row: Mapping[str, Any]) -> str:
+def line(row: Row) -> str:
     """A point in one line."""
     theta = "" if row["client_radius"] is None else f", client radius {row['client_radius']:g}"
-    said = (
+    text = (
         f"path: radius {row['radius']:g}{theta}: objective {row['value']:.6f}, {row['rounds']}"
-        " rounds; held-out loss "
+        f" rounds; held-out loss {row['loss']:.4g}, worst client {row['worst_loss']:.4g}"
+        f" ({row['worst_client']})"
     )
-    said += f"{row['loss']:.4g}, worst client {row['worst_loss']:.4g} ({row['worst_client']})"
-    return said + (
-        f", accuracy {row['accuracy']:.1%}, worst {row['worst_accuracy']:.1%}"
-        if "accuracy" in row
-        else ""
-    )
+    if "accuracy" in row:
+        text += f", accuracy {row['accuracy']:.1%}, worst {row['worst_accuracy']:.1%}"
+    return text
 
 
 def radii_in_words(config: Config, most: int = 20) -> str:

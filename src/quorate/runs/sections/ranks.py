@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,9 @@ from quorate.config.config import Config
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
+from quorate.problem.risks.risk import Risk
 from quorate.runs.evaluation import losses_of
+from quorate.runs.files import Record
 from quorate.runs.rank_metrics import curve, risk_of, row_weights
 from quorate.runs.sections.section import Inputs, Section
 
@@ -27,24 +28,25 @@ class Ranks(Section):
         ranked = config.risk.by_rank or config.problem_.pooled
         return ranked and not config.robust.is_robust
 
-    def result(self, inputs: Inputs) -> dict[str, Any]:
+    def result(self, inputs: Inputs) -> Record:
         """The risk in words, every owner's share of it, and the curve of the losses."""
         config, models, parts = inputs.config, inputs.models, inputs.parts
         if not self.applies(config):
             return {}
         risk, pooled, problem = config.risk, config.problem_.pooled, config.problem()
         words = {"name": risk.title, "words": risk.words(), "convex": risk.convex}
-        result: dict[str, Any] = {"risk": {**words, "pooled": pooled}}
+        result: Record = {"risk": {**words, "pooled": pooled}}
+        main = next(iter(models))
         if pooled:
-            losses = losses_of(problem, next(iter(models.values())), parts.owners)
+            losses = losses_of(problem, models[main], parts.owners)
             by_owner = dict(zip(parts.owners.names, losses, strict=True))
             result["owners"] = owners(problem, by_owner)
-        shown = {name: w for k, (name, w) in enumerate(models.items()) if k == 0 or name == "ERM"}
-        result["losses"] = curves(problem, shown, parts.train) if risk.by_rank else {}
+        drawn = {name: w for name, w in models.items() if name in (main, "ERM")}
+        result["losses"] = curves(problem, drawn, parts.train) if risk.by_rank else {}
         return result
 
 
-def owners(problem: Problem, losses: Mapping[str, Array]) -> list[dict[str, Any]]:
+def owners(problem: Problem, losses: Mapping[str, Array]) -> list[Record]:
     """One row for each owner of pooled rows: rows, mean loss, its own risk, its share of the rows
     and of the weight.
     """
@@ -58,40 +60,36 @@ def owners(problem: Problem, losses: Mapping[str, Array]) -> list[dict[str, Any]
             "loss": float(z.mean()),
             "worst_loss": risk_of(risk, z, n) if by_rank(risk) else float(z.mean()),
             "share": len(z) / n,
-            "weight": float(own.sum()),
+            "weight": float(part.sum()),
         }
-        for (name, z), own in zip(losses.items(), np.split(weights, ends[:-1]), strict=True)
+        for (name, z), part in zip(losses.items(), np.split(weights, ends[:-1]), strict=True)
     ]
 
 
 def heaviest(
-    risk: Any, losses: Mapping[str, Array], client: str, pooled: bool, top: int = 10
-) -> list[dict[str, Any]]:
+    risk: Risk, losses: Mapping[str, Array], client: str, pooled: bool, top: int = 10
+) -> list[Record]:
     """The rows of one client that weigh most: row (from 0), loss and weight (1 is that of the
     mean). For their owner.
 
-    ``pooled``: ranked among all rows, else among the client's own.
+    ``pooled``: ranked among all rows, else among those of the client.
     """
-    ranked = np.concatenate([*losses.values()]) if pooled else losses[client]
-    first = (
-        sum(len(losses[name]) for name in list(losses)[: list(losses).index(client)])
-        if pooled
-        else 0
-    )
-    weights = len(ranked) * row_weights(risk, ranked)[first : first + len(losses[client])]
-    order = np.lexsort((-losses[client], -weights))[:top]
-    return [
-        {"row": int(r), "loss": float(losses[client][r]), "weight": float(weights[r])}
-        for r in order
-    ]
+    local, names = losses[client], [*losses]
+    ranked, first = local, 0
+    if pooled:
+        ranked = np.concatenate([*losses.values()])
+        first = sum(len(losses[name]) for name in names[: names.index(client)])
+    weights = len(ranked) * row_weights(risk, ranked)[first : first + len(local)]
+    order = np.lexsort((-local, -weights))[:top]
+    return [{"row": int(r), "loss": float(local[r]), "weight": float(weights[r])} for r in order]
 
 
-def curves(problem: Problem, models: Mapping[str, Array], train: Federation) -> dict[str, Any]:
+def curves(problem: Problem, models: Mapping[str, Array], train: Federation) -> Record:
     """The curve of every model's losses on the training rows, each weighed as the problem does at
     that model.
     """
     concrete, data = problem.at(train)
-    found = {}
+    by_model = {}
     for name, w in models.items():
         losses, weights, risks = [], [], []
         for i in range(data.n_clients):
@@ -100,6 +98,6 @@ def curves(problem: Problem, models: Mapping[str, Array], train: Federation) -> 
             weights.append(concrete.row_weights(losses[-1][None], block)[0])
             risks.append(float(weights[-1] @ losses[-1]))
         over = concrete.over_clients.weights(np.array(risks))
-        weights = [q * own for q, own in zip(over, weights, strict=True)]
-        found[name] = curve(np.concatenate(losses), np.concatenate(weights))
-    return found
+        weights = [q * each for q, each in zip(over, weights, strict=True)]
+        by_model[name] = curve(np.concatenate(losses), np.concatenate(weights))
+    return by_model

@@ -7,15 +7,16 @@ adds a feature writes one section and puts it into `quorate.runs.sections.all.SE
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.config.config import Config
+from quorate.engines.engine import Watch
 from quorate.engines.event_log import Log
 from quorate.privacy.budget import Budget
 from quorate.privacy.ledger import Ledger
@@ -24,6 +25,8 @@ from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
 from quorate.runs.checks import Check, compared
 from quorate.runs.files import (
+    Record,
+    Row,
     RunError,
     complete,
     load_tensors,
@@ -33,9 +36,14 @@ from quorate.runs.files import (
     to_json,
     write,
 )
-from quorate.runs.privacy_plan import budget_of
+from quorate.runs.privacy_plan import budget_of, privacy_of
 from quorate.runs.run import Points, Run
 from quorate.runs.splits import Parts
+
+
+def bytes_sent(messages: Sequence[Row], direction: str) -> int:
+    """The bytes of all messages "up" (to the server) or "down"."""
+    return sum(row["bytes"] for row in messages if row["direction"] == direction)
 
 
 class Disclosure(Enum):
@@ -48,7 +56,7 @@ class Disclosure(Enum):
 class Progress(Protocol):
     """Where a run shows how far it is; ``watch(model)`` is what `solve` calls after each round."""
 
-    def watch(self, model: str) -> Callable[[dict[str, Any], Any], None]: ...
+    def watch(self, model: str) -> Watch: ...
 
     def done(self, model: str, text: str, /) -> None: ...
 
@@ -58,7 +66,7 @@ class Progress(Protocol):
 class Silent:
     """No progress is shown."""
 
-    def watch(self, model: str) -> Callable[[dict[str, Any], Any], None]:
+    def watch(self, model: str) -> Watch:
         """A round passes unseen."""
         return lambda row, state: None
 
@@ -98,8 +106,7 @@ class Study:
         """The privacy budget. The runs of a curve and the model share one ledger file, in the
         folder of the work where the configuration names none.
         """
-        budget, privacy = budget_of(self.config), self.config.privacy
-        assert privacy is not None
+        budget, privacy = budget_of(self.config), privacy_of(self.config)
         if budget.book is not None or not privacy.curve or privacy.rehearsal:
             return budget
         assert self.work is not None, "a privacy curve needs a folder for its ledger"
@@ -127,11 +134,15 @@ class Inputs:
     models: Mapping[str, Array]
     certificate: Certificate
     multipliers: Duals | Multipliers | None = None
-    constraints: list[dict[str, Any]] = field(default_factory=list)
-    histories: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    constraints: list[Record] = field(default_factory=list)
+    histories: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     events: Log | None = None
     ledger: Ledger | None = None
     points: Mapping[str, Points] = field(default_factory=dict)
+
+    def compared(self, name: str, stated: object, again: object) -> Check:
+        """Stated numbers against those computed again, relative to the objective."""
+        return compared(name, stated, plain(again), abs(self.certificate.value))
 
 
 class Section(Protocol):
@@ -160,14 +171,14 @@ class Section(Protocol):
         """Train further models; None without any. Ctrl-C raises KeyboardInterrupt."""
         return None
 
-    def result(self, inputs: Inputs) -> dict[str, Any]:
+    def result(self, inputs: Inputs) -> Record:
         """What the section states, computed from the inputs alone: its keys, or its table."""
         ...
 
     def write(self, folder: Path, points: Points) -> None:
         """Write the files of the section."""
 
-    def read(self, folder: Path, result: Mapping[str, Any]) -> Points | None:
+    def read(self, folder: Path, result: Row) -> Points | None:
         """The points in a folder with this ``result``; None without any.
 
         Raises
@@ -176,7 +187,7 @@ class Section(Protocol):
         """
         return None
 
-    def stated(self, run: Run) -> Mapping[str, Any]:
+    def stated(self, run: Run) -> Row:
         """What a finished run states of the section."""
         return {key: run.result[key] for key in self.keys if key in run.result}
 
@@ -186,8 +197,7 @@ class Section(Protocol):
 
     def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
         """What is stated against what the inputs give again."""
-        again = plain(self.result(inputs))
-        yield compared(self.name, self.stated(run), again, abs(inputs.certificate.value))
+        yield inputs.compared(self.name, self.stated(run), self.result(inputs))
 
 
 class TableSection(Section, Protocol):
@@ -203,7 +213,7 @@ class TableSection(Section, Protocol):
         write(folder / table, to_json(points.table, indent=1).encode())
         save_arrays(folder / arrays, points.arrays)
 
-    def read(self, folder: Path, result: Mapping[str, Any]) -> Points | None:
+    def read(self, folder: Path, result: Row) -> Points | None:
         complete(folder, self.files)
         file, stored = (folder / name for name in self.files)
         table, arrays = parsed(file, file.read_text("utf-8")), load_tensors(stored)[0]
@@ -215,11 +225,11 @@ class TableSection(Section, Protocol):
             raise RunError(f"{file} is damaged: it does not fit its models")
         return Points(table, arrays)
 
-    def fits(self, table: Mapping[str, Any], arrays: Mapping[str, Array]) -> bool:
+    def fits(self, table: Row, arrays: Mapping[str, Array]) -> bool:
         """Whether a table and its arrays belong together, beyond their lengths."""
         return True
 
-    def stated(self, run: Run) -> Mapping[str, Any]:
+    def stated(self, run: Run) -> Row:
         return run.points[self.name].table if self.name in run.points else {}
 
     def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:

@@ -1,4 +1,4 @@
-"""One constraint of a run at other levels: what a tighter or looser limit costs, and where nothing
+"""One constraint of a run at other levels: what a tighter or looser limit costs, and where no model
 is feasible.
 
     for every level t of [trade_off]:  w(t) = argmin of the problem with level t,
@@ -12,9 +12,6 @@ point; the model of the run is not changed by it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from quorate.arrays import Array
@@ -23,11 +20,13 @@ from quorate.certificates.constrained import certify_constrained
 from quorate.config.config import Config
 from quorate.config.constraints import ConstraintSection
 from quorate.data.federation import Federation
+from quorate.problem.constraints.constraint import Concrete
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
 from quorate.rounds import Stop
-from quorate.runs.constraint_metrics import TRAINING, kept
+from quorate.runs.constraint_metrics import kept
 from quorate.runs.evaluation import measure
+from quorate.runs.files import Record, Row
 from quorate.runs.run import Points
 from quorate.runs.sections.section import Inputs, Progress, Study, TableSection
 from quorate.runs.splits import HELD_OUT, Parts
@@ -68,7 +67,7 @@ class TradeOff(TableSection):
         stacked = {name: np.stack(each) for name, each in arrays.items() if each}
         return Points(_table(config, points), stacked)
 
-    def result(self, inputs: Inputs) -> dict[str, Any]:
+    def result(self, inputs: Inputs) -> Record:
         """The table, computed again from the models and multipliers; how the solves ended is as
         stated.
         """
@@ -98,7 +97,7 @@ def at(config: Config, level: float) -> Config:
     return config._with(constraint=changed)
 
 
-def _table(config: Config, points: list[dict[str, Any]]) -> dict[str, Any]:
+def _table(config: Config, points: list[Record]) -> Record:
     assert config.trade_off is not None
     one = config.constraint[config.trade_off.constraint - 1]
     return {
@@ -108,34 +107,28 @@ def _table(config: Config, points: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _point(
-    config: Config, parts: Parts, w: Array, mu: Multipliers, proof: Certificate
-) -> dict[str, Any]:
-    """The numbers of one level; without a price where it is infeasible."""
+def _point(config: Config, parts: Parts, w: Array, mu: Multipliers, proof: Certificate) -> Record:
+    """The numbers of one level; no multiplier is stated where it is infeasible."""
     problem, fed = config.problem(), parts.train
     impossible = proof.infeasible is not None
-    rows = {TRAINING: kept(_alone(config), w, fed, other=False)}
-    found = {
+    rows = kept(_alone(config), w, fed, other=False)
+    point = {
         "value": None if impossible else proof.value,
         "bound": proof.bound,
         "relative_gap": proof.relative_gap,
         "violation": proof.feasibility,
         "infeasible": proof.infeasible,
         "price": None if impossible else _price(config, fed, mu),
-        "rate": _worst(rows[TRAINING], "rate"),
+        "rate": _worst(rows, "rate"),
     }
     if (held := parts.tests.get(HELD_OUT)) is not None:
-        judged = measure(problem, w, held)
-        rows[HELD_OUT] = kept(_alone(config), w, held)
-        found |= {key: judged[key] for key in ("loss", "accuracy", "error") if key in judged}
-        found |= {
-            "held_measured": _worst(rows[HELD_OUT], "measured"),
-            "held_rate": _worst(rows[HELD_OUT], "rate"),
-        }
-    return found
+        judged, rows = measure(problem, w, held), kept(_alone(config), w, held)
+        point |= {key: judged[key] for key in ("loss", "accuracy", "error") if key in judged}
+        point |= {f"held_{key}": _worst(rows, key) for key in ("measured", "rate")}
+    return point
 
 
-def _worst(rows: list[dict[str, Any]], key: str) -> float | None:
+def _worst(rows: list[Record], key: str) -> float | None:
     """The largest of a column."""
     return max((row[key] for row in rows if row[key] is not None), default=None)
 
@@ -150,8 +143,8 @@ def _price(config: Config, fed: Federation, mu: Multipliers) -> float:
     """Minus the gradient of the optimal value in the level: the sum of the multipliers of the
     constraint.
 
-    A constraint has rows of its own in the multipliers of every client, of the sums, or of the
-    server: those after the constraints before it in the same place.
+    In the multipliers of every client, of the sums, or of the server the rows of a constraint come
+    after those of the constraints before it in the same place.
     """
     assert config.trade_off is not None
     k = config.trade_off.constraint - 1
@@ -163,39 +156,39 @@ def _price(config: Config, fed: Federation, mu: Multipliers) -> float:
         "shared": (glob.coupled, mu.shared),
         "held": (glob.held, mu.server),
     }
-    stack, prices = stacks[place]
+    stack, multipliers = stacks[place]
     before = sum(_place(one) == place for one in config.constraint[:k])
     sizes = [len(part.equality) for part in stack.parts]
     start = sum(sizes[:before])
-    return float(_netted(stack.parts[before], prices[..., start : start + sizes[before]]).sum())
+    here = multipliers[..., start : start + sizes[before]]
+    return float(_netted(stack.parts[before], here).sum())
 
 
-def _netted(part: Any, prices: Array) -> Array:
-    """The prices (..., p) without what two constraints that bound the same from either side have in
-    common.
+def _netted(part: Concrete, multipliers: Array) -> Array:
+    """The multipliers (..., p) without what those of two constraints that bound the same from
+    either side have in common.
 
     At level 0 these are one equality, of which only the difference of the two multipliers is
     determined.
     """
-    mix, prices = getattr(getattr(part, "one", part), "mix", np.zeros((0, 0))), prices.copy()
+    mu, mix = multipliers.copy(), getattr(getattr(part, "one", part), "mix", np.zeros((0, 0)))
     for a in range(len(mix)):
         for b in range(a):
             if (mix[a] == -mix[b]).all():
-                common = np.minimum(prices[..., a], prices[..., b])
-                prices[..., a], prices[..., b] = prices[..., a] - common, prices[..., b] - common
-    return prices
+                mu[..., [a, b]] -= np.minimum(mu[..., [a]], mu[..., [b]])
+    return mu
 
 
 def _place(one: ConstraintSection) -> str:
     return {"clients": "local", "together": "shared"}.get(one.place, "held")
 
 
-def line(point: Mapping[str, Any]) -> str:
+def line(point: Row) -> str:
     """A point in one line."""
-    said = f"trade-off: level {point['level']:g}: "
+    text = f"trade-off: level {point['level']:g}: "
     if point["value"] is None:
-        return said + "no model meets all constraints"
+        return text + "no model meets all constraints"
     return (
-        said + f"objective {point['value']:.6f}, price {point['price']:.4g},"
+        f"{text}objective {point['value']:.6f}, multiplier {point['price']:.4g},"
         f" {point['outcome'].replace('_', ' ')}"
     )
