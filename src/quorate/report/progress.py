@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from quorate.engines.engine import Watch
-from quorate.report.tables import NOTHING, Row, printable, size
+from quorate.report.tables import NOTHING, Record, printable, size
 from quorate.runs.sections.section import Progress
 
 EVERY = 5  # rounds between two plain lines at first
@@ -32,7 +32,7 @@ def progress(console: Console) -> Shown:
     return LiveTable(console) if console.is_terminal else Lines(console)
 
 
-def cells(model: str, row: Row, sent: int, seconds: float) -> tuple[str, ...]:
+def cells(model: str, row: Record, sent: int, seconds: float) -> tuple[str, ...]:
     """The cells of a round, with the bytes ``sent`` and the seconds since the start; these are
     virtual where time is simulated.
     """
@@ -69,7 +69,7 @@ class _Count:
     def __init__(self) -> None:
         self.sent, self.seconds = 0, 0.0
 
-    def add(self, row: Row) -> tuple[int, float]:
+    def add(self, row: Record) -> tuple[int, float]:
         self.sent += row.get("bytes_up", 0) + row.get("bytes_down", 0)
         self.seconds += row.get("seconds", 0.0)
         return self.sent, self.seconds
@@ -85,7 +85,7 @@ class Lines:
     def watch(self, model: str) -> Watch:
         count = _Count()
 
-        def see(row: Row, state: object) -> None:
+        def see(row: Record, state: object) -> None:
             _, number, objective, gap, worst, sent, seconds = cells(model, row, *count.add(row))
             objective = "" if "copies" in gap else f"objective {objective}, "
             gap = gap if "residual" in gap or "copies" in gap else f"gap {gap}"
@@ -126,7 +126,7 @@ class LiveTable:
     def watch(self, model: str) -> Watch:
         count = _Count()
 
-        def see(row: Row, state: object) -> None:
+        def see(row: Record, state: object) -> None:
             self.rows[model] = cells(model, row, *count.add(row))
 
         return see

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-Row: TypeAlias = Mapping[str, Any]  # of a table in JSON
-Rows: TypeAlias = Sequence[Row]
-Result: TypeAlias = Row  # a result.json
+Record: TypeAlias = Mapping[str, Any]  # an object in JSON, such as a row of a table
+Rows: TypeAlias = Sequence[Record]
+Result: TypeAlias = Record  # a result.json
 Way: TypeAlias = Callable[[Any], str]  # how a value is written
 NOTHING = "–"  # where a table has no number
 
@@ -59,7 +59,7 @@ def table(
 
 def of_rows(
     title: str,
-    rows: Iterable[Row],
+    rows: Iterable[Record],
     heads: Mapping[str, str],
     ways: Mapping[str, Way] | None = None,
     text: Collection[str] = (),
@@ -159,15 +159,15 @@ def people(result: Result) -> list[dict[str, Any]]:
     return result.get("owners") or result["clients"]
 
 
-def by_set(measures: Rows) -> dict[str, list[Row]]:
+def by_set(measures: Rows) -> dict[str, list[Record]]:
     """The rows of an evaluation by the set of rows that they are about."""
-    sets: dict[str, list[Row]] = {}
+    sets: dict[str, list[Record]] = {}
     for row in measures:
         sets.setdefault(row["set"], []).append(row)
     return sets
 
 
-def merit(row: Row) -> tuple[str, Way]:
+def merit(row: Record) -> tuple[str, Way]:
     """What measures the predictions of a model, and how it is written: accuracy or error."""
     return ("accuracy", percent) if "accuracy" in row else ("error", number)
 
@@ -207,7 +207,7 @@ def _column(result: Result) -> dict[str, Any]:
     return column
 
 
-def own_measures(result: Result) -> list[Row]:
+def own_measures(result: Result) -> list[Record]:
     """The rows of the evaluation that are about the model of the run itself."""
     rows = result["evaluation"]["measures"]
     return [row for row in rows if row["model"] == result["model"]]

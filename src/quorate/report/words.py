@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorate.report.tables import Result, Row, by_set, capital, merit, number, people, precise
+from quorate.report.tables import Record, Result, by_set, capital, merit, number, people, precise
 
 CLASHING = 12  # constraints of a proof that are named
 KNOWN_AS = {"superquantile": "superquantile (CVaR)"}  # what a risk is called elsewhere
@@ -49,13 +49,13 @@ def clients(n: int) -> str:
     return f"{n} client{'s' * (n != 1)}"
 
 
-def risk_called(risk: Row) -> str:
+def risk_called(risk: Record) -> str:
     """The name of a spectral risk, with what the field calls it."""
     name: str = risk["name"]
     return KNOWN_AS.get(name, name)
 
 
-def risk_words(risk: Row) -> str:
+def risk_words(risk: Record) -> str:
     """The risk with its parameters, with what the field calls it."""
     words: str = risk["words"]
     name = risk["name"]

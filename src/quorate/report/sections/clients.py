@@ -30,6 +30,7 @@ from quorate.report.sections.section import (
     chapter,
 )
 from quorate.report.tables import (
+    Record,
     Result,
     Rows,
     Table,
@@ -164,7 +165,8 @@ def clients(result: Result, heads: Sequence[str] = tuple(HEADS), most: int | Non
 
 def _with_held_out(result: Result) -> Rows:
     """The rows of the clients, with the first evaluation of the model on held-out rows."""
-    judged = next(iter(own_measures(result)), {"clients": ()})
+    none: Record = {"clients": ()}
+    judged = next(iter(own_measures(result)), none)
     rates = judged.get("fairness", {}).get("rates", {})
     held = {row["client"]: row | rates.get(row["client"], {}) for row in judged["clients"]}
     return [

@@ -22,16 +22,17 @@ from quorate.report.sections.section import (
     texts,
 )
 from quorate.report.tables import (
+    Record,
     Result,
     Rows,
     Table,
+    Way,
     number,
     of_rows,
     percent,
     table,
     without_rounding,
 )
-from quorate.report.tables import Row as Line
 from quorate.runs.constraint_metrics import TRAINING
 from quorate.runs.run import Run
 from quorate.runs.splits import HELD_OUT
@@ -142,7 +143,7 @@ def training(result: Result, most: int = MOST, beside: bool = True) -> Table:
     """Every constraint on the training rows with its multiplier; ``beside`` another model."""
     proof = words.infeasible(result)
 
-    def multiplier(row: Line) -> tuple[str, str]:
+    def multiplier(row: Record) -> tuple[str, str]:
         cell = percent(row["weight"]) if proof else without_rounding(row["price"])
         return without_rounding(row["slack"]), cell
 
@@ -169,9 +170,9 @@ def new_rows(result: Result, most: int = MOST, beside: bool = True) -> list[Tabl
 def _table(
     title: str,
     rows: Rows,
-    other: Line | None,
+    other: Record | None,
     heads: Sequence[str] = (),
-    cells: Callable[[Line], Sequence[str]] = lambda row: (),
+    cells: Callable[[Record], Sequence[str]] = lambda row: (),
 ) -> Table:
     """One row a constraint: limit, measured value, the further ``cells``, whether it is met, its
     rate, and the same numbers of the other model.
@@ -199,7 +200,7 @@ def tight(rows: Rows, most: int = MOST) -> Rows:
     return [rows[k] for k in sorted(keep)]
 
 
-def _other(result: Result, name: str) -> Line | None:
+def _other(result: Result, name: str) -> Record | None:
     """The constraints of the first other model on a set."""
     parts = (part for part in result["kept"] if part["set"] == name)
     return next((part for part in parts if part["model"] != result["model"]), None)
@@ -207,10 +208,10 @@ def _other(result: Result, name: str) -> Line | None:
 
 def groups(result: Result) -> list[Table]:
     """How often every group is predicted positive, rightly and wrongly, by set and model."""
-    tables: dict[tuple[str, str], list[Line]] = {}
+    tables: dict[tuple[str, str], list[Record]] = {}
     for row in result["groups"]:
         tables.setdefault((row["set"], row["column"]), []).append(row)
-    rates = dict.fromkeys(("selected", "tpr", "fpr", "accuracy"), percent)
+    rates: dict[str, Way] = dict.fromkeys(("selected", "tpr", "fpr", "accuracy"), percent)
     return [
         of_rows(
             f"Groups of {column} on {name}", rows, GROUPS | {"group": column}, rates, ("group",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quorate.report import words
 from quorate.report.sections.section import Block, Chapter, Code, Fold, ReportSection, Text, chapter
-from quorate.report.tables import Result, Row, Table, of_rows, size, table
+from quorate.report.tables import Record, Result, Table, of_rows, size, table
 from quorate.runs.baselines import called
 from quorate.runs.run import Run
 
@@ -78,7 +78,7 @@ class Configuration(ReportSection):
         )
         return [chapter("config", "Configuration and versions", *blocks)]
 
-    def record(self, run: Run) -> Row:
+    def record(self, run: Run) -> Record:
         return {"config": run.config.model_dump(mode="json", by_alias=True)}
 
 

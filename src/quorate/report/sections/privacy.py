@@ -23,8 +23,7 @@ from quorate.report.sections.section import (
     chapter,
     texts,
 )
-from quorate.report.tables import Result, Table, number, of_rows, table
-from quorate.report.tables import Row as Line
+from quorate.report.tables import Record, Result, Table, number, of_rows, table
 from quorate.runs.run import Run
 
 PRINTED = 20  # clients that a terminal shows
@@ -177,7 +176,7 @@ def guaranteed(result: Result) -> list[str]:
     ]
 
 
-def _clipped(privacy: Line) -> str:
+def _clipped(privacy: Record) -> str:
     norm = "l1" if privacy["mechanism"] == "laplace" else "l2"
     rows = "not clipped"
     if privacy["clip"] != "inf":
@@ -187,7 +186,7 @@ def _clipped(privacy: Line) -> str:
     return f"{rows}, of rows clipped to an {norm} norm of {number(privacy['bound'])}"
 
 
-def _source(privacy: Line) -> str:
+def _source(privacy: Record) -> str:
     if privacy["source"] == "secure":
         return (
             "Each client drew its noise with a key of its own operating system, which nobody else"

@@ -22,6 +22,7 @@ from quorate.report.sections.section import (
     texts,
 )
 from quorate.report.tables import (
+    Record,
     Result,
     Rows,
     Table,
@@ -33,7 +34,6 @@ from quorate.report.tables import (
     percent,
     spaced,
 )
-from quorate.report.tables import Row as Path
 from quorate.runs.run import Run
 from quorate.runs.sections.radius_path import equal
 
@@ -75,16 +75,16 @@ class RadiusPath(ReportSection):
     def brief(self, run: Run, columns: int) -> list[Block]:
         return [Heading("Radii tried"), *texts(choice(_path(run), run.result))]
 
-    def record(self, run: Run) -> Path:
+    def record(self, run: Run) -> Record:
         return {"path": run.tried and run.tried.table}
 
 
-def _path(run: Run) -> Path:
+def _path(run: Run) -> Record:
     assert run.tried is not None
     return run.tried.table
 
 
-def choice(tried: Path, result: Result) -> list[str]:
+def choice(tried: Record, result: Result) -> list[str]:
     """Which point did best, and what that is worth."""
     points, held = tried["points"], tried["held_out"]
     best = points[tried["best"]]
@@ -117,7 +117,7 @@ def _ties(points: Rows) -> str:
     return f" {ties} other point{' does' if ties == 1 else 's do'} as well: the first is named."
 
 
-def _at_end(points: Rows, best: Path) -> str:
+def _at_end(points: Rows, best: Record) -> str:
     """A warning where a wider path may hold a better point."""
     radii = sorted({point["radius"] for point in points})
     end = best["radius"] == radii[-1] or best["radius"] == radii[0] > 0
@@ -126,7 +126,7 @@ def _at_end(points: Rows, best: Path) -> str:
     return " It lies at the end of the radii tried: a wider path may find better."
 
 
-def path(tried: Path) -> Table:
+def path(tried: Record) -> Table:
     """The radii tried, one row a point; the best by the held-out loss of its worst client is
     marked.
     """
@@ -168,7 +168,7 @@ def _judged(points: Rows) -> tuple[str, Way, str, str]:
 # ---------------------------------------------------------------------------------------- figures
 
 
-def plots(tried: Path, result: Result) -> dict[str, Plot]:
+def plots(tried: Record, result: Result) -> dict[str, Plot]:
     """Loss, accuracy or error, and objective by radius, where there are two radii or more."""
     points = tried["points"]
     if len({point["radius"] for point in points}) < 2:
@@ -192,7 +192,7 @@ def plots(tried: Path, result: Result) -> dict[str, Plot]:
     }
 
 
-def _by_radius(canvas: Canvas, tried: Path, radii: Sequence[float], title: str, key: str) -> None:
+def _by_radius(canvas: Canvas, tried: Record, radii: Sequence[float], title: str, key: str) -> None:
     """One colour a client radius; solid the worst client, dashed all rows; the radii of the run
     itself in grey, and the best point in a ring.
     """

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from quorate.report.figures import Plot
-from quorate.report.tables import Row as Record
-from quorate.report.tables import Table
+from quorate.report.tables import Record, Table
 from quorate.runs.run import Run
 
 

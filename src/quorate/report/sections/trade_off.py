@@ -17,8 +17,17 @@ from quorate.report.sections.section import (
     chapter,
     texts,
 )
-from quorate.report.tables import Row as Levels
-from quorate.report.tables import Table, Way, filled, magnitude, number, of_rows, percent, spaced
+from quorate.report.tables import (
+    Record,
+    Table,
+    Way,
+    filled,
+    magnitude,
+    number,
+    of_rows,
+    percent,
+    spaced,
+)
 from quorate.runs.run import Run
 
 if TYPE_CHECKING:
@@ -68,16 +77,16 @@ class TradeOff(ReportSection):
     def brief(self, run: Run, columns: int) -> list[Block]:
         return [levels(_levels(run), BRIEF)]
 
-    def record(self, run: Run) -> Levels:
+    def record(self, run: Run) -> Record:
         return {"trade_off": run.traded and run.traded.table}
 
 
-def _levels(run: Run) -> Levels:
+def _levels(run: Run) -> Record:
     assert run.traded is not None
     return run.traded.table
 
 
-def sentences(traded: Levels) -> list[str]:
+def sentences(traded: Record) -> list[str]:
     """What the levels show."""
     points = sorted(traded["points"], key=lambda point: point["level"])
     lost = [f"{point['level']:g}" for point in points if point["value"] is None]
@@ -91,7 +100,7 @@ def sentences(traded: Levels) -> list[str]:
     return text
 
 
-def levels(traded: Levels, keys: tuple[str, ...] = tuple(HEADS)) -> Table:
+def levels(traded: Record, keys: tuple[str, ...] = tuple(HEADS)) -> Table:
     """The levels that were tried, one row a point."""
     rows = [
         {**point, "level": number(level) + " ← this run" * (level == traded["level"])}
@@ -105,7 +114,7 @@ def levels(traded: Levels, keys: tuple[str, ...] = tuple(HEADS)) -> Table:
 # ----------------------------------------------------------------------------------------- figure
 
 
-def plots(traded: Levels) -> dict[str, Plot]:
+def plots(traded: Record) -> dict[str, Plot]:
     """The figure, where two levels or more are feasible."""
     if sum(point["value"] is not None for point in traded["points"]) < 2:
         return {}
@@ -114,7 +123,7 @@ def plots(traded: Levels) -> dict[str, Plot]:
     return {"trade_off": Plot(title, height, lambda canvas: _trade_off(canvas, traded, rated))}
 
 
-def _trade_off(canvas: Canvas, traded: Levels, rated: bool) -> None:
+def _trade_off(canvas: Canvas, traded: Record, rated: bool) -> None:
     """Above the optimal objective with its slopes; below the rates."""
     panels = canvas.subplots(2, sharex=True) if rated else [canvas.subplots()]
     points = sorted(traded["points"], key=lambda point: point["level"])

@@ -11,7 +11,7 @@ its numbers, so that they flatter it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -100,14 +100,14 @@ def _grid(config: Config) -> Iterator[tuple[float, float | None]]:
         yield from ((rho, theta) for rho in config.path.radii)
 
 
-def best(points: list[Record]) -> int:
+def best(points: Sequence[Row]) -> int:
     """The point with the smallest held-out mean loss of a client; of those within 1e-6 of it the
     first.
     """
     return equal(points)[0]
 
 
-def equal(points: list[Record]) -> list[int]:
+def equal(points: Sequence[Row]) -> list[int]:
     """All points whose held-out mean loss of the worst client is the smallest, to 1e-6."""
     least = min(point["worst_loss"] for point in points)
     return [k for k, point in enumerate(points) if point["worst_loss"] <= least + 1e-6 * abs(least)]
