@@ -207,7 +207,7 @@ def gradients(algorithm: Algorithm, message: object) -> float:
 
 
 def copied(value: Value) -> Value:
-    """The value with arrays of its own, C-contiguous."""
+    """A copy of the value, with C-contiguous arrays."""
     return mapped(value, lambda array: array.copy(order="C"))
 
 

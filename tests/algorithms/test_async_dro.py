@@ -11,7 +11,7 @@ from toy import federation
 
 import quorate as qr
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
-from quorate.algorithms.federated.async_dro.client import Met, Visited
+from quorate.algorithms.federated.async_dro.client import Meet, Met, Visit, Visited
 from quorate.engines.virtual_clock import VirtualClock
 from quorate.engines.waiting import First
 from quorate.experiments.aspire import sets
@@ -56,7 +56,7 @@ def lines(it, data, w):
 def start(it, data):
     state, ask = it.server_start(data.n_clients)
     parts = [
-        it.meet(None, replace(ask.message, prior=np.full(1, 0.2)), data.block(i), None)
+        it.on_client[Meet](None, replace(ask.message, prior=np.full(1, 0.2)), data.block(i), None)
         for i in range(5)
     ]
     up = [upload for _, upload in parts]
@@ -107,7 +107,7 @@ def test_steps_are_those_of_the_formula_by_hand():
     for i in (3, 3, 0):
         turn += 1
         np.testing.assert_allclose(state.w, w, rtol=SINGLE)
-        memories[i], up = it.visit(
+        memories[i], up = it.on_client[Visit](
             memories[i], replace(ask.message, w=asked[i : i + 1].copy()), data.block(i), None
         )
         bi, gi = (part[i] for part in lines(it, data, asked[i]))
@@ -128,7 +128,7 @@ def test_steps_are_those_of_the_formula_by_hand():
 
 def test_the_first_curvature_is_that_along_the_gradient():
     it, data = running()
-    memory, _ = it.meet(None, it.server_start(5)[1].message, data.block(0), None)
+    memory, _ = it.on_client[Meet](None, it.server_start(5)[1].message, data.block(0), None)
     block, g = data.block(0), memory.gradient[0]
     rows = block.X[0]
     H = rows.T @ (

@@ -153,7 +153,7 @@ def test_two_rounds_and_the_multipliers_are_the_printed_equations():
     ask = Settle(w, np.zeros((n, 0)), np.ones(0), None, beta, beta, sigma, rho, True)
     for i, (X, y, q) in enumerate(own):  # Algorithm 1, lines 6-8
         one = replace(ask, slack=np.zeros((1, 0)))
-        memory, up = it.settle(run.memories[i], one, data.block(i), None)
+        memory, up = it.on_client[Settle](run.memories[i], one, data.block(i), None)
         mu = max(beta * start[i](w)[2], 0.0)
         np.testing.assert_allclose([memory.multiplier[0, 0], up.change[0]], [mu, mu], rtol=1e-10)
         again = by_hand(X, y, q, w, w, np.zeros(4), mu, w, beta, rho, sigma)[4]
@@ -170,9 +170,9 @@ def test_the_acceleration_starts_from_the_mixed_points():
     memory = InProcess("each").run(it, data, max_rounds=3).memories[0]
     w, mix = np.array([0.1, 0.2, -0.1, 0.3]), np.array([-0.3, 1.3])
     ask = Refine(w, np.zeros((1, 0)), np.ones(0), 5.0, 0.04, 0.5, 1e-11, 0.0, mix)
-    new, _ = it.refine(memory, ask, data.block(0), None)
+    new, _ = it.on_client[Refine](memory, ask, data.block(0), None)
     point = mix[0] * memory.points[0, -1] + mix[1] * (w - memory.dual[0] / 0.5)
-    plain, _ = it.refine(
+    plain, _ = it.on_client[Refine](
         replace(memory, dual=(0.5 * (w - point))[None]),
         replace(ask, mix=np.ones(1)),
         data.block(0),
@@ -318,7 +318,7 @@ def test_single_precision_never_decides_a_stop(share):
     memory = replace(memory, dual=memory.dual - (1 - share) * left)
     exact = share * np.abs(left).max()
     far, near = (
-        it.refine(memory, replace(ask, room=room), data.block(1), None)[1]
+        it.on_client[Refine](memory, replace(ask, room=room), data.block(1), None)[1]
         for room in (-1.0, 2 * exact)
     )
     floor = 1e-13 * np.abs(gradient).max()

@@ -13,7 +13,8 @@ from quorate.arrays import Array
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
-from quorate.rounds import Algorithm
+from quorate.problem.regularisers import regulariser_parts
+from quorate.rounds import Algorithm, Outcome, Stop
 
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
@@ -96,6 +97,25 @@ def with_start(problem: Problem, start: Array | None, n_features: int) -> Array:
     return problem.model_start(n_features) if start is None else np.array(start, float)
 
 
+def within_bounds(problem: Problem, w: Array) -> Array:
+    """The nearest model within the bounds of the regulariser."""
+    _, _, lower, upper = regulariser_parts(problem.regulariser)
+    d, w = np.size(problem.predictor.split(w)[0]), w.copy()
+    w[:d] = np.clip(w[:d], lower, upper)
+    return w
+
+
+def worst_client(risks: Array) -> dict[str, float]:
+    """The client of the largest risk, and this risk, as numbers to plot; -1 without clients."""
+    worst = int(np.argmax(risks)) if len(risks) else -1
+    return {"worst_client": worst, "worst_risk": float(risks[worst])}
+
+
+def proven_optimum(gap: float, done: str, tol: float) -> Outcome:
+    """The outcome where a proven gap is within the tolerance."""
+    return Outcome(Stop.OPTIMAL, f"gap {gap:.2e} proven after {done} (tol {tol:g}).")
+
+
 def stacked(memories: Sequence[Any], name: str) -> Array | None:
     """A field of all clients' memories as one array (N, ...); None before all have one."""
     known = [getattr(memory, name) for memory in memories if memory is not None]
@@ -104,14 +124,7 @@ def stacked(memories: Sequence[Any], name: str) -> Array | None:
 
 def gap_report(value: float, bound: float, risks: Array) -> dict[str, float]:
     """Objective, bound and gap, and the client of the largest risk, as numbers to plot."""
-    worst = int(np.argmax(risks)) if len(risks) else -1
-    return {
-        "objective": value,
-        "bound": bound,
-        "gap": value - bound,
-        "worst_client": worst,
-        "worst_risk": float(risks[worst]),
-    }
+    return {"objective": value, "bound": bound, "gap": value - bound, **worst_client(risks)}
 
 
 def settings_of(method: Method) -> dict[str, Any]:

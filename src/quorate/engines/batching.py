@@ -149,7 +149,7 @@ class Memories:
         self.forms: dict[Any, int] = {}
         self.stacks: dict[int, Any] = {}
         self.count: dict[int, int] = {}
-        self.made = 0
+        self.numbered = 0
         # all have such a record of arrays
         self.common: tuple[type, tuple[str, ...], list[NDArray[Any]]] | None = None
 
@@ -180,11 +180,11 @@ class Memories:
             return
         shape = form(memory)
         if (number := self.forms.get(shape)) is None:
-            number = self.forms[shape] = self.made
+            number = self.forms[shape] = self.numbered
             self.stacks[number] = mapped(
                 memory, lambda a: np.empty((self.n, *a.shape[1:]), a.dtype)
             )
-            self.count[number], self.made = 0, self.made + 1
+            self.count[number], self.numbered = 0, self.numbered + 1
         _write(self.stacks[number], ids, memory)
         for i in ids.tolist() if self.count[number] < self.n else ():
             if (old := int(self.place[i])) != number:

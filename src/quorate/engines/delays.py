@@ -228,16 +228,16 @@ class Trips:
         )
         self.drawn = np.empty((len(clients), CHUNK))
         self.chunk = np.full(len(clients), -1, np.int64)  # the number of the CHUNK trips in drawn
-        self.made = np.zeros(len(clients), np.int64)  # trips so far
+        self.used = np.zeros(len(clients), np.int64)  # trips so far
 
     def next(self, ids: NDArray[np.int64], gradients: float) -> Array:
         """The delays of these clients' next trips."""
         delays, more, done = np.empty(len(ids)), float(self.model.per_gradient * gradients), 0
         while (
-            done := draw(ids, done, more, self.scale, self.drawn, self.chunk, self.made, delays)
+            done := draw(ids, done, more, self.scale, self.drawn, self.chunk, self.used, delays)
         ) < len(ids):
             i = int(ids[done])
-            chunk = int(self.made[i]) // CHUNK
+            chunk = int(self.used[i]) // CHUNK
             self.drawn[i] = self.model.trips(self.seed, self.clients[i], i, chunk)
             self.chunk[i] = chunk
         return delays

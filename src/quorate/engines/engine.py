@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard
@@ -35,30 +34,6 @@ class Engine(Protocol):
 
     def aside(self) -> Engine:
         """The engine of runs beside the main one, such as a certificate's."""
-        ...
-
-
-class EventSettings(Protocol):
-    """The settings shared by all engines whose clients answer at different times."""
-
-    @property
-    def block_size(self) -> int:
-        """Clients that step together at most."""
-        ...
-
-    @property
-    def keep_rows(self) -> int:
-        """Rounds for each row of the history."""
-        ...
-
-    @property
-    def checkpoint(self) -> str | os.PathLike[str] | None:
-        """The file to keep the run in."""
-        ...
-
-    @property
-    def every(self) -> int:
-        """Rounds between two writes of the checkpoint."""
         ...
 
 

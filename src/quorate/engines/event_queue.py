@@ -10,20 +10,20 @@ from numba import njit
 
 
 @njit(cache=True)
-def draw(ids, start, more, scale, drawn, chunk, made, delays):
+def draw(ids, start, more, scale, drawn, chunk, used, delays):
     """Write the next delay of each client to ``delays`` and return the number of clients.
 
     Where a client's next delay is not drawn yet, nothing is written and the result is its position;
-    the clients before ``start`` are not looked at again.
+    the clients before ``start`` are not checked again.
     """
     length = drawn.shape[1]
     for p in range(start, len(ids)):
-        if made[ids[p]] // length != chunk[ids[p]]:
+        if used[ids[p]] // length != chunk[ids[p]]:
             return p
     for p in range(len(ids)):
         i = ids[p]
-        delays[p] = scale[i] * (drawn[i, made[i] % length] + more)
-        made[i] += 1
+        delays[p] = scale[i] * (drawn[i, used[i] % length] + more)
+        used[i] += 1
     return len(ids)
 
 

@@ -59,10 +59,3 @@ class Source(Protocol):
     def restore(self, state: Any) -> None:
         """Set the source to the state in a checkpoint."""
         ...
-
-
-def check_settings(block_size: object, keep_rows: object, every: object) -> None:
-    """Raise on settings that are no numbers of clients and rounds."""
-    for name, value in (("block_size", block_size), ("keep_rows", keep_rows), ("every", every)):
-        if type(value) is not int or value < 1:
-            raise ValueError(f"{name} must be a whole number >= 1, got {value!r}.")

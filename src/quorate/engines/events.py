@@ -8,6 +8,7 @@ round that fails is undone, so that the stored state is always that of the last 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 
 from quorate.engines import checkpoint as files
 from quorate.engines.engine import (
-    EventSettings,
     Run,
     Watch,
     check_answer,
@@ -29,6 +29,7 @@ from quorate.engines.engine import (
 from quorate.engines.event_log import Answered, Recorder
 from quorate.engines.event_source import Source
 from quorate.engines.federated_data import FederatedData
+from quorate.engines.inprocess import InProcess
 from quorate.engines.interrupts import Interrupts
 from quorate.engines.run_record import Counts, RunRecord, traffic_table
 from quorate.engines.stepping import Answers, Clients
@@ -68,6 +69,32 @@ class Server:
     round: int  # finished rounds
 
 
+class EventEngine:
+    """The base of the engines whose clients answer at different times.
+
+    Attributes
+    ----------
+    keep_rows : rounds for each row of the history
+    checkpoint : file to keep the run in, or None
+    every : rounds between two writes of the checkpoint
+    """
+
+    keep_rows: int
+    checkpoint: str | os.PathLike[str] | None
+    every: int
+
+    def check_settings(self, block_size: int) -> None:
+        """Raise ``ValueError`` on settings that are no numbers of clients and rounds."""
+        numbers = {"block_size": block_size, "keep_rows": self.keep_rows, "every": self.every}
+        for name, value in numbers.items():
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} must be a whole number >= 1, got {value!r}.")
+
+    def aside(self) -> InProcess:
+        """A plain engine, for runs beside the main one, such as a certificate's."""
+        return InProcess()
+
+
 class Loop:
     """One run of an algorithm, round by round.
 
@@ -82,7 +109,8 @@ class Loop:
 
     def __init__(
         self,
-        engine: EventSettings,
+        engine: EventEngine,
+        block_size: int,
         source: Source,
         rule: object,
         algorithm: Algorithm,
@@ -90,10 +118,11 @@ class Loop:
         seed: int,
     ) -> None:
         self.engine, self.algorithm, self.on_server = engine, algorithm, algorithm.on_server
+        self.block_size = block_size
         self.donated = algorithm.donates
         described = f"{files.describe(algorithm)} on {files.describe(rule)}"
         self.file = files.RunFile.of(engine.checkpoint, described, federation, seed)
-        self.clients = Clients(algorithm, federation, engine.block_size, seed)
+        self.clients = Clients(algorithm, federation, block_size, seed)
         self.source, self.record = source, RunRecord()
         self.server = Server(None, Round(None), 0)
         self.halfway = False
@@ -219,7 +248,7 @@ class Loop:
         algorithm's.
         """
         log = self.record.events.log(
-            self.file.clients, self.file.seed, self.engine.block_size, self.source.crashed(), ended
+            self.file.clients, self.file.seed, self.block_size, self.source.crashed(), ended
         )
         return Run(
             self.server.state,
@@ -239,7 +268,7 @@ class Loop:
         if self.file.path is None:
             return
         server, notes, flight = self.server, self.record, self.clients.flight
-        log = notes.events.log(self.file.clients, self.file.seed, self.engine.block_size)
+        log = notes.events.log(self.file.clients, self.file.seed, self.block_size)
         run = files.Checkpoint(
             **self.file.run,
             round=server.round,

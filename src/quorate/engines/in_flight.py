@@ -104,7 +104,7 @@ class Flight:
         self.kinds: dict[int, Kind] = {}  # by number
         self.alike: dict[Any, Kind] = {}  # by all that is equal
         self.stores: dict[Any, Store] = {}  # by class and shapes
-        self.made, self.many = 0, 16
+        self.numbered, self.many = 0, 16
         self.finished = np.zeros(n, np.int64)  # room for the numbers of answered single messages
         self.nothing: tuple[Clients, int, Kind | None] = (self.everybody[:0], 0, None)
         self.latest = self.nothing  # message of this round
@@ -146,9 +146,11 @@ class Flight:
             )
         if (store := self.stores.get(tuple(shape))) is None:
             store = self.stores[tuple(shape)] = Store(message, self.n)
-        self.made += 1
+        self.numbered += 1
         size = size or encoded_size(rows(message, [0]))
-        kind = Kind(-self.made if key is None else self.made, type(message), store, fields, size)
+        kind = Kind(
+            -self.numbered if key is None else self.numbered, type(message), store, fields, size
+        )
         self.kinds[kind.number] = kind
         if key is not None:
             self.alike[key] = kind

@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 from quorate.engines.checkpoint import other_clients
 from quorate.engines.engine import Run, Watch
 from quorate.engines.event_log import Log
-from quorate.engines.event_source import Batch, check_settings
-from quorate.engines.events import Loop
+from quorate.engines.event_source import Batch
+from quorate.engines.events import EventEngine, Loop
 from quorate.engines.federated_data import FederatedData
-from quorate.engines.inprocess import InProcess
 from quorate.rounds import Algorithm, Outcome, Stop
 
 
 @dataclass(frozen=True)
-class Replay:
+class Replay(EventEngine):
     """Repeat the run of a log (``Run.log``, or ``Log.load(path)``) on the same data with the same
     algorithm.
 
@@ -46,7 +45,7 @@ class Replay:
                 "Replay needs a Log, such as Run.log or Log.load(path), got a"
                 f" {type(self.log).__name__}."
             )
-        check_settings(self.block_size, self.keep_rows, self.every)
+        self.check_settings(self.block_size)
 
     @property
     def block_size(self) -> int:
@@ -77,12 +76,9 @@ class Replay:
                 f"the log is of seed {self.log.seed}, got seed {seed}: leave the seed out, and the"
                 " run is repeated with that of the log."
             )
-        loop = Loop(self, _Recorded(self.log), (self.log,), algorithm, federation, self.log.seed)
+        source, seed = _Recorded(self.log), self.log.seed
+        loop = Loop(self, self.block_size, source, (self.log,), algorithm, federation, seed)
         return loop.run(watch, resume, max_rounds)
-
-    def aside(self) -> InProcess:
-        """An engine without the log, for runs beside the main one, such as a certificate's."""
-        return InProcess()
 
 
 class _Recorded:

@@ -24,10 +24,9 @@ from quorate.client_names import ByClient, ClientName, by_position
 from quorate.engines.delays import Delays, LogNormal, Trips
 from quorate.engines.engine import Run, Watch
 from quorate.engines.event_queue import post, put_back, take
-from quorate.engines.event_source import Batch, check_settings
-from quorate.engines.events import Loop
+from quorate.engines.event_source import Batch
+from quorate.engines.events import EventEngine, Loop
 from quorate.engines.federated_data import FederatedData
-from quorate.engines.inprocess import InProcess
 from quorate.engines.waiting import NOBODY, First, View, Waiting
 from quorate.rounds import Algorithm, Outcome, Stop, record
 
@@ -35,7 +34,7 @@ NO_MARKS, NO_TRIPS = np.empty(0, bool), np.empty(0)
 
 
 @dataclass(frozen=True)
-class VirtualClock:
+class VirtualClock(EventEngine):
     """The engine of simulated time, in this process; two runs with one seed are equal to the bit.
 
     Parameters
@@ -70,7 +69,7 @@ class VirtualClock:
     every: int = 1000
 
     def __post_init__(self) -> None:
-        check_settings(self.block_size, self.keep_rows, self.every)
+        self.check_settings(self.block_size)
         self._check_clients()
         if self.max_time is not None and not (is_number(self.max_time) and self.max_time >= 0):
             raise ValueError(f"max_time must be >= 0 virtual seconds, got {self.max_time!r}.")
@@ -121,11 +120,8 @@ class VirtualClock:
         """
         clock = _Clock(self, tuple(map(str, federation.clients)), seed)
         rule = (self.delays, self.stragglers, self.outages, self.crashes, self.wait)
-        return Loop(self, clock, rule, algorithm, federation, seed).run(watch, resume, max_rounds)
-
-    def aside(self) -> InProcess:
-        """An engine without a clock, for runs beside the main one, such as a certificate's."""
-        return InProcess()
+        loop = Loop(self, self.block_size, clock, rule, algorithm, federation, seed)
+        return loop.run(watch, resume, max_rounds)
 
 
 def _check_spans(name: ClientName, spans: object) -> None:
@@ -257,7 +253,7 @@ class _Clock:
         kept = self.heap[: self.size].copy()
         kept = kept[self.number[kept] < self.before]
         self.size = put_back(kept, self.heap, self.dues, 0, self.due, self.number)
-        self.trips.made[self.asked] -= 1
+        self.trips.used[self.asked] -= 1
         self.sent, self.taken, self.asked, self.trips_before = self.before, NOBODY, NOBODY, NO_TRIPS
 
     def crashed(self) -> tuple[tuple[str, float], ...]:
@@ -272,7 +268,7 @@ class _Clock:
         return ClockState(
             self.time,
             self.sent,
-            self.trips.made,
+            self.trips.used,
             self.trip,
             self.due,
             self.begun,
@@ -283,6 +279,6 @@ class _Clock:
     def restore(self, state: ClockState) -> None:
         """Set the clock to the state in a checkpoint."""
         self.time, self.sent, self.before = state.time, state.sent, state.sent
-        self.trips.made, self.trip, self.due = state.made, state.trip, state.due
+        self.trips.used, self.trip, self.due = state.made, state.trip, state.due
         self.begun, self.number = state.begun, state.number
         self.size = put_back(state.coming, self.heap, self.dues, 0, self.due, self.number)

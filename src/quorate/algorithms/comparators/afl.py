@@ -1,4 +1,4 @@
-"""Agnostic federated learning: gradient descent on the model, ascent on the client weights.
+"""Agnostic federated learning: gradient descent on the model, gradient ascent on client weights.
 
     minimise over w:  max { p'F(w) : p in Q } + h(w),        F = (F_1, ..., F_N)
 
@@ -6,13 +6,14 @@
 
 Mohri, Sivek, Suresh, *Agnostic federated learning*, with full gradients, h by its prox and any Q
 with a projection. With ``optimistic`` both steps take 2 F(w_t) - F(w_{t-1}), and the gradients
-likewise, in place of the last ones (Popov's method): plain steps can circle the optimum, at a
-distance that falls with gamma, and these do not. With ``average`` the answer is the running average
-of the models, as in the paper's analysis, not the last one.
+likewise, in place of the last ones (Popov's method): plain steps can circle the optimum at a
+distance that falls with gamma, while these steps converge. With ``average`` the answer is the
+running average of the models, as in the paper's analysis, not the last one.
 
 Without ``step_size`` eta = 1 / sum_i p_i L_i (half of it for ``optimistic``), L_i being the largest
-curvature that client i has met between two models; where gradients jump, eta = 1 / (L sqrt(t + 1))
-in round t, with 1/L the step that would bring the first risk to 0 along its gradient. Without
+curvature that client i has measured between two models; where gradients jump, eta = 1 / (L
+sqrt(t + 1)) in round t, with 1/L the step that would bring the first risk to 0 along its gradient.
+Without
 ``weight_step`` gamma = 0.25 / (eta G^2) with G the longest gradient of a client: this is near the
 fastest choice and far from the limit of stability (about 1).
 
@@ -25,13 +26,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from quorate.algorithms.federated.epigraph_projection import risk_gradients
 from quorate.algorithms.federated.linearisation import bound_at, duals_at, is_smooth, take_part
-from quorate.algorithms.method import Answer, Method, gap_report, with_start
+from quorate.algorithms.method import Answer, Method, gap_report, proven_optimum, with_start
 from quorate.algorithms.requirements import PROJECTION, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array, Block, Streams
@@ -64,7 +66,7 @@ class Mixed:
 
 @record
 class MixedMemory:
-    """A client's last model and gradient, and the largest curvature it has met."""
+    """A client's last model and gradient, and the largest curvature that it has measured."""
 
     w: Array  # (n, D)
     gradient: Array  # (n, D)
@@ -85,7 +87,7 @@ class AFLState:
     value: float  # objective at w
     bound: float  # best proven lower bound, -inf without one
     point: Array  # (D,) whose gradients prove it
-    proof: Array  # (N,) weighed so
+    proof: Array  # (N,) the client weights of that proof
     rounds: int
     seen: Surveyed | None
 
@@ -104,7 +106,7 @@ class AFL(Method):
     tol, atol : stop when value - bound <= max(atol, tol max(|value|, |bound|)), where a bound can
         be proved
     max_rounds : a cap; a run that meets it is never called optimal
-    start : first model, the problem's own by default
+    start : first model, by default that of the problem
 
     Raises
     ------
@@ -130,23 +132,7 @@ class AFL(Method):
 
     @property
     def on_client(self) -> dict:
-        return {Survey: take_part, Mix: self.mix}
-
-    def mix(
-        self, memory: MixedMemory | None, ask: Mix, data: Block, rng: Streams
-    ) -> tuple[MixedMemory, Mixed]:
-        risk, gradient, _ = risk_gradients(self._problem, ask.w, data)
-        w, square = np.tile(ask.w, (len(risk), 1)), (gradient * gradient).sum(1)
-        if memory is None:
-            curvature = first_curvature(self._problem, w, risk, gradient, data)
-        elif is_smooth(self._problem):
-            curvature = np.maximum(
-                memory.curvature, secant(w - memory.w, gradient - memory.gradient)
-            )
-        else:
-            curvature = memory.curvature
-        up = Mixed(risk, (ask.weights @ gradient)[None], ask.weights * curvature, square)
-        return MixedMemory(w, gradient, curvature), up
+        return {Survey: take_part, Mix: partial(weigh, self._problem)}
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -209,7 +195,7 @@ class AFL(Method):
         return numbers if state.rounds else numbers | {"worst_client": -1}
 
     def answer(self, state: AFLState, memories: Sequence[Any] = ()) -> Answer:
-        """The last model or the average, and the weighed gradients that prove the best bound."""
+        """The last model or the average, and the weighted gradients that prove the best bound."""
         w = state.mean if self.average and state.rounds else state.w
         return Answer(w, duals_at(self._problem, state.point, state.proof))
 
@@ -225,10 +211,7 @@ class AFL(Method):
         scale = max(abs(state.value), abs(state.bound), 1e-12)
         proven = math.isfinite(gap)
         if proven and not self.average and gap <= max(self.atol, self.tol * scale):
-            return Outcome(
-                Stop.OPTIMAL,
-                f"gap {gap:.2e} proven after {state.rounds} rounds (tol {self.tol:g}).",
-            )
+            return proven_optimum(gap, f"{state.rounds} rounds", self.tol)
         if state.rounds < self.max_rounds:
             return None
         left = (
@@ -243,6 +226,23 @@ class AFL(Method):
         return Outcome(
             Stop.MAX_ROUNDS, f"stopped at max_rounds = {self.max_rounds}; {left}: {advice}"
         )
+
+
+def weigh(
+    problem: Problem, memory: MixedMemory | None, ask: Mix, data: Block, rng: Streams
+) -> tuple[MixedMemory, Mixed]:
+    """The answer of every client of the block: its risk, and its weight times its gradient."""
+    risk, gradient, _ = risk_gradients(problem, ask.w, data)
+    w, square = np.tile(ask.w, (len(risk), 1)), (gradient * gradient).sum(1)
+    if memory is None:
+        curvature = first_curvature(problem, w, risk, gradient, data)
+    else:
+        curvature = memory.curvature
+        if is_smooth(problem):
+            seen = secant(w - memory.w, gradient - memory.gradient)
+            curvature = np.maximum(curvature, seen)
+    up = Mixed(risk, (ask.weights @ gradient)[None], ask.weights * curvature, square)
+    return MixedMemory(w, gradient, curvature), up
 
 
 def secant(move: Array, change: Array) -> Array:

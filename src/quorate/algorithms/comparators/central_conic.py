@@ -37,7 +37,7 @@ from quorate.arrays import DUAL, Array, Block
 from quorate.problem.conic_form import weighting
 from quorate.problem.losses import Exponential, Huber, Logistic, Loss, SmoothHinge, Squared
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import L1, L2, Bounds, ElasticNet, Regulariser, Zero
+from quorate.problem.regularisers import Regulariser, has_parts, regulariser_parts
 from quorate.problem.risks.mean import Sum
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.problem.wasserstein.box_support import BoxSupport
@@ -136,23 +136,22 @@ def _weighting(problem: Problem, n: int) -> Weighting:
 
 def _penalty(model: Model, h: Regulariser, w: Index) -> None:
     """Add the regulariser h(w) to the objective."""
-    if isinstance(h, Bounds):
-        for sign, edge in ((1.0, h.lower), (-1.0, h.upper)):
-            edge = np.broadcast_to(np.asarray(edge, float), w.shape)
-            finite = np.isfinite(edge)
-            model.nonneg([(w[finite], sign), -sign * edge[finite]])
-    elif isinstance(h, L1 | L2 | ElasticNet):
-        l1 = h.strength if isinstance(h, L1) else getattr(h, "l1", 0.0)
-        model.quadratic(w, h.strength if isinstance(h, L2) else getattr(h, "l2", 0.0))
-        if l1:
-            total = model.variable()
-            model.norm_at_most([(w, 1.0)], [(total, 1.0)], 1.0)
-            model.linear(total, l1)
-    elif not isinstance(h, Zero):
+    if not has_parts(h):
         raise TypeError(
             "CentralConic needs the regulariser Zero, L1, L2, ElasticNet or Bounds, got"
             f" {type(h).__name__}."
         )
+    l1, l2, *edges = regulariser_parts(h)
+    for sign, edge in zip((1.0, -1.0), edges, strict=True):
+        edge = np.broadcast_to(np.asarray(edge, float), w.shape)
+        if (finite := np.isfinite(edge)).any():
+            model.nonneg([(w[finite], sign), -sign * edge[finite]])
+    if l1 or l2:
+        model.quadratic(w, l2)
+    if l1:
+        total = model.variable()
+        model.norm_at_most([(w, 1.0)], [(total, 1.0)], 1.0)
+        model.linear(total, l1)
 
 
 def size_variable(model: Model, problem: Problem, free: Index) -> Index | None:

@@ -12,7 +12,7 @@
 Algorithm 3 of He, Peng, Sun, *Federated learning with convex global and local constraints*, for
 (85), with the tolerances tau_k = s_bar / (k + 1)^2 of their Algorithm 1, but eps_1 / 2 at most once
 the second test is met: otherwise the first could not be met before s_bar / (k + 1)^2 <= eps_1.
-Equalities have no [.]_+. The test uses the distance that the inner solver reached, a bound on the
+Equalities have no [.]_+. The test uses the distance at which the inner solver ended, a bound on the
 true one, instead of the tau_k that it aimed at, so an inner solve that ended short of tau_k never
 passes for one that met it.
 """
@@ -301,7 +301,7 @@ class Whole:
                 (held, coupled, local), (self.held, self.coupled, self.local), strict=True
             )
         ]
-        self.given = np.concatenate([*known[:2], np.tile(known[2], fed.n_clients)])
+        self.analytic = np.concatenate([*known[:2], np.tile(known[2], fed.n_clients)])
 
     def parts(self, flat: Array) -> Multipliers:
         """A vector (k,) as multipliers of the server, the sums and every client."""
@@ -370,13 +370,13 @@ class Whole:
             )
         return (
             total
-            if self.given.all() or not mu[~self.given].any()
+            if self.analytic.all() or not mu[~self.analytic].any()
             else total + self._by_differences(at.w, mu)
         )
 
     def _by_differences(self, w: Array, mu: Array) -> Array:
         """sum_k mu_k c_k'' over the constraints without second derivatives of their own."""
-        mu = np.where(self.given, 0.0, mu)
+        mu = np.where(self.analytic, 0.0, mu)
         size = np.finfo(float).eps ** (1 / 3) * np.maximum(1.0, np.abs(w))
         columns = [mu @ (self.at(w + e).jacobian - self.at(w - e).jacobian) for e in np.diag(size)]
         bend = np.stack(columns) / (2 * size[:, None])
@@ -393,6 +393,3 @@ def _curved(stack: Stack) -> tuple[Stack, NDArray[np.intp]]:
             positions.extend(range(start, start + size))
         start += size
     return Stack(tuple(kept)), np.array(positions, np.intp)
-
-
-__all__ = ["CentralisedAL", "CentralisedResult", "Residuals"]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from quorate.algorithms.federated.epigraph_projection import (
     begin,
     risk_gradients,
 )
-from quorate.algorithms.method import Answer, Method, start_or_empty
+from quorate.algorithms.method import Answer, Method, start_or_empty, worst_client
 from quorate.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
 from quorate.algorithms.settings import check_end, check_least, check_positive
 from quorate.arrays import Array, Block, Streams
@@ -105,10 +106,7 @@ class DoubleLoop(Method):
 
     @property
     def on_client(self) -> dict:
-        return {Begin: self.take_part, Probe: self.probe}
-
-    def take_part(self, memory: None, ask: Begin, data: Block, rng: Streams) -> tuple[None, Begun]:
-        return None, begin(self._problem, ask, data)[1]
+        return {Begin: partial(begin, self._problem), Probe: self.probe}
 
     def probe(self, memory: None, ask: Probe, data: Block, rng: Streams) -> tuple[None, Probed]:
         risk, gradient, _ = risk_gradients(self._problem, ask.w, data)
@@ -198,11 +196,7 @@ class DoubleLoop(Method):
 
     def report(self, state: LoopState) -> dict:
         """``objective`` is exact, at the best model so far."""
-        return {
-            "objective": state.value,
-            "worst_client": int(np.argmax(state.risks)),
-            "worst_risk": float(state.risks.max()),
-        }
+        return {"objective": state.value, **worst_client(state.risks)}
 
     def answer(self, state: LoopState, memories: Sequence[Any] = ()) -> Answer:
         """The best model seen."""

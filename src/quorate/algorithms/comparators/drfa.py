@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,7 @@ from quorate.algorithms.comparators.local_steps import (
     Walk,
     descend,
     first_rows,
+    scout,
 )
 from quorate.algorithms.federated.linearisation import duals_at
 from quorate.algorithms.method import Answer, start_or_empty
@@ -80,20 +82,20 @@ class DRFAState:
 
 @dataclass(frozen=True)
 class DRFA(LocalStepsMethod):
-    """Local steps with the worst weighting of the clients: a baseline.
+    """Local steps with the worst client weights: a baseline.
 
     Parameters
     ----------
     local_steps : K
-    step_size : eta; None: 1 / the largest curvature that a client has met so far
+    step_size : eta; None: 1 / the largest curvature that a client has measured so far
     weight_step : gamma; None: from eta and the longest gradient, as in ``AFL``, over K squared
     batch : rows of a local step and of a report of risks, drawn anew; None: all rows
-    participation : m / N; None: all clients, weighed by p
+    participation : m / N; None: all clients, weighted by p
     strength : of the pull of the weights to the prior (DRFA-Prox)
     average : answer with the average of all models instead of the last one
     seed : of the server's draws
     max_rounds : a cap on rounds, two for an iteration; there is no other end
-    start : first model, the problem's own by default
+    start : first model, by default that of the problem
 
     Raises
     ------
@@ -122,7 +124,7 @@ class DRFA(LocalStepsMethod):
 
     @property
     def on_client(self) -> dict:
-        return {Scout: self.scout, Descend: self.descend, Judge: self.judge}
+        return {Scout: partial(scout, self._problem), Descend: self.descend, Judge: self.judge}
 
     def descend(
         self, memory: None, ask: Descend, data: Block, rng: Streams
@@ -207,7 +209,7 @@ class DRFA(LocalStepsMethod):
         }
 
     def answer(self, state: DRFAState, memories: Sequence[Any] = ()) -> Answer:
-        """The last model or the average, and its own weighed gradients, which prove a bound."""
+        """The last model or the average, and its weighted gradients, which prove a bound."""
         w = state.mean if self.average and state.turns else state.w
         return Answer(w, duals_at(self._problem, w, state.weights))
 

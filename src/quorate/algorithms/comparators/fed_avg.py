@@ -7,7 +7,7 @@
 
 McMahan, Moore, Ramage, Hampson, Aguera y Arcas, *Communication-efficient learning of deep networks
 from decentralized data*. With K = 1 and all rows this is proximal gradient descent; with K > 1 the
-clients' steps drift towards their local optima, and w comes to rest near the optimum, not at it.
+clients' steps drift towards their local optima, and w settles near the optimum, not at it.
 ``FedProx`` pulls them back to w by strength/2 ||u - w||^2: Li, Sahu, Zaheer, Sanjabi, Talwalkar,
 Smith, *Federated optimization in heterogeneous networks*. Averages of models within bounds are
 within them; those of sparse models are less sparse.
@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,6 +36,7 @@ from quorate.algorithms.comparators.local_steps import (
     Scouted,
     Walk,
     descend,
+    scout,
 )
 from quorate.algorithms.federated.linearisation import duals_at
 from quorate.algorithms.method import Answer, start_or_empty
@@ -63,8 +65,8 @@ class FedAvg(LocalStepsMethod):
 
     Parameters
     ----------
-    local_steps : K; passes over the client's rows where ``epochs`` is True and ``batch`` given
-    step_size : eta; None: 1 / the largest curvature that a client has met so far
+    local_steps : K; passes over the client's rows where ``epochs`` is True and there is a ``batch``
+    step_size : eta; None: 1 / the largest curvature that a client has measured so far
     batch : rows of a local step, drawn anew; None: all rows
     epochs : whether local_steps counts passes over the rows
     participation : share of the clients asked in a round, drawn by the server at random; 1: all
@@ -75,7 +77,7 @@ class FedAvg(LocalStepsMethod):
     tol : stop when a round of all clients and all rows changes the model by less than tol times its
         size
     max_rounds : a cap
-    start : first model, the problem's own by default
+    start : first model, by default that of the problem
 
     Raises
     ------
@@ -114,7 +116,7 @@ class FedAvg(LocalStepsMethod):
 
     @property
     def on_client(self) -> dict:
-        return {Scout: self.scout, Descend: self.descend}
+        return {Scout: partial(scout, self._problem), Descend: self.descend}
 
     def descend(
         self, memory: None, ask: Descend, data: Block, rng: Streams
@@ -165,7 +167,7 @@ class FedAvg(LocalStepsMethod):
         return {"objective": state.value, "moved": state.moved}
 
     def answer(self, state: AveragingState, memories: Sequence[Any] = ()) -> Answer:
-        """The model, and its own gradients, which prove a bound."""
+        """The model, and its gradients, which prove a bound."""
         return Answer(state.w, duals_at(self._problem, state.w, state.weights))
 
     @property
@@ -239,5 +241,5 @@ def drawn(seed: int, turn: int, n_clients: int, count: int) -> tuple[int, ...] |
 
 
 def _mass(weights: Array) -> float:
-    """The weight of those who answered; where it is 0 their sum is, too."""
+    """The total weight of the clients who answered; where it is 0, so is their weighted sum."""
     return float(weights.sum()) or 1.0

@@ -37,7 +37,7 @@ Index = NDArray[np.intp]
 
 @record
 class Scout:
-    """Ask for what a step size depends on, at the model ``w`` (empty: the problem's own start)."""
+    """Ask for what a step size depends on, at the model ``w`` (empty: the problem's default)."""
 
     w: Array
 
@@ -131,18 +131,16 @@ class LocalStepsMethod(Method):
             return float(self.local_steps)
         return 2.0 if isinstance(message, Scout) else 1.0
 
-    def scout(self, memory: None, ask: Scout, data: Block, rng: Streams) -> tuple[None, Scouted]:
-        return memory, scout(self._problem, ask, data)
 
-
-def scout(problem: Problem, ask: Scout, data: Block) -> Scouted:
+def scout(
+    problem: Problem, memory: None, ask: Scout, data: Block, rng: Streams
+) -> tuple[None, Scouted]:
     """Curvature and gradient of every client of the block at w."""
     w = ask.w if len(ask.w) else problem.model_start(data.n_features)
     risk, gradient, _ = risk_gradients(problem, w, data)
     curvature = first_curvature(problem, np.tile(w, (len(risk), 1)), risk, gradient, data)
-    return Scouted(
-        np.full(len(risk), float(data.n_features)), curvature, (gradient * gradient).sum(1)
-    )
+    features = np.full(len(risk), float(data.n_features))
+    return memory, Scouted(features, curvature, (gradient * gradient).sum(1))
 
 
 def descend(

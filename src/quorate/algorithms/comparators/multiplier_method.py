@@ -1,4 +1,4 @@
-"""The method of multipliers on the clients' weights: the synchronous reference for smooth losses.
+"""The method of multipliers on the client weights: the synchronous reference for smooth losses.
 
     minimise over w:  max { p'F(w) : p in Q } + h(w),        F = (F_1, ..., F_N)
 
@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,7 +36,7 @@ from quorate.algorithms.federated.linearisation import (
     linearise,
     take_part,
 )
-from quorate.algorithms.method import Answer, Method, gap_report, known, with_start
+from quorate.algorithms.method import Answer, Method, gap_report, known, proven_optimum, with_start
 from quorate.algorithms.requirements import (
     CONVEX_PROX,
     MEAN_OF_ROWS,
@@ -44,7 +45,7 @@ from quorate.algorithms.requirements import (
     Requirements,
 )
 from quorate.algorithms.settings import check_positive
-from quorate.arrays import Array, Block, Streams
+from quorate.arrays import Array
 from quorate.problem.conic_form import member
 from quorate.problem.lower_bounds import Survey, Surveyed
 from quorate.problem.problem import Problem
@@ -52,8 +53,8 @@ from quorate.problem.regularisers import L2, Zero
 from quorate.rounds import Done, Outcome, Round, Stop, record
 from quorate.solvers.smooth.lbfgs import QuasiNewton, begin, observe, restart
 
-INNER = 0.1  # an inner problem is solved to this share of what its centres are still worth
-SLOW, SHRINK = 0.7, 0.1  # mu and nu fall to SHRINK where that worth falls to no less than SLOW
+INNER = 0.1  # an inner problem is solved to this share of what new centres may bring
+SLOW, SHRINK = 0.7, 0.1  # mu and nu fall to SHRINK where that falls to no less than SLOW
 TRIES = 4  # searches that end without a step while nothing improves
 
 
@@ -66,14 +67,15 @@ class MultiplierState:
     risks: Array  # (N,) its clients' risks
     bound: float  # best proven lower bound, -inf without one
     point: Array  # (D,) whose gradients prove it
-    weights: Array  # (N,) weighed so
+    weights: Array  # (N,) the client weights of that proof
     centre: Array  # (N,) p_k
     gradient: Array  # (d,) s_k
     # (D,) prox_{nu h}(v), which is asked about next; empty: the inner problem's trial is
     shown: Array
     mu: float  # < 0 before the first risks
     nu: float  # 0: h is smooth
-    worth: float  # of further centres: max_Q p'F - p'F, and the length of s times that of w - z
+    # what further centres may bring: max_Q p'F - p'F, and the length of s times that of w - z
+    worth: float
     lag: float  # the same at the end of the last inner problem
     inner: QuasiNewton
     outer: int
@@ -98,7 +100,7 @@ class MultiplierMethod(Method):
     max_rounds : a cap; a run that meets it is never called optimal
     mu : first penalty of the weights; None: from the first risks and gradients. It falls while the
         weights are slow
-    start : first model, the problem's own by default
+    start : first model, by default that of the problem
 
     Raises
     ------
@@ -124,12 +126,7 @@ class MultiplierMethod(Method):
 
     @property
     def on_client(self) -> dict:
-        return {Survey: take_part, Linearise: self.linearise}
-
-    def linearise(
-        self, memory: None, ask: Linearise, data: Block, rng: Streams
-    ) -> tuple[None, Linearised]:
-        return memory, linearise(self._problem, ask, data)
+        return {Survey: take_part, Linearise: partial(linearise, self._problem)}
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -167,7 +164,7 @@ class MultiplierMethod(Method):
         self, state: MultiplierState, ids: Sequence[int], seen: Surveyed
     ) -> tuple[MultiplierState, Round]:
         w = with_start(self._problem, self.start, len(seen.square))
-        size = np.size(self._problem.predictor.split(w)[0])
+        size = np.size(self._coefficients(w))
         state = replace(state, w=w, point=w, gradient=np.zeros(size), inner=begin(w), seen=seen)
         return state, Round(Linearise(w))
 
@@ -188,7 +185,7 @@ class MultiplierMethod(Method):
         return gap_report(state.value, state.bound, state.risks) | {"outer": state.outer}
 
     def answer(self, state: MultiplierState, memories: Sequence[Any] = ()) -> Answer:
-        """The model, and the weighed gradients that prove its bound."""
+        """The model, and the weighted gradients that prove its bound."""
         return Answer(state.w, duals_at(self._problem, state.point, state.weights))
 
     # -- the server's steps ------------------------------------------------------------------------
@@ -255,6 +252,9 @@ class MultiplierMethod(Method):
         """p = Proj_Q(p_k + F/mu); a constant added to all risks changes nothing."""
         return self._problem.over_clients.project(state.centre + (risks - risks.max()) / state.mu)
 
+    def _coefficients(self, w: Array) -> Array:
+        return self._problem.predictor.split(w)[0]
+
     def _regular(self, state: MultiplierState, coefficients: Array) -> tuple[float, Array, Array]:
         """The smoothed h, its gradient s, and the model z = prox_{nu h}(v) at which h is taken."""
         h = self._problem.regulariser
@@ -270,7 +270,7 @@ class MultiplierMethod(Method):
         self, state: MultiplierState, w: Array, up: Linearised, p: Array
     ) -> tuple[float, Array]:
         """The inner problem's objective and gradient at w."""
-        coefficients = self._problem.predictor.split(w)[0]
+        coefficients = self._coefficients(w)
         h, s, _ = self._regular(state, coefficients)
         gap, gradient = p - state.centre, p @ up.gradient
         gradient[: s.size] += s
@@ -292,14 +292,14 @@ class MultiplierMethod(Method):
         return replace(state, bound=bound, point=w, weights=p) if bound > state.bound else state
 
     def _worth(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> float:
-        """What further centres are worth at w."""
-        coefficients = self._problem.predictor.split(w)[0]
+        """The decrease that further centres may bring at w."""
+        coefficients = self._coefficients(w)
         _, s, z = self._regular(state, coefficients)
         lag = float(self._problem.over_clients.worst(up.risk).value) - float(p @ up.risk)
         return lag + float(np.linalg.norm(s) * np.linalg.norm(z - coefficients))
 
     def _solved(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> bool:
-        """Whether the inner problem is solved as far as its centres are worth it."""
+        """Whether the inner problem is solved as accurately as its centres deserve."""
         lag, close = state.worth, self._allowed(state) / 4
         if state.failures and state.spent == 1:  # the point where a search failed
             return True
@@ -312,7 +312,7 @@ class MultiplierMethod(Method):
         problem, risk, coefficients = (
             self._problem,
             float(p @ up.risk),
-            self._problem.predictor.split(w)[0],
+            self._coefficients(w),
         )
         _, s, z = self._regular(state, coefficients)
         known = min(
@@ -325,7 +325,7 @@ class MultiplierMethod(Method):
     def _outer(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> MultiplierState:
         """New centres; a smaller mu where they have not come near the optimum fast."""
         lag = state.worth
-        _, s, z = self._regular(state, self._problem.predictor.split(w)[0])
+        _, s, z = self._regular(state, self._coefficients(w))
         slow = lag > SLOW * state.lag
         mu, nu = (state.mu * SHRINK, state.nu * SHRINK) if slow else (state.mu, state.nu)
         shown = np.concatenate([z, w[z.size :]]) if state.nu else np.zeros(0)
@@ -352,10 +352,7 @@ class MultiplierMethod(Method):
         scale = max(abs(state.value), abs(state.bound), 1e-12)
         proven = math.isfinite(gap)
         if proven and gap <= allowed:
-            return Outcome(
-                Stop.OPTIMAL,
-                f"gap {gap:.2e} proven after {state.rounds} rounds (tol {self.tol:g}).",
-            )
+            return proven_optimum(gap, f"{state.rounds} rounds", self.tol)
         left = (
             f"proven gap {gap:.2e}, relative {gap / scale:.2e}"
             if proven

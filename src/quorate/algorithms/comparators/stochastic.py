@@ -75,7 +75,7 @@ class Descent:
     constant: Array  # (1,) of the combined minorant
     gradient: Array  # (1, D)
     rate: Array  # (1,) the learning rate; NaN while it is not chosen
-    steps: Array  # (1,) in all, those of rates given up included
+    steps: Array  # (1,) in all, those of abandoned learning rates included
     point: RankedPoint | None  # at w; None before the first round
 
 

@@ -58,7 +58,7 @@ class LPMMState:
     psi: Array  # (S, D)
     zeta: Array  # (S,)
     weights: Array  # (S,) zeta moved into Q
-    value: float  # phi_Q(pi) + h(w): the objective where every client judges its own copy
+    value: float  # phi_Q(pi) + h(w): the objective with every risk at the client's copy
     primal: float
     dual: float
     moved: float  # how far t and z moved in the last step, relative to sigma
@@ -220,5 +220,5 @@ class ADLPMM(EpigraphMethod):
         )
 
     def report(self, state: LPMMState) -> dict:
-        """``objective`` is phi_Q(pi) + h(w): every client judges its own copy until they agree."""
+        """``objective`` is phi_Q(pi) + h(w), the risks being those at the clients' copies."""
         return self._numbers(state, state.primal, state.dual)

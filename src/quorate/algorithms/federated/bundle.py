@@ -28,7 +28,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quorate.algorithms.federated.linearisation import take_part
-from quorate.algorithms.method import Answer, Method, gap_report, known, start_or_empty
+from quorate.algorithms.method import (
+    Answer,
+    Method,
+    gap_report,
+    known,
+    proven_optimum,
+    start_or_empty,
+    within_bounds,
+)
 from quorate.algorithms.requirements import AFFINE, CONIC, CONVEX_OF_ROWS, PROJECTION, Requirements
 from quorate.algorithms.settings import check_choice
 from quorate.arrays import Array, Block, Streams
@@ -45,7 +53,6 @@ from quorate.problem.lower_bounds import (
     region,
 )
 from quorate.problem.problem import Problem
-from quorate.problem.regularisers import regulariser_parts
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 from quorate.solvers.conic.bundle_master import Index, Master, Pieces, minimise
 
@@ -203,7 +210,7 @@ class Bundle(Method):
             if len(state.trial)
             else np.zeros(self._problem.predictor.dimension(len(seen.square)))
         )
-        w = self._inside(w)
+        w = within_bounds(self._problem, w)
         if self.known is not None and (
             self.known.points.shape[1:] != w.shape or max(self.known.owner) >= len(ids)
         ):
@@ -245,19 +252,19 @@ class Bundle(Method):
     # -- the server's steps ------------------------------------------------------------------------
 
     def _judge(self, state: BundleState, value: float, risks: Array, up: Evaluated) -> BundleState:
-        """Serious step or null step; the step length follows what the model promised."""
+        """Take a serious step or a null step; the step length follows the predicted decrease."""
         if math.isinf(state.value):  # a step that would undo the value along the first gradient
             gradient = self._problem.over_clients.weights(risks) @ up.gradient / self._sizes(state)
             size = float(gradient @ gradient)
             step = value / size if min(value, size) > 1e-100 else 1.0  # flat: any length will do
             return replace(state, value=value, risks=risks, step=step, curvature=up.curvature)
-        gain, promised = state.value - value, state.predicted
-        if gain >= 0.01 * promised and gain > 0:
-            step = state.step * (2.5 if gain >= 0.5 * promised else 1.0)
+        gain, predicted = state.value - value, state.predicted
+        if gain >= 0.01 * predicted and gain > 0:
+            step = state.step * (2.5 if gain >= 0.5 * predicted else 1.0)
             stalled = 0 if gain > self._nothing(state) else state.stalled
             state = replace(state, w=state.trial, value=value, risks=risks, step=step)
             return replace(state, curvature=up.curvature, stalled=stalled)
-        return replace(state, step=state.step * (0.6 if -gain > promised else 1.0))
+        return replace(state, step=state.step * (0.6 if -gain > predicted else 1.0))
 
     def _bound(self, state: BundleState) -> BundleState:
         """Minimise the model where an optimum must lie; its multipliers prove a lower bound."""
@@ -296,10 +303,7 @@ class Bundle(Method):
             )
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
         if math.isfinite(scale) and gap <= max(self.atol, self.tol * max(scale, 1e-12)):
-            return Outcome(
-                Stop.OPTIMAL,
-                f"gap {gap:.2e} proven after {state.rounds} rounds (tol {self.tol:g}).",
-            )
+            return proven_optimum(gap, f"{state.rounds} rounds", self.tol)
         if state.rounds >= self.max_rounds:
             if math.isinf(state.bound):
                 how = (
@@ -334,7 +338,7 @@ class Bundle(Method):
         return None
 
     def _next(self, state: BundleState) -> BundleState:
-        """The next trial point, and what the model promises there."""
+        """The next trial point, and the decrease that the model predicts there."""
         state = replace(state, cuts=_prune(state.cuts))
         offset = self._region(state).offset
         metric = self._sizes(state) ** 2 / state.step  # ||.||^2 / step in the units of the features
@@ -390,15 +394,6 @@ class Bundle(Method):
         sizes = np.maximum(sizes, 1e-9 * largest) if largest > 0 else np.ones_like(sizes)
         return self._problem.predictor.units(sizes)
 
-    def _inside(self, w: Array) -> Array:
-        """The nearest model within the regulariser's bounds."""
-        _, _, lower, upper = regulariser_parts(self._problem.regulariser)
-        w = w.copy()
-        w[: len(w) - self._problem.predictor.intercept] = np.clip(
-            self._problem.predictor.split(w)[0], lower, upper
-        )
-        return w
-
     def _weights(self, state: BundleState) -> Array | None:
         if self.metric == "identity":
             return None
@@ -410,7 +405,7 @@ class Bundle(Method):
 
 
 def _positive(H: Array) -> Array:
-    """The curvature with its eigenvalues made positive."""
+    """The curvature with a shift that makes its eigenvalues positive."""
     return H + 1e-4 * max(1.0, float(np.trace(H)) / len(H)) * np.eye(len(H))
 
 

@@ -53,7 +53,7 @@ class EpigraphState:
     weights: Array  # (S,) the adversary's weights, in Q
     c_w: float
     c_z: float
-    value: float  # phi_Q(pi) + h(w): the objective where every client judges its own copy
+    value: float  # phi_Q(pi) + h(w): the objective with every risk at the client's copy
     model: tuple[float, float]  # relative primal and dual residuals of w_s = w
     height: tuple[float, float]  # and of pi_s = z_s
     fallbacks: int
@@ -202,7 +202,7 @@ class EpigraphADMM(EpigraphMethod):
         )
 
     def report(self, state: EpigraphState) -> dict:
-        """``objective`` is phi_Q(pi) + h(w): every client judges its own copy until they agree."""
+        """``objective`` is phi_Q(pi) + h(w), the risks being those at the clients' copies."""
         return self._numbers(state, *_largest(state))
 
 

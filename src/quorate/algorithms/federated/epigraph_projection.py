@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from quorate.algorithms.comparators.central_conic import client_rows, coefficients_of, size_variable
-from quorate.algorithms.method import Answer, Method, stacked
+from quorate.algorithms.method import Answer, Method, stacked, worst_client
 from quorate.algorithms.settings import check_end, check_positive, check_share
 from quorate.arrays import DUAL, Array, Block, Streams, norm_gradient
 from quorate.problem.problem import Problem
@@ -46,7 +47,7 @@ class Begun:
 
 @record
 class Project:
-    """Ask every client for the projection of its own (point, height)."""
+    """Ask every client for the projection of its (point, height)."""
 
     point: Each  # (N, D)
     height: Each  # (N,)
@@ -69,7 +70,9 @@ class Copies:
     w: Array  # (n, D)
 
 
-def begin(problem: Problem, ask: Begin, data: Block) -> tuple[Copies, Begun]:
+def begin(
+    problem: Problem, memory: Copies | None, ask: Begin, data: Block, rng: Streams
+) -> tuple[Copies, Begun]:
     """(w, R_s(w)) at the first model."""
     D = problem.predictor.dimension(data.n_features)
     w = np.tile(ask.w if len(ask.w) else np.zeros(D), (len(data.index), 1))
@@ -77,7 +80,12 @@ def begin(problem: Problem, ask: Begin, data: Block) -> tuple[Copies, Begun]:
 
 
 def onto_epigraph(
-    problem: Problem, ask: Project, data: Block, rng: Streams, sample: float | None
+    problem: Problem,
+    sample: float | None,
+    memory: Copies,
+    ask: Project,
+    data: Block,
+    rng: Streams,
 ) -> tuple[Copies, Projected]:
     """The projections of the block's clients, each on a random share ``sample`` of its rows.
 
@@ -257,17 +265,8 @@ class EpigraphMethod(Method):
 
     @property
     def on_client(self) -> dict:
-        return {Begin: self.take_part, Project: self.project}
-
-    def take_part(
-        self, memory: Copies | None, ask: Begin, data: Block, rng: Streams
-    ) -> tuple[Copies, Begun]:
-        return begin(self._problem, ask, data)
-
-    def project(
-        self, memory: Copies, ask: Project, data: Block, rng: Streams
-    ) -> tuple[Copies, Projected]:
-        return onto_epigraph(self._problem, ask, data, rng, self.sample)
+        project = partial(onto_epigraph, self._problem, self.sample)
+        return {Begin: partial(begin, self._problem), Project: project}
 
     def answer(self, state: Any, memories: Sequence[Copies | None] = ()) -> Answer:
         """The model and the clients' copies of it, (S, D); its bound is not proved here."""
@@ -278,8 +277,7 @@ class EpigraphMethod(Method):
             "objective": state.value,
             "primal": primal,
             "dual": dual,
-            "worst_client": int(np.argmax(state.pi)),
-            "worst_risk": float(state.pi.max()),
+            **worst_client(state.pi),
             "fallbacks": state.fallbacks,
         }
 

@@ -48,10 +48,12 @@ class Linearised:
     gradient: Each  # (n, D)
 
 
-def linearise(problem: Problem, ask: Linearise, data: Block) -> Linearised:
+def linearise(
+    problem: Problem, memory: None, ask: Linearise, data: Block, rng: Streams
+) -> tuple[None, Linearised]:
     """The answer of every client of the block."""
     risk, gradient, _ = risk_gradients(problem, ask.w, data)
-    return Linearised(risk, gradient)
+    return memory, Linearised(risk, gradient)
 
 
 def take_part(memory: None, ask: Survey, data: Block, rng: Streams) -> tuple[None, Surveyed]:

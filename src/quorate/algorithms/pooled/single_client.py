@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.method import Answer, Method, proven_optimum
 from quorate.arrays import Array, Block, Streams
 from quorate.problem.lower_bounds import NOTHING, Minorant, Surveyed, lower_bound, region, survey
 from quorate.problem.problem import Problem
@@ -122,8 +122,7 @@ def _outcome(method: PooledMethod, state: OwnerState, finished: float) -> Outcom
     gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound), 1e-12)
     proven = math.isfinite(gap)
     if proven and gap <= max(method.atol, method.tol * scale):
-        text = f"gap {gap:.2e} proven after {state.steps} iterations (tol {method.tol:g})."
-        return Outcome(Stop.OPTIMAL, text)
+        return proven_optimum(gap, f"{state.steps} iterations", method.tol)
     left = (
         f"proven gap {gap:.2e}, relative {gap / scale:.2e}"
         if proven

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -56,7 +57,7 @@ from quorate.algorithms.settings import (
     check_positive,
     check_whole,
 )
-from quorate.arrays import Array, Block, Streams, is_number
+from quorate.arrays import Array, is_number
 from quorate.problem.conic_form import member
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Outcome, Round, Stop
@@ -97,7 +98,7 @@ class ASPIRE(StepSettings, Method):
         scales, are below
     atol : or when the gap itself, ||grad G||^2 of (32), and the oracle's gap are below
     max_rounds : a cap; a run that meets it is never called optimal
-    start : first model; zeros, or the predictor's own, by default
+    start : first model, by default that of the problem
 
     Raises
     ------
@@ -154,17 +155,8 @@ class ASPIRE(StepSettings, Method):
 
     @property
     def on_client(self) -> dict:
-        return {Gauge: self.gauge, Approach: self.approach}
-
-    def gauge(
-        self, memory: None, ask: Gauge, data: Block, rng: Streams
-    ) -> tuple[ASPIREMemory, Gauged]:
-        return gauge(self._problem, ask, data)
-
-    def approach(
-        self, memory: ASPIREMemory, ask: Approach, data: Block, rng: Streams
-    ) -> tuple[ASPIREMemory, Approached]:
-        return approach(self._problem, memory, ask, data, self.local_steps, self.reuse)
+        steps = partial(approach, self._problem, self.local_steps, self.reuse)
+        return {Gauge: partial(gauge, self._problem), Approach: steps}
 
     def gradients(self, message: object) -> float:
         """The number of gradients of its rows that a worker computes to answer."""

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, Streams
 from quorate.problem.problem import Problem
 from quorate.rounds import Each, Max, Version, record
 
@@ -79,7 +79,9 @@ class ASPIREMemory:
     curvature: Array  # (n,) L_j
 
 
-def gauge(problem: Problem, ask: Gauge, data: Block) -> tuple[ASPIREMemory, Gauged]:
+def gauge(
+    problem: Problem, memory: None, ask: Gauge, data: Block, rng: Streams
+) -> tuple[ASPIREMemory, Gauged]:
     """Losses, gradients and curvatures at the first model, of every worker of the block."""
     n = len(data.index)
     w = ask.w if len(ask.w) else problem.model_start(data.n_features)
@@ -87,11 +89,9 @@ def gauge(problem: Problem, ask: Gauge, data: Block) -> tuple[ASPIREMemory, Gaug
     cut = problem.cut(u, data)
     length = np.sqrt((cut.gradient**2).sum(1))
     curvature = _curvature(problem, u, cut.base, cut.gradient, length, data)
-    memory = ASPIREMemory(u, np.zeros_like(u), cut.base, cut.gradient, curvature)
-    features = np.full(n, float(data.n_features))
-    return memory, Gauged(
-        cut.base, length, np.abs(cut.gradient).max(1, initial=0.0), curvature, features
-    )
+    steep, features = np.abs(cut.gradient).max(1, initial=0.0), np.full(n, float(data.n_features))
+    started = ASPIREMemory(u, np.zeros_like(u), cut.base, cut.gradient, curvature)
+    return started, Gauged(cut.base, length, steep, curvature, features)
 
 
 def _curvature(
@@ -110,7 +110,13 @@ def _curvature(
 
 
 def approach(
-    problem: Problem, memory: ASPIREMemory, ask: Approach, data: Block, steps: int, reuse: bool
+    problem: Problem,
+    steps: int,
+    reuse: bool,
+    memory: ASPIREMemory,
+    ask: Approach,
+    data: Block,
+    rng: Streams,
 ) -> tuple[ASPIREMemory, Approached]:
     """One trip: (16) with the z of the message, then ``steps`` steps (11).
 

@@ -39,7 +39,7 @@ class Measured:
     short: float  # max_P p'f - p*'f, p* = sum lambda_l p_l normalised, relative to the value
     oracle: float  # max_P p'f - max_l p_l'f
     consensus: float  # root mean square of ||z - w_j||
-    # max_P p'f + the regulariser at z: the objective where every worker judges its own copy
+    # max_P p'f + the regulariser at z: the objective with every loss at the worker's copy
     value: float
     residual: float  # the largest of the relative parts
     answers: int  # received by then

@@ -45,13 +45,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.algorithms.federated.async_dro.client import (
-    LastVisit,
     Meet,
     Met,
     Visit,
@@ -75,10 +75,10 @@ from quorate.algorithms.federated.async_dro.stored_gradients import (
     with_sent,
 )
 from quorate.algorithms.federated.linearisation import bound_at, duals_at
-from quorate.algorithms.method import Answer, Method, known, with_start
+from quorate.algorithms.method import Answer, Method, known, with_start, worst_client
 from quorate.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
 from quorate.algorithms.settings import check_positive
-from quorate.arrays import Array, Block, Streams
+from quorate.arrays import Array
 from quorate.codec import changed
 from quorate.problem.conic_form import member
 from quorate.problem.lower_bounds import Surveyed
@@ -104,17 +104,17 @@ class AsyncState:
     centre: Array  # (N,) c
     mean: Array  # (D,) g
     predicted: Array  # (N,) f
-    turn: int
-    answers: int  # since the gap was predicted last
-    cycles: float  # answers so far of the clients, averaged by their weights
-    eta: float
-    steepest: float  # largest curvature so far
-    value: float  # exact objective of some model: the first one, or the last that was judged
-    bound: float  # largest lower bound so far
-    first: float  # length of the first step over eta
-    soon: float  # predicted gap, over the tolerance, at which w stands still
-    still: int  # the step since which w stands still, -1: it moves
-    seen: Surveyed | None
+    turn: int = 0
+    answers: int = 0  # since the gap was predicted last
+    cycles: float = 0.0  # answers so far of the clients, averaged by their weights
+    eta: float = math.nan
+    steepest: float = 0.0  # largest curvature so far
+    value: float = math.inf  # exact objective of the first model, or of the last one judged
+    bound: float = -math.inf  # largest lower bound so far
+    first: float = math.nan  # length of the first step over eta
+    soon: float = SOON  # predicted gap, over the tolerance, at which w stands still
+    still: int = -1  # the step since which w stands still, -1: it moves
+    seen: Surveyed | None = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class AsyncDRO(Method):
         (``Stop.UNPROVEN``)
     max_rounds : a cap on the server's steps; a run that meets it is never called optimal
     step : factor of the step size; 1 is stable as long as ages and curvatures are right
-    start : first model, the problem's own by default
+    start : first model, by default that of the problem
 
     Raises
     ------
@@ -156,17 +156,8 @@ class AsyncDRO(Method):
 
     @property
     def on_client(self) -> dict:
-        return {Meet: self.meet, Visit: self.visit}
-
-    def meet(
-        self, memory: LastVisit | None, ask: Meet, data: Block, rng: Streams
-    ) -> tuple[LastVisit, Met]:
-        return meet(self._problem, ask, data)
-
-    def visit(
-        self, memory: LastVisit, ask: Visit, data: Block, rng: Streams
-    ) -> tuple[LastVisit, Visited]:
-        return visit(self._problem, memory, ask, data)
+        problem = self._problem
+        return {Meet: partial(meet, problem), Visit: partial(visit, problem)}
 
     # -- server ------------------------------------------------------------------------------------
 
@@ -176,25 +167,7 @@ class AsyncDRO(Method):
 
     def server_start(self, n_clients: int) -> tuple[AsyncState, Round]:
         none, prior = np.zeros(0), member(self._problem, n_clients)
-        state = AsyncState(
-            w=none,
-            lines=None,
-            weights=prior,
-            centre=prior,
-            mean=none,
-            predicted=none,
-            turn=0,
-            answers=0,
-            cycles=0.0,
-            eta=math.nan,
-            steepest=0.0,
-            value=math.inf,
-            bound=-math.inf,
-            first=math.nan,
-            soon=SOON,
-            still=-1,
-            seen=None,
-        )
+        state = AsyncState(none, None, prior, prior, none, none)
         start = None if self.start is None else np.asarray(self.start, float)
         return state, Round(Meet(prior, start))
 
@@ -370,11 +343,9 @@ class AsyncDRO(Method):
         """``predicted`` is the weighted sum of the risks that the lines predict, with h; it is not
         the objective.
         """
-        worst = int(np.argmax(state.predicted))
         return {
             "predicted": float(state.weights @ state.predicted) + self._problem.penalty(state.w),
-            "worst_client": worst,
-            "worst_risk": float(state.predicted[worst]),
+            **worst_client(state.predicted),
             "bound": state.bound,
             "step_size": state.eta,
         }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from quorate.algorithms.federated.epigraph_projection import risk_gradients
-from quorate.arrays import Array, Block, compact
+from quorate.arrays import Array, Block, Streams, compact
 from quorate.problem.lower_bounds import survey
 from quorate.problem.problem import Problem
 from quorate.rounds import Each, Max, Sum, Version, record
@@ -72,7 +72,9 @@ class LastVisit:
     curvature: Array  # (n,)
 
 
-def meet(problem: Problem, ask: Meet, data: Block) -> tuple[LastVisit, Met]:
+def meet(
+    problem: Problem, memory: LastVisit | None, ask: Meet, data: Block, rng: Streams
+) -> tuple[LastVisit, Met]:
     """The first line, with L_j along the gradient, which takes a second gradient."""
     shape = len(data.index), problem.predictor.dimension(data.n_features)
     w = np.broadcast_to(
@@ -91,7 +93,7 @@ def meet(problem: Problem, ask: Meet, data: Block) -> tuple[LastVisit, Met]:
 
 
 def visit(
-    problem: Problem, memory: LastVisit, ask: Visit, data: Block
+    problem: Problem, memory: LastVisit, ask: Visit, data: Block, rng: Streams
 ) -> tuple[LastVisit, Visited]:
     """The line at ``ask.w``, and the curvature on the way there."""
     w, (risk, gradient, _) = np.ascontiguousarray(ask.w), risk_gradients(problem, ask.w, data)

@@ -101,25 +101,17 @@ def risk_rows(risk: Risk, n: int) -> RiskRows | None:
             return RiskRows(
                 np.append(1.0, risk.caps(n)), link, np.concatenate([0 * t, -eye], 1), False, False
             )
-        case LpBall(p=2.0):
-            prior, link = np.asarray(risk.prior), np.concatenate([-t, -eye, 0 * one], 1)
-            rows = np.zeros((1, n + 2))
-            rows[0, -1] = -1.0
-            return RiskRows(np.concatenate([[1.0], prior, [risk.radius]]), link, rows, True)
-        case LpBall(p=1.0):
-            prior, link = np.asarray(risk.prior), np.concatenate([-t, -eye, 0 * one], 1)
-            rows = np.concatenate(
-                [np.concatenate([0 * t, sign * eye, -one], 1) for sign in (1, -1)]
-            )
-            return RiskRows(np.concatenate([[1.0], prior, [risk.radius]]), link, rows, False)
-        case LpBall(p=np.inf):
-            prior, link = np.asarray(risk.prior), np.concatenate([-t, -eye, 0 * eye], 1)
-            rows = np.concatenate(
-                [np.concatenate([0 * t, sign * eye, -eye], 1) for sign in (1, -1)]
-            )
-            return RiskRows(
-                np.concatenate([[1.0], prior, np.full(n, risk.radius)]), link, rows, False
-            )
+        case LpBall(p=1.0 | 2.0 | np.inf):
+            slack = eye if risk.p == np.inf else one
+            ends = np.full(slack.shape[1], risk.radius)
+            cost = np.concatenate([[1.0], np.asarray(risk.prior), ends])
+            link = np.concatenate([-t, -eye, 0 * slack], 1)
+            if risk.p == 2.0:
+                rows = np.zeros((1, n + 2))
+                rows[0, -1] = -1.0
+                return RiskRows(cost, link, rows, True)
+            sides = [np.concatenate([0 * t, sign * eye, -slack], 1) for sign in (1, -1)]
+            return RiskRows(cost, link, np.concatenate(sides), False)
     raise ValueError(f"InteriorPoint {RISK_WITH_ROWS.words}, got {risk!r}.")
 
 

@@ -32,7 +32,7 @@ from quorate.algorithms.federated.interior_point import outcomes as why
 from quorate.algorithms.federated.interior_point import program as of
 from quorate.algorithms.federated.interior_point.client_risk import RISK_WITH_ROWS, averaged
 from quorate.algorithms.federated.interior_point.program import Expanded, Scale
-from quorate.algorithms.method import Answer, Method, known, start_or_empty
+from quorate.algorithms.method import Answer, Method, known, start_or_empty, within_bounds
 from quorate.algorithms.requirements import (
     AFFINE,
     CONIC,
@@ -77,30 +77,30 @@ class InteriorState:
 
     w: Array  # (D,) the last accepted model, or the first
     nearest: Array  # (D,) the accepted model with the smallest violation
-    least: float  # which is
     n_clients: int
-    program: newton.Program | None  # there
-    at: newton.Iterate | None
-    trial: newton.Iterate | None  # what the clients are asked about
-    by: newton.Iterate | None  # the step that leads there
-    length: tuple[float, float]  # primal, dual part of it
-    mu: float  # that the step aims at
-    nu: float  # penalty of the merit function
-    delta: float  # regularisation of the Hessian
-    refused: int
-    scale: Scale | None
+    client_violation: Array  # (N,) the largest of every client's constraints
+    least: float = math.inf  # the violation of ``nearest``
+    program: newton.Program | None = None  # at w
+    at: newton.Iterate | None = None
+    trial: newton.Iterate | None = None  # the point at which the clients are asked
+    by: newton.Iterate | None = None  # the step that leads to it
+    length: tuple[float, float] = (1.0, 1.0)  # primal, dual part of it
+    mu: float = 1.0  # the barrier parameter of the step
+    nu: float = 1.0  # penalty of the merit function
+    delta: float = 0.0  # regularisation of the Hessian
+    refused: int = 0
+    scale: Scale | None = None
     # residuals of the last accepted points: they need not fall at every step
-    recent: tuple[float, ...]
-    best: float  # smallest residual so far
-    since: int  # rounds since
-    phase: int  # 2: the problem; 1: the smallest violation
-    value: float  # objective at w
-    violation: float
-    client_violation: Array  # (N,) the largest of every client's own constraints
-    residual: float
-    duals: Multipliers | None
-    rounds: int
-    steps: int
+    recent: tuple[float, ...] = ()
+    best: float = math.inf  # smallest residual so far
+    since: int = 0  # rounds since then
+    phase: int = 2  # 2: the problem; 1: the smallest violation
+    value: float = math.nan  # objective at w
+    violation: float = math.inf
+    residual: float = math.inf
+    duals: Multipliers | None = None
+    rounds: int = 0
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class InteriorPoint(Method):
         w = (
             ask.w
             if len(ask.w)
-            else of.inside(problem, np.zeros(problem.predictor.dimension(data.n_features)))
+            else within_bounds(problem, np.zeros(problem.predictor.dimension(data.n_features)))
         )
         at = Point(problem, w, data)
         local, coupled = problem.local_constraint, problem.constraint.coupled
@@ -183,33 +183,7 @@ class InteriorPoint(Method):
 
     def server_start(self, n_clients: int) -> tuple[InteriorState, Round]:
         none = start_or_empty(self.start)
-        state = InteriorState(
-            w=none,
-            nearest=none,
-            least=math.inf,
-            n_clients=n_clients,
-            program=None,
-            at=None,
-            trial=None,
-            by=None,
-            length=(1.0, 1.0),
-            mu=1.0,
-            nu=1.0,
-            delta=0.0,
-            refused=0,
-            scale=None,
-            recent=(),
-            best=math.inf,
-            since=0,
-            phase=2,
-            value=math.nan,
-            violation=math.inf,
-            client_violation=np.full(n_clients, math.nan),
-            residual=math.inf,
-            duals=None,
-            rounds=0,
-            steps=0,
-        )
+        state = InteriorState(none, none, n_clients, np.full(n_clients, math.nan))
         return state, self._ask(state, none, no_multipliers(self._problem, n_clients))
 
     def _ask(self, state: InteriorState, w: Array, mu: Multipliers) -> Round:
@@ -221,7 +195,7 @@ class InteriorPoint(Method):
     ) -> tuple[InteriorState, Round | Done]:
         state = replace(state, rounds=state.rounds + 1)
         asked = state.w if state.trial is None else _model(state, state.trial)
-        w = asked if len(asked) else of.inside(self._problem, np.zeros_like(up.gradient))
+        w = asked if len(asked) else within_bounds(self._problem, np.zeros_like(up.gradient))
         with np.errstate(over="ignore", invalid="ignore"):
             pieces = of.pieces(self._problem, w, up)
             if state.trial is None:
@@ -242,7 +216,7 @@ class InteriorPoint(Method):
         self, state: InteriorState, w: Array, up: Expanded, pieces: of.Pieces
     ) -> tuple[InteriorState, Round | Done]:
         """Slacks and multipliers at a first model of this phase."""
-        box = of.inside(self._problem, w)
+        box = within_bounds(self._problem, w)
         if (box != w).any():
             state = replace(state, w=box)
             return self._or_capped(state, self._ask(state, box, self._first(state, len(box))))
@@ -356,7 +330,7 @@ class InteriorPoint(Method):
         way = newton.direction(p, at, max(state.delta, FLAT if state.phase == 1 else 0.0))
         left = newton.residuals(p, at)
         if state.phase == 2 and self._reached(state, way, left):
-            return state, Done(why.reached(self.tol, state.rounds))
+            return state, Done(why.optimal(self.tol, state.rounds))
         if (
             state.phase == 2
             and p.value < -FALLEN

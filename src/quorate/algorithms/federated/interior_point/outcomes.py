@@ -1,4 +1,4 @@
-"""Why a run of ``InteriorPoint`` ends, in words with what to do about it."""
+"""The outcomes of ``InteriorPoint``, in words with what to do about them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from quorate.rounds import Outcome, Stop
 from quorate.solvers.smooth.primal_dual import Residuals
 
 
-def reached(tol: float, rounds: int) -> Outcome:
-    """All residuals within the tolerance."""
+def optimal(tol: float, rounds: int) -> Outcome:
+    """The outcome where all residuals are within the tolerance."""
     return Outcome(Stop.OPTIMAL, f"residuals <= {tol:.0e} after {rounds} rounds.")
 
 

@@ -62,7 +62,7 @@ class Scale:
 
 
 def pieces(problem: Problem, w: Array, up: Expanded) -> Pieces:
-    """The clients' constraints, the sums, the server's own."""
+    """The constraints of the clients, the sums over clients, and those of the server."""
     glob, D = problem.constraint, len(w)
     here = glob.at(problem, w)
     local = problem.local_constraint.equality
@@ -186,14 +186,6 @@ def regulariser_rows(problem: Problem, x: Array, units: Array, phase: int) -> tu
     return J @ x - np.concatenate([-lower[low], upper[high]]), J
 
 
-def inside(problem: Problem, w: Array) -> Array:
-    """The nearest model in the box of h."""
-    _, _, lower, upper = regulariser_parts(problem.regulariser)
-    d, w = len(problem.predictor.split(w)[0]), w.copy()
-    w[:d] = np.clip(w[:d], lower, upper)
-    return w
-
-
 def start_of(
     problem: Problem, w: Array, phase: int, pieces: Pieces, scale: Scale, risks: Array | None
 ) -> Array:
@@ -315,7 +307,7 @@ def rounded(problem: Problem, at: Iterate, units: Array, phase: int, n_clients: 
 
 
 def by_client(problem: Problem, up: Expanded) -> Array:
-    """(N,) the largest violation of every client's own constraints, as stated."""
+    """(N,) the largest violation of every client's constraints, as stated."""
     equality = problem.local_constraint.equality
     return np.where(equality, np.abs(up.local), up.local).max(1, initial=0.0)
 

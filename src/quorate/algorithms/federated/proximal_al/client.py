@@ -34,7 +34,7 @@ from quorate.algorithms.federated.proximal_al.messages import (
     Settled,
 )
 from quorate.algorithms.federated.proximal_al.quadratic_client import Factored
-from quorate.arrays import Array, Block, writable
+from quorate.arrays import Array, Block, Streams, writable
 from quorate.codec import changed
 from quorate.problem.client_means import client_gradients, row_shares
 from quorate.problem.constraints.constraint import Point
@@ -48,7 +48,7 @@ NEWTON = 200
 
 
 def refine(
-    problem: Problem, memory: ProximalMemory, ask: Refine, data: Block
+    problem: Problem, memory: ProximalMemory, ask: Refine, data: Block, rng: Streams
 ) -> tuple[ProximalMemory, Refined]:
     """One round of Algorithm 2 at the clients of a block."""
     exact = Factored.of(problem, memory, ask, data, _merit)
@@ -132,7 +132,7 @@ def _minimised(
 
 
 def settle(
-    problem: Problem, memory: ProximalMemory | None, ask: Settle, data: Block
+    problem: Problem, memory: ProximalMemory | None, ask: Settle, data: Block, rng: Streams
 ) -> tuple[ProximalMemory, Settled]:
     """Algorithm 1, lines 6-8, and Algorithm 2, line 1, at the clients of a block."""
     first = memory is None

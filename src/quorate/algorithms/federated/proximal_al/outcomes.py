@@ -10,7 +10,7 @@ from quorate.problem.problem import Problem
 from quorate.rounds import Outcome, Stop
 
 
-def reached(problem: Problem, state: ProximalState, goal: float, change: float) -> Outcome:
+def optimal(problem: Problem, state: ProximalState, goal: float, change: float) -> Outcome:
     """The outcome where the conditions (11) hold."""
     text = (
         f"(11) after {state.rounds} rounds, {state.outer} subproblems: stationarity <= {goal:.1e},"

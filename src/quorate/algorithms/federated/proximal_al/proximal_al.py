@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,7 +53,7 @@ from quorate.algorithms.requirements import (
     Requirements,
 )
 from quorate.algorithms.settings import check_end, check_finite, check_positive, check_whole
-from quorate.arrays import Array, Block, Streams, is_number
+from quorate.arrays import Array, is_number
 from quorate.problem.constraints.constraint import excess
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
@@ -158,17 +159,8 @@ class ProximalAL(Method):
 
     @property
     def on_client(self) -> dict:
-        return {Settle: self.settle, Refine: self.refine}
-
-    def settle(
-        self, memory: ProximalMemory | None, ask: Settle, data: Block, rng: Streams
-    ) -> tuple[ProximalMemory, Settled]:
-        return client.settle(self._problem, memory, ask, data)
-
-    def refine(
-        self, memory: ProximalMemory, ask: Refine, data: Block, rng: Streams
-    ) -> tuple[ProximalMemory, Refined]:
-        return client.refine(self._problem, memory, ask, data)
+        problem = self._problem
+        return {Settle: partial(client.settle, problem), Refine: partial(client.refine, problem)}
 
     # -- server: Algorithm 1 -----------------------------------------------------------------------
 
@@ -190,12 +182,13 @@ class ProximalAL(Method):
         )
         state = started(w, slack, held, np.zeros(coupled), self.beta or 1.0, self.rho or 1.0)
         prior = problem.over_clients.project(np.zeros(n_clients))
-        sigma = self._server(state).sigma
-        return state, Round(
-            Settle(
-                w, slack, state.unit, prior, state.beta, state.beta, sigma, state.rho, self.restart
-            )
-        )
+        return state, self._begin_subproblem(state, state.beta, prior)
+
+    def _begin_subproblem(self, state: ProximalState, old: float, prior: Array | None) -> Round:
+        """The request that ends a subproblem with the penalty ``old`` and begins the next one."""
+        new, sigma = state.beta, self._server(state).sigma
+        parts = state.w, state.slack, state.unit, prior, old, new, sigma, state.rho
+        return Round(Settle(*parts, self.restart))
 
     def begin(
         self, state: ProximalState, ids: Sequence[int], up: Settled
@@ -284,7 +277,7 @@ class ProximalAL(Method):
         still = moved / state.beta + state.tau <= goal and change <= state.beta * self.tol  # (11)
         allowed = max(self.atol, self.tol * abs(state.value))
         if still and (self.s_bar is not None or state.product <= allowed):
-            return words.reached(self._problem, state, goal, change / state.beta)
+            return words.optimal(self._problem, state, goal, change / state.beta)
         return self._capped(state, goal) if state.rounds >= self.max_rounds else None
 
     def _capped(self, state: ProximalState, goal: float) -> Outcome:
@@ -371,12 +364,7 @@ class ProximalAL(Method):
             outer=state.outer + 1,
             inner=0,
         )
-        sigma = self._server(state).sigma
-        return state, Round(
-            Settle(
-                state.w, state.slack, state.unit, None, old, beta, sigma, state.rho, self.restart
-            )
-        )
+        return state, self._begin_subproblem(state, old, None)
 
     def _balanced(self, state: ProximalState, up: Refined) -> ProximalState:
         """rho by the root of primal over dual residual, where they differ, in the first rounds."""

@@ -242,14 +242,14 @@ def _minimise(u, gradient, held, b, shift, inverse, C, reach, small, lifted):
     """
     p, D = C.shape
     times(inverse, held - b, u)
-    reached = lifted.copy()
+    values = lifted.copy()
     for k in range(p):
         for j in range(D):
-            reached[k] += C[k, j] * u[j]
+            values[k] += C[k, j] * u[j]
     y = np.zeros(p)
     for k in range(p):
         for m in range(p):
-            y[k] += small[k, m] * reached[m]
+            y[k] += small[k, m] * values[m]
     for k in range(p):
         for j in range(D):
             u[j] -= y[k] * reach[k, j]

@@ -95,12 +95,12 @@ class Server:
         held, at = self.problem.constraint.held, self.problem.constraint.at(self.problem, start)
         J, c = held.jacobian(at)[0], held.values(at)[0]
         free = self.weight * centre / diagonal
-        reached = J @ free + (c - J @ start) + self.multiplier / self.beta
+        lifted = J @ free + (c - J @ start) + self.multiplier / self.beta
         active = held.equality | (self.multiplier + self.beta * c > 0)
         for _ in range(30):
             rows = J[active]
             small = np.eye(len(rows)) / self.beta + (rows / diagonal) @ rows.T
-            y = np.linalg.solve(small, reached[active])
+            y = np.linalg.solve(small, lifted[active])
             w = free - rows.T @ y / diagonal
             before, active = (
                 active,

@@ -30,30 +30,31 @@ class ProximalState:
     beta: float
     rho: float
     unit: Array  # (p_c,) of s
-    scale: float  # sum_i max |q_i f_i'| at the first model
-    tau: float
-    fresh: int  # rounds until the past counts
-    since: int  # rounds since rho changed
-    settled: int  # rounds since beta changed
-    outer: int
-    inner: int  # of this subproblem
-    exact: float  # distance of 0 from the subdifferential of (18) at w
-    residual: float  # (23)
-    pair: tuple[float, float]  # relative primal and dual residuals of consensus
-    value: float
     violation: Array  # (N,)
-    global_violation: float
-    before: float  # violation at the end of the last subproblem
-    product: float  # sum |mu c| there
-    stuck: int  # subproblems in a row at whose ends the violation did not fall
-    infeasible: bool
-    rounds: int
+    scale: float = 1.0  # sum_i max |q_i f_i'| at the first model
+    tau: float = math.inf
+    fresh: int = 1  # rounds until the past counts
+    since: int = 0  # rounds since rho changed
+    settled: int = 0  # rounds since beta changed
+    outer: int = 0
+    inner: int = 0  # of this subproblem
+    exact: float = 0.0  # distance of 0 from the subdifferential of (18) at w
+    residual: float = math.inf  # (23)
+    # relative primal and dual residuals of consensus
+    pair: tuple[float, float] = (math.inf, math.inf)
+    value: float = math.nan
+    global_violation: float = math.nan
+    before: float = math.inf  # violation at the end of the last subproblem
+    product: float = math.inf  # sum |mu c| there
+    stuck: int = 0  # subproblems in a row at whose ends the violation did not fall
+    infeasible: bool = False
+    rounds: int = 0
 
 
 def started(
     w: Array, slack: Array, held: Array, coupled: Array, beta: float, rho: float
 ) -> ProximalState:
-    """Before the first round; ``held`` and ``coupled`` are zeros for the server's multipliers."""
+    """The state before the first round; ``held`` and ``coupled`` are zeros for its multipliers."""
     n = len(slack)
     return ProximalState(
         w=w,
@@ -70,24 +71,7 @@ def started(
         beta=beta,
         rho=rho,
         unit=np.ones(len(coupled)),
-        scale=1.0,
-        tau=math.inf,
-        fresh=1,
-        since=0,
-        settled=0,
-        outer=0,
-        inner=0,
-        exact=0.0,
-        residual=math.inf,
-        pair=(math.inf, math.inf),
-        value=math.nan,
         violation=np.full(n, math.nan),
-        global_violation=math.nan,
-        before=math.inf,
-        product=math.inf,
-        stuck=0,
-        infeasible=False,
-        rounds=0,
     )
 
 
