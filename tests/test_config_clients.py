@@ -234,11 +234,11 @@ WRONG = {
     "rows kept": (CLOCK + "keep_rows = 0\n", ["engine.keep_rows"]),
     "several classes, one score": (
         DATA + '[problem]\nloss = "multinomial"\n',
-        ["Set problem.model = 'softmax' or 'mlp'"],
+        ["set problem.model = 'softmax' or 'mlp'"],
     ),
     "several scores, two classes": (
         LOGISTIC + 'model = "softmax"\n',
-        ["'softmax'", "Set problem.model = 'linear' or 'mlp'"],
+        ["'softmax'", "set problem.model = 'linear' or 'mlp'"],
     ),
     "layers of a linear model": (LOGISTIC + "hidden = [3]\n", ["`hidden`", "'mlp'"]),
     "layers": (LOGISTIC + 'model = "mlp"\nhidden = [0]\n', ["problem.hidden"]),
@@ -268,7 +268,7 @@ WRONG = {
     ),
     "option's value": (
         LOGISTIC + '[algorithm]\nname = "async_dro"\noptions = { step = 0.0 }\n',
-        ["positive factor"],
+        ["algorithm.options.step", "positive"],
     ),
 }
 

@@ -91,7 +91,7 @@ WRONG = {
     ),
     "a worst case, too": (
         HEAD + NP + "[robust]\nradius = 0.1\n",
-        ["with constraints", "robust.radius > 0", "Set robust.radius = 0"],
+        ["with constraints", "robust.radius > 0", "set robust.radius = 0"],
     ),
     "ranks, too": (
         HEAD + 'label = "benign"\n[risk]\nname = "maximum"\n',

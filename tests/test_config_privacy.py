@@ -77,12 +77,12 @@ BROKEN = {  # what is changed -> (line, key, words)
     "constraint": (
         lambda t: t + '[[constraint]]\nkind = "sign"\nsigns = { age = 1 }',
         "constraint:",
-        "takes no constraints",
+        "leave out [[constraint]]",
     ),
     "label": (
         lambda t: t.replace("[problem]", '[problem]\nlabel = "no"'),
         "problem.label:",
-        "set no [[constraint]] and no problem.label",
+        "leave out problem.label",
     ),
     "pooled": (
         lambda t: t.replace("[problem]", "[problem]\npooled = true"),

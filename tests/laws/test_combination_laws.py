@@ -347,26 +347,26 @@ def of_slots(values: Values) -> Case | None:
 
 def advised(message: str) -> list[dict[str, Any]]:
     """The changes that a refusal names, each with the keys to set."""
-    instead = re.split(r"[:.] (?=[Ss]et |use )", message)[-1]
+    left_out = {"[[constraint]]": ("constraint", []), "[privacy]": ("privacy", None)}
+    left_out |= {
+        "problem.label": ("problem.label", None),
+        "[clients]": ("clients", ClientsSection()),
+    }
+    plain = {"0": [0.0], "true": [True]}
+    instead = re.split(r": (?=set |use |leave )", message)[-1]
     ways: list[dict[str, Any]] = []
-    for part in re.split(r", or (?=set |use |no |\w+\.)", instead):
-        quoted = re.findall(r"'([^']+)'", part)
+    for part in re.split(r", or (?=set |use |leave )", instead):
         if part.startswith("use "):
-            ways += [{"algorithm.name": name} for name in quoted]
+            ways += [{"algorithm.name": name} for name in re.findall(r"'([^']+)'", part)]
             continue
         settings: dict[str, list[Any]] = {}
-        for setting in re.split(
-            r" and (?=\w+\.\w+ =|no )", part.removeprefix("set ").removeprefix("Set ")
-        ):
-            key, _, value = setting.partition(" = ")
-            left_out = {
-                "no [[constraint]]": {"constraint": [[]]},
-                "no [privacy]": {"privacy": [None]},
-            }
-            left_out |= {"no problem.label": {"problem.label": [None]}}
-            left_out |= {"no [clients]": {"clients": [ClientsSection()]}}
-            plain = {"0": [0.0], "0.0": [0.0], "true": [True]}.get(value)
-            settings |= left_out.get(setting, {key: plain or re.findall(r"'([^']+)'", value)})
+        for setting in re.split(r" and (?=set |leave )", part):
+            if setting.startswith("leave out "):
+                key, value = left_out[setting.removeprefix("leave out ")]
+                settings[key] = [value]
+            else:
+                key, _, text = setting.removeprefix("set ").partition(" = ")
+                settings[key] = plain.get(text) or re.findall(r"'([^']+)'", text)
         ways += [dict(zip(settings, values, strict=True)) for values in product(*settings.values())]
     return ways
 

@@ -1,214 +1,196 @@
 """Whether `quorate.solve` takes what a configuration states: it is asked as `solve` asks, of the
 problem itself and of the requirements on the algorithms' classes.
+
+A refusal names what is taken instead: other algorithms, and other values of keys. Both are tried
+before they are named, so that whoever follows them is not refused again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from functools import lru_cache
-from itertools import combinations, islice
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import chain, combinations, groupby, islice
 from typing import NamedTuple
 
-from quorate.algorithms.alternatives import Advice, Change, RefusedError, check_requirements, takes
+from quorate.algorithms.alternatives import COST, RefusedError, check_requirements, takes, taking
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.method import Method
-from quorate.algorithms.requirements import Reason, Setting
+from quorate.algorithms.requirements import SLOTS, Setting
 from quorate.config.errors import ConfigError, Refusal, one_of
+from quorate.config.problem import ClientsSection
 from quorate.config.tables import Tables, names_with
 from quorate.names import NAMED, load, short_name
 from quorate.problem.problem import Problem
 from quorate.solution.default import choose
 
 MOST = 4  # algorithms that an error names
-SLOTS = {  # a slot of a problem -> its key, and the kind of names that the key takes
-    "loss": ("problem.loss", "loss"),
-    "predictor": ("problem.model", "model"),
-    "regulariser": ("problem.regulariser", "regulariser"),
-    "over_samples": ("risk.name", "risk over samples"),
-    "over_clients": ("clients.risk", "risk over clients"),
-}
-LEFT_OUT = {  # any other slot -> keys with which most algorithms take it
-    "clients": "problem.pooled = true",
-    "engine": "engine.kind = 'in_process'",
-    "constraint": "no [[constraint]] and no problem.label",
-    "privacy": "no [privacy]",
-}
 
 
 class Edit(NamedTuple):
-    """Another value of one key."""
+    """Another value of one key; None and [] leave it out."""
 
     key: str
     value: object
 
 
+Way = Sequence[Edit]  # edits that are made together
+
+
 def method_rules(config: Tables) -> Iterator[Refusal]:
     """Why `solve` refuses the problem or the algorithm, and what it takes instead."""
     try:
-        yield from method_refusals(config, config.stated())
+        for problem, method, setting in _solved(config):
+            chosen = method or choose(problem, setting)
+            check_requirements(chosen, problem, setting)
+            chosen.check_problem(problem, None)
+    except RefusedError as error:
+        yield _refused(config, error)
     except ConfigError as error:
-        yield _unstated(config, in_file_words(str(error)))
+        text = in_file_words(str(error)).rstrip(".")
+        yield Refusal(f"{text}: {_in_words(_ways(config, *SLOTS))}", "problem")
     except ValueError as error:
-        yield error.args[0]
+        refusal = error.args[0]
+        plain = not isinstance(refusal, Refusal)
+        yield config.algorithm.refusal(in_file_words(str(error))) if plain else refusal
 
 
-def _unstated(config: Tables, text: str) -> Refusal:
-    """Why there is no such problem, with other values of keys that make one that is taken."""
-    edits, auto = list(_edits(config)), Edit("algorithm.name", "auto")
-    ways = [[edit] for edit in edits if _is_taken(config, [edit])]
-    if not ways:
-        pairs = list(combinations(edits, 2))
-        more = [*pairs, *((edit, auto) for edit in edits), *((*pair, auto) for pair in pairs)]
-        ways = [[*way] for way in islice((way for way in more if _is_taken(config, way)), 1)]
-    if len(ways) > 1:  # the values of one key together
-        keys = dict.fromkeys(edit.key for way in ways for edit in way)
-        values = {k: [edit.value for way in ways for edit in way if edit.key == k] for k in keys}
-        texts = [_setting(key, *several) for key, several in values.items()]
-    else:
-        texts = [" and ".join(_setting(edit.key, edit.value) for edit in way) for way in ways]
-    return Refusal(f"{text.rstrip('.')}. Set {', or '.join(texts)}" if texts else text, "problem")
+def _solved(config: Tables) -> Iterator[tuple[Problem, Method | None, Setting]]:
+    """What a run solves, by which method (None: the default), and in which setting."""
+    n_clients, method = 1 if config.problem_.pooled else 2, config.method()
+    yield config.stated(), method, Setting(n_clients, True, config.engine.clocked)
+    if config.path is not None:
+        yield config.path_problem(), method or Bundle(), Setting(n_clients)
 
 
-def _edits(config: Tables) -> Iterator[Edit]:
-    """Other values of single keys with which a problem may be stated."""
+def _refused(config: Tables, error: RefusedError) -> Refusal:
+    """Why an algorithm is refused, with keys and names of the file."""
+    reason, slot = error.reason, error.reason.slot
+    names = {load("algorithm", name).__name__: name for name in NAMED["algorithm"]}
+    name = names[reason.method]
+    methods = [short_name("algorithm", cls) for cls in error.advice.methods[:MOST]]
+    use = f"use {one_of(methods, ' or ')}" if methods else ""
+    ways = _ways(config, slot) if not methods or COST.get(slot, 1.0) < 9.0 else []
+    instead = [_in_words(ways), use] if slot == "clients" else [use, _in_words(ways)]
+    place, value = _key(config, slot)
+    named = config.algorithm.name == name
+    return Refusal(
+        f"{'algorithm.name = ' * named}{name!r} {in_file_words(reason.need.words)}, got {value}:"
+        f" {', or '.join(filter(None, instead))}",
+        *(("algorithm", "name") if named or slot == "privacy" else place),
+    )
+
+
+def _ways(config: Tables, *slots: str) -> list[Way]:
+    """The changes of these slots with which a configuration is taken, or else one of several
+    changes together.
+    """
+    known = _edits(config)
+    if single := [way for slot in slots for way in known[slot] if _is_taken(config, way)]:
+        return single
+    every, auto = [*chain(*known.values())], Edit("algorithm.name", "auto")
+    pairs = [(*first, *second) for first, second in combinations(every, 2)]
+    several = chain(pairs, ((*way, auto) for way in chain(every, pairs)))
+    return [*islice(filter(partial(_is_taken, config), several), 1)]
+
+
+def _edits(config: Tables) -> dict[str, list[Way]]:
+    """Other values of the keys of each slot."""
     targets = "sign" if config.labels else config.loss().targets
-    yield from (Edit("problem.model", name) for name in NAMED["model"])
-    yield from (Edit("problem.loss", name) for name in names_with("loss", "targets", targets))
-    yield Edit("robust.radius", 0)
-    yield Edit("problem.label", None)
-    yield Edit("constraint", [])
+    pooled = [Edit("problem.pooled", True)]
+    if config.weighs_clients:
+        pooled.append(Edit("clients", ClientsSection()))
+    return {
+        "predictor": [[Edit("problem.model", name)] for name in NAMED["model"]],
+        "loss": [[Edit("problem.loss", n)] for n in names_with("loss", "targets", targets)],
+        "over_samples": [
+            [Edit("robust.radius", 0)],
+            [Edit("risk.name", "mean")],
+            [Edit("problem.label", None)],
+        ],
+        "over_clients": [[Edit("clients.risk", "mean")]],
+        "regulariser": [[Edit("problem.regulariser", name)] for name in NAMED["regulariser"]],
+        "constraint": [[Edit("constraint", [])], [Edit("problem.label", None)]],
+        "clients": [pooled],
+        "rows": [],
+        "engine": [[Edit("engine.kind", "in_process")]],
+        "privacy": [[Edit("privacy", None)]],
+    }
 
 
-def _setting(key: str, *values: object) -> str:
-    """What to set a key to, in words."""
-    missing = {"constraint": "no [[constraint]]", "problem.label": "no problem.label"}
-    return missing.get(key) or f"{key} = {one_of(values, ' or ')}"
-
-
-def _is_taken(config: Tables, edits: Iterable[Edit]) -> bool:
+def _is_taken(config: Tables, way: Way) -> bool:
     """Whether a configuration is taken with other values of some keys."""
     try:
-        other = config.edited(dict(edits))
-        return next(method_refusals(other, other.stated()), None) is None
+        return all(
+            takes(type(method), problem, setting) if method else taking(problem, setting)
+            for problem, method, setting in _solved(config.edited(dict(way)))
+        )
     except ValueError:
         return False
 
 
-def method_refusals(config: Tables, problem: Problem) -> Iterator[Refusal]:
-    """Why the algorithm that a file names, or each of them, refuses a problem."""
-    yield from _refusal(config, config.method(), problem, config.engine.clocked)
-    if config.path is not None:
-        yield from _refusal(config, config.method() or Bundle(), config.path_problem(), False)
+def _in_words(ways: list[Way]) -> str:
+    """Changes in words: each on its own, or those of one way together."""
+    edits = groupby((edit for way in ways for edit in way), key=lambda edit: edit.key)
+    texts = [_setting(key, [edit.value for edit in same]) for key, same in edits]
+    return (", or " if len(ways) > 1 else " and ").join(dict.fromkeys(texts))
 
 
-def _refusal(
-    config: Tables, method: Method | None, problem: Problem, clocked: bool
-) -> Iterator[Refusal]:
-    setting = Setting(1 if config.problem_.pooled else 2, True, clocked)
-    try:
-        chosen = method or choose(problem, setting)
-        check_requirements(chosen, problem, setting)
-        chosen.check_problem(problem, None)
-    except RefusedError as error:
-        yield _in_words(config, error.reason, error.advice)
-    except ValueError as error:
-        yield config.algorithm.refusal(in_file_words(str(error)))
-
-
-def _in_words(config: Tables, reason: Reason, advice: Advice) -> Refusal:
-    """Why an algorithm is refused, with keys and names of the file."""
-    names = {load("algorithm", name).__name__: name for name in NAMED["algorithm"]}
-    name, slot = names[reason.method], reason.slot
-    methods = [repr(short_name("algorithm", other)) for other in advice.methods[:MOST]]
-    keys = [_set(config, change) for change in advice.changes]
-    if advice.changes and keys[-1].startswith("problem.loss"):
-        keys[-1] = f"problem.loss = {_losses(advice, advice.changes[-1])}"
-    if (
-        advice.by is not None
-        and advice.by.__name__ != reason.method
-        and config.algorithm.name != "auto"
-    ):
-        keys.append(f"algorithm.name = {short_name('algorithm', advice.by)!r}")
-    parts = [f"set {' and '.join(keys)}"] * bool(keys)
-    use = [f"use {_listed(methods)}"] * bool(methods)
-    instead = parts + use if slot == "clients" else use + parts
-    key, value = _key(config, slot)
-    named = config.algorithm.name == name
-    return Refusal(
-        f"{'algorithm.name = ' * named}{name!r} {in_file_words(reason.need.words)}, got"
-        f" {value}: {', or '.join(instead)}",
-        *(("algorithm", "name") if named or slot == "privacy" else key),
-    )
-
-
-def _losses(advice: Advice, last: Change) -> str:
-    """The losses of the same targets that the algorithm takes with all changes."""
-    targets = last.problem.loss.targets
-    named = {name: load("loss", name) for name in NAMED["loss"]}
-    taken = [
-        repr(name)
-        for name, cls in named.items()
-        if cls.targets == targets
-        and advice.by is not None
-        and takes(advice.by, replace(last.problem, loss=cls()), last.setting)
-    ]
-    return _listed(taken or [repr(short_name("loss", last.problem.loss))])
-
-
-def _set(config: Tables, change: Change) -> str:
-    """The keys of a configuration that make a change."""
-    if change.slot not in SLOTS:
-        weighed = change.slot == "clients" and config.weighs_clients
-        return LEFT_OUT[change.slot] + " and no [clients]" * weighed
-    key, kind = SLOTS[change.slot]
-    if change.slot == "over_samples" and config.robust.is_robust:
-        return "robust.radius = 0"
-    return f"{key} = {short_name(kind, getattr(change.problem, change.slot))!r}"
+def _setting(key: str, values: list[object]) -> str:
+    """What to set a key to, in words."""
+    tables = {"constraint": "[[constraint]]", "privacy": "[privacy]", "clients": "[clients]"}
+    if key in tables or values[0] is None:
+        return f"leave out {tables.get(key, key)}"
+    return f"set {key} = {'true' if values == [True] else one_of(values, ' or ')}"
 
 
 def _key(config: Tables, slot: str) -> tuple[tuple[str | int, ...], str]:
     """Where a configuration fills a slot of the problem, and with what."""
     if slot == "over_samples" and config.robust.is_robust:
         return ("robust", "radius"), "robust.radius > 0"
-    if slot in SLOTS:
-        table, key = SLOTS[slot][0].split(".")
-        section = config.problem_ if table == "problem" else getattr(config, table)
-        return (table, key), f"{table}.{key} = {section.get(key)!r}"
-    return {
-        "clients": (("problem", "pooled"), "problem.pooled = false"),
-        "engine": (("engine", "kind"), "engine.kind = 'virtual_clock'"),
-        "constraint": (
-            ("constraint", 0) if config.constraint else ("problem", "label"),
-            "[[constraint]]" if config.constraint else "problem.label",
-        ),
-        "privacy": (("privacy",), "[privacy]"),
-    }[slot]
+    if slot == "constraint" and config.constraint:
+        return ("constraint", 0), "[[constraint]]"
+    if slot == "privacy":
+        return ("privacy",), "[privacy]"
+    key = KEYS[slot]
+    table, field = key.split(".")
+    value = getattr(config, "problem_" if table == "problem" else table).get(field)
+    return (table, field), f"{key} = {'false' if value is False else repr(value)}"
+
+
+KEYS = {  # of a slot
+    "loss": "problem.loss",
+    "predictor": "problem.model",
+    "regulariser": "problem.regulariser",
+    "over_samples": "risk.name",
+    "over_clients": "clients.risk",
+    "clients": "problem.pooled",
+    "engine": "engine.kind",
+    "constraint": "problem.label",
+}
+KINDS = ("loss", "model", "regulariser", "risk over samples", "risk over clients")
 
 
 def in_file_words(text: str) -> str:
     """A text about the library with the keys and names of a configuration."""
-    text = text.replace("Mean(label=...)", "problem.label").replace(
-        "a WassersteinBall", "WassersteinBall"
-    )
+    text = text.replace("Mean(label=...)", "problem.label")
     return _python().sub(lambda match: _short_names()[match[1]], text)
 
 
 @lru_cache
 def _short_names() -> dict[str, str]:
     """Slots and classes as a configuration calls them."""
-    keys = {slot: key for slot, (key, _) in SLOTS.items() if "_" in slot}
-    places = (kind for _, kind in SLOTS.values())
-    names = {load(kind, name).__name__: repr(name) for kind in places for name in NAMED[kind]}
-    return keys | names | {"WassersteinBall": "robust.radius > 0"}
+    names = {load(kind, name).__name__: repr(name) for kind in KINDS for name in NAMED[kind]}
+    keys = {slot: KEYS[slot] for slot in ("over_samples", "over_clients")}
+    return (
+        keys
+        | names
+        | {"a WassersteinBall": "robust.radius > 0", "WassersteinBall": "robust.radius > 0"}
+    )
 
 
 @lru_cache
 def _python() -> re.Pattern[str]:
+    names = sorted(_short_names(), key=len, reverse=True)
     arguments = r"(?:\((?:[^()]|\([^()]*\))*\))?"
-    return re.compile(rf"\b({'|'.join(_short_names())})\b{arguments}")
-
-
-def _listed(names: list[str]) -> str:
-    return " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    return re.compile(rf"\b({'|'.join(names)})\b{arguments}")

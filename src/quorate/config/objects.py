@@ -324,31 +324,38 @@ def read(kind: object, value: object) -> object:
 
 def _read(kind: object, value: object) -> object:
     """The same for a type that is no union."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if kind is Any or (origin is Literal and value in arguments):
-        return value
-    if kind is float and value == "inf":
-        return math.inf
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        number = float(value)
-        if number == number:
-            return number
-    if kind in (bool, str, int) and type(value) is kind:
-        return value
-    if _is(origin, Sequence) and isinstance(value, list) and value:
-        fixed = origin is tuple and ... not in arguments
-        if fixed and len(value) != len(arguments):
-            raise ValueError
-        entries = [read(arguments[0], entry) for entry in value]
-        return tuple(entries) if origin is tuple and not fixed else entries
     if isinstance(value, Mapping):
         return _read_table(kind, value)
+    if isinstance(value, list):
+        return _read_list(kind, value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is float and ((is_number and not math.isnan(value)) or value == "inf"):
+        return float(value)
+    literal = get_origin(kind) is Literal and value in get_args(kind)
+    if kind is Any or literal or (kind in (bool, str, int) and type(value) is kind):
+        return value
     raise ValueError
+
+
+def _read_list(kind: object, entries: list[object]) -> object:
+    """A list of entries of one type; one of fixed length where the type says so."""
+    if kind is Any:
+        return entries
+    origin, arguments = get_origin(kind), get_args(kind)
+    fixed = origin is tuple and ... not in arguments
+    if not _is(origin, Sequence) or len(entries) != (
+        len(arguments) if fixed else len(entries) or 1
+    ):
+        raise ValueError
+    values = [read(arguments[0], entry) for entry in entries]
+    return tuple(values) if origin is tuple and not fixed else values
 
 
 def _read_table(kind: object, table: Mapping[str, object]) -> dict[str, object]:
     """A table by name, or of the fields of a class."""
     arguments = get_args(kind)
+    if kind is Any:
+        return {**table}
     if _is(get_origin(kind), Mapping) and table:
         return {name: read(arguments[1], entry) for name, entry in table.items()}
     fields = parameters(arguments[0]) if get_origin(kind) is Annotated else {}

@@ -173,18 +173,17 @@ class AlgorithmSection(Section):
         }
         values = dict(defaults)
         for key, value in self.options.items():
-            text = ""
-            if key in UNSAFE and key in types:
-                text = "is a function, or scales noise without a guarantee: leave it out"
-            elif key not in allowed:
+            if key not in allowed:
                 hint = near(key, [*allowed], " Did you mean {!r}?")
-                text = f"is no option of {name!r}, it takes {', '.join(allowed)}.{hint}"
-            try:
-                values[key] = text or made(allowed[key], read(allowed[key], value))
-            except ValueError as error:
-                text = str(error) or f"of {name!r}: got {value!r}; allowed: {words(allowed[key])}"
-            if text:
+                text = f"{name!r} has no such option, it takes {', '.join(allowed)}.{hint}"
+                if key in UNSAFE and key in types:
+                    text = "a function, or noise without a guarantee: leave it out"
                 raise ValueError(self.refusal(text, key))
+            try:
+                values[key] = made(allowed[key], read(allowed[key], value))
+            except ValueError as error:
+                text = str(error) or f"got {value!r}; allowed: {words(allowed[key])}"
+                raise ValueError(self.refusal(text, key)) from None
         try:
             return cls(**values)
         except (TypeError, ValueError) as error:
@@ -193,5 +192,4 @@ class AlgorithmSection(Section):
     def refusal(self, text: str, key: str = "") -> Refusal:
         """What is wrong with an option, such as the first one that the text names."""
         named = [key] if key else [k for k in re.findall(r"\w+", text) if k in self.options]
-        where = f"algorithm.options.{named[0]}" if named else "algorithm.options"
-        return Refusal(f"{where} {text}", "algorithm", "options", *named[:1])
+        return Refusal(text, "algorithm", "options", *named[:1])

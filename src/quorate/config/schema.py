@@ -129,6 +129,12 @@ class DataSection(Section):
             raise ValueError(broken)
         return self
 
+    @property
+    def _is_fitted(self) -> bool:
+        """Whether keys say how features are made of the rows, which declared columns need not."""
+        chosen = self.features or self.categorical or self.indicators
+        return bool(chosen) or self.scale != "none"
+
     def _rules(self) -> Iterator[str]:
         """What the keys ask of each other, as sentences."""
         named = self.path is None
@@ -148,8 +154,7 @@ class DataSection(Section):
             yield "has `drift` but no `shifted`: drift is applied to the shifted clients; name some"
         if self.classes is not None and named:
             yield "has `classes`, and those of a data set by `name` are known: leave `classes` out"
-        fitted = self.features or self.categorical or self.indicators or self.scale != "none"
-        if self.columns is not None and fitted:
+        if self.columns is not None and self._is_fitted:
             yield (
                 "has `columns`, which say how every feature is made: set scale = 'none', and leave"
                 " out features, categorical and indicators"

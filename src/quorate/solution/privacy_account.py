@@ -289,9 +289,8 @@ def charged(
         charge.old, charge.begun = file.reopen_run(number, budget), file.state(number) != "charged"
     else:
         ways = {*file.spent(fed.names, adjacency=budget.adjacency).values()}
-        most = max(
-            ways, key=lambda way: noise_for(budget, algorithm.max_rounds, algorithm.mechanism, way)
-        )
+        rounds, mechanism = algorithm.max_rounds, algorithm.mechanism
+        most = max(ways, key=lambda way: noise_for(budget, rounds, mechanism, way))
         algorithm = _bound(algorithm.planned(problem, fed, most), engine)
         charge.number, charge.begun = _opened(algorithm, fed, file, budget, note), note is None
     charge.before = file.spent(fed.names, charge.number, budget.adjacency)
@@ -341,8 +340,8 @@ def _note(engine: Engine, resume: bool) -> Note | None:
     if resume and not note.path.exists():
         raise CheckpointError(
             f"{note.path.name} is missing beside the checkpoint: which run of the ledger file it"
-            " belongs to is unknown. Restore the file, or run with resume=False, which is another run and"
-            " is charged as one."
+            " belongs to is unknown. Restore the file, or run with resume=False, which is another"
+            " run and is charged as one."
         )
     return note
 
@@ -354,9 +353,9 @@ def _to_go_on(file: Book, note: Note, checkpoint: Path | None) -> str:
         return ""
     if digest and not file.knows(digest):
         raise ValueError(
-            f"the ledger file {file.path.name} is older than {note.path.name}, which was written beside"
-            " the checkpoint: what has been spent is unknown, so nothing may be released. Restore"
-            " the newest copy of the ledger file."
+            f"the ledger file {file.path.name} is older than {note.path.name}, which was written"
+            " beside the checkpoint: what has been spent is unknown, so nothing may be released."
+            " Restore the newest copy of the ledger file."
         )
     if file.state(number) != "charged" and checkpoint is not None and not checkpoint.exists():
         raise CheckpointError(
@@ -378,7 +377,8 @@ def _as_begun(
     plan = next(iter(planned.values()), ())
     if len(plan) != 1 or set(planned) != set(fed.names):
         raise CheckpointError(
-            "the run in the ledger file is one of other clients. Resume with what it was begun with."
+            "the run in the ledger file is one of other clients. Resume with what it was begun"
+            " with."
         )
     was, now = plan[0], algorithm.releases(algorithm.max_rounds)[0]
     if (was.mechanism, was.count) != (now.mechanism, now.count):
