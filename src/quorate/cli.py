@@ -1,8 +1,8 @@
 """The command line: init, run, predict, report, verify, compare, data.
 
-Exit status: 0 well; 1 a verification that fails; 2 bad input, said in one line; 3 a run whose
-constraints no model meets; 130 after Ctrl-C, with the command that goes on. Nothing heavy is
-imported until a command needs it.
+Exit status: 0 well; 1 a verification that fails; 2 bad input, with one line that says what is
+wrong; 3 a run whose constraints no model meets; 130 after Ctrl-C, with the command that resumes it.
+Nothing heavy is imported until a command needs it.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def main() -> None:
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def _fail(said: str, status: int) -> NoReturn:
+def _fail(message: str, status: int) -> NoReturn:
     from quorate.report.tables import printable
 
-    for line in printable(said).splitlines():
+    for line in printable(message).splitlines():
         print(f"quorate: {line}", file=sys.stderr)
     sys.exit(status)
 
@@ -97,10 +97,10 @@ def init(
     if out.exists() and not force:
         raise ConfigError(f"{out} exists: give another --out, or --force to overwrite it")
     more = {"client": client, "target": target, "private": private, "agnostic": agnostic}
-    text, said = starter(out=out.absolute(), dataset=dataset, path=path, **more)
+    text, guesses = starter(out=out.absolute(), dataset=dataset, path=path, **more)
     parse_config(text, folder=out.absolute().parent)  # what is written must be valid
     out.write_text(text, encoding="utf-8")
-    for line in said:
+    for line in guesses:
         print(line)
     print(f"wrote {out}; next: quorate run {out}")
 
@@ -215,7 +215,7 @@ def _settings(
 
 
 def _checked(config: Path | None, quick: bool, seed: int | None) -> Config:
-    """The configuration, its faults said before anything is read or written."""
+    """The configuration, checked before anything is read or written."""
     from quorate.config.config import ConfigError, read_config
 
     if config is None:
@@ -272,8 +272,8 @@ def predict(
 
     from quorate.runs.prediction import caution, predict_table
 
-    if said := caution(model):
-        print(f"quorate: warning: {said}", file=sys.stderr)
+    if warning := caution(model):
+        print(f"quorate: warning: {warning}", file=sys.stderr)
     columns = predict_table(model, table, unknown)
     file = sys.stdout if out is None else out.open("w", newline="", encoding="utf-8")
     try:
@@ -305,25 +305,21 @@ def report(
     from quorate.report.markdown import markdown
     from quorate.runs.folder import read_run, replace_report
 
-    found = read_run(run)
+    finished = read_run(run)
     if client is not None:
         from quorate.report.terminal import show_exposed
 
-        show_exposed(found, client)
+        show_exposed(finished, client)
         return
     if format not in ("html", "md", "json"):
         raise ConfigError(f"--format must be html, md or json, got {format!r}")
-    if format == "html":
-        files = render(found)
-        if out is None:
-            replace_report(found, files)
-            if found.owner is not None:
-                replace_report(found.owner, render(found.owner))
-            print(found.path / "report.html")
-            return
-        text = files["report.html"]
-    else:
-        text = (markdown if format == "md" else as_json)(found)
+    if format == "html" and out is None:
+        for part in filter(None, (finished, finished.owner)):
+            replace_report(part, render(part))
+        print(finished.path / "report.html")
+        return
+    texts = {"html": lambda run: render(run)["report.html"], "md": markdown, "json": as_json}
+    text = texts[format](finished)
     if out is None:
         print(text, end="")
     else:
@@ -384,16 +380,12 @@ def compare(
         raise ConfigError("compare needs two runs or more")
     if format not in ("table", "md"):
         raise ConfigError(f"--format must be table or md, got {format!r}")
-    found = [read_run(path) for path in runs]
+    results = {path: read_run(path).result for path in runs}
+    distinct = len({path.name for path in runs}) == len(runs)
     table = tables.compared(
-        {
-            (
-                f"{r.path.name}" if len({f.path.name for f in found}) == len(found) else str(r.path)
-            ): r.result
-            for r in found
-        }
+        {path.name if distinct else str(path): result for path, result in results.items()}
     )
-    if len({str(r.result["data"].get("train")) for r in found}) > 1:
+    if len({str(result["data"].get("train")) for result in results.values()}) > 1:
         print("note: these runs were trained on different rows", file=sys.stderr)
     if format == "md":
         print(table.markdown())

@@ -52,26 +52,26 @@ def by_position(
     all_clients : every client needs an entry
     others : entries of clients that are not among ``clients`` are left out instead of refused
     """
-    places, found = _places(clients), {}
+    places, by_place = _places(clients), {}
     for name, value in values.items():
         at = places.get(str(name))
         if at is None and not others:
             raise ValueError(f"{what} names {name!r}, who is no client{closest(name, clients)}")
-        if at in found:
+        if at in by_place:
             raise ValueError(
                 f"{what} names client {name!r} twice, as text and as a number: names are compared"
                 " as text. Leave one of the entries out."
             )
         if at is not None:
-            found[at] = value
-    missing = [name for at, name in enumerate(clients) if at not in found]
+            by_place[at] = value
+    missing = [name for at, name in enumerate(clients) if at not in by_place]
     if missing and all_clients:
         shown = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
         raise ValueError(
             f"{what} by client name has no entry for {shown}: it needs exactly one entry for each"
             " client."
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(by_place.items()))
 
 
 def closest(name: object, known: Iterable[object]) -> str:
@@ -79,9 +79,8 @@ def closest(name: object, known: Iterable[object]) -> str:
     names = list(known)
     texts = {str(name): name for name in names}
     near = difflib.get_close_matches(str(name), texts, n=1, cutoff=0.5)
-    shown = ", ".join(map(repr, names[:12])) + (
-        f", ... ({len(names)} in all)" if len(names) > 12 else ""
-    )
+    shown = ", ".join(map(repr, names[:12]))
+    shown += f", ... ({len(names)} in all)" * (len(names) > 12)
     hint = f" Did you mean {texts[near[0]]!r}?" if near else ""
     return f"; there are {shown or 'none'}.{hint}"
 

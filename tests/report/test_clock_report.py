@@ -5,6 +5,7 @@ whatever names are.
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from quorate.report import tables
 from quorate.report.html import render
 from quorate.report.markdown import markdown
 from quorate.report.sections import clock, evaluation
-from quorate.report.sections.clock_figures import plots, windows
+from quorate.report.sections.clock import Clock, windows
 from quorate.runs.folder import Run
 
 HOSTILE = ('<script>alert("x")</script>', "a]]>&amp;'$x$ | b", "South")
@@ -153,5 +154,6 @@ def test_a_method_that_does_not_know_its_objective_is_drawn_where_it_was_looked_
 
 
 def test_figures_without_data_are_left_out(run: Run) -> None:
-    assert plots({"certificate": {"bound": None}}, [], None) == {}
-    assert set(plots(run.result, run.history, None)) == {"reached"}
+    nothing = replace(run, result={"certificate": {"bound": None}}, history=[], events=None)
+    assert Clock().plots(nothing) == {}
+    assert set(Clock().plots(replace(run, events=None))) == {"reached"}

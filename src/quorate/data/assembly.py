@@ -40,16 +40,10 @@ def federation_parts(
         raise ValueError("a federation needs at least one client, got none.")
     whole = {client_name(name): table_of(table) for name, table in tables.items()}
     same_columns({f"client {name!r}": table for name, table in whole.items()})
-    first, roles = next(iter(whole.values())), {target: "the target"}
-    if sample_weight is not None:
-        roles[sample_weight] = "the sample weight"
-    for name, role in {**dict.fromkeys(columns, "a further column"), **roles}.items():
-        has_column(first, name, role)
-    if features is None and not isinstance(schema, Schema):
-        features = [name for name in first if name not in roles and name not in columns]
-    _check_features(first, features, roles, needed=not isinstance(schema, Schema))
+    first, fitted = next(iter(whole.values())), isinstance(schema, Schema)
+    names = _feature_names(first, target, features, sample_weight, columns, fitted)
     if isinstance(schema, Recipe):
-        schema = Schema.fit(whole, schema, features=features, target=target, classes=classes)
+        schema = Schema.fit(whole, schema, features=names, target=target, classes=classes)
     if schema is not None and classes is None:
         classes = schema.classes
     weights = sample_weight and [
@@ -57,31 +51,45 @@ def federation_parts(
     ]
     return {
         "clients": tuple(whole),
-        "X": _rows(whole, features or (), schema, unknown),
+        "X": _rows(whole, names, schema, unknown),
         "y": [table[target] for table in whole.values()],
         "classes": classes,
-        "feature_names": tuple(features or ()) if schema is None else schema.feature_names,
+        "feature_names": names if schema is None else schema.feature_names,
         "sample_weight": weights,
         "columns": {key: [table[key] for table in whole.values()] for key in columns},
         "schema": schema,
     }
 
 
-def _check_features(
-    table: Table, features: Sequence[str] | None, roles: Mapping[str, str], needed: bool
-) -> None:
-    """Refuse features that are no columns or have another role, and none where some are needed."""
-    for name in features or ():
+def _feature_names(
+    table: Table,
+    target: str,
+    features: Sequence[str] | None,
+    sample_weight: str | None,
+    columns: Sequence[str],
+    fitted: bool,
+) -> list[str]:
+    """The columns that features are made of; a fitted schema names them itself."""
+    roles = {target: "the target"}
+    if sample_weight is not None:
+        roles[sample_weight] = "the sample weight"
+    for name, role in {**dict.fromkeys(columns, "a further column"), **roles}.items():
+        has_column(table, name, role)
+    if features is None:
+        others = [name for name in table if name not in roles and name not in columns]
+        features = [] if fitted else others
+    for name in features:
         has_column(table, name, "a feature")
         if name in roles:
             raise ValueError(
                 f"the column {name!r} is {roles[name]} and cannot be a feature as well."
             )
-    if needed and not features:
+    if not features and not fitted:
         raise ValueError(
             "no column is left for the features: the table has"
             f" {check.listed(map(repr, table), 'column')}."
         )
+    return [*features]
 
 
 def _rows(

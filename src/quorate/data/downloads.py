@@ -13,7 +13,7 @@ import gzip
 import hashlib
 import io
 import os
-import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,7 @@ SETTING = "QUORATE_DATA"
 @dataclass(frozen=True)
 class Source:
     """One data set: its files ``{path in the data directory: sha256}``, its OpenML id, and what it
-    must look like.
+    must look like. They are in ``sources.toml``.
     """
 
     name: str
@@ -40,149 +40,15 @@ class Source:
     files: Mapping[str, str] = field(default_factory=dict)
     openml: int | None = None
     # rows of each class, classes sorted; None for real targets
-    counts: tuple[int, ...] | None = None
-
-
-_DIGESTS = """\
-uci/statlog-heart.dat 83eed429fe88d87296d3f86d5df0c2ac475a90a0dbd73529cff6b28eb047751a
-uci/breast-cancer-wisconsin.data 7f7afffb64d37d73563c0bbbd4293aa178dd2e0491ee84b876709903d994be57
-uci/abalone.data 2ddd631b921ab2de3b1d64d33b4311d60c6a1064c060c7a4c87b3073cb4a0e1a
-uci/monks-1.train 7255e8ab2a6cc9e28d31866f3d83918c42cff832ebcec709df08ec2fdc84afab
-uci/monks-1.test e501ada3b21d876ab86f3e1614747bd2edc443a685f229a25e480aa1dea629f6
-keel/monks-3.test 1d816ae7347afaf895050667adc3f382904c6ed2332d0a2d09353f5e6cb54612
-uci/adult.data.gz 099e294045d7397c0e70a768ca126e60d0c18df9ed5e8ea5d6e26152fdd70a13
-uci/adult.test.gz fede70c4f07e47e675cd20610c08bf27aedbb5dcd58570b90a347eadd5c08c14
-keel/australian.csv 725574525d29193aa1c59dd6ba4cababbd201617139cb456cd3ac185319c2c17
-keel/phoneme.csv 4dfd85e5e52de1f4f57c4029245f43663501c8ad9a57af5f15edb2b465356124
-keel/titanic.csv e32c53642295ee0a5ea88af5ceaafe23770a6749e19020ef8fffdd4cfbcfb2d2
-keel/splice.data ebbae10c85d3c285e2a2489a37e42bc2ee8d91d15005e391a9962fa3389a114f
-mnist.npz 6ff3272174ad1dcb2ce270847ad63698633925ed0249e1e856d6fd92a3fbd58e
-femnist_5pct_partial.npz 0a0a26dec2f83b18554dab838afbe624c963749c527f63237d8d44a14ba9a14c
-"""
-_SHA256: dict[str, str] = dict(re.findall(r"(\S+) (\S+)", _DIGESTS))
-
-
-def _files(*names: str) -> dict[str, str]:
-    """These files of the data directory, each with its SHA-256 digest."""
-    return {name: _SHA256[name] for name in names}
+    counts: Sequence[int] | None = None
+    names: Sequence[str] = ()  # of the columns, where the files have none
 
 
 SOURCES = {
-    source.name: source
-    for source in (
-        Source(
-            "breast_cancer",
-            569,
-            30,
-            "Wisconsin diagnostic breast cancer, part of scikit-learn",
-            counts=(357, 212),
-        ),
-        Source(
-            "heart",
-            270,
-            13,
-            "Statlog heart disease (UCI)",
-            _files("uci/statlog-heart.dat"),
-            53,
-            (150, 120),
-        ),
-        Source(
-            "breast_cancer_wisconsin",
-            699,
-            9,
-            "Wisconsin original breast cancer (UCI), 16 rows with a missing value",
-            _files("uci/breast-cancer-wisconsin.data"),
-            15,
-            (458, 241),
-        ),
-        Source(
-            "abalone",
-            4177,
-            8,
-            "Abalone (UCI), target: rings",
-            _files("uci/abalone.data"),
-            183,
-        ),
-        Source(
-            "monks_1",
-            556,
-            6,
-            "MONK's problem 1 (UCI), 124 training and 432 test rows",
-            _files("uci/monks-1.train", "uci/monks-1.test"),
-            333,
-            (278, 278),
-        ),
-        Source(
-            "monks_3",
-            432,
-            6,
-            "MONK's problem 3 (UCI), the test rows",
-            _files("keel/monks-3.test"),
-            None,
-            (204, 228),
-        ),
-        Source(
-            "adult",
-            48842,
-            14,
-            "Adult census income (UCI), 32,561 training and 16,281 test rows",
-            _files("uci/adult.data.gz", "uci/adult.test.gz"),
-            1590,
-            (37155, 11687),
-        ),
-        Source(
-            "australian",
-            690,
-            14,
-            "Australian credit (KEEL, without decimal points; OpenML with them)",
-            _files("keel/australian.csv"),
-            40981,
-            (383, 307),
-        ),
-        Source(
-            "phoneme",
-            5404,
-            5,
-            "Phoneme (KEEL; the version at OpenML is scaled)",
-            _files("keel/phoneme.csv"),
-            1489,
-            (3818, 1586),
-        ),
-        Source(
-            "titanic",
-            2201,
-            3,
-            "Titanic (KEEL): class, age, sex",
-            _files("keel/titanic.csv"),
-            40704,
-            (1490, 711),
-        ),
-        Source(
-            "splice",
-            3190,
-            60,
-            "Splice junctions (UCI): letters a=1 ... z=26; N against EI and IE",
-            _files("keel/splice.data"),
-            46,
-            (1655, 1535),
-        ),
-        Source(
-            "mnist",
-            70000,
-            784,
-            "MNIST digits, 60,000 training and 10,000 test images",
-            _files("mnist.npz"),
-            554,
-            (6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958),
-        ),
-        Source(
-            "femnist",
-            19607,
-            784,
-            "FEMNIST by writer (LEAF, 5 %): 114 of 195 training writers, 195 for testing",
-            _files("femnist_5pct_partial.npz"),
-        ),
-    )
+    name: Source(name, **fields)
+    for name, fields in tomllib.loads(
+        Path(__file__).with_name("sources.toml").read_text("utf-8")
+    ).items()
 }
 
 
@@ -294,8 +160,9 @@ def validate(
 ) -> None:
     """Refuse data whose shape or class counts are not those of the data set."""
     shape = (source.rows if rows is None else rows, source.columns)
-    expected = source.counts if counts is None else tuple(counts)
-    counted = None if expected is None else tuple(np.unique(y, return_counts=True)[1].tolist())
+    wanted = source.counts if counts is None else counts
+    expected = wanted and tuple(wanted)
+    counted = wanted and tuple(np.unique(y, return_counts=True)[1].tolist())
     if X.shape != shape or y.shape != shape[:1] or counted != expected:
         raise ValueError(
             f"{source.name} should have shape {shape} and class counts {expected}, got {X.shape}"

@@ -161,6 +161,14 @@ def _columns(source: Source, data_dir: Folder) -> tuple[list[Any], ArrayLike, bo
     return [*table.values()], target, False
 
 
+def _checked(
+    source: Source, X: Array, y: NDArray[Any], rows: slice | NDArray[np.bool_] = slice(None)
+) -> Arrays:
+    """Some rows of a data set that looks as it must."""
+    validate(source, X, y)
+    return Arrays(X[rows], y[rows], tuple(source.names))
+
+
 def _numbers(columns: Iterable[ArrayLike]) -> Array:
     return np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
 
@@ -175,20 +183,6 @@ def _labels(target: ArrayLike, one: str) -> NDArray[np.int64]:
     )
 
 
-HEART = (
-    *("age", "sex", "chest_pain", "blood_pressure", "cholesterol", "blood_sugar", "ecg"),
-    *("heart_rate", "angina", "oldpeak", "slope", "vessels", "thal"),
-)
-WISCONSIN = (
-    *("clump_thickness", "cell_size", "cell_shape", "adhesion", "epithelial_size"),
-    *("bare_nuclei", "chromatin", "nucleoli", "mitoses"),
-)
-ABALONE = (
-    *("sex", "length", "diameter", "height"),
-    *("whole_weight", "shucked_weight", "viscera_weight", "shell_weight"),
-)
-
-
 def heart(data_dir: Folder = None) -> Arrays:
     """Statlog heart: 270 patients, 13 numeric features; y = 1 for heart disease (120), 0 for none
     (150).
@@ -196,8 +190,7 @@ def heart(data_dir: Folder = None) -> Arrays:
     source = SOURCES["heart"]
     columns, target, from_file = _columns(source, data_dir)
     X, y = _numbers(columns), _labels(target, "1" if from_file else "present")
-    validate(source, X, y)
-    return Arrays(X, y, HEART)
+    return _checked(source, X, y)
 
 
 def breast_cancer_wisconsin(data_dir: Folder = None, *, missing: str = "drop") -> Arrays:
@@ -214,9 +207,7 @@ def breast_cancer_wisconsin(data_dir: Folder = None, *, missing: str = "drop") -
     if from_file:  # the first column is an identifier
         columns = [tables.parsed(column) for column in columns[1:]]
     X, y = _numbers(columns), _labels(target, "4" if from_file else "malignant")
-    validate(source, X, y)
-    keep = ~np.isnan(X).any(1) | (missing == "keep")
-    return Arrays(X[keep], y[keep], WISCONSIN)
+    return _checked(source, X, y, ~np.isnan(X).any(1) | (missing == "keep"))
 
 
 def abalone(data_dir: Folder = None) -> Arrays:
@@ -228,8 +219,7 @@ def abalone(data_dir: Folder = None) -> Arrays:
     if not from_file:
         columns[0] = [{"M": 1, "F": 2, "I": 3}[sex] for sex in columns[0]]
     X, y = _numbers(columns), np.asarray(target, dtype=np.float64)
-    validate(source, X, y)
-    return Arrays(X, y, ABALONE)
+    return _checked(source, X, y)
 
 
 def monks(problem: int = 1, part: str = "all", data_dir: Folder = None) -> Arrays:
@@ -253,9 +243,7 @@ def monks(problem: int = 1, part: str = "all", data_dir: Folder = None) -> Array
         table, target = openml(source)
         columns = table.values()
     X, y = _numbers(columns), _labels(target, "1")
-    validate(source, X, y)
-    rows = rows if problem == 1 else slice(None)
-    return Arrays(X[rows], y[rows], tuple(f"a{k}" for k in range(1, 7)))
+    return _checked(source, X, y, rows if problem == 1 else slice(None))
 
 
 def monks_1(data_dir: Folder = None) -> Arrays:
@@ -276,9 +264,7 @@ def _part(part: str, n_train: int) -> slice:
     return parts[part]
 
 
-def _keel(
-    name: str, one: str, names: tuple[str, ...], version: str, data_dir: Folder, one_openml: str
-) -> Arrays:
+def _keel(name: str, version: str, data_dir: Folder, one_openml: str = "1") -> Arrays:
     """A file of KEEL, or the version at OpenML, whose numbers differ: never one silently for the
     other.
     """
@@ -290,15 +276,14 @@ def _keel(
         X, y = _numbers(table.values()), _labels(target, one_openml)
     elif (files := contents(source, data_dir)) is not None:
         *columns, target = cells(files.popitem()[1])
-        X, y = _numbers(columns), _labels(target, one)
+        X, y = _numbers(columns), _labels(target, "1")
     else:
         raise absent(
             source,
             "its file is in no data directory (version='openml' fetches other numbers, see its"
             " docstring)",
         )
-    validate(source, X, y)
-    return Arrays(X, y, names)
+    return _checked(source, X, y)
 
 
 def australian(version: str = "keel", data_dir: Folder = None) -> Arrays:
@@ -307,7 +292,7 @@ def australian(version: str = "keel", data_dir: Folder = None) -> Arrays:
     ``version`` "keel": the file of the rank-based-loss paper, whose numbers have lost their decimal
     points (22.08 is 2208 there); "openml": with decimal points, from OpenML.
     """
-    return _keel("australian", "1", tuple(f"A{k}" for k in range(1, 15)), version, data_dir, "1")
+    return _keel("australian", version, data_dir)
 
 
 def phoneme(version: str = "keel", data_dir: Folder = None) -> Arrays:
@@ -315,12 +300,12 @@ def phoneme(version: str = "keel", data_dir: Folder = None) -> Arrays:
 
     ``version`` "keel": as published, three decimals; "openml": scaled, from OpenML.
     """
-    return _keel("phoneme", "1", ("Aa", "Ao", "Dcl", "Iy", "Sh"), version, data_dir, "2")
+    return _keel("phoneme", version, data_dir, one_openml="2")
 
 
 def titanic(version: str = "keel", data_dir: Folder = None) -> Arrays:
     """Titanic: 2,201 people, standardised class, age and sex; y = 1 for survived (711)."""
-    return _keel("titanic", "1", ("class", "age", "sex"), version, data_dir, "1")
+    return _keel("titanic", version, data_dir)
 
 
 def splice(data_dir: Folder = None) -> Arrays:
@@ -345,12 +330,6 @@ def splice(data_dir: Folder = None) -> Arrays:
 
 # -------------------------------------------------------------------- tables with categories
 
-ADULT = (
-    *("age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation"),
-    *("relationship", "race", "sex", "capital_gain", "capital_loss", "hours_per_week"),
-    "native_country",
-)
-
 
 def adult(part: str = "train", data_dir: Folder = None) -> Tabular:
     """Adult census income: 14 columns, 8 of them categorical with missing values; target "income",
@@ -369,7 +348,7 @@ def adult(part: str = "train", data_dir: Folder = None) -> Tabular:
     y = np.array([str(label).removesuffix(".") for label in target])
     validate(source, np.empty((len(y), len(table))), y)
     validate(source, np.empty((32561, len(table))), y[:32561], 32561, (24720, 7841))
-    named = zip((*ADULT, "income"), (*table, y.astype(object)), strict=True)
+    named = zip((*source.names, "income"), (*table, y.astype(object)), strict=True)
     return Tabular({name: column[rows] for name, column in named}, "income", Recipe())
 
 

@@ -41,7 +41,7 @@ def by_size(
     sigma: float = 1.0,
     seed: int = 0,
 ) -> Labels:
-    """Rows dealt at random to clients of given sizes, which sum to n.
+    """Rows dealt at random to clients of these sizes, which sum to n.
 
     Without ``sizes``: shares are lognormal with parameter ``sigma`` (0: equal), and every client
     has at least one row.
@@ -126,8 +126,8 @@ def by_feature(
 ) -> Labels:
     """Bands of a score, so that the distribution of the features differs between clients.
 
-    Rows are sorted by ``score + mix * sd(score) * noise`` and cut into bands that hold the given
-    shares of the rows (they sum to 1). mix = 0: sharp bands; large: nearly iid.
+    Rows are sorted by ``score + mix * sd(score) * noise`` and cut into bands that hold these shares
+    of the rows (they sum to 1). mix = 0: sharp bands; large: nearly iid.
     """
     score = np.asarray(score, dtype=np.float64)
     q = np.asarray(shares, dtype=np.float64)

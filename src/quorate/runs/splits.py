@@ -29,19 +29,19 @@ class Parts:
     """The rows to train on, and the sets to judge on by name; all features made by the schema of
     the training rows.
 
-    ``given`` are the rows to train on by client where ``train`` has them pooled, else None;
+    ``by_client`` are the rows to train on by client where ``train`` has them pooled, else None;
     ``rows`` counts those of each client before any was held out.
     """
 
     train: Federation
     tests: Mapping[str, Federation] = field(default_factory=dict)
-    given: Federation | None = None
+    by_client: Federation | None = None
     rows: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def owners(self) -> Federation:
         """The rows to train on, by client."""
-        return self.train if self.given is None else self.given
+        return self.train if self.by_client is None else self.by_client
 
     @property
     def ranked(self) -> int:

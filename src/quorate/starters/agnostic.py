@@ -30,7 +30,7 @@ risk = "simplex"  # any weights: the worst client; or near a prior, one of these
 # risk = "box"                 # each weight between `lower` and `upper`
 # prior = "size"               # "uniform", "size", or a table with one weight per client
 
-[engine]            # time is simulated: who is slow is said here, and two runs are equal to the bit
+[engine]            # time is simulated: state who is slow here; two runs are equal to the bit
 kind = "virtual_clock"         # "in_process": all clients at once, without a clock
 # stragglers = {{ {client} = 10.0 }}  # factors of some clients' delays
 # outages = {{ {client} = [[20.0, 40.0]] }}  # out of reach from, to, in virtual seconds

@@ -27,7 +27,7 @@ regulariser = "l2"
 strength = 1e-3
 
 [privacy]                      # one total for every single row, whatever is run within it
-epsilon = 1.0     # the odds of anything said about a row change by a factor of at most exp(epsilon)
+epsilon = 1.0     # the odds of any belief about a row change by a factor of at most exp(epsilon)
 delta = 1e-6                   # but for this probability; well below one over the number of rows
 adjacency = "add-remove"       # one row more or less; "replace": one row is another one
 # sizes = {{ a_client = 1000 }}  # rows of every client; left out: they are counted, and public

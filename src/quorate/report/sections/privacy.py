@@ -6,10 +6,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from quorate.report import words
-from quorate.report.figures import MOST, Plot
-from quorate.report.sections import privacy_figures
+from quorate.report.figures import (
+    BLUE,
+    GREY,
+    INK,
+    MOST,
+    ORANGE,
+    Plot,
+    column,
+    legend,
+    named_rows,
+    plain_decades,
+    whole_numbers,
+)
 from quorate.report.sections.section import (
     Block,
     Chapter,
@@ -23,8 +37,11 @@ from quorate.report.sections.section import (
     chapter,
     texts,
 )
-from quorate.report.tables import Record, Result, Table, number, of_rows, table
+from quorate.report.tables import Record, Result, Rows, Table, number, of_rows, table
 from quorate.runs.run import Run
+
+if TYPE_CHECKING:
+    from quorate.report.figures import Canvas
 
 PRINTED = 20  # clients that a terminal shows
 TOTALS = {  # key -> (accountant, what its total is)
@@ -99,7 +116,14 @@ class Guarantee(ReportSection):
         ]
 
     def plots(self, run: Run) -> Mapping[str, Plot]:
-        return privacy_figures.plots(run.result, run.history)
+        privacy, history = run.result["privacy"], run.history
+        rows = sorted(privacy["ledger"], key=lambda row: -row["epsilon"])[:MOST]
+        title, height = "What every client has spent of its budget, and what is left", len(rows)
+        drawn = {"budget": Plot(title, 1.3 + 0.26 * height, lambda c: _budget(c, rows, privacy))}
+        if len(history) > 1:
+            title = "Noise in every answer, and distance of the clients' copies from the model"
+            drawn["rounds"] = Plot(f"{title}, by round", 4.0, lambda c: _rounds(c, history))
+        return drawn
 
     def chapters(self, run: Run) -> list[Chapter]:
         result, privacy = run.result, run.result["privacy"]
@@ -228,3 +252,38 @@ def withheld(result: Result) -> Table:
     """What stays with the owner, and why."""
     cells = [(row["what"], row["why"]) for row in result["withheld"]]
     return table("What is withheld", ("What", "Why"), cells, (0, 1), long=(0, 1))
+
+
+# ---------------------------------------------------------------------------------------- figures
+
+
+def _budget(canvas: Canvas, rows: Rows, privacy: Record) -> None:
+    """Two bars a client: the total of earlier runs, and that with this run; totals do not add up,
+    so the bars lie on each other.
+    """
+    axes = canvas.subplots()
+    places = named_rows(axes, [row["client"] for row in rows])
+    axes.barh(places, [row["epsilon"] for row in rows], 0.6, color=BLUE, label="with this run")
+    if any(row["before"] for row in rows):
+        axes.barh(places, [row["before"] for row in rows], 0.6, color=GREY, label="before it")
+    axes.axvline(privacy["allowed"], color=INK, linewidth=1.2, label="allowed")
+    axes.set_xlabel("total epsilon")
+    legend(axes, 3)
+
+
+def _rounds(canvas: Canvas, history: Rows) -> None:
+    panels = canvas.subplots(2, sharex=True)
+    x = column(history, "round")
+    lines = (("noise", ORANGE, "noise"), ("gap", BLUE, "distance"))
+    for axes, (key, colour, name) in zip(panels, lines, strict=True):
+        y = column(history, key)
+        y = np.where(y > 0, y, np.nan)
+        axes.plot(x, y, color=colour)
+        axes.set_ylabel(name)
+        if np.isfinite(y).any() and np.nanmax(y) > 5 * np.nanmin(y):
+            axes.set_yscale("log")
+            plain_decades(axes.yaxis)
+        else:
+            axes.set_ylim(bottom=0)
+    panels[1].set_xlabel("round")
+    whole_numbers(panels[1].xaxis)
