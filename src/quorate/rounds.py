@@ -370,19 +370,16 @@ def join(memories: Sequence[Any]) -> Any:
     first, *others = memories
     if not others:
         return first
-    if any(type(other) is not type(first) for other in others):
+    if len(kinds := {*map(type, memories)}) > 1:
         raise ValueError(
-            f"memories to join hold {', '.join(sorted({type(m).__name__ for m in memories}))} in"
-            " one place"
+            f"memories to join hold {', '.join(sorted(kind.__name__ for kind in kinds))} in one"
+            " place"
         )
     if isinstance(first, np.ndarray):
         return np.concatenate(memories)
     parts = [part for memory in memories if (part := _parts(memory)) is not None]
     if parts and all(part.keys() == parts[0].keys() for part in parts):
-        joined = {key: join([part[key] for part in parts]) for key in parts[0]}
-        if type(first) is tuple:
-            return tuple(joined.values())
-        return joined if type(first) is dict else type(first)(**joined)
+        return _whole(type(first), {key: join([part[key] for part in parts]) for key in parts[0]})
     if any(other is not first and other != first for other in others):
         raise ValueError(
             f"clients' memories differ in {first!r}: keep what differs in an array, clients leading"
@@ -397,3 +394,10 @@ def _parts(memory: object) -> dict[Any, Any] | None:
     if type(memory) is tuple:
         return dict(enumerate(memory))
     return memory if type(memory) is dict else None
+
+
+def _whole(kind: type, parts: dict[Any, Any]) -> Any:
+    """The record, tuple or dict that has these parts."""
+    if kind is tuple:
+        return tuple(parts.values())
+    return parts if kind is dict else kind(**parts)
