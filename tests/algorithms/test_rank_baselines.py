@@ -15,7 +15,7 @@ from scipy.special import expit
 
 import quorate as qr
 from quorate.algorithms.comparators.lsvrg import scalar_form, slow_steps
-from quorate.algorithms.comparators.stochastic import DivergedError, batch_weights, look, tuned
+from quorate.algorithms.comparators.stochastic import DivergedError, batch_weights, evaluate, tuned
 from quorate.algorithms.pooled.single_client import Advance
 from quorate.arrays import stream
 from quorate.problem.rank_coordinates import plus_minus
@@ -128,7 +128,7 @@ def test_lsvrg_steps_are_unbiased(uniform, risk):
     concrete, fed = qr.Problem(qr.Logistic(), over_samples=risk).at(data())
     block, n = fed.block(0), 40
     before, w = np.array([0.4, -0.1, 0.0, 0.7]), np.array([-0.5, 0.3, 0.2, 0.1])
-    point = look(concrete, before, block)
+    point = evaluate(concrete, before, block)
     q = point.weights[0]
     chance, gain = (np.full(n, 1 / n), n * q) if uniform else (q / q.sum(), np.full(n, q.sum()))
     mean = sum(
@@ -168,7 +168,7 @@ def test_compiled_steps_are_the_plain_ones(loss, regulariser, intercept):
     block, generator = fed.block(0), np.random.default_rng(1)
     algorithm = qr.LSVRG(0.05, epoch_length=60, problem=concrete)
     start = replace(algorithm.client_start(block), w=generator.normal(size=(1, 4 + intercept)) / 2)
-    point = look(concrete, start.w[0], block)
+    point = evaluate(concrete, start.w[0], block)
     drawn = np.random.default_rng(5).integers(40, size=60)
     plain = slow_steps(
         concrete, block, start.w[0], drawn, 40 * point.weights[0, drawn], point, 0.05

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -70,6 +70,12 @@ class Method(Algorithm):
             )
         return self.problem
 
+    def _at_client(self, step: Callable[..., Any], *settings: object) -> Callable[..., Any]:
+        """A client step of (problem, *settings, memory, message, data, rng) with the problem and
+        these settings; the problem need not be there before the step is taken.
+        """
+        return lambda *arguments: step(self._problem, *settings, *arguments)
+
     def _value(self, w: Array, risks: Array) -> float:
         """The objective at w, where the clients have these risks."""
         return float(self._problem.over_clients.value(risks)) + self._problem.penalty(w)
@@ -90,6 +96,11 @@ def known(value: T | None) -> T:
 def start_or_empty(start: Array | None) -> Array:
     """The first model of the user, or an empty array where it is the problem's default."""
     return np.zeros(0) if start is None else np.asarray(start, float)
+
+
+def or_default(w: Array, problem: Problem, n_features: int) -> Array:
+    """A first model, or where it is empty the problem's default."""
+    return w if len(w) else problem.model_start(n_features)
 
 
 def with_start(problem: Problem, start: Array | None, n_features: int) -> Array:

@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -132,7 +131,7 @@ class AFL(Method):
 
     @property
     def on_client(self) -> dict:
-        return {Survey: take_part, Mix: partial(weigh, self._problem)}
+        return {Survey: take_part, Mix: self._at_client(weigh)}
 
     # -- server ------------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -106,7 +105,7 @@ class DoubleLoop(Method):
 
     @property
     def on_client(self) -> dict:
-        return {Begin: partial(begin, self._problem), Probe: self.probe}
+        return {Begin: self._at_client(begin), Probe: self.probe}
 
     def probe(self, memory: None, ask: Probe, data: Block, rng: Streams) -> tuple[None, Probed]:
         risk, gradient, _ = risk_gradients(self._problem, ask.w, data)

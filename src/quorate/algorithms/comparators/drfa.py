@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,11 +37,12 @@ from quorate.algorithms.comparators.local_steps import (
     Scouted,
     Walk,
     descend,
+    drawn,
     first_rows,
     scout,
 )
 from quorate.algorithms.federated.linearisation import duals_at
-from quorate.algorithms.method import Answer, start_or_empty
+from quorate.algorithms.method import Answer, or_default, start_or_empty
 from quorate.algorithms.requirements import MIXTURE, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array, Block, Streams, stream
@@ -124,7 +124,7 @@ class DRFA(LocalStepsMethod):
 
     @property
     def on_client(self) -> dict:
-        return {Scout: partial(scout, self._problem), Descend: self.descend, Judge: self.judge}
+        return {Scout: self._at_client(scout), Descend: self.descend, Judge: self.judge}
 
     def descend(
         self, memory: None, ask: Descend, data: Block, rng: Streams
@@ -147,7 +147,7 @@ class DRFA(LocalStepsMethod):
         return DRFAState(w, w, w, prior, prior, np.zeros(n_clients), 0.0, 0.0, 0), Round(Scout(w))
 
     def begin(self, state: DRFAState, ids: Sequence[int], up: Scouted) -> tuple[DRFAState, Round]:
-        w = state.w if len(state.w) else self._problem.model_start(int(up.features))
+        w = or_default(state.w, self._problem, int(up.features))
         state = replace(
             state, w=w, mean=np.zeros_like(w), curvature=float(up.curvature), steep=float(up.steep)
         )
@@ -164,13 +164,9 @@ class DRFA(LocalStepsMethod):
         if self._walk.single:
             w = snapshot = self._problem.prox(w, self._eta(state))
         curvature = max(state.curvature, float(up.curvature))
-        n = len(state.weights)
-        to = (
-            None
-            if self.participation is None
-            else self._draw(state, 2).choice(n, self._count(n), replace=False)
-        )
-        to = None if to is None or len(to) == n else tuple(np.sort(to).tolist())
+        n, to = len(state.weights), None
+        if self.participation is not None:
+            to = drawn(self.seed, 3 * state.turns + 2, n, self._count(n))
         mean = state.mean + (w - state.mean) / (state.turns + 1)
         return replace(state, w=w, mean=mean, snapshot=snapshot, curvature=curvature), Round(
             Judge(snapshot), to
@@ -234,17 +230,14 @@ class DRFA(LocalStepsMethod):
             self._eta(state) * max(state.steep, 1e-300) * self.local_steps**2
         )
 
-    def _count(self, n: int) -> int:
-        return max(1, round((self.participation or 1.0) * n))
-
     def _draw(self, state: DRFAState, what: int) -> np.random.Generator:
         return stream(self.seed, "server", 3 * state.turns + what)
 
     def _descend(self, state: DRFAState) -> Round:
         n, weights, to = len(state.weights), state.weights, None
         if self.participation is not None:
-            drawn = self._draw(state, 0).choice(n, self._count(n), p=weights / weights.sum())
-            weights = np.bincount(drawn, minlength=n) / len(drawn)
+            chosen = self._draw(state, 0).choice(n, self._count(n), p=weights / weights.sum())
+            weights = np.bincount(chosen, minlength=n) / len(chosen)
             to = tuple(np.flatnonzero(weights).tolist())
         snapshot = int(self._draw(state, 1).integers(1, self.local_steps + 1))
         return Round(Descend(state.w, weights, self._eta(state), 1.0, snapshot), to)

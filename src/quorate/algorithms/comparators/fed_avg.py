@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,12 +35,13 @@ from quorate.algorithms.comparators.local_steps import (
     Scouted,
     Walk,
     descend,
+    drawn,
     scout,
 )
 from quorate.algorithms.federated.linearisation import duals_at
-from quorate.algorithms.method import Answer, start_or_empty
+from quorate.algorithms.method import Answer, or_default, start_or_empty
 from quorate.algorithms.requirements import AVERAGE, Requirements
-from quorate.arrays import Array, Block, Streams, stream
+from quorate.arrays import Array, Block, Streams
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Outcome, Round, Stop, record
@@ -110,13 +110,13 @@ class FedAvg(LocalStepsMethod):
         """Raise ``ValueError`` for ranked batches, or too few clients for the aggregation."""
         super().check_problem(problem, fed)
         if fed is not None:
-            self.aggregate.check(asked(self.participation, fed.n_clients))
+            self.aggregate.check(self._count(fed.n_clients))
 
     # -- clients -----------------------------------------------------------------------------------
 
     @property
     def on_client(self) -> dict:
-        return {Scout: partial(scout, self._problem), Descend: self.descend}
+        return {Scout: self._at_client(scout), Descend: self.descend}
 
     def descend(
         self, memory: None, ask: Descend, data: Block, rng: Streams
@@ -137,7 +137,7 @@ class FedAvg(LocalStepsMethod):
     def begin(
         self, state: AveragingState, ids: Sequence[int], up: Scouted
     ) -> tuple[AveragingState, Round]:
-        w = state.w if len(state.w) else self._problem.model_start(int(up.features))
+        w = or_default(state.w, self._problem, int(up.features))
         state = replace(state, w=w, curvature=float(up.curvature))
         return state, self._ask(state)
 
@@ -181,7 +181,7 @@ class FedAvg(LocalStepsMethod):
 
     def _ask(self, state: AveragingState) -> Round:
         n = len(state.weights)
-        to = drawn(self.seed, state.rounds, n, asked(self.participation, n))
+        to = drawn(self.seed, state.rounds, n, self._count(n))
         return Round(
             Descend(state.w, state.weights, self._step(state), 1 / float(state.weights.sum()), 0),
             to,
@@ -225,19 +225,6 @@ def FedProx(strength: float = 0.1, **settings: object) -> FedAvg:
     """
     more: dict[str, Any] = dict(settings)
     return FedAvg(strength=strength, **more)
-
-
-def asked(participation: float, n_clients: int) -> int:
-    """How many clients a round asks."""
-    return max(1, round(participation * n_clients))
-
-
-def drawn(seed: int, turn: int, n_clients: int, count: int) -> tuple[int, ...] | None:
-    """The clients of a round, drawn without replacement; None: all."""
-    if count == n_clients:
-        return None
-    chosen = stream(seed, "server", turn).choice(n_clients, count, replace=False)
-    return tuple(np.sort(chosen).tolist())
 
 
 def _mass(weights: Array) -> float:

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from quorate.algorithms.comparators.afl import first_curvature, secant
 from quorate.algorithms.federated.epigraph_projection import risk_gradients
 from quorate.algorithms.federated.linearisation import is_smooth
-from quorate.algorithms.method import Method
+from quorate.algorithms.method import Method, or_default
 from quorate.algorithms.settings import check_count, check_finite, check_positive, check_share
-from quorate.arrays import Array, Block, Streams
+from quorate.arrays import Array, Block, Streams, stream
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Zero
@@ -125,6 +125,10 @@ class LocalStepsMethod(Method):
                 f" {problem.over_samples!r}: use batch=None, or over_samples=Mean()."
             )
 
+    def _count(self, n_clients: int) -> int:
+        """How many clients a round asks."""
+        return max(1, round((self.participation or 1.0) * n_clients))
+
     def gradients(self, message: object) -> float:
         """The gradients that a client computes to answer, as if every step took all rows."""
         if isinstance(message, Descend):
@@ -132,11 +136,19 @@ class LocalStepsMethod(Method):
         return 2.0 if isinstance(message, Scout) else 1.0
 
 
+def drawn(seed: int, turn: int, n_clients: int, count: int) -> tuple[int, ...] | None:
+    """The clients of a round, drawn without replacement; None: all."""
+    if count == n_clients:
+        return None
+    chosen = stream(seed, "server", turn).choice(n_clients, count, replace=False)
+    return tuple(np.sort(chosen).tolist())
+
+
 def scout(
     problem: Problem, memory: None, ask: Scout, data: Block, rng: Streams
 ) -> tuple[None, Scouted]:
     """Curvature and gradient of every client of the block at w."""
-    w = ask.w if len(ask.w) else problem.model_start(data.n_features)
+    w = or_default(ask.w, problem, data.n_features)
     risk, gradient, _ = risk_gradients(problem, w, data)
     curvature = first_curvature(problem, np.tile(w, (len(risk), 1)), risk, gradient, data)
     features = np.full(len(risk), float(data.n_features))

@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -126,7 +125,7 @@ class MultiplierMethod(Method):
 
     @property
     def on_client(self) -> dict:
-        return {Survey: take_part, Linearise: partial(linearise, self._problem)}
+        return {Survey: take_part, Linearise: self._at_client(linearise)}
 
     # -- server ------------------------------------------------------------------------------------
 

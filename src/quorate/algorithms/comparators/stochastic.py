@@ -123,7 +123,7 @@ def finite(numbers: Array) -> Array:
     return numbers
 
 
-def look(problem: Problem, w: Array, data: Block) -> RankedPoint:
+def evaluate(problem: Problem, w: Array, data: Block) -> RankedPoint:
     """The risk at w, its rank weights and a subgradient.
 
     It raises ``DivergedError`` where numbers are out of range.
@@ -225,7 +225,7 @@ def _epoch(
 
 def judged(problem: Problem, walk: Descent, w: Array, data: Block) -> Descent:
     """The walk at w, with w as the best model if it is that."""
-    point = look(problem, w, data)
+    point = evaluate(problem, w, data)
     walk = replace(walk, w=w[None], point=point)
     value = float(point.risk[0]) + problem.penalty(w)
     return replace(walk, best=w[None], value=np.array([value])) if value < walk.value[0] else walk

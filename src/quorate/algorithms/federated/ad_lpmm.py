@@ -28,13 +28,13 @@ import numpy as np
 from quorate.algorithms.federated.epigraph_projection import (
     Begin,
     Begun,
+    ConsensusState,
     EpigraphMethod,
     Project,
     Projected,
+    norm,
     relative,
-    residuals,
 )
-from quorate.algorithms.method import start_or_empty
 from quorate.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
 from quorate.arrays import Array
 from quorate.problem.conic_form import client_ball
@@ -44,26 +44,14 @@ from quorate.solvers.sets.projections import project_lp_unit_ball
 
 
 @record
-class LPMMState:
+class LPMMState(ConsensusState):
     """The server's memory between rounds; names as in the paper."""
 
-    w: Array  # (D,)
     t: Array  # (S,)
-    z: Array  # (S,)
     eta: Array  # (S,)
     gamma: float
-    copies: Array  # (S, D) w_s
-    pi: Array  # (S,)
     sigma: Array  # (S,)
-    psi: Array  # (S, D)
-    zeta: Array  # (S,)
-    weights: Array  # (S,) zeta moved into Q
-    value: float  # phi_Q(pi) + h(w): the objective with every risk at the client's copy
-    primal: float
-    dual: float
     moved: float  # how far t and z moved in the last step, relative to sigma
-    fallbacks: int
-    rounds: int
 
 
 @dataclass(frozen=True)
@@ -108,41 +96,19 @@ class ADLPMM(EpigraphMethod):
         return {Begun: self.begin, Projected: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[LPMMState, Round]:
-        nobody, none = np.zeros(n_clients), np.zeros((n_clients, 0))
-        first = start_or_empty(self.start)
-        prior = client_ball(self._problem, n_clients)[0]
-        state = LPMMState(
-            first,
-            nobody,
-            nobody,
-            nobody,
-            0.0,
-            none,
-            nobody,
-            -prior,
-            none,
-            prior,
-            prior,
-            math.inf,
-            math.inf,
-            math.inf,
-            math.inf,
-            0,
-            0,
-        )
-        return state, Round(Begin(first))
+        prior, nobody = client_ball(self._problem, n_clients)[0], np.zeros(n_clients)
+        start = self._first(prior)
+        state = LPMMState(*start, t=nobody, eta=nobody, gamma=0.0, sigma=-prior, moved=math.inf)
+        return state, Round(Begin(state.w))
 
     def begin(self, state: LPMMState, ids: Sequence[int], up: Begun) -> tuple[LPMMState, Round]:
-        state = replace(
-            state, w=up.w[0], t=up.pi, z=up.pi, copies=up.w, pi=up.pi, psi=np.zeros_like(up.w)
-        )
-        return self._primal(state)
+        return self._primal(replace(self._begun(state, up), t=up.pi))
 
     def improve(
         self, state: LPMMState, ids: Sequence[int], up: Projected
     ) -> tuple[LPMMState, Round | Done]:
         state = self._dual(state, up)
-        stop = self._outcome(state.rounds, state.primal, state.dual)
+        stop = self._outcome(state)
         return (state, Done(stop)) if stop is not None else self._primal(state)
 
     def _constants(self, n_clients: int) -> tuple[float, float, float]:
@@ -177,7 +143,7 @@ class ADLPMM(EpigraphMethod):
         y = sigma / c + new_t - new_z - gamma - eta
         new_eta = np.maximum(eta + c / c2 * y, 0.0)  # (9)
         new_gamma = gamma + c / c2 * (1 / c + float(y.sum()))  # (10)
-        moved = c1 * relative(np.concatenate([new_t - t, new_z - z]), float(np.linalg.norm(sigma)))
+        moved = c1 * relative(np.concatenate([new_t - t, new_z - z]), norm(sigma))
         state = replace(state, w=w, z=new_z, t=new_t, eta=new_eta, gamma=new_gamma, moved=moved)
         return state, Round(Project(w + psi / c, new_z - zeta / c, 1.0))
 
@@ -188,37 +154,12 @@ class ADLPMM(EpigraphMethod):
         sigma = state.sigma + c * short
         psi = state.psi + c * (state.w - up.w)
         zeta = state.zeta + c * (up.pi - state.z)
-        value = self._value(state.w, up.pi)
-        model, height = residuals(
-            state.w,
-            up.w,
-            state.copies,
-            psi,
-            value,
-            c,
-            up.pi - state.z,
-            up.pi,
-            c * (up.pi - state.pi),
-            zeta,
-        )
-        spread = float(np.linalg.norm(state.z))
+        spread = max(norm(state.z), norm(state.t))
+        state, _, _ = self._answered(state, up, psi, zeta, c, c)
         return replace(
             state,
-            copies=up.w,
-            pi=up.pi,
             sigma=sigma,
-            psi=psi,
-            zeta=zeta,
             weights=self._problem.over_clients.project(zeta),
-            value=value,
-            primal=max(
-                model[0], height[0], relative(short, spread, float(np.linalg.norm(state.t)))
-            ),
-            dual=max(model[1], height[1], state.moved),
-            fallbacks=state.fallbacks + int(up.fallbacks.sum()),
-            rounds=state.rounds + 1,
+            primal=max(state.primal, relative(short, spread)),
+            dual=max(state.dual, state.moved),
         )
-
-    def report(self, state: LPMMState) -> dict:
-        """``objective`` is phi_Q(pi) + h(w), the risks being those at the clients' copies."""
-        return self._numbers(state, state.primal, state.dual)

@@ -23,12 +23,11 @@ import numpy as np
 from quorate.algorithms.federated.epigraph_projection import (
     Begin,
     Begun,
+    ConsensusState,
     EpigraphMethod,
     Project,
     Projected,
-    residuals,
 )
-from quorate.algorithms.method import start_or_empty
 from quorate.algorithms.requirements import EPIGRAPH_REQUIREMENTS, PROJECTION, Requirements
 from quorate.arrays import Array
 from quorate.problem.conic_form import member
@@ -41,23 +40,13 @@ EVERY = 5
 
 
 @record
-class EpigraphState:
+class EpigraphState(ConsensusState):
     """The server's memory between rounds."""
 
-    w: Array  # (D,)
-    z: Array  # (S,)
-    copies: Array  # (S, D) w_s
-    pi: Array  # (S,)
-    psi: Array  # (S, D)
-    zeta: Array  # (S,)
-    weights: Array  # (S,) the adversary's weights, in Q
-    c_w: float
-    c_z: float
-    value: float  # phi_Q(pi) + h(w): the objective with every risk at the client's copy
-    model: tuple[float, float]  # relative primal and dual residuals of w_s = w
-    height: tuple[float, float]  # and of pi_s = z_s
-    fallbacks: int
-    rounds: int
+    c_w: float = 1.0
+    c_z: float = 1.0
+    model: tuple[float, float] = (math.inf, math.inf)  # primal and dual residuals of w_s = w
+    height: tuple[float, float] = (math.inf, math.inf)  # and of pi_s = z_s
 
 
 @dataclass(frozen=True)
@@ -111,13 +100,8 @@ class EpigraphADMM(EpigraphMethod):
         return {Begun: self.begin, Projected: self.improve}
 
     def server_start(self, n_clients: int) -> tuple[EpigraphState, Round]:
-        nobody, none, far = np.zeros(n_clients), np.zeros((n_clients, 0)), (math.inf, math.inf)
-        first = start_or_empty(self.start)
-        prior = member(self._problem, n_clients)
-        state = EpigraphState(
-            first, nobody, none, nobody, none, prior, prior, 1.0, 1.0, math.inf, far, far, 0, 0
-        )
-        return state, Round(Begin(first))
+        state = EpigraphState(*self._first(member(self._problem, n_clients)))
+        return state, Round(Begin(state.w))
 
     def begin(
         self, state: EpigraphState, ids: Sequence[int], up: Begun
@@ -125,23 +109,13 @@ class EpigraphADMM(EpigraphMethod):
         S, largest = len(up.pi), float(np.abs(up.pi).max())
         c_w = 1 / S if self.c_w is None else self.c_w
         c_z = 10 / (S * (largest if largest > 0 else 1.0)) if self.c_z is None else self.c_z
-        state = replace(
-            state,
-            w=up.w[0],
-            z=up.pi,
-            copies=up.w,
-            pi=up.pi,
-            psi=np.zeros_like(up.w),
-            c_w=c_w,
-            c_z=c_z,
-        )
-        return self._primal(state)
+        return self._primal(replace(self._begun(state, up), c_w=c_w, c_z=c_z))
 
     def improve(
         self, state: EpigraphState, ids: Sequence[int], up: Projected
     ) -> tuple[EpigraphState, Round | Done]:
         state = self._dual(state, up)
-        stop = self._outcome(state.rounds, *_largest(state))
+        stop = self._outcome(state)
         if stop is not None:
             return state, Done(stop)
         return self._primal(self._balanced(state))
@@ -167,31 +141,8 @@ class EpigraphADMM(EpigraphMethod):
         relaxed_w, relaxed_z = self._relaxed(state)
         psi = state.psi + state.c_w * (relaxed_w - up.w)
         zeta = state.zeta + state.c_z * (up.pi - relaxed_z)
-        value = self._value(state.w, up.pi)
-        model, height = residuals(
-            state.w,
-            up.w,
-            state.copies,
-            psi,
-            value,
-            state.c_w,
-            up.pi - state.z,
-            up.pi,
-            state.c_z * (up.pi - state.pi),
-            zeta,
-        )
-        return replace(
-            state,
-            copies=up.w,
-            pi=up.pi,
-            psi=psi,
-            zeta=zeta,
-            value=value,
-            model=model,
-            height=height,
-            fallbacks=state.fallbacks + int(up.fallbacks.sum()),
-            rounds=state.rounds + 1,
-        )
+        state, model, height = self._answered(state, up, psi, zeta, state.c_w, state.c_z)
+        return replace(state, model=model, height=height)
 
     def _balanced(self, state: EpigraphState) -> EpigraphState:
         """The penalties, balanced by the root of primal over dual residual, each by itself."""
@@ -201,17 +152,8 @@ class EpigraphADMM(EpigraphMethod):
             state, c_w=state.c_w * _factor(state.model), c_z=state.c_z * _factor(state.height)
         )
 
-    def report(self, state: EpigraphState) -> dict:
-        """``objective`` is phi_Q(pi) + h(w), the risks being those at the clients' copies."""
-        return self._numbers(state, *_largest(state))
-
 
 RiskADMM = EpigraphADMM  # one iteration for every such risk
-
-
-def _largest(state: EpigraphState) -> tuple[float, float]:
-    """The larger primal and the larger dual residual."""
-    return max(state.model[0], state.height[0]), max(state.model[1], state.height[1])
 
 
 def _factor(pair: tuple[float, float]) -> float:

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from quorate.algorithms.comparators.central_conic import client_rows, coefficients_of, size_variable
-from quorate.algorithms.method import Answer, Method, stacked, worst_client
+from quorate.algorithms.method import Answer, Method, stacked, start_or_empty, worst_client
 from quorate.algorithms.settings import check_end, check_positive, check_share
 from quorate.arrays import DUAL, Array, Block, Streams, norm_gradient
 from quorate.problem.problem import Problem
@@ -249,8 +249,29 @@ def _conic(
     return w, max(float(problem.client_risks(w, rows)[0]), height)
 
 
+@record
+class ConsensusState:
+    """The part of the server's state that both ADMMs on epigraphs have."""
+
+    w: Array  # (D,)
+    z: Array  # (S,)
+    copies: Array  # (S, D) w_s
+    pi: Array  # (S,)
+    psi: Array  # (S, D)
+    zeta: Array  # (S,)
+    weights: Array  # (S,) client weights in Q
+    value: float  # phi_Q(pi) + h(w): the objective with every risk at the client's copy
+    primal: float  # relative residuals
+    dual: float
+    fallbacks: int
+    rounds: int
+
+
+State = TypeVar("State", bound=ConsensusState)
+
+
 class EpigraphMethod(Method):
-    """The base of both ADMMs on epigraphs: the clients' steps, the end of a run and the answer."""
+    """The base of both ADMMs on epigraphs: the clients' steps, the residuals and the answer."""
 
     sample: float | None
     tol: float
@@ -265,30 +286,79 @@ class EpigraphMethod(Method):
 
     @property
     def on_client(self) -> dict:
-        project = partial(onto_epigraph, self._problem, self.sample)
-        return {Begin: partial(begin, self._problem), Project: project}
+        project = self._at_client(onto_epigraph, self.sample)
+        return {Begin: self._at_client(begin), Project: project}
 
-    def answer(self, state: Any, memories: Sequence[Copies | None] = ()) -> Answer:
-        """The model and the clients' copies of it, (S, D); its bound is not proved here."""
-        return Answer(state.w, copies=stacked(memories, "w"))
-
-    def _numbers(self, state: Any, primal: float, dual: float) -> dict[str, float]:
+    def report(self, state: ConsensusState) -> dict[str, float]:
+        """``objective`` is phi_Q(pi) + h(w), the risks being those at the clients' copies."""
         return {
             "objective": state.value,
-            "primal": primal,
-            "dual": dual,
+            "primal": state.primal,
+            "dual": state.dual,
             **worst_client(state.pi),
             "fallbacks": state.fallbacks,
         }
 
-    def _outcome(self, rounds: int, primal: float, dual: float) -> Outcome | None:
+    def answer(self, state: ConsensusState, memories: Sequence[Copies | None] = ()) -> Answer:
+        """The model and the clients' copies of it, (S, D); its bound is not proved here."""
+        return Answer(state.w, copies=stacked(memories, "w"))
+
+    def _first(self, weights: Array) -> tuple[Any, ...]:
+        """The fields of ``ConsensusState`` before the first answers."""
+        nobody, none = np.zeros(len(weights)), np.zeros((len(weights), 0))
+        w = start_or_empty(self.start)
+        far = math.inf, math.inf, math.inf
+        return w, nobody, none, nobody, none, weights, weights, *far, 0, 0
+
+    def _begun(self, state: State, up: Begun) -> State:
+        """The state at the first model."""
+        return replace(state, w=up.w[0], z=up.pi, copies=up.w, pi=up.pi, psi=np.zeros_like(up.w))
+
+    def _answered(
+        self, state: State, up: Projected, psi: Array, zeta: Array, c_w: float, c_z: float
+    ) -> tuple[State, tuple[float, float], tuple[float, float]]:
+        """The state with the clients' new points, and the relative (primal, dual) residuals of
+        w = w_s and of z = pi, whose penalties are c_w and c_z.
+
+        Near w = 0 the model has no size to compare with: there it is value / ||psi|| (and value /
+        ||w_s|| for psi).
+        """
+        value, gap = self._value(state.w, up.pi), up.pi - state.z
+        pull, size = norm(psi), norm(up.w)
+        wide = max(size, math.sqrt(len(up.w)) * norm(state.w))
+        model = (
+            relative(state.w - up.w, wide, abs(value) / pull if pull else 0.0),
+            relative(c_w * (up.w - state.copies), pull, abs(value) / size if size else 0.0),
+        )
+        height = (
+            relative(gap, norm(up.pi), norm(up.pi - gap)),
+            relative(c_z * (up.pi - state.pi), norm(zeta)),
+        )
+        state = replace(
+            state,
+            copies=up.w,
+            pi=up.pi,
+            psi=psi,
+            zeta=zeta,
+            value=value,
+            primal=max(model[0], height[0]),
+            dual=max(model[1], height[1]),
+            fallbacks=state.fallbacks + int(up.fallbacks.sum()),
+            rounds=state.rounds + 1,
+        )
+        return state, model, height
+
+    def _outcome(self, state: ConsensusState) -> Outcome | None:
         """Stop by relative primal and dual residuals, or at the cap, with what to do."""
-        text = f"relative residuals: primal {primal:.1e}, dual {dual:.1e}, tol {self.tol:g}"
-        if max(primal, dual) <= self.tol:
+        text = (
+            f"relative residuals: primal {state.primal:.1e}, dual {state.dual:.1e}, tol"
+            f" {self.tol:g}"
+        )
+        if max(state.primal, state.dual) <= self.tol:
             return Outcome(
-                Stop.OPTIMAL, f"consensus and stationarity after {rounds} rounds ({text})."
+                Stop.OPTIMAL, f"consensus and stationarity after {state.rounds} rounds ({text})."
             )
-        if rounds < self.max_rounds:
+        if state.rounds < self.max_rounds:
             return None
         advice = (
             "raise max_rounds or tol, or use Bundle(), which needs far fewer rounds."
@@ -301,39 +371,12 @@ class EpigraphMethod(Method):
         )
 
 
+def norm(v: Array) -> float:
+    """||v||_2 of all entries."""
+    return float(np.linalg.norm(v))
+
+
 def relative(residual: Array, *scales: float) -> float:
     """||residual|| by the largest scale."""
-    size = float(np.linalg.norm(residual))
+    size = norm(residual)
     return size / max(*scales, 1e-300) if size > 0 else 0.0
-
-
-def residuals(
-    w: Array,
-    copies: Array,
-    old: Array,
-    psi: Array,
-    value: float,
-    c: float,
-    gap: Array,
-    pi: Array,
-    change: Array,
-    zeta: Array,
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The relative (primal, dual) residuals of w = w_s and of z = pi.
-
-    ``gap`` is pi - z, ``change`` that of pi in units of zeta.
-
-    Near w = 0 the model has no size to compare with: there it is value / ||psi|| (and value /
-    ||w_s|| for psi).
-    """
-    pull, size = float(np.linalg.norm(psi)), float(np.linalg.norm(copies))
-    wide = max(size, math.sqrt(len(copies)) * float(np.linalg.norm(w)))
-    model = (
-        relative(w - copies, wide, abs(value) / pull if pull else 0.0),
-        relative(c * (copies - old), pull, abs(value) / size if size else 0.0),
-    )
-    height = (
-        relative(gap, float(np.linalg.norm(pi)), float(np.linalg.norm(pi - gap))),
-        relative(change, float(np.linalg.norm(zeta))),
-    )
-    return model, height

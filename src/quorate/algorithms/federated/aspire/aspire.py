@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -49,7 +48,7 @@ from quorate.algorithms.federated.aspire.server import (
 )
 from quorate.algorithms.federated.aspire.step_sizes import Now, StepSettings, chosen, steps_at
 from quorate.algorithms.federated.linearisation import duals_at
-from quorate.algorithms.method import Answer, Method, known, stacked, start_or_empty
+from quorate.algorithms.method import Answer, Method, known, or_default, stacked, start_or_empty
 from quorate.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
 from quorate.algorithms.settings import (
     check_finite,
@@ -155,8 +154,8 @@ class ASPIRE(StepSettings, Method):
 
     @property
     def on_client(self) -> dict:
-        steps = partial(approach, self._problem, self.local_steps, self.reuse)
-        return {Gauge: partial(gauge, self._problem), Approach: steps}
+        steps = self._at_client(approach, self.local_steps, self.reuse)
+        return {Gauge: self._at_client(gauge), Approach: steps}
 
     def gradients(self, message: object) -> float:
         """The number of gradients of its rows that a worker computes to answer."""
@@ -202,7 +201,7 @@ class ASPIRE(StepSettings, Method):
     ) -> tuple[ASPIREState, Round]:
         """Begin with one plane of weight 1, a member of P, without which no loss would move w_j."""
         n, problem = len(ids), self._problem
-        z = state.z if len(state.z) else problem.model_start(int(up.features))
+        z = or_default(state.z, problem, int(up.features))
         plane = member(problem, n)
         copies = np.tile(z, (n, 1))
         state = replace(

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from quorate.algorithms.method import or_default
 from quorate.arrays import Array, Block, Streams
 from quorate.problem.problem import Problem
 from quorate.rounds import Each, Max, Version, record
@@ -84,7 +85,7 @@ def gauge(
 ) -> tuple[ASPIREMemory, Gauged]:
     """Losses, gradients and curvatures at the first model, of every worker of the block."""
     n = len(data.index)
-    w = ask.w if len(ask.w) else problem.model_start(data.n_features)
+    w = or_default(ask.w, problem, data.n_features)
     u = np.tile(w, (n, 1))
     cut = problem.cut(u, data)
     length = np.sqrt((cut.gradient**2).sum(1))

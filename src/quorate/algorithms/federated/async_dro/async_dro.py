@@ -45,7 +45,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -156,8 +155,7 @@ class AsyncDRO(Method):
 
     @property
     def on_client(self) -> dict:
-        problem = self._problem
-        return {Meet: partial(meet, problem), Visit: partial(visit, problem)}
+        return {Meet: self._at_client(meet), Visit: self._at_client(visit)}
 
     # -- server ------------------------------------------------------------------------------------
 

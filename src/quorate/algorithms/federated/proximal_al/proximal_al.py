@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -159,8 +158,7 @@ class ProximalAL(Method):
 
     @property
     def on_client(self) -> dict:
-        problem = self._problem
-        return {Settle: partial(client.settle, problem), Refine: partial(client.refine, problem)}
+        return {Settle: self._at_client(client.settle), Refine: self._at_client(client.refine)}
 
     # -- server: Algorithm 1 -----------------------------------------------------------------------
 
