@@ -18,7 +18,7 @@ from quorate.data.declared_schema import apart, declared_schema
 from quorate.privacy.accounting import Release, gaussian_epsilon, noise_for
 from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.runs.pipeline import dry_run
-from quorate.runs.privacy_plan import looked_at, plan
+from quorate.runs.privacy_plan import plan, with_public_numbers
 from quorate.runs.splits import prepare
 from quorate.starters.starter import starter
 
@@ -425,14 +425,14 @@ def test_a_dry_run_follows_from_public_numbers_alone(tmp_path: Path) -> None:
 def test_replacing_a_row_takes_twice_the_noise(tmp_path: Path) -> None:
     def scale(adjacency: str) -> np.ndarray:
         text = TEXT.replace("[privacy]", f'[privacy]\nadjacency = "{adjacency}"')
-        return plan(*looked_at(parse_config(text))).scale
+        return plan(*with_public_numbers(parse_config(text))).scale
 
     np.testing.assert_allclose(scale("replace"), 2 * scale("add-remove"), rtol=1e-12)
 
 
 def test_bytes_are_those_of_a_run(tmp_path: Path) -> None:
     config = read_config(small_run.write_config(tmp_path, TEXT))
-    found, run = plan(*looked_at(config)), small_run.private_run(tmp_path)
+    found, run = plan(*with_public_numbers(config)), small_run.private_run(tmp_path)
     assert [(row["bytes_up"], row["bytes_down"]) for row in run.history] == [
         (2 * found.up, 2 * found.down)
     ] * 8
@@ -440,7 +440,7 @@ def test_bytes_are_those_of_a_run(tmp_path: Path) -> None:
 
 def test_a_curve_leaves_the_model_less_and_fits_the_total() -> None:
     text = TEXT.replace("[privacy]", "[privacy]\ncurve = [1.0, 1.5]")
-    plain, curved = plan(*looked_at(parse_config(TEXT))), plan(*looked_at(parse_config(text)))
+    plain, curved = (plan(*with_public_numbers(parse_config(each))) for each in (TEXT, text))
     assert curved.algorithm.plan.multiplier > plain.algorithm.plan.multiplier
     assert curved.accounts["pld"] <= 3.0
     own = [Release("gaussian", noise_for(Budget(e, 1e-5), 8), 8) for e in (1.0, 1.5)]
@@ -452,7 +452,7 @@ def test_a_curve_leaves_the_model_less_and_fits_the_total() -> None:
         [1.0, gaussian_epsilon(own, 1e-5)], rel=1e-2
     )
     rehearsed = plan(
-        *looked_at(parse_config(text.replace("[privacy]", "[privacy]\nrehearsal = true")))
+        *with_public_numbers(parse_config(text.replace("[privacy]", "[privacy]\nrehearsal = true")))
     )
     assert rehearsed.algorithm.plan.multiplier == plain.algorithm.plan.multiplier
 

@@ -23,19 +23,16 @@ def broken_rule(config: Tables) -> Refusal | None:
 
 def _one_slot(config: Tables) -> Iterator[Refusal]:
     """Each client's risk over its rows is stated once."""
-    risk, ball = f"risk.name = {config.risk.name!r}", config.robust.is_robust
-    label = config.problem_.label is not None
-    ways = {risk: config.risk.by_rank, "robust.radius > 0": ball, "problem.label": label}
-    stated = [way for way, is_stated in ways.items() if is_stated]
+    ways = {
+        f"risk.name = {config.risk.name!r}": ("risk.name = 'mean'", config.risk.by_rank),
+        "robust.radius > 0": ("robust.radius = 0", config.robust.is_robust),
+        "problem.label": ("no problem.label", config.problem_.label is not None),
+    }
+    stated = {way: without for way, (without, is_stated) in ways.items() if is_stated}
     if len(stated) > 1:
-        leave = {
-            risk: "risk.name = 'mean'",
-            "robust.radius > 0": "robust.radius = 0",
-            "problem.label": "no problem.label",
-        }
         yield Refusal(
             f"{' and '.join(stated)} exclude each other: each says how the rows of a client count."
-            f" Set {' or '.join(leave[way] for way in reversed(stated))}"
+            f" Set {' or '.join(reversed(stated.values()))}"
         )
 
 
@@ -48,10 +45,9 @@ def _path(config: Tables) -> Iterator[Refusal]:
             "[[constraint]] or problem.label and [path] exclude each other: for other levels of a"
             " constraint use [trade_off]"
         )
+    risk = f"risk.name = {config.risk.name!r}"
     if config.risk.by_rank or config.problem_.pooled:
-        why = (
-            f"risk.name = {config.risk.name!r}" if config.risk.by_rank else "problem.pooled = true"
-        )
+        why = risk if config.risk.by_rank else "problem.pooled = true"
         yield Refusal(
             f"[path] tries radii of Wasserstein balls round the clients' rows, and {why} has none:"
             " leave [path] out"

@@ -23,6 +23,7 @@ from typing import (
     ClassVar,
     Literal,
     Self,
+    TypeGuard,
     Union,
     get_args,
     get_origin,
@@ -210,9 +211,7 @@ class Objects(Section):
         """Refuse a key that the named classes do not take; drop one that an older run wrote."""
         for of in self.STATES:
             owners = self._owners(of, key)
-            if getattr(self, of) in owners:
-                return
-            if owners and self._is_default(key, owners):
+            if getattr(self, of) in owners or (owners and self._is_default(key, owners)):
                 self._extra().pop(key, None)
                 return
             if owners:
@@ -324,38 +323,39 @@ def read(kind: object, value: object) -> object:
 
 def _read(kind: object, value: object) -> object:
     """The same for a type that is no union."""
+    if kind is Any or (get_origin(kind) is Literal and value in get_args(kind)):
+        return value
     if isinstance(value, Mapping):
         return _read_table(kind, value)
     if isinstance(value, list):
         return _read_list(kind, value)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is float and ((is_number and not math.isnan(value)) or value == "inf"):
+    if kind is float and value == "inf":
+        return math.inf
+    if kind is float and _finite_or_inf(value):
         return float(value)
-    literal = get_origin(kind) is Literal and value in get_args(kind)
-    if kind is Any or literal or (kind in (bool, str, int) and type(value) is kind):
-        return value
-    raise ValueError
+    if kind not in (bool, str, int) or type(value) is not kind:
+        raise ValueError
+    return value
 
 
 def _read_list(kind: object, entries: list[object]) -> object:
-    """A list of entries of one type; one of fixed length where the type says so."""
-    if kind is Any:
-        return entries
+    """A list of entries of one type, of a fixed length where the type says so."""
     origin, arguments = get_origin(kind), get_args(kind)
     fixed = origin is tuple and ... not in arguments
-    if not _is(origin, Sequence) or len(entries) != (
-        len(arguments) if fixed else len(entries) or 1
-    ):
+    length = len(arguments) if fixed else len(entries)
+    if not _is(origin, Sequence) or not entries or len(entries) != length:
         raise ValueError
     values = [read(arguments[0], entry) for entry in entries]
     return tuple(values) if origin is tuple and not fixed else values
 
 
+def _finite_or_inf(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
 def _read_table(kind: object, table: Mapping[str, object]) -> dict[str, object]:
     """A table by name, or of the fields of a class."""
     arguments = get_args(kind)
-    if kind is Any:
-        return {**table}
     if _is(get_origin(kind), Mapping) and table:
         return {name: read(arguments[1], entry) for name, entry in table.items()}
     fields = parameters(arguments[0]) if get_origin(kind) is Annotated else {}
