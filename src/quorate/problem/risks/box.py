@@ -9,17 +9,15 @@ prior)``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.client_names import ClientName
 from quorate.problem.risks.inputs import PerClient, entries, numbers, per_client
-from quorate.problem.risks.risk import Worst, vector
-from quorate.problem.risks.weight_set import WeightSet, attained
+from quorate.problem.risks.risk import Names, Sizes
+from quorate.problem.risks.weight_set import WeightSet
 from quorate.solvers.sets.box_and_cd_norm import largest_in_box, project_box
 
 SLACK = 1e-9  # how far sums of limits may be off one by rounding
@@ -49,31 +47,23 @@ class Box(WeightSet):
         for name in ("lower", "upper"):
             numbers(entries(getattr(self, name)), name)
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> Box:
+    def at(self, sizes: Sizes, names: Names = None) -> Box:
         lower, upper = limits(self, len(sizes), names)
         return replace(self, lower=lower, upper=upper)
 
-    def worst(self, losses: Array) -> Worst:
+    def _largest(self, losses: Array) -> tuple[Array, float]:
         """Equal losses share what is between their limits in proportion to it."""
-        losses = vector(losses, None, "losses")
-        return attained(losses, *largest_in_box(losses, *limits(self, len(losses))))
+        return largest_in_box(losses, *limits(self, len(losses)))
 
-    def project(self, v: Array) -> Array:
-        v = vector(v, None, "v")
+    def _nearest(self, v: Array) -> Array:
         return project_box(v, *limits(self, len(v)))
 
-    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        weights = vector(weights, None, "weights")
+    def _holds(self, weights: Array, tol: float) -> bool:
         lower, upper = limits(self, len(weights))
-        off = max(
-            float((lower - weights).max()),
-            float((weights - upper).max()),
-            abs(float(weights.sum()) - 1),
-        )
-        return off <= tol
+        return max(float((lower - weights).max()), float((weights - upper).max())) <= tol
 
 
-def limits(box: Box, n: int, names: Sequence[ClientName] | None = None) -> tuple[Array, Array]:
+def limits(box: Box, n: int, names: Names = None) -> tuple[Array, Array]:
     """(lower, upper), each (n,), within [0, 1] and with sums on either side of one."""
     lower = np.maximum(per_client(box.lower, n, names, "lower"), 0.0)
     upper = np.minimum(per_client(box.upper, n, names, "upper"), 1.0)
@@ -98,5 +88,5 @@ def limits(box: Box, n: int, names: Sequence[ClientName] | None = None) -> tuple
     return lower, np.maximum(upper / min(most, 1.0), lower)
 
 
-def _client(i: int, names: Sequence[ClientName] | None) -> str:
+def _client(i: int, names: Names) -> str:
     return f"client {i if names is None else repr(names[i])}"

@@ -11,17 +11,15 @@ bounds = 0, is ``Mean(prior)``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.client_names import ClientName
 from quorate.problem.risks.inputs import PerClient, entries, number, numbers, per_client
-from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
-from quorate.problem.risks.weight_set import WeightSet, attained
+from quorate.problem.risks.risk import Names, Prior, Sizes, prior_for, resolve_prior
+from quorate.problem.risks.weight_set import WeightSet
 from quorate.solvers.sets.box_and_cd_norm import cd_norm_usage, largest_in_cd_norm, project_cd_norm
 
 
@@ -58,29 +56,21 @@ class CDNorm(WeightSet):
         number(self.budget, "budget", "It counts clients at their bounds; for the mean use 0.")
         _nonnegative(numbers(entries(self.bounds), "bounds"))
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> CDNorm:
+    def at(self, sizes: Sizes, names: Names = None) -> CDNorm:
         bounds = _nonnegative(per_client(self.bounds, len(sizes), names, "bounds"))
         return replace(self, bounds=bounds, prior=resolve_prior(self.prior, sizes, names))
 
-    def worst(self, losses: Array) -> Worst:
-        losses = vector(losses, None, "losses")
-        return attained(
-            losses, *largest_in_cd_norm(losses, *self._centre(len(losses)), float(self.budget))
-        )
+    def _largest(self, losses: Array) -> tuple[Array, float]:
+        return largest_in_cd_norm(losses, *self._centre(len(losses)), float(self.budget))
 
-    def project(self, v: Array) -> Array:
-        v = vector(v, None, "v")
+    def _nearest(self, v: Array) -> Array:
         return project_cd_norm(v, *self._centre(len(v)), float(self.budget))
 
-    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        """Whether weights within ``tol`` of these, client by client, are in the set."""
-        weights = vector(weights, None, "weights")
+    def _holds(self, weights: Array, tol: float) -> bool:
         prior, bounds = self._centre(len(weights))
         off = np.maximum(np.abs(weights - prior) - tol, 0.0)
-        inside = bool((off <= bounds).all()) and cd_norm_usage(off, bounds) <= self.budget * (
-            1 + 1e-12
-        )
-        return bool(inside and weights.min() >= -tol and abs(weights.sum() - 1) <= tol)
+        most = self.budget * (1 + 1e-12)
+        return bool((off <= bounds).all()) and cd_norm_usage(off, bounds) <= most
 
     def _centre(self, n: int) -> tuple[Array, Array]:
         return prior_for(self.prior, n), _nonnegative(per_client(self.bounds, n, None, "bounds"))

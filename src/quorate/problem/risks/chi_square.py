@@ -16,7 +16,6 @@ from typing import ClassVar
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.risks.risk import prior_for, vector
 from quorate.problem.risks.weight_set import PriorBall
 from quorate.solvers.sets.ellipsoids import largest_in_ellipsoid, off_ellipsoid, project_ellipsoid
 
@@ -44,26 +43,24 @@ class ChiSquareBall(PriorBall):
     )
     RADIUS: ClassVar[str] = "a divergence"
 
-    def _largest(self, losses: Array, prior: Array) -> tuple[Array, float]:
+    def _largest(self, losses: Array) -> tuple[Array, float]:
         """Equal losses share in proportion to their priors."""
-        inside, q = prior > 0, np.zeros(len(losses))
-        q[inside], bound = largest_in_ellipsoid(
-            losses[inside], prior[inside], prior[inside], float(self.radius)
-        )
+        prior, q = self._centre(losses), np.zeros(len(losses))
+        inside = prior > 0
+        p = prior[inside]
+        q[inside], bound = largest_in_ellipsoid(losses[inside], p, p, float(self.radius))
         return q, bound
 
-    def _nearest(self, v: Array, prior: Array) -> Array:
-        inside, q = prior > 0, np.zeros(len(v))
-        q[inside] = project_ellipsoid(v[inside], prior[inside], prior[inside], float(self.radius))
+    def _nearest(self, v: Array) -> Array:
+        prior, q = self._centre(v), np.zeros(len(v))
+        inside = prior > 0
+        p = prior[inside]
+        q[inside] = project_ellipsoid(v[inside], p, p, float(self.radius))
         return q
 
-    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        """Whether weights within ``tol`` of these, client by client, are in the set."""
-        weights = vector(weights, None, "weights")
-        prior = prior_for(self.prior, len(weights))
+    def _holds(self, weights: Array, tol: float) -> bool:
+        prior = self._centre(weights)
         inside = prior > 0
         off = off_ellipsoid((weights - prior)[inside], prior[inside], float(self.radius))
         outside = float(np.abs(weights[~inside]).max(initial=0.0))
-        return bool(
-            weights.min() >= -tol and abs(weights.sum() - 1) <= tol and max(off, outside) <= tol
-        )
+        return bool(max(off, outside) <= tol)

@@ -8,16 +8,15 @@ A maximiser is enough: the nearest point of Q is computed as a convex combinatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from quorate.arrays import Array
-from quorate.client_names import ClientName
 from quorate.problem.risks.inputs import numbers
-from quorate.problem.risks.risk import Worst, vector
+from quorate.problem.risks.risk import Names, Sizes, Worst, vector
 from quorate.problem.risks.weight_set import WeightSet, attained
 from quorate.solvers.sets.nearest_point import nearest_point
 from quorate.solvers.sets.projections import EPS
@@ -57,12 +56,12 @@ class OwnSet(WeightSet):
             if not callable(function) and (name == "maximiser" or function is not None):
                 raise TypeError(f"{name} must be a function of a vector, got {function!r}.")
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> OwnSet:
+    def at(self, sizes: Sizes, names: Names = None) -> OwnSet:
         self.worst(np.zeros(len(sizes)))
         return self
 
     def worst(self, losses: Array) -> Worst:
-        losses = vector(losses, None, "losses")
+        losses = vector(losses, "losses")
         answer = self.maximiser(losses.copy())
         weights, bound = answer if isinstance(answer, tuple) else (answer, None)
         q = _weights(weights, len(losses), "maximiser")
@@ -78,13 +77,13 @@ class OwnSet(WeightSet):
         return attained(losses, q, bound)
 
     def project(self, v: Array) -> Array:
-        v = vector(v, None, "v")
+        v = vector(v, "v")
         if self.projection is None:
             return nearest_point(v, self.weights)
         return _weights(self.projection(v.copy()), len(v), "projection")
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        weights = vector(weights, None, "weights")
+        weights = vector(weights, "weights")
         if self.membership is not None:
             return bool(self.membership(weights.copy(), tol))
         return bool(np.abs(self.project(weights) - weights).max() <= tol)

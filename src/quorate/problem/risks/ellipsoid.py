@@ -18,10 +18,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.client_names import ClientName
 from quorate.problem.risks.inputs import Matrix, by_name, entries, number, numbers
-from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
-from quorate.problem.risks.weight_set import WeightSet, attained
+from quorate.problem.risks.risk import Names, Prior, Sizes, prior_for, resolve_prior
+from quorate.problem.risks.weight_set import WeightSet
 from quorate.solvers.sets.ellipsoids import largest_in_ellipsoid, off_ellipsoid, project_ellipsoid
 from quorate.solvers.sets.rotated_ellipsoids import (
     Axes,
@@ -69,36 +68,30 @@ class Ellipsoid(WeightSet):
         if not isinstance(self.shape, Mapping):
             object.__setattr__(self, "shape", shape)
 
-    def at(
-        self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None
-    ) -> Ellipsoid:
+    def at(self, sizes: Sizes, names: Names = None) -> Ellipsoid:
         shape = checked(by_name(self.shape, names, "shape"))
         concrete = replace(self, shape=shape, prior=resolve_prior(self.prior, sizes, names))
         concrete.concrete(len(sizes))
         return concrete
 
-    def worst(self, losses: Array) -> Worst:
+    def _largest(self, losses: Array) -> tuple[Array, float]:
         """Of several maximisers the one nearest to the prior, in the ellipsoid's norm."""
-        losses = vector(losses, None, "losses")
         prior, shape, radius = self.concrete(len(losses))
         if shape.ndim == 1:
-            return attained(losses, *largest_in_ellipsoid(losses, prior, shape, radius))
-        return attained(losses, *largest_in_axes(losses, prior, self.axes, radius))
+            return largest_in_ellipsoid(losses, prior, shape, radius)
+        return largest_in_axes(losses, prior, self.axes, radius)
 
-    def project(self, v: Array) -> Array:
-        v = vector(v, None, "v")
+    def _nearest(self, v: Array) -> Array:
         prior, shape, radius = self.concrete(len(v))
         if shape.ndim == 1:
             return project_ellipsoid(v, prior, shape, radius)
         return project_axes(v, prior, self.axes, radius)
 
-    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        """Whether weights within ``tol`` of these, client by client, are in the set."""
-        weights = vector(weights, None, "weights")
+    def _holds(self, weights: Array, tol: float) -> bool:
         prior, shape, radius = self.concrete(len(weights))
         d = weights - prior
         off = off_ellipsoid(d, shape, radius) if shape.ndim == 1 else off_axes(d, self.axes, radius)
-        return bool(weights.min() >= -tol and abs(weights.sum() - 1) <= tol and off <= tol)
+        return bool(off <= tol)
 
     def concrete(self, n: int) -> tuple[Array, Array, float]:
         """(prior, shape, radius) for n clients; ``ValueError`` where shape is of another number."""

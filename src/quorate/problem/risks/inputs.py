@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from quorate.arrays import Array, has_truths, is_number
-from quorate.client_names import ClientName, by_position
+from quorate.client_names import by_position
+from quorate.problem.risks.risk import Names
 
 PerClient = float | Sequence[float] | Array | Mapping[Any, float]
 Matrix = Sequence[Sequence[float]] | Array
@@ -27,7 +28,7 @@ def number(value: object, name: str, hint: str) -> float:
     return float(value)
 
 
-def by_name(value: object, names: Sequence[ClientName] | None, name: str) -> object:
+def by_name(value: object, names: Names, name: str) -> object:
     """``value``; a mapping by client name becomes a list in the clients' order."""
     if not isinstance(value, Mapping):
         return value
@@ -56,7 +57,7 @@ def numbers(value: object, name: str) -> Array:
     return array
 
 
-def per_client(value: PerClient, n: int, names: Sequence[ClientName] | None, name: str) -> Array:
+def per_client(value: PerClient, n: int, names: Names, name: str) -> Array:
     """One number for all, n numbers or a mapping by client name, as n numbers."""
     array = numbers(by_name(value, names, name), name)
     if array.shape not in ((), (n,)):

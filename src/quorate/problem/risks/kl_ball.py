@@ -18,7 +18,6 @@ from typing import ClassVar
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.risks.risk import prior_for, vector
 from quorate.problem.risks.weight_set import PriorBall
 from quorate.solvers.sets.kl_ball import divergence, largest_in_entropy_ball, project_entropy_ball
 
@@ -46,23 +45,19 @@ class KLBall(PriorBall):
     )
     RADIUS: ClassVar[str] = "a divergence"
 
-    def _largest(self, losses: Array, prior: Array) -> tuple[Array, float]:
+    def _largest(self, losses: Array) -> tuple[Array, float]:
         """Equal losses share in proportion to their priors."""
-        return largest_in_entropy_ball(losses, prior, float(self.radius))
+        return largest_in_entropy_ball(losses, self._centre(losses), float(self.radius))
 
-    def _nearest(self, v: Array, prior: Array) -> Array:
-        return project_entropy_ball(v, prior, float(self.radius))
+    def _nearest(self, v: Array) -> Array:
+        return project_entropy_ball(v, self._centre(v), float(self.radius))
 
-    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        """Whether weights within ``tol`` of these, client by client, are in the set."""
-        weights = vector(weights, None, "weights")
-        prior = prior_for(self.prior, len(weights))
+    def _holds(self, weights: Array, tol: float) -> bool:
+        prior = self._centre(weights)
         q = np.where(prior > 0, np.maximum(weights, 0.0), 0.0)
         # convex: the share radius / size of the way from the prior is in the set
         size = divergence(q, prior)
         off = (
             (1 - self.radius / size) * float(np.abs(q - prior).max()) if size > self.radius else 0.0
         )
-        return bool(
-            abs(weights.sum() - 1) <= tol and np.abs(weights - q).max() <= tol and off <= tol
-        )
+        return bool(np.abs(weights - q).max() <= tol and off <= tol)

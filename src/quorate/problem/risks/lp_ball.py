@@ -9,15 +9,13 @@ theirs (the norm on the weights), ``radius`` their theta. radius = 0 is ``Mean(p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from quorate.arrays import Array
-from quorate.client_names import ClientName
 from quorate.problem.risks.inputs import number
-from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
-from quorate.problem.risks.weight_set import WeightSet, attained
+from quorate.problem.risks.risk import Names, Prior, Sizes, prior_for, resolve_prior
+from quorate.problem.risks.weight_set import WeightSet
 from quorate.solvers.sets.projections import (
     dual_exponent,
     largest_over_lp_ball,
@@ -54,23 +52,15 @@ class LpBall(WeightSet):
         number(self.radius, "radius", "For the mean use 0, for all weightings Simplex().")
         dual_exponent(self.p)
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> LpBall:
+    def at(self, sizes: Sizes, names: Names = None) -> LpBall:
         return replace(self, prior=resolve_prior(self.prior, sizes, names))
 
-    def worst(self, losses: Array) -> Worst:
-        losses = vector(losses, None, "losses")
-        return attained(
-            losses,
-            *largest_over_lp_ball(losses, prior_for(self.prior, len(losses)), self.radius, self.p),
-        )
+    def _largest(self, losses: Array) -> tuple[Array, float]:
+        return largest_over_lp_ball(losses, prior_for(self.prior, len(losses)), self.radius, self.p)
 
-    def project(self, v: Array) -> Array:
-        v = vector(v, None, "v")
+    def _nearest(self, v: Array) -> Array:
         return project_lp_ball(v, prior_for(self.prior, len(v)), self.radius, self.p)
 
-    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        weights = vector(weights, None, "weights")
+    def _holds(self, weights: Array, tol: float) -> bool:
         off = lp_norm(weights - prior_for(self.prior, len(weights)), self.p)
-        return bool(
-            weights.min() >= -tol and abs(weights.sum() - 1) <= tol and off <= self.radius + tol
-        )
+        return bool(off <= self.radius + tol)

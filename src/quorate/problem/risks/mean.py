@@ -13,20 +13,22 @@ import numpy as np
 from quorate.arrays import Array, Label
 from quorate.client_names import ClientName, by_position
 from quorate.problem.risks.risk import (
+    Names,
     Prior,
+    Sizes,
     Worst,
     prior_for,
-    prox_by_moreau,
     resolve_prior,
     vector,
 )
+from quorate.problem.risks.weight_set import WeightSet
 from quorate.solvers.sets.projections import EPS
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Mean:
+class Mean(WeightSet):
     """The mean of the losses.
 
     Parameters
@@ -41,26 +43,17 @@ class Mean:
     label: Label | None = None
     code: float | None = None  # of the label, once ``problem.at(fed)`` has seen the classes
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> Mean:
+    def at(self, sizes: Sizes, names: Names = None) -> Mean:
         return replace(self, prior=resolve_prior(self.prior, sizes, names))
 
-    def value(self, losses: Array) -> float:
-        return self.worst(losses).value
-
-    def weights(self, losses: Array) -> Array:
-        return self.project(losses)
-
     def worst(self, losses: Array) -> Worst:
-        q = self.project(losses)
-        losses = np.asarray(losses, dtype=float)
+        losses = vector(losses, "losses")
+        q = self._nearest(losses)
         value = float(q @ losses)
         return Worst(value, q, value + 32 * EPS * float(q @ np.abs(losses)))
 
-    def project(self, v: Array) -> Array:
-        return prior_for(self.prior, len(vector(v, None, "losses"))).copy()
-
-    def prox(self, v: Array, step: float) -> Array:
-        return prox_by_moreau(self, v, step)
+    def _nearest(self, v: Array) -> Array:
+        return prior_for(self.prior, len(v)).copy()
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         return bool(np.abs(weights - self.project(weights)).max() <= tol)
@@ -83,28 +76,19 @@ def among(risk: R, names: Sequence[ClientName], declared: object) -> R:
 
 
 @dataclass(frozen=True)
-class Sum:
+class Sum(WeightSet):
     """The sum of the losses, for problems stated without 1/N; its only weights are ones."""
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> Sum:
+    def at(self, sizes: Sizes, names: Names = None) -> Sum:
         return self
 
-    def value(self, losses: Array) -> float:
-        return self.worst(losses).value
-
-    def weights(self, losses: Array) -> Array:
-        return self.project(losses)
-
     def worst(self, losses: Array) -> Worst:
-        losses = vector(losses, None, "losses")
+        losses = vector(losses, "losses")
         value = float(losses.sum())
         return Worst(value, np.ones_like(losses), value + 32 * EPS * float(np.abs(losses).sum()))
 
-    def project(self, v: Array) -> Array:
-        return np.ones_like(vector(v, None, "losses"))
-
-    def prox(self, v: Array, step: float) -> Array:
-        return prox_by_moreau(self, v, step)
+    def _nearest(self, v: Array) -> Array:
+        return np.ones_like(v)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        return bool(np.abs(vector(weights, None, "weights") - 1.0).max() <= tol)
+        return bool(np.abs(vector(weights, "weights") - 1.0).max() <= tol)

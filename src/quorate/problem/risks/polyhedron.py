@@ -17,10 +17,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.client_names import ClientName
 from quorate.problem.risks.inputs import Matrix, by_name, entries, numbers
-from quorate.problem.risks.risk import Worst, vector
-from quorate.problem.risks.weight_set import WeightSet, attained
+from quorate.problem.risks.risk import Names, Sizes
+from quorate.problem.risks.weight_set import WeightSet
 from quorate.solvers.sets.linear_programs import excess, largest_in_polyhedron
 from quorate.solvers.sets.vertices import Met
 
@@ -62,9 +61,7 @@ class Polyhedron(WeightSet):
         by_column = isinstance(self.D, Mapping)
         _matrix(np.transpose(numbers(entries(self.D), "D")) if by_column else self.D, c)
 
-    def at(
-        self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None
-    ) -> Polyhedron:
+    def at(self, sizes: Sizes, names: Names = None) -> Polyhedron:
         by_column = isinstance(self.D, Mapping)
         D = np.transpose(numbers(by_name(self.D, names, "D"), "D")) if by_column else self.D
         c = numbers(self.c, "c")
@@ -80,31 +77,26 @@ class Polyhedron(WeightSet):
         """Its fields: copies and files have met nothing."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def worst(self, losses: Array) -> Worst:
-        losses = vector(losses, None, "losses")
+    def _largest(self, losses: Array) -> tuple[Array, float]:
         D, c, met = self.scaled(len(losses))
-        found = largest_in_polyhedron(losses, D, c, met)
-        if found is None:
+        answer = largest_in_polyhedron(losses, D, c, met)
+        if answer is None:
             raise ValueError(_empty(D, c))
-        q, bound = found
-        return attained(losses, q, bound)
+        return answer
 
-    def project(self, v: Array) -> Array:
+    def _nearest(self, v: Array) -> Array:
         from quorate.solvers.sets.polyhedron_projection import project_polyhedron
 
-        v = vector(v, None, "v")
         D, c, met = self.scaled(len(v))
         q = project_polyhedron(v, D, c, met)
         if q is None:
             raise ValueError(_empty(D, c))
         return q
 
-    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
+    def _holds(self, weights: Array, tol: float) -> bool:
         """Rows count in units of their largest entry."""
-        weights = vector(weights, None, "weights")
         D, c, _ = self.scaled(len(weights))
-        over = float((D @ weights - c).max(initial=-np.inf))
-        return bool(weights.min() >= -tol and abs(weights.sum() - 1) <= tol and over <= tol)
+        return float((D @ weights - c).max(initial=-np.inf)) <= tol
 
     def scaled(self, n: int) -> _Scaled:
         """D and c of n clients in their scale; raises ``ValueError`` where they do not fit."""

@@ -18,16 +18,14 @@ integral of w over [(i-1)/n, i/n], S(t) = (3 - 3b) / (a^2 - a + 1) t (t - 1) (t 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.client_names import ClientName
 from quorate.problem.risks.ranks import NonconvexByRank, prox_two_sided, two_sided, weights_by_rank
-from quorate.problem.risks.risk import vector
+from quorate.problem.risks.risk import Names, Sizes, vector
 
 
 @dataclass(frozen=True)
@@ -112,9 +110,7 @@ class ProspectTheory:
                 " Mean()."
             )
 
-    def at(
-        self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None
-    ) -> ProspectTheory:
+    def at(self, sizes: Sizes, names: Names = None) -> ProspectTheory:
         return self
 
     def rank_weights_below(self, n: int) -> Array:
@@ -126,17 +122,17 @@ class ProspectTheory:
         return np.diff(_cumulative(np.arange(n + 1) / n, self.gamma))[::-1].copy()
 
     def value(self, losses: Array) -> float:
-        losses = vector(losses, None, "losses")
+        losses = vector(losses, "losses")
         return float(self.weights(losses) @ losses)
 
     def weights(self, losses: Array) -> Array:
         """The weights in the order of the losses (n,); equal losses share theirs equally."""
-        losses = vector(losses, None, "losses")
+        losses = vector(losses, "losses")
         return weights_by_rank(two_sided(*self._both(len(losses)), self.reference, losses), losses)
 
     def prox(self, v: Array, step: float) -> Array:
         """argmin_z step R(z) + ||z - v||^2 / 2, exact though R is neither convex nor continuous."""
-        v = vector(v, None, "v")
+        v = vector(v, "v")
         return prox_two_sided(*self._both(len(v)), self.reference, v, step)
 
     def _both(self, n: int) -> tuple[Array, Array]:

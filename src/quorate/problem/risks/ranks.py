@@ -20,15 +20,13 @@ are ``risk.rank_weights(n)[::-1]``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
-from quorate.client_names import ClientName
-from quorate.problem.risks.risk import Worst, nonnegative, prox_by_moreau, vector
+from quorate.problem.risks.risk import Names, Sizes, Worst, nonnegative, prox_by_moreau, vector
 from quorate.solvers.sets.projections import EPS
 
 
@@ -149,7 +147,7 @@ class ByRank(ABC):
     def rank_weights(self, n: int) -> Array:
         """sigma (n,), sigma_1 for the smallest of n losses; nonnegative, summing to one."""
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> Self:
+    def at(self, sizes: Sizes, names: Names = None) -> Self:
         """Itself: ranks depend on no prior; raises ``ValueError`` where there are too few
         losses.
         """
@@ -157,12 +155,12 @@ class ByRank(ABC):
         return self
 
     def value(self, losses: Array) -> float:
-        losses = vector(losses, None, "losses")
+        losses = vector(losses, "losses")
         return float(weights_by_rank(self.rank_weights(len(losses)), losses) @ losses)
 
     def weights(self, losses: Array) -> Array:
         """The rank weights in the order of the losses (n,); equal losses share theirs equally."""
-        losses = vector(losses, None, "losses")
+        losses = vector(losses, "losses")
         return weights_by_rank(self.rank_weights(len(losses)), losses)
 
 
@@ -175,14 +173,14 @@ class ConvexByRank(ByRank):
         return worst_by_rank(self.rank_weights(len(losses)), losses)
 
     def project(self, v: Array) -> Array:
-        v = vector(v, None, "v")
+        v = vector(v, "v")
         return project_permutahedron(v, self.rank_weights(len(v)))
 
     def prox(self, v: Array, step: float) -> Array:
         return prox_by_moreau(self, v, step)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        weights = vector(weights, None, "weights")
+        weights = vector(weights, "weights")
         return in_permutahedron(weights, self.rank_weights(len(weights)), tol)
 
 
@@ -195,13 +193,13 @@ class NonconvexByRank(ByRank):
 
     def prox(self, v: Array, step: float) -> Array:
         """argmin_z step R(z) + ||z - v||^2 / 2, exact though R is not convex."""
-        v = vector(v, None, "v")
+        v = vector(v, "v")
         return prox_by_rank(self.rank_weights(len(v)), v, step)
 
 
 def worst_by_rank(sigma: Array, losses: Array) -> Worst:
     """The worst order of an ascending sigma: its own."""
-    losses = vector(losses, None, "losses")
+    losses = vector(losses, "losses")
     weights = weights_by_rank(sigma, losses)
     value = float(weights @ losses)
     return Worst(value, weights, value + 32 * EPS * float(weights @ np.abs(losses)))

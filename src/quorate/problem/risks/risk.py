@@ -1,4 +1,4 @@
-"""What a risk offers: losses (N,) -> one number.
+"""What a risk has to offer: a function of the losses (N,), with its weights.
 
 An uncertainty set Q of weights is the risk  R(z) = max_{q in Q} q'z,  the support function of Q.
 Its maximiser is a subgradient, its projection gives its prox (Moreau):  prox_{tR}(v) = v - t
@@ -19,6 +19,8 @@ from quorate.client_names import ClientName, by_position
 
 # one weight for each client: a word, an array (N,), or a mapping from client name to weight
 Prior = Literal["uniform", "size"] | Sequence[float] | Array | Mapping[Any, float]
+Sizes = Sequence[int] | Array  # rows of each client
+Names = Sequence[ClientName] | None
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Worst:
 class Risk(Protocol):
     """losses (N,) -> one number, and its weights (a subgradient where the risk is convex)."""
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> Risk:
+    def at(self, sizes: Sizes, names: Names = None) -> Risk:
         """The same risk with everything that depends on the clients (a prior) as arrays."""
         ...
 
@@ -72,7 +74,7 @@ def prox_by_moreau(risk: SupportsProject, v: Array, step: float) -> Array:
     """prox_{step R}(v) = v - step proj_Q(v / step), for the support function R of a convex set Q;
     step >= 0.
     """
-    v = vector(v, None, "v")
+    v = vector(v, "v")
     return v - step * risk.project(v / step) if nonnegative(step) > 0 else v.copy()
 
 
@@ -83,9 +85,7 @@ def nonnegative(step: float) -> float:
     return step
 
 
-def resolve_prior(
-    prior: Prior, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None
-) -> Array:
+def resolve_prior(prior: Prior, sizes: Sizes, names: Names = None) -> Array:
     """The prior as an array (N,) that sums to one.
 
     Parameters
@@ -106,7 +106,7 @@ def resolve_prior(
         if prior == "uniform":
             return np.full(n, 1.0 / n)
         if prior == "size":
-            counts = vector(sizes, n, "sizes")
+            counts = vector(sizes, "sizes", n)
             if (counts <= 0).any():
                 raise ValueError(
                     f"sizes must be positive, got {counts.min():g}: drop empty clients or use"
@@ -121,7 +121,7 @@ def resolve_prior(
                 f" {list(prior)} for clients that have no names here: call at(sizes, names) first."
             )
         prior = list(by_position(prior, names, "prior").values())
-    weights = vector(prior, n, "prior")
+    weights = vector(prior, "prior", n)
     if (weights < 0).any():
         raise ValueError(
             f"prior must be >= 0, got {weights.min():g}. A client that shall not count gets"
@@ -144,7 +144,7 @@ def prior_for(prior: Prior, n: int) -> Array:
     return resolve_prior(prior, np.ones(n))
 
 
-def vector(v: object, n: int | None, name: str) -> Array:
+def vector(v: object, name: str, n: int | None = None) -> Array:
     """``v`` as a float vector, of length n where one is given; finite."""
     array = np.asarray(v)
     if array.dtype.kind not in "fiu" or has_truths(v):

@@ -57,7 +57,7 @@ class Spectral(ByRank):
     def __init__(
         self, weights: ArrayLike
     ) -> None:  # an attribute ``weights`` would hide the method
-        sigma = vector(weights, None, "weights")
+        sigma = vector(weights, "weights")
         if sigma.min() < 0:
             raise ValueError(
                 f"weights must be >= 0, got {sigma.min():g}. A rank that shall not count gets"
@@ -88,17 +88,15 @@ class Spectral(ByRank):
         return worst_by_rank(self._ascending(len(losses)), losses)
 
     def project(self, v: Array) -> Array:
-        return project_permutahedron(vector(v, None, "v"), self._ascending(len(v)))
+        return project_permutahedron(vector(v, "v"), self._ascending(len(v)))
 
     def prox(self, v: Array, step: float) -> Array:
         if self.convex:
             return prox_by_moreau(self, v, step)
-        return prox_by_rank(self.rank_weights(len(v)), vector(v, None, "v"), step)
+        return prox_by_rank(self.rank_weights(len(v)), vector(v, "v"), step)
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        return in_permutahedron(
-            vector(weights, None, "weights"), self._ascending(len(weights)), tol
-        )
+        return in_permutahedron(vector(weights, "weights"), self._ascending(len(weights)), tol)
 
     def _ascending(self, n: int) -> Array:
         if not self.convex:

@@ -12,16 +12,14 @@ priors. With equal priors the spectrum is 1 / tail on (1 - tail, 1]: by ascendin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.client_names import ClientName
-from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
-from quorate.problem.risks.weight_set import WeightSet, attained
+from quorate.problem.risks.risk import Names, Prior, Sizes, prior_for, resolve_prior
+from quorate.problem.risks.weight_set import WeightSet
 from quorate.solvers.sets.projections import EPS, largest_under_caps, project_under_caps
 
 
@@ -54,9 +52,7 @@ class Superquantile(WeightSet):
                 " that is averaged. For the mean use 1, for the maximum Maximum()."
             )
 
-    def at(
-        self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None
-    ) -> Superquantile:
+    def at(self, sizes: Sizes, names: Names = None) -> Superquantile:
         return replace(self, prior=resolve_prior(self.prior, sizes, names))
 
     def caps(self, n: int) -> Array:
@@ -79,16 +75,12 @@ class Superquantile(WeightSet):
         mass = float(round(mass)) if abs(mass - round(mass)) <= 4 * EPS * mass else mass
         return np.clip(mass - np.arange(n, dtype=float)[::-1], 0.0, 1.0) / mass
 
-    def worst(self, losses: Array) -> Worst:
+    def _largest(self, losses: Array) -> tuple[Array, float]:
         """Equal losses share in proportion to their priors."""
-        losses = vector(losses, None, "losses")
-        return attained(losses, *largest_under_caps(losses, self.caps(len(losses))))
+        return largest_under_caps(losses, self.caps(len(losses)))
 
-    def project(self, v: Array) -> Array:
-        v = vector(v, None, "v")
+    def _nearest(self, v: Array) -> Array:
         return project_under_caps(v, self.caps(len(v)))
 
-    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        weights = vector(weights, None, "weights")
-        over = float((weights - self.caps(len(weights))).max())
-        return bool(weights.min() >= -tol and over <= tol and abs(weights.sum() - 1) <= tol)
+    def _holds(self, weights: Array, tol: float) -> bool:
+        return float((weights - self.caps(len(weights))).max()) <= tol

@@ -14,7 +14,6 @@ from typing import ClassVar
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.risks.risk import prior_for, vector
 from quorate.problem.risks.weight_set import PriorBall
 from quorate.solvers.sets.projections import largest_over_lp_ball, project_lp_ball
 
@@ -41,16 +40,13 @@ class TotalVariationBall(PriorBall):
     )
     RADIUS: ClassVar[str] = "a share of the weight"
 
-    def _largest(self, losses: Array, prior: Array) -> tuple[Array, float]:
+    def _largest(self, losses: Array) -> tuple[Array, float]:
         """Mass moves from the smallest losses to the largest; equal losses give and take alike."""
-        return largest_over_lp_ball(losses, prior, 2.0 * self.radius, 1.0)
+        return largest_over_lp_ball(losses, self._centre(losses), 2.0 * self.radius, 1.0)
 
-    def _nearest(self, v: Array, prior: Array) -> Array:
-        return project_lp_ball(v, prior, 2.0 * self.radius, 1.0)
+    def _nearest(self, v: Array) -> Array:
+        return project_lp_ball(v, self._centre(v), 2.0 * self.radius, 1.0)
 
-    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
-        weights = vector(weights, None, "weights")
-        moved = float(np.abs(weights - prior_for(self.prior, len(weights))).sum()) / 2
-        return bool(
-            weights.min() >= -tol and abs(weights.sum() - 1) <= tol and moved <= self.radius + tol
-        )
+    def _holds(self, weights: Array, tol: float) -> bool:
+        moved = float(np.abs(weights - self._centre(weights)).sum()) / 2
+        return moved <= self.radius + tol

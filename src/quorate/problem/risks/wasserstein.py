@@ -11,17 +11,15 @@ costs themselves.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.client_names import ClientName
 from quorate.problem.risks.inputs import Matrix, PerClient, by_name, entries, number, numbers
-from quorate.problem.risks.risk import Prior, Worst, prior_for, resolve_prior, vector
-from quorate.problem.risks.weight_set import WeightSet, attained
+from quorate.problem.risks.risk import Names, Prior, Sizes, prior_for, resolve_prior
+from quorate.problem.risks.weight_set import WeightSet, on_simplex
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,46 +56,40 @@ class WassersteinOverClients(WeightSet):
         )
         _costs(entries(self.cost), None, None)
 
-    def at(
-        self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None
-    ) -> WassersteinOverClients:
+    def at(self, sizes: Sizes, names: Names = None) -> WassersteinOverClients:
         cost = _costs(self.cost, len(sizes), names)
         return replace(self, cost=cost, prior=resolve_prior(self.prior, sizes, names))
 
-    def worst(self, losses: Array) -> Worst:
+    def _largest(self, losses: Array) -> tuple[Array, float]:
         from quorate.solvers.sets.transport_ball import largest_by_transport
 
-        losses = vector(losses, None, "losses")
-        return attained(losses, *largest_by_transport(losses, *self._set(len(losses))))
+        return largest_by_transport(losses, *self._set(len(losses)))
 
-    def project(self, v: Array) -> Array:
+    def _nearest(self, v: Array) -> Array:
         from quorate.solvers.sets.transport_ball import project_by_transport, project_on_line
 
-        v = vector(v, None, "v")
         prior, radius, cost = self._set(len(v))
         return (project_on_line if cost.ndim == 1 else project_by_transport)(v, prior, radius, cost)
 
-    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
+    def _holds(self, weights: Array, tol: float) -> bool:
         """Costs count in units of the largest."""
         from quorate.solvers.sets.transport_ball import line_cost, matrix_cost
 
-        weights = vector(weights, None, "weights")
         prior, radius, cost = self._set(len(weights))
-        if weights.min() < -tol or abs(weights.sum() - 1) > tol:
+        if not on_simplex(weights, tol):
             return False
-        most = float(np.ptp(cost))
         paid = (
             line_cost(weights, prior, cost)
             if cost.ndim == 1
             else matrix_cost(weights, prior, cost, tol)
         )
-        return bool(paid <= radius + tol * most)
+        return bool(paid <= radius + tol * float(np.ptp(cost)))
 
     def _set(self, n: int) -> tuple[Array, float, Array]:
         return prior_for(self.prior, n), float(self.radius), _costs(self.cost, n, None)
 
 
-def _costs(stated: object, n: int | None, names: Sequence[ClientName] | None) -> Array:
+def _costs(stated: object, n: int | None, names: Names) -> Array:
     """Positions (n,) or a matrix (n, n)."""
     if isinstance(stated, str):
         if stated != "index":

@@ -1,5 +1,5 @@
-"""Convex sets of weights: what their worst case and their projection imply, and what balls round a
-prior share.
+"""Convex sets of weights: what follows from their worst case and their projection, and what balls
+round a prior share.
 
 value = q'z and weights = q at the worst q,    prox_{tR}(v) = v - t proj_Q(v / t)
 """
@@ -7,15 +7,15 @@ value = q'z and weights = q at the worst q,    prox_{tR}(v) = v - t proj_Q(v / t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from quorate.arrays import Array
-from quorate.client_names import ClientName
 from quorate.problem.risks.inputs import number
 from quorate.problem.risks.risk import (
+    Names,
     Prior,
+    Sizes,
     Worst,
     prior_for,
     prox_by_moreau,
@@ -25,23 +25,36 @@ from quorate.problem.risks.risk import (
 
 
 class WeightSet(ABC):
-    """A set that is stated by worst case, projection and membership; no final class overrides what
-    is here.
+    """A closed convex set of weights. A subclass defines ``at`` and the three methods with an
+    underscore, whose arguments are checked vectors.
     """
 
     @abstractmethod
-    def at(
-        self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None
-    ) -> Self: ...
+    def at(self, sizes: Sizes, names: Names = None) -> Self: ...
 
-    @abstractmethod
-    def worst(self, losses: Array) -> Worst: ...
+    def _largest(self, losses: Array) -> tuple[Array, float]:
+        """A maximiser q of losses'q over the set, and a number that no member exceeds."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def project(self, v: Array) -> Array: ...
+    def _nearest(self, v: Array) -> Array:
+        """The member nearest to v."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def contains(self, weights: Array, tol: float = 1e-9) -> bool: ...
+    def _holds(self, weights: Array, tol: float) -> bool:
+        """Whether weights keep what the set asks beside the simplex, within ``tol``."""
+        raise NotImplementedError
+
+    def worst(self, losses: Array) -> Worst:
+        losses = vector(losses, "losses")
+        return attained(losses, *self._largest(losses))
+
+    def project(self, v: Array) -> Array:
+        return self._nearest(vector(v, "v"))
+
+    def contains(self, weights: Array, tol: float = 1e-9) -> bool:
+        """Whether weights within ``tol`` of these, client by client, are in the set."""
+        weights = vector(weights, "weights")
+        return self._holds(weights, tol) and on_simplex(weights, tol)
 
     def value(self, losses: Array) -> float:
         return self.worst(losses).value
@@ -55,9 +68,7 @@ class WeightSet(ABC):
 
 @dataclass(frozen=True)
 class PriorBall(WeightSet):
-    """Weights within a radius of a prior; a final class says what is measured and solves for given
-    priors.
-    """
+    """Weights within a radius of a prior; a subclass says what is measured."""
 
     radius: float
     prior: Prior = "uniform"
@@ -71,23 +82,17 @@ class PriorBall(WeightSet):
             f"It is {self.RADIUS}: for the mean use 0, for all weightings Simplex().",
         )
 
-    def at(self, sizes: Sequence[int] | Array, names: Sequence[ClientName] | None = None) -> Self:
+    def at(self, sizes: Sizes, names: Names = None) -> Self:
         return replace(self, prior=resolve_prior(self.prior, sizes, names))
 
-    def worst(self, losses: Array) -> Worst:
-        losses = vector(losses, None, "losses")
-        return attained(losses, *self._largest(losses, prior_for(self.prior, len(losses))))
+    def _centre(self, v: Array) -> Array:
+        """The prior, for as many clients as v has entries."""
+        return prior_for(self.prior, len(v))
 
-    def project(self, v: Array) -> Array:
-        v = vector(v, None, "v")
-        return self._nearest(v, prior_for(self.prior, len(v)))
 
-    @abstractmethod
-    def _largest(self, losses: Array, prior: Array) -> tuple[Array, float]:
-        """A maximiser of losses'q and an upper bound."""
-
-    @abstractmethod
-    def _nearest(self, v: Array, prior: Array) -> Array: ...
+def on_simplex(weights: Array, tol: float) -> bool:
+    """Whether weights are >= 0 and sum to one, within ``tol``."""
+    return bool(weights.min() >= -tol and abs(weights.sum() - 1) <= tol)
 
 
 def attained(losses: Array, q: Array, bound: float) -> Worst:
