@@ -69,12 +69,38 @@ class Loss(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Hinge:
-    """max(0, 1 - m)."""
+class Smooth:
+    """A loss with a continuous derivative."""
+
+    smooth: ClassVar[bool] = True
+    pieces: tuple[tuple[float, float], ...] | None = None
+
+
+class MarginLoss(Smooth):
+    """A function of the margin m = y * prediction."""
 
     targets: ClassVar[str] = "sign"
+
+
+class ResidualLoss(Smooth):
+    """A function of the residual u = prediction - y."""
+
+    targets: ClassVar[str] = "real"
+
+
+class PiecewiseLinear:
+    """A maximum of finitely many linear pieces, with kinks between them."""
+
     smooth: ClassVar[bool] = False
+
+    def curvature(self, prediction: Array, y: Array) -> Array:
+        return np.zeros_like(prediction)
+
+
+@dataclass(frozen=True)
+class Hinge(PiecewiseLinear, MarginLoss):
+    """max(0, 1 - m)."""
+
     lipschitz = 1.0
     pieces = ((0.0, 0.0), (-1.0, 1.0))
     floor = (1.0, 0.0)
@@ -86,18 +112,12 @@ class Hinge:
     def gradient(self, prediction: Array, y: Array) -> Array:
         return np.where(y * prediction < 1.0, -y, 0.0)
 
-    def curvature(self, prediction: Array, y: Array) -> Array:
-        return np.zeros_like(prediction)
-
 
 @dataclass(frozen=True)
-class SmoothHinge:
+class SmoothHinge(MarginLoss):
     """1/2 - m for m <= 0, (1 - m)^2 / 2 for 0 < m < 1, 0 for m >= 1."""
 
-    targets: ClassVar[str] = "sign"
-    smooth: ClassVar[bool] = True
     lipschitz = 1.0
-    pieces = None
     floor = (1.0, 0.0)
     rank_kernel = Kernel(RAMP, -1.0, 1.0)
 
@@ -115,13 +135,10 @@ class SmoothHinge:
 
 
 @dataclass(frozen=True)
-class Logistic:
+class Logistic(MarginLoss):
     """log(1 + exp(-m))."""
 
-    targets: ClassVar[str] = "sign"
-    smooth: ClassVar[bool] = True
     lipschitz = 1.0
-    pieces = None
     floor = (1.0, 0.0)
     rank_kernel = Kernel(LOGISTIC)
 
@@ -140,13 +157,10 @@ class Logistic:
 
 
 @dataclass(frozen=True)
-class Exponential:
+class Exponential(MarginLoss):
     """exp(-m); not Lipschitz, so it has no Wasserstein worst case."""
 
-    targets: ClassVar[str] = "sign"
-    smooth: ClassVar[bool] = True
     lipschitz = math.inf
-    pieces = None
     floor = (1.0, 0.0)
     rank_kernel = Kernel(EXPONENTIAL)
 
@@ -161,13 +175,10 @@ class Exponential:
 
 
 @dataclass(frozen=True)
-class Squared:
+class Squared(ResidualLoss):
     """u^2 / 2; not Lipschitz: with a Wasserstein radius > 0 its worst case is infinite."""
 
-    targets: ClassVar[str] = "real"
-    smooth: ClassVar[bool] = True
     lipschitz = math.inf
-    pieces = None
     floor = (1.0, 0.5)
     rank_kernel = Kernel(RAMP, 0.0, math.inf, even=True)
 
@@ -182,7 +193,7 @@ class Squared:
 
 
 @dataclass(frozen=True)
-class Quadratic:
+class Quadratic(Smooth):
     """w'A w / 2 + b'w of a client whose rows are A (D, D) and whose targets are b,
     ``Federation.from_quadratics``.
 
@@ -192,9 +203,7 @@ class Quadratic:
     """
 
     targets: ClassVar[str] = "quadratic"
-    smooth: ClassVar[bool] = True
     lipschitz = math.inf
-    pieces = None
     floor = (0.0, math.inf)
 
     def value(self, prediction: Array, y: Array) -> Array:
@@ -212,11 +221,9 @@ class Quadratic:
 
 
 @dataclass(frozen=True)
-class Absolute:
+class Absolute(PiecewiseLinear, ResidualLoss):
     """|u|."""
 
-    targets: ClassVar[str] = "real"
-    smooth: ClassVar[bool] = False
     lipschitz = 1.0
     pieces = ((1.0, 0.0), (-1.0, 0.0))
     floor = (1.0, 0.0)
@@ -228,20 +235,14 @@ class Absolute:
     def gradient(self, prediction: Array, y: Array) -> Array:
         return np.sign(prediction - y)
 
-    def curvature(self, prediction: Array, y: Array) -> Array:
-        return np.zeros_like(prediction)
-
 
 @dataclass(frozen=True)
-class Huber:
+class Huber(ResidualLoss):
     """u^2 / 2 for |u| <= threshold, threshold (|u| - threshold / 2) beyond; threshold > 0, in units
     of y.
     """
 
     threshold: float = 1.35
-    targets: ClassVar[str] = "real"
-    smooth: ClassVar[bool] = True
-    pieces = None
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold < math.inf:
@@ -274,14 +275,12 @@ class Huber:
 
 
 @dataclass(frozen=True)
-class EpsilonInsensitive:
+class EpsilonInsensitive(PiecewiseLinear, ResidualLoss):
     """max(0, |u| - tolerance), the loss of support vector regression; tolerance >= 0, in units of
     y.
     """
 
     tolerance: float = 0.1
-    targets: ClassVar[str] = "real"
-    smooth: ClassVar[bool] = False
     lipschitz = 1.0
 
     def __post_init__(self) -> None:
@@ -309,19 +308,14 @@ class EpsilonInsensitive:
         u = prediction - y
         return np.where(np.abs(u) > self.tolerance, np.sign(u), 0.0)
 
-    def curvature(self, prediction: Array, y: Array) -> Array:
-        return np.zeros_like(prediction)
-
 
 @dataclass(frozen=True)
-class Quantile:
+class Quantile(PiecewiseLinear, ResidualLoss):
     """max(-level u, (1 - level) u), the pinball loss; level in (0, 1) is the quantile that is
     fitted.
     """
 
     level: float = 0.5
-    targets: ClassVar[str] = "real"
-    smooth: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:
@@ -349,12 +343,9 @@ class Quantile:
     def gradient(self, prediction: Array, y: Array) -> Array:
         return np.where(prediction > y, 1 - self.level, -self.level)
 
-    def curvature(self, prediction: Array, y: Array) -> Array:
-        return np.zeros_like(prediction)
-
 
 @dataclass(frozen=True)
-class Multinomial:
+class Multinomial(Smooth):
     """log sum_c exp(p_c) - p_y for C >= 2 predictions p of a row and its class y; with the
     predictor ``Softmax``.
 
@@ -363,9 +354,7 @@ class Multinomial:
     """
 
     targets: ClassVar[str] = "class"
-    smooth: ClassVar[bool] = True
     lipschitz = math.sqrt(2.0)  # in the Euclidean norm of p
-    pieces = None
     floor = (0.0, 0.0)  # no intercept to bound
 
     def value(self, prediction: Array, y: Array) -> Array:

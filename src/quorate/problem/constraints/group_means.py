@@ -247,8 +247,44 @@ class OnRows:
 # ---------------------------------------------------------------------------------------- as stated
 
 
+class Levelled:
+    """The base of a constraint with a level, one for all clients or one for each."""
+
+    level: Level
+
+    def __post_init__(self) -> None:
+        """Refuse a level that is no number >= 0; client names are checked against the data."""
+        each = [*self.level.values()] if isinstance(self.level, Mapping) else self.level
+        numbers = np.asarray(each)
+        name = type(self).__name__
+        if has_truths(each) or numbers.dtype.kind not in "fiu" or not numbers.size:
+            raise ValueError(
+                f"the level of {name} must be a number, one per client, or a mapping by name, got"
+                f" {self.level!r}."
+            )
+        if not np.isfinite(numbers).all() or (numbers < 0).any():
+            raise ValueError(
+                f"the level of {name} must be finite and >= 0, got {self.level!r}: it bounds a mean"
+                " or a difference."
+            )
+
+    def _levels(self, fed: Federation) -> Array:
+        """(N,) levels, one for each client."""
+        return by_client(self.level, fed.clients, f"the level of {type(self).__name__}")
+
+    def _reachable(self, problem: Objective, fed: Federation) -> Array:
+        """The levels; ``ValueError`` where the mean of a loss above 0 everywhere reaches none."""
+        level = self._levels(fed)
+        if isinstance(problem.loss, Logistic | Exponential) and (level <= 0).any():
+            raise ValueError(
+                f"{type(self).__name__}: a mean {type(problem.loss).__name__} loss is above 0 at"
+                " every model: give a level > 0."
+            )
+        return level
+
+
 @dataclass(frozen=True)
-class NeymanPearson:
+class NeymanPearson(Levelled):
     """The mean loss of an owner's rows of one class is at most a level: (1) and (30), with
     ``Mean(label=...)`` of the other class as the objective.
 
@@ -262,11 +298,8 @@ class NeymanPearson:
     label: Label
     level: Level
 
-    def __post_init__(self) -> None:
-        check_level(self.level, "NeymanPearson")
-
     def at(self, problem: Objective, fed: Federation) -> OnRows:
-        level = above(levels(self.level, fed, "NeymanPearson"), problem.loss, "NeymanPearson")
+        level = self._reachable(problem, fed)
         code = label_code(self.label, fed, problem.loss)
         return OnRows(
             OfLoss(problem.loss),
@@ -278,7 +311,7 @@ class NeymanPearson:
 
 
 @dataclass(frozen=True)
-class LossGap:
+class LossGap(Levelled):
     """|mean loss of one group - mean loss of the other| <= level: (2). Not convex.
 
     Parameters
@@ -291,12 +324,9 @@ class LossGap:
     column: str
     level: Level
 
-    def __post_init__(self) -> None:
-        check_level(self.level, "LossGap")
-
     def at(self, problem: Objective, fed: Federation) -> OnRows:
         one, other = groups_of(self.column, fed, "LossGap", most=2)
-        level = levels(self.level, fed, "LossGap")
+        level = self._levels(fed)
         return differences(
             OfLoss(problem.loss),
             (Group(None, self.column, one), Group(None, self.column, other)),
@@ -305,7 +335,7 @@ class LossGap:
 
 
 @dataclass(frozen=True)
-class BoundedGroupLoss:
+class BoundedGroupLoss(Levelled):
     """The mean loss of every group of a column is at most a level; convex.
 
     Parameters
@@ -318,12 +348,9 @@ class BoundedGroupLoss:
     column: str
     level: Level
 
-    def __post_init__(self) -> None:
-        check_level(self.level, "BoundedGroupLoss")
-
     def at(self, problem: Objective, fed: Federation) -> OnRows:
         found = groups_of(self.column, fed, "BoundedGroupLoss")
-        level = above(levels(self.level, fed, "BoundedGroupLoss"), problem.loss, "BoundedGroupLoss")
+        level = self._reachable(problem, fed)
         level = np.repeat(level[:, None], len(found), 1)
         words = tuple(f"mean loss of {self.column} = {value}" for value in found)
         groups = tuple(Group(None, self.column, value) for value in found)
@@ -331,7 +358,7 @@ class BoundedGroupLoss:
 
 
 @dataclass(frozen=True)
-class DemographicParity:
+class DemographicParity(Levelled):
     """The groups' mean scores (or probabilities) differ by at most a level, every two of them.
 
     Parameters
@@ -349,19 +376,14 @@ class DemographicParity:
     level: Level
     measure: Measure = field(default_factory=Score)
 
-    def __post_init__(self) -> None:
-        check_level(self.level, "DemographicParity")
-
     def at(self, problem: Objective, fed: Federation) -> OnRows:
         found = groups_of(self.column, fed, "DemographicParity")
         groups = tuple(Group(None, self.column, value) for value in found)
-        return differences(
-            _predicting(self.measure), groups, levels(self.level, fed, "DemographicParity")
-        )
+        return differences(_predicting(self.measure), groups, self._levels(fed))
 
 
 @dataclass(frozen=True)
-class EqualisedOdds:
+class EqualisedOdds(Levelled):
     """Within either class the groups' mean scores (or probabilities) differ by at most a level,
     every two of them.
 
@@ -378,12 +400,9 @@ class EqualisedOdds:
     level: Level
     measure: Measure = field(default_factory=Score)
 
-    def __post_init__(self) -> None:
-        check_level(self.level, "EqualisedOdds")
-
     def at(self, problem: Objective, fed: Federation) -> OnRows:
         found = groups_of(self.column, fed, "EqualisedOdds")
-        level = levels(self.level, fed, "EqualisedOdds")
+        level = self._levels(fed)
         if problem.loss.targets != "sign":
             raise ValueError(
                 f"EqualisedOdds needs two classes, and {type(problem.loss).__name__} has none."
@@ -459,34 +478,3 @@ def groups_of(column: str, fed: Federation, name: str, most: int = 20) -> list[A
             f" {column!r} has {len(values)}: {shown}. Give groups, such as intervals of a number."
         )
     return values
-
-
-def check_level(level: Level, name: str) -> None:
-    """Refuse a level that is no number >= 0, or several; names are checked against the data."""
-    each = [*level.values()] if isinstance(level, Mapping) else level
-    found = np.asarray(each)
-    if has_truths(each) or found.dtype.kind not in "fiu" or not found.size:
-        raise ValueError(
-            f"the level of {name} must be a number, one per client, or a mapping by name, got"
-            f" {level!r}."
-        )
-    if not np.isfinite(found).all() or (found < 0).any():
-        raise ValueError(
-            f"the level of {name} must be finite and >= 0, got {level!r}: it bounds a mean or a"
-            " difference."
-        )
-
-
-def levels(level: Level, fed: Federation, name: str) -> Array:
-    """(N,) levels, one for each client."""
-    return by_client(level, fed.clients, f"the level of {name}")
-
-
-def above(level: Array, loss: Loss, name: str) -> Array:
-    """The levels, unless the mean of a loss that is positive everywhere cannot reach one."""
-    if isinstance(loss, Logistic | Exponential) and (level <= 0).any():
-        raise ValueError(
-            f"{name}: a mean {type(loss).__name__} loss is above 0 at every model: give a level"
-            " > 0."
-        )
-    return level

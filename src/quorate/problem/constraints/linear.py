@@ -77,8 +77,8 @@ class OnModel:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearEquality:
-    """C w + d = 0.
+class LinearConstraint:
+    """A linear constraint on the model: of one C and d, or of every client's own.
 
     Parameters
     ----------
@@ -86,38 +86,32 @@ class LinearEquality:
         ``Federation(linear=...)``, which say nothing of an intercept
     """
 
-    phrase: ClassVar[str] = "C w + d = 0"
     C: Coefficients | None = None
     d: Offsets | None = None
     of_model: ClassVar[bool] = True
+    equality: ClassVar[bool]
 
     def __post_init__(self) -> None:
         _numbers(self.C, self.d, type(self).__name__)
 
     def at(self, problem: Objective, fed: Federation) -> OnModel:
-        return _stated(self.C, self.d, problem, fed, True)
+        return _stated(self.C, self.d, problem, fed, self.equality)
 
 
 @dataclass(frozen=True, eq=False)
-class LinearInequality:
-    """C w + d <= 0.
+class LinearEquality(LinearConstraint):
+    """C w + d = 0; parameters as of `LinearConstraint`."""
 
-    Parameters
-    ----------
-    C, d : (k, D) and (k,) that all know, the same for every client; None: every client's own, of
-        ``Federation(linear=...)``, which say nothing of an intercept
-    """
+    phrase: ClassVar[str] = "C w + d = 0"
+    equality: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, eq=False)
+class LinearInequality(LinearConstraint):
+    """C w + d <= 0; parameters as of `LinearConstraint`."""
 
     phrase: ClassVar[str] = "C w + d <= 0"
-    C: Coefficients | None = None
-    d: Offsets | None = None
-    of_model: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        _numbers(self.C, self.d, type(self).__name__)
-
-    def at(self, problem: Objective, fed: Federation) -> OnModel:
-        return _stated(self.C, self.d, problem, fed, False)
+    equality: ClassVar[bool] = False
 
 
 def _stated(
