@@ -420,10 +420,10 @@ def test_a_class_that_no_row_has_is_declared(clinics):
         ),
         ({"sizes": 0}, "sizes must be whole numbers >= 1 and at most .*, got 0"),
         ({"prior": "largest"}, "prior must be 'uniform', 'size' or 3 weights"),
-        ({"spend": 0.5}, "spend=0.5 is a part of what a book allows, and there is none: give book"),
+        ({"spend": 0.5}, "spend=0.5 is a part of what a privacy ledger allows, and there is none"),
         (
             {"spend": 2.0, "book": "b.json"},
-            "spend must be > 0 and at most the total of the book, epsilon = 1, got 2.0",
+            "spend must be > 0 and at most the total of the privacy ledger, epsilon = 1, got 2.0",
         ),
         (
             {"classes": ["ill", "well"]},

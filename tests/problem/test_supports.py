@@ -219,7 +219,7 @@ def test_the_moves_are_those_that_the_value_counts(case, seed, d, radius, digits
         spent = np.linalg.norm(delta, {"l1": 1, "l2": 2, "linf": np.inf}[norm], axis=2)
         np.testing.assert_allclose(spent, plan.spent, atol=1e-13)
         fee = np.where(plan.flip, label_cost if math.isfinite(label_cost) else 0.0, 0.0)
-        won = loss.value(LINEAR.forward(w, replace(block, X=moved)), y) - plan.price[:, None] * (
+        won = loss.value(LINEAR.forward(w, replace(block, X=moved)), y) - plan.lambda_[:, None] * (
             spent + fee
         )
         np.testing.assert_allclose(block.mean(won), plan.value, rtol=1e-12, atol=1e-13)

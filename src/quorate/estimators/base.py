@@ -46,7 +46,7 @@ Seed = int | np.random.RandomState | None
 
 
 class TrivialModelWarning(UserWarning):
-    """Zero coefficients are optimal: the radii are so large, or the risk looks at so few rows, that
+    """Zero coefficients are optimal: the radii are so large, or the risk counts so few rows, that
     no others help.
     """
 

@@ -67,7 +67,7 @@ class InfeasibleProblemError(ValueError):
     ----------
     owners : names of the clients in conflict, beside them "all clients together" and "the server"
         where they are
-    model : a fitted copy of the estimator: the model found that breaks its constraints least. Its
+    model : a fitted copy of the estimator: the model that breaks its constraints least. Its
         ``constraints_`` say which and by how much
     """
 
@@ -83,7 +83,7 @@ class InfeasibleProblemError(ValueError):
 
 
 class ConstrainedClassifier(Classifier):
-    """Linear classifier of two classes that keeps bounds on every client's rows, or says that no
+    """Linear classifier of two classes that keeps bounds on every client's rows, or proves that no
     model can.
 
     Parameters
@@ -261,7 +261,7 @@ class ConstrainedClassifier(Classifier):
         return together, [part for part in parts if not isinstance(part, Coupled)]
 
     def _federation(self, rows: Rows) -> Federation:
-        """One client per group; labels as given, which constraints name."""
+        """One client per group, with the labels of the data, which constraints name."""
         self._classes(rows.y)
         return Federation.from_arrays(
             rows.X,
@@ -323,7 +323,9 @@ class ConstrainedClassifier(Classifier):
             duals if isinstance(duals, Multipliers) else no_multipliers(problem, fed.n_clients)
         )
         convex = problem.local_constraint.convex and problem.constraint.convex
-        proof = solution.outcome.stop is Stop.INFEASIBLE  # then the multipliers are no prices
+        proof = (
+            solution.outcome.stop is Stop.INFEASIBLE
+        )  # then the multipliers are no shadow prices
         self.prices_ = [] if proof else prices(solution.constraints, convex=convex)
         if proof:
             raise self._unfitted(owners(problem, self.multipliers_, fed.clients))

@@ -68,10 +68,10 @@ class PrivateClassifier(Classifier):
         another one
     sizes : rows of every client as declared to everybody, ``{client: rows}`` or one number for all;
         None: the true numbers, which then are public
-    book : file of all that is spent on these rows: every fit with the same book adds to it, before
-        it touches a row
-    spend : epsilon of this fit alone, with a ``book`` whose total is ``epsilon``; None: all that is
-        left
+    book : the privacy ledger file, of all that is spent on these rows: every fit with the same file
+        adds to it, before it touches a row
+    spend : epsilon of this fit alone, with a ledger file whose total is ``epsilon``; None: all that
+        is left
     noise : "secure": from keys of the operating system; "simulation": from ``random_state``, for
         experiments. None: "secure" unless ``random_state`` is given
     classes : the labels as declared to everybody, among which a client need not have all; None:
@@ -106,7 +106,7 @@ class PrivateClassifier(Classifier):
     for. Rows of different scale are clipped, which costs accuracy and no privacy.
 
     A search over parameters spends at every fit: with ``book`` and ``spend`` each is charged, and
-    refused once the total is reached (`BudgetSpentError`); without a book every fit has a total of
+    refused once the total is spent (`BudgetSpentError`); without a file every fit has a total of
     its own, and they add up. Scores by which a search chooses are not paid for where they come from
     private rows.
 
@@ -194,7 +194,7 @@ class PrivateClassifier(Classifier):
         Raises
         ------
         BudgetSpentError
-            the book leaves less than the fit would spend; no row was touched
+            the privacy ledger leaves less than the fit would spend; no row was touched
         ValueError
             parameters out of range, labels outside ``classes`` or of one class, values that are not
             finite
@@ -220,14 +220,14 @@ class PrivateClassifier(Classifier):
             )
         if spend is not None and self.book is None:
             raise ValueError(
-                f"spend={spend!r} is a part of what a book allows, and there is none: give book=<a"
-                " file>, or leave spend out, and the fit spends epsilon."
+                f"spend={spend!r} is a part of what a privacy ledger allows, and there is none:"
+                " give book=<a file>, or leave spend out, and the fit spends epsilon."
             )
         if spend is not None and not (
             isinstance(spend, int | float) and 0 < spend <= budget.epsilon
         ):
             raise ValueError(
-                "spend must be > 0 and at most the total of the book, epsilon ="
+                "spend must be > 0 and at most the total of the privacy ledger, epsilon ="
                 f" {budget.epsilon:g}, got {spend!r}."
             )
         for name, value in (("average", self.average), ("fit_intercept", self.fit_intercept)):
@@ -370,7 +370,7 @@ def _declared_prior(
 @dataclass(frozen=True)
 class _Share(PrivateADMM):
     """With the noise that keeps ``share``, even where the problem's budget allows less noise; the
-    book may refuse.
+    privacy ledger may refuse.
     """
 
     share: Budget | None = None

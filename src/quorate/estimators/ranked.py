@@ -89,7 +89,7 @@ class _RankModel(FederatedModel):
 
     def _federation(self, rows: Rows) -> Federation:
         """The rows as one client, in an order of their values, so that the model does not depend on
-        the order in which they are given; the column "row" says which row each is.
+        the order of the rows in the table; the column "row" says which row each is.
         """
         targets, classes = self._targets(rows.y)
         order = by_value(rows.X, targets)[0]
@@ -146,9 +146,9 @@ class _RankModel(FederatedModel):
         done = solution.outcome.stop in (Stop.OPTIMAL, Stop.UNPROVEN)
         if done and problem.objective(constant, fed) <= value + self.tol * abs(value):
             warnings.warn(
-                f"the best model found is a constant: with zero coefficients"
+                f"the best model is a constant: with zero coefficients"
                 f" {problem.over_samples!r} of the losses, plus regulariser, is as small. Let the"
-                " risk look at more rows (a larger tail, or Mean()), or regularise less.",
+                " risk count more rows (a larger tail, or Mean()), or regularise less.",
                 TrivialModelWarning,
                 stacklevel=5,
             )
@@ -205,8 +205,8 @@ class RiskClassifier(Classifier, _RankModel):
     Every row is one of the ranked, so that there is no ``sample_weight``: repeat rows instead. Rows
     in another order give the same model bit for bit. For risks that a spectrum defines
     (``Superquantile``, ``Extremile``, ``ExponentialSpectral``, ``HumanAligned``) so does, within
-    ``tol``, every row given twice; ``TopK`` and ``RankedRange`` count rows, and ``Maximum`` looks
-    at one.
+    ``tol``, every row given twice; ``TopK`` and ``RankedRange`` count rows, and ``Maximum``
+    counts one.
 
     ``fit`` requests ``groups``, so with metadata routing enabled a Pipeline or GridSearchCV passes
     them on. A ``ConvergenceWarning`` says that the algorithm stopped before it was done. Where the
@@ -214,7 +214,7 @@ class RiskClassifier(Classifier, _RankModel):
     several starts, ``certificate_.residuals`` say how far it is from stationary, and the warning
     comes only where it did not settle.
 
-    A small tail looks at the worst rows only. Where no line does better on them than on a coin's
+    A small tail counts the worst rows only. Where no line does better on them than on a coin's
     toss, zero coefficients are the optimum, and `TrivialModelWarning` says so.
 
     Examples
@@ -339,8 +339,8 @@ class RiskRegressor(Regressor, _RankModel):
 
 
 def _in_order(solution: Solution, order: NDArray[np.intp]) -> Solution:
-    """The solution of the rows as given, from that of the rows in this order: where duals are by
-    row, they move.
+    """The solution of the rows in the caller's order, from that of the rows in this order: duals by
+    row move.
     """
     back, duals = np.argsort(order), solution.duals
     if duals is None:

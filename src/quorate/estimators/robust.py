@@ -123,8 +123,8 @@ class _RobustModel(FederatedModel):
 
 
 class RobustClassifier(Classifier, _RobustModel):
-    """Linear classifier of two classes, robust to errors in every client's rows and to the mix of
-    the clients.
+    """Linear classifier of two classes, robust to errors in every client's rows and to the client
+    weights.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class RobustClassifier(Classifier, _RobustModel):
     radius : Wasserstein radius of every client's ball: a number >= 0, one per client (in the order
         of their first appearance), a mapping by client name, or "auto"
         (`quorate.model_selection.default_radius`)
-    label_cost : in (0, inf], price of flipping a label, in units of ``norm``; None is 1. At most
+    label_cost : in (0, inf], cost of flipping a label, in units of ``norm``; None is 1. At most
         radius / label_cost of a client's labels can flip; from 1/2 on the zero model is optimal
         (`TrivialModelWarning`)
     norm : "l1", "l2" or "linf", the norm of a move of the features
@@ -140,10 +140,10 @@ class RobustClassifier(Classifier, _RobustModel):
         ``PolytopeSupport(C, d)``
     clip : move rows outside the support to its nearest point instead of refusing them
     client_radius : >= 0, how far the clients' weights may be from ``prior`` in the norm
-        ``client_p``; 0: a fixed mix
+        ``client_p``; 0: fixed weights
     client_p : in [1, inf]
     prior : "size", "uniform", weights that sum to one, or a mapping by client name
-    over_clients : a risk over clients such as ``Simplex()``, instead of the ball given by the three
+    over_clients : a risk over clients such as ``Simplex()``, instead of the ball of the three
         parameters above
     regulariser : h of the coefficients; None is ``L2(1e-4)``: small, and enough for a proven lower
         bound at any radius
@@ -209,7 +209,7 @@ class RobustClassifier(Classifier, _RobustModel):
 
 
 class RobustRegressor(Regressor, _RobustModel):
-    """Linear regression, robust to errors in every client's rows and to the mix of the clients.
+    """Linear regression, robust to errors in every client's rows and to the client weights.
 
     Parameters and attributes are those of `RobustClassifier`, except:
 
@@ -217,7 +217,7 @@ class RobustRegressor(Regressor, _RobustModel):
     ----------
     loss : a Lipschitz loss of the residual, in units of y: ``Huber()`` (None),
         ``EpsilonInsensitive()``, ``Absolute()``, ``Quantile()``; ``Squared()`` with radius=0 only
-    label_cost : in (0, inf], price of moving a target by one unit, in units of ``norm``; None is
+    label_cost : in (0, inf], cost of moving a target by one unit, in units of ``norm``; None is
         inf (targets stay). With a finite one the radius plays no part until ||coef_||_* exceeds 1 /
         label_cost (the dual norm)
 

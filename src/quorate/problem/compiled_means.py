@@ -39,11 +39,12 @@ def in_one_pass(problem: Objective, w: Array, block: Block) -> Cut | None:
     pair = type(problem.loss), type(problem.predictor)
     if pair not in _PASSES or not _suits(w, block.X) or by_rank(problem.over_samples):
         return None
-    found = _PASSES[pair](problem, w if w.ndim > 1 else w[None], block)
-    if found is None:
+    both = _PASSES[pair](problem, w if w.ndim > 1 else w[None], block)
+    if both is None:
         return None
+    risks, gradients = both
     zero = np.zeros(len(block.index))
-    return Cut(found[0], zero, found[1], zero)
+    return Cut(risks, zero, gradients, zero)
 
 
 def _plain(X: Array | csr_array) -> TypeGuard[Array]:

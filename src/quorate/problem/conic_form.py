@@ -1,5 +1,5 @@
-"""The public part of a problem as plain arrays, for solvers that know nothing of losses or
-risks.
+"""A problem in conic form: its public part as plain arrays, for solvers that know nothing of losses
+or risks.
 """
 
 from __future__ import annotations
@@ -45,14 +45,13 @@ def client_ball(problem: Problem, n_clients: int) -> tuple[Array, float, float]:
     if isinstance(risk, Mean | LpBall) and isinstance(risk.prior, np.ndarray):
         return risk.prior, getattr(risk, "radius", 0.0), getattr(risk, "p", 2.0)
     raise ValueError(
-        "this method needs over_clients = Mean, Simplex, LpBall or TotalVariationBall (concrete,"
-        f" see problem.at), got {risk!r}: use one of these, or Bundle(), which takes every set of"
-        " weights that quorate has."
+        "the client weights must be those of Mean, Simplex, LpBall or TotalVariationBall (concrete,"
+        f" see problem.at), got over_clients = {risk!r}."
     )
 
 
 def weighting(problem: Problem, n_clients: int) -> Weighting:
-    """The set of weightings of the clients in conic form."""
+    """The set of client weights in conic form."""
     risk = problem.over_clients
     if by_rank(risk) and not isinstance(risk, Superquantile):  # which may weigh clients by a prior
         return of_ranks(risk.rank_weights(n_clients))
@@ -105,9 +104,7 @@ def _divergence_ball(risk: KLBall | ChiSquareBall, prior: Array) -> Weighting:
 
 
 def member(problem: Problem, n_clients: int) -> Array:
-    """One weighting of the clients that lies in the set: the prior, or for other sets the worst at
-    equal losses.
-    """
+    """Client weights of the set: the prior, or for other sets the worst at equal losses."""
     try:
         return client_ball(problem, n_clients)[0]
     except ValueError:
@@ -122,8 +119,8 @@ def sample_radii(problem: Problem, n_clients: int) -> Array:
     )
 
 
-def price_floor(problem: Problem) -> tuple[float, float]:
-    """(a, b): every price is at least a ||w||_* and at least b."""
+def multiplier_floor(problem: Problem) -> tuple[float, float]:
+    """(a, b): every transport multiplier is at least a ||w||_* and at least b."""
     ball, loss = problem.over_samples, problem.loss
     if not isinstance(ball, WassersteinBall):
         return 0.0, 0.0
@@ -134,11 +131,11 @@ def price_floor(problem: Problem) -> tuple[float, float]:
 
 
 def public_shape(problem: Problem, n_clients: int) -> Shape:
-    """Everything the server knows before any client speaks."""
+    """What the server knows of the problem before the first answer of a client."""
     ball = problem.over_samples
     robust = isinstance(ball, WassersteinBall)
     check_convex(problem)
-    lipschitz, floor = price_floor(problem)
+    lipschitz, floor = multiplier_floor(problem)
     l1, l2, lower, upper = regulariser_parts(problem.regulariser)
     flips = problem.loss.targets == "sign" and robust and math.isfinite(ball.label_cost)
     return Shape(

@@ -1,7 +1,7 @@
-"""Where an optimal model can lie, and what an affine minorant proves about the optimum.
+"""Lower bounds on the optimum, proved by affine minorants and by where an optimal model can lie.
 
-Weak duality. For q in Q and convex combinations of cuts, for every w and all prices l_s >= max(Lip
-||w||_*, floor),
+Weak duality. For q in Q and convex combinations of cuts, for every w and all transport
+multipliers l_s >= max(Lip ||w||_*, floor),
 
     F(w) + h(w) >= constant + <g, w> + sum_s k_s l_s + h(w),   k_s = q_s radius_s + gradient_level_s
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quorate.arrays import DUAL, Array, Block, norm
-from quorate.problem.conic_form import price_floor, sample_radii
+from quorate.problem.conic_form import multiplier_floor, sample_radii
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, Bounds, ElasticNet, GroupL2, Zero
 from quorate.problem.requirements import check_convex
@@ -55,9 +55,7 @@ class Surveyed:
 
 @record
 class Duals:
-    """What proves a bound: models whose cuts it is made of, and each client's multipliers of these
-    cuts.
-    """
+    """What proves a bound: models, and each client's multipliers of the cuts at these models."""
 
     weights: Array  # (N,) the adversary's weighting of the clients, in Q
     points: Array  # (K, D)
@@ -154,10 +152,10 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
     ball = problem.over_samples
     robust = isinstance(ball, WassersteinBall)
     radius = sample_radii(problem, len(minorant.weights))
-    price = minorant.weights * radius + minorant.gradient_level
-    constant = minorant.constant + _negative_prices(problem, price, radius, where)
-    total = float(np.maximum(price, 0.0).sum())
-    lipschitz, floor = price_floor(problem)
+    coefficient = minorant.weights * radius + minorant.gradient_level
+    constant = minorant.constant + _negative_coefficients(problem, coefficient, radius, where)
+    total = float(np.maximum(coefficient, 0.0).sum())
+    lipschitz, floor = multiplier_floor(problem)
     g, intercept = problem.predictor.split(minorant.gradient)
     kind = ball.norm if robust else "l2"
 
@@ -173,14 +171,16 @@ def lower_bound(problem: Problem, minorant: Minorant, where: Region) -> tuple[fl
     return best, max(rest, offset)
 
 
-def _negative_prices(problem: Problem, price: Array, radius: Array, where: Region) -> float:
+def _negative_coefficients(
+    problem: Problem, coefficient: Array, radius: Array, where: Region
+) -> float:
     """Rounding can leave k_s slightly below 0; then l_s <= value / (max_q q_s radius_s) at every
     model worth having.
     """
     loss = 0.0
-    for s in np.flatnonzero(price < 0):
-        reach = float(problem.over_clients.value(np.eye(len(price))[s])) * radius[s]
-        loss += price[s] * where.value / reach if reach > 0 else -math.inf
+    for s in np.flatnonzero(coefficient < 0):
+        reach = float(problem.over_clients.value(np.eye(len(coefficient))[s])) * radius[s]
+        loss += coefficient[s] * where.value / reach if reach > 0 else -math.inf
     return loss
 
 

@@ -1,11 +1,11 @@
-"""Multipliers of the constraints, and the Lagrangian they stand in.
+"""Multipliers of the constraints, and the Lagrangian.
 
     L(w) = <q, (f_1(w), ..., f_N(w))> + h(w) + <mu_0, c_0(w)> + <mu_c, sum_i c~_i(w)> + sum_i <mu_i,
     c_i(w)>
 
 in the scale of the objective as stated, mu >= 0 for inequalities: mu is minus the change of the
-optimal value for a change of the limit, a price. q is a weighting of the clients that the risk over
-them allows, the prior of a mean.
+optimal value for a change of the limit, the shadow price. q are client weights that the risk over
+clients allows, the prior of a mean.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def signed(problem: Problem, mu: Multipliers) -> Multipliers:
 
 
 def weighting(problem: Problem, mu: Multipliers, n_clients: int) -> Array:
-    """(N,) q: the weights, made to lie in the set of the risk over clients."""
+    """(N,) q: the client weights, projected onto the set of the risk over clients."""
     return problem.over_clients.project(np.zeros(n_clients) if mu.weights is None else mu.weights)
 
 

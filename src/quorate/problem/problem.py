@@ -205,7 +205,7 @@ class Problem:
                 " EpsilonInsensitive, Quantile or Absolute."
             )
 
-    # -- the problem made concrete for one federation
+    # -- the concrete problem of one federation
     # ---------------------------------------------------------------
 
     def at(self, fed: Federation) -> tuple[Problem, Federation]:

@@ -199,7 +199,7 @@ def row_minorant(problem: Problem, alpha: Array, block: Block) -> tuple[float, A
 def _balanced(
     problem: Problem, rows: RankRows, alpha: Array, conjugate: float
 ) -> tuple[Array, float]:
-    """Multipliers whose gradient in the free intercept is 0: those of the heavier sign made smaller
+    """Multipliers whose gradient in the free intercept is 0: those of the heavier sign are reduced
     by one factor.
 
     Any gradient left there would cost the bound that gradient times the largest intercept an

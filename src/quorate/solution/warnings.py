@@ -12,7 +12,7 @@ from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.client_names import ClientName
 from quorate.data.federation import Federation
-from quorate.problem.conic_form import price_floor
+from quorate.problem.conic_form import multiplier_floor
 from quorate.problem.lower_bounds import region
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
@@ -81,7 +81,7 @@ def _inactive(
     ball = problem.over_samples
     if not isinstance(ball, WassersteinBall) or ball.support is not None or not any(ball.radii()):
         return
-    worth = price_floor(problem)[0] * float(ball.dual_norm(problem.predictor.split(w)[0]))
+    worth = multiplier_floor(problem)[0] * float(ball.dual_norm(problem.predictor.split(w)[0]))
     idle = (certificate.client_levels > worth * (1 + 1e-9)) & (np.asarray(ball.radius) > 0)
     what = "only flips labels"
     if problem.loss.targets == "real":

@@ -1,7 +1,7 @@
 """What a constraint offers: c(w) <= 0 or c(w) = 0 on one owner's rows, with Jacobian and curvature.
 
 A constraint as a user states it, such as ``NeymanPearson(label=1, level=0.2)``, has ``at(problem,
-fed)``, which checks it against the data and returns it made concrete: numbers only, the same for
+fed)``, which checks it against the data and returns its concrete form: numbers only, the same for
 every client of the federation. Several are one ``Stack``. Everything here is for a block of n
 clients; p is the number of constraints, D that of the model.
 """

@@ -349,12 +349,12 @@ class BoundedGroupLoss(Levelled):
     level: Level
 
     def at(self, problem: Objective, fed: Federation) -> OnRows:
-        found = groups_of(self.column, fed, "BoundedGroupLoss")
+        values = groups_of(self.column, fed, "BoundedGroupLoss")
         level = self._reachable(problem, fed)
-        level = np.repeat(level[:, None], len(found), 1)
-        words = tuple(f"mean loss of {self.column} = {value}" for value in found)
-        groups = tuple(Group(None, self.column, value) for value in found)
-        return OnRows(OfLoss(problem.loss), groups, np.eye(len(found)), level, words)
+        level = np.repeat(level[:, None], len(values), 1)
+        words = tuple(f"mean loss of {self.column} = {value}" for value in values)
+        groups = tuple(Group(None, self.column, value) for value in values)
+        return OnRows(OfLoss(problem.loss), groups, np.eye(len(values)), level, words)
 
 
 @dataclass(frozen=True)
@@ -377,8 +377,8 @@ class DemographicParity(Levelled):
     measure: Measure = field(default_factory=Score)
 
     def at(self, problem: Objective, fed: Federation) -> OnRows:
-        found = groups_of(self.column, fed, "DemographicParity")
-        groups = tuple(Group(None, self.column, value) for value in found)
+        values = groups_of(self.column, fed, "DemographicParity")
+        groups = tuple(Group(None, self.column, value) for value in values)
         return differences(_predicting(self.measure), groups, self._levels(fed))
 
 
@@ -401,7 +401,7 @@ class EqualisedOdds(Levelled):
     measure: Measure = field(default_factory=Score)
 
     def at(self, problem: Objective, fed: Federation) -> OnRows:
-        found = groups_of(self.column, fed, "EqualisedOdds")
+        values = groups_of(self.column, fed, "EqualisedOdds")
         level = self._levels(fed)
         if problem.loss.targets != "sign":
             raise ValueError(
@@ -409,7 +409,7 @@ class EqualisedOdds(Levelled):
             )
         pairs = [
             differences(
-                _predicting(self.measure), tuple(Group(y, self.column, v) for v in found), level
+                _predicting(self.measure), tuple(Group(y, self.column, v) for v in values), level
             )
             for y in (-1.0, 1.0)
         ]
@@ -464,13 +464,13 @@ def groups_of(column: str, fed: Federation, name: str, most: int = 20) -> list[A
             f"{name}: the federation has no column {column!r}; it has {sorted(columns)}."
             " Give Federation(..., columns={...}), or name a feature."
         )
-    found = {v for part in columns[column] for v in part.tolist()}
-    if len({isinstance(v, str) for v in found}) > 1 or any(v is None or v != v for v in found):
+    seen = {v for part in columns[column] for v in part.tolist()}
+    if len({isinstance(v, str) for v in seen}) > 1 or any(v is None or v != v for v in seen):
         raise ValueError(
             f"{name}: column {column!r} has missing values, or text beside numbers: every row needs"
             " a group. Give the rows without one a value of their own."
         )
-    values = sorted(found)
+    values = sorted(seen)
     if not 2 <= len(values) <= most:
         shown = ", ".join(map(repr, values[:6]))
         raise ValueError(

@@ -165,7 +165,7 @@ def _numbers(C: Coefficients | None, d: Offsets | None, name: str) -> tuple[Arra
 
 @dataclass(frozen=True)
 class Sign:
-    """Coefficients of given sign: a linear model that is monotone in these features.
+    """Signs of coefficients: a linear model that is monotone in these features.
 
     Parameters
     ----------

@@ -25,13 +25,13 @@ class Predictor(Protocol):
     be there too.
     """
 
-    # whether predictions are affine in w; where it is not said, they are taken not to be
+    # whether predictions are affine in w; a predictor without the attribute counts as not affine
     convex: ClassVar[bool]
 
     @property
     def outputs(self) -> tuple[float, float]:
-        """The least and the most numbers that it can predict for a row; where it is not said:
-        one.
+        """The least and the most numbers that it can predict for a row; one without the
+        attribute.
         """
         ...
 

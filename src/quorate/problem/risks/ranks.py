@@ -87,9 +87,9 @@ def project_permutahedron(v: Array, sigma: Array) -> Array:
     with np.errstate(over="ignore"):
         gaps = np.minimum(np.diff(v[order]), sigma[-1] - sigma[0])
     near = np.concatenate([[0.0], np.cumsum(gaps)])
-    found = rank_prox(near, sigma, 1.0, Kernel(LINEAR))
+    pools = rank_prox(near, sigma, 1.0, Kernel(LINEAR))
     ascending = sigma.copy()
-    for start, stop in zip(found.start, found.stop, strict=True):
+    for start, stop in zip(pools.start, pools.stop, strict=True):
         above = near[start:stop] - near[start]
         ascending[start:stop] = np.maximum(above + (sigma[start:stop] - above).mean(), 0.0)
     q = np.empty_like(sigma)

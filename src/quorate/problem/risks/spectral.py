@@ -9,7 +9,7 @@
     maximum                S(t) = 1 at t = 1 only
     top k                the mean of the k largest                 k = n the mean, k = 1 the maximum
 
-and any weights that are given. Acerbi, *Spectral measures of risk*; Daouia, Gijbels and Stupfler,
+and any weights. Acerbi, *Spectral measures of risk*; Daouia, Gijbels and Stupfler,
 *Extremiles*; Cotter and Dowd, *Extreme spectral risk measures*; Fan, Lyu, Ying and Hu, *Learning
 with average top-k loss*. Over clients each is the worst over the permutahedron of sigma.
 """
@@ -195,7 +195,5 @@ class TopK(ConvexByRank):
 
 
 def _ascending(sigma: Array) -> Array:
-    """sigma with what rounding made fall made equal: at r = 1 all weights are 1/n up to
-    rounding.
-    """
+    """sigma without the falls that rounding leaves: at r = 1 all weights are 1/n up to rounding."""
     return np.maximum.accumulate(sigma)

@@ -8,9 +8,9 @@ robust federated learning*, Proposition 4.2)
 
     R_s(w) = min over l >= floor(w) of  radius_s * l + f_s(w, l),   f_s(w, l) = mean_i alpha_i(w, l)
 
-where l (their lambda_s) is the price of moving mass, alpha_i the worst loss of row i at that price,
-and f_s is jointly convex. A client answers with f_s and its gradients at the best l: a cut that
-holds for every model and price.
+where l = lambda_ (their lambda_s) is the transport multiplier, alpha_i the worst loss of row i at
+it, and f_s is jointly convex. A client answers with f_s and its gradients at the best l: a cut that
+holds for every model and every lambda_.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Cut:
     """
 
     base: Each  # (n,)
-    level: Each  # (n,) the best price at w, lambda_s
+    level: Each  # (n,) the best lambda_ at w
     gradient: Each  # (n, d)
-    gradient_level: Each  # (n,) minus the transport cost that is spent at this price; >= -radius
+    gradient_level: Each  # (n,) minus the transport cost that is spent at it; >= -radius
 
 
 def free_space(
@@ -78,7 +78,7 @@ def free_space(
             np.zeros(len(radius)),
         )
     flipped = loss.value(prediction, -block.y)  # B_i
-    level, theta = flip_price(here, flipped, block.share, floor, radius, label_cost)
+    level, theta = flip_multiplier(here, flipped, block.share, floor, radius, label_cost)
     mass = (theta * block.share).sum(1)
     gradient = gradient + theta * (loss.gradient(prediction, -block.y) - gradient)
     base = block.mean(
@@ -89,10 +89,10 @@ def free_space(
     )
 
 
-def flip_price(
+def flip_multiplier(
     here: Array, flipped: Array, share: Array, floor: Array, radius: Array, label_cost: float
 ) -> tuple[Array, Array]:
-    """The best price l and the flip probabilities theta (n, m) of the worst case on all of R^n.
+    """The best lambda_ and the flip probabilities theta (n, m) of the worst case on all of R^n.
 
     l is the smallest number >= floor at which rows that gain more than l per unit of cost weigh at
     most radius/label_cost together. They flip; above the floor, rows that gain just l share what is

@@ -9,9 +9,10 @@ margin losses. R_s(w) = min over l >= floor of radius l + f_s(w, l); floor = 0, 
 Lipschitz/label_cost for residual losses, whose y is free.
 
 On a box the inner supremum is closed form (l1 below; l2 and linf in
-``solvers/kernels/box_kernels.py``), so the 4 d N multipliers of the paper are not needed. The price
-is found by intersecting the tangents at both ends of a bracket, and the cut is the mixture of the
-two ends' cuts that spends exactly the radius: it holds for every (model, price), ties included.
+``solvers/kernels/box_kernels.py``), so the 4 d N multipliers of the paper are not needed. The best
+lambda_ is computed by intersecting the tangents at both ends of a bracket, and the cut is the
+convex combination of the two ends' cuts that spends exactly the radius: it holds for every (model,
+lambda_), ties included.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ def linear_pieces(prediction: Array, block: Block, loss: Loss, label_cost: float
 
 @dataclass(frozen=True)
 class Plan:
-    """What the adversary does with every row at a price: a supporting plane of f at (w, price)."""
+    """What the adversary does with every row at one lambda_: a supporting plane of f there."""
 
-    price: Array  # (n,)
+    lambda_: Array  # (n,)
     value: Array  # (n,) f
     gradient: Array  # (n,) minus the transport cost spent
     pull: Array  # (n, m) derivative of the loss in the prediction after the move
@@ -86,7 +87,7 @@ class Plan:
 def bracket(
     at: Callable[[Array], Plan], floor: Array, top: Array, radius: Array
 ) -> tuple[Plan, Plan, Array]:
-    """Plans at both ends of a bracket of the best price, and the weight of the lower end.
+    """Plans at both ends of a bracket of the best lambda_, and the weight of the lower end.
 
     ``radius l + f(l)`` is convex; its tangents at the ends meet at a lower bound of the minimum.
     Stops when the bound meets the value to 1e-14 relative, or no number lies between the ends. At
@@ -97,16 +98,16 @@ def bracket(
     high = _where(done, low, high)
     for turn in range(300):
         cross, bound = _crossing(low, high, radius)
-        best = np.minimum(low.value + radius * low.price, high.value + radius * high.price)
-        width = high.price - low.price
+        best = np.minimum(low.value + radius * low.lambda_, high.value + radius * high.lambda_)
+        width = high.lambda_ - low.lambda_
         done = (
             done
             | (best - bound <= 1e-14 * np.abs(best))
-            | (width <= 4 * np.finfo(float).eps * high.price)
+            | (width <= 4 * np.finfo(float).eps * high.lambda_)
         )
         if done.all():
             break
-        middle = at(np.where(done, low.price, cross if turn % 3 < 2 else low.price + width / 2))
+        middle = at(np.where(done, low.lambda_, cross if turn % 3 < 2 else low.lambda_ + width / 2))
         rising = middle.gradient + radius >= 0
         low, high = _where(~done & ~rising, middle, low), _where(~done & rising, middle, high)
     drop = high.gradient - low.gradient
@@ -115,13 +116,13 @@ def bracket(
 
 
 def _crossing(low: Plan, high: Plan, radius: Array) -> tuple[Array, Array]:
-    """Where the two tangents meet, as a price inside the bracket, and the height of radius * price
-    + tangents there.
+    """Where the two tangents meet, as a lambda_ inside the bracket, and the height of radius *
+    lambda_ + tangents there.
     """
-    drop, width = high.gradient - low.gradient, high.price - low.price
+    drop, width = high.gradient - low.gradient, high.lambda_ - low.lambda_
     ahead = low.value - high.value + high.gradient * width
     step = np.clip(np.divide(ahead, drop, out=np.zeros_like(drop), where=drop > 0), 0.0, width)
-    return low.price + step, low.value + low.gradient * step + radius * (low.price + step)
+    return low.lambda_ + step, low.value + low.gradient * step + radius * (low.lambda_ + step)
 
 
 def _where(choose: Mask, a: Plan, b: Plan) -> Plan:
@@ -232,7 +233,7 @@ class BoxSupport(Support):
         ball: WassersteinBall,
         radius: Array,
     ) -> tuple[Plan, Plan, Array]:
-        """The adversary's plans at both ends of the price's bracket and the weight of the first:
+        """The adversary's plans at both ends of the bracket of lambda_ and the weight of the first:
         together the worst.
         """
         at, pieces = self.planner(w, block, loss, predictor, ball)
@@ -240,14 +241,14 @@ class BoxSupport(Support):
             len(radius), 0.0 if loss.targets == "sign" else loss.lipschitz / ball.label_cost
         )
         steepest = max(p.scale for p in pieces)
-        # at this price no move pays
+        # no move pays at this lambda_
         still = steepest * ball.dual_norm(self._coefficients(w, block, predictor))
         return bracket(at, floor, np.maximum(still, _flip_top(pieces, block)) * (1 + 1e-12), radius)
 
     def planner(
         self, w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall
     ) -> tuple[Callable[[Array], Plan], list[Piece]]:
-        """``price (n,) -> Plan``, f(w, price) and the moves that attain it, and the pieces it
+        """``lambda_ (n,) -> Plan``, f(w, lambda_) and the moves that attain it, and the pieces it
         chooses from.
         """
         pieces = linear_pieces(predictor.forward(w, block), block, loss, ball.label_cost)
@@ -262,8 +263,10 @@ class BoxSupport(Support):
             s: self._reach(coefficients, block, ball.norm, sides) for s, sides in wanted.items()
         }
 
-        def at(price: Array) -> Plan:
-            return _plan(price, pieces, {s: best(price / s) for s, best in reach.items()}, block)
+        def at(lambda_: Array) -> Plan:
+            return _plan(
+                lambda_, pieces, {s: best(lambda_ / s) for s, best in reach.items()}, block
+            )
 
         return at, pieces
 
@@ -276,29 +279,29 @@ class BoxSupport(Support):
     def _reach(
         self, coefficients: Array, block: Block, kind: str, wanted: Mask
     ) -> Callable[[Array], tuple[Array, Array]]:
-        """Price -> values and lengths of the best moves along -w [0] and w [1], (2, n, m) each,
+        """lambda_ -> values and lengths of the best moves along -w [0] and w [1], (2, n, m) each,
         where wanted.
         """
         lower, upper = self.bounds(block.n_features)
         if kind == "l1":
-            return lambda price: _reach_l1(coefficients, price, block, lower, upper)
+            return lambda lambda_: _reach_l1(coefficients, lambda_, block, lower, upper)
         from quorate.solvers.kernels import box_kernels
 
         X, code = _rows(block), box_kernels.KINDS[kind]
-        # lengths at other prices: they fall as the price rises
+        # lengths at other lambda_: they fall as it rises
         known: list[tuple[Array, Array]] = []
 
-        def reach(price: Array) -> tuple[Array, Array]:
+        def reach(lambda_: Array) -> tuple[Array, Array]:
             inner, outer = np.zeros(wanted.shape), np.full(wanted.shape, np.inf)
             for other, length in known:
-                above = (other >= price)[None, :, None]
+                above = (other >= lambda_)[None, :, None]
                 inner = np.where(above, np.maximum(inner, length), inner)
                 outer = np.where(above, outer, np.minimum(outer, length))
             best = box_kernels.reach(
-                code, X, coefficients, lower, upper, price, wanted, inner, outer
+                code, X, coefficients, lower, upper, lambda_, wanted, inner, outer
             )
             if kind == "linf":
-                known.append((price, best[1]))
+                known.append((lambda_, best[1]))
             return best
 
         return reach
@@ -361,20 +364,20 @@ class BoxSupport(Support):
                     (plan.scale == scale) & (np.sign(plan.pull) == sign) & (plan.spent > 0)
                 )
                 far = np.where(sign * coefficients > 0, upper, lower) * part.sum(1, keepdims=True)
-                moved = np.abs(coefficients) > (plan.price / scale)[:, None]
+                moved = np.abs(coefficients) > (plan.lambda_ / scale)[:, None]
                 total += moved * (far - block.backward(part))
         return total
 
 
 def _reach_l1(
-    w: Array, price: Array, block: Block, lower: Array, upper: Array
+    w: Array, lambda_: Array, block: Block, lower: Array, upper: Array
 ) -> tuple[Array, Array]:
-    """sum_j (|w_j| - price)_+ room_j and the room used, along -w and w, in one product with X for
+    """sum_j (|w_j| - lambda_)_+ room_j and the room used, along -w and w, in one product with X for
     both.
     """
-    moved = np.abs(w) > price[:, None]
+    moved = np.abs(w) > lambda_[:, None]
     sign = np.sign(w) * moved
-    excess = sign * (np.abs(w) - price[:, None])
+    excess = sign * (np.abs(w) - lambda_[:, None])
     gain, length = [], []
     for t, out in ((excess, gain), (sign, length)):
         up, down = np.maximum(t, 0.0), np.maximum(-t, 0.0)
@@ -387,17 +390,17 @@ def _reach_l1(
 
 
 def _plan(
-    price: Array, pieces: list[Piece], moved: dict[float, tuple[Array, Array]], block: Block
+    lambda_: Array, pieces: list[Piece], moved: dict[float, tuple[Array, Array]], block: Block
 ) -> Plan:
     values, lengths = [], []
     for p in pieces:
         if not p.scale:
-            values.append(p.const - p.fee * price[:, None])
+            values.append(p.const - p.fee * lambda_[:, None])
             lengths.append(np.zeros_like(p.const))
             continue
         gain, length = moved[p.scale]
         values.append(
-            p.const + p.scale * np.where(p.pull > 0, gain[1], gain[0]) - p.fee * price[:, None]
+            p.const + p.scale * np.where(p.pull > 0, gain[1], gain[0]) - p.fee * lambda_[:, None]
         )
         lengths.append(np.where(p.pull > 0, length[1], length[0]))
     chosen = np.argmax(values, 0)[None]
@@ -410,20 +413,20 @@ def _plan(
     scale = np.array([p.scale for p in pieces])[chosen[0]]
     pull = pick([p.pull for p in pieces])
     return Plan(
-        price, block.mean(pick(values)), -block.mean(spent + fee), pull, scale, fee > 0, spent
+        lambda_, block.mean(pick(values)), -block.mean(spent + fee), pull, scale, fee > 0, spent
     )
 
 
 def _per_pull(plan: Plan) -> Array:
-    """Price over |pull|, (n, m): what a move along the unit pull must pay; 0 where nothing
+    """lambda_ over |pull|, (n, m): what a move along the unit pull must pay; 0 where nothing
     pulls.
     """
-    price = np.broadcast_to(plan.price[:, None], plan.scale.shape)
-    return np.divide(price, plan.scale, out=np.zeros_like(plan.scale), where=plan.scale > 0)
+    lambda_ = np.broadcast_to(plan.lambda_[:, None], plan.scale.shape)
+    return np.divide(lambda_, plan.scale, out=np.zeros_like(plan.scale), where=plan.scale > 0)
 
 
 def _flip_top(pieces: list[Piece], block: Block) -> Array:
-    """The price above which no flip pays, without moves."""
+    """The lambda_ above which no flip pays, without moves."""
     stay = np.max([p.const for p in pieces if p.fee == 0], 0)
     gains = [
         np.where(block.share > 0, (p.const - stay) / p.fee, 0.0).max(1) for p in pieces if p.fee > 0

@@ -10,7 +10,7 @@ piece k and D_ik = p_ik * displacement,
                sum_ik share_i { ||D_ik|| + label_cost |E_ik| + p_ik fee_k } <= radius,
 
 E_ik moving the target of a residual loss and fee_k = label_cost on flipped pieces of a margin loss.
-The best price is the multiplier of the last line. p = 0 < ||D|| is mass that leaves along a
+The best lambda_ is the multiplier of the last line. p = 0 < ||D|| is mass that leaves along a
 recession direction of the polytope.
 """
 
@@ -43,7 +43,7 @@ WANTED, ACCEPTED = 1e-8, 1e-6  # relative gaps between a worst case and its dual
 class Adversary:
     """One client's worst case at a model: what every row does, by piece of the loss."""
 
-    level: float  # the best price
+    level: float  # the best lambda_
     part: Array  # (K, m) p
     drift: Array  # (K, m, d) p * displacement
     shift: Array  # (K, m) p * change of the target
@@ -57,8 +57,8 @@ class Adversary:
 class PolytopeSupport(Support):
     """Rows stay where C x <= d; with ``c_label`` (residual losses) where C x + c_label y <= d.
 
-    Cuts, prices and worst cases hold to the accuracy of the conic solver, about 1e-8 relative, and
-    cost one conic program per client: for a box use ``BoxSupport``. Unbounded polytopes are
+    Cuts, multipliers and worst cases hold to the accuracy of the conic solver, about 1e-8 relative,
+    and cost one conic program per client: for a box use ``BoxSupport``. Unbounded polytopes are
     allowed.
 
     Parameters

@@ -21,7 +21,7 @@ from quorate.arrays import DUAL, Array, Block, dense, norm, norm_gradient
 from quorate.client_names import ClientName
 from quorate.problem.losses import Loss
 from quorate.problem.predictors.affine import Linear
-from quorate.problem.wasserstein.ball import WassersteinBall, flip_price, free_space
+from quorate.problem.wasserstein.ball import WassersteinBall, flip_multiplier, free_space
 from quorate.problem.wasserstein.box_support import BoxSupport
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Transport:
     ----------
     names : the clients
     value : (n,) worst-case risk R_s(w) = mean of ``loss`` + level * far
-    level : (n,) price of transport, lambda_s
+    level : (n,) transport multiplier, lambda_
     radius : (n,)
     plain, loss : (n, m) loss of each row as it is, and in the worst case (mass sent far not
         counted)
@@ -231,7 +231,7 @@ def _outward(
 def _on_space(
     w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
 ) -> tuple[Array, list[Atom], Array]:
-    """Prices, atoms (flips) and the cost left over."""
+    """Transport multipliers, atoms (flips) and the cost left over."""
     cut = free_space(w, block, loss, predictor, ball, radius)
     on, nothing = (radius > 0)[:, None], np.zeros_like(block.y)
     if loss.targets == "real" or math.isinf(ball.label_cost):
@@ -240,7 +240,7 @@ def _on_space(
     prediction = predictor.forward(w, block)
     here, flipped = loss.value(prediction, block.y), loss.value(prediction, -block.y)
     floor = np.where(radius > 0, loss.lipschitz * ball.dual_norm(predictor.split(w)[0]), 0.0)
-    level, theta = flip_price(here, flipped, block.share, floor, radius, ball.label_cost)
+    level, theta = flip_multiplier(here, flipped, block.share, floor, radius, ball.label_cost)
     left = np.where(
         (level <= floor) & (level > 0), radius - ball.label_cost * block.mean(theta), 0.0
     )
@@ -251,7 +251,7 @@ def _on_space(
 def _on_box(
     w: Array, block: Block, loss: Loss, predictor: Linear, ball: WassersteinBall, radius: Array
 ) -> tuple[Array, list[Atom], Array]:
-    """Both plans of the price's bracket; on a box only the free target of a residual loss can go
+    """Both plans of the bracket of lambda_; on a box only the free target of a residual loss can go
     far.
     """
     box: Any = ball.support
