@@ -13,7 +13,8 @@ import pytest
 
 import quorate as qr
 from quorate.experiments.constrained import data, fairness, lcqp_table, neyman_pearson, reference
-from quorate.experiments.constrained.trace import At, bands, evaluate, mean_and_sd, rounds_to
+from quorate.experiments.constrained.tables import mean_and_sd
+from quorate.experiments.constrained.trace import Evaluation, bands, evaluate, follow, rounds_to
 
 REAL = pytest.mark.skipif(
     not os.environ.get("QUORATE_DATA"), reason="QUORATE_DATA names no data directory"
@@ -196,8 +197,8 @@ def test_figures_end_at_the_solution() -> None:
 def test_rounds_to_a_gap_count_what_stays() -> None:
     none = np.zeros(0)
 
-    def at(objective: float, violation: float) -> At:
-        return At(objective, violation, none, none, none)
+    def at(objective: float, violation: float) -> Evaluation:
+        return Evaluation(objective, violation, none, none, none)
 
     passing = [
         at(1.5, 0.0),
@@ -228,8 +229,6 @@ def test_mean_and_deviation() -> None:
 def test_what_is_followed_is_what_solve_does() -> None:
     found = generated()
     fed, problem = data.federation(found, data.stratified(found.y, 3)), neyman_pearson.problem(0.4)
-    from quorate.experiments.constrained.trace import follow
-
     trace, solution = (
         follow(qr.InteriorPoint(), problem, fed),
         qr.solve(problem, fed, algorithm=qr.InteriorPoint()),

@@ -16,6 +16,7 @@ trend only.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,13 +57,13 @@ def monks_1() -> Encoded:
     unique but predictions are.
     """
     table = load.monks(1)
-    columns, names = [], []
-    for values, name in zip(table.X.T, table.feature_names, strict=True):
-        for value in np.unique(values):
-            columns.append(values == value)
-            names.append(f"{name}={value:g}")
-    X = np.column_stack([*columns, np.ones(len(table.y))])
-    return Encoded(X.astype(float), table.y, (*names, "ones"))
+    flags = {
+        f"{name}={value:g}": values == value
+        for values, name in zip(table.X.T, table.feature_names, strict=True)
+        for value in np.unique(values)
+    }
+    X = np.column_stack([*flags.values(), np.ones(len(table.y))])
+    return Encoded(X.astype(float), table.y, (*flags, "ones"))
 
 
 NUMBERS = ("age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week")
@@ -82,14 +83,10 @@ def adult() -> Encoded:
     """
     table = load.adult("train").table
     numbers = _standardised(np.column_stack([np.asarray(table[name], float) for name in NUMBERS]))
-    flags = [table[name] == value for name, values in VALUES.items() for value in values]
-    names = (
-        *NUMBERS,
-        *(f"{name}={value}" for name, values in VALUES.items() for value in values),
-        "ones",
-    )
-    X = np.column_stack([numbers, *flags, np.ones(len(numbers))]).astype(float)
-    return Encoded(X, (table["income"] == ">50K").astype(np.intp), names, table["sex"].astype(str))
+    flags = {f"{key}={value}": table[key] == value for key in VALUES for value in VALUES[key]}
+    X = np.column_stack([numbers, *flags.values(), np.ones(len(numbers))]).astype(float)
+    y = (table["income"] == ">50K").astype(np.intp)
+    return Encoded(X, y, (*NUMBERS, *flags, "ones"), table["sex"].astype(str))
 
 
 # the paper's names
@@ -97,7 +94,9 @@ DATA = {"breast-cancer-wisc": breast_cancer_wisconsin, "adult-a": adult, "monks-
 
 
 def _standardised(X: Array) -> Array:
-    return (X - X.mean(0)) / X.std(0)
+    """The columns with mean 0 and standard deviation 1, or 0 where they are constant."""
+    spread = X.std(0)
+    return (X - X.mean(0)) / np.where(spread > 0, spread, 1.0)
 
 
 # -- the division among clients --------------------------------------------------------------------
@@ -116,14 +115,11 @@ def stratified(y: Labels, n_clients: int, seed: int = 0) -> Labels:
 def unlike(X: Array, y: Labels, n_clients: int, seed: int = 0) -> Labels:
     """Cut each class into bands of its first principal component, with normal noise on it.
 
-    The noise has one standard deviation.
-
-    Features differ between clients, and the k-th client has 0.8^k times the rows of the first; each
-    has rows of both classes.
+    The noise has the component's standard deviation. Features differ between clients, and the k-th
+    client has 0.8^k times the rows of the first; each has rows of both classes.
     """
     shares = 0.8 ** np.arange(n_clients)
-    spread = X.std(0)
-    Z = (X - X.mean(0)) / np.where(spread > 0, spread, 1.0)
+    Z = _standardised(X)
     score = Z @ np.linalg.svd(Z, full_matrices=False)[2][0]
     owner = np.empty(len(y), np.intp)
     for label in np.unique(y):
@@ -141,35 +137,26 @@ def federation(data: Encoded, owner: Labels) -> Federation:
 
 
 def with_server(data: Encoded, n_clients: int, seed: int = 0, part: float = 1.0) -> Federation:
-    """Random rows at n alike clients, and others at the server.
+    """Random rows, dealt to n clients in turn, and others at the server.
 
-    These are 22,654 and 5,659 of them, or the share ``part`` of as many.
+    These are 22,654 and 5,659 rows, or the share ``part`` of as many.
 
     Raises
     ------
     ValueError
         where the data have fewer rows, or no groups
     """
-    clients, server = (int(part * SIZES[side]) for side in (1, 0))
-    if data.group is None or clients + server > len(data.y):
+    group, clients, server = data.group, int(part * SIZES[1]), int(part * SIZES[0])
+    if group is None or clients + server > len(data.y):
         raise ValueError(
             f"with_server needs groups and {clients + server} rows, got {len(data.y)}: use adult(),"
             " or a smaller part."
         )
-    rows = stream(seed, "server", n_clients).permutation(len(data.y))
-    dealt, held = rows[:clients], rows[clients : clients + server]
-    local = Encoded(data.X[dealt], data.y[dealt], data.names, data.group[dealt])
-    fed = federation(local, np.arange(clients) % n_clients)
-    columns = {"group": (data.group[held],)}
-    server = Federation(
-        ("server",), (data.X[held],), (data.y[held],), feature_names=data.names, columns=columns
-    )
-    return Federation(
-        fed.clients,
-        fed.X,
-        fed.y,
-        classes=fed.classes,
-        feature_names=fed.feature_names,
-        columns=fed.columns,
-        server=server,
-    )
+    order = stream(seed, "server", n_clients).permutation(len(data.y))
+
+    def chosen(rows: Labels, owner: Labels) -> Federation:
+        return federation(Encoded(data.X[rows], data.y[rows], data.names, group[rows]), owner)
+
+    fed = chosen(order[:clients], np.arange(clients) % n_clients)
+    held = chosen(order[clients : clients + server], np.zeros(server, np.intp))
+    return replace(fed, server=held)

@@ -10,14 +10,14 @@ with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, stream
 from quorate.data.federation import Federation
+from quorate.experiments.constrained.trace import on_sphere
 from quorate.problem.constraints.linear import LinearEquality
 from quorate.problem.losses import Quadratic
 from quorate.problem.multipliers import Multipliers
@@ -25,9 +25,11 @@ from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Sum
 from quorate.problem.targets import check_quadratic
 
-_LOSS: Any = Quadratic()
 LCQP = Problem(
-    _LOSS, over_clients=Sum(), constraint=LinearEquality(), local_constraint=LinearEquality()
+    Quadratic(),
+    over_clients=Sum(),
+    constraint=LinearEquality(),
+    local_constraint=LinearEquality(),
 )
 
 
@@ -48,11 +50,16 @@ def lcqp(
     entries of C_i normal with variance 1/d; b_i and d_i uniform on the unit sphere. Every client
     has a random stream of its own, so a further client does not change the others' numbers.
 
-    Parameters ---------- d : size of the model n : clients m : rows of every C_i, the server's
-    included; (n + 1) m <= d, since otherwise no w meets them all seed : of the random streams
+    Parameters
+    ----------
+    d : size of the model
+    n : clients
+    m : rows of every C_i, the server's included; (n + 1) m <= d, since otherwise no w meets them
+        all
+    seed : of the random streams
     condition : condition number of every A_i instead: D_i log-uniform on [1/condition, 1], both
-    ends included singular : dimension s <= m of a space on which every A_i is 0: the constraints
-    alone determine
+        ends included
+    singular : dimension s <= m of a space on which every A_i is 0: the constraints alone determine
         w there
     redundant : the last client's C and d are the sum of all the others'
     infeasible : as redundant, but with 1 added to the last client's d: no w meets all
@@ -75,9 +82,9 @@ def lcqp(
     for i in range(n + 1):
         rng = stream(seed, f"owner {i}", 0)
         C.append(rng.standard_normal((m, d)) / np.sqrt(d))
-        offsets.append(_on_sphere(m, rng))
+        offsets.append(on_sphere(m, rng))
         if i:
-            b.append(_on_sphere(d, rng))
+            b.append(on_sphere(d, rng))
             U = _orthogonal(d, rng)
             square = away @ (U * _spectrum(d, condition, rng)) @ U.T @ away
             A.append((square + square.T) / 2)
@@ -92,11 +99,6 @@ def _orthogonal(d: int, rng: np.random.Generator) -> Array:
     return Q * np.sign(np.diag(R))
 
 
-def _on_sphere(d: int, rng: np.random.Generator) -> Array:
-    v = rng.standard_normal(d)
-    return v / np.linalg.norm(v)
-
-
 def _spectrum(d: int, condition: float | None, rng: np.random.Generator) -> Array:
     if condition is None:
         return rng.uniform(0.5, 1.0, d)
@@ -104,19 +106,15 @@ def _spectrum(d: int, condition: float | None, rng: np.random.Generator) -> Arra
     return condition**-spread
 
 
-# -------------------------------------------------------------------------------- one round of sums
+# -- the exact solution from one round of sums ---------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """The rows C and d of the server and all clients, with the factors of C.
+class _Constraints(NamedTuple):
+    """The rows C and d of the server and all clients, with C = left diag(scale) right'."""
 
-    C = left diag(scale) right'.
-    """
-
-    owners: tuple[str, ...]  # "server", or the client's name
-    owner: NDArray[np.intp]  # (k,) the position of its client, -1 for the server
-    row: NDArray[np.intp]  # (k,) its number there
+    names: tuple[str, ...]  # "server" and the clients'
+    owner: NDArray[np.intp]  # (k,) the position of the row's owner among the names
+    number: NDArray[np.intp]  # (k,) the row's number there
     C: Array
     d: Array
     left: Array  # (k, r)
@@ -160,22 +158,27 @@ def aggregate(fed: Federation, tol: float = 1e-10) -> tuple[Array, Multipliers, 
     return w, _by_owner(rows, mu, fed.n_clients), float(w @ (A @ w / 2 + b))
 
 
-def _stacked(fed: Federation, D: int, tol: float) -> _Rows:
-    held = [] if fed.server is None or fed.server.linear is None else [(-1, *fed.server.linear[0])]
-    parts: list[Any] = [*held, *[(i, *linear) for i, linear in enumerate(fed.linear or ())]]
-    C = np.concatenate([np.zeros((0, D)), *[part for _, part, _ in parts]])
-    d = np.concatenate([np.zeros(0), *[offset for _, _, offset in parts]])
-    owner = np.concatenate([np.zeros(0, int), *[np.full(len(offset), i) for i, _, offset in parts]])
-    row = np.concatenate([np.zeros(0, int), *[np.arange(len(offset)) for _, _, offset in parts]])
+def _stacked(fed: Federation, D: int, tol: float) -> _Constraints:
+    of_server = None if fed.server is None else fed.server.linear
+    parts = [*(of_server or [(np.zeros((0, D)), np.zeros(0))]), *(fed.linear or ())]
+    C, d = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    sizes = [len(offsets) for _, offsets in parts]
     left, scale, right = np.linalg.svd(C, full_matrices=True)
     rank = int((scale > tol * scale.max(initial=0.0)).sum())
-    names = ("server", *fed.names)
-    return _Rows(
-        names, owner, row, C, d, left[:, :rank], scale[:rank], right[:rank].T, right[rank:].T
+    return _Constraints(
+        names=("server", *fed.names),
+        owner=np.repeat(np.arange(len(sizes)), sizes),
+        number=np.concatenate([np.arange(size) for size in sizes]),
+        C=C,
+        d=d,
+        left=left[:, :rank],
+        scale=scale[:rank],
+        right=right[:rank].T,
+        rest=right[rank:].T,
     )
 
 
-def _check_consistent(rows: _Rows, tol: float) -> None:
+def _check_consistent(rows: _Constraints, tol: float) -> None:
     """Raise where no w meets all rows, which is where d is not in the range of C.
 
     The part y of d outside has y'C = 0 and y'd > 0, so y'(Cw + d) > 0 for all w.
@@ -187,7 +190,7 @@ def _check_consistent(rows: _Rows, tol: float) -> None:
     share = np.abs(outside) / np.abs(outside).max()
     worst = [k for k in np.argsort(-share, kind="stable") if share[k] > 1e-6]
     named = ", ".join(
-        f"row {rows.row[k] + 1} of {rows.owners[int(rows.owner[k]) + 1]!r}" for k in worst[:8]
+        f"row {rows.number[k] + 1} of {rows.names[rows.owner[k]]!r}" for k in worst[:8]
     )
     more = f" and {len(worst) - 8} more" if len(worst) > 8 else ""
     raise ValueError(
@@ -197,7 +200,7 @@ def _check_consistent(rows: _Rows, tol: float) -> None:
 
 
 def _solve(
-    rows: _Rows, A: Array, gradient: Array, residual: Array, tol: float
+    rows: _Constraints, A: Array, gradient: Array, residual: Array, tol: float
 ) -> tuple[Array, Array]:
     """(dw, dmu) with A dw + C'dmu = -gradient and C dw = -residual.
 
@@ -208,9 +211,8 @@ def _solve(
     values, vectors = np.linalg.eigh(Z.T @ A @ Z)
     keep = values > tol * max(float(np.abs(A).max()), np.finfo(float).tiny)
     force = vectors.T @ (Z.T @ reduced)
-    if np.abs(force[~keep]).max(initial=0.0) > 1e3 * tol * max(
-        float(np.linalg.norm(reduced)), np.linalg.norm(gradient)
-    ):
+    size = max(np.linalg.norm(reduced), np.linalg.norm(gradient))
+    if np.abs(force[~keep]).max(initial=0.0) > 1e3 * tol * size:
         raise ValueError(
             "the objective falls without bound on the rows: along some direction every A_i and C_i"
             " is 0 and b is not. Add a regulariser, or a constraint on that direction."
@@ -220,8 +222,9 @@ def _solve(
     return step, -rows.left @ ((rows.right.T @ pull) / rows.scale)
 
 
-def _by_owner(rows: _Rows, mu: Array, n_clients: int) -> Multipliers:
-    client = rows.owner >= 0
-    local = np.zeros((n_clients, int(rows.row[client].max(initial=-1)) + 1))
-    local[rows.owner[client], rows.row[client]] = mu[client]
+def _by_owner(rows: _Constraints, mu: Array, n_clients: int) -> Multipliers:
+    client = rows.owner > 0
+    owner, number = rows.owner[client] - 1, rows.number[client]
+    local = np.zeros((n_clients, int(number.max(initial=-1)) + 1))
+    local[owner, number] = mu[client]
     return Multipliers(mu[~client], np.zeros(0), local)

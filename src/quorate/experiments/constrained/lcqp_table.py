@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from quorate.algorithms.federated.interior_point.interior_point import InteriorPoint
+from quorate.algorithms.method import Method
 from quorate.arrays import stream
 from quorate.experiments.constrained.lcqp import LCQP, aggregate, lcqp
-from quorate.experiments.constrained.trace import evaluate, follow, mean_and_sd, on_sphere
+from quorate.experiments.constrained.tables import Row, shared_columns
+from quorate.experiments.constrained.trace import evaluate, follow, on_sphere
 
 SHAPES = ((100, 1), (300, 3), (500, 5))  # (d, m)
 CLIENTS = (1, 5, 10)
@@ -50,51 +52,32 @@ def table_4(
     shapes: Sequence[tuple[int, int]] = SHAPES,
     clients: Sequence[int] = CLIENTS,
     trials: int = 10,
-    algorithm: Callable[[], Any] = InteriorPoint,
-) -> list[dict[str, Any]]:
+    algorithm: Callable[[], Method] = InteriorPoint,
+) -> list[Row]:
     """One row for each size: one instance, as in the paper, and trials from random starts."""
     return [_row(d, n, m, trials, algorithm) for n in clients for d, m in shapes]
 
 
-def _row(d: int, n: int, m: int, trials: int, algorithm: Callable[[], Any]) -> dict[str, Any]:
+def _row(d: int, n: int, m: int, trials: int, algorithm: Callable[[], Method]) -> Row:
     fed = lcqp(d, n, m, seed=0)
     began = time.process_time()
-    exact = aggregate(fed)
+    w, _, value = aggregate(fed)
     seconds = time.process_time() - began
-    runs = [
-        follow(algorithm(), LCQP, fed, on_sphere(d, stream(seed, "start", 0)))
-        for seed in range(trials)
-    ]
+    starts = [on_sphere(d, stream(seed, "start", 0)) for seed in range(trials)]
+    runs = [follow(algorithm(), LCQP, fed, start) for start in starts]
     ends = [evaluate(LCQP, fed, [run.w])[0] for run in runs]
-    objective, sd = mean_and_sd(end.objective for end in ends)
-    errors = (np.linalg.norm(run.w - exact[0]) / np.linalg.norm(exact[0]) for run in runs)
-    outer = None
-    if runs[0].outer is not None:
-        outer = mean_and_sd(float(run.outer or 0) for run in runs)[0]
+    printed = PRINTED.get((n, d))  # None for sizes that are not in the paper
     return {
         "clients": n,
         "d": d,
         "m": m,
-        "trials": trials,
-        "objective": objective,
-        "objective_sd": sd,
-        "exact": exact[2],
-        "relative_difference": max(abs(end.objective / exact[2] - 1) for end in ends),
-        "model_error": float(max(errors)),
-        "violation": max(end.violation for end in ends),
-        "rounds": mean_and_sd(run.rounds for run in runs)[0],
-        "outer": outer,
-        "floats": mean_and_sd(run.floats for run in runs)[0],
-        "seconds": mean_and_sd(run.seconds for run in runs)[0],
+        "exact": value,
+        "relative_difference": max(abs(end.objective / value - 1) for end in ends),
+        "model_error": float(max(np.linalg.norm(run.w - w) / np.linalg.norm(w) for run in runs)),
+        "seconds": float(np.mean([run.seconds for run in runs])),
         "exact_seconds": seconds,
-        "stops": sorted({run.stop for run in runs}),
-        **_printed(n, d),
-        "comparable": "trend only",
+        **shared_columns(runs, ends),
+        "paper_objective": printed and printed.objective,
+        "paper_difference": printed and printed.difference,
+        "paper_violation": printed and printed.violation,
     }
-
-
-def _printed(n: int, d: int) -> dict[str, float | None]:
-    """What the paper prints for these sizes, None where it prints nothing."""
-    printed = PRINTED.get((n, d))
-    keys = ("objective", "difference", "violation")
-    return {f"paper_{key}": getattr(printed, key, None) for key in keys}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,18 +36,8 @@ class WeightedLosses:
     B: Array  # (M, m)
     level: Array  # (M,)
 
-    @cached_property
-    def kept(self) -> dict[str, Any]:
-        """The numbers of the last point, since SciPy asks for values and gradients in turn."""
-        return {}
-
     def _losses(self, w: Array) -> tuple[Array, Array]:
-        if self.kept.get("w") is None or not np.array_equal(self.kept["w"], w):
-            t = self.y * (self.X @ w)
-            self.kept.update(
-                w=w.copy(), l=np.logaddexp(0.0, -t), p=1 / (1 + np.exp(np.minimum(t, 700)))
-            )
-        return self.kept["l"], self.kept["p"]
+        return _losses(self, w.tobytes())
 
     def value(self, w: Array) -> float:
         return float(self.a @ self._losses(w)[0])
@@ -74,6 +64,13 @@ class WeightedLosses:
         return float(max(stationarity, -slack.min(), np.abs(mu * slack).max(), -mu.min()))
 
 
+@lru_cache(maxsize=1)  # since SciPy asks for values and gradients at a point in turn
+def _losses(program: WeightedLosses, point: bytes) -> tuple[Array, Array]:
+    """The losses l(w), (m,), and the probabilities of the other class, (m,)."""
+    t = program.y * (program.X @ np.frombuffer(point))
+    return np.logaddexp(0.0, -t), 1 / (1 + np.exp(np.minimum(t, 700)))
+
+
 @dataclass(frozen=True)
 class Reference:
     """A point that meets the optimality conditions up to ``residual``: the optimum if convex."""
@@ -84,19 +81,18 @@ class Reference:
     violation: float
     residual: float
     seconds: float  # CPU time without the Newton steps
-    evaluations: int
 
 
 def neyman_pearson(fed: Federation, level: float, priority: object = 1) -> WeightedLosses:
     """(30): class ``priority`` in the constraints, the other in the objective."""
-    X, y, owner = _pooled(fed)
+    X, y = np.concatenate(fed.X), np.concatenate(fed.y)
     first = np.asarray(y == priority)
-    shares = _shares(owner, fed.n_clients)
+    shares = _shares(fed.sizes)
     objective = shares * ~first
     objective = objective / objective.sum(1, keepdims=True) / fed.n_clients
     bounded = shares * first
-    has = bounded.sum(1) > 0
-    B = bounded[has] / bounded[has].sum(1, keepdims=True)
+    bounded = bounded[bounded.any(1)]
+    B = bounded / bounded.sum(1, keepdims=True)
     return WeightedLosses(
         X, np.where(first, 1.0, -1.0), objective.sum(0), B, np.full(len(B), level)
     )
@@ -104,20 +100,12 @@ def neyman_pearson(fed: Federation, level: float, priority: object = 1) -> Weigh
 
 def loss_gaps(fed: Federation, level: float, positive: object = 1) -> WeightedLosses:
     """(32): the groups' mean losses differ by at most the level, at clients and at the server."""
-    X, y, owner = _pooled(fed)
-    group = np.concatenate((fed.columns or {})["group"])
-    a = (_shares(owner, fed.n_clients) / fed.sizes[:, None]).sum(0) / fed.n_clients
-    owners = fed.n_clients
-    if fed.server is not None:
-        (X0, y0), held = fed.server.rows(0), fed.server.columns["group"][0]
-        X, y, group = (
-            np.concatenate([X, X0]),
-            np.concatenate([y, y0]),
-            np.concatenate([group, held]),
-        )
-        a, owner = np.append(a, np.zeros(len(y0))), np.append(owner, np.full(len(y0), owners))
-        owners += 1
-    shares = _shares(owner, owners)
+    feds = [fed] if fed.server is None else [fed, fed.server]
+    X = np.concatenate([rows for each in feds for rows in each.X])
+    y = np.concatenate([targets for each in feds for targets in each.y])
+    group = np.concatenate([values for each in feds for values in (each.columns or {})["group"]])
+    shares = _shares(np.concatenate([each.sizes for each in feds]))
+    a = (shares / shares.sum(1, keepdims=True))[: fed.n_clients].sum(0) / fed.n_clients
     means = [
         shares * (group == g) / (shares * (group == g)).sum(1, keepdims=True)
         for g in np.unique(group)
@@ -147,10 +135,8 @@ def solve(
     w, mu = end.x, multipliers(program, end.x)
     if polish:
         w, mu = polished(program, w, mu)
-    broken = -float(program.slack(w).min(initial=0.0))
-    return Reference(
-        w, mu, program.value(w), broken, program.residual(w, mu), seconds, int(end.nfev)
-    )
+    violation = -float(program.slack(w).min(initial=0.0))
+    return Reference(w, mu, program.value(w), violation, program.residual(w, mu), seconds)
 
 
 def best(program: WeightedLosses, starts: Sequence[Array | None]) -> Reference:
@@ -174,10 +160,11 @@ def multipliers(program: WeightedLosses, w: Array) -> Array:
 
 def polished(program: WeightedLosses, w: Array, mu: Array) -> tuple[Array, Array]:
     """The best point of Newton's method on stationarity and the active constraints as equations."""
-    kept = w, mu, program.residual(w, mu)
+    best = w, mu
+    least = program.residual(w, mu)
     active = mu > 1e-9 * mu.max(initial=0.0)
     for _ in range(STEPS):
-        if kept[2] < 1e-14:
+        if least < 1e-14:
             break
         J, k = program.slack_jacobian(w)[active], int(active.sum())
         matrix = np.block([[program.hessian(w, mu), -J.T], [J, np.zeros((k, k))]])
@@ -185,16 +172,12 @@ def polished(program: WeightedLosses, w: Array, mu: Array) -> tuple[Array, Array
         step = np.linalg.lstsq(matrix, right, rcond=1e-13)[0]
         w, mu = w + step[: len(w)], mu.copy()
         mu[active] = step[len(w) :]
-        worst = program.residual(w, mu)
-        if worst < kept[2]:
-            kept = w, mu, worst
-    return kept[0], kept[1]
+        residual = program.residual(w, mu)
+        if residual < least:
+            best, least = (w, mu), residual
+    return best
 
 
-def _pooled(fed: Federation) -> tuple[Array, Any, Any]:
-    owner = np.repeat(np.arange(fed.n_clients), fed.sizes)
-    return np.concatenate(fed.X), np.concatenate(fed.y), owner
-
-
-def _shares(owner: NDArray[np.intp], n: int) -> Array:
-    return (owner == np.arange(n)[:, None]).astype(float)
+def _shares(sizes: NDArray[np.intp]) -> Array:
+    """(N, m) 1 where the row is the owner's, else 0."""
+    return np.repeat(np.eye(len(sizes)), sizes, axis=1)
