@@ -89,15 +89,16 @@ def test_the_judge_measures_the_gap_by_hand(best: race.Optimum) -> None:
 
 
 def test_two_races_are_the_same(best: race.Optimum) -> None:
-    field = {name: entrants.as_they_come()[name] for name in ("AsyncDRO", "ASPIRE", "AFL")}
-    first, second = (race.race(setups.a(), field, best, 30.0) for _ in range(2))
-    for name in field:
-        assert first[name].points == second[name].points
-        assert first[name].points
+    for name in ("AsyncDRO", "ASPIRE", "AFL"):
+        entrant = entrants.as_they_come()[name]
+        first, second = (race.follow(setups.a(), entrant, best, 30.0) for _ in range(2))
+        assert first.points == second.points
+        assert first.points
 
 
 def test_gaps_are_never_below_the_bound_and_costs_only_grow(best: race.Optimum) -> None:
-    for name, run in race.race(setups.a(), entrants.as_they_come(), best, 120.0).items():
+    for name, entrant in entrants.as_they_come().items():
+        run = race.follow(setups.a(), entrant, best, 120.0)
         gaps = [at.gap for at in run.points]
         assert min(gaps) >= -1e-12, name
         for key in ("time", "answers", "bytes"):
@@ -129,9 +130,9 @@ def test_fed_avg_does_not_reach_the_optimum_of_the_worst(best: race.Optimum) -> 
 
 def test_a_row_says_what_was_seen() -> None:
     points = (
-        race.At(1.0, 0.5, 10, 2048),
-        race.At(3.0, 0.02, 20, 4096),
-        race.At(4.0, 0.005, 30, 6144),
+        race.Evaluation(1.0, 0.5, 10, 2048),
+        race.Evaluation(3.0, 0.02, 20, 4096),
+        race.Evaluation(4.0, 0.005, 30, 6144),
     )
     run = race.Run(points, 3, None)
     assert race.row("x", run) == ("x", 3.0, 3.0, 4.0, None, None, 60, 6, 0.005)

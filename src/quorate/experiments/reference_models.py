@@ -1,7 +1,7 @@
 """Reference models without a worst case over clients: each client alone, and their even mixture.
 
-    alone     w_j minimises F_j(w) + h(w):  the model of client j, judged by the risks of all
-    clients mixture   w minimises sum_i F_i(w) / N + h(w)
+    alone    w_j minimises F_j(w) + h(w): the model of client j, judged by the risks of all clients
+    mixture  w minimises sum_i F_i(w) / N + h(w)
 
 "Ind_j" and "Mix_Even" of Jiao, Yang, Song, *Distributed distributionally robust optimization with
 non-convex objectives*. The best model of one client is the one whose largest risk over all clients
@@ -11,7 +11,7 @@ is least.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -26,6 +26,14 @@ from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.solution.configure import setting_of
 from quorate.solution.solution import Solution
 from quorate.solution.solve import solve
+
+
+class Options(TypedDict, total=False):
+    """Options of ``solve`` that are passed on."""
+
+    tol: float
+    max_rounds: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ def clients_alone(
     *,
     judge: Federation | None = None,
     algorithm: Method | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Alone:
     """Each client's model from its own rows, judged on all clients.
 
@@ -59,14 +67,14 @@ def clients_alone(
     ----------
     judge : the federation of the rows to judge by, such as held-out rows; None takes ``fed``
     algorithm : None takes ``MultiplierMethod()`` where it applies, else the default of ``solve``
-    options : of ``solve``, such as tol and seed
+    options : of ``solve``
     """
-    problem, fed = replace(problem, over_clients=Mean()), _with_classes(problem, fed)
-    alone = [
-        (_of_client(problem, fed, i), fed.restrict([name])) for i, name in enumerate(fed.clients)
-    ]
+    problem = replace(problem, over_clients=Mean())
+    if problem.loss.targets != "real":  # one client may lack some of the classes
+        fed = fed._with(classes=np.asarray(classes_of(fed)))
     solutions = tuple(
-        solve(p, rows, algorithm=algorithm or _usual(p, rows), **options) for p, rows in alone
+        mixture(_of_client(problem, fed, i), fed.restrict(name), algorithm=algorithm, **options)
+        for i, name in enumerate(fed.clients)
     )
     judge = fed if judge is None else judge._with(classes=fed.classes)
     risks = np.array([client_risks(problem, solution.w, judge) for solution in solutions])
@@ -74,11 +82,19 @@ def clients_alone(
 
 
 def mixture(
-    problem: Problem, fed: Federation, *, algorithm: Method | None = None, **options: Any
+    problem: Problem,
+    fed: Federation,
+    *,
+    algorithm: Method | None = None,
+    **options: Unpack[Options],
 ) -> Solution:
     """The model that minimises the mean risk of all clients; parameters as in ``clients_alone``."""
     problem = replace(problem, over_clients=Mean())
-    return solve(problem, fed, algorithm=algorithm or _usual(problem, fed), **options)
+    if algorithm is None:
+        concrete, data = problem.at(fed)
+        refusal = MultiplierMethod.requirements.refusal("", concrete, setting_of(data))
+        algorithm = MultiplierMethod() if refusal is None else None
+    return solve(problem, fed, algorithm=algorithm, **options)
 
 
 def client_risks(problem: Problem, w: Array, fed: Federation) -> Array:
@@ -89,23 +105,10 @@ def client_risks(problem: Problem, w: Array, fed: Federation) -> Array:
     )
 
 
-def _with_classes(problem: Problem, fed: Federation) -> Federation:
-    """The federation with the classes of all clients declared, since one client may lack some."""
-    return fed if problem.loss.targets == "real" else fed._with(classes=np.asarray(classes_of(fed)))
-
-
 def _of_client(problem: Problem, fed: Federation, i: int) -> Problem:
     """The problem of client i alone, with its radius."""
     ball = problem.at(fed)[0].over_samples
     if not isinstance(ball, WassersteinBall):
         return problem
-    return replace(
-        problem,
-        over_samples=replace(problem.over_samples, radius=float(np.asarray(ball.radius)[i])),
-    )
-
-
-def _usual(problem: Problem, fed: Federation) -> Method | None:
-    concrete, data = problem.at(fed)
-    refused = MultiplierMethod.requirements.refusal("", concrete, setting_of(data))
-    return MultiplierMethod() if refused is None else None
+    radius = float(np.asarray(ball.radius)[i])
+    return replace(problem, over_samples=replace(problem.over_samples, radius=radius))

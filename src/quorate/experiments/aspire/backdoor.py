@@ -7,9 +7,9 @@ classes that are predicted as the target once they carry the trigger. Two models
 rows of all honest clients can still differ in the trigger's pixels, and the malicious clients' loss
 is large without them.
 
-    prior      a malicious client counts ``suspicion`` times as much as an honest one
-    caps  CD-norm: how far a weight may be from the prior; ``slack`` times the prior for the
-    malicious
+    prior  a malicious client counts ``suspicion`` times as much as an honest one
+    caps   of the CD-norm: how far a weight may be from the prior; ``slack`` times the prior for
+           malicious clients
 
 The suspicion is knowledge from outside; here exactly the malicious clients are suspected.
 """
@@ -27,8 +27,9 @@ from quorate.algorithms.comparators.multiplier_method import MultiplierMethod
 from quorate.arrays import Array
 from quorate.data import partition
 from quorate.data.federation import Federation
-from quorate.experiments.aspire.setups import stated
+from quorate.experiments.aspire.setups import digits, stated
 from quorate.experiments.reference_models import client_risks
+from quorate.problem.prediction import scores, with_ones
 from quorate.problem.problem import Problem
 from quorate.problem.risks.cd_norm import CDNorm
 from quorate.problem.risks.kl_ball import KLBall
@@ -75,40 +76,23 @@ class Attack:
         weight = np.where(self.bad, suspicion, 1.0)
         return weight / weight.sum()
 
-    def caps(self, prior: Array, slack: float | None = None) -> Array:
+    def caps(self, prior: Array, slack: float = 1.0) -> Array:
         """Bounds (N,) on the weights' moves: the prior, times ``slack`` for malicious clients."""
-        return prior * np.where(self.bad, 1.0 if slack is None else slack, 1.0)
+        return prior * np.where(self.bad, slack, 1.0)
 
     def success(self, problem: Problem, w: Array) -> float:
         """The share of test rows of other classes that the trigger turns into the target."""
         other = self.y != self.trigger.target
-        return float(
-            (
-                self._predicted(problem, w, self.trigger.on(self.X[other])) == self.trigger.target
-            ).mean()
-        )
+        predictions = self._predicted(problem, w, self.trigger.on(self.X[other]))
+        return float((predictions == self.trigger.target).mean())
 
     def accuracy(self, problem: Problem, w: Array) -> float:
         """The share of clean test rows that are predicted correctly."""
         return float((self._predicted(problem, w, self.X) == self.y).mean())
 
     def _predicted(self, problem: Problem, w: Array, X: Array) -> NDArray[np.int64]:
-        rows = Federation(
-            ("test",),
-            (X,),
-            (np.resize(np.asarray(self.fed.classes), len(X)),),
-            classes=self.fed.classes,
-        )
-        return predicted(problem.at(self.fed)[0], w, rows)[0]
-
-
-def predicted(problem: Problem, w: Array, fed: Federation) -> list[NDArray[np.int64]]:
-    """The class numbers that a concrete problem's model gives the rows of every client."""
-    blocks = [fed.block(i) for i in range(fed.n_clients)]
-    return [
-        np.asarray(problem.predictor.forward(np.asarray(w, float), block))[0].argmax(-1)
-        for block in blocks
-    ]
+        """The class numbers that the model gives the rows X."""
+        return scores(problem.at(self.fed)[0].predictor, w, X).argmax(-1)
 
 
 def digits_attack(
@@ -122,26 +106,22 @@ def digits_attack(
 
     Features are the pixels over 16 and a constant.
     """
-    from sklearn.datasets import load_digits
-
-    trigger = trigger or Trigger()
-    pixels, y = load_digits(return_X_y=True)
-    X, y = (
-        np.column_stack([np.asarray(pixels, float) / 16, np.ones(len(y))]),
-        np.asarray(y, np.int64),
-    )
+    trigger, (pixels, y) = trigger or Trigger(), digits()
+    X = with_ones(pixels)
     order = np.random.default_rng(seed).permutation(len(y))
-    kept, train = np.split(order, [round(test * len(y))])
+    held_out, train = np.split(order, [round(test * len(y))])
     owner = np.asarray(partition.iid(len(train), benign + malicious, seed))
-    names = tuple(
-        [f"honest {i}" for i in range(benign)] + [f"malicious {i}" for i in range(malicious)]
+    names = (
+        *(f"honest {i}" for i in range(benign)),
+        *(f"malicious {i}" for i in range(malicious)),
     )
-    Xs = tuple(X[train[owner == i]] for i in range(len(names)))
-    ys = tuple(y[train[owner == i]] for i in range(len(names)))
-    Xs = (*Xs[:benign], *(trigger.on(rows) for rows in Xs[benign:]))
-    ys = (*ys[:benign], *(np.full_like(labels, trigger.target) for labels in ys[benign:]))
-    fed = Federation(names, Xs, ys, classes=np.arange(10))
-    return Attack(fed, names[benign:], X[kept], y[kept], trigger)
+    attacked = train[owner >= benign]
+    X[attacked], y[attacked] = trigger.on(X[attacked]), trigger.target
+    rows = [train[owner == i] for i in range(len(names))]
+    fed = Federation(
+        names, tuple(X[k] for k in rows), tuple(y[k] for k in rows), classes=np.arange(10)
+    )
+    return Attack(fed, names[benign:], X[held_out], y[held_out], trigger)
 
 
 @dataclass(frozen=True)
@@ -166,9 +146,8 @@ def objectives(
     prior = attack.prior(suspicion)
     sets: dict[str, Any] = {"mean of the prior": Mean(prior), "KL ball 0.3": KLBall(0.3, prior)}
     sets["CD-norm 4, no caps"] = CDNorm(4.0, np.ones(len(prior)), prior)
-    for budget in budgets:
-        sets[f"CD-norm {budget:g}, caps"] = CDNorm(budget, attack.caps(prior, 0.1), prior)
-    return sets
+    caps = attack.caps(prior, 0.1)
+    return sets | {f"CD-norm {budget:g}, caps": CDNorm(budget, caps, prior) for budget in budgets}
 
 
 def blind(attack: Attack, budget: float = 4.0) -> dict[str, Any]:
@@ -186,14 +165,9 @@ def judged(attack: Attack, name: str, over_clients: Risk, tol: float = 1e-6) -> 
     """The certified optimum of softmax regression with this set of weights, under the attack."""
     problem = stated(over_clients)
     solution = solve(problem, attack.fed, algorithm=MultiplierMethod(), tol=tol)
-    risks, bad = (
-        client_risks(replace(problem, over_clients=Mean()), solution.w, attack.fed),
-        attack.bad,
-    )
-    weights, gap = (
-        getattr(solution.duals, "weights", over_clients.weights(risks)),
-        solution.certificate.relative_gap,
-    )
+    risks = client_risks(replace(problem, over_clients=Mean()), solution.w, attack.fed)
+    weights = getattr(solution.duals, "weights", over_clients.weights(risks))
+    bad, gap = attack.bad, solution.certificate.relative_gap
     return Outcome(
         name,
         attack.success(problem, solution.w),

@@ -29,6 +29,7 @@ from quorate.experiments.aspire.race import Entrant, Run
 AFL_ETA, AFL_GAMMA = (1.0, 2.0, 4.0, 8.0, 16.0), (0.01, 0.02, 0.03, 0.05, 0.1)
 KAPPA, RHO1 = (0.5, 1.0, 2.0, 4.0), (None, 0.5, 1.0, 2.0)
 CAP = 10**7  # rounds; in a race the time limit ends a run
+ENDLESS: dict[str, Any] = {"tol": 0.0, "max_rounds": CAP}
 
 
 def as_they_come(first: int = 1) -> dict[str, Entrant]:
@@ -36,25 +37,20 @@ def as_they_come(first: int = 1) -> dict[str, Entrant]:
 
     ``first`` is S of the asynchronous ones.
     """
-    methods: dict[str, Any] = {
-        "AsyncDRO": AsyncDRO(tol=0.0, max_rounds=CAP),
-        "ASPIRE": aspire(),
-        "AFL": AFL(tol=0.0, max_rounds=CAP),
-        "DRFA": DRFA(max_rounds=CAP),
-        "FedAvg": FedAvg(tol=0.0, max_rounds=CAP),
-        "MultiplierMethod": MultiplierMethod(tol=0.0, max_rounds=CAP),
-    }
-    return {name: Entrant(algorithm, First(first)) for name, algorithm in methods.items()}
-
-
-def aspire(**settings: Any) -> ASPIRE:
-    """ASPIRE-EASE that runs until its time is over."""
-    return ASPIRE(**{"tol": 0.0, "max_rounds": CAP} | settings)
+    methods = [
+        AsyncDRO(**ENDLESS),
+        ASPIRE(**ENDLESS),
+        AFL(**ENDLESS),
+        DRFA(max_rounds=CAP),
+        FedAvg(**ENDLESS),
+        MultiplierMethod(**ENDLESS),
+    ]
+    return {type(method).__name__: Entrant(method, First(first)) for method in methods}
 
 
 def afl_grid() -> dict[str, Entrant]:
     """AFL with every setting of its grid."""
-    plain = AFL(tol=0.0, max_rounds=CAP)
+    plain = AFL(**ENDLESS)
     grid = {"measured": plain, "measured, optimistic": replace(plain, optimistic=True)}
     for eta, gamma in product(AFL_ETA, AFL_GAMMA):
         grid[f"eta {eta:g}, gamma {gamma:g}"] = replace(plain, step_size=eta, weight_step=gamma)
@@ -63,14 +59,14 @@ def afl_grid() -> dict[str, Entrant]:
 
 def aspire_grid(steps: Steps, first: int = 1) -> dict[str, Entrant]:
     """ASPIRE with every setting of its grid; ``steps`` are its default ones, ``first`` is S."""
-    grid = {}
+    grid, n = {}, steps.workers
     for by, rho in product(KAPPA, RHO1):
-        kappa, n = by * steps.kappa, steps.workers
-        settings: dict[str, Any] = {"kappa": kappa, "rho2": kappa / 2, "eta_z": 1 / (n * kappa)}
+        kappa, name = by * steps.kappa, f"kappa x {by:g}, rho_1 "
+        algorithm = ASPIRE(**ENDLESS, kappa=kappa, rho2=kappa / 2, eta_z=1 / (n * kappa))
         if rho is not None:
-            settings["rho1"] = rho * steps.rho1 * first / n**2
-        name = f"kappa x {by:g}, " + ("rho_1 its own" if rho is None else f"rho_1 x {rho:g}")
-        grid[name] = Entrant(aspire(**settings), First(first))
+            algorithm = replace(algorithm, rho1=rho * steps.rho1 * first / n**2)
+        name += "its default" if rho is None else f"x {rho:g}"
+        grid[name] = Entrant(algorithm, First(first))
     return grid
 
 

@@ -10,7 +10,8 @@ learns the number of features counts like every other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,7 +52,7 @@ class Entrant:
 
 
 @dataclass(frozen=True)
-class At:
+class Evaluation:
     """One evaluation during a race."""
 
     time: float  # virtual seconds
@@ -64,23 +65,23 @@ class At:
 class Run:
     """The evaluations of one method's race."""
 
-    points: tuple[At, ...]
+    points: tuple[Evaluation, ...]
     rounds: int
     state: Any
 
-    def reaches(self, level: float) -> At | None:
+    def reaches(self, level: float) -> Evaluation | None:
         """The first evaluation within ``level`` of the optimum, or None."""
-        return next((at for at in self.points if at.gap <= level), None)
+        return next((point for point in self.points if point.gap <= level), None)
 
     def time(self, level: float) -> float:
         """The time of that evaluation; infinite where there is none."""
-        at = self.reaches(level)
-        return np.inf if at is None else at.time
+        point = self.reaches(level)
+        return np.inf if point is None else point.time
 
     @property
     def best(self) -> float:
         """The least gap of all evaluations."""
-        return min((at.gap for at in self.points), default=np.inf)
+        return min((point.gap for point in self.points), default=np.inf)
 
 
 class _Over(Exception):  # noqa: N818  no error
@@ -105,37 +106,18 @@ def objective(problem: Problem, fed: Federation, w: Array) -> float:
     return float(problem.over_clients.value(risks[np.argsort(order)])) + problem.penalty(w)
 
 
-def current(algorithm: Method, state: Any) -> Array:
+def current(algorithm: Method, state: object) -> Array:
     """The model that the server would send next, or its answer where that differs on purpose."""
-    trial = getattr(state, "trial", None)
     averaged = isinstance(algorithm, AFL | DRFA) and algorithm.average
-    if trial is None or averaged:
-        return algorithm.answer(state).w
-    return trial
+    trial = None if averaged else getattr(state, "trial", None)
+    return algorithm.answer(state).w if trial is None else trial
 
 
-def race(
-    setup: SetUp,
-    entrants: Mapping[str, Entrant],
-    best: Optimum,
-    max_time: float,
-    *,
-    delays: int = 0,
-    levels: Sequence[float] = LEVELS,
-    every: float = 1.0,
-) -> dict[str, Run]:
-    """Run every entrant until its model is within the last level, or out of time."""
-    return {
-        name: follow(setup, each, best, max_time, delays, levels, every)
-        for name, each in entrants.items()
-    }
-
-
-def configured(entrant: Entrant, judge: Problem, data: Federation) -> Any:
+def configured(entrant: Entrant, problem: Problem, data: Federation) -> Any:
     """An entrant's method for a concrete problem; ``FedAvg`` gets equal weights."""
-    equal = isinstance(entrant.algorithm, FedAvg)
-    asked = replace(judge, over_clients=Mean().at(np.ones(data.n_clients))) if equal else judge
-    return configure(entrant.algorithm, asked, data, None, None, None, None)
+    if isinstance(entrant.algorithm, FedAvg):
+        problem = replace(problem, over_clients=Mean().at(np.ones(data.n_clients)))
+    return configure(entrant.algorithm, problem, data)
 
 
 def follow(
@@ -147,42 +129,41 @@ def follow(
     levels: Sequence[float] = LEVELS,
     every: float = 1.0,
 ) -> Run:
-    """One entrant's race; ``FedAvg`` is evaluated by the worst weights as well."""
-    judge, data = setup.problem.at(setup.fed)
-    algorithm = configured(entrant, judge, data)
-    points, count, last = [], np.zeros(2, np.int64), -np.inf
-    kept: dict[str, Any] = {"rounds": 0, "state": None}
+    """One entrant's race, until its model is within the last level, or out of time.
 
-    def see(row: dict[str, Any], state: Any) -> None:
-        nonlocal last
-        count[:] += row["answered"], row["bytes_up"] + row["bytes_down"]
-        kept["rounds"], kept["state"] = row["round"], state
+    ``FedAvg`` is evaluated by the worst weights as well.
+    """
+    problem, data = setup.problem.at(setup.fed)
+    algorithm = configured(entrant, problem, data)
+    points: list[Evaluation] = []
+    answers, sent, last, rounds, final = 0, 0, -np.inf, 0, None
+
+    def watch(row: dict[str, Any], state: object) -> None:
+        nonlocal answers, sent, last, rounds, final
+        answers, sent = answers + row["answered"], sent + row["bytes_up"] + row["bytes_down"]
+        rounds, final = row["round"], state
         if row["time"] < last + every or not len(w := current(algorithm, state)):
             return
         last = row["time"]
-        points.append(
-            At(last, objective(judge, data, w) - best.bound, int(count[0]), int(count[1]))
-        )
-        if points[-1].gap <= min(levels):
+        gap = objective(problem, data, w) - best.bound
+        points.append(Evaluation(last, gap, int(answers), int(sent)))
+        if gap <= min(levels):
             raise _Over
 
-    try:
-        engine = setup.clock(entrant.wait, max_time=max_time, keep_rows=10**9)
-        engine.run(algorithm, data, seed=delays, watch=[see])
-    except _Over:
-        pass
-    return Run(tuple(points), **kept)
+    with suppress(_Over):
+        engine = setup.clock(entrant.wait, max_time=max_time)
+        engine.run(algorithm, data, seed=delays, watch=[watch])
+    return Run(tuple(points), rounds, final)
 
 
 def row(
     name: str, run: Run, levels: Sequence[float] = LEVELS, costed: float = 1e-2
 ) -> tuple[Any, ...]:
     """A row of a table: times to the levels, messages and KiB to ``costed``, the least gap."""
-    at = run.reaches(costed)
-    costs = (None, None) if at is None else (2 * at.answers, round(at.bytes / 1024))
-    times = [
-        None if (point := run.reaches(level)) is None else round(point.time, 1) for level in levels
-    ]
+    points = [run.reaches(level) for level in levels]
+    times = [point and round(point.time, 1) for point in points]
+    point = run.reaches(costed)
+    costs = (None, None) if point is None else (2 * point.answers, round(point.bytes / 1024))
     return name, *times, *costs, float(f"{max(run.best, 0.0):.1e}")
 
 

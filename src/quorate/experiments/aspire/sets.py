@@ -53,12 +53,8 @@ def federation(clients: int, seed: int = 0) -> Federation:
         rule = base + 0.2 * rng.standard_normal(FEATURES)
         Xs.append(X)
         ys.append(np.where(X @ rule + 0.5 * rng.standard_normal(rows) > 0, 1, -1))
-    return Federation(
-        tuple(f"client {i}" for i in range(clients)),
-        tuple(Xs),
-        tuple(ys),
-        classes=np.array([-1, 1]),
-    )
+    names = tuple(f"client {i}" for i in range(clients))
+    return Federation(names, tuple(Xs), tuple(ys), classes=np.array([-1, 1]))
 
 
 def every_set(n: int) -> Iterator[tuple[str, Any]]:
@@ -84,11 +80,9 @@ def every_set(n: int) -> Iterator[tuple[str, Any]]:
     yield "chi-square ball", ChiSquareBall(0.5, prior)
     yield "total variation ball", TotalVariationBall(0.3, prior)
     yield "Wasserstein, positions", WassersteinOverClients(0.1 * n, "index", prior)
-    yield (
-        "Wasserstein, costs",
-        WassersteinOverClients(0.1, np.abs(np.subtract.outer(prior, prior)) * n, prior),
-    )
-    yield "own set", OwnSet(_HalfWorst())
+    costs = np.abs(np.subtract.outer(prior, prior)) * n
+    yield "Wasserstein, costs", WassersteinOverClients(0.1, costs, prior)
+    yield "custom set", OwnSet(_HalfWorst())
 
 
 class _HalfWorst:
@@ -128,26 +122,17 @@ def reference(case: SetUp) -> Solved:
 
 def asynchronous(case: SetUp, wait: Waiting | None = None, seed: int = 0) -> Solved:
     """The solution by ``AsyncDRO`` at its defaults, on the virtual clock."""
-    clock = case.clock(wait, keep_rows=1000)
-    return _solved(
-        solve(
-            case.problem, case.fed, algorithm=AsyncDRO(max_rounds=300_000), engine=clock, seed=seed
-        )
-    )
+    clock, algorithm = case.clock(wait, keep_rows=1000), AsyncDRO(max_rounds=300_000)
+    return _solved(solve(case.problem, case.fed, algorithm=algorithm, engine=clock, seed=seed))
 
 
 def _solved(solution: Solution) -> Solved:
     proof, last = solution.certificate, solution.history[-1]
-    gap, relative = (
-        (np.inf, np.inf)
-        if proof.gap is None or proof.relative_gap is None
-        else (proof.gap, proof.relative_gap)
-    )
     return Solved(
-        proof.value,
-        gap,
-        relative,
-        solution.rounds,
-        last.get("time", np.nan),
-        solution.outcome.stop.value,
+        value=proof.value,
+        gap=np.inf if proof.gap is None else proof.gap,
+        relative=np.inf if proof.relative_gap is None else proof.relative_gap,
+        rounds=solution.rounds,
+        time=last.get("time", np.nan),
+        stop=solution.outcome.stop.value,
     )

@@ -26,6 +26,7 @@ from quorate.data.federation import Federation
 from quorate.engines.virtual_clock import VirtualClock
 from quorate.engines.waiting import First, Waiting
 from quorate.problem.losses import Multinomial
+from quorate.problem.prediction import with_ones
 from quorate.problem.predictors.affine import Predictor, Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2
@@ -47,23 +48,31 @@ class SetUp:
     fed: Federation
     slow: Mapping[str, float] = field(default_factory=dict)
 
-    def clock(self, wait: Waiting | None = None, **settings: Any) -> VirtualClock:
-        """A virtual clock with the slow clients; ``settings`` are those of ``VirtualClock``."""
-        return VirtualClock(stragglers=self.slow, wait=wait or First(1), **settings)
+    def clock(
+        self, wait: Waiting | None = None, max_time: float | None = None, keep_rows: int = 10**9
+    ) -> VirtualClock:
+        """A virtual clock with the slow clients; parameters as in ``VirtualClock``."""
+        wait = wait or First(1)
+        return VirtualClock(stragglers=self.slow, wait=wait, max_time=max_time, keep_rows=keep_rows)
 
 
 def digits_of(
     seed: int = 0, noise: float = NOISE, components: int = COMPONENTS
 ) -> tuple[Array, NDArray[np.int64]]:
     """Noisy digits (1797, components + 1) and their classes."""
-    from sklearn.datasets import load_digits
-
-    pixels, y = load_digits(return_X_y=True)
-    X = np.asarray(pixels, float) / 16
+    X, y = digits()
     X += noise * np.random.default_rng(seed).standard_normal(X.shape)
     X -= X.mean(0)
     axes = np.linalg.svd(X, full_matrices=False)[2][:components]
-    return np.column_stack([X @ axes.T, np.ones(len(X))]), np.asarray(y, np.int64)
+    return with_ones(X @ axes.T), y
+
+
+def digits() -> tuple[Array, NDArray[np.int64]]:
+    """Scikit-learn's digits: the pixels over 16, (1797, 64), and the classes."""
+    from sklearn.datasets import load_digits
+
+    pixels, y = load_digits(return_X_y=True)
+    return np.asarray(pixels, float) / 16, np.asarray(y, np.int64)
 
 
 def stated(over_clients: Risk, predictor: Predictor | None = None) -> Problem:
@@ -72,21 +81,16 @@ def stated(over_clients: Risk, predictor: Predictor | None = None) -> Problem:
     return Problem(Multinomial(), model, over_clients=over_clients, regulariser=L2(RIDGE))  # type: ignore[arg-type]
 
 
-def one_class_each(seed: int = 0, factor: float = 10.0, name: str = "A") -> SetUp:
-    """A and B: client "digit c" holds the rows of class c; "digit 3" is slow."""
+def a(seed: int = 0, factor: float = 10.0, name: str = "A") -> SetUp:
+    """Set-up A: client "digit c" holds the rows of class c; "digit 3" is slow."""
     X, y = digits_of(seed)
     fed = Federation.from_arrays(X, y, [f"digit {c}" for c in y])
     return SetUp(name, stated(Simplex()), fed, {f"digit {SLOW_OF_TEN}": factor})
 
 
-def a(seed: int = 0) -> SetUp:
-    """Set-up A."""
-    return one_class_each(seed)
-
-
 def b(seed: int = 0) -> SetUp:
-    """Set-up B."""
-    return one_class_each(seed, 50.0, "B")
+    """Set-up B: as A, but "digit 3" is 50 times slower."""
+    return a(seed, 50.0, "B")
 
 
 def c(
@@ -98,12 +102,10 @@ def c(
     """
     X, y = digits_of(seed)
     fed = Federation.from_arrays(X, y, shared(y, clients, 0.2, seed), classes=np.arange(10))
-    late = np.random.default_rng([seed, clients]).choice(
-        clients, max(1, round(slow * clients)), replace=False
-    )
-    prior = 1 / fed.n_clients
-    risk = Superquantile(prior / most, np.full(fed.n_clients, prior))
-    return SetUp("C", stated(risk), fed, {fed.names[i]: factor for i in sorted(late.tolist())})
+    rng = np.random.default_rng([seed, clients])
+    late = sorted(rng.choice(clients, max(1, round(slow * clients)), replace=False).tolist())
+    risk = Superquantile(1 / fed.n_clients / most)
+    return SetUp("C", stated(risk), fed, {fed.names[i]: factor for i in late})
 
 
 def shared(y: NDArray[np.int64], clients: int, alpha: float, seed: int) -> NDArray[Any]:
@@ -132,13 +134,10 @@ def workers(clients: int = 1000, slow: int = 5, factor: float = 10.0, seed: int 
     runs = rng.permutation(2 * clients)
     owner = np.empty(len(order), np.int64)
     owner[order] = (runs % clients)[np.minimum(np.arange(len(order)) // half, 2 * clients - 1)]
-    fed = Federation.from_arrays(
-        images.X, images.y, np.array([f"worker {i}" for i in range(clients)])[owner]
-    )
-    late = rng.choice(clients, slow, replace=False)
-    return SetUp(
-        "MNIST", stated(Simplex()), fed, {f"worker {i}": factor for i in sorted(late.tolist())}
-    )
+    names = np.array([f"worker {i}" for i in range(clients)])
+    fed = Federation.from_arrays(images.X, images.y, names[owner])
+    late = sorted(rng.choice(clients, slow, replace=False).tolist())
+    return SetUp("MNIST", stated(Simplex()), fed, {names[i]: factor for i in late})
 
 
 def halves(setup: SetUp, share: float = 0.3, seed: int = 0) -> tuple[SetUp, Federation]:
@@ -146,16 +145,10 @@ def halves(setup: SetUp, share: float = 0.3, seed: int = 0) -> tuple[SetUp, Fede
 
     At least one row of every client is held out.
     """
-    fed, train, test = setup.fed, [], []
-    for name, X, y in zip(fed.clients, fed.X, fed.y, strict=True):
-        order = stream(seed, name, 0).permutation(len(y))
-        cut = min(max(1, round(share * len(y))), len(y) - 1)
-        test.append((X[order[:cut]], y[order[:cut]]))
-        train.append((X[order[cut:]], y[order[cut:]]))
-    train_fed, kept = (
-        Federation(
-            fed.clients, tuple(X for X, _ in part), tuple(y for _, y in part), classes=fed.classes
-        )
-        for part in (train, test)
-    )
-    return replace(setup, fed=train_fed), kept
+    train, test = [], []
+    for i, (name, rows) in enumerate(zip(setup.fed.clients, setup.fed.sizes.tolist(), strict=True)):
+        order = stream(seed, name, 0).permutation(rows)
+        cut = min(max(1, round(share * rows)), rows - 1)
+        test.append((i, order[:cut]))
+        train.append((i, order[cut:]))
+    return replace(setup, fed=setup.fed._pick(train)), setup.fed._pick(test)

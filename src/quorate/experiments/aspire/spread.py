@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import product
+from typing import Unpack
 
 import numpy as np
 
 from quorate.arrays import Array
 from quorate.data.federation import Federation
-from quorate.experiments.aspire.backdoor import predicted
 from quorate.experiments.aspire.race import Entrant, configured
 from quorate.experiments.aspire.setups import SetUp
-from quorate.experiments.reference_models import client_risks, clients_alone, mixture
+from quorate.experiments.reference_models import Options, client_risks, clients_alone, mixture
+from quorate.problem.prediction import scores
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 
@@ -64,19 +65,19 @@ def spread(problem: Problem, w: Array, fed: Federation, test: Federation) -> Spr
 
     Both have the same clients.
     """
-    concrete, rows = problem.at(test)
-    truth = [np.asarray(rows.rows(i)[1]) for i in range(rows.n_clients)]
-    hits = [(a == b).mean() for a, b in zip(predicted(concrete, w, rows), truth, strict=True)]
-    return Spread(
-        client_risks(replace(problem, over_clients=Mean()), w, fed), np.array(hits, float)
-    )
+    concrete, test = problem.at(test)
+    hits = [
+        (scores(concrete.predictor, w, X).argmax(-1) == y).mean()
+        for X, y in zip(test.X, test.y, strict=True)
+    ]
+    return Spread(client_risks(replace(problem, over_clients=Mean()), w, fed), np.array(hits))
 
 
 def timed(setup: SetUp, entrant: Entrant, seconds: float, seed: int = 0) -> Array:
     """The model that a method has after so many virtual seconds."""
     stated, fed = setup.problem.at(setup.fed)
     algorithm = configured(entrant, stated, fed)
-    clock = setup.clock(entrant.wait, max_time=seconds, keep_rows=10**9)
+    clock = setup.clock(entrant.wait, max_time=seconds)
     return algorithm.answer(clock.run(algorithm, fed, seed=seed).state)[0]
 
 
@@ -86,11 +87,11 @@ def compared(
     entrants: Mapping[str, Entrant],
     seconds: float,
     seed: int = 0,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> dict[str, Spread]:
     """Every method's model, and the two baselines'.
 
-    ``options`` are those of ``solve`` for the baselines, such as max_rounds.
+    ``options`` are those of ``solve`` for the baselines.
     """
     problem, fed = setup.problem, setup.fed
     alone = clients_alone(problem, fed, **options)
@@ -104,10 +105,8 @@ def compared(
 
 def over_seeds(runs: Sequence[Mapping[str, Spread]]) -> dict[str, dict[str, tuple[float, float]]]:
     """The mean and standard deviation over seeds of every number, by method."""
-    table = {}
-    for name in runs[0]:
-        values = {number: [getattr(run[name], number) for run in runs] for number in NUMBERS}
-        table[name] = {
-            number: (float(np.mean(v)), float(np.std(v))) for number, v in values.items()
-        }
+    table: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in runs[0]}
+    for name, number in product(table, NUMBERS):
+        values = [getattr(run[name], number) for run in runs]
+        table[name][number] = float(np.mean(values)), float(np.std(values))
     return table

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import BFGS, NonlinearConstraint, minimize
+from scipy.optimize import BFGS, NonlinearConstraint, minimize, nnls
 
 from quorate.arrays import Array
 from quorate.data.federation import Federation
@@ -148,8 +148,6 @@ def best(program: WeightedLosses, starts: Sequence[Array | None]) -> Reference:
 
 def multipliers(program: WeightedLosses, w: Array) -> Array:
     """Multipliers by nonnegative least squares of stationarity over nearly active constraints."""
-    from scipy.optimize import nnls
-
     slack = program.slack(w)
     active = np.flatnonzero(slack <= max(ACTIVE, 10 * -float(slack.min())))
     mu = np.zeros(len(slack))

@@ -1,17 +1,14 @@
 """The total epsilon of the published numbers of rounds, if every iteration were pure epsilon-DP.
 
-(20) of the paper does not make it so.
-
-The columns are totals at delta = 1e-6 of T iterations of epsilon each: their sum; the composition
-of Kairouz, Oh, Viswanath in closed form; Renyi accounting of Laplace noise in one dimension; and
-the total of the worst pure mechanism, which is the one that counts (where it is too large to mean
-anything it is the sum again).
+Noise by (20) of the paper does not make an iteration pure. The columns are totals at delta = 1e-6
+of T iterations of epsilon each: their sum; the composition of Kairouz, Oh, Viswanath in closed
+form; Renyi accounting of Laplace noise in one dimension; and the total of the worst pure mechanism,
+which is the one that counts (where it is too large to mean anything it is the sum again).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from quorate.privacy.accounting import Release, renyi_epsilon, total_epsilon
 
@@ -38,15 +35,19 @@ def closed_form(epsilon: float, rounds: int, delta: float = DELTA) -> float:
 
 def composition(
     settings: tuple[tuple[float, int], ...] = SETTINGS, delta: float = DELTA
-) -> list[dict[str, Any]]:
+) -> list[dict[str, float]]:
     """One row for each (epsilon, T)."""
     rows = []
     for epsilon, rounds in settings:
         releases = (Release("laplace", 1 / epsilon, rounds),)
-        row: dict[str, Any] = {"epsilon": epsilon, "rounds": rounds, "basic": epsilon * rounds}
-        row |= {
-            "closed_form": closed_form(epsilon, rounds, delta),
-            "renyi": renyi_epsilon(releases, delta),
-        }
-        rows.append(row | {"total": total_epsilon(releases, delta)})
+        rows.append(
+            {
+                "epsilon": epsilon,
+                "rounds": rounds,
+                "basic": epsilon * rounds,
+                "closed_form": closed_form(epsilon, rounds, delta),
+                "renyi": renyi_epsilon(releases, delta),
+                "total": total_epsilon(releases, delta),
+            }
+        )
     return rows

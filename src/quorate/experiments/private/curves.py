@@ -16,7 +16,11 @@ from typing import Any
 import numpy as np
 
 from quorate.algorithms.federated.private_admm.penalty import Penalty, PublishedStep
-from quorate.algorithms.federated.private_admm.private_admm import OutputPerturbedADMM, PrivateADMM
+from quorate.algorithms.federated.private_admm.private_admm import (
+    OutputPerturbedADMM,
+    PrivateADMM,
+    PrivateState,
+)
 from quorate.algorithms.method import Method
 from quorate.experiments.private.data import Split
 from quorate.privacy.budget import Budget
@@ -35,7 +39,7 @@ DIGITS = {3: (0.6983, 9.8617e-2), 5: (0.7245, 7.0325e-2), 7: (0.7416, 5.6596e-2)
 
 
 @dataclass(frozen=True)
-class At:
+class Evaluation:
     """The numbers after a round."""
 
     round: int
@@ -48,33 +52,35 @@ class At:
 class Curve:
     """The numbers of one run, by round."""
 
-    points: tuple[At, ...]
+    points: tuple[Evaluation, ...]
     epsilon: float | None  # the total in the privacy ledger; None without a guarantee
 
 
 def problem(epsilon: float | None = None, delta: float = DELTA) -> Problem:
     """Softmax regression in which every row has the same weight."""
     budget = None if epsilon is None else Budget(epsilon, delta)
-    return Problem(Multinomial(), Softmax(), over_clients=Mean("size"), privacy=budget)  # type: ignore[arg-type]
+    return Problem(Multinomial(), Softmax(), over_clients=Mean("size"), privacy=budget)
 
 
 def follow(
     algorithm: Method,
-    stated: Problem,
+    problem: Problem,
     split: Split,
     seed: int = 0,
     every: Iterable[int] | None = None,
 ) -> Curve:
     """Run an algorithm and evaluate its models after the rounds ``every`` (all by default)."""
-    points, wanted, P = [], None if every is None else set(every), split.fed.n_clients
+    points, rounds = [], None if every is None else set(every)
 
-    def see(row: dict[str, Any], state: Any) -> None:
-        if wanted is None or row["round"] in wanted:
-            points.append(At(row["round"], split.error(state.w), row["gap"] / P, row["noise"]))
+    def watch(row: dict[str, Any], state: PrivateState) -> None:
+        if rounds is None or row["round"] in rounds:
+            violation = row["gap"] / split.fed.n_clients
+            error = split.error(state.w)
+            points.append(Evaluation(row["round"], error, violation, row["noise"]))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ``Curve.epsilon`` says where there is no guarantee
-        solution = solve(stated, split.fed, algorithm=algorithm, watch=[see], seed=seed)
+        solution = solve(problem, split.fed, algorithm=algorithm, watch=[watch], seed=seed)
     return Curve(tuple(points), solution.ledger and solution.ledger.epsilon)
 
 
@@ -89,7 +95,7 @@ def total(
     rounds: int,
     seeds: Sequence[int] = range(3),
     every: Iterable[int] | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> list[Curve]:
     """Runs of ``PrivateADMM`` within a total (epsilon, 1e-6), with its defaults or ``settings``.
 
@@ -103,22 +109,19 @@ def method(name: str, epsilon: float, rounds: int, split: Split) -> PrivateADMM:
     """A method of the paper with an epsilon of one iteration; infinite epsilon adds no noise."""
     P = split.fed.n_clients
     noisy = math.isfinite(epsilon)
-    unsafe: dict[str, Any] = (
-        {"sensitivity": "local-unsafe", "local_epsilon": epsilon} if noisy else {}
-    )
     if name.startswith("OutP"):
         rows, scale = int(split.fed.sizes.max()), (0.01 if name == "OutP+" else 1.0) / P
         rho = Penalty(epsilon=epsilon, scale=scale)
-        if not noisy:
-            return OutputPerturbedADMM(
-                max_rounds=rounds, rho=rho, eta=PublishedStep(rows, P, epsilon)
-            )
-        return replace(OutputPerturbedADMM.published(epsilon, rows, P, max_rounds=rounds), rho=rho)
-    rho = Penalty(epsilon=epsilon)
+        if noisy:
+            algorithm = OutputPerturbedADMM.published(epsilon, rows, P, max_rounds=rounds)
+            return replace(algorithm, rho=rho)
+        return OutputPerturbedADMM(max_rounds=rounds, rho=rho, eta=PublishedStep(rows, P, epsilon))
+    algorithm = PrivateADMM(max_rounds=rounds, rho=Penalty(epsilon=epsilon))
+    if noisy:
+        algorithm = replace(algorithm, sensitivity="local-unsafe", local_epsilon=epsilon)
     if name == "ObjP":
-        return PrivateADMM(max_rounds=rounds, rho=rho, update="prox", **unsafe)
-    radius = "constant" if name == "ObjT" else name.removeprefix("ObjT ")
-    return PrivateADMM(max_rounds=rounds, rho=rho, radius=radius, **unsafe)
+        return replace(algorithm, update="prox")
+    return replace(algorithm, radius="constant" if name == "ObjT" else name.removeprefix("ObjT "))
 
 
 def published(
@@ -132,10 +135,10 @@ def published(
 def bands(curves: Sequence[Curve]) -> list[dict[str, float]]:
     """The mean and the 20 % and 80 % quantiles of the numbers over runs, by round."""
     rows = []
-    for at in zip(*(curve.points for curve in curves), strict=True):
-        row: dict[str, float] = {"round": at[0].round}
+    for points in zip(*(curve.points for curve in curves), strict=True):
+        row: dict[str, float] = {"round": points[0].round}
         for name in ("error", "violation", "noise"):
-            values = [getattr(point, name) for point in at]
+            values = [getattr(point, name) for point in points]
             row[name] = float(np.mean(values))
             row[f"{name}_20"], row[f"{name}_80"] = map(float, np.quantile(values, [0.2, 0.8]))
         rows.append(row)
