@@ -39,26 +39,35 @@ def line_in_words(error: ErrorDetails, raw: object, text: str, root: type[BaseMo
     steps = tuple(_walk((*error["loc"], *about), raw)) or about
     line, path = line_of(text, steps), tuple(part for part in steps if isinstance(part, str))
     where = f"{'' if line is None else f'line {line}, '}{'.'.join(path) or 'the file'}"
-    return f"{where}: {_in_words(error, path, root)}"
+    known = isinstance(refusal, Refusal)
+    return f"{where}: {refusal if known else _in_words(error, path, root)}"
 
 
 def _in_words(error: ErrorDetails, path: Sequence[str], root: type[BaseModel]) -> str:
-    """What is wrong with the value of one key."""
-    kind, value = error["type"], error.get("input")
+    """What is wrong with the value of one key, where pydantic says so."""
+    kind, value, context = error["type"], error.get("input"), error.get("ctx", {})
     if kind == "extra_forbidden":
-        names = _keys(root, path[:-1])
-        return f"unknown key{near(path[-1], names)}. Allowed: {', '.join(names)}"
+        return unknown(path[-1], _keys(root, path[:-1]))
     if kind == "missing":
         return f"[{error['loc'][-1]}] is missing: it is required"
     if kind == "literal_error":
-        expected = error.get("ctx", {})["expected"]
-        allowed = [part.strip("'") for part in re.split(r", | or ", expected)]
-        return f"got {value!r}{near(value, allowed)}. Allowed: {', '.join(map(repr, allowed))}"
-    text = str(error.get("ctx", {}).get("error") or error["msg"])
-    of_a_table = kind == "value_error" and isinstance(value, Mapping)
-    if kind == "refused" or (of_a_table and not text.startswith("allowed")):
-        return error["msg"] if kind == "refused" else text
+        allowed = re.split(r", | or ", context["expected"])
+        return not_among(value, [part.strip("'") for part in allowed])
+    text = str(context.get("error") or error["msg"])
+    if kind == "value_error" and isinstance(value, Mapping) and not text.startswith("allowed"):
+        return text
     return f"got {value!r}; {text.replace('Input should be', 'allowed:')}"
+
+
+def unknown(key: str, keys: Sequence[str]) -> str:
+    """That a table has no such key."""
+    return f"unknown key{near(key, keys)}. Allowed: {', '.join(keys)}"
+
+
+def not_among(value: object, allowed: Sequence[object]) -> str:
+    """That a value is none of the allowed ones."""
+    hint = near(value, [*map(str, allowed)])
+    return f"got {value!r}{hint}. Allowed: {', '.join(map(repr, allowed))}"
 
 
 def _walk(loc: Iterable[str | int], raw: object) -> Iterator[str | int]:

@@ -30,10 +30,9 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import AfterValidator, ConfigDict, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError
+from pydantic import AfterValidator, ConfigDict, model_validator
 
-from quorate.config.errors import near, one_of
+from quorate.config.errors import Refusal, near, not_among, one_of, unknown
 from quorate.config.schema import Section
 from quorate.names import NAMED, load
 
@@ -46,7 +45,7 @@ def known(kind: str, *more: str) -> AfterValidator:
 
     def check(name: str) -> str:
         if name not in (allowed := [*more, *NAMED[kind]]):
-            raise PydanticKnownError("literal_error", {"expected": one_of(allowed, " or ")})
+            raise ValueError(Refusal(not_among(name, allowed)))
         return name
 
     return AfterValidator(check)
@@ -219,7 +218,7 @@ class Objects(Section):
                     f"has `{key}`, which {getattr(self, of)!r} does not take: it belongs to {of} ="
                     f" {' or '.join(map(repr, owners))}"
                 )
-        raise _error(type(self), key, "extra_forbidden", self.get(key))
+        raise ValueError(Refusal(unknown(key, self.keys()), key))
 
     def _is_default(self, key: str, owners: Mapping[str, Parameter]) -> bool:
         """Whether a key stands for nothing: it is not stated, or as older runs wrote it."""
@@ -234,12 +233,10 @@ class Objects(Section):
         try:
             return value if value == parameter.default else read(parameter.type, value)
         except ValueError:
-            allowed = words(parameter.type)
+            text = f"got {value!r}; allowed: {words(parameter.type)}"
             if get_origin(parameter.type) is Literal:
-                expected = {"expected": allowed}
-                raise _error(type(self), key, "literal_error", value, expected) from None
-            text = f"got {value!r}; allowed: {allowed}"
-            raise _error(type(self), key, _refused(text), value) from None
+                text = not_among(value, get_args(parameter.type))
+            raise ValueError(Refusal(text, key)) from None
 
     def _try(self, of: str, own: Mapping[str, Parameter]) -> None:
         """Make the object, so that what its class refuses is refused with the key's line."""
@@ -252,7 +249,7 @@ class Objects(Section):
             if isinstance(value := self.get(key), str):
                 others = [word for word in re.findall(r"[\w-]+", text) if word != value]
                 text += near(value, others, " Did you mean {!r}?")
-            raise _error(type(self), key, _refused(text), value) from None
+            raise ValueError(Refusal(text, key)) from None
 
 
 def in_words(value: object) -> str:
@@ -283,21 +280,6 @@ class _Shown:
             n = len(value) if isinstance(value, list) else value
             return f"{n:g} {how[1:]}{'s' * (n != 1)}"
         return how if how and not isinstance(value, str) else in_words(value)
-
-
-def _refused(text: str) -> PydanticCustomError:
-    return PydanticCustomError("refused", "{text}", {"text": text})
-
-
-def _error(
-    of: type,
-    key: str,
-    kind: str | PydanticCustomError,
-    value: object,
-    context: dict[str, str] | None = None,
-) -> ValidationError:
-    line = InitErrorDetails(type=kind, loc=(key,), input=value, ctx=context or {})
-    return ValidationError.from_exception_data(of.__name__, [line])
 
 
 # ---------------------------------------------------------------------------------------- types

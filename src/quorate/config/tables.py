@@ -59,17 +59,17 @@ class Tables(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _mean_under_constraints(cls, raw: Any) -> Any:
+    def _mean_under_constraints(cls, raw: object) -> object:
         """With constraints or a privacy budget the clients are averaged unless the file says
         otherwise.
         """
-        plain = isinstance(raw, dict) and isinstance(raw.get("problem", {}), dict)
-        if not plain or not (
-            raw.get("constraint") or "label" in raw.get("problem", {}) or "privacy" in raw
-        ):
+        if not isinstance(raw, dict):
             return raw
-        clients = raw.get("clients", {})
-        return raw | {"clients": {"risk": "mean", **clients}} if isinstance(clients, dict) else raw
+        problem, clients = raw.get("problem", {}), raw.get("clients", {})
+        one_class = isinstance(problem, dict) and "label" in problem
+        if isinstance(clients, dict) and (raw.get("constraint") or one_class or "privacy" in raw):
+            return raw | {"clients": {"risk": "mean", **clients}}
+        return raw
 
     @property
     def folder(self) -> Path:
