@@ -207,7 +207,8 @@ def breast_cancer_wisconsin(data_dir: Folder = None, *, missing: str = "drop") -
     if from_file:  # the first column is an identifier
         columns = [tables.parsed(column) for column in columns[1:]]
     X, y = _numbers(columns), _labels(target, "4" if from_file else "malignant")
-    return _checked(source, X, y, ~np.isnan(X).any(1) | (missing == "keep"))
+    whole = np.asarray(~np.isnan(X).any(1) | (missing == "keep"))
+    return _checked(source, X, y, whole)
 
 
 def abalone(data_dir: Folder = None) -> Arrays:

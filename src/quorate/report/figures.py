@@ -130,7 +130,7 @@ def named_rows(axes: Axes, names: Sequence[str]) -> Array:
 
 
 def legend(axes: Axes, columns: int = 2, last: Sequence[str] = ()) -> None:
-    """The legend above the axes; the names in ``last`` come last."""
+    """Put the legend above the axes; the names in ``last`` come last."""
     handles, names = axes.get_legend_handles_labels()
     order = sorted(range(len(names)), key=lambda k: names[k] in last)
     axes.legend(
@@ -145,7 +145,7 @@ def legend(axes: Axes, columns: int = 2, last: Sequence[str] = ()) -> None:
 
 
 def line_above_zero(axes: Axes, x: Array, y: Array, name: str) -> None:
-    """y against x on a logarithmic axis, where y > 0."""
+    """Draw y against x on a logarithmic axis, where y > 0."""
     positive = np.where(y > 0, y, np.nan)
     axes.plot(x, positive, color=GREEN, marker="o", markersize=2.5)
     if np.isfinite(positive).any():
@@ -155,7 +155,7 @@ def line_above_zero(axes: Axes, x: Array, y: Array, name: str) -> None:
 
 
 def plain_decades(axis: Axis) -> None:
-    """Ticks such as 1e-3: letters that are no formulas."""
+    """Set ticks such as 1e-3: letters that are no formulas."""
     from matplotlib.ticker import NullLocator
 
     axis.set_major_formatter(lambda y, _: f"{y:g}" if y in (0, 1, 10) else f"1e{np.log10(y):.0f}")
@@ -163,14 +163,14 @@ def plain_decades(axis: Axis) -> None:
 
 
 def whole_numbers(axis: Axis) -> None:
-    """Ticks at whole numbers alone."""
+    """Set ticks at whole numbers alone."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
 
 
 def decades(axes: Axes, values: Array) -> None:
-    """Ticks of a logarithmic x axis at 0 and 1, or at 1, 2 and 5 where few decades are shown."""
+    """Set the ticks of a logarithmic x axis at 0 and 1, or at 1, 2 and 5 if decades are few."""
     from matplotlib.ticker import NullLocator
 
     positive = np.unique(values[values > 0])
@@ -186,7 +186,7 @@ def decades(axes: Axes, values: Array) -> None:
 
 
 def shades(n: int) -> list[Any]:
-    """As many colours, in an order that the eye follows where there are many."""
+    """n colours, in an order that the eye follows where there are many."""
     from matplotlib import colormaps
 
     if n <= 4:

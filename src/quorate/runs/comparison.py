@@ -33,7 +33,7 @@ LOSS = (NONE, "lower", "higher")
 
 
 def sign_test(more: int, fewer: int) -> float:
-    """Two-sided p of so uneven a split if either were as likely: exact binomial."""
+    """The two-sided p-value of an exact binomial test that either count is as likely."""
     n, k = more + fewer, min(more, fewer)
     return min(1.0, sum(math.comb(n, j) for j in range(k + 1)) / 2 ** (n - 1)) if n else 1.0
 
@@ -105,8 +105,8 @@ def verdict(measures: Sequence[Row], pairs: Pairs) -> list[str]:
 
 
 def shown(pair: Row) -> tuple[int, int, int]:
-    """In rows, in mean loss and in the risk: 1 where the first model is better beyond chance, -1
-    worse, else 0.
+    """Whether the first model is better beyond chance (1), worse (-1) or neither (0) in rows, in
+    mean loss and in the risk.
     """
     rows = 0 if pair["p"] >= SHOWN else 1 if pair["better"] > pair["worse"] else -1
     return (

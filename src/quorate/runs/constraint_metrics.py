@@ -24,7 +24,7 @@ from quorate.problem.constraints.coupled import Coupled, Shared
 from quorate.problem.constraints.group_means import OfLoss, OnRows
 from quorate.problem.problem import Problem
 from quorate.runs.files import Record
-from quorate.solution.constraint_table import SERVER, TOGETHER
+from quorate.solution.constraint_table import SERVER, TOGETHER, constraint_rows
 
 TRAINING = "training rows"
 MET = 1e-6  # what a constraint may be exceeded by
@@ -99,21 +99,11 @@ def _measured(stack: Stack, point: Point) -> tuple[Array, Array, Array]:
 
 
 def _rows(owner: str, stack: Stack, limits: Array, values: Array, rates: Array) -> list[Record]:
-    return [
-        {
-            "owner": owner,
-            "constraint": word,
-            "limit": float(limit),
-            "measured": float(limit + value),
-            "slack": -abs(float(value)) if equal else -float(value),
-            "met": bool((abs(value) if equal else value) <= MET),
-            "rate": None if np.isnan(rate) else float(rate),
-        }
-        for word, equal, limit, value, rate in zip(
-            stack.words, stack.equality, limits, values, rates, strict=True
-        )
-        if np.isfinite(limit) and np.isfinite(value)
-    ]
+    rows = constraint_rows(owner, stack, limits, values, rates, MET)
+    for row in rows:  # which has the rate in the place of a multiplier
+        rate = row.pop("price")
+        row["rate"] = None if np.isnan(rate) else rate
+    return rows
 
 
 def _elsewhere(problem: Problem, fed: Federation) -> Problem:

@@ -25,7 +25,7 @@ class RunError(ValueError):
 
 
 def digest(data: bytes) -> str:
-    """SHA-256, hexadecimal."""
+    """The SHA-256 digest, hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -60,7 +60,7 @@ def write(path: Path, data: bytes) -> None:
 def save_arrays(
     path: Path, arrays: Mapping[str, Array], metadata: dict[str, str] | None = None
 ) -> None:
-    """A safetensors file of float64 arrays."""
+    """Write a safetensors file of float64 arrays."""
     from safetensors.numpy import save
 
     tensors = {k: np.ascontiguousarray(v, dtype=np.float64) for k, v in arrays.items()}
@@ -159,7 +159,7 @@ def rows_in(file: Path) -> list[Record]:
 
 
 def complete(path: Path, needed: Sequence[str]) -> None:
-    """Raise where a file is missing."""
+    """Raise ``RunError`` where a file is missing."""
     if missing := [name for name in needed if not (path / name).is_file()]:
         raise RunError(f"{path} is no complete run: {', '.join(missing)} missing")
 

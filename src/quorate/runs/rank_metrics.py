@@ -45,8 +45,8 @@ RankRisk: TypeAlias = OneSided | ProspectTheory
 
 
 def cumulative(risk: RankRisk, m: int, rows: int | None) -> tuple[Array, Array]:
-    """S at 0, 1/m, ..., 1, below and above the risk's reference, each (m + 1,); the same twice
-    without one.
+    """The cumulative spectrum S at 0, 1/m, ..., 1, below and above the risk's reference, each
+    (m + 1,); both are the same for a risk without a reference.
 
     ``rows`` is the number of rows that a risk of counted ranks was stated for; None: m.
     """

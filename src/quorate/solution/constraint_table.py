@@ -40,20 +40,23 @@ def constraint_table(
     held, coupled = shared.held, shared.coupled
     if held.size:
         limits = held.limits(shared.block)[0]
-        table += _rows(SERVER, held, limits, certificate.server_values, mu.server, tol)
+        table += constraint_rows(SERVER, held, limits, certificate.server_values, mu.server, tol)
     blocks = [fed.block(i) for i in range(fed.n_clients)] if local.size or coupled.size else []
     if coupled.size:
         limits = np.asarray(sum(coupled.limits(block)[0] for block in blocks))
-        table += _rows(TOGETHER, coupled, limits, certificate.shared_values, mu.shared, tol)
+        table += constraint_rows(
+            TOGETHER, coupled, limits, certificate.shared_values, mu.shared, tol
+        )
     for i, block in enumerate(blocks if local.size else []):
         values, limits = certificate.constraint_values[i], local.limits(block)[0]
-        table += _rows(fed.clients[i], local, limits, values, mu.local[i], tol)
+        table += constraint_rows(fed.clients[i], local, limits, values, mu.local[i], tol)
     return table
 
 
-def _rows(
+def constraint_rows(
     owner: ClientName, stack: Stack, limits: Array, values: Array, multipliers: Array, tol: float
 ) -> list[dict[str, Any]]:
+    """The rows of one owner, for the constraints that it has; all arrays are (p,)."""
     return [
         {
             "owner": owner,

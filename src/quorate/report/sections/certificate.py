@@ -199,7 +199,9 @@ def _bounded(history: Rows, proven: float | None) -> bool:
 
 
 def _convergence(canvas: Canvas, history: Rows, proven: float | None, timed: bool) -> None:
-    """Against rounds, or against the seconds that they took, on a logarithmic axis."""
+    """Draw the objective and the bound, and below their gap, against rounds, or against the seconds
+    that they took on a logarithmic axis.
+    """
     top, below = canvas.subplots(2, sharex=True)
     x, value, bound = (column(history, key) for key in ("round", "objective", "bound"))
     if timed:
@@ -223,8 +225,8 @@ def _convergence(canvas: Canvas, history: Rows, proven: float | None, timed: boo
 
 
 def _gap(axes: Axes, x: Array, history: Rows, proven: float | None) -> None:
-    """The gap of each round; where an algorithm proves none on its way, the distance to the bound
-    proven at the end.
+    """Draw the gap of each round; where an algorithm proves none on its way, the distance to the
+    bound proven at the end.
     """
     gap = column(history, "gap")
     if proven is not None and not np.isfinite(gap).any():
@@ -241,7 +243,7 @@ def _traffic(canvas: Canvas, history: Rows, proven: float | None) -> None:
 
 
 def _violations(canvas: Canvas, history: Rows, bound: float | None) -> None:
-    """Above the objective, below the largest violation and what is left unbalanced."""
+    """Draw the objective, and below it the largest violation and what is left unbalanced."""
     top, below = canvas.subplots(2, sharex=True)
     x = column(history, "round")
     top.plot(x, column(history, "objective"), color=BLUE, label="objective")

@@ -70,7 +70,7 @@ class Engine(Protocol):
 
 
 class Clock(ReportSection):
-    """Virtual time, and how good every model was by then."""
+    """The virtual time of a run, and how good every model was when."""
 
     def applies(self, run: Run) -> bool:
         return "clock" in run.result
@@ -80,7 +80,7 @@ class Clock(ReportSection):
         drawn: dict[str, Plot] = {}
         if any(len(curve["time"]) > 1 for curve in result.get("reached", {}).values()):
             title = "Objective and largest risk of a client of every model by virtual time"
-            drawn["reached"] = Plot(title, 4.6, lambda c: _reached(c, result))
+            drawn["reached"] = Plot(title, 4.6, lambda c: _objectives(c, result))
         if events is not None and len(events.times) and events.times.max() > 0:
             title = "Clients that answered, and the age of their messages, by virtual time"
             drawn["active"] = Plot(title, 4.0, lambda c: _active(c, events, history))
@@ -143,8 +143,8 @@ def pace(result: Result) -> list[Table]:
 # ---------------------------------------------------------------------------------------- figures
 
 
-def _reached(canvas: Canvas, result: Result) -> None:
-    """Above the objective of the run's problem, below the largest risk of a client."""
+def _objectives(canvas: Canvas, result: Result) -> None:
+    """Draw the objective of the run's problem, and below it the largest risk of a client."""
     reached = result["reached"]
     panels = canvas.subplots(2, sharex=True)
     for axes, key in zip(panels, ("objective", "largest_risk"), strict=True):
@@ -180,8 +180,8 @@ def _window(edges: Array, time: Array) -> NDArray[np.intp]:
 
 
 def _active(canvas: Canvas, events: Log, history: Rows) -> None:
-    """Who answered in every window, how many answers one step of the server had, and how old their
-    messages were.
+    """Draw who answered in every window, how many answers one step of the server had, and how old
+    their messages were.
     """
     top, below = canvas.subplots(2, sharex=True)
     edges, distinct, _ = windows(events)

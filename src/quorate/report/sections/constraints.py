@@ -107,7 +107,7 @@ class Constraints(ReportSection):
         names, broken = violations(run.result, run.history)
         if len(names) and broken.shape[0] > 1:
             title = "By how much every client violates its constraints after each round"
-            drawn["bands"] = Plot(title, _height(names), lambda c: _bands(c, names, broken))
+            drawn["bands"] = Plot(title, _height(names), lambda c: _violated(c, names, broken))
         rows = tight(run.result["constraints"])
         owners = [*dict.fromkeys(row["owner"] for row in rows)][:DRAWN]
         if owners:
@@ -277,8 +277,8 @@ def violations(result: Result, history: Rows) -> tuple[list[str], Array]:
     return [clients[k] for k in most], broken[:, most]
 
 
-def _bands(canvas: Canvas, names: Sequence[str], broken: Array) -> None:
-    """One band a client; neighbouring rounds of one colour are joined."""
+def _violated(canvas: Canvas, names: Sequence[str], broken: Array) -> None:
+    """Draw one band a client; neighbouring rounds of one colour are joined."""
     axes = canvas.subplots()
     limits = np.array([most for most, *_ in VIOLATED])
     for y, values in zip(named_rows(axes, names), broken.T, strict=True):
@@ -303,8 +303,8 @@ def _bands(canvas: Canvas, names: Sequence[str], broken: Array) -> None:
 
 
 def _kept(canvas: Canvas, result: Result, owners: Sequence[str]) -> None:
-    """Measured value minus limit of every owner's tightest constraint: dots right of the line are
-    violations.
+    """Draw the measured value minus the limit of every owner's tightest constraint: dots right of
+    the line are violations.
     """
     axes = canvas.subplots()
     places = named_rows(axes, owners)

@@ -203,8 +203,8 @@ def _plot(result: Result) -> Plot:
 
 
 def _dots(canvas: Canvas, rows: Rows, keys: tuple[str, str], tick: str, axis: str) -> None:
-    """A dot for all rows and a line to the tick; the sets one below the other. There are no bars,
-    since the axis may start above 0.
+    """Draw a dot for all rows and a line to the tick; the sets one below the other. There are no
+    bars, since the axis may start above 0.
     """
     axes, (dot, other) = canvas.subplots(), keys
     scale = 100.0 if dot == "accuracy" else 1.0

@@ -258,8 +258,8 @@ def withheld(result: Result) -> Table:
 
 
 def _budget(canvas: Canvas, rows: Rows, privacy: Record) -> None:
-    """Two bars a client: the total of earlier runs, and that with this run; totals do not add up,
-    so the bars lie on each other.
+    """Draw two bars a client: the total of earlier runs, and that with this run; totals do not add
+    up, so the bars lie on each other.
     """
     axes = canvas.subplots()
     places = named_rows(axes, [row["client"] for row in rows])

@@ -98,7 +98,7 @@ def curve(run: Run) -> Table:
 
 
 def _curve(canvas: Canvas, run: Run) -> None:
-    """One colour a set; the objective where nothing was held out."""
+    """Draw a line in one colour for every set; the objective where nothing was held out."""
     axes, main, points = canvas.subplots(), alone(run), run.result["curve"]
     key = _judged(run)
     if key is None:
@@ -115,7 +115,7 @@ def _curve(canvas: Canvas, run: Run) -> None:
 
 
 def _sets(axes: Axes, run: Run, key: str, main: float) -> None:
-    """The line of every set, a ring at the run itself, and dashed the model without privacy."""
+    """Draw a line for every set, a ring at the run itself, and dashed the model without privacy."""
     points, scale = run.result["curve"], 100.0 if key == "accuracy" else 1.0
     names = dict.fromkeys(name for point in points for name in point["sets"])
     measures = by_set(run.result["evaluation"]["measures"])
@@ -130,7 +130,7 @@ def _sets(axes: Axes, run: Run, key: str, main: float) -> None:
 
 
 def _ticks(axes: Axes, epsilons: Array, main: float) -> None:
-    """A tick at every budget, and at that of the run where its letters fit."""
+    """Set a tick at every budget, and at that of the run where its letters fit."""
     ticks = epsilons.tolist()
     if np.abs(np.log(main / epsilons)).min() > NEAR:
         ticks = sorted([*ticks, main])

@@ -193,8 +193,8 @@ def plots(tried: Record, result: Result) -> dict[str, Plot]:
 
 
 def _by_radius(canvas: Canvas, tried: Record, radii: Sequence[float], title: str, key: str) -> None:
-    """One colour a client radius; solid the worst client, dashed all rows; the radii of the run
-    itself in grey, and the best point in a ring.
+    """Draw a line in one colour for every client radius, solid the worst client, dashed all rows;
+    the radii of the run itself in grey, and the best point in a ring.
     """
     axes, points = canvas.subplots(), tried["points"]
     scale = 100.0 if key == "accuracy" else 1.0
@@ -212,7 +212,7 @@ def _by_radius(canvas: Canvas, tried: Record, radii: Sequence[float], title: str
 
 
 def _lines(axes: Axes, points: Rows, key: str, scale: float) -> None:
-    """The lines of every client radius; the objective has no worst client."""
+    """Draw the lines of every client radius; the objective has no worst client."""
     by_client = key != "value"
     thetas = list(dict.fromkeys(point["client_radius"] for point in points))
     for theta, colour in zip(thetas, shades(len(thetas)), strict=True):
@@ -229,7 +229,7 @@ def _lines(axes: Axes, points: Rows, key: str, scale: float) -> None:
 
 
 def _radius_axis(axes: Axes, radii: Array) -> None:
-    """Logarithmic, with a place for zero."""
+    """Make the axis of the radii logarithmic, with a place for zero."""
     if radii.min() == 0:
         axes.set_xscale("symlog", linthresh=radii[radii > 0].min(), linscale=0.5)
     else:

@@ -52,8 +52,8 @@ def heaviest(client: str, rows: Rows) -> Table:
 
 
 def _curves(canvas: Canvas, losses: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
-    """Above the losses of every model by rank, below what each rank weighs; the shade is the first
-    model's.
+    """Draw the losses of every model by rank, and below what each rank weighs; the shade is that of
+    the first model.
     """
     top, below = canvas.subplots(2, sharex=True, height_ratios=(3, 2))
     styles = zip((BLUE, ORANGE), ("-", DASHED), strict=True)

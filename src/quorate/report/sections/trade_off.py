@@ -124,7 +124,7 @@ def plots(traded: Record) -> dict[str, Plot]:
 
 
 def _trade_off(canvas: Canvas, traded: Record, rated: bool) -> None:
-    """Above the optimal objective with its slopes; below the rates."""
+    """Draw the optimal objective with its slopes, and below it the rates."""
     panels = canvas.subplots(2, sharex=True) if rated else [canvas.subplots()]
     points = sorted(traded["points"], key=lambda point: point["level"])
     x, value, price = (column(points, key) for key in ("level", "value", "price"))
@@ -146,7 +146,7 @@ def _trade_off(canvas: Canvas, traded: Record, rated: bool) -> None:
 
 
 def _objective(axes: Axes, x: Array, value: Array, price: Array) -> None:
-    """The objective by level; crosses where nothing is feasible."""
+    """Draw the objective by level, with crosses where no model is feasible."""
     axes.plot(x, value, color=BLUE, marker="o", markersize=4, label="objective")
     near = 0.4 * np.diff(x, prepend=-np.inf, append=np.inf)  # as far as the neighbours allow
     feasible = np.flatnonzero(np.isfinite(value))

@@ -216,7 +216,7 @@ def _check_clients(run: Run, public: Public) -> Check:
 
 
 def _check_ledger_file(owner: Run) -> Iterator[Check]:
-    """That the ledger file is not older than the run."""
+    """Check that the ledger file is not older than the run."""
     privacy, digest = owner.config.privacy, owner.result.get("book")
     if privacy is None or privacy.book is None or not digest:
         return

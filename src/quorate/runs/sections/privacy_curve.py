@@ -19,9 +19,9 @@ from quorate.privacy.accounting import total_epsilon
 from quorate.privacy.ledger import Ledger
 from quorate.problem.problem import Problem
 from quorate.rounds import Stop
-from quorate.runs.checks import Check, compared
+from quorate.runs.checks import Check
 from quorate.runs.evaluation import measure
-from quorate.runs.files import Record, Row, RunError, load_if_any, plain, save_arrays
+from quorate.runs.files import Record, Row, RunError, load_if_any, save_arrays
 from quorate.runs.privacy_plan import plan, privacy_of, public_of
 from quorate.runs.run import Points, Run
 from quorate.runs.sections.section import Inputs, Progress, Section, Study
@@ -86,8 +86,7 @@ class PrivacyCurve(Section):
 
     def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
         if self.name in run.points:
-            again = plain(self.result(inputs)["curve"])
-            yield compared(self.name, run.result["curve"], again)
+            yield from super().check(run, inputs)
 
 
 def _trained(study: Study, k: int, epsilon: float, total: float, progress: Progress) -> Solution:

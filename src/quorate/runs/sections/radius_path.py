@@ -20,9 +20,8 @@ from quorate.arrays import Array
 from quorate.config.config import Config
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
-from quorate.runs.checks import Check, compared
-from quorate.runs.files import Record, Row, plain
-from quorate.runs.run import Points, Run
+from quorate.runs.files import Record, Row
+from quorate.runs.run import Points
 from quorate.runs.sections.section import Inputs, Progress, Study, TableSection
 from quorate.solution.radius_path import judged, radius_path, trivial
 
@@ -73,10 +72,6 @@ class RadiusPath(TableSection):
 
     def fits(self, table: Row, arrays: Mapping[str, Array]) -> bool:
         return arrays["w"].ndim == 2 and table.get("best") in range(len(arrays["w"]))
-
-    def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
-        if self.name in run.points:
-            yield compared(self.name, self.stated(run), plain(self.result(inputs)))
 
 
 def _table(test: Federation, points: list[Record]) -> Record:

@@ -18,9 +18,11 @@ from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.certificates.constrained import certify_constrained
 from quorate.config.config import Config
-from quorate.config.constraints import ConstraintSection
+from quorate.config.constraints import ConstraintSection, TradeOffSection
 from quorate.data.federation import Federation
 from quorate.problem.constraints.constraint import Concrete
+from quorate.problem.constraints.coupled import Shared
+from quorate.problem.constraints.group_means import OnRows
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
 from quorate.rounds import Stop
@@ -50,9 +52,8 @@ class TradeOff(TableSection):
     def train(self, study: Study, progress: Progress) -> Points:
         """Solve and judge the problem at every level of [trade_off]."""
         config, parts = study.config, study.parts
-        assert config.trade_off is not None
         points, arrays = [], {}
-        for level in config.trade_off.levels:
+        for level in stated(config).levels:
             there = at(config, level)
             solution = solve(there.problem(), parts.train, **there.solve_arguments(clock=False))
             if solution.outcome.stop is Stop.INTERRUPTED:
@@ -72,24 +73,32 @@ class TradeOff(TableSection):
         stated.
         """
         config, parts, tried = inputs.config, inputs.parts, inputs.points[self.name]
-        assert config.trade_off is not None
         points = []
-        levels = zip(config.trade_off.levels, tried.table["points"], strict=True)
-        for k, (level, stated) in enumerate(levels):
+        levels = zip(stated(config).levels, tried.table["points"], strict=True)
+        for k, (level, row) in enumerate(levels):
             there, arrays = at(config, level), {name: a[k] for name, a in tried.arrays.items()}
             w, mu = arrays.pop("w"), Multipliers(**arrays)
-            infeasible, problem = stated["outcome"] == "infeasible", there.problem()
+            infeasible, problem = row["outcome"] == "infeasible", there.problem()
             proof, _ = certify_constrained(problem, parts.train, w, mu, infeasible=infeasible)
-            ended = {"level": level, "outcome": stated["outcome"], "rounds": stated["rounds"]}
+            ended = {"level": level, "outcome": row["outcome"], "rounds": row["rounds"]}
             points.append(ended | _point(there, parts, w, mu, proof))
         return _table(config, points)
 
 
+def stated(config: Config) -> TradeOffSection:
+    """The [trade_off] of a run that has one."""
+    assert config.trade_off is not None
+    return config.trade_off
+
+
+def _constraint(config: Config) -> ConstraintSection:
+    """The constraint whose level is changed."""
+    return config.constraint[stated(config).constraint - 1]
+
+
 def at(config: Config, level: float) -> Config:
     """The run with another level of the constraint that [trade_off] names."""
-    assert config.trade_off is not None
-    k = config.trade_off.constraint - 1
-    one = config.constraint[k]
+    k, one = stated(config).constraint - 1, _constraint(config)
     key = one.adjustable
     assert key is not None
     changed = [*config.constraint]
@@ -98,8 +107,7 @@ def at(config: Config, level: float) -> Config:
 
 
 def _table(config: Config, points: list[Record]) -> Record:
-    assert config.trade_off is not None
-    one = config.constraint[config.trade_off.constraint - 1]
+    one = _constraint(config)
     return {
         "constraint": one.words(),
         "level": one.get(one.adjustable or "level"),
@@ -118,7 +126,7 @@ def _point(config: Config, parts: Parts, w: Array, mu: Multipliers, proof: Certi
         "relative_gap": proof.relative_gap,
         "violation": proof.feasibility,
         "infeasible": proof.infeasible,
-        "price": None if impossible else _price(config, fed, mu),
+        "price": None if impossible else _multiplier(config, fed, mu),
         "rate": _worst(rows, "rate"),
     }
     if (held := parts.tests.get(HELD_OUT)) is not None:
@@ -135,19 +143,17 @@ def _worst(rows: list[Record], key: str) -> float | None:
 
 def _alone(config: Config) -> Problem:
     """The problem with only the constraint whose level is changed."""
-    assert config.trade_off is not None
-    return config._with(constraint=[config.constraint[config.trade_off.constraint - 1]]).problem()
+    return config._with(constraint=[_constraint(config)]).problem()
 
 
-def _price(config: Config, fed: Federation, mu: Multipliers) -> float:
+def _multiplier(config: Config, fed: Federation, mu: Multipliers) -> float:
     """Minus the gradient of the optimal value in the level: the sum of the multipliers of the
     constraint.
 
     In the multipliers of every client, of the sums, or of the server the rows of a constraint come
     after those of the constraints before it in the same place.
     """
-    assert config.trade_off is not None
-    k = config.trade_off.constraint - 1
+    k = stated(config).constraint - 1
     concrete, _ = config.problem().at(fed)
     glob, local = concrete.constraint, concrete.local_constraint
     place = _place(config.constraint[k])
@@ -171,10 +177,11 @@ def _netted(part: Concrete, multipliers: Array) -> Array:
     At level 0 these are one equality, of which only the difference of the two multipliers is
     determined.
     """
-    mu, mix = multipliers.copy(), getattr(getattr(part, "one", part), "mix", np.zeros((0, 0)))
-    for a in range(len(mix)):
+    mu, rows = multipliers.copy(), part.one if isinstance(part, Shared) else part
+    factors = rows.coefficients if isinstance(rows, OnRows) else np.zeros((0, 0))
+    for a in range(len(factors)):
         for b in range(a):
-            if (mix[a] == -mix[b]).all():
+            if (factors[a] == -factors[b]).all():
                 mu[..., [a, b]] -= np.minimum(mu[..., [a]], mu[..., [b]])
     return mu
 
