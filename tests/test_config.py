@@ -337,7 +337,7 @@ def test_the_written_text_reads_back_as_the_same_run(
 
 def test_paths_start_at_the_file_and_survive_a_move(tmp_path: Path) -> None:
     config = read_config(small_run.write_config(tmp_path))
-    moved = config.at(tmp_path / "runs" / "one")
+    moved = config.moved_to(tmp_path / "runs" / "one")
     assert moved.data.path == ["../../clinics.csv"]
     assert (moved.folder / moved.data.path[0]).resolve() == (tmp_path / "clinics.csv").resolve()
 

@@ -125,7 +125,7 @@ def test_clocks_are_those_that_python_builds(tmp_path: Path):
     (tmp_path / "d.csv").write_text("client,delay\nNorthgate,1.5\nNorthgate,2.5\n")
     config = parse_config(CLOCK + 'delays = { kind = "trace", path = "d.csv" }', folder=tmp_path)
     (tmp_path / "runs").mkdir()
-    for there in (config, config.at(tmp_path / "runs")):  # relative paths move with the file
+    for there in (config, config.moved_to(tmp_path / "runs")):  # relative paths move with the file
         trace = there.solve_arguments()["engine"].delays
         assert trace.trips(0, "Northgate", 0, 0)[:3].tolist() == [1.5, 2.5, 1.5]
     assert engine("checkpoint = false") == qr.VirtualClock()

@@ -263,7 +263,7 @@ def test_the_server_has_a_share_of_the_rows_or_a_table_of_its_own(folder: Path) 
     assert parts.train.server.sizes[0] == 9
     assert parts.train.sizes.sum() == whole.sizes.sum()
     (folder / "runs" / "one").mkdir(parents=True)
-    moved = config.at(folder / "runs" / "one")
+    moved = config.moved_to(folder / "runs" / "one")
     assert moved.data.server == "../../own.csv"
     assert prepare(moved).train.digests() == parts.train.digests()
     (folder / "own.csv").write_text("\n".join([lines[0], *lines[-8:]]) + "\n", "utf-8")

@@ -54,7 +54,7 @@ def test_a_file_is_the_problem_and_method_that_it_states() -> None:
         TEXT.replace("[privacy]", '[privacy]\nbook = "spent.json"'), folder=Path("/there")
     )
     assert Path(book.problem().privacy.book) == Path("/there/spent.json")
-    assert book.at(Path("/there/runs")).privacy.book == "../spent.json"
+    assert book.moved_to(Path("/there/runs")).privacy.book == "../spent.json"
 
 
 def test_the_whole_file_is_read_back() -> None:

@@ -15,8 +15,8 @@ from quorate.problem.multipliers import Multipliers, owners
 from quorate.solution.constraint_table import (
     broken,
     constraint_table,
+    gains,
     in_conflict,
-    prices,
     tightest,
 )
 
@@ -99,7 +99,7 @@ def test_a_proof_of_infeasibility_is_no_price():
     assert solution.outcome.stop is qr.Stop.INFEASIBLE
     assert solution.duals.local.max() > 0
     assert {row["price"] for row in solution.constraints} == {0.0}
-    assert prices(solution.constraints) == []
+    assert gains(solution.constraints) == []
 
 
 def test_the_table_is_the_raw_rows():
@@ -155,13 +155,13 @@ def test_words():
     told = broken(table, most=2)
     assert told.startswith("clinic 0 (own row 1") or told.startswith("clinic 0 (row 1")
     assert told.endswith("and 4 more")
-    said = prices(table)
+    said = gains(table)
     assert len(said) == 2  # 1e-12 buys nothing
     assert "clinic 1" in said[0]
     assert said[0].endswith("by at most 0.03.")
     assert said[1].endswith("by at most 0.002.")
-    assert prices(table, change=0.1)[0].endswith("by at most 0.3.")
-    assert prices(table, convex=False)[0].endswith("by about 0.03.")
+    assert gains(table, change=0.1)[0].endswith("by at most 0.3.")
+    assert gains(table, convex=False)[0].endswith("by about 0.03.")
     assert owners(concrete, mu, fed.clients) == ["clinic 1", "clinic 0"]
     assert in_conflict(concrete, mu, fed.clients, most=1) == "clinic 1 and 1 more"
     loose = constraint_table(concrete, data, proof, mu, tol=1.0)

@@ -209,7 +209,9 @@ def _settings(
             work.mkdir(parents=True)
         except FileExistsError:
             continue
-        (work / "config.toml").write_text(settings.at(work.absolute()).text(), encoding="utf-8")
+        (work / "config.toml").write_text(
+            settings.moved_to(work.absolute()).text(), encoding="utf-8"
+        )
         return settings, work
     raise ConfigError(f"{out} is full of interrupted runs called {name}: remove them")
 

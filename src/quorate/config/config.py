@@ -74,7 +74,7 @@ class Config(Tables):
         coarse = {"tol": max(a.tol or 0.0, 1e-2), "max_rounds": min(a.max_rounds or 30, 30)}
         return self._with(algorithm=a.model_copy(update=coarse))
 
-    def at(self, folder: Path) -> Config:
+    def moved_to(self, folder: Path) -> Config:
         """The same run with its relative paths rewritten to start at ``folder``."""
 
         def there(path: str) -> str:
@@ -85,11 +85,11 @@ class Config(Tables):
             "path": paths and [there(path) for path in paths],
             "server": there(server) if isinstance(server, str) else server,
         }
-        budget = self.privacy and self.privacy.at(there)
+        budget = self.privacy and self.privacy.moved(there)
         other = self._with(
             data=self.data.model_copy(update=moved_data),
             privacy=budget,
-            engine=self.engine.at(there),
+            engine=self.engine.moved(there),
         )
         other._folder = folder
         return other

@@ -85,9 +85,9 @@ class EngineSection(Objects):
         kept = checkpoint if self.checkpoint else None
         return self.build("kind", checkpoint=kept, **parts)
 
-    def at(self, moved: Callable[[str], str]) -> EngineSection:
+    def moved(self, there: Callable[[str], str]) -> EngineSection:
         """The same with the path of recorded delays rewritten."""
         if (path := self.delays.get("path")) is None:
             return self
-        delays = self.delays.model_copy(update={"path": moved(path)})
+        delays = self.delays.model_copy(update={"path": there(path)})
         return self.model_copy(update={"delays": delays})

@@ -121,14 +121,14 @@ class Objects(Section):
             elif key in self.DEFAULTS or isinstance(default, bool | int | float | str | dict):
                 extra[key] = default
         for of in self.STATES:
-            own = self._parameters(of)
-            lacking = [f"`{key}`" for key, p in own.items() if p.required and key not in extra]
+            keys = self._parameters(of)
+            lacking = [f"`{key}`" for key, p in keys.items() if p.required and key not in extra]
             if lacking:
                 beside = (
                     f" beside {of} = {getattr(self, of)!r}" if of in type(self).model_fields else ""
                 )
                 raise ValueError(f"needs {' and '.join(lacking)}{beside}")
-            self._try(of, own)
+            self._try(of, keys)
         return self
 
     @classmethod
@@ -169,8 +169,8 @@ class Objects(Section):
 
     def build(self, of: str, **more: object) -> Any:
         """The object of the class that a key names; ``more`` are fields that are no keys."""
-        own = self._parameters(of).items()
-        values = {p.field: made(p.type, self.get(key)) for key, p in own}
+        keys = self._parameters(of).items()
+        values = {p.field: as_object(p.type, self.get(key)) for key, p in keys}
         return self.named_class(of)(**{k: v for k, v in values.items() if v is not None} | more)
 
     def parameters(self) -> dict[str, Parameter]:
@@ -186,12 +186,9 @@ class Objects(Section):
         """The parameters of a class by their keys."""
         skip = (*cls.ELSEWHERE, *cls.model_fields)
         fields = parameters(load(cls.STATES[of], name)).values()
-        own = {cls.KEYS.get(p.field, p.field): p for p in fields if p.field not in skip}
-        return own | {
-            key: dataclasses.replace(own[key], type=kind)
-            for key, kind in cls.TYPES.items()
-            if key in own
-        }
+        keys = {cls.KEYS.get(p.field, p.field): p for p in fields if p.field not in skip}
+        types = {key: kind for key, kind in cls.TYPES.items() if key in keys}
+        return keys | {key: dataclasses.replace(keys[key], type=types[key]) for key in types}
 
     def _parameters(self, of: str) -> dict[str, Parameter]:
         return self._of_class(of, getattr(self, of))
@@ -238,12 +235,12 @@ class Objects(Section):
                 text = not_among(value, get_args(parameter.type))
             raise ValueError(Refusal(text, key)) from None
 
-    def _try(self, of: str, own: Mapping[str, Parameter]) -> None:
+    def _try(self, of: str, fields: Mapping[str, Parameter]) -> None:
         """Make the object, so that what its class refuses is refused with the key's line."""
         try:
             self.build(of)
         except (ValueError, TypeError) as error:
-            keys, text = {p.field: key for key, p in own.items()}, str(error)
+            keys, text = {p.field: key for key, p in fields.items()}, str(error)
             named = [keys[word] for word in re.findall(r"\w+", text) if word in keys]
             key = next((key for key in named if key in self._extra()), of)
             if isinstance(value := self.get(key), str):
@@ -347,7 +344,7 @@ def _read_table(kind: object, table: Mapping[str, object]) -> dict[str, object]:
     return {name: read(fields[name].type, entry) for name, entry in table.items()}
 
 
-def made(kind: object, value: object) -> object:
+def as_object(kind: object, value: object) -> object:
     """A value as the class of its field takes it: tables of the fields of a class as objects."""
     if not isinstance(value, Mapping):
         return value

@@ -41,9 +41,9 @@ class PrivacySection(Objects):
         book = {} if self.book is None else {"book": folder / self.book}
         return self.build("total", **book | changes)
 
-    def at(self, moved: Callable[[str], str]) -> PrivacySection:
+    def moved(self, there: Callable[[str], str]) -> PrivacySection:
         """With the path of the ledger rewritten."""
-        return self if self.book is None else self.model_copy(update={"book": moved(self.book)})
+        return self if self.book is None else self.model_copy(update={"book": there(self.book)})
 
 
 class EvaluationSection(Section):

@@ -11,7 +11,7 @@ from pydantic import Field, PlainValidator
 from quorate.algorithms.federated.private_admm.penalty import Penalty
 from quorate.algorithms.method import Method
 from quorate.config.errors import Refusal, near
-from quorate.config.objects import Objects, as_table, known, made, parameters, read, words
+from quorate.config.objects import Objects, as_object, as_table, known, parameters, read, words
 from quorate.config.schema import (
     Count,
     NonNegative,
@@ -180,7 +180,7 @@ class AlgorithmSection(Section):
                     text = "a function, or noise without a guarantee: leave it out"
                 raise ValueError(self.refusal(text, key))
             try:
-                values[key] = made(allowed[key], read(allowed[key], value))
+                values[key] = as_object(allowed[key], read(allowed[key], value))
             except ValueError as error:
                 text = str(error) or f"got {value!r}; allowed: {words(allowed[key])}"
                 raise ValueError(self.refusal(text, key)) from None

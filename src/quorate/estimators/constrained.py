@@ -51,7 +51,7 @@ from quorate.problem.regularisers import Regulariser
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.risk import Prior, Risk
 from quorate.rounds import Outcome, Stop
-from quorate.solution.constraint_table import prices
+from quorate.solution.constraint_table import gains
 from quorate.solution.default import SMALL, second_order
 from quorate.solution.solution import Solution
 
@@ -326,7 +326,7 @@ class ConstrainedClassifier(Classifier):
         proof = (
             solution.outcome.stop is Stop.INFEASIBLE
         )  # then the multipliers are no shadow prices
-        self.prices_ = [] if proof else prices(solution.constraints, convex=convex)
+        self.prices_ = [] if proof else gains(solution.constraints, convex=convex)
         if proof:
             raise self._unfitted(owners(problem, self.multipliers_, fed.clients))
 

@@ -94,7 +94,7 @@ def _write_public(work: Path, study: Study, solution: Solution) -> None:
     """Write what every run shows: its configuration, its model, and of a private run the history of
     its noisy answers.
     """
-    write(work / "config.toml", study.stated.at(work).text().encode())
+    write(work / "config.toml", study.stated.moved_to(work).text().encode())
     save_model(work / "model.safetensors", study.stated, solution, study.parts.train)
     if study.stated.privacy is not None:
         write(work / "history.jsonl", lines(public_history(solution.history)))

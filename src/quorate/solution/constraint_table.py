@@ -95,7 +95,7 @@ def broken(table: list[dict[str, Any]], most: int = 5) -> str:
     )
 
 
-def prices(
+def gains(
     table: list[dict[str, Any]], change: float = 0.01, most: int = 5, convex: bool = True
 ) -> list[str]:
     """What relaxing the limits with the largest multipliers would gain, in words; without

@@ -92,6 +92,8 @@ def _noise(
         X, share = X[pick], share[pick] / share[pick].sum()
     e = rng.choice([-1.0, 1.0], (draws, len(share))) * share
     e -= e.sum(1, keepdims=True) * share  # sum_i share_i e_i (x_i - mean) without centring X
-    own = float(np.sqrt((share**2).sum()))
-    unbiased = math.sqrt(max(1 - own**2, 0.0)) or 1.0  # one row tells nothing about the spread
-    return float(np.quantile(norm_of(np.asarray(X.T @ e.T).T, kind), level)) * size / own / unbiased
+    spread = float(np.sqrt((share**2).sum()))
+    unbiased = math.sqrt(max(1 - spread**2, 0.0)) or 1.0  # one row tells nothing about the spread
+    return (
+        float(np.quantile(norm_of(np.asarray(X.T @ e.T).T, kind), level)) * size / spread / unbiased
+    )

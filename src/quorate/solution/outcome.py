@@ -43,7 +43,7 @@ def confirmed(
     )
     if isinstance(algorithm, Bundle):
         text = (
-            "the Bundle run promised an optimum, but recomputed from the data it proves"
+            "the Bundle run claimed an optimum, but recomputed from the data it proves"
             f" {proved}: were known cuts made on other data, or with another loss, label cost,"
             " norm or support? Solve without them."
         )

@@ -22,7 +22,7 @@ from quorate.runs.files import Record
 from quorate.runs.run import Run
 from quorate.runs.sections.section import Inputs, Section
 from quorate.solution.configure import configure
-from quorate.solution.constraint_table import constraint_table, prices
+from quorate.solution.constraint_table import constraint_table, gains
 from quorate.solution.default import default_algorithm
 from quorate.solution.outcome import confirmed_constrained
 
@@ -106,7 +106,7 @@ def stated(proof: Certificate, table: list[Record]) -> list[str]:
     met = all(row["met"] for row in table)
     if proof.infeasible is not None or proof.stationarity is None or not met:
         return []
-    words = prices([row for row in table if abs(row["price"]) > ROUNDING])
+    words = gains([row for row in table if abs(row["price"]) > ROUNDING])
     if proof.bound is not None:
         return words if (proof.relative_gap or 0.0) <= NEAR else []
     still = proof.stationarity <= NEAR * max(proof.gradient_scale or 0.0, 1e-12)
