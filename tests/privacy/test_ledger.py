@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from quorate.privacy import ledger_file as module
 from quorate.privacy.accounting import Release, total_epsilon
 from quorate.privacy.budget import Budget, BudgetSpentError
-from quorate.privacy.ledger import Ledger, with_releases
+from quorate.privacy.ledger import Ledger
 from quorate.privacy.ledger_file import Book
 
 BUDGET = Budget(1.0, 1e-5)
@@ -54,7 +55,7 @@ def test_a_ledger_adds_up_by_client_and_takes_the_largest():
     assert rows["b"]["rdp"] >= rows["b"]["epsilon"]
     assert rows["c"]["noise"] is None
     assert f"({found.epsilon:.4g}, 1e-05)" in found.text
-    more = with_releases(found, {**own, "c": (MANY, FEW)})
+    more = replace(found, releases={**own, "c": (MANY, FEW)})
     assert more.spent("c") == total_epsilon((Release("gaussian", 20.0, 15),), 1e-5)
 
 
@@ -278,11 +279,11 @@ def test_a_write_that_dies_leaves_the_book_as_it_was(book, monkeypatch):
 
 
 def test_a_lock_that_is_held_is_waited_for_and_then_reported(book):
-    with module._Lock(book._lock):
-        busy = module._Lock(book._lock, patience=0.05)
+    with module._Lock(book._lock.path):
+        busy = module._Lock(book._lock.path, patience=0.05)
         with pytest.raises(TimeoutError, match="another run has been writing"), busy:
             pass
-    with module._Lock(book._lock, patience=0.05):
+    with module._Lock(book._lock.path, patience=0.05):
         pass
 
 
@@ -332,7 +333,7 @@ def test_a_process_killed_with_the_lock_in_hand_stops_nobody(book):
     code += "os._exit(9)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-c", code, str(book._lock)], env=environment, check=False, timeout=60
+        [sys.executable, "-c", code, str(book._lock.path)], env=environment, check=False, timeout=60
     )
     assert done.returncode == 9
     book.open_run(plan(FEW), BUDGET)

@@ -41,6 +41,7 @@ LEAST_DELTA = 1e-12  # rounding would matter below
 MOST_ROUNDS = 10**6
 # how far the number of lies may deviate, over sqrt(k); beyond has probability exp(-2 SPREAD^2)
 SPREAD = 6.0
+VALUES = 500  # of the sum of two privacy losses, at most
 
 
 @dataclass(frozen=True)
@@ -127,9 +128,8 @@ def _split(releases: tuple[Release, ...]) -> tuple[float, list[tuple[float, int]
 def _randomised_response(one: float, count: int) -> tuple[Array, Array]:
     """The privacy losses of ``count`` randomised responses, and the logarithms of their shares.
 
-    Each answer is true with probability 1 / (1 + exp(-one)).
-
-    Losses SPREAD sqrt(count) away from the mean are left out.
+    Each answer is true with probability 1 / (1 + exp(-one)). Losses SPREAD sqrt(count) away from
+    the mean are left out.
     """
     lie = math.exp(-one) / (1 + math.exp(-one))
     reach = math.ceil(SPREAD * math.sqrt(count))
@@ -160,19 +160,14 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
     high = 1.0
     while gaussian_delta(mu, high) > delta:
         high *= 2
-    return _root(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, high)
+    return _root(lambda epsilon: float(gaussian_delta(mu, epsilon)) - delta, 0.0, high)
 
 
-def gaussian_delta(mu: float, epsilon: float) -> float:
-    """delta(epsilon) of one Gaussian release with noise multiplier 1 / mu.
+def gaussian_delta(mu: float, epsilon: float | Array) -> Array:
+    """delta(epsilon) of one Gaussian release with noise multiplier 1 / mu; mu = 0 is no release.
 
-    This is Theorem 8 of Balle, Wang 2018.
+    This is Theorem 8 of Balle, Wang 2018, at one epsilon or many, of either sign.
     """
-    return float(_gaussian_deltas(mu, np.array([epsilon]))[0])
-
-
-def _gaussian_deltas(mu: float, epsilon: Array) -> Array:
-    """``gaussian_delta`` at many epsilons of either sign; mu = 0 means no release."""
     if mu == 0:
         return -np.expm1(np.minimum(epsilon, 0.0))
     near, far = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
@@ -269,7 +264,8 @@ def _by_formula(
     It is exact, to rounding, unless there are pure releases of several sizes.
     """
     used, pure = _split(spent)
-    before = _sum_of(pure)
+    nothing = np.zeros(1), np.ones(1)
+    before = functools.reduce(_added, (_lossy(*one) for one in pure), nothing)
 
     def over(log_noise: float) -> float:
         one, mu = math.exp(-log_noise), used
@@ -278,45 +274,39 @@ def _by_formula(
             mu = math.hypot(used, math.sqrt(rounds) * one)
         else:
             losses, shares = _added(before, _lossy(one, rounds))
-        return math.log(
-            max(float((shares * _gaussian_deltas(mu, epsilon - losses)).sum()), 1e-300) / delta
-        )
+        expected = float((shares * gaussian_delta(mu, epsilon - losses)).sum())
+        return math.log(max(expected, 1e-300) / delta)
 
     return math.exp(_root(over, -40.0, 60.0, 1e-7)) if over(60.0) < 0 else None
 
 
 def _lossy(one: float, count: int) -> tuple[Array, Array]:
+    """The distribution of the privacy loss of ``count`` randomised responses: values, shares."""
     losses, shares = _randomised_response(one, count)
     return losses, np.exp(shares)
 
 
-def _sum_of(pure: list[tuple[float, int]]) -> tuple[Array, Array]:
-    total = np.zeros(1), np.ones(1)
-    for one, count in pure:
-        total = _added(total, _lossy(one, count))
-    return total
-
-
-def _added(a: tuple[Array, Array], b: tuple[Array, Array], most: int = 500) -> tuple[Array, Array]:
+def _added(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
     """The distribution of the sum of two independent losses.
 
     It is on a grid where both have several values.
     """
     if len(a[0]) == 1 or len(b[0]) == 1:
         return (a[0] + b[0], a[1] * b[1])
-    (x, p), (y, q) = (_coarser(*one, most) for one in (a, b))
-    return _coarser((x[:, None] + y).ravel(), (p[:, None] * q).ravel(), most)
+    (x, p), (y, q) = _coarser(*a), _coarser(*b)
+    return _coarser((x[:, None] + y).ravel(), (p[:, None] * q).ravel())
 
 
-def _coarser(x: Array, p: Array, most: int) -> tuple[Array, Array]:
-    """The distribution on at most ``most`` values, with the same mean."""
-    if len(x) <= most:
+def _coarser(x: Array, p: Array) -> tuple[Array, Array]:
+    """The distribution on at most ``VALUES`` values, with the same mean."""
+    if len(x) <= VALUES:
         return x, p
-    low, step = x.min(), np.ptp(x) / (most - 1)
-    at = np.minimum(((x - low) / step).astype(int), most - 2)
-    part = (x - low) / step - at
-    shares = np.bincount(at, p * (1 - part), most) + np.bincount(at + 1, p * part, most)
-    return np.asarray(low + step * np.arange(most), float), np.asarray(shares, float)
+    low, step = x.min(), np.ptp(x) / (VALUES - 1)
+    below = np.minimum(((x - low) / step).astype(int), VALUES - 2)
+    part = (x - low) / step - below
+    shares = np.bincount(below, p * (1 - part), VALUES)
+    shares += np.bincount(below + 1, p * part, VALUES)
+    return low + step * np.arange(VALUES), shares
 
 
 def _root(over: Callable[[float], float], low: float, high: float, tol: float = 1e-15) -> float:

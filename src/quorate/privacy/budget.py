@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import numbers
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from quorate.arrays import is_number
 from quorate.client_names import ByClient, ClientName, by_position
 
 # how far one record moves a sum of vectors of length 1
@@ -70,7 +70,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name, value in (("epsilon", self.epsilon), ("delta", self.delta)):
-            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not _finite(value):
+            if not _finite(value):
                 raise ValueError(f"{name} must be a finite number, got {value!r}.")
             object.__setattr__(self, name, float(value))
         if self.epsilon <= 0:
@@ -126,14 +126,13 @@ def _check_sizes(sizes: ByClient[int] | int | None) -> None:
         raise ValueError(f"sizes must be whole numbers >= 1 and at most {MOST:g}, got {sizes!r}.")
 
 
-def _finite(value: numbers.Real) -> bool:
+def _finite(value: object) -> bool:
+    """Whether a value is a finite real number, neither text nor True."""
     try:
-        return math.isfinite(float(value))
+        return is_number(value) and math.isfinite(float(value))  # type: ignore[arg-type]
     except OverflowError:  # a whole number or a fraction that no double holds
         return False
 
 
-def _whole(n: object) -> bool:
-    if not isinstance(n, numbers.Real) or isinstance(n, bool) or not _finite(n):
-        return False
-    return 1 <= float(n) <= MOST and float(n).is_integer()
+def _whole(n: float) -> bool:
+    return _finite(n) and 1 <= float(n) <= MOST and float(n).is_integer()

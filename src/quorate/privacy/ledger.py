@@ -10,7 +10,7 @@ the decision to interrupt it did not depend on its answers; the budget always ho
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from quorate.privacy.accounting import Release, accounts, total_epsilon
@@ -67,15 +67,18 @@ class Ledger:
         rows = []
         for client, releases in self.releases.items():
             before = self.before.get(client, ())
-            row: dict[str, Any] = {"client": client, "rows": self.sizes[client]}
-            row |= {"answers": sum(r.count for r in releases)}
-            row |= {"noise": releases[-1].noise if releases else None}
+            row: dict[str, Any] = {
+                "client": client,
+                "rows": self.sizes[client],
+                "answers": sum(r.count for r in releases),
+                "noise": releases[-1].noise if releases else None,
+            }
             if not self.caveat:
-                totals = accounts((*before, *releases), self.budget.delta)
-                row |= {"epsilon": totals["pld"], "delta": self.budget.delta, "before": None}
-                row["before"] = total_epsilon(before, self.budget.delta) if before else 0.0
-                row |= {name: totals[name] for name in ("gaussian", "rdp", "basic")}
-                row["left"] = max(self.budget.epsilon - float(totals["pld"] or 0.0), 0.0)
+                delta = self.budget.delta
+                totals = accounts((*before, *releases), delta)
+                epsilon = float(totals.pop("pld") or 0.0)
+                row |= {"epsilon": epsilon, "delta": delta, "before": total_epsilon(before, delta)}
+                row |= totals | {"left": max(self.budget.epsilon - epsilon, 0.0)}
             rows.append(row)
         return rows
 
@@ -87,9 +90,9 @@ class Ledger:
         delta = f"{self.budget.delta:g}"
         text = (
             f"({self.epsilon:.4g}, {delta})-differentially private in total, of"
-            f" ({self.budget.epsilon:g}, {delta}) "
+            f" ({self.budget.epsilon:g}, {delta}) allowed; adjacency:"
+            f" {WORDS[self.budget.adjacency]}; {self.mechanism}."
         )
-        text += f"allowed; adjacency: {WORDS[self.budget.adjacency]}; {self.mechanism}."
         public = "sizes as declared"
         if self.budget.sizes is None:
             public = "sizes (their true numbers of rows)"
@@ -106,10 +109,3 @@ WORDS = {
     "add-remove": "one record more or less at a client",
     "replace": "one record of a client replaced",
 }
-
-
-def with_releases(
-    ledger: Ledger, releases: Mapping[str, tuple[Release, ...]], book: str = ""
-) -> Ledger:
-    """The ledger of a run with these releases, after which its file has the digest ``book``."""
-    return replace(ledger, releases=dict(releases), book=book)

@@ -81,13 +81,10 @@ class Book:
 
     def _read(self) -> tuple[list[dict[str, Any]], list[str]]:
         """The runs and the chain of digests."""
-        least, last = _Lock(self._lock).written()  # read first, since runs are only ever added
+        least, last = self._lock.written()  # read first, since runs are only ever added
         try:
-            content = (
-                json.loads(self.path.read_text(encoding="utf-8"))
-                if self.path.exists()
-                else {"runs": []}
-            )
+            text = self.path.read_text(encoding="utf-8") if self.path.exists() else '{"runs": []}'
+            content = json.loads(text)
             runs, chain = content["runs"], content.get("chain", [])
             for run in runs:
                 _checked(run)
@@ -107,7 +104,7 @@ class Book:
             raise ValueError(
                 f"the ledger file {self.path.name} {fault}: what has been spent is unknown, so"
                 " nothing may be released. Restore the file. To begin anew, which forgets what was"
-                f" spent, remove {self._lock.name} as well."
+                f" spent, remove {self._lock.path.name} as well."
             )
         return runs, chain
 
@@ -136,7 +133,7 @@ class Book:
         BudgetSpentError
             where it is too much; nothing was written
         """
-        with self._locked():
+        with self._lock:
             runs, name = self.runs(), name or new_name()
             self._affordable(runs, releases, budget, name)
             began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -147,8 +144,11 @@ class Book:
                 "state": state,
                 "turn": 0,
                 "adjacency": budget.adjacency,
+                "planned": plan,
+                "least": {},
+                "releases": plan,
             }
-            self._write([*runs, run | {"planned": plan, "least": {}, "releases": plan}])
+            self._write([*runs, run])
         return name
 
     def begin_run(self, name: str, keep: Callable[[], None]) -> None:
@@ -157,24 +157,25 @@ class Book:
         The lock keeps other processes from beginning it meanwhile: two runs with different noise
         would release something twice for one charge.
         """
-        with self._locked():
+        with self._lock:
             runs = self.runs()
-            if self._one(runs, name)["state"] != "charged":
+            run = self._one(runs, name)
+            if run["state"] != "charged":
                 raise ValueError(
                     f"run {name} was begun by another process: resume it with resume=True."
                 )
             keep()
-            self._write([run | {"state": "open"} if run["id"] == name else run for run in runs])
+            self._write(_replaced(runs, run | {"state": "open"}))
 
     def drop_run(self, name: str) -> bool:
         """Strike out a run that was charged and never begun; returns whether it was such a run."""
-        with self._locked():
+        with self._lock:
             runs = self.runs()
             run = self._one(runs, name)
             if run["state"] != "charged":
                 return False
             nothing = {"state": "ended", "releases": {client: [] for client in run["planned"]}}
-            self._write([run | nothing if run["id"] == name else run for run in runs])
+            self._write(_replaced(runs, run | nothing))
         return True
 
     def reopen_run(self, name: str, budget: Budget) -> dict[str, Any]:
@@ -190,7 +191,7 @@ class Book:
             where it was begun with another adjacency, to which its noise belongs
         """
         planned = self.planned(name)
-        with self._locked():
+        with self._lock:
             runs = self.runs()
             before = self._one(runs, name)
             if (was := before.get("adjacency", budget.adjacency)) != budget.adjacency:
@@ -201,7 +202,7 @@ class Book:
                 )
             self._affordable(runs, planned, budget, name)
             if before["state"] != "charged":
-                self._write([_reopened(before) if run["id"] == name else run for run in runs])
+                self._write(_replaced(runs, _reopened(before)))
         return before
 
     def restore_run(self, before: Mapping[str, Any]) -> bool:
@@ -209,11 +210,11 @@ class Book:
 
         It is not where another process has changed the run's entry since.
         """
-        with self._locked():
+        with self._lock:
             runs = self.runs()
             if self._one(runs, before["id"]) != _reopened(before):
                 return False
-            self._write([dict(before) if run["id"] == before["id"] else run for run in runs])
+            self._write(_replaced(runs, before))
         return True
 
     def close_run(self, name: str, releases: Releases) -> dict[str, tuple[Release, ...]]:
@@ -221,7 +222,7 @@ class Book:
 
         That is never less than it had released before.
         """
-        with self._locked():
+        with self._lock:
             runs = self.runs()
             run = self._one(runs, name)
             least = _releases(run["least"])
@@ -229,8 +230,8 @@ class Book:
                 client: _most(least.get(client, ()), released)
                 for client, released in releases.items()
             }
-            ended = run | {"state": "ended", "releases": _plain({**least, **final})}
-            self._write([ended if run["id"] == name else run for run in runs])
+            ended = {"state": "ended", "releases": _plain({**least, **final})}
+            self._write(_replaced(runs, run | ended))
         return final
 
     def digest(self) -> str:
@@ -239,7 +240,7 @@ class Book:
 
     def has(self, name: str) -> bool:
         """Whether the file has a run of this id."""
-        return any(run["id"] == name for run in self.runs())
+        return name in (run["id"] for run in self.runs())
 
     def state(self, name: str) -> str:
         """The state of a run: "charged", "open" or "ended"."""
@@ -266,7 +267,7 @@ class Book:
                     f" touched. See {self.path.name} for what was spent."
                 )
 
-    def _write(self, runs: list[dict[str, Any]]) -> None:
+    def _write(self, runs: Sequence[Mapping[str, Any]]) -> None:
         before = self._read()[1]
         chain = [*before, _link(before[-1] if before else "", runs)]
         text = json.dumps({"runs": runs, "chain": chain}, indent=1, allow_nan=False)
@@ -284,14 +285,11 @@ class Book:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-        self._lock.write_text(f"{len(runs)} {chain[-1]}", encoding="utf-8")
+        self._lock.path.write_text(f"{len(runs)} {chain[-1]}", encoding="utf-8")
 
     @property
-    def _lock(self) -> Path:
-        return self.path.with_name(self.path.name + ".lock")
-
-    def _locked(self) -> _Lock:
-        return _Lock(self._lock)
+    def _lock(self) -> _Lock:
+        return _Lock(self.path.with_name(self.path.name + ".lock"))
 
 
 if sys.platform == "win32":
@@ -372,8 +370,20 @@ def _checked(run: Mapping[str, Any]) -> None:
 
 
 def _reopened(before: Mapping[str, Any]) -> dict[str, Any]:
-    now = {"state": "open", "turn": before.get("turn", 0) + 1}
-    return {**before, **now, "least": before["releases"], "releases": before["planned"]}
+    return {
+        **before,
+        "state": "open",
+        "turn": before.get("turn", 0) + 1,
+        "least": before["releases"],
+        "releases": before["planned"],
+    }
+
+
+def _replaced(
+    runs: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]
+) -> list[Mapping[str, Any]]:
+    """The runs with another entry for the run of its id."""
+    return [entry if run["id"] == entry["id"] else run for run in runs]
 
 
 def _releases(plain: Mapping[str, Any]) -> dict[str, tuple[Release, ...]]:
@@ -408,8 +418,7 @@ def _spent(
 def _most(a: Sequence[Release], b: Sequence[Release]) -> tuple[Release, ...]:
     """The larger count of every kind of release: it contains the smaller one."""
     counts: dict[tuple[str, float], int] = {}
-    for releases in (a, b):
-        for r in releases:
-            key = r.mechanism, r.noise
-            counts[key] = max(counts.get(key, 0), r.count)
+    for r in (*a, *b):
+        key = r.mechanism, r.noise
+        counts[key] = max(counts.get(key, 0), r.count)
     return tuple(Release(*key, count) for key, count in counts.items())

@@ -47,7 +47,7 @@ from quorate.engines.checkpoint import CheckpointError
 from quorate.engines.engine import Engine, Run, Watch
 from quorate.privacy.accounting import Release, noise_for
 from quorate.privacy.budget import Budget
-from quorate.privacy.ledger import Ledger, with_releases
+from quorate.privacy.ledger import Ledger
 from quorate.privacy.ledger_file import Book, new_name
 from quorate.problem.problem import Problem
 
@@ -220,7 +220,8 @@ class Charge:
         """The run, its cost settled."""
         self.ledger = self.algorithm.ledger(self.fed, run.memories, self.before or {})
         if self.file is not None and self.ledger is not None:
-            self.ledger = with_releases(self.ledger, *self._settle(dict(self.ledger.releases)))
+            releases, digest = self._settle(dict(self.ledger.releases))
+            self.ledger = replace(self.ledger, releases=releases, book=digest)
         self.settled = True
         if self.fed.names == self.with_rows:
             return run
