@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from quorate.report.sections import SECTIONS
+from quorate.runs.files import to_json
 from quorate.runs.run import Run
 
 
@@ -13,4 +12,4 @@ def as_json(run: Run) -> str:
     record = {**run.result}
     for section in SECTIONS:
         record |= section.record(run)
-    return json.dumps(record, indent=1) + "\n"
+    return to_json(record, indent=1) + "\n"

@@ -79,7 +79,7 @@ class Configuration(ReportSection):
         return [chapter("config", "Configuration and versions", *blocks)]
 
     def record(self, run: Run) -> Record:
-        return {"config": run.config.model_dump(mode="json", by_alias=True)}
+        return {"config": run.config.model_dump(by_alias=True)}
 
 
 def versions(result: Result) -> Table:
