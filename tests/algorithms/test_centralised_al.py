@@ -355,8 +355,8 @@ def test_order_of_clients_and_arguments():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"beta": 0.0}, "beta must be a number > 0, got 0.0"),
-        ({"s_bar": -1.0}, "s_bar must be a number > 0"),
+        ({"beta": 0.0}, "beta must be a positive number, got 0.0"),
+        ({"s_bar": -1.0}, "s_bar must be a positive number"),
         ({"tol": (1e-3, 0.0)}, "tol must be a number > 0"),
         ({"max_outer": 0}, "must be >= 1, got 0"),
     ],

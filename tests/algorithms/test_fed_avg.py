@@ -192,7 +192,9 @@ def test_what_the_server_sees():
     for name, rule in (("sum", qr.Average()), ("each", qr.CoordinateMedian())):
         algorithm, _ = run(qr.FedAvg(1, 0.1, aggregate=rule), problem, fed, 1)
         ask = local_steps.Descend(np.zeros(8), np.full(5, 0.2), 0.1, 1.0, 0)
-        up[name] = algorithm.descend(None, ask, problem.at(fed)[1].blocks(5)[0], lambda i: None)[1]
+        up[name] = algorithm.on_client[local_steps.Descend](
+            None, ask, problem.at(fed)[1].blocks(5)[0], lambda i: None
+        )[1]
     assert up["sum"].single is None
     assert up["sum"].change.shape == (1, 8)
     assert up["each"].change is None
@@ -214,7 +216,7 @@ class Attacked:
         self.on_client = dict(inner.on_client) | {local_steps.Descend: self.descend}
 
     def descend(self, memory, ask, data, rng):
-        memory, up = self.inner.descend(memory, ask, data, rng)
+        memory, up = self.inner.on_client[local_steps.Descend](memory, ask, data, rng)
         own = data.index == self.client
         if up.single is not None:
             return memory, replace(up, single=np.where(own[:, None], self.false, up.single))

@@ -1,4 +1,4 @@
-"""What to use where an algorithm refuses a problem: other algorithms, or small changes.
+"""Advice after a refusal: other algorithms, or small changes with which the problem is accepted.
 
 Both are computed from the requirements of all algorithms in ``quorate.names``, so that what is
 advised is accepted when it is followed.
@@ -38,7 +38,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Advice:
-    """What is accepted instead.
+    """Advice after a refusal: the algorithms and changes that are accepted instead.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Advice:
 
 
 class RefusedError(ValueError):
-    """An algorithm does not take a problem; the text says what is needed and what would do.
+    """The error where an algorithm does not take a problem, with what it needs and what to use.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ def taking(problem: Problem, setting: Setting) -> list[type[Method]]:
 def advice(
     requirements: Requirements, reason: Reason, problem: Problem, setting: Setting
 ) -> Advice:
-    """What is accepted where an algorithm of these requirements refuses for this reason."""
+    """The advice where an algorithm of these requirements refuses a problem for this reason."""
     methods = tuple(taking(problem, setting))
     mine = changes_for(requirements, reason.method, problem, setting)
     if methods:

@@ -87,24 +87,24 @@ class Method(Algorithm):
 
 
 def known(value: T | None) -> T:
-    """A value of a server's state that is None before the first answers, and was set since."""
+    """A value of the server's state that is None before the first answers; raises while it is."""
     if value is None:
         raise ValueError("the clients have not answered yet.")
     return value
 
 
 def start_or_empty(start: Array | None) -> Array:
-    """The first model of the user, or an empty array where it is the problem's default."""
+    """The user's first model, or an empty array where there is none."""
     return np.zeros(0) if start is None else np.asarray(start, float)
 
 
 def or_default(w: Array, problem: Problem, n_features: int) -> Array:
-    """A first model, or where it is empty the problem's default."""
+    """A first model, or the problem's default where it is empty."""
     return w if len(w) else problem.model_start(n_features)
 
 
 def with_start(problem: Problem, start: Array | None, n_features: int) -> Array:
-    """The first model of the user, or the problem's default."""
+    """The user's first model, or the problem's default where there is none."""
     return problem.model_start(n_features) if start is None else np.array(start, float)
 
 
@@ -114,6 +114,16 @@ def within_bounds(problem: Problem, w: Array) -> Array:
     d, w = np.size(problem.predictor.split(w)[0]), w.copy()
     w[:d] = np.clip(w[:d], lower, upper)
     return w
+
+
+def free_prox(problem: Problem, v: Array, step: float | Array) -> Array:
+    """argmin_w h(w) + sum_j (w - v)_j^2 / (2 step_j) for one step or (D,) steps, with a free
+    intercept.
+    """
+    if not problem.predictor.intercept:
+        return problem.regulariser.prox(v, step)
+    step = step[:-1] if isinstance(step, np.ndarray) else step
+    return np.append(problem.regulariser.prox(v[:-1], step), v[-1])
 
 
 def worst_client(risks: Array) -> dict[str, float]:

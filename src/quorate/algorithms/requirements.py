@@ -1,4 +1,4 @@
-"""What an algorithm requires of a problem, its data and its engine: declared once, on the class.
+"""Requirements: what an algorithm needs of a problem, data and engine, declared on its class.
 
 A ``Need`` is one condition on one slot of a problem, with the words in which a refusal states it.
 ``Requirements`` holds one need per slot. The default choice of ``solve``, the configuration file,
@@ -30,7 +30,7 @@ from quorate.problem.wasserstein.ball import WassersteinBall
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a problem is solved: the facts about data and engine that an algorithm may depend on.
+    """The setting of a problem: the facts about data and engine on which an algorithm may depend.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why an algorithm does not take a problem."""
+    """The reason why an algorithm does not take a problem."""
 
     method: str  # the algorithm's name
     slot: str  # a field of ``Requirements``
@@ -188,7 +188,7 @@ CONIC_AT_SERVER = Need(
 
 @dataclass(frozen=True)
 class Requirements:
-    """What an algorithm requires: one need per slot; a slot that is left out may be anything."""
+    """The requirements of an algorithm: one need per slot; other slots may hold anything."""
 
     privacy: Need = NO_PRIVACY
     constraint: Need = NO_CONSTRAINTS
@@ -232,7 +232,7 @@ SLOTS: tuple[str, ...] = tuple(field.name for field in fields(Requirements))
 
 
 def actual(slot: str, problem: Problem, setting: Setting) -> str:
-    """What a problem in its setting has in a slot, in words."""
+    """The value that a problem in its setting has in a slot, in words."""
     if slot == "clients":
         return f"{setting.n_clients} clients"
     if slot == "rows":
@@ -258,7 +258,7 @@ def constraints_of(problem: Problem) -> list[Any]:
 
 
 def _stated(problem: Problem) -> list[Any]:
-    """What the two slots of constraints hold, as stated or as one stack each."""
+    """The contents of the two slots of constraints, as stated or as one stack each."""
     held: list[Any] = []
     for slot in ("constraint", "local_constraint"):
         value = getattr(problem, slot)

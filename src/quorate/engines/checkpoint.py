@@ -90,6 +90,8 @@ class Progress:
     memories: Memories
     turns: NDArray[np.int64]
     traffic: Traffic
+    up: int = 0  # bytes of the last round
+    down: int = 0
 
 
 class CheckpointError(RuntimeError):

@@ -115,7 +115,7 @@ class InProcess:
             while going_on(now.ask, now.round, max_rounds):
                 began = time.perf_counter()
                 new, ids = job.step(now)
-                history.append(job.row(now, new, time.perf_counter() - began))
+                history.append(job.row(new, time.perf_counter() - began))
                 # one tuple for many rounds
                 active.append(active[-1] if active and active[-1] == ids else ids)
                 now = new  # in one assignment: from here on the round is finished
@@ -200,10 +200,8 @@ class _Job:
         traffic = added(now.traffic, (type(ask.message).__name__, "down"), len(ids), down)
         traffic = added(traffic, (fold.upload_class.__name__, "up"), len(ids), up)
         memories = now.memories.updated(memories)
-        return (
-            Progress(now.round + 1, settled(state), settled(after), memories, turns, traffic),
-            ids,
-        )
+        kept = settled(state), settled(after), memories, turns, traffic
+        return Progress(now.round + 1, *kept, up, down), ids
 
     def _asked(self, to: tuple[int, ...] | None) -> Iterator[Block]:
         """The rows of these clients, block by block."""
@@ -261,11 +259,11 @@ class _Job:
             self.seed, block.names[position], int(turns[block.index[position]])
         )
 
-    def row(self, old: Progress, new: Progress, seconds: float) -> dict[str, Any]:
-        """A round as a row of the history."""
-        up, down = (_bytes(new, way) - _bytes(old, way) for way in ("up", "down"))
-        numbers = {"round": new.round, "seconds": seconds, "bytes_up": up, "bytes_down": down}
-        return numbers | reported(self.algorithm, new.state)
+    def row(self, now: Progress, seconds: float) -> dict[str, Any]:
+        """The last round as a row of the history."""
+        numbers = {"round": now.round, "seconds": seconds}
+        numbers |= {"bytes_up": now.up, "bytes_down": now.down}
+        return numbers | reported(self.algorithm, now.state)
 
     def advice(self) -> str:
         return self.file.advice("InProcess(checkpoint=PATH)")
@@ -319,7 +317,3 @@ def added(traffic: Traffic, key: tuple[str, str], count: int, size: int) -> Traf
     """The table of traffic with some more messages of one kind."""
     before = traffic.get(key, (0, 0))
     return dict(traffic) | {key: (before[0] + count, before[1] + size)}
-
-
-def _bytes(progress: Progress, way: str) -> int:
-    return sum(size for (_, direction), (_, size) in progress.traffic.items() if direction == way)

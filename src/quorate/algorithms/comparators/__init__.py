@@ -1,1 +1,1 @@
-"""Methods that quorate's methods are compared with: averaging, agnostic, stochastic, central."""
+"""The methods with which quorate's are compared: averaging, agnostic, stochastic, central."""

@@ -55,7 +55,7 @@ class Mix:
 
 @record
 class Mixed:
-    """F_i(w), sum_i p_i F_i'(w), sum_i p_i L_i and max_i ||F_i'(w)||^2."""
+    """The answers: F_i(w), sum_i p_i F_i'(w), sum_i p_i L_i and max_i ||F_i'(w)||^2."""
 
     risk: Each  # (n,)
     gradient: Sum  # (1, D) per block
@@ -199,7 +199,7 @@ class AFL(Method):
         return Answer(w, duals_at(self._problem, state.point, state.proof))
 
     def _steps(self, curvature: float, steep: float, turn: int) -> tuple[float, float]:
-        """(eta, gamma)."""
+        """The step sizes (eta, gamma) of a round."""
         longer = 2 if self.optimistic else 1  # extrapolated gradients overshoot from 2/3 of 1/L on
         eta = self.step_size or measured_step(self._problem, longer * curvature, turn)
         fall = 1 if is_smooth(self._problem) else turn + 1  # then gamma falls as eta does
@@ -270,5 +270,5 @@ def first_curvature(problem: Problem, w: Array, risk: Array, gradient: Array, da
 
 
 def measured_step(problem: Problem, curvature: float, turn: int) -> float:
-    """1 / curvature; where gradients jump, falling with the number of steps."""
+    """The step size 1 / curvature; where gradients jump it falls with the number of steps."""
     return 1 / max(curvature, 1e-12) / (1.0 if is_smooth(problem) else math.sqrt(turn + 1))

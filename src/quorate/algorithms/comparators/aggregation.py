@@ -30,12 +30,12 @@ TIE = 1e-12  # of weights added up in another order
 
 
 class Aggregation(Protocol):
-    """One model of the clients' models."""
+    """A rule that makes one model of the clients' models."""
 
     single: ClassVar[bool]  # whether the server must see every client's model, not only their sum
 
     def of(self, models: Array, weights: Array) -> Array:
-        """models (n, D), weights (n,) >= 0: (D,)."""
+        """The model (D,) for models (n, D) and client weights (n,) >= 0."""
         ...
 
     def check(self, n: int) -> None:

@@ -118,7 +118,7 @@ class CentralConic:
 
 
 def coefficients_of(problem: Problem, w: Index) -> Index:
-    """w without its intercept."""
+    """The coefficients of w, without its intercept."""
     return w[:-1] if problem.predictor.intercept else w
 
 
@@ -203,7 +203,7 @@ def client_rows(
 
 
 def _above(model: Model, loss: Loss, t: Rows, alpha: Rows) -> None:
-    """``L(t_i) <= alpha_i`` for every row, t the margin or the residual."""
+    """Add ``L(t_i) <= alpha_i`` for every row, where t is the margin or the residual."""
     if loss.pieces is not None:
         for a, b in loss.pieces:
             model.nonneg([*alpha, *scaled(t, -a), -b])
@@ -235,7 +235,7 @@ def _above(model: Model, loss: Loss, t: Rows, alpha: Rows) -> None:
 
 
 def _faces(support: BoxSupport | PolytopeSupport, n: int) -> tuple[Array, Array, Array]:
-    """(C, d, c) of a support {C x + c y <= d}; a box is its 2n faces."""
+    """The faces (C, d, c) of a support {C x + c y <= d}; a box is its 2n faces."""
     if isinstance(support, BoxSupport):
         lower, upper = (
             np.broadcast_to(np.asarray(edge, float), (n,))
@@ -257,7 +257,7 @@ def _on_support(
     alpha: Index,
     level: Index,
 ) -> None:
-    """The constraints (B.2)-(B.4) on {Cx + cy <= d}, with a multiplier per row, piece and face.
+    """Add the constraints (B.2)-(B.4) on {Cx + cy <= d}, with a multiplier per row, piece and face.
 
     For a box with the l1 norm use ``_on_box``.
     """
@@ -318,7 +318,7 @@ def _on_box(
     alpha: Index,
     level: Index,
 ) -> None:
-    """The constraints of the l1 norm on lower <= x <= upper.
+    """Add the constraints of the l1 norm on lower <= x <= upper.
 
     Moving along g costs sum_j (|g_j| - lambda)_+ room_j, so per |gradient| there is one pair
 

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from quorate.algorithms.alternatives import check_requirements
 from quorate.algorithms.federated.proximal_al.merit import raised
+from quorate.algorithms.method import free_prox
 from quorate.algorithms.requirements import (
     AFFINE,
     ANY,
@@ -39,6 +40,7 @@ from quorate.algorithms.requirements import (
     Requirements,
     Setting,
 )
+from quorate.algorithms.settings import check_least, check_positive
 from quorate.arrays import Array
 from quorate.problem.client_means import client_gradients, client_values, hessians
 from quorate.problem.constraints.constraint import Point, Stack
@@ -71,7 +73,7 @@ class Residuals:
 
 @dataclass(frozen=True, eq=False)
 class CentralisedResult:
-    """The end of a run.
+    """The result of a run.
 
     Attributes
     ----------
@@ -134,17 +136,10 @@ class CentralisedAL:
     multipliers: Multipliers | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("beta", self.beta),
-            ("s_bar", self.s_bar),
-            ("tol", min(self._tolerances())),
-        ):
-            if not 0 < value < math.inf:
-                raise ValueError(f"{name} must be a number > 0, got {getattr(self, name)}.")
-        if self.max_outer < 1 or self.max_inner < 1:
-            raise ValueError(
-                f"max_outer and max_inner must be >= 1, got {self.max_outer} and {self.max_inner}."
-            )
+        check_positive(self, "beta", "s_bar", remedy="")
+        if not 0 < min(self._tolerances()) < math.inf:
+            raise ValueError(f"tol must be a number > 0, got {self.tol}.")
+        check_least(self, "max_outer", "max_inner")
 
     def _tolerances(self) -> tuple[float, float]:
         return self.tol if isinstance(self.tol, tuple) else (self.tol, self.tol)
@@ -157,8 +152,8 @@ class CentralisedAL:
         """
         check_requirements(self, problem, Setting(fed.n_clients))
         problem, fed = problem.at(fed)
-        whole, h = Whole(problem, fed), Penalty(problem)
-        w = self._first(problem, fed, h)
+        whole, prox = Whole(problem, fed), partial(free_prox, problem)
+        w = self._first(problem, fed)
         mu = whole.flat(self.multipliers or no_multipliers(problem, fed.n_clients))
         stop, text, count, k = Stop.MAX_ROUNDS, "", 0, 0
         (first, second), settled = self._tolerances(), False
@@ -166,7 +161,7 @@ class CentralisedAL:
         for k in range(self.max_outer):
             tau = min(self.s_bar / (k + 1) ** 2, first / 2 if settled else math.inf)
             minimum = minimise(
-                partial(self._merit, whole, w, mu), h.value, h.prox, w, tau, self.max_inner
+                partial(self._merit, whole, w, mu), problem.penalty, prox, w, tau, self.max_inner
             )
             count += minimum.evaluations
             new = updated(mu, minimum.smooth.rest.c, self.beta, whole.equality)
@@ -187,15 +182,15 @@ class CentralisedAL:
         assert minimum is not None
         return self._result(whole, minimum, mu, k + 1, count, stop, text)
 
-    def _first(self, problem: Problem, fed: Federation, h: Penalty) -> Array:
+    def _first(self, problem: Problem, fed: Federation) -> Array:
         D = problem.predictor.dimension(fed.n_features)
         w = np.zeros(D) if self.start is None else np.array(self.start, float)
         if w.shape != (D,) or not np.isfinite(w).all():
             raise ValueError(f"start must be {D} finite numbers, got shape {w.shape}.")
-        return w if math.isfinite(h.value(w)) else h.prox(w, np.ones(D))
+        return w if math.isfinite(problem.penalty(w)) else free_prox(problem, w, np.ones(D))
 
     def _merit(self, whole: Whole, anchor: Array, mu: Array, w: Array) -> Smooth:
-        """l_k without h at w."""
+        """The function l_k at w, without h."""
         at, beta = whole.at(w), self.beta
         new = updated(mu, at.c, beta, whole.equality)
         value = at.value + float((new @ new - mu @ mu) + (w - anchor) @ (w - anchor)) / (2 * beta)
@@ -251,25 +246,9 @@ def updated(mu: Array, c: Array, beta: float, equality: NDArray[np.bool_]) -> Ar
 # ---------------------------------------------------------------------------- all rows in one place
 
 
-@dataclass(frozen=True)
-class Penalty:
-    """h of a model; an intercept is free."""
-
-    problem: Problem
-
-    def value(self, w: Array) -> float:
-        return self.problem.penalty(w)
-
-    def prox(self, v: Array, step: Array) -> Array:
-        h, free = self.problem.regulariser, int(self.problem.predictor.intercept)
-        if not free:
-            return h.prox(v, step)
-        return np.append(h.prox(v[:-1], step[:-1]), v[-1])
-
-
 @dataclass(frozen=True, eq=False)
 class Everything:
-    """f with all k constraints of the problem at w: the server's, the sums, every client's."""
+    """The values and gradients of f and of all k constraints of the problem at w."""
 
     w: Array
     value: float
@@ -310,7 +289,7 @@ class Whole:
         return Multipliers(flat[:first], flat[first : first + second], local)
 
     def flat(self, mu: Multipliers) -> Array:
-        """The vector (k,)."""
+        """The multipliers of the server, the sums and every client as one vector (k,)."""
         vector = np.concatenate([mu.server, mu.shared, np.ravel(mu.local)])
         if (
             vector.shape != self.equality.shape
@@ -323,7 +302,7 @@ class Whole:
         return vector
 
     def at(self, w: Array) -> Everything:
-        """f and all constraints at w."""
+        """The values and gradients of f and all constraints at w."""
         problem, glob = self.problem, self.problem.constraint
         D, p = len(w), problem.local_constraint.size
         value, gradient = 0.0, np.zeros(D)
@@ -375,7 +354,7 @@ class Whole:
         )
 
     def _by_differences(self, w: Array, mu: Array) -> Array:
-        """sum_k mu_k c_k'' over the constraints without second derivatives of their own."""
+        """sum_k mu_k c_k'' over the constraints without second derivatives."""
         mu = np.where(self.analytic, 0.0, mu)
         size = np.finfo(float).eps ** (1 / 3) * np.maximum(1.0, np.abs(w))
         columns = [mu @ (self.at(w + e).jacobian - self.at(w - e).jacobian) for e in np.diag(size)]

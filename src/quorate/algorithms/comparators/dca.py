@@ -85,7 +85,7 @@ class DCA(PooledMethod):
     def advance(
         self, memory: common.Descent, ask: Advance, data: Block, rng: Streams
     ) -> tuple[common.Descent, Advanced]:
-        """One outer step."""
+        """Take one outer step."""
         problem, before = self._problem, memory.w[0]
         try:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -123,7 +123,7 @@ class DCA(PooledMethod):
 
 
 def _laws(problem: Problem, data: Block) -> tuple[Array, Array]:
-    """(plus, minus) parts of the rank weights; without ranks, the rows' shares."""
+    """The parts (plus, minus) of the rank weights; without ranks, the rows' shares and zeros."""
     if by_rank(problem.over_samples):
         return plus_minus(problem.over_samples.rank_weights(data.y.shape[1]))
     return data.share[0], np.zeros(data.y.shape[1])

@@ -1,4 +1,4 @@
-"""The plain min-max method: projected ascent on client weights around minimisation of the model.
+"""The plain min-max method: projected ascent on client weights around minimisation over models.
 
     maximise over q in Q:  g(q),    g(q) = minimise over w:  sum_s q_s R_s(w) + h(w)
 
@@ -198,5 +198,5 @@ class DoubleLoop(Method):
         return {"objective": state.value, **worst_client(state.risks)}
 
     def answer(self, state: LoopState, memories: Sequence[Any] = ()) -> Answer:
-        """The best model seen."""
+        """The best model of the run."""
         return Answer(state.w)

@@ -60,7 +60,7 @@ class Judge:
 
 @record
 class Judged:
-    """F_i(w), on ``batch`` rows where there is a batch."""
+    """The answer F_i(w), on ``batch`` rows where there is a batch."""
 
     risk: Each  # (n,)
 
@@ -124,12 +124,8 @@ class DRFA(LocalStepsMethod):
 
     @property
     def on_client(self) -> dict:
-        return {Scout: self._at_client(scout), Descend: self.descend, Judge: self.judge}
-
-    def descend(
-        self, memory: None, ask: Descend, data: Block, rng: Streams
-    ) -> tuple[None, Descended]:
-        return memory, descend(self._problem, ask, data, rng, self._walk, False)
+        steps = self._at_client(descend, self._walk, False)
+        return {Scout: self._at_client(scout), Descend: steps, Judge: self.judge}
 
     def judge(self, memory: None, ask: Judge, data: Block, rng: Streams) -> tuple[None, Judged]:
         rows = data if self.batch is None else first_rows(data, rng, self.batch)

@@ -41,7 +41,7 @@ from quorate.algorithms.comparators.local_steps import (
 from quorate.algorithms.federated.linearisation import duals_at
 from quorate.algorithms.method import Answer, or_default, start_or_empty
 from quorate.algorithms.requirements import AVERAGE, Requirements
-from quorate.arrays import Array, Block, Streams
+from quorate.arrays import Array
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Outcome, Round, Stop, record
@@ -116,12 +116,8 @@ class FedAvg(LocalStepsMethod):
 
     @property
     def on_client(self) -> dict:
-        return {Scout: self._at_client(scout), Descend: self.descend}
-
-    def descend(
-        self, memory: None, ask: Descend, data: Block, rng: Streams
-    ) -> tuple[None, Descended]:
-        return memory, descend(self._problem, ask, data, rng, self._walk, self.aggregate.single)
+        steps = self._at_client(descend, self._walk, self.aggregate.single)
+        return {Scout: self._at_client(scout), Descend: steps}
 
     # -- server ------------------------------------------------------------------------------------
 

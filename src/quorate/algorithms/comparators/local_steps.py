@@ -156,8 +156,14 @@ def scout(
 
 
 def descend(
-    problem: Problem, ask: Descend, data: Block, rng: Streams, walk: Walk, single: bool
-) -> Descended:
+    problem: Problem,
+    walk: Walk,
+    single: bool,
+    memory: None,
+    ask: Descend,
+    data: Block,
+    rng: Streams,
+) -> tuple[None, Descended]:
     """The local steps of every client of the block.
 
     With ``single`` each client's change is uploaded, not their sum.
@@ -182,7 +188,8 @@ def descend(
     weights, change = ask.weights, u - w
     together = None if single else (weights @ change)[None]
     taken = (weights @ (snapshot - w))[None] if ask.snapshot else None
-    return Descended(together, change if single else None, taken, weights * risk, curvature)
+    each = change if single else None
+    return memory, Descended(together, each, taken, weights * risk, curvature)
 
 
 def _batches(data: Block, rng: Streams, walk: Walk) -> Iterator[tuple[Block, Array]]:

@@ -155,7 +155,7 @@ def slow_steps(
     point: RankedPoint,
     rate: float,
 ) -> Array:
-    """The same steps for any loss, predictor and regulariser with a prox."""
+    """The steps of an epoch for any loss, predictor and regulariser with a prox."""
     for j, weight in zip(rows, gain, strict=True):
         row = common.take(data, np.array([j]))
         gradient = problem.loss.gradient(problem.predictor.forward(w, row), row.y)

@@ -190,7 +190,7 @@ class MultiplierMethod(Method):
     # -- the server's steps ------------------------------------------------------------------------
 
     def _advance(self, state: MultiplierState, up: Linearised) -> MultiplierState:
-        """One evaluation of the inner problem; where that is solved, the next one."""
+        """The state after one evaluation of the inner problem, or at the start of the next one."""
         if not (np.isfinite(up.risk).all() and np.isfinite(up.gradient).all()):  # a step too far
             if math.isinf(state.inner.value):
                 return replace(state, failures=TRIES)
@@ -213,14 +213,14 @@ class MultiplierMethod(Method):
         return self._outer(state, w, up, p) if self._solved(state, w, up, p) else state
 
     def _stuck(self, state: MultiplierState) -> MultiplierState:
-        """Rounding ends the search: new centres at the best point."""
+        """The state after a search that rounding ended, with new centres at the best point."""
         gap = state.value - state.bound
         score = gap if math.isfinite(gap) else state.value
         failures = 1 if score < state.mark - 1e-12 * abs(state.value) else state.failures + 1
         return replace(state, inner=begin(state.inner.w), failures=failures, mark=score, spent=0)
 
     def _penalties(self, state: MultiplierState, up: Linearised) -> MultiplierState:
-        """mu and nu in the units of the problem.
+        """The state with penalties mu and nu in the units of the problem.
 
         These are squared gradients, and 1, over the curvature of the risks.
         """
@@ -248,7 +248,7 @@ class MultiplierMethod(Method):
         return max(rows * float(known(state.seen).square.sum()), 1e-12)
 
     def _weights(self, state: MultiplierState, risks: Array) -> Array:
-        """p = Proj_Q(p_k + F/mu); a constant added to all risks changes nothing."""
+        """The weights p = Proj_Q(p_k + F/mu); a constant added to all risks changes nothing."""
         return self._problem.over_clients.project(state.centre + (risks - risks.max()) / state.mu)
 
     def _coefficients(self, w: Array) -> Array:
@@ -278,7 +278,7 @@ class MultiplierMethod(Method):
     def _judge(
         self, state: MultiplierState, w: Array, up: Linearised, p: Array | None = None
     ) -> MultiplierState:
-        """The best model and the best bound so far; ``p`` the weights whose bound is wanted."""
+        """The state with the best model so far and, for client weights ``p``, the best bound."""
         problem = self._problem
         value = float(problem.over_clients.worst(up.risk).value) + problem.penalty(w)
         known = min(value, state.value)
@@ -322,7 +322,7 @@ class MultiplierMethod(Method):
         return left if math.isfinite(left) else _first_order(state.inner)
 
     def _outer(self, state: MultiplierState, w: Array, up: Linearised, p: Array) -> MultiplierState:
-        """New centres; a smaller mu where they have not come near the optimum fast."""
+        """The state with new centres, and with a smaller mu where the old ones were slow."""
         lag = state.worth
         _, s, z = self._regular(state, self._coefficients(w))
         slow = lag > SLOW * state.lag

@@ -51,12 +51,12 @@ Tuned = TypeVar("Tuned", bound=PooledMethod)
 
 
 class DivergedError(ArithmeticError):
-    """Model or losses are no longer finite, or beyond ``LARGE``."""
+    """The error where model or losses are no longer finite, or beyond ``LARGE``."""
 
 
 @record
 class RankedPoint:
-    """The risk over the rows at a model w; a leading axis of the one client."""
+    """The risk over the rows at a model w; arrays have a leading axis for the one client."""
 
     risk: Array  # (1,)
     weights: Array  # (1, n) of the rows, by rank
@@ -117,7 +117,7 @@ def _spread(sigma: Array, size: int) -> Array:
 
 
 def finite(numbers: Array) -> Array:
-    """The numbers, or ``DivergedError``."""
+    """The numbers; raises ``DivergedError`` where they are out of range."""
     if not np.abs(numbers).max(initial=0.0) < LARGE:
         raise DivergedError("model or losses are no longer finite")
     return numbers
@@ -152,12 +152,8 @@ class EpochMethod(PooledMethod):
     grid: Sequence[float] | None
     trial_epochs: int
     start: Array | None
-
-    def epoch(
-        self, data: Block, walk: Descent, generator: np.random.Generator
-    ) -> tuple[Array, int]:
-        """The model after one epoch, and the steps it took."""
-        raise NotImplementedError
+    # (data, walk, generator): the model after one epoch, and the steps it took
+    epoch: Callable[..., tuple[Array, int]]
 
     def check_settings(self) -> None:
         """Raise ``ValueError`` for settings out of range."""
@@ -175,7 +171,7 @@ class EpochMethod(PooledMethod):
     def advance(
         self, memory: Descent, ask: Advance, data: Block, rng: Streams
     ) -> tuple[Descent, Advanced]:
-        """One epoch, or in the beginning the choice of the learning rate.
+        """Take one epoch, or in the beginning choose the learning rate.
 
         Raises
         ------

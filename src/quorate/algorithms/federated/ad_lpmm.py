@@ -36,6 +36,7 @@ from quorate.algorithms.federated.epigraph_projection import (
     relative,
 )
 from quorate.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
+from quorate.algorithms.settings import check_choice
 from quorate.arrays import Array
 from quorate.problem.conic_form import client_ball
 from quorate.problem.problem import Problem
@@ -52,6 +53,12 @@ class LPMMState(ConsensusState):
     gamma: float
     sigma: Array  # (S,)
     moved: float  # how far t and z moved in the last step, relative to sigma
+    primal: float = math.inf
+    dual: float = math.inf
+
+    @property
+    def residuals(self) -> tuple[float, float]:
+        return self.primal, self.dual
 
 
 @dataclass(frozen=True)
@@ -85,8 +92,7 @@ class ADLPMM(EpigraphMethod):
     requirements: ClassVar[Requirements] = EPIGRAPH_REQUIREMENTS
 
     def __post_init__(self) -> None:
-        if self.steps not in ("paper", "tight"):
-            raise ValueError(f"steps must be 'paper' or 'tight', got {self.steps!r}.")
+        check_choice(self, steps=("paper", "tight"))
         self.check_settings("c")
 
     # -- server ------------------------------------------------------------------------------------
@@ -112,7 +118,7 @@ class ADLPMM(EpigraphMethod):
         return (state, Done(stop)) if stop is not None else self._primal(state)
 
     def _constants(self, n_clients: int) -> tuple[float, float, float]:
-        """(c, c', c'')."""
+        """The constants (c, c', c'')."""
         c = 1 / n_clients if self.c is None else self.c
         return (
             (c, 2 * n_clients * c, 2 * n_clients * c)
@@ -126,18 +132,10 @@ class ADLPMM(EpigraphMethod):
         c, c1, c2 = self._constants(S)
         prior, radius, p = client_ball(self._problem, S)
         theta = min(radius, 2.0)  # the whole simplex lies within 2 of any prior, in every norm
-        t, z, eta, gamma, sigma, psi, zeta = (
-            state.t,
-            state.z,
-            state.eta,
-            state.gamma,
-            state.sigma,
-            state.psi,
-            state.zeta,
-        )
-        w = self._problem.prox((state.copies - psi / c).mean(0), 1 / (c * S))  # (6)
+        t, z, eta, gamma, sigma = state.t, state.z, state.eta, state.gamma, state.sigma
+        w = self._problem.prox((state.copies - state.psi / c).mean(0), 1 / (c * S))  # (6)
         r = t - z - gamma - eta
-        new_z = (c * state.pi + c1 * z + zeta + sigma + c * r) / (c + c1)  # (7)
+        new_z = (c * state.pi + c1 * z + state.zeta + sigma + c * r) / (c + c1)  # (7)
         u = t - (prior + sigma + c * r) / c1
         new_t = u - theta / c1 * project_lp_unit_ball(c1 * u / theta, p) if theta > 0 else u  # (8)
         y = sigma / c + new_t - new_z - gamma - eta
@@ -145,21 +143,21 @@ class ADLPMM(EpigraphMethod):
         new_gamma = gamma + c / c2 * (1 / c + float(y.sum()))  # (10)
         moved = c1 * relative(np.concatenate([new_t - t, new_z - z]), norm(sigma))
         state = replace(state, w=w, z=new_z, t=new_t, eta=new_eta, gamma=new_gamma, moved=moved)
-        return state, Round(Project(w + psi / c, new_z - zeta / c, 1.0))
+        return state, Round(Project(w + state.psi / c, new_z - state.zeta / c, 1.0))
 
     def _dual(self, state: LPMMState, up: Projected) -> LPMMState:
-        """The dual update with the clients' new points, and the residuals of the round."""
+        """The state after the dual update with the clients' new points, with the residuals."""
         c, _, _ = self._constants(len(up.pi))
         short = state.t - state.z - state.gamma - state.eta
         sigma = state.sigma + c * short
         psi = state.psi + c * (state.w - up.w)
         zeta = state.zeta + c * (up.pi - state.z)
         spread = max(norm(state.z), norm(state.t))
-        state, _, _ = self._answered(state, up, psi, zeta, c, c)
+        state, model, height = self._answered(state, up, psi, zeta, c, c)
         return replace(
             state,
             sigma=sigma,
             weights=self._problem.over_clients.project(zeta),
-            primal=max(state.primal, relative(short, spread)),
-            dual=max(state.dual, state.moved),
+            primal=max(model[0], height[0], relative(short, spread)),
+            dual=max(model[1], height[1], state.moved),
         )

@@ -88,7 +88,7 @@ class Evaluated:
 
 @record
 class Cuts:
-    """All cuts the server keeps; arrays of length K, points by number."""
+    """The cuts that the server stores; arrays have length K, points are referred to by number."""
 
     owner: Index  # (K,) client
     point: Index  # (K,) row of points

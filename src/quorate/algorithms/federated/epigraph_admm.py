@@ -48,6 +48,10 @@ class EpigraphState(ConsensusState):
     model: tuple[float, float] = (math.inf, math.inf)  # primal and dual residuals of w_s = w
     height: tuple[float, float] = (math.inf, math.inf)  # and of pi_s = z_s
 
+    @property
+    def residuals(self) -> tuple[float, float]:
+        return max(self.model[0], self.height[0]), max(self.model[1], self.height[1])
+
 
 @dataclass(frozen=True)
 class EpigraphADMM(EpigraphMethod):
@@ -137,7 +141,7 @@ class EpigraphADMM(EpigraphMethod):
         return a * state.w + (1 - a) * state.copies, a * state.z + (1 - a) * state.pi
 
     def _dual(self, state: EpigraphState, up: Projected) -> EpigraphState:
-        """The dual update with the clients' new points, and the residuals of the round."""
+        """The state after the dual update with the clients' new points, with the residuals."""
         relaxed_w, relaxed_z = self._relaxed(state)
         psi = state.psi + state.c_w * (relaxed_w - up.w)
         zeta = state.zeta + state.c_z * (up.pi - relaxed_z)
@@ -145,7 +149,7 @@ class EpigraphADMM(EpigraphMethod):
         return replace(state, model=model, height=height)
 
     def _balanced(self, state: EpigraphState) -> EpigraphState:
-        """The penalties, balanced by the root of primal over dual residual, each by itself."""
+        """The state with each penalty balanced by the root of primal over dual residual."""
         if not self.balance or state.rounds % EVERY or state.rounds > BALANCED:
             return state
         return replace(

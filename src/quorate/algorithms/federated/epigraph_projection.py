@@ -73,7 +73,7 @@ class Copies:
 def begin(
     problem: Problem, memory: Copies | None, ask: Begin, data: Block, rng: Streams
 ) -> tuple[Copies, Begun]:
-    """(w, R_s(w)) at the first model."""
+    """The pair (w, R_s(w)) at the first model."""
     D = problem.predictor.dimension(data.n_features)
     w = np.tile(ask.w if len(ask.w) else np.zeros(D), (len(data.index), 1))
     return Copies(w), Begun(w, problem.client_risks(w, data))
@@ -154,7 +154,7 @@ def _project(
 
 
 def risk_gradients(problem: Problem, w: Array, data: Block) -> tuple[Array, Array, Array]:
-    """R_s(w) (n,), a subgradient (n, D) and the transport multiplier (n,) of every client.
+    """The risk R_s(w) (n,), a subgradient (n, D) and the transport multiplier (n,) of every client.
 
     w is (D,) or (n, D).
 
@@ -261,10 +261,13 @@ class ConsensusState:
     zeta: Array  # (S,)
     weights: Array  # (S,) client weights in Q
     value: float  # phi_Q(pi) + h(w): the objective with every risk at the client's copy
-    primal: float  # relative residuals
-    dual: float
     fallbacks: int
     rounds: int
+
+    @property
+    def residuals(self) -> tuple[float, float]:
+        """The relative primal and dual residual."""
+        raise NotImplementedError
 
 
 State = TypeVar("State", bound=ConsensusState)
@@ -291,10 +294,11 @@ class EpigraphMethod(Method):
 
     def report(self, state: ConsensusState) -> dict[str, float]:
         """``objective`` is phi_Q(pi) + h(w), the risks being those at the clients' copies."""
+        primal, dual = state.residuals
         return {
             "objective": state.value,
-            "primal": state.primal,
-            "dual": state.dual,
+            "primal": primal,
+            "dual": dual,
             **worst_client(state.pi),
             "fallbacks": state.fallbacks,
         }
@@ -307,8 +311,7 @@ class EpigraphMethod(Method):
         """The fields of ``ConsensusState`` before the first answers."""
         nobody, none = np.zeros(len(weights)), np.zeros((len(weights), 0))
         w = start_or_empty(self.start)
-        far = math.inf, math.inf, math.inf
-        return w, nobody, none, nobody, none, weights, weights, *far, 0, 0
+        return w, nobody, none, nobody, none, weights, weights, math.inf, 0, 0
 
     def _begun(self, state: State, up: Begun) -> State:
         """The state at the first model."""
@@ -341,8 +344,6 @@ class EpigraphMethod(Method):
             psi=psi,
             zeta=zeta,
             value=value,
-            primal=max(model[0], height[0]),
-            dual=max(model[1], height[1]),
             fallbacks=state.fallbacks + int(up.fallbacks.sum()),
             rounds=state.rounds + 1,
         )
@@ -350,11 +351,9 @@ class EpigraphMethod(Method):
 
     def _outcome(self, state: ConsensusState) -> Outcome | None:
         """Stop by relative primal and dual residuals, or at the cap, with what to do."""
-        text = (
-            f"relative residuals: primal {state.primal:.1e}, dual {state.dual:.1e}, tol"
-            f" {self.tol:g}"
-        )
-        if max(state.primal, state.dual) <= self.tol:
+        primal, dual = state.residuals
+        text = f"relative residuals: primal {primal:.1e}, dual {dual:.1e}, tol {self.tol:g}"
+        if max(primal, dual) <= self.tol:
             return Outcome(
                 Stop.OPTIMAL, f"consensus and stationarity after {state.rounds} rounds ({text})."
             )
@@ -372,11 +371,11 @@ class EpigraphMethod(Method):
 
 
 def norm(v: Array) -> float:
-    """||v||_2 of all entries."""
+    """The norm ||v||_2 of all entries."""
     return float(np.linalg.norm(v))
 
 
 def relative(residual: Array, *scales: float) -> float:
-    """||residual|| by the largest scale."""
+    """The norm of a residual over the largest scale."""
     size = norm(residual)
     return size / max(*scales, 1e-300) if size > 0 else 0.0

@@ -42,7 +42,7 @@ class Linearise:
 
 @record
 class Linearised:
-    """F_i(w) and F_i'(w)."""
+    """The answer F_i(w) and F_i'(w)."""
 
     risk: Each  # (n,)
     gradient: Each  # (n, D)

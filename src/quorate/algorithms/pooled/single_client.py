@@ -8,14 +8,14 @@ pooled method has the engines' checkpoints, progress, interruption and history.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from quorate.algorithms.method import Answer, Method, proven_optimum
-from quorate.arrays import Array, Block, Streams
+from quorate.arrays import Array, Block
 from quorate.problem.lower_bounds import NOTHING, Minorant, Surveyed, lower_bound, region, survey
 from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import is_convex, is_provable, row_minorant
@@ -31,14 +31,14 @@ EXHAUSTED, STATIONARY = 1.0, 2.0  # why the client has finished
 
 @record
 class Advance:
-    """Go on; ``turn`` counts from 0."""
+    """Ask the client to go on; ``turn`` counts from 0."""
 
     turn: int
 
 
 @record
 class Advanced:
-    """The client's standing; arrays have a leading axis for the one client."""
+    """The client's best model and its quality; arrays have a leading axis for the one client."""
 
     w: Each  # (1, D) best model so far
     value: Each  # (1,) its objective
@@ -51,7 +51,7 @@ class Advanced:
 
 @record
 class OwnerState:
-    """The server's memory."""
+    """The server's state."""
 
     w: Array
     value: float
@@ -71,6 +71,7 @@ class PooledMethod(Method):
     tol: float
     atol: float
     max_rounds: int
+    advance: Callable[..., tuple[Any, Advanced]]  # (memory, ask, data, rng): the client's step
 
     @property
     def on_client(self) -> dict:
@@ -79,10 +80,6 @@ class PooledMethod(Method):
     @property
     def on_server(self) -> dict:
         return {Advanced: self.judge}
-
-    def advance(self, memory: Any, ask: Advance, data: Block, rng: Streams) -> tuple[Any, Advanced]:
-        """The client's step: its next memory and its standing."""
-        raise NotImplementedError
 
     def server_start(self, n_clients: int) -> tuple[OwnerState, Round]:
         """The first request; ``ValueError`` for more than one client."""
@@ -104,11 +101,10 @@ class PooledMethod(Method):
 
     def report(self, state: OwnerState) -> dict[str, float]:
         """Objective, bound, gap and residual, as numbers to plot."""
-        bounded = math.isfinite(state.bound)
         return {
             "objective": state.value,
             "bound": state.bound,
-            "gap": state.value - state.bound if bounded else math.inf,
+            "gap": state.value - state.bound,
             "residual": state.residual,
             "iterations": state.steps,
         }

@@ -215,7 +215,7 @@ class InteriorPoint(Method):
     def _begin(
         self, state: InteriorState, w: Array, up: Expanded, pieces: of.Pieces
     ) -> tuple[InteriorState, Round | Done]:
-        """Slacks and multipliers at a first model of this phase."""
+        """Set slacks and multipliers at a first model of this phase."""
         box = within_bounds(self._problem, w)
         if (box != w).any():
             state = replace(state, w=box)
@@ -259,7 +259,7 @@ class InteriorPoint(Method):
         return newton.residuals(p, trial).worst > 0.95 * max(state.recent)
 
     def _shorter(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
-        """Half the step; after many of them a step with a regularised Hessian."""
+        """Try half the step; after many of these a step with a regularised Hessian."""
         at, by, p = known(state.at), known(state.by), known(state.program)
         state = replace(state, refused=state.refused + 1, since=state.since + 1)
         if state.refused % HALVINGS == 0:
@@ -311,7 +311,7 @@ class InteriorPoint(Method):
     def _phase_one(
         self, state: InteriorState, at: newton.Iterate, left: newton.Residuals
     ) -> tuple[InteriorState, Round | Done]:
-        """Back to the problem at a strictly feasible model; or the proof that there is none."""
+        """Return to the problem at a strictly feasible model, or end with a proof of none."""
         t = float(at.x[-1])
         if t < -1e-6 and state.violation == 0.0:
             return self._again(replace(state, phase=2))
@@ -320,12 +320,12 @@ class InteriorPoint(Method):
         return state, Done(why.nothing_inside(t, state.violation))
 
     def _again(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
-        """A phase from the model that violates least."""
+        """Begin a phase at the model that violates least."""
         state = replace(state, w=state.nearest, trial=None, at=None, program=None)
         return self._or_capped(state, self._ask(state, state.w, self._first(state, len(state.w))))
 
     def _step(self, state: InteriorState) -> tuple[InteriorState, Round | Done]:
-        """The next direction, unless the residuals are small enough or do not fall any more."""
+        """Take the next direction, unless the residuals are small or do not fall any more."""
         p, at = known(state.program), known(state.at)
         way = newton.direction(p, at, max(state.delta, FLAT if state.phase == 1 else 0.0))
         left = newton.residuals(p, at)

@@ -106,7 +106,7 @@ class Mechanism:
 
 
 def start(problem: Problem, mechanism: Mechanism, w: Array, data: Block) -> PrivateMemory:
-    """z_p^1 = w^1, lambda_p^1 = 0, and a key of the noise from the operating system."""
+    """The first memory: z_p^1 = w^1, lambda_p^1 = 0, and a key of the noise from the system."""
     n = len(data.names)
     z = np.tile(w, (n, 1)).astype(_dtype(data))
     length = 32 if mechanism.source == "secure" and mechanism.kind else 0
@@ -146,7 +146,7 @@ def perturb(
     data: Block,
     rng: Streams,
 ) -> tuple[PrivateMemory, Perturbed]:
-    """One round at the clients of a block: step (8) or (9), and (4c)."""
+    """Carry out a round at the clients of a block: step (8) or (9), and (4c)."""
     if mechanism.kind:
         _check_ask(mechanism, memory, ask)
     n, w = len(data.names), ask.w.astype(memory.z.dtype)

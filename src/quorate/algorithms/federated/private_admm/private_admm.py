@@ -83,7 +83,7 @@ class PrivateState:
 
 @dataclass(frozen=True)
 class PrivateADMM(Settings):
-    """Models within a privacy budget, ``Problem(privacy=Budget(epsilon, delta))``.
+    """Private ADMM: models within a privacy budget, ``Problem(privacy=Budget(epsilon, delta))``.
 
     Without a budget this is the noise-free limit.
 
@@ -267,13 +267,13 @@ class PrivateADMM(Settings):
         return {Perturbed: self.consent}
 
     def server_start(self, n_clients: int) -> tuple[PrivateState, Round]:
-        w = self._start(len(self.start) if self.start is not None else self._size)
+        w = self._start(self._size)
         return PrivateState(w, np.zeros_like(w), 0, 0.0, 0.0, n_clients), self._ask(w, 1)
 
     def consent(
         self, state: PrivateState, ids: Sequence[int], up: Perturbed
     ) -> tuple[PrivateState, Round | Done]:
-        """Step (4a) with h, which gives the next w."""
+        """Take step (4a) with h, which returns the next w."""
         t, P = state.round + 1, state.clients
         with np.errstate(all="ignore"):  # a model that is not finite is refused below
             w = self._problem.prox(up.shifted / P, 1 / (P * self._rho(t + 1)))

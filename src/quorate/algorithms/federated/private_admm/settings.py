@@ -137,14 +137,9 @@ def _check_numbers(it: Settings) -> None:
         )
     # runs are equal whatever the type of this number
     object.__setattr__(it, "max_rounds", int(it.max_rounds))
-    numbers = {
-        "clip": it.clip,
-        "bound": it.bound,
-        "scaling": it.scaling,
-        "local_epsilon": it.local_epsilon,
-    }
-    numbers |= {} if callable(it.rho) else {"rho": it.rho}
-    for name, value in numbers.items():
+    names = ("clip", "bound", "scaling", "local_epsilon", "rho")
+    for name in names[:-1] if callable(it.rho) else names:
+        value = getattr(it, name)
         if value is not None and not number(value):
             raise ValueError(f"{name} must be a number > 0, got {value!r}.")
     if it.eta is not None and not callable(it.eta):

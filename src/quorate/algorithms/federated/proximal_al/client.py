@@ -50,7 +50,7 @@ NEWTON = 200
 def refine(
     problem: Problem, memory: ProximalMemory, ask: Refine, data: Block, rng: Streams
 ) -> tuple[ProximalMemory, Refined]:
-    """One round of Algorithm 2 at the clients of a block."""
+    """Carry out an iteration of Algorithm 2 at the clients of a block."""
     exact = Factored.of(problem, memory, ask, data, _merit)
     new = (
         _round(_merit(problem, memory, ask.beta, ask, data), memory, ask)
@@ -134,7 +134,7 @@ def _minimised(
 def settle(
     problem: Problem, memory: ProximalMemory | None, ask: Settle, data: Block, rng: Streams
 ) -> tuple[ProximalMemory, Settled]:
-    """Algorithm 1, lines 6-8, and Algorithm 2, line 1, at the clients of a block."""
+    """Carry out Algorithm 1, lines 6-8, and Algorithm 2, line 1, at the clients of a block."""
     first = memory is None
     w = _everywhere(ask)
     if memory is None:

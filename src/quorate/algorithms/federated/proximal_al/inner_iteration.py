@@ -15,7 +15,7 @@ from quorate.arrays import Array
 
 
 class Stepped(NamedTuple):
-    """What one round changes at n clients, D' = D + p_c numbers in a copy."""
+    """The result of a round at n clients, with D' = D + p_c numbers in a copy."""
 
     value: Array  # (n,) q_i f_i(w)
     violation: Array  # (n,) of c_i(w)

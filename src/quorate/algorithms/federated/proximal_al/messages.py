@@ -26,7 +26,7 @@ class Settle:
 
 @record
 class Settled:
-    """What Algorithm 1 needs of the clients after a subproblem."""
+    """The answer to ``Settle``, which Algorithm 1 needs after a subproblem."""
 
     change: Each  # (n,) max |mu_i^{k+1} - mu_i^k|, line 8
     product: Sum  # (n,) sum |mu_i c_i|
@@ -43,7 +43,7 @@ class Settled:
 
 @record
 class Refine:
-    """One round of Algorithm 2."""
+    """Ask for one iteration of Algorithm 2."""
 
     w: Array  # (D,)
     slack: Each  # (N, p_c)
@@ -59,7 +59,7 @@ class Refine:
 
 @record
 class Refined:
-    """What Algorithm 2 needs of the clients, and what a person would plot."""
+    """The answer to ``Refine``, which Algorithm 2 needs, with numbers to plot."""
 
     shifted: Sum  # (n, D) u~_i, (21)
     slack: Each  # (n, p_c) the same of s
@@ -78,7 +78,7 @@ class Refined:
 
 @record
 class ProximalMemory:
-    """What the clients keep."""
+    """The memory of the clients."""
 
     z: Array  # (n, D + p_c) u_i, s_i
     gradient: Array  # (n, D) q_i f_i'(u_i); of quadratic functions alone

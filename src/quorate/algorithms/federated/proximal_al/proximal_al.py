@@ -1,4 +1,4 @@
-"""The proximal augmented Lagrangian method: each client keeps its data and its constraints.
+"""The proximal augmented Lagrangian method, whose clients keep their data and constraints.
 
     minimise  sum_i q_i f_i(w) + h(w)  subject to  c_0(w) <= 0,  sum_i c~_i(w) <= 0,
             c_i(w) <= 0 for every client i
@@ -191,7 +191,7 @@ class ProximalAL(Method):
     def begin(
         self, state: ProximalState, ids: Sequence[int], up: Settled
     ) -> tuple[ProximalState, Round | Done]:
-        """Line 9, and lines 2-3 of the next iteration."""
+        """Carry out line 9, and lines 2-3 of the next iteration."""
         state = replace(state, rounds=state.rounds + 1, inner=0)
         if up.steep is not None:
             state = self._scaled(state, up)
@@ -208,7 +208,7 @@ class ProximalAL(Method):
         return self._ask(state)
 
     def _scaled(self, state: ProximalState, up: Settled) -> ProximalState:
-        """beta, rho and the unit of s from the sizes of the functions at the first model."""
+        """The state with beta, rho and the unit of s from the sizes at the first model."""
         assert up.steep is not None
         assert up.curvature is not None
         assert up.gradient is not None
@@ -228,13 +228,13 @@ class ProximalAL(Method):
         )
 
     def _tau(self, state: ProximalState) -> float:
-        """tau_k: as printed, or falling to half of what (11) asks."""
+        """The tolerance tau_k: as printed, or falling to half of what (11) asks."""
         if self.s_bar is not None:
             return self.s_bar / (state.outer + 1) ** 2  # line 2
         return max(0.5 * self._goal(state), 0.1 * state.scale * FALL**state.outer)
 
     def _goal(self, state: ProximalState) -> float:
-        """eps_1 of (11): the user's, or one that moves the objective by at most ``tol`` of it."""
+        """The tolerance eps_1 of (11): the user's, or one of ``tol`` of the objective at most."""
         if self.s_bar is not None:
             return self.tol
         size = NEAR * float(np.abs(state.w).sum())
@@ -263,7 +263,7 @@ class ProximalAL(Method):
         return replace(state, before=violation, stuck=stuck, infeasible=infeasible, product=product)
 
     def _stopped(self, state: ProximalState, up: Settled) -> Outcome | None:
-        """(11), proof of infeasibility, or the cap."""
+        """The outcome by (11), by a proof of infeasibility, or at the cap; None to go on."""
         if state.infeasible:
             return words.infeasible(state, up.change)
         goal = self._goal(state)
@@ -285,7 +285,7 @@ class ProximalAL(Method):
     # -- server: Algorithm 2 -----------------------------------------------------------------------
 
     def _ask(self, state: ProximalState) -> tuple[ProximalState, Round]:
-        """(18), and the clients' requests."""
+        """Solve (18), and ask the clients for the next iteration."""
         n, old, old_slack = len(state.violation), state.w, state.slack
         server = self._server(state)
         w, exact = server.step(state.shifted, old)
@@ -309,7 +309,7 @@ class ProximalAL(Method):
     def improve(
         self, state: ProximalState, ids: Sequence[int], up: Refined
     ) -> tuple[ProximalState, Round | Done]:
-        """Line 10: the next iteration of Algorithm 2, or its end."""
+        """Carry out line 10: the next iteration of Algorithm 2, or its end."""
         n = len(state.violation)
         state = replace(
             state,
@@ -341,7 +341,7 @@ class ProximalAL(Method):
         return self.q**state.inner if self.q is not None else state.exact
 
     def _settle(self, state: ProximalState) -> tuple[ProximalState, Round]:
-        """Algorithm 1, lines 5-6."""
+        """Carry out lines 5-6 of Algorithm 1."""
         held, total = self._next_multipliers(state)
         violation = max(state.global_violation, float(state.violation.max()))
         slow = (
@@ -365,7 +365,7 @@ class ProximalAL(Method):
         return state, self._begin_subproblem(state, old, None)
 
     def _balanced(self, state: ProximalState, up: Refined) -> ProximalState:
-        """rho by the root of primal over dual residual, where they differ, in the first rounds."""
+        """The state with rho balanced by the root of primal over dual residual, in early rounds."""
         fixed = self.rho is not None or not client.convex_of(self._problem)
         if fixed or state.settled > BALANCED or state.since < EVERY:
             return state
@@ -393,7 +393,7 @@ class ProximalAL(Method):
         return Server(self._problem, n, state.beta, state.rho, state.anchor, state.multiplier, tol)
 
     def _local_tol(self, state: ProximalState) -> float:
-        """eps_{t+1}: q^t as printed, else far below what (23) has to reach."""
+        """The tolerance eps_{t+1}: q^t as printed, else far below what (23) requires."""
         if self.q is not None:
             return max(self.q**state.inner, 1e-12 * state.scale)
         return max(
@@ -444,7 +444,7 @@ class ProximalAL(Method):
     def _multipliers(
         self, state: ProximalState, memories: Sequence[ProximalMemory | None]
     ) -> Multipliers:
-        """mu of the last model; where nothing is feasible, the changes that prove it."""
+        """The multipliers of the last model, or the changes that prove that none is feasible."""
         p = self._problem.local_constraint.size
         none = np.zeros(p)
         if state.infeasible:

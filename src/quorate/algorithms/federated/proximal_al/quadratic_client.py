@@ -1,4 +1,4 @@
-"""Clients of the proximal AL method whose step (19) is one linear system, the same in each round.
+"""Clients of the proximal AL method whose step (19) is the same linear system in each round.
 
 They have quadratic f_i and affine equalities.
 """
@@ -95,7 +95,7 @@ class Factored:
         return tuple(unwritable(getattr(self, each.name)) for each in fields(self))
 
     def round(self, memory: ProximalMemory, ask: Refine) -> Stepped:
-        """One round, with f_i'(w) from f_i'(u) and A in single precision where that suffices.
+        """Carry out a round, with f_i'(w) from f_i'(u) and A in single precision if that suffices.
 
         Otherwise it comes from A itself.
         """
@@ -198,7 +198,7 @@ def _round(
 
 @njit(cache=True, fastmath=FAST)
 def _at(w, u, known, A, scale, longest, b):
-    """q f(w) and q f'(w) of one client from ``known`` = q f'(u), and a bound on the error."""
+    """The pair q f(w), q f'(w) of one client from ``known`` = q f'(u), and a bound on the error."""
     D, value, size, square = len(w), 0.0, 0.0, 0.0
     gradient, away, image = known.copy(), np.empty(D, SINGLE), np.empty(D, SINGLE)
     for j in range(D):
@@ -220,7 +220,7 @@ def _at(w, u, known, A, scale, longest, b):
 
 @njit(cache=True, fastmath=FAST)
 def _add(gradient, estimate, w, C, d, multiplier, beta, anchor, sigma):
-    """P'(w) into ``gradient`` and mu + beta c(w) of one client; max |c(w)|."""
+    """Write P'(w) to ``gradient`` and mu + beta c(w) to ``estimate``; returns max |c(w)|."""
     violation = 0.0
     for j in range(len(w)):
         gradient[j] += sigma * (w[j] - anchor[j])
@@ -236,7 +236,7 @@ def _add(gradient, estimate, w, C, d, multiplier, beta, anchor, sigma):
 
 @njit(cache=True, fastmath=FAST)
 def _minimise(u, gradient, held, b, shift, inverse, C, reach, small, lifted):
-    """Step (19) of one client, written into ``u``, and q f'(u).
+    """Write the result of step (19) of one client to ``u``, and q f'(u) to ``gradient``.
 
     It is argmin P(u) + rho ||u||^2 / 2 - v'u with held = v + sigma z^k.
     """

@@ -29,7 +29,7 @@ GUARD = 1.3  # growth of the fixed point residual at which the acceleration forg
 
 @dataclass(frozen=True, eq=False)
 class Server:
-    """P_0 + h, and the clients' pull towards w, in one subproblem."""
+    """The server's subproblem: P_0 + h, and quadratic terms that tie w to the clients' copies."""
 
     problem: Problem
     n: int
@@ -63,7 +63,7 @@ class Server:
         return self._composite(centre, start)
 
     def multipliers(self, c: Array) -> Array:
-        """[mu_0 + beta c_0]_+, without [.]_+ for equalities."""
+        """The multipliers [mu_0 + beta c_0]_+, without [.]_+ for equalities."""
         return raised(self.multiplier + self.beta * c, self.problem.constraint.held.equality)
 
     def _held(self, w: Array) -> tuple[float, Array]:
@@ -181,7 +181,7 @@ class Past:
 
 
 def no_past(D: int, slack: Sequence[int]) -> Past:
-    """Nothing known."""
+    """An empty history."""
     none, nobody = np.zeros((0, D)), np.zeros((0, *slack))
     return Past(none, nobody, none, nobody, np.zeros((0, 0)), math.inf)
 
@@ -206,7 +206,7 @@ def remembered(past: Past, drift: Array, slack_drift: Array, inner: Array) -> Pa
 
 
 def mixed(past: Past, step: Array, slack_step: Array, n: int, memory: int) -> tuple[Past, Array]:
-    """The weights of the points from which the clients start, and the history they are made of.
+    """The history with a new ``step``, and the weights of the points from which the clients start.
 
     ``step`` is new.
     """
@@ -223,7 +223,7 @@ def mixed(past: Past, step: Array, slack_step: Array, n: int, memory: int) -> tu
 
 
 def newest(past: Past, keep: int) -> Past:
-    """Only the last ones."""
+    """The history with its last entries alone."""
     at = slice(len(past.drift) - keep, None)
     parts = (
         past.step[at],
@@ -236,7 +236,7 @@ def newest(past: Past, keep: int) -> Past:
 
 
 def _gram(past: Past, n: int) -> Array:
-    """sum_i <r_i, r_i'>, without any single r_i but for the slacks."""
+    """The products sum_i <r_i, r_i'>, without any single r_i but for the slacks."""
     cross = past.step @ past.drift.T
     slack = (past.slack_step - past.slack_drift).reshape(len(cross), -1)
     return n * past.step @ past.step.T - cross - cross.T + past.inner + slack @ slack.T

@@ -1,4 +1,4 @@
-"""The server's memory in the proximal augmented Lagrangian method."""
+"""The server's state in the proximal augmented Lagrangian method."""
 
 from __future__ import annotations
 

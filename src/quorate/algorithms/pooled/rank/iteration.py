@@ -18,7 +18,7 @@ from quorate.arrays import Array
 
 
 class Iterate(NamedTuple):
-    """What one iteration hands to the next."""
+    """The iterate of the algorithm, from which the next iteration starts."""
 
     w: Array  # (D,)
     t: Array  # (n,) D w - b
@@ -40,7 +40,7 @@ def first(task: RankTask, penalty: Penalty, w: Array) -> Iterate:
 def iterate(
     task: RankTask, penalty: Penalty, at: Iterate, r: float, relaxation: float, gamma: float = 0.0
 ) -> tuple[Iterate, Array]:
-    """One iteration, and the multipliers rho (m - z) of its z-step: a subgradient of Omega at z."""
+    """The next iterate, and the multipliers rho (m - z) of its z-step, a subgradient of Omega."""
     m = at.t - at.dual / at.rho
     z = task.z_step(m, at.rho)  # line 2
     ahead = relaxation * z + (1 - relaxation) * at.t  # z itself with relaxation = 1

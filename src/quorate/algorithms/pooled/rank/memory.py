@@ -1,4 +1,4 @@
-"""The client's memory during a run of ``RankADMM``, and the steps of its two halves on it."""
+"""The client's memory in the ADMMs for risks by rank, and its updates."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def number(value: float | Array) -> Array:
 
 
 def size(v: Array) -> float:
-    """||v||_2."""
+    """The norm ||v||_2."""
     return float(np.linalg.norm(v))
 
 

@@ -39,7 +39,7 @@ HOPE = 20  # steps like the last one
 
 @dataclass(frozen=True)
 class Exploration:
-    """One round of several starts.
+    """A round of ``RankADMM`` on a problem that is not convex, which tries several starts.
 
     ``method`` is the ``RankADMM``; starts without spread begin at ``first_model``.
     """
@@ -50,7 +50,7 @@ class Exploration:
     rng: Streams
 
     def step(self, now: RankMemory) -> tuple[RankMemory, float]:
-        """Iterations of one start, or a step of its polish; the best model of all is kept."""
+        """Take iterations of one start, or a step of its polish; the best model is stored."""
         if now.stage == POLISH:
             return self._polish(now)
         if now.stage == CLOSING:
@@ -97,7 +97,7 @@ class Exploration:
         return self._next(now) if done else (now, 0.0)
 
     def _close(self, now: RankMemory) -> tuple[RankMemory, float]:
-        """Plain steps of the polish from the best model, or ``_settle``.
+        """Take a plain step of the polish from the best model, or ``_settle``.
 
         So the multipliers and z belong to that model.
         """
@@ -119,7 +119,7 @@ class Exploration:
         return now, STATIONARY if done else 0.0
 
     def _settle(self, now: RankMemory) -> tuple[RankMemory, float]:
-        """Iterations at a constant rho, during which the multipliers settle."""
+        """Take iterations at a constant rho, during which the multipliers settle."""
         w, n = now.best, len(now.t)
         penalty = Growing(SETTLING[int(now.polished)] / n, 1.0)
         it = first(self.task, penalty, w)
@@ -146,7 +146,7 @@ class Exploration:
         )
 
     def _next(self, now: RankMemory) -> tuple[RankMemory, float]:
-        """Close this start's line of the table and open the next start."""
+        """Write this start's line of the table and begin the next start."""
         at, table = int(now.start), now.table.copy()
         table[at] = float(now.k), float(now.found), float(now.polished)
         now = replace(

@@ -1,4 +1,4 @@
-"""Penalties rho of an ADMM: where they start and how they go on, as values.
+"""Schedules of the penalty rho of an ADMM, as values.
 
 A schedule answers ``first(n)`` and ``after(now) -> (rho, patience)``: the penalty of the next
 iteration from the number of the iteration and the sizes of the residuals. ``patience`` is its own

@@ -124,7 +124,7 @@ class RankADMM(RankMethod):
             raise ValueError(f"starts must be None or one Start or more, got {self.starts!r}.")
 
     def answer(self, state: OwnerState, memories: Sequence[Any] = ()) -> Answer:
-        """The same with one row for every start of a nonconvex problem."""
+        """The answer of ``RankMethod``, with one row for every start of a nonconvex problem."""
         answer = super().answer(state, memories)
         if answer.row_duals is None:
             return answer
@@ -226,7 +226,7 @@ class RankADMM(RankMethod):
         return math.log(max(new, 1e-300) / max(self.tol, 1e-16)) > steps * max(rate, 0.0)
 
     def _newton(self, task: RankTask, now: RankMemory, data: Block) -> tuple[RankMemory, float]:
-        """One proximal point step, by semismooth Newton; its length grows while they are cheap."""
+        """Take a proximal point step by semismooth Newton, a longer one while they are cheap."""
         system, old = task.system, now
         assert system is not None
         start = Point(now.w, now.z, -now.dual)
@@ -269,7 +269,7 @@ class RankADMM(RankMethod):
 def _judged(
     task: RankTask, now: RankMemory, w: Array, t: Array, alpha: Array, z: Array, data: Block
 ) -> RankMemory:
-    """The best model and the best bound so far; multipliers beside the bound."""
+    """The memory with the best model and the best bound so far, and the bound's multipliers."""
     value = task.objective(w, t)
     if value < now.value:
         now = replace(now, best=w, value=number(value))

@@ -70,13 +70,13 @@ class Smoothing:
             )
 
     def at(self, k: int) -> float:
-        """gamma_k."""
+        """The parameter gamma_k."""
         return max(self.start * self.factor**k, self.least)
 
 
 @record
 class SmoothedMemory(IterateMemory):
-    """The client's memory, in which the best model is a w~."""
+    """The client's memory in ``SmoothedRankADMM``, whose best model is a w~."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class SmoothedRankADMM(RankMethod):
         data: Block,
         last: bool,
     ) -> SmoothedMemory:
-        """The best w~ and bound; ``last``: the last w~, which is what residuals are about."""
+        """The memory with the best w~ and bound; with ``last`` its w~ is the last one."""
         w = task.prox(it.w, self.smoothing.at(it.k - 1))
         value = task.objective(w)
         if value < now.value or last:

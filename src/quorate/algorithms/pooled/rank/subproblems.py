@@ -1,4 +1,4 @@
-"""A rank-based problem on one client's rows, as the steps of an ADMM that every rank method uses.
+"""The steps of an ADMM for a rank-based problem on one client's rows, for every rank method.
 
     minimise over w, z:  Omega(z) + g(w) - <tilt, w>   subject to   z = D w - b                  (9)
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from quorate.algorithms.method import free_prox
 from quorate.algorithms.requirements import (
     EQUAL_ROWS,
     LINEAR,
@@ -47,7 +48,7 @@ MOST = 2**31  # bytes of the dense matrix D at most
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """D and what is computed from it once.
+    """The matrix D, and what is computed from it once.
 
     With an intercept the features are centred: an equal problem, since the intercept is free, and a
     better conditioned one. ``inward`` and ``outward`` translate models.
@@ -89,7 +90,7 @@ class Design:
 
     @cached_property
     def gram(self) -> Array:
-        """D'D."""
+        """The matrix D'D."""
         return self.D.T @ self.D
 
     @cached_property
@@ -151,11 +152,11 @@ class RankTask:
     # -- the objective -----------------------------------------------------------------------------
 
     def rank_coordinates(self, w: Array) -> Array:
-        """t = D w - b."""
+        """The rank coordinates t = D w - b."""
         return self.design.D @ w - self.design.rows.shift
 
     def losses(self, t: Array) -> Array:
-        """l of every row, (n,)."""
+        """The losses of all rows, (n,)."""
         return losses_of(t, self.kernel)
 
     def subgradient(self, t: Array) -> Array:
@@ -245,10 +246,7 @@ class RankTask:
 
         step is a number or (D,).
         """
-        if not self.problem.predictor.intercept:
-            return self.problem.regulariser.prox(v, step)
-        step = step[:-1] if isinstance(step, np.ndarray) else step
-        return np.append(self.problem.regulariser.prox(v[:-1], step), v[-1])
+        return free_prox(self.problem, v, step)
 
     def envelope_prox(self, v: Array, step: float, gamma: float) -> Array:
         """The same with the Moreau envelope of g.
@@ -299,7 +297,7 @@ class RankTask:
 
     @property
     def system(self) -> RankSystem | None:
-        """The same for the Newton steps; None where they do not apply."""
+        """The problem for the Newton steps; None where they do not apply."""
         if (
             self.sigma is None
             or (np.diff(self.sigma) < -1e-15 * self.sigma.max()).any()
