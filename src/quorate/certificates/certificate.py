@@ -31,11 +31,11 @@ class Certificate:
     stationarity : Euclidean length of the gradient that the duals leave unbalanced; for a model
         that is not affine, of the gradient of the weighted risks and the regulariser at w
         (``certificates.stationary``)
-    complementarity : R(F(w)) - <weights, F(w)>, 0 when the weighting is worst for w consensus :
-    largest distance of a client's copy from w, where the algorithm keeps copies residuals : (3,)
-    for a spectral risk that is not convex: how far w, the multipliers of its rows and
-        their rank coordinates z are from the three conditions of optimality (``certificates.kkt``);
-        stationarity is the larger of the first two, feasibility the third
+    complementarity : R(F(w)) - <weights, F(w)>, 0 when the weighting is worst for w
+    consensus : largest distance of a client's copy from w, where the algorithm keeps copies
+    residuals : (3,) for a spectral risk that is not convex: how far w, the multipliers of its rows
+        and their rank coordinates z are from the three conditions of optimality
+        (``certificates.kkt``); stationarity is the larger of the first two, feasibility the third
     constraint_values, server_values, shared_values : with constraints c_i(w) (N, p), NaN where a
         client has none, c_0(w) (p_0,) and the sums over the clients (p_c,). Then feasibility is the
         largest violation, stationarity the Chebyshev distance of 0 from the Lagrangian's
@@ -71,6 +71,13 @@ class Certificate:
     def numbers(self) -> dict[str, Any]:
         """All entries as plain Python values, for storage and comparison."""
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(self).items()}
+
+
+def gaps(value: float, bound: float | None) -> tuple[float | None, float | None]:
+    """The gap and the relative gap between a value and a bound; None without a bound."""
+    if bound is None:
+        return None, None
+    return value - bound, (value - bound) / max(abs(value), abs(bound), 1e-12)
 
 
 def outside(problem: Problem, coefficients: Array) -> float:

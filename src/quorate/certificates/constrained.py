@@ -32,7 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, Block, Streams
-from quorate.certificates.certificate import Certificate, outside
+from quorate.certificates.certificate import Certificate, gaps, outside
+from quorate.certificates.duality import run_all
 from quorate.certificates.kkt import off_regulariser
 from quorate.certificates.minorants import in_domain, locked, minorant, pseudosolve, ridge
 from quorate.data.federation import Federation
@@ -42,7 +43,7 @@ from quorate.problem.constraints.constraint import Point, excess
 from quorate.problem.losses import Quadratic
 from quorate.problem.lower_bounds import region
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed, weighting
-from quorate.problem.problem import Problem
+from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_coordinates import has_rank_coordinate
 from quorate.problem.regularisers import L1, Bounds, ElasticNet, Zero
 from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
@@ -303,11 +304,7 @@ def _normed(mu: Multipliers, least: float) -> Multipliers:
 
 
 def _check(problem: Problem, fed: Federation, w: Array, mu: Multipliers, like: Multipliers) -> None:
-    D = problem.predictor.dimension(fed.n_features)
-    if w.shape != (D,) or not np.isfinite(w).all():
-        raise ValueError(
-            f"w must be {D} finite numbers for this problem and these data, got shape {w.shape}."
-        )
+    checked_model(w, problem.predictor.dimension(fed.n_features))
     for name in ("server", "shared", "local"):
         part, needed = getattr(mu, name), getattr(like, name)
         if part.shape != needed.shape or not np.isfinite(part).all():
@@ -335,7 +332,7 @@ def certify_constrained(
 
     Parameters
     ----------
-    problem, fed : as stated by the user
+    problem, fed : the user's
     w : (D,) the model
     mu : multipliers, or None: zeros
     infeasible : also try to prove by mu that no model meets all constraints
@@ -351,20 +348,15 @@ def certify_constrained(
     mu = none if mu is None else mu
     _check(concrete, data, w, mu, none)
     mu = signed(concrete, mu)
-    if engine is None:
-        from quorate.engines.inprocess import InProcess
-
-        engine = InProcess()
-    runs = [engine.run(Weighing(w, none if infeasible else mu, True, concrete), data)]
+    runs = [run_all(Weighing(w, none if infeasible else mu, True, concrete), data, engine)]
     proof = None
     if infeasible:
         for least in NEGLIGIBLE:
-            runs.append(engine.run(Weighing(w, _normed(mu, least), False, concrete), data))
+            scaled = _normed(mu, least)
+            runs.append(run_all(Weighing(w, scaled, False, concrete), data, engine))
             proof = max(proof or -math.inf, runs[-1].state.bound)
             if proof > 0:
                 break
-    if any(run.outcome.stop is Stop.INTERRUPTED for run in runs):  # half a proof proves nothing
-        raise KeyboardInterrupt
     return conclude_constrained(concrete, w, none if infeasible else mu, runs[0].state, proof), runs
 
 
@@ -390,7 +382,7 @@ def conclude_constrained(
     held = glob.held.values(here)[0]
     gradient = up.gradient + mu.server @ glob.held.jacobian(here)[0]
     bound = state.bound if math.isfinite(state.bound) and proof is None else None
-    gap = None if bound is None else value - bound
+    gap, relative_gap = gaps(value, bound)
     nothing = np.zeros(len(weights))
     local = np.where(has, values, np.nan)
     # how far the client weights are from the worst ones
@@ -401,9 +393,7 @@ def conclude_constrained(
         value=value,
         bound=bound,
         gap=gap,
-        relative_gap=(
-            None if gap is None or bound is None else gap / max(abs(value), abs(bound), 1e-12)
-        ),
+        relative_gap=relative_gap,
         weights=weights,
         client_risks=risk,
         client_losses=loss,

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quorate.arrays import Array, Block, Streams
-from quorate.certificates.certificate import Certificate, outside
+from quorate.certificates.certificate import Certificate, gaps, outside
 from quorate.certificates.kkt import kkt_residuals
 from quorate.certificates.stationary import (
     Differentiate,
@@ -48,7 +48,7 @@ from quorate.problem.lower_bounds import (
     survey,
 )
 from quorate.problem.predictors.affine import is_affine
-from quorate.problem.problem import Problem
+from quorate.problem.problem import Problem, checked_model
 from quorate.problem.rank_coordinates import is_provable, row_minorant
 from quorate.problem.wasserstein.worst_case import worst_case
 from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, Sum, record
@@ -212,7 +212,7 @@ def certify_run(
 
     Parameters
     ----------
-    problem, fed : as stated by the user
+    problem, fed : the user's
     w : (D,) the model
     duals : models and multipliers that prove a bound; with None only the value is recomputed
     engine : where the clients are; by default this process
@@ -228,16 +228,17 @@ def certify_run(
     _check(concrete, data, w, duals)
     if not is_affine(concrete.predictor):
         weights = None if duals is None else np.asarray(duals.weights, float)
-        run = _run(Certification(w, None, concrete, weights), data, engine)
+        run = run_all(Certification(w, None, concrete, weights), data, engine)
         return measured(concrete, w, weights, run.state, copies), run
     if duals is not None and duals.rows is None:
         duals = feasible_duals(concrete, duals.points, np.maximum(duals.multipliers, 0.0))
-    run = _run(Certification(w, duals, concrete), data, engine)
+    run = run_all(Certification(w, duals, concrete), data, engine)
     return conclude(concrete, w, duals, run.state.seen, run.state.certified, copies), run
 
 
-def _run(certification: Certification, data: Federation, engine: Engine | None) -> Run:
-    run = (engine or InProcess()).run(certification, data)
+def run_all(rounds: Algorithm, data: Federation, engine: Engine | None) -> Run:
+    """The rounds of a certificate; raises ``KeyboardInterrupt`` where they are interrupted."""
+    run = (engine or InProcess()).run(rounds, data)
     if run.outcome.stop is Stop.INTERRUPTED:  # half a proof proves nothing
         raise KeyboardInterrupt
     return run
@@ -297,14 +298,12 @@ def conclude(
     residuals = None if up.residuals is None else up.residuals[0]
     if residuals is not None:
         stationarity, feasibility = float(residuals[:2].max()), feasibility + float(residuals[2])
-    gap = None if bound is None else value - bound
+    gap, relative_gap = gaps(value, bound)
     return Certificate(
         value=value,
         bound=bound,
         gap=gap,
-        relative_gap=(
-            None if gap is None or bound is None else gap / max(abs(value), abs(bound), 1e-12)
-        ),
+        relative_gap=relative_gap,
         weights=weights,
         client_risks=up.risk,
         client_losses=up.loss,
@@ -327,11 +326,7 @@ def _distance(problem: Problem, weights: Array) -> float:
 
 
 def _check(problem: Problem, fed: Federation, w: Array, duals: Duals | None) -> None:
-    D = problem.predictor.dimension(fed.n_features)
-    if w.shape != (D,) or not np.isfinite(w).all():
-        raise ValueError(
-            f"w must be {D} finite numbers for this problem and these data, got shape {w.shape}."
-        )
+    D = len(checked_model(w, problem.predictor.dimension(fed.n_features)))
     if duals is None:
         return
     K = len(duals.points)

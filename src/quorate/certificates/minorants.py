@@ -103,11 +103,7 @@ def in_domain(h: SupportsConjugate, s: Array) -> Array:
     if math.isfinite(h.conjugate(s)):
         return s
     if isinstance(h, Bounds):
-        return np.clip(
-            s,
-            np.where(np.isfinite(h.lower), -np.inf, 0.0),
-            np.where(np.isfinite(h.upper), np.inf, 0.0),
-        )
+        return h.pushes(s)
     # by Moreau's identity this is the prox of h*, and where h* is an indicator the projection
     s = s - h.prox(s, 1.0)
     # rounding may leave it just outside

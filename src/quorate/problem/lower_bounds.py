@@ -222,11 +222,7 @@ def _balanced(
     if not isinstance(h, Zero | L1):
         s = -(g + v)
     if isinstance(h, Bounds):  # h* is infinite for a push against a bound that is not there
-        s = np.clip(
-            s,
-            np.where(np.isfinite(h.lower), -np.inf, 0.0),
-            np.where(np.isfinite(h.upper), np.inf, 0.0),
-        )
+        s = h.pushes(s)
     if isinstance(h, GroupL2):  # and for a group that pushes harder than its weight
         group, weight, length = h.sizes(s)
         s = s * np.minimum((1 - 1e-15) * weight / np.maximum(length, 1e-300), 1.0)[group]

@@ -355,7 +355,7 @@ class Problem:
     def objective(self, w: Array, fed: Federation) -> float:
         """R(F_1(w), ..., F_N(w)) + h(w), exactly."""
         problem, fed = self.at(fed)
-        w = _model(w, problem.predictor.dimension(fed.n_features))
+        w = checked_model(w, problem.predictor.dimension(fed.n_features))
         points = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
         if isinstance(self.loss, Quadratic):
             risks = np.concatenate([client_values(point) for point in points])
@@ -366,7 +366,7 @@ class Problem:
     def violation(self, w: Array, fed: Federation) -> float:
         """The largest violation at w, exactly: of c(w), |c(w)| for equalities, and 0."""
         problem, fed = self.at(fed)
-        w = _model(w, problem.predictor.dimension(fed.n_features))
+        w = checked_model(w, problem.predictor.dimension(fed.n_features))
         points = [Point(problem, w, fed.block(i)) for i in range(fed.n_clients)]
         local, glob = problem.local_constraint, problem.constraint
         together = np.sum([glob.coupled.values(point) for point in points], 0)
@@ -387,8 +387,8 @@ class Problem:
         return near if len(near) == len(w) else np.concatenate([near, w[len(near) :]])
 
 
-def _model(w: ArrayLike, size: int) -> Array:
-    """w (size,), finite."""
+def checked_model(w: ArrayLike, size: int) -> Array:
+    """w as an array (size,); raises ``ValueError`` unless it is that many finite numbers."""
     w = np.asarray(w, float)
     if w.shape != (size,) or not np.isfinite(w).all():
         raise ValueError(f"w must be {size} finite numbers, got shape {w.shape}.")

@@ -204,6 +204,11 @@ class Bounds:
         bound = np.where(v > 0, self.upper, self.lower)
         return float(np.multiply(v, bound, out=np.zeros_like(v, dtype=float), where=v != 0).sum())
 
+    def pushes(self, v: Array) -> Array:
+        """v without its parts against a bound that is not there, where h* is infinite."""
+        lower = np.where(np.isfinite(self.lower), -np.inf, 0.0)
+        return np.clip(v, lower, np.where(np.isfinite(self.upper), np.inf, 0.0))
+
     def domain_radius(self, level: float, size: int) -> float:
         if level < 0:
             return 0.0
