@@ -1,5 +1,5 @@
-"""The mathematics as pure functions of arrays, each with its formula; nothing here keeps state or
-mutates its input.
+"""Norms, proximal operators, projections and worst cases as pure functions of arrays, each with its
+formula; nothing here keeps state or changes its input.
 
 norms         lp_norm(v, p) = (sum |v_i|^p)^(1/p)                  dual_exponent(p):  1/p + 1/p* = 1
 proxes  soft_threshold(v, t) = sign(v) max(|v| - t, 0)
@@ -78,9 +78,9 @@ def pava(m: Array, weights: Array, rho: float, loss: Loss, *, decreasing: bool =
     """argmin_z  sum_i weights_i l(z)_[i] + rho / 2 ||z - m||^2,
             l(z)_[1] <= ... <= l(z)_[n] the sorted losses.
 
-    Exact and global for any weights, rising or not, by pool adjacent violators (Xiao, Ge, Jiang,
-    Yan, *A unified framework for rank-based loss minimization*). Where weights fall, equal entries
-    of m can part: by position.
+    Exact and global for any weights, ascending or not, by pooling adjacent violators (Xiao, Ge,
+    Jiang, Yan, *A unified framework for rank-based loss minimization*). Where weights fall, equal
+    entries of m can part: by position.
 
     Parameters
     ----------
@@ -90,8 +90,7 @@ def pava(m: Array, weights: Array, rho: float, loss: Loss, *, decreasing: bool =
         (``risk.rank_weights(n)``)
     rho : > 0
     loss : Hinge, SmoothHinge, Logistic, Exponential; Squared, Absolute, Huber, EpsilonInsensitive
-    decreasing : z is the margin y * prediction itself, in which margin losses fall: minus the
-        rising step at -m
+    decreasing : z is the margin y * prediction itself, in which margin losses fall
 
     Returns
     -------
@@ -125,9 +124,5 @@ def pava(m: Array, weights: Array, rho: float, loss: Loss, *, decreasing: bool =
         raise ValueError(
             f"rho must be a positive number, got {rho}: it weighs the distance from m."
         )
-    kernel = kernel_of(loss)
-    return (
-        -rank_prox(-m, weights, rho, kernel).z
-        if decreasing
-        else rank_prox(m, weights, rho, kernel).z
-    )
+    sign = -1.0 if decreasing else 1.0
+    return sign * rank_prox(sign * m, weights, rho, kernel_of(loss)).z

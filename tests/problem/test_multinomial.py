@@ -323,7 +323,7 @@ def test_held_out_accuracy_counts_the_class_of_the_largest_prediction():
         ),
         (
             lambda: qr.Problem(qr.Multinomial(), qr.Softmax(), qr.WassersteinBall(0.1)),
-            "no Wasserstein worst case",
+            "cannot compute the Wasserstein worst case",
         ),
         (lambda: qr.Softmax(1), "classes must be >= 2"),
         (lambda: qr.Softmax().dimension(4), "knows its classes from the data"),

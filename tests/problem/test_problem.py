@@ -23,7 +23,7 @@ SIGNS = np.tile([0, 1], 6)
         ),
         (
             lambda: qr.Problem(qr.Exponential(), over_samples=qr.WassersteinBall({"A": 0.1})),
-            "Lipschitz loss",
+            r"not Lipschitz.*Use radius=0 or Hinge\(\) or SmoothHinge\(\) or Logistic\(\)\.",
         ),
         (
             lambda: qr.Problem(

@@ -7,15 +7,13 @@ or of one class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from quorate.arrays import Array, Block
-from quorate.client_names import ClientName, by_position
 from quorate.problem.constraints.constraint import Objective, Point, Stack, added
 from quorate.problem.losses import Quadratic
-from quorate.problem.risks.inputs import PerClient
 
 
 def row_shares(problem: Objective, block: Block) -> Array:
@@ -86,24 +84,3 @@ def hessians(
     if matrices is not None:
         total += matrices.sum(0, keepdims=True) if together else matrices
     return total
-
-
-def by_client(value: PerClient, clients: tuple[ClientName, ...], name: str) -> Array:
-    """A number, array or mapping as one number per client, in the federation's order."""
-    if isinstance(value, Mapping):
-        value = list(by_position(value, clients, name).values())
-    try:
-        array = np.asarray(value)
-    except ValueError:
-        array = np.empty(0, object)
-    if array.dtype.kind not in "fiu":
-        raise ValueError(
-            f"{name} must be a number, one per client, or a mapping by name, got {value!r}."
-        )
-    array = array.astype(float)
-    if array.ndim and array.shape != (len(clients),):
-        raise ValueError(
-            f"{name} must be a number or {len(clients)} numbers, one per client, got shape"
-            f" {array.shape}."
-        )
-    return np.broadcast_to(array, (len(clients),)).copy()

@@ -12,6 +12,7 @@ is a maximum of finitely many, and a ``floor``: (a, b) with L >= -a m - b (margi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
+from quorate.names import NAMED, load
 from quorate.solvers.rank.scalar_losses import EXPONENTIAL, LOGISTIC, PLUS, RAMP, Kernel
 
 
@@ -397,6 +399,13 @@ def check_numbers_of_classes(y: Array, classes: int) -> None:
             f" {classes} classes. Were these rows coded for another problem? Use the federation"
             " that problem.at(fed) returns."
         )
+
+
+def others(loss: Loss, fits: Callable[[Loss], object]) -> str:
+    """The end of an advice: the losses of the same targets that fit with their defaults."""
+    known = [load("loss", name)() for name in NAMED["loss"]]
+    same = [other for other in known if other.targets == loss.targets and fits(other)]
+    return "".join(f" or {type(other).__name__}()" for other in same)
 
 
 def value_and_gradient(loss: Loss, prediction: Array, y: Array) -> tuple[Array, Array]:

@@ -20,15 +20,16 @@ from numpy.typing import ArrayLike
 
 from quorate.arrays import Array, Block, by_row, dense
 from quorate.privacy.budget import Budget
-from quorate.problem.client_means import by_client, client_values, row_shares
+from quorate.problem.client_means import client_values, row_shares
 from quorate.problem.compiled_means import in_one_pass
 from quorate.problem.constraints.constraint import Point, Slot, Stack, excess, several, stack
 from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.group_means import label_code
 from quorate.problem.constraints.server import Global, shared
-from quorate.problem.losses import Loss, Quadratic, value_and_gradient
+from quorate.problem.losses import Loss, Quadratic, others, value_and_gradient
 from quorate.problem.predictors.affine import Linear, Predictor, check_outputs, is_affine, pullback
 from quorate.problem.regularisers import Zero
+from quorate.problem.risks.inputs import per_client
 from quorate.problem.risks.mean import Mean, among
 from quorate.problem.risks.ranks import RankRisk, TwoSided, by_rank
 from quorate.problem.targets import check_quadratic, class_numbers, classes_of, coded
@@ -63,7 +64,7 @@ class Problem:
     local_constraint : c_i, one or a sequence, on every client's own rows, such as
         ``NeymanPearson(label, level)``
     privacy : ``Budget(epsilon, delta)``, the total that may be spent on every record;
-        ``PrivateADMM`` keeps it
+        ``PrivateADMM`` keeps within it
 
     Raises
     ------
@@ -102,8 +103,8 @@ class Problem:
         if not getattr(self.over_clients, "convex", True):
             raise ValueError(
                 f"over_clients must be a convex risk, got {self.over_clients!r}, which is for"
-                " samples only. Use Mean, LpBall, Simplex, Superquantile, Extremile,"
-                " ExponentialSpectral, TopK, or Spectral with weights that ascend."
+                " samples only. Use Mean(), a set of client weights such as LpBall(0.1), or a risk"
+                " by rank whose weights ascend, such as Extremile(2)."
             )
         if hasattr(self.loss, "slope") and not hasattr(self.loss, "gradient"):
             raise TypeError(
@@ -137,8 +138,8 @@ class Problem:
         check_outputs(self.predictor, type(self.loss).__name__, several)
         if several and isinstance(self.over_samples, WassersteinBall):
             raise ValueError(
-                "Multinomial has no Wasserstein worst case here. Use over_samples = Mean() or a"
-                " risk by rank, or a loss of two classes."
+                "quorate cannot compute the Wasserstein worst case of Multinomial. Use over_samples"
+                " = Mean() or a risk by rank, or a loss of two classes."
             )
 
     def _check_constraints(self) -> None:
@@ -191,19 +192,14 @@ class Problem:
             )
         if not any(ball.radii()):
             return
-        name = type(self.loss).__name__
         if math.isinf(self.loss.lipschitz):
             raise ValueError(
-                f"{name} grows faster than the transport cost, so its worst case over a Wasserstein"
-                " ball is infinite. Use radius=0, or a Lipschitz loss: Hinge, SmoothHinge,"
-                " Logistic, Huber, EpsilonInsensitive, Quantile, Absolute."
+                f"{type(self.loss).__name__} is not Lipschitz, so its worst case over a Wasserstein"
+                " ball is infinite. Use radius=0"
+                f"{others(self.loss, lambda loss: loss.lipschitz < math.inf)}."
             )
-        if ball.support is not None and self.loss.pieces is None:
-            raise ValueError(
-                f"{name} on a bounded support would maximise a curved convex function over the"
-                " support, which has no finite reformulation. Use support=None, or Hinge,"
-                " EpsilonInsensitive, Quantile or Absolute."
-            )
+        if ball.support is not None:
+            ball.support.check(self.loss)
 
     # -- the concrete problem of one federation
     # ---------------------------------------------------------------
@@ -230,7 +226,9 @@ class Problem:
         if isinstance(ball, Mean) and ball.label is not None and ball.code is None:
             ball = replace(ball, code=label_code(ball.label, labelled, self.loss))
         if isinstance(ball, WassersteinBall):
-            ball = replace(ball, radius=by_client(ball.radius, fed.clients, "radius"))
+            ball = replace(
+                ball, radius=per_client(ball.radius, fed.n_clients, fed.clients, "radius")
+            )
             if ball.support is not None and any(ball.radii()):
                 fed = ball.support.admit(fed, self.loss, clip=ball.clip)
                 ball = replace(ball, clip=False)

@@ -1,5 +1,4 @@
-"""The rows of one client in rank coordinates: what rank-based methods and their certificate stand
-on.
+"""Rank coordinates of one client's rows, for rank-based methods and their certificate.
 
     minimise over w:  Omega(t(w)) + h(w),     Omega(t) = sum_i sigma_i l(t_[i]),     t(w) = D w - b
 
@@ -18,11 +17,11 @@ on the optimum.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, dense, shape_of
 from quorate.names import NAMED, load
 from quorate.problem.losses import Loss
 from quorate.problem.predictors.affine import Linear
@@ -36,6 +35,9 @@ from quorate.solvers.rank.pava import (
     losses_of,
     rank_conjugate,
 )
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 def kernel_of(loss: Loss) -> Kernel:
@@ -60,11 +62,7 @@ def kernel_of(loss: Loss) -> Kernel:
 
 def has_rank_coordinate(loss: Loss) -> bool:
     """Whether ``kernel_of`` knows the loss."""
-    try:
-        kernel_of(loss)
-    except TypeError:
-        return False
-    return True
+    return getattr(loss, "rank_kernel", None) is not None
 
 
 def knot_of(kernel: Kernel, level: float) -> float:
@@ -89,7 +87,7 @@ def knot_of(kernel: Kernel, level: float) -> float:
 class RankRows:
     """t(w) = sign * prediction(w) - shift for the n rows of one client, and its transpose."""
 
-    X: Any  # (n, d) dense or CSR
+    X: Array | csr_array  # (n, d)
     sign: Array  # (n,)
     shift: Array  # (n,)
     intercept: bool
@@ -97,7 +95,7 @@ class RankRows:
     @property
     def dimension(self) -> int:
         """D, of the model."""
-        return int(self.X.shape[1]) + self.intercept
+        return shape_of(self.X)[1] + self.intercept
 
     def forward(self, w: Array) -> Array:
         """D w - b, (n,)."""
@@ -116,8 +114,7 @@ class RankRows:
 
     def matrix(self) -> Array:
         """D itself, dense (n, D)."""
-        X = self.X if isinstance(self.X, np.ndarray) else self.X.toarray()
-        D = self.sign[:, None] * X
+        D = self.sign[:, None] * dense(self.X)
         return np.hstack([D, self.sign[:, None]]) if self.intercept else D
 
 
@@ -165,18 +162,11 @@ def plus_minus(sigma: Array) -> tuple[Array, Array]:
     return sigma + minus, minus
 
 
-def is_convex(problem: Problem) -> bool:
-    """Whether the risk over samples is a maximum of means, sigma nondecreasing, and the rest of it
-    convex too.
-    """
-    return problem.convex
-
-
 def is_provable(problem: Problem) -> bool:
     """Whether multipliers of the rows can prove a bound: a convex problem whose regulariser has a
     conjugate.
     """
-    return is_convex(problem) and hasattr(problem.regulariser, "conjugate")
+    return problem.convex and hasattr(problem.regulariser, "conjugate")
 
 
 def row_minorant(problem: Problem, alpha: Array, block: Block) -> tuple[float, Array]:

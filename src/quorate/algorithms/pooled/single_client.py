@@ -18,7 +18,7 @@ from quorate.algorithms.method import Answer, Method, proven_optimum
 from quorate.arrays import Array, Block
 from quorate.problem.lower_bounds import NOTHING, Minorant, Surveyed, lower_bound, region, survey
 from quorate.problem.problem import Problem
-from quorate.problem.rank_coordinates import is_convex, is_provable, row_minorant
+from quorate.problem.rank_coordinates import is_provable, row_minorant
 from quorate.rounds import Done, Each, Outcome, Round, Stop, combine, record
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _outcome(method: PooledMethod, state: OwnerState, finished: float) -> Outcom
         if proven
         else f"residual {state.residual:.2e}, no bound"
     )
-    if finished == STATIONARY and is_convex(method._problem):
+    if finished == STATIONARY and method._problem.convex:
         return Outcome(
             Stop.UNPROVEN,
             f"stationary within tolerance after {state.steps} iterations (residual"
@@ -137,7 +137,7 @@ def _outcome(method: PooledMethod, state: OwnerState, finished: float) -> Outcom
             f"came to rest after {state.steps} iterations; the problem is not convex, so no bound"
             " says how far the optimum may be: try more starts.",
         )
-    if finished and not is_convex(method._problem) and math.isinf(state.residual):
+    if finished and not method._problem.convex and math.isinf(state.residual):
         return Outcome(
             Stop.STALLED,
             f"the problem is not convex, and the best model after {state.steps} iterations did not"

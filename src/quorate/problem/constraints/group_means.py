@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from quorate.arrays import Array, Block, Label, has_truths
-from quorate.problem.client_means import by_client
 from quorate.problem.constraints.constraint import VOID, Objective, Point, once
 from quorate.problem.losses import Exponential, Logistic, Loss
+from quorate.problem.risks.inputs import per_client
 
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
@@ -270,7 +270,9 @@ class Levelled:
 
     def _levels(self, fed: Federation) -> Array:
         """(N,) levels, one for each client."""
-        return by_client(self.level, fed.clients, f"the level of {type(self).__name__}")
+        return per_client(
+            self.level, fed.n_clients, fed.clients, f"the level of {type(self).__name__}"
+        )
 
     def _reachable(self, problem: Objective, fed: Federation) -> Array:
         """The levels; ``ValueError`` where the mean of a loss above 0 everywhere reaches none."""

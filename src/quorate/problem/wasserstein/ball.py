@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import DUAL, Array, Block, is_number, norm
-from quorate.problem.losses import Loss
+from quorate.problem.losses import Loss, others
 from quorate.problem.predictors.affine import Linear
 from quorate.problem.risks.inputs import PerClient
 from quorate.rounds import Each, record
@@ -145,8 +145,13 @@ class Support(ABC):
         """
 
     def check(self, loss: Loss) -> None:
-        """Raise ``ValueError`` for a loss that the set cannot be stated for."""
-        return
+        """Raise ``ValueError`` for a loss that has no worst case on the set."""
+        if loss.pieces is None:
+            raise ValueError(
+                f"{type(loss).__name__} on a support would maximise a curved convex function over"
+                " it, which has no finite reformulation. Use support=None"
+                f"{others(loss, lambda other: other.pieces)}."
+            )
 
     def admit(self, fed: Federation, loss: Loss, clip: bool = False) -> Federation:
         """The federation with every row inside.

@@ -49,12 +49,7 @@ def linear_pieces(prediction: Array, block: Block, loss: Loss, label_cost: float
     """The loss's pieces at the block's rows, those that need no move first; margin losses: also
     with labels flipped.
     """
-    if loss.pieces is None:
-        raise ValueError(
-            f"{type(loss).__name__} on a support would maximise a curved convex function over it,"
-            " which has no finite reformulation. Use support=None, or Hinge, EpsilonInsensitive,"
-            " Quantile or Absolute."
-        )
+    assert loss.pieces is not None  # as ``Support.check`` asks
     if loss.targets == "real":
         t, ones = prediction - block.y, np.ones_like(prediction)
         return [
@@ -251,6 +246,7 @@ class BoxSupport(Support):
         """``lambda_ (n,) -> Plan``, f(w, lambda_) and the moves that attain it, and the pieces it
         chooses from.
         """
+        self.check(loss)
         pieces = linear_pieces(predictor.forward(w, block), block, loss, ball.label_cost)
         coefficients = self._coefficients(w, block, predictor)
         wanted: dict[float, Mask] = {}

@@ -140,6 +140,7 @@ class PolytopeSupport(Support):
         return x, y
 
     def check(self, loss: Loss) -> None:
+        super().check(loss)
         if loss.targets == "sign" and self.c_label is not None:
             raise ValueError(
                 f"{type(loss).__name__} has labels, which c_label cannot bound. Use c_label=None"

@@ -30,7 +30,6 @@ from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import (
     RankRows,
     has_rank_coordinate,
-    is_convex,
     kernel_of,
     knot_of,
     rank_rows,
@@ -147,7 +146,7 @@ class RankTask:
 
     @property
     def convex(self) -> bool:
-        return is_convex(self.problem)
+        return self.problem.convex
 
     # -- the objective -----------------------------------------------------------------------------
 
