@@ -58,7 +58,7 @@ class Design:
     @cached_property
     def D(self) -> Array:
         """(n, D), dense, features centred where there is an intercept."""
-        n, width = self.rows.X.shape[0], self.rows.dimension
+        n, width = len(self.rows.sign), self.rows.dimension
         if 8 * n * width > MOST:
             raise ValueError(
                 f"rank methods work on a dense matrix, {n} x {width} would take"
