@@ -74,8 +74,7 @@ class Federation:
         clients = tuple(map(client_names.client_name, self.clients))
         check.one_per_client(clients, X=self.X, y=self.y)
         names = None if self.feature_names is None else tuple(map(str, self.feature_names))
-        X = tuple(check.features(x, name, names) for x, name in zip(self.X, clients, strict=True))
-        names = check.widths(X, clients, names)
+        X, names = check.features_of(self.X, clients, names)
         y = check.same_type(
             [check.targets(t, name) for t, name in zip(self.y, clients, strict=True)], clients
         )
@@ -438,11 +437,7 @@ class Federation:
     def with_features(self, X: Sequence[Any]) -> Federation:
         """The same clients and targets with other features, one (m_i, d) array per client."""
         check.one_per_client(self.clients, X=X)
-        rows = tuple(
-            check.features(x, name, self.feature_names)
-            for x, name in zip(X, self.clients, strict=True)
-        )
-        check.widths(rows, self.clients, self.feature_names)
+        rows, _ = check.features_of(X, self.clients, self.feature_names)
         for name, x, t in zip(self.clients, rows, self.y, strict=True):
             check.rows(name, x, t, self.feature_names)
         return self._with(X=rows)

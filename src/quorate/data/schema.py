@@ -163,7 +163,7 @@ def _finite(table: Table, name: str, where: str) -> Array:
 
 def combine(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the server receives: sums, largest values, and categories counted over all clients."""
-    combined: dict[str, Any] = {}
+    combined = {}
     for kind, reduce in (("sum", np.sum), ("max", np.max)):
         for key in parts[0].get(kind, {}):
             combined[key] = reduce([part[kind][key] for part in parts], axis=0)

@@ -296,7 +296,7 @@ def read_clients(files: Files, client: str | None = None, empty: bool = False) -
     ``empty``: files with a header and no rows are left out, and not refused.
     """
     text = () if client is None else (client,)
-    tables: dict[str, Table] = {}
+    tables = {}
     for path in paths(files):
         try:
             tables[str(path)] = read(path, text)

@@ -88,10 +88,11 @@ def _first_text(X: NDArray[Any], names: Sequence[str] | None) -> str:
     return ""
 
 
-def widths(
-    X: Sequence[Rows], clients: Sequence[ClientName], names: Sequence[str] | None
-) -> tuple[str, ...]:
-    """The feature names, after checking that every client has as many features."""
+def features_of(
+    parts: Sequence[object], clients: Sequence[ClientName], names: Sequence[str] | None
+) -> tuple[tuple[Rows, ...], tuple[str, ...]]:
+    """The features of all clients, who must have as many, and the names of the features."""
+    X = tuple(features(x, client, names) for x, client in zip(parts, clients, strict=True))
     d = X[0].shape[1]
     for name, x in zip(clients, X, strict=True):
         if x.shape[1] != d:
@@ -110,7 +111,7 @@ def widths(
             f"feature_names must be {d} distinct names, got {len(names)} ({len(set(names))}"
             " distinct)."
         )
-    return names
+    return X, names
 
 
 def rows(client: ClientName, x: Rows, y: NDArray[Any], names: Sequence[str]) -> None:

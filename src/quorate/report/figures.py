@@ -21,7 +21,7 @@ from quorate.report.tables import Rows, printable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.figure import Figure as Canvas
+    from matplotlib.figure import Figure as Canvas  # noqa: F401  # the sections draw on it
 
 INK = "#010203"  # becomes currentColor
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b82c4", "#d97a1e", "#3f9a62", "#9a66c7", "#8a8f98"
@@ -55,12 +55,13 @@ STYLE: dict[Any, Any] = {
 
 class Plot(NamedTuple):
     """A figure to be drawn: its title for readers that cannot see, its height in inches, and what
-    draws it.
+    draws it on a canvas with further arguments.
     """
 
     title: str
     height: float
-    draw: Callable[[Canvas], None]
+    draw: Callable[..., None]
+    arguments: tuple[object, ...] = ()
 
 
 def draw(name: str, plot: Plot) -> str:
@@ -76,7 +77,7 @@ def draw(name: str, plot: Plot) -> str:
         warnings.simplefilter("ignore")
         canvas = Figure(figsize=(WIDTH, plot.height), layout="constrained")
         FigureCanvasSVG(canvas)
-        plot.draw(canvas)
+        plot.draw(canvas, *plot.arguments)
         out = io.StringIO()
         canvas.savefig(
             out, format="svg", transparent=True, metadata={"Date": None, "Creator": None}

@@ -161,7 +161,7 @@ def people(result: Result) -> list[dict[str, Any]]:
 
 def by_set(measures: Rows) -> dict[str, list[Record]]:
     """The rows of an evaluation by the set of rows that they are about."""
-    sets: dict[str, list[Record]] = {}
+    sets = {}
     for row in measures:
         sets.setdefault(row["set"], []).append(row)
     return sets

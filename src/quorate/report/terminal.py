@@ -64,7 +64,7 @@ def _show_part(run: Run, console: Console) -> None:
         console.print()
         _print(Heading(lead), console)
     for section in reversed(sections):  # what a page opens with stands last
-        before: Block | None = None
+        before = None
         for block in section.brief(run, console.width):
             if not isinstance(block, Text) or not isinstance(before, Text | Heading):
                 console.print()

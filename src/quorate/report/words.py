@@ -152,18 +152,22 @@ def guarantee(result: Result) -> str:
             f" at most {worst}. The risk of a client is the {risk_words(risk)} of its training"
             " losses."
         )
-    radii = sorted({row["radius"] for row in result["clients"]})
-    distance = number(radii[0])
-    if len(radii) > 1:
-        distance += f" to {number(radii[-1])}, by client,"
-    balls = (
-        f" and whatever each client's data become within Wasserstein distance {distance} of its"
-        " training rows,"
-    )
-    return (
-        f"For all client weights in the stated set{balls if radii != [0.0] else ','} the expected"
-        f" loss is at most {worst}."
-    )
+    distance, balls = radii(result), ","
+    if distance != "0":
+        distance += "," * distance.endswith("client")
+        balls = (
+            f" and whatever each client's data become within Wasserstein distance {distance} of its"
+            " training rows,"
+        )
+    return f"For all client weights in the stated set{balls} the expected loss is at most {worst}."
+
+
+def radii(result: Result) -> str:
+    """The radius of the Wasserstein balls, or the smallest and the largest by client."""
+    different = sorted({row["radius"] for row in result["clients"]})
+    if len(different) == 1:
+        return number(different[0])
+    return f"{number(different[0])} to {number(different[-1])}, by client"
 
 
 def constraints_met(result: Result) -> list[str]:

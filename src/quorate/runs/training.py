@@ -47,7 +47,7 @@ def train(
     tasks = {label(problem): (problem, parts.train)}
     for name in config.report.compare_with:
         tasks[called(name)] = BASELINES[name](problem, parts.train)
-    models: dict[str, Solution] = {}
+    models = {}
     for name, (stated, fed) in tasks.items():
         path = None if folder is None else folder / f"{name.lower()}.checkpoint"
         arguments = config.solve_arguments(path, clock=fed.clients == parts.train.clients)

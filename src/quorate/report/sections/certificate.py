@@ -171,23 +171,23 @@ def plots(result: Result, history: Rows) -> dict[str, Plot]:
             "Objective by round, and below it how far constraints are violated and what is left"
             " unbalanced"
         )
-        draw = Plot(title, 4.4, lambda c: _violations(c, history, result["certificate"]["bound"]))
+        draw = Plot(title, 4.4, _violations, (history, result["certificate"]["bound"]))
         return {"rounds": draw} if len(history) > 1 else {}
     # the rounds whose objective is known, where it is not known in all
     rows = thinned(history) or history
     if len(rows) < 2:
         return {}
     proven, risk = result["certificate"]["bound"], result.get("risk")
-    drawn: dict[str, Plot] = {}
+    drawn = {}
     if "clock" not in result:
         by = "round" if risk is None else "seconds"
         title = f"Objective by {by}, and what the method leaves of the conditions of optimality"
         if _bounded(rows, proven):
             title = f"Objective and proven bound by {by}, and their gap"
         timed = risk is not None
-        drawn["convergence"] = Plot(title, 4.4, lambda c: _convergence(c, rows, proven, timed))
+        drawn["convergence"] = Plot(title, 4.4, _convergence, (rows, proven, timed))
     if risk is None or not risk["pooled"]:
-        drawn["traffic"] = Plot("Gap by bytes sent", 2.4, lambda c: _traffic(c, rows, proven))
+        drawn["traffic"] = Plot("Gap by bytes sent", 2.4, _traffic, (rows, proven))
     return drawn
 
 
@@ -261,5 +261,4 @@ def _violations(canvas: Canvas, history: Rows, bound: float | None) -> None:
     if below.get_yscale() == "log":
         plain_decades(below.yaxis)
         below.legend(loc="best")
-    below.set_ylabel("violation, residual")
-    below.set_xlabel("round")
+    below.set(ylabel="violation, residual", xlabel="round")

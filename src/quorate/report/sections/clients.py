@@ -210,23 +210,23 @@ def plots(run: Run) -> dict[str, Plot]:
     risk, everybody = result.get("risk"), people(result)
     rows = sorted(everybody, key=lambda row: -row["worst_loss"])[:MOST]
     height = 1.1 + 0.34 * len(rows)
-    drawn: dict[str, Plot] = {}
+    drawn = {}
     if not words.constrained(result):
         name, worst = "worst case", "worst-case loss"
         if risk is not None:
             name, worst = risk["name"], f"{risk['name']} of the losses"
         title = f"Mean loss and {worst} of each client"
-        drawn["clients"] = Plot(title, height, lambda c: _losses(c, rows, name))
+        drawn["clients"] = Plot(title, height, _losses, (rows, name))
     if not words.constrained(result) or run.config.clients.risk != "mean":
         title, names = "Client weight q* of each client, and its prior", ("q*", "prior")
         if words.pooled(result):
             title = "Share of the weight of each client, and its share of rows"
             names = ("share of the weight", "share of rows")
         prior = prior_of(run)
-        drawn["weights"] = Plot(title, height, lambda c: _weights(c, rows, prior, names))
+        drawn["weights"] = Plot(title, height, _weights, (rows, prior, names))
     if not words.constrained(result) and any(row.get("flips") is not None for row in rows):
         title = "What the adversary spends its budget on"
-        drawn["adversary"] = Plot(title, height, lambda c: _adversary(c, rows))
+        drawn["adversary"] = Plot(title, height, _adversary, (rows,))
     return drawn
 
 
@@ -283,6 +283,5 @@ def _adversary(canvas: Canvas, rows: Rows) -> None:
     )
     axes.barh(places, flips, 0.5, color=ORANGE, label="labels or targets")
     axes.barh(places, shift, 0.5, left=flips, color=GREEN, label="features")
-    axes.set_xlim(0, 100)
-    axes.set_xlabel("share of its budget in %")
+    axes.set(xlim=(0, 100), xlabel="share of its budget in %")
     legend(axes)

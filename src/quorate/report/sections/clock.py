@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
+from quorate.config.engine import EngineSection
 from quorate.report.figures import (
     BLUE,
     DASHED,
@@ -56,19 +57,6 @@ FIGURES = (
 )
 
 
-class Rule(Protocol):
-    """A rule of waiting, which says in words whom a server waits for."""
-
-    def words(self) -> str: ...
-
-
-class Engine(Protocol):
-    """The engine of a configuration."""
-
-    @property
-    def wait(self) -> Rule: ...
-
-
 class Clock(ReportSection):
     """The virtual time of a run, and how good every model was when."""
 
@@ -77,16 +65,16 @@ class Clock(ReportSection):
 
     def plots(self, run: Run) -> Mapping[str, Plot]:
         result, history, events = run.result, run.history, run.events
-        drawn: dict[str, Plot] = {}
+        drawn = {}
         if any(len(curve["time"]) > 1 for curve in result.get("reached", {}).values()):
             title = "Objective and largest risk of a client of every model by virtual time"
-            drawn["reached"] = Plot(title, 4.6, lambda c: _objectives(c, result))
+            drawn["reached"] = Plot(title, 4.6, _objectives, (result,))
         if events is not None and len(events.times) and events.times.max() > 0:
             title = "Clients that answered, and the age of their messages, by virtual time"
-            drawn["active"] = Plot(title, 4.0, lambda c: _active(c, events, history))
+            drawn["active"] = Plot(title, 4.0, _active, (events, history))
         if np.isfinite(column(history, "planes")).any():
             title = "Cutting planes by virtual time"
-            drawn["planes"] = Plot(title, 2.2, lambda c: _planes(c, history))
+            drawn["planes"] = Plot(title, 2.2, _planes, (history,))
         return drawn
 
     def chapters(self, run: Run) -> list[Chapter]:
@@ -97,7 +85,7 @@ class Clock(ReportSection):
         return [*pace(run.result), *texts(words(run.result, run.config.engine))]
 
 
-def words(result: Result, engine: Engine) -> list[str]:
+def words(result: Result, engine: EngineSection) -> list[str]:
     """How much time passed, who answered how often, and what that means."""
     clock = result["clock"]
     slow = sorted(clock["by_client"].items(), key=lambda item: item[1])
@@ -157,8 +145,7 @@ def _objectives(canvas: Canvas, result: Result) -> None:
     if (bound := result["certificate"]["bound"]) is not None:
         top.axhline(bound, color=INK, linewidth=0.9, linestyle=DASHED, label="proven bound")
     top.set_ylabel("objective")
-    below.set_ylabel("worst client's loss")
-    below.set_xlabel("virtual seconds")
+    below.set(ylabel="worst client's loss", xlabel="virtual seconds")
     if min(curve["time"][0] for curve in reached.values()) > 0:
         below.set_xscale("log")
         decades(below, np.concatenate([curve["time"] for curve in reached.values()]))
@@ -195,8 +182,7 @@ def _active(canvas: Canvas, events: Log, history: Rows) -> None:
     legend(top, 3)
     ages = column(history, "time"), column(history, "staleness")
     below.plot(*_largest(edges, *ages), color=PURPLE)
-    below.set_ylabel("oldest message, steps")
-    below.set_xlabel("virtual seconds")
+    below.set(ylabel="oldest message, steps", xlabel="virtual seconds")
     for axes in (top, below):
         axes.set_ylim(bottom=0)
 
@@ -214,5 +200,4 @@ def _planes(canvas: Canvas, history: Rows) -> None:
     axes, x = canvas.subplots(), column(history, "time")
     axes.plot(x, column(history, "planes"), color=PURPLE, drawstyle="steps-post")
     axes.set_ylim(bottom=0)
-    axes.set_ylabel("planes")
-    axes.set_xlabel("virtual seconds")
+    axes.set(ylabel="planes", xlabel="virtual seconds")

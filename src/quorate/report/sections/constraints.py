@@ -103,16 +103,16 @@ class Constraints(ReportSection):
         return [fact] if rows else []
 
     def plots(self, run: Run) -> Mapping[str, Plot]:
-        drawn: dict[str, Plot] = {}
+        drawn = {}
         names, broken = violations(run.result, run.history)
         if len(names) and broken.shape[0] > 1:
             title = "By how much every client violates its constraints after each round"
-            drawn["bands"] = Plot(title, _height(names), lambda c: _violated(c, names, broken))
+            drawn["bands"] = Plot(title, _height(names), _violated, (names, broken))
         rows = tight(run.result["constraints"])
         owners = [*dict.fromkeys(row["owner"] for row in rows)][:DRAWN]
         if owners:
             title = "How far every owner's tightest constraint is from its limit, by model"
-            drawn["kept"] = Plot(title, _height(owners), lambda c: _kept(c, run.result, owners))
+            drawn["kept"] = Plot(title, _height(owners), _kept, (run.result, owners))
         return drawn
 
     def chapters(self, run: Run) -> list[Chapter]:
@@ -243,7 +243,7 @@ def _other(result: Result, name: str) -> Record | None:
 
 def groups(result: Result) -> list[Table]:
     """How often every group is predicted positive, rightly and wrongly, by set and model."""
-    tables: dict[tuple[str, str], list[Record]] = {}
+    tables = {}
     for row in result["groups"]:
         tables.setdefault((row["set"], row["column"]), []).append(row)
     rates: dict[str, Way] = dict.fromkeys(("selected", "tpr", "fpr", "accuracy"), percent)
@@ -316,7 +316,7 @@ def _kept(canvas: Canvas, result: Result, owners: Sequence[str]) -> None:
     if (first := next(others, None)) is not None:
         marks[first, TRAINING] = (first, GREY, "s", 2)
     for part in result["kept"]:
-        over: dict[str, float] = {}
+        over = {}
         for row in part["rows"]:
             over[row["owner"]] = max(-row["slack"], over.get(row["owner"], -np.inf))
         dots = [(over[o], y) for o, y in zip(owners, places, strict=True) if o in over]

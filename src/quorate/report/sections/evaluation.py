@@ -194,12 +194,12 @@ def _plot(result: Result) -> Plot:
     if "risk" in rows[0] and risk is not None:
         title = f"{capital(risk['name'])} and mean of the losses by model"
         axis = f"loss; dots: {risk['name']}"
-        return Plot(title, height, lambda c: _dots(c, rows, ("risk", "loss"), "mean loss", axis))
+        return Plot(title, height, _dots, (rows, ("risk", "loss"), "mean loss", axis))
     key, _ = merit(rows[0])
     axis = "accuracy in %" if key == "accuracy" else "mean absolute error"
     title = f"{capital(key)} by model, on all rows and at the worst client"
     keys = (key, f"worst_{key}")
-    return Plot(title, height, lambda c: _dots(c, rows, keys, "worst client", axis))
+    return Plot(title, height, _dots, (rows, keys, "worst client", axis))
 
 
 def _dots(canvas: Canvas, rows: Rows, keys: tuple[str, str], tick: str, axis: str) -> None:

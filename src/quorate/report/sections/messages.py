@@ -23,9 +23,6 @@ BASELINES = {
 class Messages(ReportSection):
     """The messages of the algorithm, and the models it is compared with."""
 
-    def applies(self, run: Run) -> bool:
-        return True
-
     def chapters(self, run: Run) -> list[Chapter]:
         result = run.result
         blocks: list[Block] = [Text(_about(result)), messages(result)]
@@ -67,9 +64,6 @@ def baselines(result: Result) -> Table:
 
 class Configuration(ReportSection):
     """The configuration of the run, and the versions that its numbers depend on."""
-
-    def applies(self, run: Run) -> bool:
-        return True
 
     def chapters(self, run: Run) -> list[Chapter]:
         blocks = (

@@ -119,10 +119,10 @@ class Guarantee(ReportSection):
         privacy, history = run.result["privacy"], run.history
         rows = sorted(privacy["ledger"], key=lambda row: -row["epsilon"])[:MOST]
         title, height = "What every client has spent of its budget, and what is left", len(rows)
-        drawn = {"budget": Plot(title, 1.3 + 0.26 * height, lambda c: _budget(c, rows, privacy))}
+        drawn = {"budget": Plot(title, 1.3 + 0.26 * height, _budget, (rows, privacy))}
         if len(history) > 1:
             title = "Noise in every answer, and distance of the clients' copies from the model"
-            drawn["rounds"] = Plot(f"{title}, by round", 4.0, lambda c: _rounds(c, history))
+            drawn["rounds"] = Plot(f"{title}, by round", 4.0, _rounds, (history,))
         return drawn
 
     def chapters(self, run: Run) -> list[Chapter]:

@@ -42,7 +42,7 @@ class PrivacyCurve(ReportSection):
 
     def plots(self, run: Run) -> Mapping[str, Plot]:
         title = "How the model does, by epsilon"
-        return {"curve": Plot(title, 2.8, lambda canvas: _curve(canvas, run))}
+        return {"curve": Plot(title, 2.8, _curve, (run,))}
 
     def chapters(self, run: Run) -> list[Chapter]:
         return [chapter("curve", "Privacy and utility", *texts(words(run)), FIGURE, curve(run))]
@@ -108,8 +108,7 @@ def _curve(canvas: Canvas, run: Run) -> None:
         _sets(axes, run, key, main)
     _ticks(axes, np.unique([point["epsilon"] for point in points]), main)
     heads = {"accuracy": "accuracy in %", "error": "mean absolute error", None: "objective"}
-    axes.set_xlabel("epsilon")
-    axes.set_ylabel(heads[key])
+    axes.set(xlabel="epsilon", ylabel=heads[key])
     if key is not None:
         legend(axes, 1)
 

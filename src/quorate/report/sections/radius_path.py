@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quorate.arrays import Array
+from quorate.report import words
 from quorate.report.figures import DASHED, GREY, INK, Plot, column, decades, legend, shades
 from quorate.report.sections.section import (
     Block,
@@ -92,10 +93,6 @@ def choice(tried: Record, result: Result) -> list[str]:
     at = f"radius {number(best['radius'])}"
     at += "" if theta is None else f" and client radius {number(theta)}"
     accuracy = f", accuracy {percent(best['accuracy'])}" if "accuracy" in best else ""
-    radii = sorted({row["radius"] for row in result["clients"]})
-    config = number(radii[0])
-    if len(radii) > 1:
-        config += f" to {number(radii[-1])}, by client"
     return [
         f"Of {len(points)} points, {at} had the smallest held-out loss of a client:"
         f" {number(best['worst_loss'])} at {best['worst_client']} (all rows:"
@@ -104,8 +101,8 @@ def choice(tried: Record, result: Result) -> list[str]:
             f"This choice was made on {sum(held.values())} rows held out of the training rows"
             f" ({min(held.values())} at the smallest client): its numbers flatter it, and"
             " differences between neighbours may be chance. The model of this run was trained with"
-            f" the radius of its configuration, {config}. To use another, set it there, and judge"
-            " the new run by its test rows, which the path has not seen."
+            f" the radius of its configuration, {words.radii(result)}. To use another, set it"
+            " there, and judge the new run by its test rows, which the path has not seen."
         ),
     ]
 
@@ -183,11 +180,7 @@ def plots(tried: Record, result: Result) -> dict[str, Plot]:
     radii = [row["radius"] for row in result["clients"]]
     height = 2.6 + 0.1 * (3 + len({point["client_radius"] for point in points}))
     return {
-        name: Plot(
-            f"{title} by radius",
-            height,
-            lambda c, title=title, key=key: _by_radius(c, tried, radii, title, key),
-        )
+        name: Plot(f"{title} by radius", height, _by_radius, (tried, radii, title, key))
         for name, (title, key) in parts.items()
     }
 

@@ -31,7 +31,7 @@ class Ranks(ReportSection):
 
     def plots(self, run: Run) -> Mapping[str, Plot]:
         title = "Sorted losses of the training rows, and the weight that each rank has"
-        return {"losses": Plot(title, 4.4, lambda c: _curves(c, run.result["losses"]))}
+        return {"losses": Plot(title, 4.4, _curves, (run.result["losses"],))}
 
     def chapters(self, run: Run) -> list[Chapter]:
         risk = run.result["risk"]
@@ -77,8 +77,6 @@ def _curves(canvas: Canvas, losses: Mapping[str, Mapping[str, Sequence[float]]])
         plain_decades(top.yaxis)
     below.axhline(1.0, color=GREY, linewidth=0.8)
     below.set_ylim(bottom=0)
-    top.set_xlim(0, 100)
-    top.set_ylabel("loss")
-    below.set_ylabel("weight (mean: 1)")
-    below.set_xlabel("share of the rows in %, smallest loss first")
+    top.set(xlim=(0, 100), ylabel="loss")
+    below.set(ylabel="weight (mean: 1)", xlabel="share of the rows in %, smallest loss first")
     top.legend(loc="upper left")

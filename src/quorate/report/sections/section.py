@@ -92,7 +92,7 @@ class ReportSection(Protocol):
 
     def applies(self, run: Run) -> bool:
         """Whether the run has anything of this subject."""
-        ...
+        return True
 
     def chapters(self, run: Run) -> list[Chapter]:
         """The text and tables of the full report, with the places of figures."""

@@ -120,7 +120,7 @@ def plots(traded: Record) -> dict[str, Plot]:
         return {}
     rated = any(point.get("rate") is not None for point in traded["points"])
     title, height = "Objective and rates by the level of the constraint", 4.4 if rated else 2.8
-    return {"trade_off": Plot(title, height, lambda canvas: _trade_off(canvas, traded, rated))}
+    return {"trade_off": Plot(title, height, _trade_off, (traded, rated))}
 
 
 def _trade_off(canvas: Canvas, traded: Record, rated: bool) -> None:
