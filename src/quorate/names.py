@@ -10,6 +10,7 @@ To add a loss, write its class and one line in ``NAMED["loss"]``.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -209,6 +210,7 @@ def by_module() -> dict[str, list[str]]:
     return dict(modules)
 
 
+@cache
 def load(kind: str, name: str) -> Any:
     """The class of a short name, such as ``load("loss", "hinge")``, imported on first use."""
     module, _, attribute = NAMED[kind][name].partition(":")

@@ -165,29 +165,35 @@ class AlgorithmSection(Section):
         ValueError : an unknown option, or a value that the algorithm refuses, with its key
         """
         cls = load("algorithm", name)
-        types = {field: TYPES.get(field, p.type) for field, p in parameters(cls).items()}
+        values = {key: self._option(name, key, value) for key, value in self.options.items()}
+        try:
+            return cls(**defaults | values)
+        except (TypeError, ValueError) as error:
+            raise ValueError(self.refusal(str(error))) from error
+
+    def _option(self, name: str, key: str, value: object) -> object:
+        """The value of one option as the algorithm takes it."""
+        types = {
+            field: TYPES.get(field, p.type)
+            for field, p in parameters(load("algorithm", name)).items()
+            if field not in type(self).model_fields
+        }
         allowed = {
             field: kind
             for field, kind in types.items()
-            if (kind is Any or words(kind)) and field not in (*type(self).model_fields, *UNSAFE)
+            if field not in UNSAFE and (kind is Any or words(kind))
         }
-        values = dict(defaults)
-        for key, value in self.options.items():
-            if key not in allowed:
-                hint = near(key, [*allowed], " Did you mean {!r}?")
-                text = f"{name!r} has no such option, it takes {', '.join(allowed)}.{hint}"
-                if key in UNSAFE and key in types:
-                    text = "a function, or noise without a guarantee: leave it out"
-                raise ValueError(self.refusal(text, key))
-            try:
-                values[key] = as_object(allowed[key], read(allowed[key], value))
-            except ValueError as error:
-                text = str(error) or f"got {value!r}; allowed: {words(allowed[key])}"
-                raise ValueError(self.refusal(text, key)) from None
+        if key not in allowed:
+            hint = near(key, [*allowed], " Did you mean {!r}?")
+            text = f"{name!r} has no such option, it takes {', '.join(allowed)}.{hint}"
+            if key in types and key in UNSAFE:
+                text = "a function, or noise without a guarantee: leave it out"
+            raise ValueError(self.refusal(text, key))
         try:
-            return cls(**values)
-        except (TypeError, ValueError) as error:
-            raise ValueError(self.refusal(str(error))) from error
+            return as_object(allowed[key], read(allowed[key], value))
+        except ValueError as error:
+            text = str(error) or f"got {value!r}; allowed: {words(allowed[key])}"
+            raise ValueError(self.refusal(text, key)) from None
 
     def refusal(self, text: str, key: str = "") -> Refusal:
         """What is wrong with an option, such as the first one that the text names."""

@@ -5,7 +5,8 @@ state.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -32,7 +33,8 @@ from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 
 
-def names_with(kind: str, fact: str, value: object = True) -> list[str]:
+@cache
+def names_with(kind: str, fact: str, value: Hashable = True) -> list[str]:
     """The short names of one kind whose class has a fact, such as smooth losses."""
     return [name for name in NAMED[kind] if getattr(load(kind, name), fact, None) == value]
 
