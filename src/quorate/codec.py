@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 FIELDS: dict[type, tuple[str, ...]] = {}  # record class -> its fields
-RENAMED = {"slope": "gradient"}  # words in the names of fields: in old bytes -> today
+# words in the names of fields, and in descriptions: in old bytes -> today
+RENAMED = {"slope": "gradient", "mix=": "coefficients="}
 _CLASSES: dict[str, type] = {}  # home -> record class or enumeration
 _HOMES: dict[type, str] = {}  # the other way round, with classes that a reload has replaced
 
