@@ -16,6 +16,7 @@ import sys
 import types
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from string import Formatter
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -160,9 +161,11 @@ class Objects(Section):
         """
         cls = self.named_class(of)
         if hasattr(cls, "phrase"):
-            keys = {field: self.KEYS.get(field, field) for field in parameters(cls)}
-            shown = {field: _Shown(self.get(key)) for field, key in keys.items()}
-            return cls.phrase.format_map(shown)
+            stated = {name: self.get(self.KEYS.get(name, name)) for name in parameters(cls)}
+            values = {
+                k: p.default if stated[k] is None else stated[k] for k, p in parameters(cls).items()
+            }
+            return _Words().vformat(cls.phrase, (), values)
         fields = [f"{key} = {self.get(key)}" for key in self._parameters(of) if self.get(key)]
         name = getattr(self, of).replace("_", " ")
         return f"{name} ({', '.join(fields)})" if fields else name
@@ -259,24 +262,20 @@ def in_words(value: object) -> str:
     return ends[0] if len(numbers) == 1 else f"{ends[0]} to {ends[1]} (by client)"
 
 
-class _Shown:
-    """A value in a phrase: ``{tail:%}`` in percent, ``{c:#row}`` as a count of rows, ``{signs:*}``
-    as a list of names, ``{prior:given}`` as that word where it is no text.
+class _Words(Formatter):
+    """Phrases with values in words: ``{tail:%}`` in percent, ``{c:#row}`` as a count of rows,
+    ``{signs:*}`` as a list, ``{prior:given}`` as that word where it is no text.
     """
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __format__(self, how: str) -> str:
-        value = self.value
-        if how == "%":
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec == "%":
             return f"{100 * value:g} %"
-        if how == "*":
-            return ", ".join(value)
-        if how.startswith("#"):
+        if format_spec == "*":
+            return ", ".join(map(str, value))
+        if format_spec.startswith("#"):
             n = len(value) if isinstance(value, list) else value
-            return f"{n:g} {how[1:]}{'s' * (n != 1)}"
-        return how if how and not isinstance(value, str) else in_words(value)
+            return f"{n:g} {format_spec[1:]}{'s' * (n != 1)}"
+        return format_spec if format_spec and not isinstance(value, str) else in_words(value)
 
 
 # ---------------------------------------------------------------------------------------- types

@@ -122,6 +122,7 @@ class Linear:
     """
 
     intercept: bool = False
+    phrase: ClassVar[str] = "linear models"
     convex: ClassVar[bool] = True
     outputs = (1, 1)
 
@@ -185,6 +186,7 @@ class Softmax:
 
     classes: int | None = None
     intercept: ClassVar[bool] = False
+    phrase: ClassVar[str] = "softmax models, one linear score a class"
     convex: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

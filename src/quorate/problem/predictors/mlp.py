@@ -67,6 +67,7 @@ class MLP:
     classes: int | None = None
     seed: int = 0
     convex: ClassVar[bool] = False
+    phrase: ClassVar[str] = "neural networks (hidden layers of {hidden:*} units, {activation})"
 
     def __post_init__(self) -> None:
         if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence | np.ndarray):
