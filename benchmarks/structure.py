@@ -117,7 +117,8 @@ def report(before: Source, after: Source) -> str:
         found = listing(after)
         lines += ["", f"{heading}: {len(found) or 'none'}", *(f"- {each}" for each in found)]
     sizes = [_sizes(source) for source in (before, after)]
-    lines += ["", "| folder | lines | pieces of syntax | words said |", "|---|---|---|---|"]
+    heads = "| folder | lines | pieces of syntax | words of docstrings and comments |"
+    lines += ["", heads, "|---|---|---|---|"]
     for place in sorted({*sizes[0], *sizes[1]}, key=lambda place: (place == "all", place)):
         old, new = (table.get(place, (0, 0, 0)) for table in sizes)
         cells = (f"{was:,} -> {now:,}" for was, now in zip(old, new, strict=True))
@@ -360,13 +361,13 @@ def _sizes(source: Source) -> dict[str, tuple[int, int, int]]:
 
 def _words(tree: ast.Module, text: str) -> int:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    said = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, documented)]
-    said += [
+    texts = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, documented)]
+    texts += [
         part.string.lstrip("# ")
         for part in tokenize.generate_tokens(io.StringIO(text).readline)
         if part.type == tokenize.COMMENT
     ]
-    return sum(len(words.split()) for words in said if words)
+    return sum(len(text.split()) for text in texts if text)
 
 
 if __name__ == "__main__":
