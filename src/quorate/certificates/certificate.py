@@ -21,7 +21,7 @@ class Certificate:
     value : the problem's objective at w, exactly
     bound : a proven lower bound on the optimal value
     gap, relative_gap : value - bound, and that over max(|value|, |bound|, 1e-12)
-    weights : (N,) the worst client weights q*, in the set of weightings
+    weights : (N,) the worst client weights q*, in their set
     client_risks : (N,) F_i(w)
     client_losses : (N,) mean loss of the client's rows at w
     client_levels : (N,) the transport multiplier lambda of the client's Wasserstein ball
@@ -31,7 +31,7 @@ class Certificate:
     stationarity : Euclidean length of the gradient that the duals leave unbalanced; for a model
         that is not affine, of the gradient of the weighted risks and the regulariser at w
         (``certificates.stationary``)
-    complementarity : R(F(w)) - <weights, F(w)>, 0 when the weighting is worst for w
+    complementarity : R(F(w)) - <weights, F(w)>, 0 when the weights are worst for w
     consensus : largest distance of a client's copy from w, where the algorithm keeps copies
     residuals : (3,) for a spectral risk that is not convex: how far w, the multipliers of its rows
         and their rank coordinates z are from the three conditions of optimality

@@ -133,35 +133,35 @@ class Weighing(Algorithm):
     # -- clients -----------------------------------------------------------------------------------
 
     def weigh(self, memory: None, ask: Weigh, data: Block, rng: Streams) -> tuple[None, Weighed]:
-        problem, at = self._problem, Point(self._problem, ask.w, data)
+        problem, point = self._problem, Point(self._problem, ask.w, data)
         shared = np.tile(ask.shared, (len(data.names), 1))
         terms = [(problem.local_constraint, ask.local), (problem.constraint.coupled, shared)]
-        constant, balance, size, spread = minorant(at, ask.prior, terms, ask.shift)
-        ended = locked(at, ask.prior, terms, ask.shift)
+        constant, balance, size, spread = minorant(point, ask.prior, terms, ask.shift)
+        ended = locked(point, ask.prior, terms, ask.shift)
         if not ask.first:
             return memory, Weighed(constant, balance, size, spread, ended, *[None] * 8)
         zero = Point(problem, np.zeros_like(ask.w), data)
-        pushed = [np.einsum("np,npd->nd", mu, stack.jacobian(at)) for stack, mu in terms]
+        pushed = [np.einsum("np,npd->nd", mu, stack.jacobian(point)) for stack, mu in terms]
         return memory, Weighed(
             constant,
             balance,
             size,
             spread,
             ended,
-            risk=client_values(at),
-            loss=self._mean_loss(at),
-            local=problem.local_constraint.values(at),
+            risk=client_values(point),
+            loss=self._mean_loss(point),
+            local=problem.local_constraint.values(point),
             has=~np.isnan(problem.local_constraint.limits(data)),
-            shared=problem.constraint.coupled.values(at),
-            gradient=ask.prior[:, None] * client_gradients(at) + sum(pushed),
+            shared=problem.constraint.coupled.values(point),
+            gradient=ask.prior[:, None] * client_gradients(point) + sum(pushed),
             start=ask.prior[:, None] * client_gradients(zero),
-            hessian=hessians(at, ask.prior, terms, together=True) if self.provable else None,
+            hessian=hessians(point, ask.prior, terms, together=True) if self.provable else None,
         )
 
-    def _mean_loss(self, at: Point) -> Array:
-        if isinstance(at.problem.loss, Quadratic):
-            return client_values(at)
-        return at.block.mean(at.problem.loss.value(at.prediction, at.block.y))
+    def _mean_loss(self, point: Point) -> Array:
+        if isinstance(point.problem.loss, Quadratic):
+            return client_values(point)
+        return point.block.mean(point.problem.loss.value(point.prediction, point.block.y))
 
     # -- server ------------------------------------------------------------------------------------
 

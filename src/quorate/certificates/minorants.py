@@ -26,7 +26,7 @@ FAINT = 1e-6
 
 
 def minorant(
-    at: Point, prior: Array | None, terms: Sequence[Any], shift: Array
+    point: Point, prior: Array | None, terms: Sequence[Any], shift: Array
 ) -> tuple[Array, Array, Array, Array]:
     """An affine minorant of sum_i prior_i f_i + <multipliers, c> for every client.
 
@@ -36,22 +36,22 @@ def minorant(
     The gradients of the row losses are those at w, shifted along the linear map of ``shift`` and
     clipped to their domain.
     """
-    problem, block = at.problem, at.block
-    n, D = at.models.shape
+    problem, block = point.problem, point.block
+    n, D = point.models.shape
     rows: Array | None = None
     gradients, constants = np.zeros((n, D)), np.zeros(n)
     size, spread = np.zeros((n, D)), np.zeros(n)
     # the point of tangency of all parts but the row losses
-    moved = Point(problem, at.w + shift, block) if shift.any() else at
+    moved = Point(problem, point.w + shift, block) if shift.any() else point
     for constraints, multipliers in terms:
         row, gradient, constant = constraints.split(moved, multipliers)
         rows, gradients, constants = added(rows, row), gradients + gradient, constants + constant
-        each, weight = constraints.values(at), np.abs(multipliers)
-        size = size + np.einsum("np,npd->nd", weight, np.abs(constraints.jacobian(at)))
+        each, weight = constraints.values(point), np.abs(multipliers)
+        size = size + np.einsum("np,npd->nd", weight, np.abs(constraints.jacobian(point)))
         spread = spread + (
             weight * (np.abs(each) + np.abs(np.nan_to_num(constraints.limits(block))))
         ).sum(1)
-    spread = spread + (size * np.maximum(np.abs(at.models), np.abs(moved.models))).sum(1)
+    spread = spread + (size * np.maximum(np.abs(point.models), np.abs(moved.models))).sum(1)
     if isinstance(problem.loss, Quadratic):
         if prior is not None:
             gradient = prior[:, None] * client_gradients(moved)
@@ -64,36 +64,38 @@ def minorant(
     if rows is None or not (problem.loss.smooth and has_rank_coordinate(problem.loss)):
         return constants, gradients, size, spread
     loss, y = problem.loss, block.y
-    gradient = loss.gradient(at.prediction, y) + loss.curvature(
-        at.prediction, y
+    gradient = loss.gradient(point.prediction, y) + loss.curvature(
+        point.prediction, y
     ) * problem.predictor.forward(shift, block)
     gradient = clipped_gradients(loss, gradient, y)
     conjugate = np.where(rows > 0, rows * loss_conjugate(loss, gradient, y), 0.0)
     back = problem.predictor.backward
-    absolute = back(at.w, rows * (np.abs(gradient) + FAINT), replace(block, X=abs(block.X)))
+    absolute = back(point.w, rows * (np.abs(gradient) + FAINT), replace(block, X=abs(block.X)))
     constants, spread = constants - conjugate.sum(1), spread + np.abs(conjugate).sum(1)
-    return constants, gradients + back(at.w, rows * gradient, block), size + absolute, spread
+    return constants, gradients + back(point.w, rows * gradient, block), size + absolute, spread
 
 
-def locked(at: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Array:
+def locked(point: Point, prior: Array, terms: Sequence[Any], shift: Array) -> Array:
     """The Hessian, (1, D, D), of the rows whose gradients reached the end of their domain.
 
     The shift led them there; it is their part of the Hessian of the Lagrangian.
     """
-    problem, block = at.problem, at.block
+    problem, block = point.problem, point.block
     if (
         isinstance(problem.loss, Quadratic)
         or not shift.any()
         or not has_rank_coordinate(problem.loss)
     ):
-        return np.zeros((1, at.w.shape[-1], at.w.shape[-1]))
+        return np.zeros((1, point.w.shape[-1], point.w.shape[-1]))
     loss, y = problem.loss, block.y
     rows: Array | None = prior[:, None] * row_shares(problem, block)
     for constraints, multipliers in terms:
-        rows = added(rows, constraints.split(at, multipliers)[0])
+        rows = added(rows, constraints.split(point, multipliers)[0])
     assert rows is not None
-    curvature = loss.curvature(at.prediction, y)
-    gradient = loss.gradient(at.prediction, y) + curvature * problem.predictor.forward(shift, block)
+    curvature = loss.curvature(point.prediction, y)
+    gradient = loss.gradient(point.prediction, y) + curvature * problem.predictor.forward(
+        shift, block
+    )
     ended = clipped_gradients(loss, gradient, y) != gradient
     return problem.predictor.gram(rows * curvature * ended, block)[None]
 

@@ -5,10 +5,10 @@ This is for predictions that are not affine in the model.
     || sum_i q_i grad F_i(w) + h'(w) ||_2 :
             how far -sum_i q_i grad F_i(w) is from the subdifferential of h at w
 
-The client weights q are those of the algorithm, moved into their set, or else a worst weighting at
+The client weights q are those of the algorithm, moved into their set, or else the worst ones at
 w. Where q is worst for w (its complementarity R(F(w)) - <q, F(w)> is 0) and this distance is 0, w
 is stationary: every local optimum of smooth losses has such a q, but so do some models that are no
-optimum. Where clients tie for the worst, a worst weighting at w alone need not be that q, so the
+optimum. Where clients tie for the worst, worst weights at w alone need not be that q, so the
 distance can be far from 0 at an optimum.
 
 Each client keeps its rows; the server receives the two sums over all clients.

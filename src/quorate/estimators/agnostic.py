@@ -73,7 +73,7 @@ class AgnosticClassifier(Classifier):
     w_ : (D,) the model as a flat vector of ``predictor_``
     coef_, intercept_ : of linear models: (1, d) and (1,), with several scores (C, d) and (C,)
     clients_ : (N,) names of the clients, in the order of first appearance
-    client_weights_ : (N,) the worst weighting of the clients at the model
+    client_weights_ : (N,) the worst client weights at the model
     client_scores_ : by client name, the accuracy on its training rows
     certificate_ : value, and where the model is convex its proven lower bound and the gap
     history_, n_iter_ : one row a step of the server; their number

@@ -3,7 +3,7 @@
     minimise over w, b:  max_{q in Q} sum_s q_s R_s(w, b) + h(w)
 
 R_s(w, b) is the worst expected loss over all distributions within ``radius`` (a Wasserstein
-distance) of the rows of client s, Q the weightings of the clients within ``client_radius`` of
+distance) of the rows of client s, Q the client weights within ``client_radius`` of
 ``prior``. Bai, Wong, Qiao, Ho, *Distributionally robust federated learning: an ADMM algorithm*,
 (3); here an intercept b is added, free of every norm.
 """
@@ -158,7 +158,7 @@ class RobustClassifier(Classifier, _RobustModel):
     classes_ : the two labels, sorted; the second is the positive one
     coef_, intercept_ : (1, d) and (1,)
     clients_ : (N,) names of the clients, in the order of first appearance
-    client_weights_ : (N,) the worst weighting of the clients at the model
+    client_weights_ : (N,) the worst client weights at the model
     client_scores_ : by client name, the accuracy on its training rows
     radius_ : (N,) the radii used
     certificate_ : value, proven lower bound, gap

@@ -92,8 +92,8 @@ class WorstClassError:
         sample_weight: ArrayLike | None = None,
     ) -> float:
         """As `WorstClient`; raises ``ValueError`` where no row has the class."""
-        own = (np.asarray(y) == self.label).astype(float)
-        weight = own if sample_weight is None else own * np.asarray(sample_weight, float)
+        inside = (np.asarray(y) == self.label).astype(float)
+        weight = inside if sample_weight is None else inside * np.asarray(sample_weight, float)
         if not weight.any():
             raise ValueError(
                 f"WorstClassError: no row has the class {self.label!r}, so it has no error rate"

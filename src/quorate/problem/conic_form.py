@@ -84,11 +84,8 @@ def weighting(problem: Problem, n_clients: int) -> Weighting:
     if hasattr(risk, "project"):
         return Members(np.asarray(risk.weights(np.zeros(n_clients)), float)[None], risk.weights)
     raise ValueError(
-        f"this method and its bound need a set of weights with a projection, got {risk!r}: the"
-        " server's program has no form for it. Give its maximiser to OwnSet(maximiser), or use"
-        " Mean, Simplex, LpBall, TotalVariationBall, Superquantile, a convex risk by rank such as"
-        " Extremile(2), Box, CDNorm, Ellipsoid, Polyhedron, KLBall, ChiSquareBall or"
-        " WassersteinOverClients."
+        "a conic program, and the bound it proves, need client weights with a projection, got"
+        f" over_clients = {risk!r}: OwnSet(maximiser) computes one from the set's maximiser."
     )
 
 
@@ -96,7 +93,7 @@ def _divergence_ball(risk: KLBall | ChiSquareBall, prior: Array) -> Weighting:
     inside = prior > 0
     least = float(prior[inside].min())
     most = -math.log(least) if isinstance(risk, KLBall) else 1 / least - 1
-    if risk.radius >= most:  # every weighting of the clients of positive prior
+    if risk.radius >= most:  # all weights of the clients of positive prior
         return Bounded(np.zeros(len(inside)), inside.astype(float))
     if isinstance(risk, KLBall):
         return Entropy(prior, float(risk.radius))

@@ -57,7 +57,7 @@ class Surveyed:
 class Duals:
     """What proves a bound: models, and each client's multipliers of the cuts at these models."""
 
-    weights: Array  # (N,) the adversary's weighting of the clients, in Q
+    weights: Array  # (N,) the adversary's client weights, in Q
     points: Array  # (K, D)
     multipliers: Array  # (K, N), columns summing to weights
     # (n,) of one client: multipliers of its rows in rank coordinates, instead of points
@@ -67,7 +67,7 @@ class Duals:
 
 
 def feasible_duals(problem: Problem, points: Array, multipliers: Array) -> Duals:
-    """Multipliers (K, N) rescaled so that every client's sum to a weighting in Q exactly.
+    """Multipliers (K, N) rescaled so that every client's sum to weights in Q exactly.
 
     Raises ``ValueError`` where the samples' risk is not convex: cuts of it prove nothing.
     """

@@ -56,7 +56,7 @@ class Problem:
         them: ``fed.pooled()``
     over_clients : ``Mean(prior)``, ``Simplex()``, ``LpBall(radius, p, prior)``,
         ``Superquantile(tail, prior)`` or a convex risk by rank such as ``Extremile(2)``: the worst
-        weighting of the clients
+        client weights
     regulariser : h, such as ``L2(1e-3)``
     constraint : c_0, one or a sequence: on the server's own data (``Federation(server=...)``), on
         the model alone (``LinearInequality(C, d)``, ``Sign``), or on all clients together

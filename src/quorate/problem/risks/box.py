@@ -1,4 +1,4 @@
-"""The worst weighting between lower and upper weights.
+"""The worst client weights between lower and upper weights.
 
     R(z) = max { q'z : lower <= q <= upper, q >= 0, sum q = 1 }
 

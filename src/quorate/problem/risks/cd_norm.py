@@ -1,4 +1,4 @@
-"""The worst weighting near a prior, with a cap on every client and a budget for all: the CD-norm.
+"""The worst client weights near a prior, with a cap on each and a budget for all: the CD-norm.
 
     R(z) = max { q'z : |q_j - prior_j| <= bounds_j,  sum_j |q_j - prior_j| / bounds_j <= budget,  q
     >= 0,  sum q = 1 }

@@ -1,4 +1,4 @@
-"""The worst weighting within a chi-square divergence of a prior.
+"""The worst client weights within a chi-square divergence of a prior.
 
     R(z) = max { q'z : sum_j (q_j - prior_j)^2 / prior_j <= radius,  q >= 0,  sum q = 1 }
 

@@ -1,4 +1,4 @@
-"""The worst weighting in an ellipsoid round a prior.
+"""The worst client weights in an ellipsoid round a prior.
 
     R(z) = max { q'z : (q - prior)' shape^-1 (q - prior) <= radius,  q >= 0,  sum q = 1 }
 
@@ -62,7 +62,7 @@ class Ellipsoid(WeightSet):
         number(
             self.radius,
             "radius",
-            "It bounds a square: for the mean use 0, for all weightings Simplex().",
+            "It bounds a square: for the mean use 0, for all client weights Simplex().",
         )
         shape = checked(entries(self.shape))
         if not isinstance(self.shape, Mapping):

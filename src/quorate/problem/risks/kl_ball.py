@@ -1,4 +1,4 @@
-"""The worst weighting within a Kullback-Leibler divergence of a prior.
+"""The worst client weights within a Kullback-Leibler divergence of a prior.
 
     R(z) = max { q'z : sum_j q_j log(q_j / prior_j) <= radius,  q >= 0,  sum q = 1 }
          = min over s > 0   (radius + log sum_j prior_j exp(s z_j)) / s

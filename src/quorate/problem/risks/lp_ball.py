@@ -1,4 +1,4 @@
-"""The worst weighting within an lp-ball round a prior.
+"""The worst client weights within an lp-ball round a prior.
 
     R(z) = max { q'z : q >= 0, sum q = 1, ||q - prior||_p <= radius }
 
@@ -49,7 +49,7 @@ class LpBall(WeightSet):
     prior: Prior = "uniform"
 
     def __post_init__(self) -> None:
-        number(self.radius, "radius", "For the mean use 0, for all weightings Simplex().")
+        number(self.radius, "radius", "For the mean use 0, for all client weights Simplex().")
         dual_exponent(self.p)
 
     def at(self, sizes: Sizes, names: Names = None) -> LpBall:

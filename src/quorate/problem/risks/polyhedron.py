@@ -1,4 +1,4 @@
-"""The worst weighting that keeps linear inequalities.
+"""The worst client weights that keep linear inequalities.
 
     R(z) = max { q'z : D q <= c,  q >= 0,  sum q = 1 }
 
@@ -120,7 +120,7 @@ class Polyhedron(WeightSet):
 
 def _empty(D: Array, c: Array) -> str:
     return (
-        f"the set is empty: every weighting of the {D.shape[1]} clients exceeds a row of D q <= c,"
+        f"the set is empty: all weights of the {D.shape[1]} clients exceed a row of D q <= c,"
         f" the best by {excess(D, c):.6g} (rows divided by their largest entry). Raise c."
     )
 

@@ -1,4 +1,4 @@
-"""The worst weighting within a distance in total variation of a prior.
+"""The worst client weights within a distance in total variation of a prior.
 
     R(z) = max { q'z : sum_j |q_j - prior_j| / 2 <= radius,  q >= 0,  sum q = 1 }
 

@@ -1,4 +1,4 @@
-"""The worst weighting that can be reached from a prior by moving weight between clients at a cost.
+"""The worst client weights within a transport cost of a prior.
 
     R(z) = max { q'z : T >= 0,  T1 = prior,  T'1 = q,  sum_ij T_ij cost_ij <= radius }
 
@@ -52,7 +52,9 @@ class WassersteinOverClients(WeightSet):
 
     def __post_init__(self) -> None:
         number(
-            self.radius, "radius", "It is a cost: for the mean use 0, for all weightings Simplex()."
+            self.radius,
+            "radius",
+            "It is a cost: for the mean use 0, for all client weights Simplex().",
         )
         _costs(entries(self.cost), None, None)
 

@@ -79,7 +79,7 @@ class PriorBall(WeightSet):
         number(
             self.radius,
             "radius",
-            f"It is {self.RADIUS}: for the mean use 0, for all weightings Simplex().",
+            f"It is {self.RADIUS}: for the mean use 0, for all client weights Simplex().",
         )
 
     def at(self, sizes: Sizes, names: Names = None) -> Self:
