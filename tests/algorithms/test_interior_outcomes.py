@@ -256,13 +256,13 @@ def test_loss_gaps_are_near_the_best_of_slsqp(seed, level):
     def room(w):
         own = np.concatenate([concrete.local_constraint.values(at)[0] for at in points(w)])
         return -np.append(
-            own, concrete.constraint.held.values(concrete.constraint.at(concrete, w))[0]
+            own, concrete.constraint.held.values(concrete.constraint.point(concrete, w))[0]
         )
 
     def gradient(w):
         own = np.concatenate([concrete.local_constraint.jacobian(at)[0] for at in points(w)])
         return -np.vstack(
-            [own, concrete.constraint.held.jacobian(concrete.constraint.at(concrete, w))[0]]
+            [own, concrete.constraint.held.jacobian(concrete.constraint.point(concrete, w))[0]]
         )
 
     found = []

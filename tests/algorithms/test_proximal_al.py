@@ -58,7 +58,7 @@ def central(problem: qr.Problem, fed: qr.Federation):
             [
                 *own,
                 -sum(glob.coupled.values(at)[0] for at in points),
-                -glob.held.values(glob.at(concrete, w))[0],
+                -glob.held.values(glob.point(concrete, w))[0],
             ]
         )
 

@@ -185,7 +185,7 @@ class Weighing(Algorithm):
         if not self.provable:
             return state, done
         held = self._problem.constraint.held
-        here = self._problem.constraint.at(self._problem, self.w)
+        here = self._problem.constraint.point(self._problem, self.w)
         constant, gradient, size, spread = minorant(
             here, None, [(held, self.mu.server[None])], state.shift
         )
@@ -378,7 +378,7 @@ def conclude_constrained(
     )
     weights = weighting(problem, mu, len(risk))
     value = problem.over_clients.value(risk) + problem.penalty(w)
-    here = glob.at(problem, w)
+    here = glob.point(problem, w)
     held = glob.held.values(here)[0]
     gradient = up.gradient + mu.server @ glob.held.jacobian(here)[0]
     bound = state.bound if math.isfinite(state.bound) and proof is None else None

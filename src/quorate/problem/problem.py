@@ -370,7 +370,7 @@ class Problem:
         together = np.sum([glob.coupled.values(point) for point in points], 0)
         return max(
             *[excess(local, local.values(point)) for point in points],
-            excess(glob.held, glob.held.values(glob.at(problem, w))),
+            excess(glob.held, glob.held.values(glob.point(problem, w))),
             excess(glob.coupled, together),
         )
 

@@ -84,7 +84,7 @@ def kept(problem: Problem, w: Array, fed: Federation, other: bool = True) -> lis
     points = [Point(concrete, w, data.block(i)) for i in range(data.n_clients)]
     glob, local, rows = concrete.constraint, concrete.local_constraint, []
     if glob.held.size:
-        rows += _rows(SERVER, glob.held, *_measured(glob.held, glob.at(concrete, w)))
+        rows += _rows(SERVER, glob.held, *_measured(glob.held, glob.point(concrete, w)))
     if glob.coupled.size:
         parts = zip(*(_measured(glob.coupled, point) for point in points), strict=True)
         rows += _rows(TOGETHER, glob.coupled, *(np.sum(part, 0) for part in parts))

@@ -316,7 +316,7 @@ class Whole:
             coupled_gradient += glob.coupled.jacobian(at).sum(0)
             local[block.index] = problem.local_constraint.values(at)
             local_gradient[block.index] = problem.local_constraint.jacobian(at)
-        server = glob.at(problem, w)
+        server = glob.point(problem, w)
         c = np.concatenate([glob.held.values(server)[0], coupled, local.ravel()])
         return Everything(
             w,
@@ -331,7 +331,7 @@ class Whole:
     def hessian(self, at: Everything, mu: Array) -> Array:
         """f'' + sum_k mu_k c_k'', with differences of c_k' where c_k'' is unknown."""
         problem, parts = self.problem, self.parts(mu)
-        server = problem.constraint.at(problem, at.w)
+        server = problem.constraint.point(problem, at.w)
         total = hessians(
             server, np.zeros(1), [(self.held[0], parts.server[None, self.held[1]])], together=True
         )[0]

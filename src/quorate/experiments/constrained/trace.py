@@ -93,7 +93,7 @@ def evaluate(problem: Problem, fed: Federation, models: Iterable[Array]) -> list
     for w in models:
         point = Point(concrete, w, block)
         risks, values = client_values(point)[order], local.values(point)
-        at_server = server.held.values(server.at(concrete, w))[0]
+        at_server = server.held.values(server.point(concrete, w))[0]
         excess = [*np.where(local.equality, np.abs(values), values).ravel()]
         excess += [*np.where(server.held.equality, np.abs(at_server), at_server)]
         if server.held.size:

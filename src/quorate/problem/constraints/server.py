@@ -41,7 +41,7 @@ class Global:
     block: Block | None = None
     coupled: Stack = field(default_factory=Stack)
 
-    def at(self, problem: Objective, w: Array) -> Point:
+    def point(self, problem: Objective, w: Array) -> Point:
         """The model on the server's rows."""
         assert self.block is not None
         return Point(problem, w, self.block)

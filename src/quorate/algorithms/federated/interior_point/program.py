@@ -64,7 +64,7 @@ class Scale:
 def pieces(problem: Problem, w: Array, up: Expanded) -> Pieces:
     """The constraints of the clients, the sums over clients, and those of the server."""
     glob, D = problem.constraint, len(w)
-    here = glob.at(problem, w)
+    here = glob.point(problem, w)
     local = problem.local_constraint.equality
     return Pieces(
         np.concatenate([up.local.ravel(), up.shared, glob.held.values(here)[0]]),
@@ -115,7 +115,7 @@ def program(
     hessian[:D, :D] = up.hessian
     glob = problem.constraint
     if not glob.held.affine:
-        here = glob.at(problem, w)
+        here = glob.point(problem, w)
         hessian[:D, :D] += hessians(here, None, [(glob.held, mu.server[None])], together=True)[0]
     hessian[:D, :D] *= np.outer(units, units) / objective
     own_c, own_J = regulariser_rows(problem, x, units, phase)

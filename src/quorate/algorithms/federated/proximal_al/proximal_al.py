@@ -213,7 +213,7 @@ class ProximalAL(Method):
         assert up.curvature is not None
         assert up.gradient is not None
         n, curvature = len(state.violation), max(float(up.curvature), 0.0) or 1.0
-        glob, at = self._problem.constraint, self._problem.constraint.at(self._problem, state.w)
+        glob, at = self._problem.constraint, self._problem.constraint.point(self._problem, state.w)
         squares = (glob.held.jacobian(at)[0] ** 2).sum(1)
         count = up.steep[1] + (squares > 0).sum() + len(up.steep[2:])
         steep = (up.steep[0] + squares.sum() + up.steep[2:].sum()) / max(count, 1.0)
@@ -250,7 +250,7 @@ class ProximalAL(Method):
         """
         held, at = (
             self._problem.constraint.held,
-            self._problem.constraint.at(self._problem, state.w),
+            self._problem.constraint.point(self._problem, state.w),
         )
         y = raised(state.change, held.equality)
         c, violation = held.values(at)[0], state.global_violation
@@ -406,7 +406,7 @@ class ProximalAL(Method):
 
     def _global_violation(self, state: ProximalState, shared: Array) -> float:
         glob = self._problem.constraint
-        held = excess(glob.held, glob.held.values(glob.at(self._problem, state.w))[0])
+        held = excess(glob.held, glob.held.values(glob.point(self._problem, state.w))[0])
         return max(held, excess(glob.coupled, shared))
 
     def report(self, state: ProximalState) -> dict:
@@ -459,5 +459,5 @@ class ProximalAL(Method):
         """Algorithm 1, line 6: the multipliers of the server's constraints and of the sums."""
         glob = self._problem.constraint
         y = state.total + state.beta * (state.unit * state.slack).sum(0)
-        c = glob.held.values(glob.at(self._problem, state.w))[0]
+        c = glob.held.values(glob.point(self._problem, state.w))[0]
         return self._server(state).multipliers(c), raised(y, glob.coupled.equality)

@@ -67,7 +67,7 @@ class Server:
         return raised(self.multiplier + self.beta * c, self.problem.constraint.held.equality)
 
     def _held(self, w: Array) -> tuple[float, Array]:
-        held, at = self.problem.constraint.held, self.problem.constraint.at(self.problem, w)
+        held, at = self.problem.constraint.held, self.problem.constraint.point(self.problem, w)
         y = self.multipliers(held.values(at)[0])
         return float(y @ y) / (2 * self.beta), y @ held.jacobian(at)[0]
 
@@ -92,7 +92,7 @@ class Server:
 
         y = mu_0 + beta c_0(w) is solved for, so that a large beta costs no digits.
         """
-        held, at = self.problem.constraint.held, self.problem.constraint.at(self.problem, start)
+        held, at = self.problem.constraint.held, self.problem.constraint.point(self.problem, start)
         J, c = held.jacobian(at)[0], held.values(at)[0]
         free = self.weight * centre / diagonal
         lifted = J @ free + (c - J @ start) + self.multiplier / self.beta
@@ -139,7 +139,7 @@ class Server:
         )
 
     def _hessian(self, w: Array, diagonal: Array) -> Array:
-        held, at = self.problem.constraint.held, self.problem.constraint.at(self.problem, w)
+        held, at = self.problem.constraint.held, self.problem.constraint.point(self.problem, w)
         y, J = self.multipliers(held.values(at)[0]), held.jacobian(at)[0]
         active = J * np.where(held.equality | (y > 0), self.beta, 0.0)[:, None]
         return (
