@@ -24,7 +24,7 @@ from quorate.runs.result import KEYS
 from quorate.runs.run import Run
 from quorate.runs.sections.all import SECTIONS
 from quorate.runs.sections.privacy import client_weights
-from quorate.runs.sections.section import Disclosure, bytes_sent
+from quorate.runs.sections.section import bytes_sent
 
 OWNER = "owner/"
 # columns of the history that follow from public numbers and noisy answers
@@ -33,9 +33,7 @@ MESSAGES = ("Perturb", "Perturbed")
 FILES = ("config.toml", "model.safetensors", "history.jsonl", "result.json", "report.html")
 COPIED = ("format", "title", "model", "problem", "outcome", "rounds", "versions")
 NOTHING = {"certificate": None, "notes": [], "baselines": {}, "data": {}}
-PUBLIC = tuple(
-    key for section in SECTIONS if section.disclosed is Disclosure.PUBLIC for key in section.keys
-)
+PUBLIC = tuple(key for section in SECTIONS if section.public for key in section.keys)
 README = """\
 This folder stays with the owner of the data.
 

@@ -32,7 +32,7 @@ from quorate.privacy.ledger_file import Book
 from quorate.problem.problem import Problem
 from quorate.rounds import encoded_size, rows
 from quorate.runs.datasets import read_tables
-from quorate.runs.splits import named_clients
+from quorate.runs.splits import trained_clients
 from quorate.solution.default import default_algorithm
 
 Releases: TypeAlias = tuple[Release, ...]
@@ -111,8 +111,7 @@ def with_public_numbers(config: Config) -> tuple[Config, Public]:
     columns = data.columns or {name: {} for name in data.features or ()}
     if not (isinstance(privacy_of(config).sizes, Mapping) and columns):
         source = read_tables(config)
-        tables = {name: table for name, table in source.tables.items() if name not in data.shifted}
-        tables = named_clients(config, tables)
+        tables = trained_clients(config, source)
         rows = {name: len(table[source.target]) for name, table in tables.items()}
         config, first = with_sizes(config, rows), next(iter(tables.values()))
         columns = columns or {name: {} for name in first if name != source.target}

@@ -61,7 +61,7 @@ def prepare(config: Config) -> Parts:
     ValueError, OSError : files that cannot be read or hold no such table
     """
     data, source = config.data, read_tables(config)
-    local = named_clients(config, _not_shifted(config, source))
+    local = trained_clients(config, source)
     # in a private run one row must not move others: each is held out by itself, below
     by_row, target, classes = config.privacy is not None, source.target, source.classes
     columns = _columns(config, source)
@@ -92,35 +92,35 @@ def prepare(config: Config) -> Parts:
     return Parts(fed, tests, None, rows)
 
 
-def _not_shifted(config: Config, source: Tables) -> dict[str, Table]:
-    """The tables of the clients that are trained on."""
+def trained_clients(config: Config, source: Tables) -> dict[str, Table]:
+    """The tables of the clients that are trained on; in a private run see `_in_public_order`."""
     shifted, tables = config.data.shifted, source.tables
     if unknown := [name for name in shifted if name not in tables]:
         raise ConfigError(f"data.shifted: no client {unknown[0]!r}. Clients: {', '.join(tables)}")
-    kept = {name: table for name, table in tables.items() if name not in shifted}
-    if not kept:
+    tables = {name: table for name, table in tables.items() if name not in shifted}
+    if not tables:
         raise ConfigError("data.shifted names every client: leave some to train on")
-    return kept
-
-
-def named_clients(config: Config, tables: dict[str, Table]) -> dict[str, Table]:
-    """The tables of those who have rows, in the order of declared sizes, else of their names: in a
-    private run the order of the rows discloses nothing, and a declared client takes part without
-    rows as well.
-    """
     if config.privacy is None:
         return tables
-    sizes = config.privacy.sizes
-    if not isinstance(sizes, Mapping):
+    if not isinstance(config.privacy.sizes, Mapping):
         return dict(sorted(tables.items()))
-    tables = {name: table for name, table in tables.items() if len(next(iter(table.values()), ()))}
+    return _in_public_order(tables, source.target, config.privacy.sizes)
+
+
+def _in_public_order(
+    tables: Mapping[str, Table], target: str, sizes: Mapping[str, int]
+) -> dict[str, Table]:
+    """The tables of those clients that have rows, in the order of the declared sizes: so the order
+    discloses nothing, and a declared client takes part without rows.
+    """
+    tables = {name: table for name, table in tables.items() if len(table[target])}
+    declared = ", ".join(sizes)
     if odd := [name for name in tables if name not in sizes]:
         raise ConfigError(
-            f"privacy.sizes: client {odd[0]!r} has rows and is not declared. Declared:"
-            f" {', '.join(sizes)}"
+            f"privacy.sizes: client {odd[0]!r} has rows and is not declared. Declared: {declared}"
         )
     if not tables:
-        raise ConfigError(f"privacy.sizes: no client has any row. Declared: {', '.join(sizes)}")
+        raise ConfigError(f"privacy.sizes: no client has any row. Declared: {declared}")
     return {name: tables[name] for name in sizes if name in tables}
 
 

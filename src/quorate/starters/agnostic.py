@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorate.starters.inspection import Inspected, toml_key, toml_value
+from quorate.starters.inspection import Inspected, toml_key
 
 TEMPLATE = """\
 # Written by `quorate init --agnostic`. Run it with `quorate run {file}`; every key has a default.
@@ -63,10 +63,9 @@ MODELS = (
 def agnostic_starter(file: str, data: Inspected) -> str:
     """The text of the configuration, to be written to ``file``."""
     classes = data.classes
-    return TEMPLATE.format(
-        file=file,
-        title=toml_value(data.title),
-        source=data.source,
+    return data.filled(
+        TEMPLATE,
+        file,
         loss=LOSSES[min(len(classes), 3) - 1 if classes else 0],
         model=MODELS[len(classes) > 2],
         client=toml_key(data.client),

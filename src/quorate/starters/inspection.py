@@ -52,6 +52,11 @@ class Inspected:
     from_tables: bool = False
     guesses: tuple[str, ...] = ()
 
+    def filled(self, template: str, file: str, **more: object) -> str:
+        """A template of a configuration, to be written to ``file``, with what is known put in."""
+        title = toml_value(self.title)
+        return template.format(file=file, title=title, source=self.source, **more)
+
 
 def inspect_dataset(name: str, several: bool) -> Inspected:
     """A data set by name; without ``several`` only two classes count as classes."""

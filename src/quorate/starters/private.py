@@ -61,10 +61,9 @@ def private_starter(file: str, data: Inspected) -> str:
         values = ", ".join(map(toml_value, classes))
         named = f"classes = [{values}]       # the two values of the target: check them\n"
     columns = (_declared(toml_key(name), column) for name, column in data.columns.items())
-    return TEMPLATE.format(
-        file=file,
-        title=toml_value(data.title),
-        source=data.source,
+    return data.filled(
+        TEMPLATE,
+        file,
         loss=(
             '"logistic"              # or "smooth_hinge"'
             if classes

@@ -62,10 +62,9 @@ compare_with = ["erm", "afl"]  # models to train beside it: "erm", "afl", "drfa"
 def robust_starter(file: str, data: Inspected) -> str:
     """The text of the configuration, to be written to ``file``."""
     classes = data.classes
-    return TEMPLATE.format(
-        file=file,
-        title=toml_value(data.title),
-        source=data.source,
+    return data.filled(
+        TEMPLATE,
+        file,
         shifted=toml_value([]),
         loss=(
             '"hinge"                 # or "smooth_hinge", "logistic"'

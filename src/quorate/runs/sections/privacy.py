@@ -28,7 +28,7 @@ from quorate.runs.privacy_plan import (
 )
 from quorate.runs.privacy_statement import REHEARSAL, made_public, protects, stays
 from quorate.runs.run import Run
-from quorate.runs.sections.section import Disclosure, Inputs, Section, bytes_sent
+from quorate.runs.sections.section import Inputs, Section, bytes_sent
 
 Releases: TypeAlias = Mapping[str, Sequence[Any]]  # by client, as in result.json
 
@@ -38,7 +38,7 @@ class Privacy(Section):
 
     name = "privacy"
     keys = ("privacy", "withheld")
-    disclosed = Disclosure.PUBLIC
+    public = True
 
     def applies(self, config: Config) -> bool:
         return config.privacy is not None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
@@ -46,35 +45,22 @@ def bytes_sent(messages: Sequence[Row], direction: str) -> int:
     return sum(row["bytes"] for row in messages if row["direction"] == direction)
 
 
-class Disclosure(Enum):
-    """Who may see what a section writes about a run within a privacy budget."""
-
-    PUBLIC = "it follows from public numbers and noisy answers, and may leave the owner"
-    WITHHELD = "it was computed from the rows exactly, and stays with the owner"
-
-
 class Progress(Protocol):
-    """Where a run shows how far it is; ``watch(model)`` is what `solve` calls after each round."""
-
-    def watch(self, model: str) -> Watch: ...
-
-    def done(self, model: str, text: str, /) -> None: ...
-
-    def say(self, line: str) -> None: ...
-
-
-class Silent:
-    """No progress is shown."""
+    """Where a run shows how far it is; by default it shows nothing."""
 
     def watch(self, model: str) -> Watch:
-        """A round passes unseen."""
+        """What `solve` calls after each round of a model."""
         return lambda row, state: None
 
     def done(self, model: str, text: str, /) -> None:
-        """A model is finished."""
+        """A model is trained."""
 
     def say(self, line: str) -> None:
-        """A line is dropped."""
+        """A line to be shown."""
+
+
+class Silent(Progress):
+    """No progress is shown."""
 
 
 @dataclass(frozen=True)
@@ -153,14 +139,15 @@ class Section(Protocol):
     name : of its checks and of its points
     keys : of result.json
     files : of the folder
-    disclosed : who may see these keys and files in a private run
+    public : whether these keys and files may leave the owner in a private run, because they follow
+        from public numbers and noisy answers
     first : whether it trains before the model, because what it spends is charged first
     """
 
     name: str
     keys: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
-    disclosed: Disclosure = Disclosure.WITHHELD
+    public: bool = False
     first: bool = False
 
     def applies(self, config: Config) -> bool:

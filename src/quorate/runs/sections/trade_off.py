@@ -156,14 +156,11 @@ def _multiplier(config: Config, fed: Federation, mu: Multipliers) -> float:
     k = stated(config).constraint - 1
     concrete, _ = config.problem().at(fed)
     glob, local = concrete.constraint, concrete.local_constraint
-    place = _place(config.constraint[k])
-    stacks = {
-        "local": (local, mu.local),
-        "shared": (glob.coupled, mu.shared),
-        "held": (glob.held, mu.server),
-    }
-    stack, multipliers = stacks[place]
-    before = sum(_place(one) == place for one in config.constraint[:k])
+    places = {"clients": (local, mu.local), "together": (glob.coupled, mu.shared)}
+    server = glob.held, mu.server
+    chosen = [places.get(one.place, server) for one in config.constraint[: k + 1]]
+    stack, multipliers = chosen[-1]
+    before = sum(other is stack for other, _ in chosen[:-1])
     sizes = [len(part.equality) for part in stack.parts]
     start = sum(sizes[:before])
     here = multipliers[..., start : start + sizes[before]]
@@ -184,10 +181,6 @@ def _netted(part: Concrete, multipliers: Array) -> Array:
             if (factors[a] == -factors[b]).all():
                 mu[..., [a, b]] -= np.minimum(mu[..., [a]], mu[..., [b]])
     return mu
-
-
-def _place(one: ConstraintSection) -> str:
-    return {"clients": "local", "together": "shared"}.get(one.place, "held")
 
 
 def line(point: Row) -> str:
