@@ -32,7 +32,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
-from quorate.solvers.sets.projections import EPS, clip_to_sum, decreasing_root
+from quorate.solvers.sets.projections import (
+    EPS,
+    balanced,
+    clip_to_sum,
+    decreasing_root,
+    filled,
+    fraction,
+    marginal_by_sort,
+    top_and_spread,
+)
 
 FEW = 2048  # up to so many scores are sorted; more are searched by sampling
 SAMPLE, AROUND = 1024, 48  # size of the sample, and three standard deviations of a rank in it
@@ -65,11 +74,7 @@ class Budgeted(NamedTuple):
 
 def scaled(losses: Array) -> Scaled:
     """Losses relative to the largest; ``ValueError`` where their differences overflow."""
-    top, spread = float(losses.max()), float(losses.max()) - float(losses.min())
-    if math.isinf(spread):
-        raise ValueError(
-            "losses must differ by less than the largest floating-point number. Rescale them."
-        )
+    top, spread = top_and_spread(losses)
     return Scaled(top, spread, (losses - top) / spread if spread > 0 else np.zeros_like(losses))
 
 
@@ -99,9 +104,7 @@ def marginal(score: Array, room: Array, amount: float) -> float:
         if kept.all() or not kept.any():  # nearly all scores are equal
             break
         score, room = score[kept], room[kept]
-    order = np.argsort(-score, kind="stable")
-    at = int(np.searchsorted(np.cumsum(room[order]), amount))
-    return float(score[order[min(at, len(order) - 1)]])
+    return marginal_by_sort(score, room, amount)
 
 
 def _either_side(score: Array, room: Array, amount: float) -> tuple[float, float]:
@@ -111,11 +114,6 @@ def _either_side(score: Array, room: Array, amount: float) -> tuple[float, float
     ranked, filled = score[some][order], np.cumsum(room[some][order])
     at = int(np.searchsorted(filled, filled[-1] * fraction(amount, float(room.sum()))))
     return float(ranked[min(at + AROUND, len(ranked) - 1)]), float(ranked[max(at - AROUND, 0)])
-
-
-def fraction(amount: float, room: float) -> float:
-    """amount / room within [0, 1]; 0 where there is no room."""
-    return min(max(amount, 0.0) / room, 1.0) if room > 0 else 0.0
 
 
 # -- box -------------------------------------------------------------------------------------------
@@ -129,12 +127,10 @@ def largest_in_box(losses: Array, lower: Array, upper: Array) -> tuple[Array, fl
     scale = scaled(losses)
     room, amount = upper - lower, 1.0 - float(lower.sum())
     level = marginal(scale.z, room, amount)
-    above, tied = scale.z > level, scale.z == level
-    share = fraction(amount - float(room[above].sum()), float(room[tied].sum()))
     y = scale.z - level
     fixed, over = float(lower @ y), float(room @ np.maximum(y, 0.0))
     bound = unscaled(scale, level + fixed + over, abs(level) + float(lower @ np.abs(y)) + over)
-    return lower + room * (above + tied * share), bound
+    return lower + filled(scale.z, room, level, amount), bound
 
 
 def project_box(v: Array, lower: Array, upper: Array) -> Array:
@@ -232,15 +228,8 @@ def _one_sort(z: Array, moves: _Moves, budget: float) -> tuple[Array, float, flo
     high, low = marginal(z, take, mass), -marginal(-z, give, mass)
     if high <= low:
         return None
-    d = _filled(z, take, high, mass) - _filled(-z, give, -low, mass)
+    d = filled(z, take, high, mass) - filled(-z, give, -low, mass)
     return d, (high + low) / 2, (high - low) / 2 / rate
-
-
-def _filled(score: Array, room: Array, level: float, amount: float) -> Array:
-    above, tied = score > level, score == level
-    return room * (
-        above + tied * fraction(amount - float(room[above].sum()), float(room[tied].sum()))
-    )
 
 
 def _by_multiplier(z: Array, moves: _Moves, budget: float) -> tuple[Array, float, float]:
@@ -327,9 +316,8 @@ def _nearest_move(x: Array, moves: _Moves, budget: float) -> Array:
 
         ends = decreasing_root(excess, float(x.min()), float(x.max()), start, flat)
         (above, active), (below, _) = (response(g, k) for g in ends)
-        start, over, under = ends[0], float(above.sum()), float(below.sum())
-        mix = fraction(over, over - under) if over > under else 0.0
-        return (1 - mix) * above + mix * below, active
+        start = ends[0]
+        return balanced(above, below), active
 
     seen: dict[float, Array] = {}
 

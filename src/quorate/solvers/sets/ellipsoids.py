@@ -22,7 +22,7 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.solvers.sets.kl_ball import CLOSE, FAR, TINY, newton_root
-from quorate.solvers.sets.projections import EPS, project_simplex
+from quorate.solvers.sets.projections import EPS, at_prior, project_simplex, top_and_spread
 
 NONE = 1e-20  # an ellipsoid of this size is its centre
 
@@ -44,7 +44,11 @@ def off_ellipsoid(d: Array, shape: Array, radius: float) -> float:
 
     The distance is to the boundary point on the segment from c + d to c.
     """
-    norm, size = length(d / np.sqrt(shape)), math.sqrt(radius)
+    return off_ball(d, length(d / np.sqrt(shape)), math.sqrt(radius))
+
+
+def off_ball(d: Array, norm: float, size: float) -> float:
+    """How far d, which has this norm, is from the ball of a size, entry by entry at most."""
     return (1 - size / norm) * float(np.abs(d).max()) if norm > size else 0.0
 
 
@@ -56,17 +60,11 @@ def largest_in_ellipsoid(
     All arrays are (N,). Of several maximisers it is the one nearest to the prior in the ellipsoid's
     norm.
     """
-    top = float(z.max())
-    spread = top - float(z.min())
-    if math.isinf(spread):
-        raise ValueError(
-            "losses must differ by less than the largest floating-point number. Rescale them."
-        )
+    top, spread = top_and_spread(z)
     unit = float(shape.max())
     size, shape = math.sqrt(radius) * math.sqrt(unit), shape / unit
     if size <= NONE or spread == 0:
-        mean, far = float(prior @ (z - top)), size * math.sqrt(float(shape.sum())) * spread
-        return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top) + far
+        return at_prior(z, prior, size * math.sqrt(float(shape.sum())) * spread)
     z, root = in_units(z, top, spread), np.sqrt(shape)
     at_top = z == 0
     room = np.where(at_top, shape, 0.0)
@@ -76,10 +74,8 @@ def largest_in_ellipsoid(
     d, level, y = _arc(z, prior, shape, size)
     linear, ball = float(prior @ y), size * length(y * root)
     rounding = 32 * EPS * (abs(top) + spread * (abs(level) + float(prior @ np.abs(y)) + ball))
-    return (
-        _inside(prior, d, shape, size / length(d / root)),
-        top + spread * (level + linear + ball) + rounding,
-    )
+    q = _inside(prior, d, shape, size / length(d / root))
+    return q, top + spread * (level + linear + ball) + rounding
 
 
 def _arc(z: Array, prior: Array, shape: Array, size: float) -> tuple[Array, float, Array]:
@@ -100,10 +96,8 @@ def _arc(z: Array, prior: Array, shape: Array, size: float) -> tuple[Array, floa
             if kept.all():
                 break
             out = active[~kept]
-            removed, outside = (
-                removed + float(prior[out].sum()),
-                outside + length(prior[out] / root[out]) ** 2,
-            )
+            removed += float(prior[out].sum())
+            outside += length(prior[out] / root[out]) ** 2
             active = active[kept]
         variance = float(sa @ za**2)
         room = size**2 - outside - mass * lost**2
@@ -168,12 +162,8 @@ def _level(z: Array, prior: Array, share: Array, start: float) -> tuple[Array, f
         if abs(new - g) <= 4 * EPS * abs(g):
             break
         g = new
-    return (
-        np.maximum(
-            d - np.where(d > -prior, share, 0.0) * (float(d.sum()) / max(gradient, TINY)), -prior
-        ),
-        g,
-    )
+    excess = float(d.sum()) / max(gradient, TINY)
+    return np.maximum(d - np.where(d > -prior, share, 0.0) * excess, -prior), g
 
 
 def _centred(z: Array, weight: Array) -> tuple[float, Array]:

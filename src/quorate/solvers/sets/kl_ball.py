@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
-from quorate.solvers.sets.projections import EPS, project_simplex
+from quorate.solvers.sets.projections import EPS, at_prior, project_simplex, top_and_spread
 
 TINY = 1e-300
 NOISE = 64 * EPS
@@ -71,15 +71,9 @@ def largest_in_entropy_ball(z: Array, prior: Array, radius: float) -> tuple[Arra
     if not inside.all():
         part, bound = largest_in_entropy_ball(z[inside], prior[inside], radius)
         return _spread(part, inside), bound
-    top = float(z.max())
-    spread = top - float(z.min())
-    if math.isinf(spread):
-        raise ValueError(
-            "losses must differ by less than the largest floating-point number. Rescale them."
-        )
+    top, spread = top_and_spread(z)
     if radius <= NONE or spread == 0:
-        mean, far = float(prior @ (z - top)), math.sqrt(radius / 2) * spread  # Pinsker's inequality
-        return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top) + far
+        return at_prior(z, prior, math.sqrt(radius / 2) * spread)  # by Pinsker's inequality
     z = (z - top) / spread
     at_top = z == 0
     share, rest = float(prior[at_top].sum()), float(prior[~at_top].sum())

@@ -92,13 +92,8 @@ def project_lp_unit_ball(v: Array, p: float) -> Array:
     if p == 2:
         return v / lp_norm(v, 2)
     response = lambda multiplier: _response(v, multiplier, 1.0, p, 1.0)[0]  # noqa: E731
-    d = response(
-        _multiplier(
-            lambda multiplier: lp_norm(response(multiplier), p),
-            1.0,
-            float(np.abs(v).max()) * v.size,
-        )
-    )
+    largest = float(np.abs(v).max()) * v.size
+    d = response(_multiplier(lambda multiplier: lp_norm(response(multiplier), p), 1.0, largest))
     return d / max(lp_norm(d, p), 1.0)
 
 
@@ -125,14 +120,11 @@ def largest_over_lp_ball(z: Array, prior: Array, radius: float, p: float) -> tup
 
     Ties are shared, so equal entries of z get equal treatment. The arrays are (N,).
     """
-    top, spread = float(_finite(z).max()), float(np.ptp(z))
-    if radius == 0 or spread == 0:
-        mean = float(prior @ (z - top))
-        return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top)
-    if math.isinf(spread):
-        raise ValueError(
-            "losses must differ by less than the largest floating-point number. Rescale them."
-        )
+    if radius == 0:
+        return at_prior(_finite(z), prior)
+    top, spread = top_and_spread(_finite(z))
+    if spread == 0:
+        return at_prior(z, prior)
     z = (z - top) / spread
     at_top = z == 0
     # all weight on the largest entries
@@ -152,6 +144,24 @@ def largest_over_lp_ball(z: Array, prior: Array, radius: float, p: float) -> tup
     return _finish(prior, d, radius, p), top + spread * (level + linear + ball) + rounding
 
 
+def top_and_spread(losses: Array) -> tuple[float, float]:
+    """The largest loss, and its difference from the least; ``ValueError`` where that overflows."""
+    top = float(losses.max())
+    spread = top - float(losses.min())
+    if math.isinf(spread):
+        raise ValueError(
+            "losses must differ by less than the largest floating-point number. Rescale them."
+        )
+    return top, spread
+
+
+def at_prior(losses: Array, prior: Array, far: float = 0.0) -> tuple[Array, float]:
+    """The prior as the maximiser, and its bound: other members gain at most ``far``."""
+    top = float(losses.max())
+    mean = float(prior @ (losses - top))
+    return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top) + far
+
+
 def _largest_p1(z: Array, prior: Array, radius: float) -> tuple[Array, float, Array]:
     """Move radius / 2 from the smallest entries to the largest.
 
@@ -166,9 +176,9 @@ def _largest_p1(z: Array, prior: Array, radius: float) -> tuple[Array, float, Ar
 def _largest_pinf(z: Array, prior: Array, radius: float) -> tuple[Array, float, Array]:
     """Fill from max(c - r, 0) up to c + r, the largest entries first; g is the marginal entry."""
     low = np.maximum(prior - radius, 0.0)
-    filled, level = _fill(z, prior + radius - low, float((prior - low).sum()))
+    gained, level = _fill(z, prior + radius - low, float((prior - low).sum()))
     y = z - level
-    return low - prior + filled, level, np.where((y < 0) & (prior <= radius), 0.0, y)
+    return low - prior + gained, level, np.where((y < 0) & (prior <= radius), 0.0, y)
 
 
 def _fill(score: Array, room: Array, amount: float) -> tuple[Array, float]:
@@ -176,13 +186,27 @@ def _fill(score: Array, room: Array, amount: float) -> tuple[Array, float]:
 
     Ties share in proportion to their room.
     """
+    level = marginal_by_sort(score, room, amount)
+    return filled(score, room, level, amount), level
+
+
+def marginal_by_sort(score: Array, room: Array, amount: float) -> float:
+    """The score at which ``amount`` is used up when the highest scores are filled first."""
     order = np.argsort(-score, kind="stable")
-    at = min(int(np.searchsorted(np.cumsum(room[order]), amount)), len(order) - 1)
-    level = float(score[order[at]])
+    place = int(np.searchsorted(np.cumsum(room[order]), amount))
+    return float(score[order[min(place, len(order) - 1)]])
+
+
+def filled(score: Array, room: Array, level: float, amount: float) -> Array:
+    """The room of the scores above the level, and the rest of ``amount`` in those at the level."""
     above, tied = score > level, score == level
-    left = max(amount - float(room[above].sum()), 0.0)
-    weight = float(room[tied].sum())
-    return room * (above + tied * (min(left / weight, 1.0) if weight > 0 else 0.0)), level
+    left = amount - float(room[above].sum())
+    return room * (above + tied * fraction(left, float(room[tied].sum())))
+
+
+def fraction(amount: float, room: float) -> float:
+    """amount / room within [0, 1]; 0 where there is no room."""
+    return min(max(amount, 0.0) / room, 1.0) if room > 0 else 0.0
 
 
 def clip_to_sum(v: Array, lower: Array, upper: Array, total: float) -> Array:
@@ -255,15 +279,20 @@ def _nested(
         above, below = (
             np.maximum(_response(z - g, multiplier, radius, p, e)[0], -prior) for g in ends
         )
-        over, under = float(above.sum()), float(below.sum())
-        mix = min(max(over / (over - under), 0.0), 1.0) if over > under else 0.0
         start[0] = ends[0]
-        return (1 - mix) * above + mix * below, ends[0]
+        return balanced(above, below), ends[0]
 
     multiplier = _multiplier(lambda k: lp_norm(shift(k)[0], p), radius, float(np.ptp(z)) * len(z))
     d, g = shift(multiplier)
     with np.errstate(over="ignore"):
         return d, g, np.maximum(z - g, -multiplier * (prior / radius) ** (p - 1))
+
+
+def balanced(above: Array, below: Array) -> Array:
+    """The mixture of two vectors, of sums >= 0 and <= 0, whose sum is 0."""
+    over, under = float(above.sum()), float(below.sum())
+    share = fraction(over, over - under)
+    return (1 - share) * above + share * below
 
 
 def _response(

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array
 from quorate.solvers.conic.builder import Model
-from quorate.solvers.sets.ellipsoids import NONE, in_units
+from quorate.solvers.sets.ellipsoids import NONE, in_units, off_ball
 from quorate.solvers.sets.kl_ball import CLOSE, FAR, TINY, newton_root
-from quorate.solvers.sets.projections import EPS, project_simplex
+from quorate.solvers.sets.projections import EPS, at_prior, project_simplex, top_and_spread
 
 Flags = NDArray[np.bool_]
 SIGN = 1e-12  # relative size of a number below which its sign says nothing
@@ -79,8 +79,7 @@ def off_axes(d: Array, axes: Axes, radius: float) -> float:
 
     The distance is to the boundary point on the segment from c + d to c.
     """
-    norm, size = axes.norm(d), math.sqrt(radius) * math.sqrt(axes.unit)
-    return (1 - size / norm) * float(np.abs(d).max()) if norm > size else 0.0
+    return off_ball(d, axes.norm(d), math.sqrt(radius) * math.sqrt(axes.unit))
 
 
 def largest_in_axes(z: Array, prior: Array, axes: Axes, radius: float) -> tuple[Array, float]:
@@ -88,16 +87,10 @@ def largest_in_axes(z: Array, prior: Array, axes: Axes, radius: float) -> tuple[
 
     All arrays are (N,).
     """
-    top = float(z.max())
-    spread = top - float(z.min())
-    if math.isinf(spread):
-        raise ValueError(
-            "losses must differ by less than the largest floating-point number. Rescale them."
-        )
+    top, spread = top_and_spread(z)
     size = math.sqrt(radius) * math.sqrt(axes.unit)
     if size <= NONE or spread == 0:
-        mean, far = float(prior @ (z - top)), size * math.sqrt(float(axes.S.trace())) * spread
-        return prior.copy(), top + mean * (1 - 32 * EPS) + 32 * EPS * abs(top) + far
+        return at_prior(z, prior, size * math.sqrt(float(axes.S.trace())) * spread)
     z = in_units(z, top, spread)
     corner = _corner(z == 0, prior, axes)
     if axes.norm(corner - prior) <= size:
@@ -106,9 +99,8 @@ def largest_in_axes(z: Array, prior: Array, axes: Axes, radius: float) -> tuple[
     for q, y, g in _candidates(z, prior, axes, size):
         y = np.maximum(y, z - g)
         linear, ball = float(prior @ y), size * math.sqrt(float(y @ axes.S @ y))
-        bound = min(
-            bound, g + linear + ball + 32 * EPS * (abs(g) + float(prior @ np.abs(y)) + ball)
-        )
+        rounding = 32 * EPS * (abs(g) + float(prior @ np.abs(y)) + ball)
+        bound = min(bound, g + linear + ball + rounding)
         if float(q @ z) > value:
             best, value = q, float(q @ z)
         if bound - value <= 1e-13 * (1 + abs(g) + ball):

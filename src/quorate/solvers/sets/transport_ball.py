@@ -34,9 +34,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
-from quorate.solvers.sets.box_and_cd_norm import Point, at_budget, fraction, scaled, unscaled
+from quorate.solvers.sets.box_and_cd_norm import Point, at_budget, scaled, unscaled
 from quorate.solvers.sets.nearest_point import nearest_point
-from quorate.solvers.sets.projections import EPS, decreasing_root, project_simplex
+from quorate.solvers.sets.projections import EPS, decreasing_root, fraction, project_simplex
 
 NEVER = 1e300  # a multiplier at which only moves of cost 0 pay
 FAR = 1e3  # beyond this spread of v its nearest point is computed as a mix of vertices
@@ -146,7 +146,7 @@ def _anywhere(z, cost, multiplier):
 def line_cost(q: Array, prior: Array, positions: Array) -> float:
     """The transport cost from the weights ``prior`` to ``q`` along a line; both sum to one."""
     order = np.argsort(positions, kind="stable")
-    return float(np.abs(np.cumsum((q - prior)[order])[:-1]) @ np.diff(positions[order]))
+    return _line_cost((q - prior)[order], np.diff(positions[order]))
 
 
 def matrix_cost(q: Array, prior: Array, cost: Array, tol: float) -> float:
