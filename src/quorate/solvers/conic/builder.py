@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,13 +115,9 @@ class Model:
             self.curves.append((index, index, np.broadcast_to(matrix, index.shape)))
             return
         row, col = np.triu_indices(len(index))
-        self.curves.append(
-            (
-                np.minimum(index[row], index[col]),
-                np.maximum(index[row], index[col]),
-                matrix[row, col],
-            )
-        )
+        first, second = index[row], index[col]
+        low, high = np.minimum(first, second), np.maximum(first, second)
+        self.curves.append((low, high, matrix[row, col]))
 
     # -- constraints -------------------------------------------------------------------------------
 
@@ -164,28 +160,26 @@ class Model:
 
     def exponential(self, x: Rows, y: Rows, z: Rows) -> slice:
         """Require ``y_i exp(x_i / y_i) <= z_i`` for every i; duals are rows of three."""
-        return self._triples((x, y, z), lambda m: [clarabel.ExponentialConeT()] * m)
+        return self._triples((x, y, z), clarabel.ExponentialConeT())
 
     def power(self, x: Rows, y: Rows, z: Rows, alpha: float) -> slice:
         """Require ``x_i^alpha y_i^(1 - alpha) >= |z_i|`` and x, y >= 0; duals are rows of three."""
-        return self._triples((x, y, z), lambda m: [clarabel.PowerConeT(alpha)] * m)
+        return self._triples((x, y, z), clarabel.PowerConeT(alpha))
 
     def parabola(self, x: Rows, a: Rows) -> slice:
         """Require ``x_i^2 / 2 <= a_i`` for every i; duals are rows of three.
 
         Each is the cone ||(x_i, a_i - 1/2)|| <= a_i + 1/2.
         """
-        return self._triples(
-            ([*a, 0.5], x, [*a, -0.5]), lambda m: [clarabel.SecondOrderConeT(3)] * m
-        )
+        return self._triples(([*a, 0.5], x, [*a, -0.5]), clarabel.SecondOrderConeT(3))
 
-    def _triples(self, parts: tuple[Rows, Rows, Rows], cones: Callable[[int], list[Any]]) -> slice:
+    def _triples(self, parts: tuple[Rows, Rows, Rows], cone: object) -> slice:
         m = max(height_of(rows) for rows in parts)
         first = len(self.constants)
         for k, rows in enumerate(parts):
             self._add(rows, self.height + k, 3, m)
         self.constants[first:] = [np.stack(self.constants[first:], 1).ravel()]
-        self.cones += cones(m)
+        self.cones += [cone] * m
         return self._close(3 * m)
 
     # -- shapes that recur -------------------------------------------------------------------------
@@ -273,11 +267,8 @@ def _entries(at: Index, index: Index, coefficient: ArrayLike) -> tuple[Index, In
         shape = len(at), len(index)
         if values.shape not in (shape, (1, shape[1])):
             raise ValueError(f"a term's matrix has shape {values.shape}, needed {shape}.")
-        return (
-            np.repeat(at, shape[1]),
-            np.tile(index, shape[0]),
-            np.broadcast_to(values, shape).ravel(),
-        )
+        values = np.broadcast_to(values, shape).ravel()
+        return np.repeat(at, shape[1]), np.tile(index, shape[0]), values
     return at, np.broadcast_to(index, at.shape), np.broadcast_to(values, at.shape)
 
 

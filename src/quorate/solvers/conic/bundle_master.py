@@ -93,101 +93,112 @@ def minimise(
     Where Q is known by its maximiser, the program is solved again with every worst weighting that
     it finds.
     """
-    options: dict = {
-        "centre": centre,
-        "metric": metric,
-        "level": level,
-        "size": size,
-        "offset": offset,
-        "unit": unit,
-    }
-    for _ in range(MOST_MEMBERS):
-        master, z = _minimise(shape, pieces, accuracy=accuracy, **options)
-        if not isinstance(shape.weighting, Members) or not master.solved:
-            break
-        grown = shape.weighting.grown(z, max(accuracy, 1e-10) * unit)
-        if grown is None:
-            break
-        shape = replace(shape, weighting=grown)
-    return master
-
-
-def _minimise(
-    shape: Shape,
-    pieces: Pieces,
-    *,
-    centre: Array | None,
-    metric: Array | float,
-    level: float | None,
-    size: float,
-    offset: float,
-    unit: float,
-    accuracy: float,
-) -> tuple[Master, Array]:
-    """Solve the master problem once; also returns the pieces' largest values z (N,) there."""
     # Units: the objective in ``unit``, every coordinate and the transport multipliers such that
     # their gradients have size one.
-    D = pieces.gradient.shape[1]
     scale = unit / steepness(pieces.gradient)
     fee = float(shape.radius.max(initial=0.0) + np.abs(pieces.gradient_level).max(initial=0.0))
     lambda_unit = unit / fee if fee > 0 else unit
-    weights = slice(0, D - shape.intercept)  # w without the intercept
-    box = shape.lower, shape.upper
-    shape = replace(
-        shape,
-        lipschitz=shape.lipschitz / lambda_unit,
-        floor=shape.floor / lambda_unit,
-        l1=shape.l1 / unit,
-        l2=shape.l2 / unit,
-        radius=shape.radius * lambda_unit / unit,
-        lower=shape.lower / scale[weights],
-        upper=shape.upper / scale[weights],
-    )
-    pieces = Pieces(
-        pieces.owner,
-        pieces.offset / unit,
-        pieces.gradient * (scale / unit),
-        pieces.gradient_level * (lambda_unit / unit),
-    )
-    model = Model()
-    w, z = model.variable(D), model.variable(shape.n_clients)
-    coefficients = w[weights]
-    lambdas = _transport_multipliers(model, shape, pieces, coefficients, scale[weights], size, z, w)
-    shape.weighting.add(model, z)
-    _regulariser(model, shape, coefficients, scale[weights], as_cost=level is None)
-    if shape.intercept and math.isfinite(offset):
-        for sign in (1.0, -1.0):
-            model.nonneg([(w[-1:], sign), offset / scale[-1]])
-    costs = list(model.costs)
+    weights = slice(0, len(scale) - shape.intercept)  # w without the intercept
     H = np.asarray(metric, float)
     H = H * np.outer(scale, scale) / unit if H.ndim == 2 else H * scale**2 / unit
-    if level is not None:
-        model.costs.clear()
-        model.nonneg([level / unit, *((index, -cost[None, :]) for index, cost in costs)])
-        H = np.ones(D)  # a projection: its size does not matter
-    if centre is not None:
-        model.quadratic(w, H)
-        model.linear(w, -(H @ (centre / scale) if H.ndim == 2 else H * centre / scale))
-    solution = model.solve(tol=accuracy)
-    value = sum(float(cost @ solution.x[index]) for index, cost in costs)
-    if level is None:
-        value += shape.l2 / 2 * float(((scale[weights] * solution.x[coefficients]) ** 2).sum())
-    answer = solution.x[w] * scale
+    program = _Program(
+        replace(
+            shape,
+            lipschitz=shape.lipschitz / lambda_unit,
+            floor=shape.floor / lambda_unit,
+            l1=shape.l1 / unit,
+            l2=shape.l2 / unit,
+            radius=shape.radius * lambda_unit / unit,
+            lower=shape.lower / scale[weights],
+            upper=shape.upper / scale[weights],
+        ),
+        Pieces(
+            pieces.owner,
+            pieces.offset / unit,
+            pieces.gradient * (scale / unit),
+            pieces.gradient_level * (lambda_unit / unit),
+        ),
+        scale=scale,
+        centre=centre,
+        metric=H,
+        level=None if level is None else level / unit,
+        size=size,
+        offset=offset,
+    )
+    for _ in range(MOST_MEMBERS):
+        master, z = program.solved(accuracy)
+        weighting = program.shape.weighting
+        if not isinstance(weighting, Members) or not master.solved:
+            break
+        grown = weighting.grown(z * unit, max(accuracy, 1e-10) * unit)
+        if grown is None:
+            break
+        program = replace(program, shape=replace(program.shape, weighting=grown))
+    w = master.w * scale
     # the bounds hold exactly, not to the solver's accuracy
-    answer[: len(coefficients)] = np.clip(answer[: len(coefficients)], *box)
-    multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
-    fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
-    largest = np.full(shape.n_clients, -math.inf)
-    fees = (
-        0.0
-        if lambdas is None
-        else (shape.radius[pieces.owner] + pieces.gradient_level) * solution.x[lambdas]
-    )
-    np.maximum.at(largest, pieces.owner, pieces.offset + pieces.gradient @ solution.x[w] + fees)
-    return (
-        Master(answer, value * unit, multipliers, fine and bool(np.isfinite(answer).all())),
-        largest * unit,
-    )
+    w[weights] = np.clip(w[weights], shape.lower, shape.upper)
+    return replace(master, w=w, value=master.value * unit)
+
+
+@dataclass(frozen=True, eq=False)
+class _Program:
+    """The master problem in its units, but for the centre and the bounds on w and the intercept.
+
+    ``scale`` (D,) holds the unit of every coordinate of w.
+    """
+
+    shape: Shape
+    pieces: Pieces
+    scale: Array
+    centre: Array | None
+    metric: Array
+    level: float | None
+    size: float
+    offset: float
+
+    def solved(self, accuracy: float) -> tuple[Master, Array]:
+        """The solution; and the pieces' largest values z (N,) there."""
+        shape, pieces, scale = self.shape, self.pieces, self.scale
+        weights = slice(0, len(scale) - shape.intercept)
+        model = Model()
+        w, z = model.variable(len(scale)), model.variable(shape.n_clients)
+        coefficients = w[weights]
+        lambdas = _transport_multipliers(
+            model, shape, pieces, coefficients, scale[weights], self.size, z, w
+        )
+        shape.weighting.add(model, z)
+        _regulariser(model, shape, coefficients, scale[weights], as_cost=self.level is None)
+        if shape.intercept and math.isfinite(self.offset):
+            for sign in (1.0, -1.0):
+                model.nonneg([(w[-1:], sign), self.offset / scale[-1]])
+        costs = list(model.costs)
+        self._proximal(model, w)
+        solution = model.solve(tol=accuracy)
+        value = sum(float(cost @ solution.x[index]) for index, cost in costs)
+        if self.level is None:
+            value += shape.l2 / 2 * float(((scale[weights] * solution.x[coefficients]) ** 2).sum())
+        fees = 0.0
+        if lambdas is not None:
+            fees = (shape.radius[pieces.owner] + pieces.gradient_level) * solution.x[lambdas]
+        largest = np.full(shape.n_clients, -math.inf)
+        np.maximum.at(largest, pieces.owner, pieces.offset + pieces.gradient @ solution.x[w] + fees)
+        multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
+        fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
+        fine = fine and bool(np.isfinite(solution.x[w]).all())
+        return Master(solution.x[w], value, multipliers, fine), largest
+
+    def _proximal(self, model: Model, w: Index) -> None:
+        """Add the proximal term, or replace the objective by the distance to the centre."""
+        H = self.metric
+        if self.level is not None:
+            costs = [(index, -cost[None, :]) for index, cost in model.costs]
+            model.costs.clear()
+            model.nonneg([self.level, *costs])
+            H = np.ones(len(w))  # a projection: its size does not matter
+        if self.centre is not None:
+            model.quadratic(w, H)
+            centre, scale = self.centre, self.scale
+            model.linear(w, -(H @ (centre / scale) if H.ndim == 2 else H * centre / scale))
 
 
 def steepness(gradients: Array) -> Array:
@@ -214,14 +225,14 @@ def _transport_multipliers(
     Returns every piece's transport multiplier, None where there are none.
     """
     rows: list = [(z[pieces.owner], 1.0), (w, -pieces.gradient), -pieces.offset]
-    at = None
+    lambdas = None
     # at radius 0 too: cuts of runs at another radius hold only with their transport multiplier
     fees = bool(pieces.gradient_level.any())
     robust, separate = fees or bool(shape.radius.any()), fees or shape.own_multipliers
     if robust:
         lambda_ = model.variable(shape.n_clients if separate else 1)
-        at = lambda_[pieces.owner if separate else np.zeros_like(pieces.owner)]
-        rows.append((at, -(shape.radius[pieces.owner] + pieces.gradient_level)))
+        lambdas = lambda_[pieces.owner if separate else np.zeros_like(pieces.owner)]
+        rows.append((lambdas, -(shape.radius[pieces.owner] + pieces.gradient_level)))
     model.nonneg(rows)
     if robust:
         model.nonneg([(lambda_, 1.0), -shape.floor])
@@ -229,12 +240,11 @@ def _transport_multipliers(
         norm, middle = model.variable(), float(np.median(scale))
         model.norm_at_most([(coefficients, scale / middle)], [(norm, 1.0)], P_OF[shape.dual])
         if robust and shape.lipschitz:
-            model.nonneg(
-                [(lambda_, 1.0), (np.repeat(norm, len(lambda_)), -shape.lipschitz * middle)]
-            )
+            bound = np.repeat(norm, len(lambda_)), -shape.lipschitz * middle
+            model.nonneg([(lambda_, 1.0), bound])
         if math.isfinite(size):
             model.nonneg([size / middle, (norm, -1.0)])
-    return at
+    return lambdas
 
 
 def _regulariser(
@@ -248,27 +258,15 @@ def _regulariser(
         model.linear(total, shape.l1 * middle)
     if shape.l2 and as_cost:
         model.quadratic(coefficients, shape.l2 * scale**2)
-    # s >= ||w||^2 / 2 as ||(w, (1 - s)/sqrt 2 ...)||: a rotated cone in standard form
-    elif shape.l2:
+    elif shape.l2:  # s >= ||w||^2 / 2 as ||(w, (s - 1) / sqrt 2)|| <= (s + 1) / sqrt 2
         s = model.variable()
         model.linear(s, shape.l2 * middle**2)
         root = 1 / math.sqrt(2)
-        model.soc([(s, root), root], _stacked(coefficients, scale / middle, s, root))
+        w_and_s = np.concatenate([coefficients, s]), np.append(scale / middle, root)
+        shift = np.append(np.zeros(len(coefficients)), -root)
+        model.soc([(s, root), root], [w_and_s, shift])
     for bound, sign in ((shape.lower, 1.0), (shape.upper, -1.0)):
-        finite = np.isfinite(np.broadcast_to(bound, coefficients.shape))
+        bounds = np.broadcast_to(bound, coefficients.shape)
+        finite = np.isfinite(bounds)
         if finite.any():
-            model.nonneg(
-                [
-                    (coefficients[finite], sign),
-                    -sign * np.broadcast_to(bound, coefficients.shape)[finite],
-                ]
-            )
-
-
-def _stacked(coefficients: Index, scale: Array, s: Index, root: float) -> list:
-    """Rows (w, (s - 1) root): ||rows|| <= (s + 1) root exactly when ||w||^2 <= 2 s."""
-    n = len(coefficients)
-    constant = np.zeros(n + 1)
-    constant[n] = -root
-    index = np.concatenate([coefficients, s])
-    return [(index, np.concatenate([scale, [root]])), constant]
+            model.nonneg([(coefficients[finite], sign), -sign * bounds[finite]])

@@ -30,8 +30,6 @@ from quorate.solvers.smooth.newton_system import (
     Part,
     System,
     Total,
-    aim,
-    longest,
 )
 
 ITERATIONS = 80
@@ -128,11 +126,8 @@ def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[Part]
         level = max(level, epi.lipschitz * float(norm(w, epi.dual)), epi.floor) + gap
         if epi.dual == "linf":
             at, size = np.tile(np.arange(d), 2), np.repeat([epi.lipschitz, -epi.lipschitz], d)
-            parts.append(
-                Edges(
-                    at, size, np.zeros(2 * d), level - size * w[at], np.full(2 * d, force / (2 * d))
-                )
-            )
+            s, z = level - size * w[at], np.full(2 * d, force / (2 * d))
+            parts.append(Edges(at, size, np.zeros(2 * d), s, z))
         elif epi.dual == "l1":
             e = np.abs(w) + gap / (2 * d * epi.lipschitz)
             slack, z = np.stack([e - w, e + w]), np.full((2, d), epi.lipschitz * force / 2)
@@ -143,16 +138,8 @@ def _parts(epi: Epigraph, v: Array, level: float, nu: float) -> tuple[list[Part]
             z[0] = force
             parts.append(Cone(d, epi.lipschitz, s, z))
         if epi.floor > 0:
-            zero = np.zeros(1)
-            parts.append(
-                Edges(
-                    np.zeros(1, np.intp),
-                    zero,
-                    zero + epi.floor,
-                    zero + level - epi.floor,
-                    zero + force / 2,
-                )
-            )
+            numbers = (0.0, epi.floor, level - epi.floor, force / 2)
+            parts.append(Edges(np.zeros(1, np.intp), *(np.array([x]) for x in numbers)))
     shift = 0.0 if epi.shift is None else epi.shift
     t = epi.forward(v) - shift
     psi = epi.curve(t)[0] + fee * level
@@ -287,18 +274,15 @@ class _State:
 
         It is inf where a residual is not finite.
         """
-        self.gx, self.gbeta = (
-            np.append(self.x[:-1] - self.b, self.beta[0] * self.epi.radius),
-            np.zeros(len(self.beta)),
-        )
-        self.gbeta[0] = self.epi.radius * self.x[-1] - self.a - self.beta[0] / self.tau
+        moved, nu = self.x[:-1] - self.b, self.beta[0]
+        self.gx, self.gbeta = np.append(moved, nu * self.epi.radius), np.zeros(len(self.beta))
+        self.gbeta[0] = self.epi.radius * self.x[-1] - self.a - nu / self.tau
         for part in self.parts:
             part.look(self.x, self.beta)
             part.gradient(self.gx, self.gbeta)
-        products = [float(np.vdot(part.s, part.z)) for part in self.parts]
-        self.count = sum(1 if isinstance(part, Cone) else part.s.size for part in self.parts)
-        self.mu = sum(products) / self.count
-        moved, nu = np.linalg.norm(self.x[:-1] - self.b), self.beta[0]
+        product = sum(float(np.vdot(part.s, part.z)) for part in self.parts)
+        self.count = sum(part.degree for part in self.parts)
+        self.mu = product / self.count
         rows = max(
             float(np.abs(part.r).max()) for part in self.parts if not isinstance(part, Total)
         )
@@ -307,8 +291,8 @@ class _State:
             1e-19 * (1 + float(self.b @ self.b)), 1e-11 * nu * (1 + abs(self.a))
         )
         self.merit = max(
-            sum(products) / gap,
-            float(np.abs(self.gx[:-1]).max()) / (1e-10 * moved + 1e-15),
+            product / gap,
+            float(np.abs(self.gx[:-1]).max()) / (1e-10 * np.linalg.norm(moved) + 1e-15),
             max(float(np.abs(self.gbeta).max()), rows) / (1e-10 * unit),
         )
         self.merit = self.merit if math.isfinite(self.merit) and nu > 0 else math.inf
@@ -317,28 +301,21 @@ class _State:
         """One predictor-corrector step; False when the equations are singular."""
         D = len(self.b)
         system = System(D + 1, len(self.beta))
-        system.H[np.diag_indices(D + 1)] = np.append(
-            np.ones(D), 0.0 if self.epi.radius > 0 else 1.0
-        )
+        system.H[np.diag_indices(D)] = 1.0
+        system.H[-1, -1] = 0.0 if self.epi.radius > 0 else 1.0
         system.B[-1, 0], system.C[0] = self.epi.radius, 1 / self.tau
         for part in self.parts:
             part.add(system)
         if not system.factor():
             return False
         length, *_ = self._direction(system, 0.0)
-        after = (
-            sum(float(np.vdot(p.s + length * p.ds, p.z + length * p.dz)) for p in self.parts)
-            / self.count
-        )
-        length, dx, dbeta = self._direction(
-            system, self.mu * min(1.0, max(after, 0.0) / self.mu) ** 3
-        )
+        after = sum(float(np.vdot(p.s + length * p.ds, p.z + length * p.dz)) for p in self.parts)
+        share = min(1.0, max(after / self.count, 0.0) / self.mu)
+        length, dx, dbeta = self._direction(system, self.mu * share**3)
         length = length * 0.995 if length < 1 else 1.0
         self.x, self.beta = self.x + length * dx, self.beta + length * dbeta
         for part in self.parts:
-            part.s, part.z = part.s + length * part.ds, part.z + length * part.dz
-            if isinstance(part, Fold):
-                part.hidden = part.hidden + length * part.dhidden
+            part.advance(length)
         return True
 
     def _direction(self, system: System, target: float) -> tuple[float, Array, Array]:
@@ -348,17 +325,9 @@ class _State:
         """
         gx, gbeta = self.gx.copy(), self.gbeta.copy()
         for part in self.parts:
-            (
-                part.aim(target, target > 0)
-                if isinstance(part, Cone)
-                else aim(part, target, target > 0)
-            )
+            part.aim(target, target > 0)
             part.load(gx, gbeta)
         dx, dbeta = system.solve(gx, gbeta)
         for part in self.parts:
             part.step(dx, dbeta)
-        return (
-            min(1.0, *(p.longest() if isinstance(p, Cone) else longest(p) for p in self.parts)),
-            dx,
-            dbeta,
-        )
+        return min(1.0, *(part.longest() for part in self.parts)), dx, dbeta

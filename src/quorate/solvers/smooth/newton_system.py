@@ -71,8 +71,36 @@ class System:
         return np.append(free - self.inner @ border, border[0]), border[1:]
 
 
+class Rows:
+    """Rows whose slacks s and multipliers z are in a self-dual cone, here the orthant."""
+
+    s: Array
+    z: Array
+    rc: Array
+    ds: Array
+    dz: Array
+
+    @property
+    def degree(self) -> int:
+        """How many products s z there are."""
+        return self.s.size
+
+    def aim(self, target: float, corrected: bool) -> None:
+        """Set the complementarity: s dz + z ds = target - s z (- ds dz of the predictor)."""
+        self.rc = target - self.s * self.z - (self.ds * self.dz if corrected else 0.0)
+
+    def longest(self) -> float:
+        """The longest step that keeps s, z >= 0."""
+        shrink = min(float((self.ds / self.s).min()), float((self.dz / self.z).min()))
+        return -1 / shrink if shrink < 0 else math.inf
+
+    def advance(self, length: float) -> None:
+        """Take a step of this length."""
+        self.s, self.z = self.s + length * self.ds, self.z + length * self.dz
+
+
 @dataclass
-class Fold:
+class Fold(Rows):
     """Rows psi_k(t_i) + fee_k lambda - alpha_i + s_ik = 0 with t = T v - shift.
 
     alpha is the hidden variable; its border is <h, alpha>.
@@ -89,9 +117,6 @@ class Fold:
     hidden: Array
     s: Array
     z: Array
-    rc: Any = None
-    ds: Any = None
-    dz: Any = None
 
     def look(self, x: Array, beta: Array) -> None:
         """Compute values, gradients and residuals, and means over k weighted by omega = z / s."""
@@ -108,13 +133,8 @@ class Fold:
 
     def gradient(self, gx: Array, gbeta: Array) -> None:
         """Add the terms of z and hidden to the equations of x and of the border."""
-        self._onto(
-            (self.dpsi * self.z).sum(0),
-            float((self.fee * self.z).sum()),
-            float(self.h @ self.hidden),
-            gx,
-            gbeta,
-        )
+        in_t, in_level = (self.dpsi * self.z).sum(0), float((self.fee * self.z).sum())
+        self._onto(in_t, in_level, float(self.h @ self.hidden), gx, gbeta)
 
     def _onto(
         self, in_t: Array, in_level: float, in_border: float, gx: Array, gbeta: Array
@@ -149,9 +169,13 @@ class Fold:
         self.ds = -self.r - self.dpsi * dt - self.fee * dx[-1] + self.dhidden
         self.dz = (self.rc - self.z * self.ds) / self.s
 
+    def advance(self, length: float) -> None:
+        super().advance(length)
+        self.hidden = self.hidden + length * self.dhidden
+
 
 @dataclass
-class Edges:
+class Edges(Rows):
     """Rows size_j v_j + constant_j - lambda + s_j = 0, j over entries ``at`` of v."""
 
     at: NDArray[np.intp]
@@ -159,9 +183,6 @@ class Edges:
     constant: Array
     s: Array
     z: Array
-    rc: Any = None
-    ds: Any = None
-    dz: Any = None
 
     def look(self, x: Array, beta: Array) -> None:
         self.r = self.size * x[self.at] + self.constant - x[-1] + self.s
@@ -190,14 +211,11 @@ class Edges:
 
 
 @dataclass
-class Total:
+class Total(Rows):
     """The row size sum_j e_j - lambda + s = 0 of border 1, whose multiplier is z = beta_1."""
 
     s: Array  # (1,)
     z: Array
-    rc: Any = None
-    ds: Any = None
-    dz: Any = None
 
     def look(self, x: Array, beta: Array) -> None:
         self.r = -x[-1:] + self.s  # the fold of |v_j| <= e_j adds its part
@@ -218,21 +236,7 @@ class Total:
         self.ds = (self.rc - self.s * self.dz) / self.z
 
 
-Orthant = Fold | Edges | Total
-
-
-def aim(part: Orthant, target: float, corrected: bool) -> None:
-    """Set the complementarity: s dz + z ds = target - s z (- ds dz of the predictor)."""
-    part.rc = target - part.s * part.z - (part.ds * part.dz if corrected else 0.0)
-
-
-def longest(part: Orthant) -> float:
-    """The longest step that keeps s, z >= 0."""
-    shrink = min(float((part.ds / part.s).min()), float((part.dz / part.z).min()))
-    return -1 / shrink if shrink < 0 else math.inf
-
-
-class Cone:
+class Cone(Rows):
     """The row (lambda, size v) = s in the second-order cone {s_0 >= ||s_1||}.
 
     It is scaled by Nesterov-Todd's W with W z = W^-1 s.
@@ -240,6 +244,10 @@ class Cone:
 
     def __init__(self, count: int, size: float, s: Array, z: Array) -> None:
         self.n, self.size, self.s, self.z = count, size, s, z
+
+    @property
+    def degree(self) -> int:
+        return 1
 
     def _image(self, x: Array) -> Array:
         return np.concatenate([x[-1:], self.size * x[: self.n]])
