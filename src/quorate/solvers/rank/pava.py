@@ -159,72 +159,41 @@ def _ranked(m, order, sigma, rho, kind, knot, width):
     return x, start, stop
 
 
-@njit(cache=True)
-def _prefix_costs(m, sigma, rho, kind, knot, width, cap):
-    """cost[j]: the least cost of the first j entries of the chain with z <= cap.
+@njit(inline="always")  # so that the sign is known to the compiler
+def _costs(m, sigma, rho, kind, knot, width, at, sign):
+    """cost[j]: for the sign 1 the least cost of the first j entries of the chain with z <= at.
 
-    Squares are taken about the means of blocks: otherwise far entries would drown the differences
-    between splits.
+    For the sign -1 it is that of the last j entries with z >= at. Squares are taken about the means
+    of blocks: otherwise far entries would drown the differences between splits.
     """
     n = len(m)
     start, weight, mean, value, cost = (
         np.empty(n, np.intp),
         np.empty(n),
         np.empty(n),
-        np.empty(n),
+        np.empty(n),  # of a block: sign * z
         np.empty(n + 1),
     )
     scatter = np.empty(n)  # of a block: its sum of squares about its mean
     cost[0], top = 0.0, -1
     for i in range(n):
-        at, k, s, t, square = i, 1, sigma[i], m[i], 0.0
-        v = min(prox_at(kind, knot, width, s / rho, t), cap)
+        row = i if sign > 0.0 else n - 1 - i
+        first, k, s, t, square = i, 1, sigma[row], m[row], 0.0
+        v = min(sign * prox_at(kind, knot, width, s / rho, t), sign * at)
         while top >= 0 and value[top] > v:
-            more, apart = at - start[top], mean[top] - t
-            at, k, s = start[top], k + more, s + weight[top]
+            more, apart = first - start[top], mean[top] - t
+            first, k, s = start[top], k + more, s + weight[top]
             t, square = (
                 t + apart * more / k,
                 square + scatter[top] + apart * apart * (k - more) * more / k,
             )
             top -= 1
-            v = min(prox_at(kind, knot, width, s / (rho * k), t), cap)
+            v = min(sign * prox_at(kind, knot, width, s / (rho * k), t), sign * at)
         top += 1
-        start[top], weight[top], mean[top], scatter[top], value[top] = at, s, t, square, v
+        start[top], weight[top], mean[top], scatter[top], value[top] = first, s, t, square, v
+        v *= sign
         cost[i + 1] = (
-            cost[at] + s * loss_at(kind, knot, width, v) + rho / 2 * (k * (v - t) ** 2 + square)
-        )
-    return cost
-
-
-@njit(cache=True)
-def _suffix_costs(m, sigma, rho, kind, knot, width, floor):
-    """cost[j]: the least cost of the entries from j on with z >= floor."""
-    n = len(m)
-    end, weight, mean, value, cost = (
-        np.empty(n, np.intp),
-        np.empty(n),
-        np.empty(n),
-        np.empty(n),
-        np.empty(n + 1),
-    )
-    scatter = np.empty(n)
-    cost[n], top = 0.0, -1
-    for i in range(n - 1, -1, -1):
-        to, k, s, t, square = i + 1, 1, sigma[i], m[i], 0.0
-        v = max(prox_at(kind, knot, width, s / rho, t), floor)
-        while top >= 0 and value[top] < v:
-            more, apart = end[top] - to, mean[top] - t
-            to, k, s = end[top], k + more, s + weight[top]
-            t, square = (
-                t + apart * more / k,
-                square + scatter[top] + apart * apart * (k - more) * more / k,
-            )
-            top -= 1
-            v = max(prox_at(kind, knot, width, s / (rho * k), t), floor)
-        top += 1
-        end[top], weight[top], mean[top], scatter[top], value[top] = to, s, t, square, v
-        cost[i] = (
-            cost[to] + s * loss_at(kind, knot, width, v) + rho / 2 * (k * (v - t) ** 2 + square)
+            cost[first] + s * loss_at(kind, knot, width, v) + rho / 2 * (k * (v - t) ** 2 + square)
         )
     return cost
 
@@ -238,11 +207,11 @@ def split_chain(m, below, above, at, rho, kind, knot, width):
     At z = at both pieces are closed, so the smaller of the two weights counts, which is the
     lower-semicontinuous value.
     """
-    left = _prefix_costs(m, below, rho, kind, knot, width, at)
-    right = _suffix_costs(m, above, rho, kind, knot, width, at)
-    j = 0
-    for i in range(1, len(m) + 1):
-        j = i if left[i] + right[i] < left[j] + right[j] else j
+    n, j = len(m), 0
+    left = _costs(m, below, rho, kind, knot, width, at, 1.0)
+    right = _costs(m, above, rho, kind, knot, width, at, -1.0)
+    for i in range(1, n + 1):
+        j = i if left[i] + right[n - i] < left[j] + right[n - j] else j
     z, high = np.empty(len(m)), chain(m[j:], above[j:], rho, kind, knot, width)[0]
     low = chain(m[:j], below[:j], rho, kind, knot, width)[0]
     for i in range(len(m)):
