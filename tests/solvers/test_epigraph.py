@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose
 
 from quorate.algorithms.federated import epigraph_projection as epigraph_client
 from quorate.algorithms.federated.epigraph_projection import (
+    Copies,
     Project,
     onto_epigraph,
     risk_gradients,
@@ -64,13 +65,8 @@ def one_client(loss, ball, intercept=False, seed=0, rows=25, d=4):
 
 def projected(problem, block, b, a, tau):
     """(v, pi, fallbacks) of the client's step."""
-    up = onto_epigraph(
-        problem,
-        Project(b[None], np.array([a]), tau),
-        block,
-        lambda i: np.random.default_rng(0),
-        None,
-    )[1]
+    ask, copies = Project(b[None], np.array([a]), tau), Copies(b[None])
+    up = onto_epigraph(problem, None, copies, ask, block, lambda i: np.random.default_rng(0))[1]
     return up.w[0], float(up.pi[0]), int(up.fallbacks[0])
 
 
@@ -221,13 +217,13 @@ def test_losses_without_a_wasserstein_ball_are_projected_too():
 
 def test_sampled_steps_draw_from_the_clients_own_stream():
     problem, block = one_client(Hinge(), WassersteinBall(0.1, 1.0))
-    ask = Project(np.ones((1, 4)), np.zeros(1), 1.0)
-    first, again, other = (
-        onto_epigraph(problem, ask, block, lambda i, seed=seed: np.random.default_rng(seed), 0.5)[
-            1
-        ].w
-        for seed in (1, 1, 2)
-    )
+    ask, copies = Project(np.ones((1, 4)), np.zeros(1), 1.0), Copies(np.ones((1, 4)))
+
+    def step(seed):
+        rng = np.random.default_rng(seed)
+        return onto_epigraph(problem, 0.5, copies, ask, block, lambda i: rng)[1].w
+
+    first, again, other = step(1), step(1), step(2)
     assert_allclose(first, again, rtol=0, atol=0)
     assert np.abs(first - other).max() > 1e-6
     part = rows_of(block, 0, (np.random.default_rng(1), 0.5))

@@ -324,8 +324,8 @@ def test_costs_of_all_beginnings_and_ends(kernel):
     for at in (-40.0, -0.5, 0.7, 40.0):
         m, sigma, rho = np.sort(rng.standard_normal(12)), np.sort(rng.random(12)) ** 2, 0.3
         values = slow.blocks(kernel, m, sigma, rho)
-        left = pava._prefix_costs.py_func(m, sigma, rho, *kernel.curve, at)
-        right = pava._suffix_costs.py_func(m, sigma, rho, *kernel.curve, at)
+        left = pava._costs.py_func(m, sigma, rho, *kernel.curve, at, 1.0)
+        right = pava._costs.py_func(m, sigma, rho, *kernel.curve, at, -1.0)[::-1]
         for j in range(1, 12):
             low, high = (slow.extremal(v) for v in (values[:j, :j], values[j:, j:]))
             for cost, z, part in (

@@ -173,6 +173,13 @@ class Model:
         """
         return self._triples(([*a, 0.5], x, [*a, -0.5]), clarabel.SecondOrderConeT(3))
 
+    def positive(self, costs: ArrayLike) -> Index:
+        """Add new variables >= 0 with these costs, a number or one for each."""
+        index = self.variable(np.size(costs))
+        self.linear(index, costs)
+        self.nonneg([(index, 1.0)])
+        return index
+
     def _triples(self, parts: tuple[Rows, Rows, Rows], cone: object) -> slice:
         m = max(height_of(rows) for rows in parts)
         first = len(self.constants)

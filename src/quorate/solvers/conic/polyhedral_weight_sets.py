@@ -40,10 +40,9 @@ class Bounded:
         free = np.flatnonzero(room > 0)
         if left <= 1e-15 * len(z) or len(free) == 0:  # the set is one point
             return lambda solution: np.array(self.lower)
-        t, slack = model.variable(), model.variable(len(free))
+        t = model.variable()
         model.linear(t, left)
-        model.linear(slack, room[free])
-        model.nonneg([(slack, 1.0)])
+        slack = model.positive(room[free])
         handle = model.nonneg([(t, np.ones(len(free))), (slack, 1.0), (z[free], -1.0)])
 
         def read(solution: ConicSolution) -> Array:
@@ -68,9 +67,7 @@ class Deviations:
         free = np.flatnonzero(self.bounds > 0)
         if len(free) == 0 or self.budget == 0:
             return lambda solution: np.array(self.prior)
-        g, k = model.variable(), model.variable()
-        model.linear(k, self.budget)
-        model.nonneg([(k, 1.0)])
+        g, k = model.variable(), model.positive(self.budget)
         give = free[self.prior[free] > 0]
         up = self._side(model, z, free, (g, k), 1.0, np.ones(len(free)))
         down = self._side(
@@ -95,9 +92,7 @@ class Deviations:
         room: Array,
     ) -> slice:
         """Add <room, max(sign b (z - g) - k, 0)> to the objective; returns the duals' rows."""
-        (g, k), bound, over = shared, self.bounds[who], model.variable(len(who))
-        model.linear(over, room)
-        model.nonneg([(over, 1.0)])
+        (g, k), bound, over = shared, self.bounds[who], model.positive(room)
         return model.nonneg(
             [(over, 1.0), (z[who], -sign * bound), (g, sign * bound), (k, np.ones(len(who)))]
         )
@@ -114,9 +109,8 @@ class Moved:
     def add(self, model: Model, z: Index) -> Reader:
         """Add phi(z) to the objective; q_j is the sum of the duals of the rows with z_j."""
         most = float(np.ptp(self.cost))
-        k = model.variable()
-        model.linear(k, self.radius / most if most > 0 else 1.0)  # costs in units of the largest
-        model.nonneg([(k, 1.0)])
+        # costs in units of the largest
+        k = model.positive(self.radius / most if most > 0 else 1.0)
         if self.cost.ndim == 1:
             return self._line(model, z, k, most)
         source = np.flatnonzero(self.prior > 0)
@@ -152,9 +146,7 @@ class Cut:
         model.linear(g, 1.0)
         rows: list = [(g, np.ones(len(z))), (z, -1.0)]
         if len(self.limit):
-            y = model.variable(len(self.limit))
-            model.linear(y, self.limit)
-            model.nonneg([(y, 1.0)])
+            y = model.positive(self.limit)
             rows.append((y, self.D.T))
         handle = model.nonneg(rows)
         return lambda solution: solution.z[handle]

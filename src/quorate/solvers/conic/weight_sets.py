@@ -34,6 +34,7 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.solvers.conic.builder import ConicSolution, Index, Model
+from quorate.solvers.sets.projections import dual_exponent
 
 Reader = Callable[[ConicSolution], Array]  # reads the worst weighting q (N,) off the duals
 
@@ -72,12 +73,8 @@ class Ball:
         model.linear(eta, self.prior)
         model.linear(size, self.radius)
         handle = model.nonneg([(eta, 1.0)])
-        conjugate = (
-            math.inf if self.p == 1 else 1.0 if self.p == math.inf else self.p / (self.p - 1)
-        )
-        model.norm_at_most(
-            [(z, 1.0), (gamma, np.ones(len(z))), (eta, 1.0)], [(size, 1.0)], conjugate
-        )
+        rows = [(z, 1.0), (gamma, np.ones(len(z))), (eta, 1.0)]
+        model.norm_at_most(rows, [(size, 1.0)], dual_exponent(self.p))
         return lambda solution: solution.z[handle]
 
 
@@ -102,9 +99,7 @@ class Tails:
             model.linear(t, share)
             rows = [(t, 1.0), (z, -1.0)]
             if caps.min() < 1:  # otherwise the tail is the largest number, which t bounds
-                slack = model.variable(len(z))
-                model.linear(slack, share * caps)
-                model.nonneg([(slack, 1.0)])
+                slack = model.positive(share * caps)
                 rows.append((slack, 1.0))
             handles.append(model.nonneg(rows))
         model.linear(z, fixed)
@@ -123,11 +118,8 @@ class Sorted:
         handle = model.nonneg([(start, 1.0), (z, -1.0)])
         wires = start.copy()  # where each number is now; a model keeps its own copy of indices
         for first, second in comparators(len(z)):
-            a, b, lo, hi = (
-                wires[first],
-                wires[second],
-                *(model.variable(len(first)) for _ in range(2)),
-            )
+            a, b = wires[first], wires[second]
+            lo, hi = model.variable(len(first)), model.variable(len(first))
             model.nonneg([(hi, 1.0), (a, -1.0)])
             model.nonneg([(hi, 1.0), (b, -1.0)])
             model.zero([(lo, 1.0), (hi, 1.0), (a, -1.0), (b, -1.0)])

@@ -19,6 +19,7 @@ regression at scale*, with a proximal term in w as well.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -246,12 +247,8 @@ def _large(P: _Curvature, D: Array, weight: Array) -> Callable[[Array], Array] |
 
 
 def _cholesky(M: Array) -> Any:
-    try:
-        return cho_factor(M, check_finite=False)
-    except LinAlgError:
-        pass
-    try:
-        M[np.diag_indices(len(M))] *= 1 + 1e-10
-        return cho_factor(M, check_finite=False)
-    except LinAlgError:
-        return None
+    for lift in (0.0, 1e-10):
+        M[np.diag_indices(len(M))] *= 1 + lift
+        with suppress(LinAlgError):
+            return cho_factor(M, check_finite=False)
+    return None

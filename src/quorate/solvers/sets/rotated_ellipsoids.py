@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
-from quorate.solvers.conic.builder import Model
+from quorate.solvers.conic.builder import Index, Model
 from quorate.solvers.sets.ellipsoids import NONE, in_units, off_ball
 from quorate.solvers.sets.kl_ball import CLOSE, FAR, TINY, newton_root
 from quorate.solvers.sets.projections import EPS, at_prior, project_simplex, top_and_spread
@@ -116,13 +116,16 @@ def project_axes(x: Array, prior: Array, axes: Axes, radius: float) -> Array:
         return prior.copy()
     if axes.norm(free - prior) <= size:
         return free
-    aim = (x - x.max()) - prior
-    point = _settle(lambda a: _nearest_on(a, aim, prior, axes, size), np.ones(len(x), bool), prior)
+    aim, q = (x - x.max()) - prior, prior
+
+    def face(positive: Flags) -> Point | None:
+        return _nearest_on(positive, aim, prior, axes, size)
+
+    point = _settle(face, np.ones(len(x), bool), prior)
     if point is None:
         q = _nearest_program(aim, prior, axes, size)
-        point = _settle(lambda a: _nearest_on(a, aim, prior, axes, size), q > 1e-7, prior)
-        return _inside(prior, q - prior if point is None else point.d, axes, size)
-    return _inside(prior, point.d, axes, size)
+        point = _settle(face, q > 1e-7, prior)
+    return _inside(prior, q - prior if point is None else point.d, axes, size)
 
 
 # -- where q is zero -------------------------------------------------------------------------------
@@ -150,11 +153,15 @@ def _candidates(
     z: Array, prior: Array, axes: Axes, size: float
 ) -> Iterator[tuple[Array, Array, float]]:
     """Members of Q, each with a dual point, the cheapest first."""
-    point = _settle(lambda a: _largest_on(a, z, prior, axes, size), np.ones(len(z), bool), prior)
+
+    def face(positive: Flags) -> Point | None:
+        return _largest_on(positive, z, prior, axes, size)
+
+    point = _settle(face, np.ones(len(z), bool), prior)
     if point is not None:
         yield _inside(prior, point.d, axes, size), point.y, point.g
     q, y, g = _largest_program(z, prior, axes, size)
-    point = _settle(lambda a: _largest_on(a, z, prior, axes, size), q > 1e-7, prior)
+    point = _settle(face, q > 1e-7, prior)
     if point is not None:
         yield _inside(prior, point.d, axes, size), point.y, point.g
     yield _inside(prior, q - prior, axes, size), y, g
@@ -176,9 +183,8 @@ def _largest_on(positive: Flags, z: Array, prior: Array, axes: Axes, size: float
     t = math.sqrt(room) / bend
     y = axes.P @ (base / t + w)
     g = float((z - y)[positive].mean())
-    return Point(
-        base + t * w, y - (z - g), np.abs(y) + np.abs(z) + abs(g), np.where(positive, z - g, y), g
-    )
+    scale = np.abs(y) + np.abs(z) + abs(g)
+    return Point(base + t * w, y - (z - g), scale, np.where(positive, z - g, y), g)
 
 
 def _base(positive: Flags, z: Array, prior: Array, axes: Axes) -> tuple[Array, Array] | None:
@@ -187,10 +193,9 @@ def _base(positive: Flags, z: Array, prior: Array, axes: Axes) -> tuple[Array, A
     base, w = np.where(positive, 0.0, -prior), np.zeros(len(z))
     right = np.stack([-(axes.P @ base)[positive], np.ones(int(positive.sum())), z[positive]], 1)
     try:
-        all_of_it = positive.all()
         solved = (
             axes.S @ right
-            if all_of_it
+            if positive.all()
             else cho_solve(cho_factor(axes.P[np.ix_(positive, positive)]), right)
         )
     except np.linalg.LinAlgError:
@@ -215,13 +220,11 @@ def _corner(at_top: Flags, prior: Array, axes: Axes) -> Array:
         level = float(pull[positive].mean())
         return Point(pair[0], pull - level, np.abs(pull) + abs(level), pull, level)
 
-    point = _settle(face, at_top, prior, ~at_top)
+    point, q = _settle(face, at_top, prior, ~at_top), prior
     if point is None:
         q = _corner_program(at_top, prior, axes)
         point = _settle(face, at_top & (q > 1e-7), prior, ~at_top)
-        q = q if point is None else prior + point.d
-    else:
-        q = prior + point.d
+    q = q if point is None else prior + point.d
     q = np.where(at_top, np.maximum(q, 0.0), 0.0)
     return q / q.sum()
 
@@ -268,23 +271,25 @@ def _nearest_on(positive: Flags, aim: Array, prior: Array, axes: Axes, size: flo
 def _largest_program(z: Array, prior: Array, axes: Axes, size: float) -> tuple[Array, Array, float]:
     """A maximiser and its dual y, g, to the accuracy of the conic solver."""
     model = Model()
-    d = model.variable(len(z))
+    d, level, cone = _move(model, prior, axes, size)
     model.linear(d, -z)
-    level = model.zero([(d, np.ones((1, len(d))))])
-    model.nonneg([(d, 1.0), prior])
-    cone = model.soc([np.array([size])], [(d, axes.W)])
     solution = model.solve().checked("the largest loss over an ellipsoid")
     return prior + solution.x[d], -axes.W.T @ solution.z[cone][1:], -float(solution.z[level][0])
 
 
+def _move(model: Model, prior: Array, axes: Axes, size: float) -> tuple[Index, slice, slice]:
+    """Add a move d from the prior within Q; also returns the duals of its sum and its norm."""
+    d = model.variable(len(prior))
+    level = model.zero([(d, np.ones((1, len(d))))])
+    model.nonneg([(d, 1.0), prior])
+    return d, level, model.soc([np.array([size])], [(d, axes.W)])
+
+
 def _nearest_program(aim: Array, prior: Array, axes: Axes, size: float) -> Array:
     model, unit = Model(), max(1.0, float(np.abs(aim).max()))
-    d = model.variable(len(aim))
+    d = _move(model, prior, axes, size)[0]
     model.quadratic(d, 1 / unit)
     model.linear(d, -aim / unit)
-    model.zero([(d, np.ones((1, len(d))))])
-    model.nonneg([(d, 1.0), prior])
-    model.soc([np.array([size])], [(d, axes.W)])
     return prior + model.solve().checked("the projection on an ellipsoid").x[d]
 
 

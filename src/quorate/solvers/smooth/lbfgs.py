@@ -63,11 +63,13 @@ def restart(state: QuasiNewton, value: float, gradient: Array, *, keep: bool = T
 
     ``keep`` keeps the curvature pairs, where the functions are alike.
     """
+    state = state if keep else _without_pairs(state)
+    return _line(replace(state, value=value, gradient=gradient, failed=False))
+
+
+def _without_pairs(state: QuasiNewton) -> QuasiNewton:
     none = state.moves[:0]
-    kept = (state.moves, state.changes) if keep else (none, none)
-    return _line(
-        replace(state, value=value, gradient=gradient, moves=kept[0], changes=kept[1], failed=False)
-    )
+    return replace(state, moves=none, changes=none)
 
 
 def observe(state: QuasiNewton, value: float, gradient: Array) -> QuasiNewton:
@@ -98,10 +100,8 @@ def _accept(state: QuasiNewton, value: float, gradient: Array) -> QuasiNewton:
     move, change = state.step * state.direction, gradient - state.gradient
     moves, changes = state.moves, state.changes
     if move @ change > 1e-14 * np.linalg.norm(move) * np.linalg.norm(change):
-        moves = np.concatenate([moves[1 - MEMORY :] if len(moves) >= MEMORY else moves, move[None]])
-        changes = np.concatenate(
-            [changes[1 - MEMORY :] if len(changes) >= MEMORY else changes, change[None]]
-        )
+        moves = np.concatenate([moves[1 - MEMORY :], move[None]])
+        changes = np.concatenate([changes[1 - MEMORY :], change[None]])
     new = replace(
         state,
         w=state.trial,
@@ -118,8 +118,7 @@ def _line(state: QuasiNewton) -> QuasiNewton:
     """The state at the start of a new line search from w."""
     direction = -_inverse(state.moves, state.changes, state.gradient)
     if len(state.moves) and not direction @ state.gradient < 0:
-        none = state.moves[:0]
-        return _line(replace(state, moves=none, changes=none))
+        return _line(_without_pairs(state))
     size = float(np.linalg.norm(state.gradient))
     step = 1.0 if len(state.moves) or size == 0 else 1 / max(size, 1.0)
     low = 0.0, state.value, float(direction @ state.gradient)
@@ -135,9 +134,8 @@ def _search(
     """The next step between the ends of the search, or beyond the lower one."""
     low, high = state.low[0], state.high
     if state.tried + 1 >= SEARCH or (math.isfinite(high) and high - low <= 1e-14 * high):
-        none = state.moves[:0]
         if len(state.moves):
-            return _line(replace(state, moves=none, changes=none))
+            return _line(_without_pairs(state))
         return replace(state, failed=True, step=0.0)
     if math.isinf(high):
         past, _, before = old.low
