@@ -93,7 +93,10 @@ class Budget:
             raise ValueError(
                 f"adjacency must be one of {', '.join(ADJACENCY)}, got {self.adjacency!r}."
             )
-        _check_file(self.book)
+        if self.book is not None and (
+            not isinstance(self.book, str | os.PathLike) or not os.fspath(self.book)
+        ):
+            raise ValueError(f"book must be the path of a file, got {self.book!r}.")
         _check_sizes(self.sizes)
 
     @property
@@ -113,11 +116,6 @@ class Budget:
                 f"sizes has no entry for {', '.join(missing[:5])}: declare every client's rows."
             )
         return tuple(int(n) for n in declared.values())
-
-
-def _check_file(book: str | os.PathLike[str] | None) -> None:
-    if book is not None and (not isinstance(book, str | os.PathLike) or not os.fspath(book)):
-        raise ValueError(f"book must be the path of a file, got {book!r}.")
 
 
 def _check_sizes(sizes: ByClient[int] | int | None) -> None:

@@ -32,6 +32,7 @@ from quorate.solution.configure import configure
 from quorate.solution.solve import solve
 
 LEVELS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)
+COSTED = 1e-2  # the level whose messages and bytes are shown
 
 
 @dataclass(frozen=True)
@@ -156,23 +157,21 @@ def follow(
     return Run(tuple(points), rounds, final)
 
 
-def row(
-    name: str, run: Run, levels: Sequence[float] = LEVELS, costed: float = 1e-2
-) -> tuple[Any, ...]:
-    """A row of a table: times to the levels, messages and KiB to ``costed``, the least gap."""
-    points = [run.reaches(level) for level in levels]
+def row(name: str, run: Run) -> tuple[Any, ...]:
+    """A row of a table: times to the levels, messages and KiB to one of them, the least gap."""
+    points = [run.reaches(level) for level in LEVELS]
     times = [point and round(point.time, 1) for point in points]
-    point = run.reaches(costed)
+    point = run.reaches(COSTED)
     costs = (None, None) if point is None else (2 * point.answers, round(point.bytes / 1024))
     return name, *times, *costs, float(f"{max(run.best, 0.0):.1e}")
 
 
-def columns(levels: Sequence[float] = LEVELS, costed: float = 1e-2) -> tuple[str, ...]:
+def columns() -> tuple[str, ...]:
     """The heads of ``row``."""
     return (
         "method",
-        *(f"{level:g}" for level in levels),
-        f"messages to {costed:g}",
-        f"KiB to {costed:g}",
+        *(f"{level:g}" for level in LEVELS),
+        f"messages to {COSTED:g}",
+        f"KiB to {COSTED:g}",
         "least gap",
     )

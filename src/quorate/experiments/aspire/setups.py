@@ -56,14 +56,12 @@ class SetUp:
         return VirtualClock(stragglers=self.slow, wait=wait, max_time=max_time, keep_rows=keep_rows)
 
 
-def digits_of(
-    seed: int = 0, noise: float = NOISE, components: int = COMPONENTS
-) -> tuple[Array, NDArray[np.int64]]:
-    """Noisy digits (1797, components + 1) and their classes."""
+def digits_of(seed: int = 0) -> tuple[Array, NDArray[np.int64]]:
+    """Noisy digits (1797, ``COMPONENTS`` + 1) and their classes."""
     X, y = digits()
-    X += noise * np.random.default_rng(seed).standard_normal(X.shape)
+    X += NOISE * np.random.default_rng(seed).standard_normal(X.shape)
     X -= X.mean(0)
-    axes = np.linalg.svd(X, full_matrices=False)[2][:components]
+    axes = np.linalg.svd(X, full_matrices=False)[2][:COMPONENTS]
     return with_ones(X @ axes.T), y
 
 

@@ -56,9 +56,9 @@ class Curve:
     epsilon: float | None  # the total in the privacy ledger; None without a guarantee
 
 
-def problem(epsilon: float | None = None, delta: float = DELTA) -> Problem:
+def problem(epsilon: float | None = None) -> Problem:
     """Softmax regression in which every row has the same weight."""
-    budget = None if epsilon is None else Budget(epsilon, delta)
+    budget = None if epsilon is None else Budget(epsilon, DELTA)
     return Problem(Multinomial(), Softmax(), over_clients=Mean("size"), privacy=budget)
 
 

@@ -18,7 +18,8 @@ from quorate.arrays import Array
 from quorate.problem.risks.inputs import PerClient, entries, numbers, per_client
 from quorate.problem.risks.risk import Names, Sizes
 from quorate.problem.risks.weight_set import WeightSet
-from quorate.solvers.sets.box_and_cd_norm import largest_in_box, project_box
+from quorate.solvers.sets.box_and_cd_norm import largest_in_box
+from quorate.solvers.sets.projections import clip_to_sum
 
 SLACK = 1e-9  # how far sums of limits may be off one by rounding
 
@@ -56,7 +57,7 @@ class Box(WeightSet):
         return largest_in_box(losses, *limits(self, len(losses)))
 
     def _nearest(self, v: Array) -> Array:
-        return project_box(v, *limits(self, len(v)))
+        return clip_to_sum(v, *limits(self, len(v)), 1.0)
 
     def _holds(self, weights: Array, tol: float) -> bool:
         lower, upper = limits(self, len(weights))

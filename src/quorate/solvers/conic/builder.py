@@ -153,7 +153,7 @@ class Model:
 
     def soc(self, head: Rows, body: Rows) -> slice:
         """Require ``head >= ||body||_2``, one second-order cone."""
-        height = 1 + self._add(head, self.height, height=1)
+        self._add(head, self.height, height=1)
         height = 1 + self._add(body, self.height + 1)
         self.cones.append(clarabel.SecondOrderConeT(height))
         return self._close(height)
@@ -260,9 +260,7 @@ def height_of(rows: Rows) -> int:
         if isinstance(term, tuple):
             index, coefficient = term
             shape = np.shape(coefficient)
-            sizes.append(
-                shape[0] if len(shape) == 2 else max(len(index), *shape, 1) if shape else len(index)
-            )
+            sizes.append(shape[0] if len(shape) == 2 else max(len(index), *shape, 1))
         else:
             sizes.append(np.size(term))
     return max(sizes)

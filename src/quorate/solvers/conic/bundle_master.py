@@ -184,8 +184,8 @@ class _Program:
         np.maximum.at(largest, pieces.owner, pieces.offset + pieces.gradient @ solution.x[w] + fees)
         multipliers = np.maximum(solution.z[: len(pieces.offset)], 0.0)
         fine = solution.status in (Status.SOLVED, Status.ALMOST_SOLVED, Status.FAILED)
-        fine = fine and bool(np.isfinite(solution.x[w]).all())
-        return Master(solution.x[w], value, multipliers, fine), largest
+        solved = fine and bool(np.isfinite(solution.x[w]).all())
+        return Master(solution.x[w], value, multipliers, solved), largest
 
     def _proximal(self, model: Model, w: Index) -> None:
         """Add the proximal term, or replace the objective by the distance to the centre."""

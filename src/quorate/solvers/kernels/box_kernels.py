@@ -111,13 +111,6 @@ def _threshold(x, g, lower, upper, level, rooms, pulls, inner, outer):
 
 
 @njit(cache=True)
-def _extent(kind, x, g, lower, upper, level, rooms, pulls, inner, outer):
-    if kind == L2:
-        return _stretch(x, g, lower, upper, level)
-    return _threshold(x, g, lower, upper, level, rooms, pulls, inner, outer)
-
-
-@njit(cache=True)
 def _extent_of(kind, x, g, lower, upper, level, length):
     """The extent of a move of this length."""
     return _stretch(x, g, lower, upper, level) if kind == L2 else length
@@ -151,18 +144,11 @@ def reach(kind, X, w, lower, upper, level, wanted, inner, outer):
                 if not wanted[side, i, r]:
                     continue
                 x = X[i, r]
-                extent = _extent(
-                    kind,
-                    x,
-                    g,
-                    lower,
-                    upper,
-                    level[i],
-                    rooms,
-                    pulls,
-                    inner[side, i, r],
-                    outer[side, i, r],
-                )
+                if kind == L2:
+                    extent = _stretch(x, g, lower, upper, level[i])
+                else:
+                    known = inner[side, i, r], outer[side, i, r]
+                    extent = _threshold(x, g, lower, upper, level[i], rooms, pulls, *known)
                 if extent == 0.0:
                     continue
                 won, square, longest = 0.0, 0.0, 0.0

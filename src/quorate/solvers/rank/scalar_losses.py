@@ -308,7 +308,7 @@ def _gradients(t, kind, knot, width, even):
 
 def gradients_of(t: Array, kernel: Kernel) -> Array:
     """A gradient of l (of l(|t|) for even losses) at every entry, (n,)."""
-    return _gradients(t, kernel.kind, kernel.knot, kernel.width, kernel.even)
+    return _gradients(t, *kernel)
 
 
 @njit(cache=True, error_model="numpy")

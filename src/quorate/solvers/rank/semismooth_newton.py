@@ -235,12 +235,9 @@ def _large(P: _Curvature, D: Array, weight: Array) -> Callable[[Array], Array] |
     H = (D * weight) @ D.T
     H[np.diag_indices(len(H))] += P.diagonal
     for b in range(len(P.size)):
-        rows = P.members[P.offset[b] : P.offset[b] + int(P.size[b])]
-        signs = (
-            np.ones(len(rows))
-            if P.signs is None
-            else P.signs[P.offset[b] : P.offset[b] + len(rows)]
-        )
+        part = slice(P.offset[b], P.offset[b] + int(P.size[b]))
+        rows = P.members[part]
+        signs = np.ones(len(rows)) if P.signs is None else P.signs[part]
         H[np.ix_(rows, rows)] += P.rate[b] / P.size[b] * np.outer(signs, signs)
     factor = _cholesky(H)
     return None if factor is None else lambda v: cho_solve(factor, v, check_finite=False)

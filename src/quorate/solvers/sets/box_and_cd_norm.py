@@ -35,7 +35,6 @@ from quorate.arrays import Array
 from quorate.solvers.sets.projections import (
     EPS,
     balanced,
-    clip_to_sum,
     decreasing_root,
     filled,
     fraction,
@@ -131,11 +130,6 @@ def largest_in_box(losses: Array, lower: Array, upper: Array) -> tuple[Array, fl
     fixed, over = float(lower @ y), float(room @ np.maximum(y, 0.0))
     bound = unscaled(scale, level + fixed + over, abs(level) + float(lower @ np.abs(y)) + over)
     return lower + filled(scale.z, room, level, amount), bound
-
-
-def project_box(v: Array, lower: Array, upper: Array) -> Array:
-    """The nearest point of {lower <= q <= upper, sum q = 1}; sum lower <= 1 <= sum upper."""
-    return clip_to_sum(v, lower, upper, 1.0)
 
 
 # -- CD-norm ---------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def largest_in_polyhedron(
         where HiGHS ends without an answer
     """
     scale = scaled(losses)
-    met = Met() if met is None else met
+    met = met or Met()
     proof = met.best(scale.z, D, c)
     if proof is None:
         program = _solve(scale.z, D, c)

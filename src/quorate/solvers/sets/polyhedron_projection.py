@@ -52,7 +52,7 @@ def project_polyhedron(v: Array, D: Array, c: Array, met: Met | None = None) -> 
     Every row of D has a largest entry of one, or is zero. ``met`` is of this D and c from earlier
     calls; it saves work and changes no answer.
     """
-    v, met = v - v.max(), Met() if met is None else met
+    v, met = v - v.max(), met or Met()
     far = bool(v.min() < -FAR)
     q = None if far else _polished(v, D, c, met)
     if q is not None or largest_in_polyhedron(np.zeros_like(v), D, c) is None:

@@ -79,11 +79,10 @@ def observe(state: QuasiNewton, value: float, gradient: Array) -> QuasiNewton:
     step, start = state.step, float(state.direction @ state.gradient)
     along = float(state.direction @ gradient) if math.isfinite(value) else math.nan
     if not _decreased(state, value, along, start):
-        return _search(state, step, value, along, replace(state, high=step, accepted=False))
+        return _search(state, value, along, replace(state, high=step, accepted=False))
     if along < FLATTER * start:
-        return _search(
-            state, step, value, along, replace(state, low=(step, value, along), accepted=False)
-        )
+        low = step, value, along
+        return _search(state, value, along, replace(state, low=low, accepted=False))
     return _accept(state, value, gradient)
 
 
@@ -128,11 +127,9 @@ def _line(state: QuasiNewton) -> QuasiNewton:
     )
 
 
-def _search(
-    old: QuasiNewton, step: float, value: float, along: float, state: QuasiNewton
-) -> QuasiNewton:
+def _search(old: QuasiNewton, value: float, along: float, state: QuasiNewton) -> QuasiNewton:
     """The next step between the ends of the search, or beyond the lower one."""
-    low, high = state.low[0], state.high
+    step, low, high = old.step, state.low[0], state.high
     if state.tried + 1 >= SEARCH or (math.isfinite(high) and high - low <= 1e-14 * high):
         if len(state.moves):
             return _line(_without_pairs(state))

@@ -275,7 +275,6 @@ class _Pairs:
         self.memory, self.s, self.y = memory, np.zeros((0, n, D)), np.zeros((0, n, D))
         self.inverse = np.zeros((0, n))  # 1 / s'y, 0 where left out
         self.scale = np.ones(n)  # s'y / y'y of the newest
-        self.first = True
 
     def add(self, s: Array, y: Array, on: Flags) -> None:
         sy, yy = (s * y).sum(1), (y * y).sum(1)
@@ -284,18 +283,13 @@ class _Pairs:
         self.scale = np.where(
             kept, np.divide(sy, yy, out=np.ones_like(sy), where=yy > 0), self.scale
         )
-        self.s, self.y = (
-            np.concatenate([self.s, s[None]])[-self.memory :],
-            np.concatenate([self.y, y[None]])[-self.memory :],
-        )
-        self.inverse, self.first = (
-            np.concatenate([self.inverse, inverse[None]])[-self.memory :],
-            False,
-        )
+        self.s = np.concatenate([self.s, s[None]])[-self.memory :]
+        self.y = np.concatenate([self.y, y[None]])[-self.memory :]
+        self.inverse = np.concatenate([self.inverse, inverse[None]])[-self.memory :]
 
     def times(self, gradient: Array) -> Array:
         """The approximate inverse Hessian times the gradients; the first step is at most 1 long."""
-        if self.first:
+        if not len(self.s):
             return gradient / np.maximum(np.sqrt((gradient**2).sum(1, keepdims=True)), 1.0)
         q, part = gradient.copy(), []
         for s, y, inverse in zip(self.s[::-1], self.y[::-1], self.inverse[::-1], strict=True):

@@ -236,14 +236,17 @@ class Total(Rows):
         self.ds = (self.rc - self.s * self.dz) / self.z
 
 
+@dataclass
 class Cone(Rows):
     """The row (lambda, size v) = s in the second-order cone {s_0 >= ||s_1||}.
 
     It is scaled by Nesterov-Todd's W with W z = W^-1 s.
     """
 
-    def __init__(self, count: int, size: float, s: Array, z: Array) -> None:
-        self.n, self.size, self.s, self.z = count, size, s, z
+    n: int
+    size: float
+    s: Array
+    z: Array
 
     @property
     def degree(self) -> int:

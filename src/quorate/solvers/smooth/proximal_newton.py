@@ -92,11 +92,10 @@ def minimise(
             if step < 1e-10:
                 return replace(best, evaluations=count) if best.distance < math.inf else at_last
         w, here = x, there
-        at_last = Minimum(w, here, sub, off, count, False)
-        if off <= best.distance:
-            best = Minimum(w, here, sub, off, count, off <= tol)
+        at_last = Minimum(w, here, sub, off, count, off <= tol)
         if off <= tol:
-            return best
+            return at_last
+        best = at_last if off <= best.distance else best
     return replace(best, evaluations=count) if best.distance < math.inf else at_last
 
 
