@@ -62,16 +62,16 @@ def of_rows(
     rows: Iterable[Record],
     heads: Mapping[str, str],
     ways: Mapping[str, Way] | None = None,
-    text: Collection[str] = (),
+    text: Collection[str] | None = (),
 ) -> Table:
     """A table with a line for every row and a column for every key of ``heads``.
 
     ``ways`` says how the values of a key are written (by default as `number` does). The first
-    column and those in ``text`` are words.
+    column and those in ``text`` are words; with None all columns are numbers.
     """
     ways, keys = ways or {}, [*heads]
     cells = [[ways.get(key, number)(row.get(key)) for key in keys] for row in rows]
-    words = [k for k, key in enumerate(keys) if not k or key in text]
+    words = [] if text is None else [0, *(keys.index(key) for key in text if key in keys)]
     return table(title, [*heads.values()], cells, words)
 
 

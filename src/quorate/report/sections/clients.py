@@ -36,13 +36,11 @@ from quorate.report.tables import (
     Table,
     capital,
     filled,
-    number,
     of_rows,
     own_measures,
     people,
     percent,
     size,
-    table,
     without_rounding,
 )
 from quorate.runs.run import Run
@@ -77,6 +75,14 @@ HEADS = {
     "bytes_down": "Received",
     "note": "Note",
 }
+EXPOSED = {
+    "row": "Row (from 0)",
+    "loss": "Loss",
+    "worst_loss": "Worst case",
+    "added": "Added to the risk",
+    "flip": "Label flipped",
+    "moved": "Features moved by",
+}
 CELLS = {
     **dict.fromkeys(("share", "weight", "flips", "shift", "held_accuracy"), percent),
     **dict.fromkeys(("held_selected", "held_tpr", "held_fpr"), percent),
@@ -107,7 +113,30 @@ class Clients(ReportSection):
         return not words.public_part(run.result)  # whose ledger lists the clients
 
     def plots(self, run: Run) -> Mapping[str, Plot]:
-        return {} if words.private(run.result) else plots(run)
+        result = run.result
+        if words.private(result):
+            return {}
+        risk, everybody = result.get("risk"), people(result)
+        rows = sorted(everybody, key=lambda row: -row["worst_loss"])[:MOST]
+        height = 1.1 + 0.34 * len(rows)
+        drawn = {}
+        if not words.constrained(result):
+            name, worst = "worst case", "worst-case loss"
+            if risk is not None:
+                name, worst = risk["name"], f"{risk['name']} of the losses"
+            title = f"Mean loss and {worst} of each client"
+            drawn["clients"] = Plot(title, height, _losses, (rows, name))
+        if not words.constrained(result) or run.config.clients.risk != "mean":
+            title, names = "Client weight q* of each client, and its prior", ("q*", "prior")
+            if words.pooled(result):
+                title = "Share of the weight of each client, and its share of rows"
+                names = ("share of the weight", "share of rows")
+            prior = prior_of(run)
+            drawn["weights"] = Plot(title, height, _weights, (rows, prior, names))
+        if not words.constrained(result) and any(row.get("flips") is not None for row in rows):
+            title = "What the adversary spends its budget on"
+            drawn["adversary"] = Plot(title, height, _adversary, (rows,))
+        return drawn
 
     def chapters(self, run: Run) -> list[Chapter]:
         result = run.result
@@ -188,46 +217,11 @@ def _heads(result: Result) -> dict[str, str]:
 
 def exposed(client: str, rows: Rows) -> Table:
     """The rows of one client that the adversary makes most of; for their owner."""
-    heads = ("Row (from 0)", "Loss", "Worst case", "Added to the risk", "Label flipped")
-    heads += ("Features moved by",)
-    cells = []
-    for row in rows:
-        loss, worst, added, moved = (
-            number(row[key]) for key in ("loss", "worst_loss", "added", "moved")
-        )
-        cells.append((str(row["row"]), loss, worst, added, percent(row["flip"]), moved))
-    return table(f"Rows of {client} that the adversary makes most of", heads, cells, ())
+    title = f"Rows of {client} that the adversary makes most of"
+    return of_rows(title, rows, EXPOSED, {"row": str, "flip": percent}, None)
 
 
 # ---------------------------------------------------------------------------------------- figures
-
-
-def plots(run: Run) -> dict[str, Plot]:
-    """Losses, weights and budgets of the adversary by client; under constraints the weights alone,
-    where they are not fixed.
-    """
-    result = run.result
-    risk, everybody = result.get("risk"), people(result)
-    rows = sorted(everybody, key=lambda row: -row["worst_loss"])[:MOST]
-    height = 1.1 + 0.34 * len(rows)
-    drawn = {}
-    if not words.constrained(result):
-        name, worst = "worst case", "worst-case loss"
-        if risk is not None:
-            name, worst = risk["name"], f"{risk['name']} of the losses"
-        title = f"Mean loss and {worst} of each client"
-        drawn["clients"] = Plot(title, height, _losses, (rows, name))
-    if not words.constrained(result) or run.config.clients.risk != "mean":
-        title, names = "Client weight q* of each client, and its prior", ("q*", "prior")
-        if words.pooled(result):
-            title = "Share of the weight of each client, and its share of rows"
-            names = ("share of the weight", "share of rows")
-        prior = prior_of(run)
-        drawn["weights"] = Plot(title, height, _weights, (rows, prior, names))
-    if not words.constrained(result) and any(row.get("flips") is not None for row in rows):
-        title = "What the adversary spends its budget on"
-        drawn["adversary"] = Plot(title, height, _adversary, (rows,))
-    return drawn
 
 
 def prior_of(run: Run) -> dict[str, float]:

@@ -64,7 +64,26 @@ class RadiusPath(ReportSection):
         return run.tried is not None
 
     def plots(self, run: Run) -> Mapping[str, Plot]:
-        return plots(_path(run), run.result)
+        tried = _path(run)
+        points = tried["points"]
+        if len({point["radius"] for point in points}) < 2:
+            return {}
+        key = _judged(points)[0]
+        proven = all(point["bound"] is not None for point in points)
+        parts = {
+            "path_loss": ("Held-out loss", "loss"),
+            "path_judged": (
+                "Held-out absolute error" if key == "mae" else "Held-out accuracy",
+                key,
+            ),
+            "path_value": ("Certified objective" if proven else "Objective", "value"),
+        }
+        radii = [row["radius"] for row in run.result["clients"]]
+        height = 2.6 + 0.1 * (3 + len({point["client_radius"] for point in points}))
+        return {
+            name: Plot(f"{title} by radius", height, _by_radius, (tried, radii, title, key))
+            for name, (title, key) in parts.items()
+        }
 
     def chapters(self, run: Run) -> list[Chapter]:
         points = path(_path(run))
@@ -163,26 +182,6 @@ def _judged(points: Rows) -> tuple[str, Way, str, str]:
 
 
 # ---------------------------------------------------------------------------------------- figures
-
-
-def plots(tried: Record, result: Result) -> dict[str, Plot]:
-    """Loss, accuracy or error, and objective by radius, where there are two radii or more."""
-    points = tried["points"]
-    if len({point["radius"] for point in points}) < 2:
-        return {}
-    key = _judged(points)[0]
-    proven = all(point["bound"] is not None for point in points)
-    parts = {
-        "path_loss": ("Held-out loss", "loss"),
-        "path_judged": ("Held-out absolute error" if key == "mae" else "Held-out accuracy", key),
-        "path_value": ("Certified objective" if proven else "Objective", "value"),
-    }
-    radii = [row["radius"] for row in result["clients"]]
-    height = 2.6 + 0.1 * (3 + len({point["client_radius"] for point in points}))
-    return {
-        name: Plot(f"{title} by radius", height, _by_radius, (tried, radii, title, key))
-        for name, (title, key) in parts.items()
-    }
 
 
 def _by_radius(canvas: Canvas, tried: Record, radii: Sequence[float], title: str, key: str) -> None:

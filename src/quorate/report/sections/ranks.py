@@ -10,12 +10,13 @@ import numpy as np
 from quorate.report import words
 from quorate.report.figures import BLUE, DASHED, GREY, ORANGE, Plot, plain_decades
 from quorate.report.sections.section import Chapter, Figure, ReportSection, Row, Text, chapter
-from quorate.report.tables import Rows, Table, number, printable, spaced, table
+from quorate.report.tables import Rows, Table, of_rows, printable, spaced
 from quorate.runs.run import Run
 
 if TYPE_CHECKING:
     from quorate.report.figures import Canvas
 
+HEADS = {"row": "Row (from 0)", "loss": "Loss", "weight": "Weight (mean: 1)"}
 ABOUT = (
     "The model pays for the losses of the shaded ranks, and the more the taller the shade. Where"
     " its line is above that of the other model, those rows pay for it. These are training rows;"
@@ -46,9 +47,8 @@ class Ranks(ReportSection):
 
 def heaviest(client: str, rows: Rows) -> Table:
     """The rows of one client that weigh most by their rank; for their owner."""
-    cells = [(str(row["row"]), number(row["loss"]), number(row["weight"])) for row in rows]
-    heads = ("Row (from 0)", "Loss", "Weight (mean: 1)")
-    return table(f"Rows of {client} that weigh most", heads, cells, ())
+    title = f"Rows of {client} that weigh most"
+    return of_rows(title, rows, HEADS, {"row": str}, None)
 
 
 def _curves(canvas: Canvas, losses: Mapping[str, Mapping[str, Sequence[float]]]) -> None:

@@ -68,7 +68,12 @@ class TradeOff(ReportSection):
         return run.traded is not None
 
     def plots(self, run: Run) -> Mapping[str, Plot]:
-        return plots(_levels(run))
+        traded = _levels(run)
+        if sum(point["value"] is not None for point in traded["points"]) < 2:
+            return {}
+        rated = any(point.get("rate") is not None for point in traded["points"])
+        title, height = "Objective and rates by the level of the constraint", 4.4 if rated else 2.8
+        return {"trade_off": Plot(title, height, _trade_off, (traded, rated))}
 
     def chapters(self, run: Run) -> list[Chapter]:
         row = Row((Figure("trade_off", CAPTION), levels(_levels(run))))
@@ -112,15 +117,6 @@ def levels(traded: Record, keys: tuple[str, ...] = tuple(HEADS)) -> Table:
 
 
 # ----------------------------------------------------------------------------------------- figure
-
-
-def plots(traded: Record) -> dict[str, Plot]:
-    """The figure, where two levels or more are feasible."""
-    if sum(point["value"] is not None for point in traded["points"]) < 2:
-        return {}
-    rated = any(point.get("rate") is not None for point in traded["points"])
-    title, height = "Objective and rates by the level of the constraint", 4.4 if rated else 2.8
-    return {"trade_off": Plot(title, height, _trade_off, (traded, rated))}
 
 
 def _trade_off(canvas: Canvas, traded: Record, rated: bool) -> None:
