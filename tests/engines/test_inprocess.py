@@ -20,7 +20,7 @@ import pytest
 from toy import Toy, ToyAsk, ToyMemory, federation
 
 from quorate.arrays import Array, stream
-from quorate.engines import InProcess, checkpoint, inprocess
+from quorate.engines import InProcess, VirtualClock, checkpoint, inprocess
 from quorate.engines.checkpoint import Memories
 from quorate.rounds import (
     Algorithm,
@@ -493,3 +493,22 @@ def test_a_version_must_be_an_array(mode):
 
     with pytest.raises(TypeError, match=r"VersionAsk\.w needs an array, got a float"):
         InProcess(mode).run(Scalar(), federation())
+
+
+class Unlike:
+    """A class of somebody who has not read what an engine asks."""
+
+    on_client: ClassVar[dict[type, Any]] = {}
+    on_server: ClassVar[dict[type, Any]] = {}
+
+    def server_start(self, n_clients):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("engine", [InProcess(), VirtualClock()], ids=["process", "clock"])
+def test_what_is_no_algorithm_is_refused_in_words(engine):
+    fed: Any = federation()
+    with pytest.raises(TypeError, match=r"got Unlike, which lacks donates, .*: derive the class"):
+        engine.run(Unlike(), fed)
+    with pytest.raises(TypeError, match=r"got the class Unlike: give Unlike\(\)"):
+        engine.run(Unlike, fed)

@@ -99,6 +99,20 @@ class Run:
         return total
 
 
+def check_algorithm(algorithm: Algorithm) -> None:
+    """Raise an error for an object that lacks what an engine asks of an algorithm."""
+    if isinstance(algorithm, type):
+        name = algorithm.__name__
+        raise TypeError(f"an engine runs an algorithm, got the class {name}: give {name}()")
+    asked = [name for name in vars(Algorithm) if not name.startswith("_")]
+    if lacks := [name for name in asked if not hasattr(algorithm, name)]:
+        raise TypeError(
+            f"an engine runs an algorithm, got {type(algorithm).__name__}, which lacks"
+            f" {', '.join(lacks)}: derive the class from quorate.rounds.Algorithm, which has"
+            " defaults for all but the steps"
+        )
+
+
 def check_request(algorithm: Algorithm, ask: Round, n: int, in_flight: int = 0) -> None:
     """Raise an error for a request that no engine can carry out.
 

@@ -20,6 +20,7 @@ from quorate.engines import checkpoint as files
 from quorate.engines.engine import (
     Run,
     Watch,
+    check_algorithm,
     check_answer,
     end_of,
     going_on,
@@ -117,6 +118,7 @@ class Loop:
         federation: FederatedData,
         seed: int,
     ) -> None:
+        check_algorithm(algorithm)
         self.engine, self.algorithm, self.on_server = engine, algorithm, algorithm.on_server
         self.block_size = block_size
         self.donated = algorithm.donates

@@ -25,6 +25,7 @@ from quorate.engines.engine import (
     ClientError,
     Run,
     Watch,
+    check_algorithm,
     check_answer,
     check_request,
     end_of,
@@ -143,6 +144,7 @@ class _Job:
     def __init__(
         self, engine: InProcess, algorithm: Algorithm, federation: FederatedData, seed: int
     ) -> None:
+        check_algorithm(algorithm)
         self.engine, self.algorithm, self.seed = engine, algorithm, seed
         self.clients = tuple(map(str, federation.clients))
         self.n = len(self.clients)
