@@ -9,13 +9,13 @@ theirs (the norm on the weights), ``radius`` their theta. radius = 0 is ``Mean(p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from quorate.arrays import Array
 from quorate.problem.risks.inputs import number
-from quorate.problem.risks.risk import Names, Prior, Sizes, prior_for, resolve_prior
-from quorate.problem.risks.weight_set import WeightSet
+from quorate.problem.risks.risk import Prior
+from quorate.problem.risks.weight_set import Centred
 from quorate.solvers.sets.projections import (
     dual_exponent,
     largest_over_lp_ball,
@@ -25,7 +25,7 @@ from quorate.solvers.sets.projections import (
 
 
 @dataclass(frozen=True)
-class LpBall(WeightSet):
+class LpBall(Centred):
     """Client weights within ``radius`` of a prior, in the lp-norm.
 
     Parameters
@@ -52,15 +52,12 @@ class LpBall(WeightSet):
         number(self.radius, "radius", "For the mean use 0, for all client weights Simplex().")
         dual_exponent(self.p)
 
-    def at(self, sizes: Sizes, names: Names = None) -> LpBall:
-        return replace(self, prior=resolve_prior(self.prior, sizes, names))
-
     def _largest(self, losses: Array) -> tuple[Array, float]:
-        return largest_over_lp_ball(losses, prior_for(self.prior, len(losses)), self.radius, self.p)
+        return largest_over_lp_ball(losses, self._centre(losses), self.radius, self.p)
 
     def _nearest(self, v: Array) -> Array:
-        return project_lp_ball(v, prior_for(self.prior, len(v)), self.radius, self.p)
+        return project_lp_ball(v, self._centre(v), self.radius, self.p)
 
     def _holds(self, weights: Array, tol: float) -> bool:
-        off = lp_norm(weights - prior_for(self.prior, len(weights)), self.p)
+        off = lp_norm(weights - self._centre(weights), self.p)
         return bool(off <= self.radius + tol)

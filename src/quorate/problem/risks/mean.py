@@ -17,18 +17,16 @@ from quorate.problem.risks.risk import (
     Prior,
     Sizes,
     Worst,
-    prior_for,
-    resolve_prior,
     vector,
 )
-from quorate.problem.risks.weight_set import WeightSet
+from quorate.problem.risks.weight_set import Centred, WeightSet
 from quorate.solvers.sets.projections import EPS
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Mean(WeightSet):
+class Mean(Centred):
     """The mean of the losses.
 
     Parameters
@@ -43,17 +41,17 @@ class Mean(WeightSet):
     label: Label | None = None
     code: float | None = None  # of the label, once ``problem.at(fed)`` has seen the classes
 
-    def at(self, sizes: Sizes, names: Names = None) -> Mean:
-        return replace(self, prior=resolve_prior(self.prior, sizes, names))
-
     def worst(self, losses: Array) -> Worst:
         losses = vector(losses, "losses")
         q = self._nearest(losses)
         value = float(q @ losses)
         return Worst(value, q, value + 32 * EPS * float(q @ np.abs(losses)))
 
+    def weights(self, losses: Array) -> Array:
+        return self.project(losses)
+
     def _nearest(self, v: Array) -> Array:
-        return prior_for(self.prior, len(v)).copy()
+        return self._centre(v).copy()
 
     def contains(self, weights: Array, tol: float = 1e-9) -> bool:
         return bool(np.abs(weights - self.project(weights)).max() <= tol)

@@ -12,19 +12,19 @@ priors. With equal priors the spectrum is 1 / tail on (1 - tail, 1]: by ascendin
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.problem.risks.risk import Names, Prior, Sizes, prior_for, resolve_prior
-from quorate.problem.risks.weight_set import WeightSet
+from quorate.problem.risks.risk import Prior, prior_for
+from quorate.problem.risks.weight_set import Centred
 from quorate.solvers.sets.projections import EPS, largest_under_caps, project_under_caps
 
 
 @dataclass(frozen=True)
-class Superquantile(WeightSet):
+class Superquantile(Centred):
     """The mean of the worst losses.
 
     Parameters
@@ -51,9 +51,6 @@ class Superquantile(WeightSet):
                 f"tail must be in (0, 1], got {self.tail}: it is the share of the largest losses"
                 " that is averaged. For the mean use 1, for the maximum Maximum()."
             )
-
-    def at(self, sizes: Sizes, names: Names = None) -> Superquantile:
-        return replace(self, prior=resolve_prior(self.prior, sizes, names))
 
     def caps(self, n: int) -> Array:
         """prior / tail, (n,): the most that each of n losses may weigh."""

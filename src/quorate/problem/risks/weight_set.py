@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from quorate.arrays import Array
 from quorate.problem.risks.inputs import number
@@ -66,8 +66,22 @@ class WeightSet(ABC):
         return prox_by_moreau(self, v, step)
 
 
+class Centred(WeightSet):
+    """A set with a prior, which ``at`` makes an array."""
+
+    prior: Prior
+
+    def at(self, sizes: Sizes, names: Names = None) -> Self:
+        stated: Any = self
+        return replace(stated, prior=resolve_prior(self.prior, sizes, names))
+
+    def _centre(self, v: Array) -> Array:
+        """The prior, for as many clients as v has entries."""
+        return prior_for(self.prior, len(v))
+
+
 @dataclass(frozen=True)
-class PriorBall(WeightSet):
+class PriorBall(Centred):
     """Weights within a radius of a prior; a subclass says what is measured."""
 
     radius: float
@@ -81,13 +95,6 @@ class PriorBall(WeightSet):
             "radius",
             f"It is {self.RADIUS}: for the mean use 0, for all client weights Simplex().",
         )
-
-    def at(self, sizes: Sizes, names: Names = None) -> Self:
-        return replace(self, prior=resolve_prior(self.prior, sizes, names))
-
-    def _centre(self, v: Array) -> Array:
-        """The prior, for as many clients as v has entries."""
-        return prior_for(self.prior, len(v))
 
 
 def on_simplex(weights: Array, tol: float) -> bool:
