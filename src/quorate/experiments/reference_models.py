@@ -33,7 +33,6 @@ class Options(TypedDict, total=False):
 
     tol: float
     max_rounds: int
-    seed: int
 
 
 @dataclass(frozen=True)

@@ -304,9 +304,8 @@ def _coarser(x: Array, p: Array) -> tuple[Array, Array]:
     low, step = x.min(), np.ptp(x) / (VALUES - 1)
     below = np.minimum(((x - low) / step).astype(int), VALUES - 2)
     part = (x - low) / step - below
-    shares = np.bincount(below, p * (1 - part), VALUES)
-    shares += np.bincount(below + 1, p * part, VALUES)
-    return low + step * np.arange(VALUES), shares
+    shares = np.bincount(below, p * (1 - part), VALUES) + np.bincount(below + 1, p * part, VALUES)
+    return low + step * np.arange(VALUES), np.asarray(shares, float)
 
 
 def _root(over: Callable[[float], float], low: float, high: float, tol: float = 1e-15) -> float:

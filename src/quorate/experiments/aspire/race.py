@@ -109,9 +109,9 @@ def objective(problem: Problem, fed: Federation, w: Array) -> float:
 
 def current(algorithm: Method, state: object) -> Array:
     """The model that the server would send next, or its answer where that differs on purpose."""
+    answer, trial = algorithm.answer, getattr(state, "trial", None)
     averaged = isinstance(algorithm, AFL | DRFA) and algorithm.average
-    trial = None if averaged else getattr(state, "trial", None)
-    return algorithm.answer(state).w if trial is None else trial
+    return answer(state).w if averaged or trial is None else trial
 
 
 def configured(entrant: Entrant, problem: Problem, data: Federation) -> Any:

@@ -26,7 +26,6 @@ from quorate.data.federation import Federation
 from quorate.engines.virtual_clock import VirtualClock
 from quorate.engines.waiting import First, Waiting
 from quorate.problem.losses import Multinomial
-from quorate.problem.prediction import with_ones
 from quorate.problem.predictors.affine import Predictor, Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2
@@ -62,7 +61,7 @@ def digits_of(seed: int = 0) -> tuple[Array, NDArray[np.int64]]:
     X += NOISE * np.random.default_rng(seed).standard_normal(X.shape)
     X -= X.mean(0)
     axes = np.linalg.svd(X, full_matrices=False)[2][:COMPONENTS]
-    return with_ones(X @ axes.T), y
+    return np.column_stack([X @ axes.T, np.ones(len(X))]), y
 
 
 def digits() -> tuple[Array, NDArray[np.int64]]:
@@ -135,7 +134,7 @@ def workers(clients: int = 1000, slow: int = 5, factor: float = 10.0, seed: int 
     names = np.array([f"worker {i}" for i in range(clients)])
     fed = Federation.from_arrays(images.X, images.y, names[owner])
     late = sorted(rng.choice(clients, slow, replace=False).tolist())
-    return SetUp("MNIST", stated(Simplex()), fed, {names[i]: factor for i in late})
+    return SetUp("MNIST", stated(Simplex()), fed, {f"worker {i}": factor for i in late})
 
 
 def halves(setup: SetUp, share: float = 0.3, seed: int = 0) -> tuple[SetUp, Federation]:

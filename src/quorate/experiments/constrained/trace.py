@@ -130,12 +130,13 @@ def bands(evaluations: Sequence[Evaluation], equal_is_gap: bool = False) -> list
     rows = []
     for k, e in enumerate(evaluations):
         local = e.measured.max(1) if equal_is_gap else e.measured[:, 0]
-        row = {"round": k + 1}
+        row = {"round": k + 1.0}
         for name, values in (("loss", e.risks), ("constraint", local)):
-            row[name] = np.nanmean(values)
-            row[f"{name}_least"], row[f"{name}_most"] = np.nanmin(values), np.nanmax(values)
-        row["server"] = e.server.max() if len(e.server) else np.nan
-        rows.append({key: float(value) for key, value in row.items()})
+            row[name] = float(np.nanmean(values))
+            row[f"{name}_least"] = float(np.nanmin(values))
+            row[f"{name}_most"] = float(np.nanmax(values))
+        row["server"] = float(e.server.max()) if len(e.server) else np.nan
+        rows.append(row)
     return rows
 
 
