@@ -150,14 +150,14 @@ def objectives(
     return sets | {f"CD-norm {budget:g}, caps": CDNorm(budget, caps, prior) for budget in budgets}
 
 
-def blind(attack: Attack, budget: float = 4.0) -> dict[str, Any]:
+def blind(attack: Attack) -> dict[str, Any]:
     """Sets of client weights that suspect nobody, by name."""
     prior = attack.prior()
     return {
         "mean": Mean(prior),
         "simplex": Simplex(),
         "KL ball 0.3": KLBall(0.3, prior),
-        f"CD-norm {budget:g}": CDNorm(budget, attack.caps(prior), prior),
+        "CD-norm 4": CDNorm(4.0, attack.caps(prior), prior),
     }
 
 

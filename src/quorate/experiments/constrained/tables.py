@@ -49,7 +49,9 @@ def row(trials: Sequence[Trial], constraint: Callable[[Trial], Array], printed: 
         "relative_difference": max(abs(trial.gap) for trial in trials),
     }
     for name, pick in (("mean", np.nanmean), ("most", np.nanmax)):
-        columns[name], columns[f"{name}_sd"] = mean_and_sd(float(pick(constraint(t))) for t in trials)
+        columns[name], columns[f"{name}_sd"] = mean_and_sd(
+            float(pick(constraint(t))) for t in trials
+        )
     return (
         shared_columns([trial.trace for trial in trials], [trial.end for trial in trials])
         | columns

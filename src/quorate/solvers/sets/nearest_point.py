@@ -20,10 +20,11 @@ import numpy as np
 from quorate.arrays import Array
 
 TOL = 1e-14  # of max (v - q)'(m - q), relative to the largest entry of v - q
+STEPS = 10_000  # at most
 ENOUGH = 1e-9  # what is still an answer where no step helps any more
 
 
-def nearest_point(v: Array, maximise: Callable[[Array], Array], max_steps: int = 10_000) -> Array:
+def nearest_point(v: Array, maximise: Callable[[Array], Array]) -> Array:
     """The point of Q nearest to v.
 
     Raises
@@ -36,7 +37,7 @@ def nearest_point(v: Array, maximise: Callable[[Array], Array], max_steps: int =
     corral = maximise(v)[None]
     mix, q = np.ones(1), corral[0]
     gap, size = np.inf, 1.0
-    for _ in range(max_steps):
+    for _ in range(STEPS):
         g = (v - q) - (v - q).max()
         new, size = maximise(g), max(1.0, float(np.abs(g).max()))
         gap = float(g @ (new - q))
