@@ -214,7 +214,7 @@ class Model:
 
     # -- solving -----------------------------------------------------------------------------------
 
-    def solve(self, tol: float = 1e-9) -> ConicSolution:
+    def solve(self, tol: float = 1e-9, max_iterations: int = 200) -> ConicSolution:
         """Solve to relative gap and residuals ``tol``; the status says whether it succeeded.
 
         A failed solve does not raise: read ``status`` or call ``checked``.
@@ -239,7 +239,7 @@ class Model:
                 "the conic program holds NaN or infinite numbers: check the data and the penalties."
             )
         settings = clarabel.DefaultSettings()
-        settings.verbose, settings.max_threads, settings.max_iter = False, 1, 200
+        settings.verbose, settings.max_threads, settings.max_iter = False, 1, max_iterations
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
         raw = clarabel.DefaultSolver(P, q, A, b, self.cones, settings).solve()
         return ConicSolution(

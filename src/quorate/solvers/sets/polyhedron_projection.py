@@ -102,9 +102,8 @@ def _settled(v: Array, D: Array, c: Array, start: tuple[Mask, Mask] | None) -> _
         wrong_met, wrong_slack = met & (y < -ROUNDING * size), ~met & (short < -ROUNDING)
         if not (wrong_free.any() or wrong_out.any() or wrong_met.any() or wrong_slack.any()):
             q, room = _clean(q, D, c), ROOM * size
-            sure = (
-                at.steep <= STEEP and _least(at.q[free], -left[~free], y[met], short[~met]) >= room
-            )
+            numbers = np.concatenate([at.q[free], -left[~free], y[met], short[~met]])
+            sure = at.steep <= STEEP and float(numbers.min()) >= room
             return None if q is None else _Settled(q, (free, met), sure)
         free, met = free ^ (wrong_free | wrong_out), met ^ (wrong_met | wrong_slack)
     return None
@@ -160,7 +159,3 @@ def _on(v: Array, D: Array, c: Array, free: Mask, met: Mask) -> _On:
     y = np.zeros(len(c))
     y[met] = multiplier[:-1]
     return _On(q, y, left, float(values[0] / values[-1]) if values[-1] > 0 else np.inf)
-
-
-def _least(*parts: Array) -> float:
-    return min(float(part.min(initial=np.inf)) for part in parts)
