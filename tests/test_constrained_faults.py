@@ -113,7 +113,7 @@ def test_rounds_are_whole():
         (lambda p, f: qr.solve(f, p), "solve\\(problem, federation\\) got Federation and Problem"),
         (lambda p, f: qr.solve(p, f, tol="a"), "tol must be >= 0, got 'a'"),
         (lambda p, f: qr.solve(p, f, max_rounds="3"), "max_rounds must be >= 1, got '3'"),
-        (lambda p, f: qr.ProximalAL(beta="3"), "beta must be a number > 0, got '3'"),
+        (lambda p, f: qr.ProximalAL(beta="3"), "beta must be a positive number, got '3'"),
         (
             lambda p, f: qr.InteriorPoint(tol=True),
             "tol, atol must be >= 0 and max_rounds >= 1, got True",
