@@ -46,6 +46,7 @@ from quorate.problem.lower_bounds import (
     lower_bound,
     region,
     survey,
+    without_dual,
 )
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem, checked_model
@@ -214,7 +215,8 @@ def certify_run(
     ----------
     problem, fed : the user's
     w : (D,) the model
-    duals : models and multipliers that prove a bound; with None only the value is recomputed
+    duals : models and multipliers that prove a bound; only the value is recomputed with None, and
+        for a custom regulariser without `conjugate` or a custom set of weights without `project`
     engine : where the clients are; by default this process
     copies : (N, D) the clients' copies of the model, where there are any
 
@@ -231,7 +233,9 @@ def certify_run(
         run = run_all(Certification(w, None, concrete, weights), data, engine)
         return measured(concrete, w, weights, run.state, copies), run
     if duals is not None and duals.rows is None:
-        duals = feasible_duals(concrete, duals.points, np.maximum(duals.multipliers, 0.0))
+        positive = np.maximum(duals.multipliers, 0.0)
+        known = not without_dual(concrete)
+        duals = feasible_duals(concrete, duals.points, positive) if known else None
     run = run_all(Certification(w, duals, concrete), data, engine)
     return conclude(concrete, w, duals, run.state.seen, run.state.certified, copies), run
 

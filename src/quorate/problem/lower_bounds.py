@@ -79,6 +79,13 @@ def feasible_duals(problem: Problem, points: Array, multipliers: Array) -> Duals
     return Duals(weights, points, multipliers)
 
 
+def without_dual(problem: Problem) -> str:
+    """Why no multipliers prove a bound: what a custom part of the problem lacks; "" for none."""
+    needs = {"conjugate": problem.regulariser, "project": problem.over_clients}
+    lacks = [(type(part).__name__, verb) for verb, part in needs.items() if not hasattr(part, verb)]
+    return " and ".join(f"{name} has no method `{verb}`" for name, verb in lacks)
+
+
 def row_duals(rows: Array, split: Array, dimension: int) -> Duals:
     """Duals of one client's rows: multipliers and rank coordinates (n,), no points."""
     return Duals(np.ones(1), np.zeros((0, dimension)), np.zeros((0, 1)), rows, split)

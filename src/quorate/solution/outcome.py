@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from quorate.algorithms.federated.bundle import Bundle
@@ -9,6 +10,7 @@ from quorate.algorithms.method import Method, settings_of
 from quorate.certificates.certificate import Certificate
 from quorate.certificates.stationary import unprovable
 from quorate.client_names import ClientName
+from quorate.problem.lower_bounds import without_dual
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
@@ -22,6 +24,8 @@ def confirmed(
     """The outcome of a run without constraints; where nothing is proved, with its residuals."""
     if not is_affine(problem.predictor):
         return unprovable(outcome, certificate, problem)
+    if problem.convex and (lacks := without_dual(problem)):
+        outcome = replace(outcome, text=f"{outcome.text} No bound can be proved: {lacks}.")
     if outcome.stop is Stop.UNPROVEN and certificate.residuals is not None:
         risk, model, split = certificate.residuals
         residuals = (

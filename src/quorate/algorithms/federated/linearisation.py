@@ -26,6 +26,7 @@ from quorate.problem.lower_bounds import (
     lower_bound,
     region,
     survey,
+    without_dual,
 )
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
@@ -95,11 +96,7 @@ def bound_at(
     ``value`` is the objective of any known model: no better one lies outside the region that it
     bounds.
     """
-    if (
-        not problem.convex
-        or not hasattr(problem.regulariser, "conjugate")
-        or not math.isfinite(value)
-    ):
+    if not problem.convex or without_dual(problem) or not math.isfinite(value):
         return -math.inf
     where = region(problem, value, np.size(problem.predictor.split(w)[0]), seen)
     # the gradients hold at the floor of the transport multiplier: none of the radius is left
