@@ -87,7 +87,7 @@ BROKEN = {  # what is changed -> (line, key, words)
     "pooled": (
         lambda t: t.replace("[problem]", "[problem]\npooled = true"),
         "problem.pooled:",
-        "leave it out",
+        "set problem.pooled = false",
     ),
     "ball": (lambda t: t + "[robust]\nradius = 0.1", "robust.radius:", "set robust.radius = 0"),
     "balls": (
@@ -253,7 +253,7 @@ def test_what_has_no_guarantee_is_refused_with_file_line_and_what_to_do(name: st
     [
         (
             '[data]\nname = "hospitals"\n[algorithm]\nname = "private_admm"',
-            "add [privacy] with epsilon and delta",
+            "which [privacy] states by epsilon and delta, and there is none: set",
         ),
         ('[data]\nname = "hospitals"\n[evaluation]\npublic = true', "there is no [privacy]"),
         ('[data]\nname = "hospitals"\n[data.columns]\na = {}', "set scale = 'none'"),

@@ -46,7 +46,11 @@ WRONG = {
     ),
     "ranks in a ball": (
         DATA + '[risk]\nname = "maximum"\n[robust]\nradius = 0.1\n',
-        ["risk.name = 'maximum'", "robust.radius > 0", "Set robust.radius = 0"],
+        [
+            "risk.name = 'maximum'",
+            "robust.radius > 0",
+            "set robust.radius = 0, or set risk.name = 'mean'",
+        ],
     ),
     "ranks in a ball read off": (
         DATA + '[risk]\nname = "maximum"\n[robust]\nradius = "auto"\n',
@@ -67,7 +71,7 @@ WRONG = {
     ),
     "clients of pooled rows": (
         DATA + '[problem]\npooled = true\n[clients]\nprior = "size"\n',
-        ["[clients]", "leave [clients] out"],
+        ["[clients]", "leave out [clients], or set problem.pooled = false"],
     ),
     "radii of pooled rows": (
         DATA + "[problem]\npooled = true\n[robust]\nradius = { A = 0.1 }\n",

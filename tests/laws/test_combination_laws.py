@@ -19,8 +19,9 @@ import quorate as qr
 from quorate.algorithms.alternatives import RefusedError, known_methods, takes, taking
 from quorate.algorithms.method import Method
 from quorate.algorithms.requirements import Setting
-from quorate.config.compatibility import broken_rule
 from quorate.config.config import ConfigError, parse_config
+from quorate.config.methods import broken_rule
+from quorate.config.privacy import PrivacySection
 from quorate.config.problem import ClientsSection
 from quorate.config.tables import Tables
 from quorate.engines.inprocess import InProcess
@@ -344,7 +345,7 @@ ONLY_IN_FILES: dict[str, tuple[Any, str]] = {
     ),
     "[clients] is left out where all rows are in one place": (
         lambda keys, name: keys >= {"pooled", "clients"},
-        "leave [clients] out",
+        "[clients] weighs several clients",
     ),
     "clients declare how many rows they have, which pooled rows hide": (
         lambda keys, name: keys >= {"pooled", "privacy"},
@@ -352,7 +353,7 @@ ONLY_IN_FILES: dict[str, tuple[Any, str]] = {
     ),
     "who names a private method states what it may spend": (
         lambda keys, name: name in PRIVATE and "privacy" not in keys,
-        "add [privacy] with epsilon and delta",
+        "spends a privacy budget, which [privacy] states",
     ),
 }
 PRIVATE = [name for name in NAMED["algorithm"] if getattr(load("algorithm", name), "private", 0)]
@@ -416,16 +417,21 @@ def advised(message: str) -> list[dict[str, Any]]:
     left_out |= {
         "problem.label": ("problem.label", None),
         "[clients]": ("clients", ClientsSection()),
+        "[path]": ("path", None),
     }
-    plain = {"0": [0.0], "true": [True]}
-    instead = re.split(r": (?=set |use |leave )", message)[-1]
+    plain = {"0": [0.0], "true": [True], "false": [False]}
+    budget = PrivacySection(epsilon=1.0, delta=1e-5)
+    instead = re.split(r": (?=set |use |leave |add )", message)[-1]
     ways: list[dict[str, Any]] = []
-    for part in re.split(r", or (?=set |use |leave )", instead):
+    for part in re.split(r", or (?=set |use |leave |add )", instead):
         if part.startswith("use "):
             ways += [{"algorithm.name": name} for name in re.findall(r"'([^']+)'", part)]
             continue
         settings: dict[str, list[Any]] = {}
-        for setting in re.split(r" and (?=set |leave )", part):
+        for setting in re.split(r" and (?=set |leave |add )", part):
+            if setting == "add [privacy] with epsilon and delta":
+                settings["privacy"] = [budget]
+                continue
             if setting.startswith("leave out "):
                 key, value = left_out[setting.removeprefix("leave out ")]
                 settings[key] = [value]
@@ -461,13 +467,54 @@ def test_what_a_refusal_of_a_file_names_is_accepted(start):
     asked += list(product(ALL_FILES, NAMED["algorithm"]))[::3]
     for file, name in asked[start::4]:
         refusal = file.refusal(name)
-        if refusal is None or any(rule(file.keys, name) for rule, _ in ONLY_IN_FILES.values()):
+        if refusal is None:
             continue
         tables = file.tables.edited({"algorithm.name": name})
         ways = advised(refusal)
         assert ways, refusal
         for way in ways:
             assert broken_rule(tables.edited(way)) is None, (refusal, way)
+
+
+LIMIT: Values = {
+    "problem": {"loss": "logistic", "label": "benign"},
+    "clients": {"risk": "mean"},
+    "constraint": [{"kind": "neyman_pearson", "label": "malignant", "level": 0.1}],
+}
+RADII: Values = {"path": {"radii": [0.1]}}
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        LIMIT | {"trade_off": {"levels": [0.1, 0.2]}, "robust": {"radius": 0.1}},
+        LIMIT | {"risk": {"name": "superquantile", "tail": 0.1}},
+        LIMIT | {"robust": {"radius": 0.1}, "risk": {"name": "median"}},
+        LIMIT | {"robust": {"radius": 0.1}, "algorithm": {"name": "private_admm"}},
+        {
+            "algorithm": {"name": "bundle"},
+            "risk": {"name": "median"},
+            "problem": {"label": "benign"},
+        },
+        RADII | {"problem": {"loss": "multinomial", "model": "softmax"}},
+        RADII | {"problem": {"loss": "multinomial", "model": "linear"}},
+        RADII | {"problem": {"loss": "squared", "model": "mlp"}},
+        {"problem": {"loss": "multinomial"}, "constraint": LIMIT["constraint"]},
+        {
+            "problem": {"pooled": True},
+            "clients": {"risk": "simplex"},
+            "engine": {"kind": "virtual_clock"},
+        },
+    ],
+)
+def test_what_a_refusal_names_is_accepted_beside_other_tables(tables):
+    stated = Tables.model_validate({"data": DATA} | tables)
+    refusal = broken_rule(stated)
+    assert refusal is not None
+    ways = advised(refusal)
+    assert ways, refusal
+    for way in ways:
+        assert broken_rule(stated.edited(way)) is None, (refusal, way)
 
 
 def test_a_refusal_stands_on_the_line_of_its_key():

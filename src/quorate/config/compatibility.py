@@ -1,8 +1,8 @@
 """What the tables of a configuration ask of each other, beside what `quorate.solve` asks.
 
 Whether a problem can be stated, and which algorithm takes it, is asked of the classes
-(``methods.py``). A rule here is about what only a file has: keys that contradict each other or fill
-one slot twice, tables without an object, and what the pipeline of a run cannot do.
+(``methods.py``). A rule here is about what only a file has: keys that contradict each other, tables
+without an object, and what the pipeline of a run cannot do.
 """
 
 from __future__ import annotations
@@ -11,29 +11,13 @@ from collections.abc import Iterator
 from itertools import chain
 
 from quorate.config.errors import Refusal
-from quorate.config.methods import method_rules
 from quorate.config.privacy_rules import private_rules
 from quorate.config.tables import Tables
 
 
-def broken_rule(config: Tables) -> Refusal | None:
-    """The first rule that the configuration breaks, in words."""
-    return next(chain.from_iterable(rules(config) for rules in RULES), None)
-
-
-def _one_slot(config: Tables) -> Iterator[Refusal]:
-    """Each client's risk over its rows is stated once."""
-    ways = {
-        f"risk.name = {config.risk.name!r}": ("risk.name = 'mean'", config.risk.by_rank),
-        "robust.radius > 0": ("robust.radius = 0", config.robust.is_robust),
-        "problem.label": ("no problem.label", config.problem_.label is not None),
-    }
-    stated = {way: without for way, (without, is_stated) in ways.items() if is_stated}
-    if len(stated) > 1:
-        yield Refusal(
-            f"{' and '.join(stated)} exclude each other: each says how the rows of a client count."
-            f" Set {' or '.join(reversed(stated.values()))}"
-        )
+def table_rules(config: Tables) -> Iterator[Refusal]:
+    """The rules about tables beside each other that a configuration breaks."""
+    return chain.from_iterable(rules(config) for rules in RULES)
 
 
 def _path(config: Tables) -> Iterator[Refusal]:
@@ -62,11 +46,6 @@ def _path(config: Tables) -> Iterator[Refusal]:
 def _one_place(config: Tables) -> Iterator[Refusal]:
     if not config.problem_.pooled:
         return
-    if config.weighs_clients:
-        yield Refusal(
-            "[clients] weighs several clients, and problem.pooled = true makes them one: leave"
-            " [clients] out"
-        )
     levels = [one.get("level") for one in config.constraint]
     for key, value in {"robust.radius": [config.robust.radius], "constraint.level": levels}.items():
         if any(isinstance(one, dict) for one in value):
@@ -122,12 +101,4 @@ def _trade_off(config: Tables) -> Iterator[Refusal]:
         )
 
 
-RULES = (
-    private_rules,
-    _one_slot,
-    _path,
-    _one_place,
-    _tables_of_constraints,
-    _trade_off,
-    method_rules,
-)
+RULES = (private_rules, _path, _one_place, _tables_of_constraints, _trade_off)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pydantic import ValidationError, model_validator
 
-from quorate.config.compatibility import broken_rule
 from quorate.config.errors import ConfigError, line_in_words
+from quorate.config.methods import broken_rule
 from quorate.config.schema import Drift, moved
 from quorate.config.statement import sentence
 from quorate.config.tables import Tables

@@ -1,5 +1,6 @@
-"""Whether `quorate.solve` takes what a configuration states: it is asked as `solve` asks, of the
-problem itself and of the requirements on the algorithms' classes.
+"""What the tables of a configuration ask of each other, and whether `quorate.solve` takes what they
+state: it is asked as `solve` asks, of the problem itself and of the requirements on the algorithms'
+classes.
 
 A refusal names what is taken instead: other algorithms, and other values of keys. Both are tried
 before they are named, so that whoever follows them is not refused again.
@@ -17,7 +18,9 @@ from quorate.algorithms.alternatives import COST, RefusedError, check_requiremen
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.method import Method
 from quorate.algorithms.requirements import SLOTS, Setting
+from quorate.config.compatibility import table_rules
 from quorate.config.errors import ConfigError, Refusal, one_of
+from quorate.config.privacy import PrivacySection
 from quorate.config.problem import ClientsSection
 from quorate.config.tables import Tables, names_with
 from quorate.names import NAMED, load, short_name
@@ -37,6 +40,49 @@ class Edit(NamedTuple):
 Way = Sequence[Edit]  # edits that are made together
 
 
+def broken_rule(config: Tables) -> Refusal | None:
+    """The first rule that the configuration breaks, in words."""
+    rules = (table_rules, _conflict_rules, method_rules)
+    return next(chain.from_iterable(of(config) for of in rules), None)
+
+
+def _conflict_rules(config: Tables) -> Iterator[Refusal]:
+    for why, slot in _conflicts(config):
+        yield Refusal(_advised(why, _in_words(_ways(config, slot))), *why.place)
+
+
+def _conflicts(config: Tables) -> Iterator[tuple[Refusal, str]]:
+    """Why keys exclude each other, and the slot of `_edits` where one of them has to change."""
+    stated = {
+        f"risk.name = {config.risk.name!r}": config.risk.by_rank,
+        "robust.radius > 0": config.robust.is_robust,
+        "problem.label": config.problem_.label is not None,
+    }
+    ways = [way for way, is_stated in stated.items() if is_stated]
+    if len(ways) > 1:
+        text = "exclude each other: each says how the rows of a client count"
+        yield Refusal(f"{' and '.join(ways)} {text}"), "over_samples"
+    if config.problem_.pooled and config.privacy is not None:
+        text = (
+            "[privacy] is about clients that keep their rows and declare how many they have, and"
+            " problem.pooled = true makes them one"
+        )
+        yield Refusal(text, "problem", "pooled"), "one_place"
+    if config.problem_.pooled and config.weighs_clients:
+        text = "[clients] weighs several clients, and problem.pooled = true makes them one"
+        yield Refusal(text, "clients"), "one_place"
+    if _lacks_budget(config):
+        text = (
+            f"algorithm.name = {config.algorithm.name!r} spends a privacy budget, which [privacy]"
+            " states by epsilon and delta, and there is none"
+        )
+        yield Refusal(text, "algorithm", "name"), "budget"
+
+
+def _lacks_budget(config: Tables) -> bool:
+    return config.algorithm.is_private and config.privacy is None
+
+
 def method_rules(config: Tables) -> Iterator[Refusal]:
     """Why `solve` refuses the problem or the algorithm, and what it takes instead."""
     try:
@@ -48,7 +94,7 @@ def method_rules(config: Tables) -> Iterator[Refusal]:
         yield _refused(config, error)
     except ConfigError as error:
         text = in_file_words(str(error)).rstrip(".")
-        yield Refusal(f"{text}: {_in_words(_ways(config, *SLOTS))}", "problem")
+        yield Refusal(_advised(text, _in_words(_ways(config, *SLOTS, "path"))), "problem")
     except ValueError as error:
         refusal = error.args[0]
         plain = not isinstance(refusal, Refusal)
@@ -74,11 +120,17 @@ def _refused(config: Tables, error: RefusedError) -> Refusal:
     instead = [_in_words(ways), use] if slot == "clients" else [use, _in_words(ways)]
     place, value = _key(config, slot)
     named = config.algorithm.name == name
+    why = f"{'algorithm.name = ' * named}{name!r} {in_file_words(reason.need.words)}, got {value}"
     return Refusal(
-        f"{'algorithm.name = ' * named}{name!r} {in_file_words(reason.need.words)}, got {value}:"
-        f" {', or '.join(filter(None, instead))}",
+        _advised(why, *instead),
         *(("algorithm", "name") if named or slot == "privacy" else place),
     )
+
+
+def _advised(why: str, *instead: str) -> str:
+    """A reason, and what is taken instead, where anything is."""
+    advice = ", or ".join(filter(None, instead))
+    return f"{why}: {advice}" if advice else why
 
 
 def _ways(config: Tables, *slots: str) -> list[Way]:
@@ -98,6 +150,8 @@ def _edits(config: Tables) -> dict[str, list[Way]]:
     """Other values of the keys of each slot."""
     targets = "sign" if config.labels else config.loss().targets
     pooled = [Edit("problem.pooled", True)]
+    lacks, budget = _lacks_budget(config), PrivacySection(epsilon=1.0, delta=1e-5)
+    one_place = [[Edit("clients", ClientsSection())], [Edit("problem.pooled", False)]]
     if config.weighs_clients:
         pooled.append(Edit("clients", ClientsSection()))
     return {
@@ -111,19 +165,25 @@ def _edits(config: Tables) -> dict[str, list[Way]]:
         "over_clients": [[Edit("clients.risk", "mean")]],
         "regulariser": [[Edit("problem.regulariser", name)] for name in NAMED["regulariser"]],
         "constraint": [[Edit("constraint", [])], [Edit("problem.label", None)]],
-        "clients": [pooled],
+        "clients": [] if config.problem_.pooled else [pooled],
         "rows": [],
         "engine": [[Edit("engine.kind", "in_process")]],
         "privacy": [[Edit("privacy", None)]],
+        "path": [[Edit("path", None)]] if config.path else [],
+        "one_place": one_place if config.problem_.pooled else [],
+        "budget": [[Edit("privacy", budget)], [Edit("algorithm.name", "auto")]] if lacks else [],
     }
 
 
 def _is_taken(config: Tables, way: Way) -> bool:
     """Whether a configuration is taken with other values of some keys."""
+    other = config.edited(dict(way))
+    if any(chain(table_rules(other), _conflicts(other))):
+        return False
     try:
         return all(
             takes(type(method), problem, setting) if method else taking(problem, setting)
-            for problem, method, setting in _solved(config.edited(dict(way)))
+            for problem, method, setting in _solved(other)
         )
     except ValueError:
         return False
@@ -138,10 +198,14 @@ def _in_words(ways: list[Way]) -> str:
 
 def _setting(key: str, values: list[object]) -> str:
     """What to set a key to, in words."""
-    tables = {"constraint": "[[constraint]]", "privacy": "[privacy]", "clients": "[clients]"}
-    if key in tables or values[0] is None:
-        return f"leave out {tables.get(key, key)}"
-    return f"set {key} = {'true' if values == [True] else one_of(values, ' or ')}"
+    if isinstance(values[0], PrivacySection):
+        return "add [privacy] with epsilon and delta"
+    if "." not in key:
+        return "leave out [[constraint]]" if key == "constraint" else f"leave out [{key}]"
+    if values[0] is None:
+        return f"leave out {key}"
+    truth = isinstance(values[0], bool)
+    return f"set {key} = {str(values[0]).lower() if truth else one_of(values, ' or ')}"
 
 
 def _key(config: Tables, slot: str) -> tuple[tuple[str | int, ...], str]:

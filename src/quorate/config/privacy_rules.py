@@ -24,12 +24,6 @@ def private_rules(config: Tables) -> Iterator[Refusal]:
 
 
 def _without(config: Tables) -> Iterator[Refusal]:
-    if config.algorithm.is_private:
-        yield Refusal(
-            f"algorithm.name = {config.algorithm.name!r} spends a privacy budget, and there is"
-            " none: add [privacy] with epsilon and delta, or use 'auto'",
-            *("algorithm", "name"),
-        )
     if config.evaluation.public:
         yield Refusal(
             "evaluation.public says what of a private run may travel, and there is no [privacy]:"
@@ -76,12 +70,6 @@ def _rows(config: Tables, privacy: PrivacySection) -> Iterator[Refusal]:
 
 def _beside(config: Tables, privacy: PrivacySection) -> Iterator[Refusal]:
     """Tables and keys that a private run has no use for, or that would break its guarantee."""
-    if config.problem_.pooled:
-        yield Refusal(
-            "[privacy] is about clients that keep their rows and declare how many they have, and"
-            " problem.pooled = true makes them one: leave it out",
-            *("problem", "pooled"),
-        )
     if config.path is not None:
         yield Refusal(
             "[privacy] and [path] exclude each other: there is no radius to try. Leave [path] out",
