@@ -24,6 +24,7 @@ from quorate.runs.splits import prepare
 from quorate.runs.training import train
 from quorate.runs.verification import passed, verify_run
 
+TRADE_OFF = "[trade_off]\nconstraint = 2\nlevels = [0.3, 0.5]\n"
 WARDS = small_run.wards(small_run.table())
 IMPOSSIBLE = small_run.KEPT.replace(
     "[trade_off]",
@@ -65,6 +66,14 @@ def reseal(path: Path, change: EDIT = lambda result: None) -> list[str]:
 
 
 # --------------------------------------------------------------------------------- what a run holds
+
+
+def test_a_run_on_a_clock_that_compares_with_unconstrained_verifies(tmp_path: Path) -> None:
+    """Only the model that it is compared with is evaluated beside its rounds."""
+    text = small_run.KEPT.replace(TRADE_OFF, "") + '[engine]\nkind = "virtual_clock"\n'
+    run = small_run.small_run(tmp_path, data=WARDS, text=text)
+    assert run.result["model"] not in run.result["reached"]
+    assert passed(verify_run(run.path)), [check for check in verify_run(run.path) if not check.ok]
 
 
 def test_a_run_keeps_its_constraints_and_verifies(finished: Path) -> None:
