@@ -14,6 +14,7 @@ from toy import Toy
 import quorate as qr
 from quorate.algorithms.method import Answer, Method
 from quorate.problem.risks import Worst
+from quorate.rounds import Algorithm, Done, Each, Outcome, Round, Stop, record
 from quorate.solution.default import default_algorithm
 
 PROBLEM = qr.Problem(
@@ -238,3 +239,52 @@ def test_an_own_set_and_algorithm_get_an_exact_value_and_no_bound():
     with pytest.raises(ValueError, match=r"Bundle needs over_clients with `project`.*AsyncDRO"):
         qr.solve(problem, fed, algorithm=qr.Bundle())
     assert type(default_algorithm(*problem.at(fed))) is qr.AsyncDRO
+
+
+@record
+class Hello:
+    w: Each
+
+
+@record
+class Hi:
+    w: Each
+
+
+STOPPED = Outcome(Stop.MAX_ROUNDS, "stopped.")
+
+
+@dataclass(frozen=True)
+class Still(Method):
+    """One round, and the model that it began with."""
+
+    problem: qr.Problem | None = None
+    on_client = property(lambda self: {Hello: lambda memory, ask, data, rng: (memory, Hi(ask.w))})
+    on_server = property(lambda self: {Hi: lambda state, ids, up: (state, Done(STOPPED))})
+
+    def server_start(self, n_clients):
+        return np.zeros(2), Round(Hello(np.zeros((n_clients, 1))))
+
+    def answer(self, state, memories=()):
+        return Answer(state)
+
+
+def test_a_method_without_its_parts_is_refused_in_words():
+    problem, fed = qr.Problem(qr.Logistic()), federation(4, n_features=3)
+    w = np.zeros(qr.Linear().dimension(fed.n_features))
+
+    def refused(**parts):
+        cls = dataclass(frozen=True)(type("Mine", (Still,), parts))
+        with pytest.raises(TypeError) as error:
+            qr.solve(problem, fed, algorithm=cls())
+        return str(error.value)
+
+    assert refused(answer=lambda self, state, memories=(): w) == (
+        "Mine.answer must return Answer(w), got a ndarray."
+    )
+    assert "Mine must define answer" in refused(answer=Method.answer)
+    start = Algorithm.server_start
+    assert "Mine, which lacks server_start" in refused(server_start=start)
+    for cls in (type("Bare", (Method,), {}), dataclass(frozen=True)(type("Bare", (Method,), {}))):
+        with pytest.raises(TypeError, match=r"Bare must be a dataclass with a field for the prob"):
+            qr.solve(problem, fed, algorithm=cls())

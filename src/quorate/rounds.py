@@ -184,7 +184,7 @@ class Algorithm(Protocol):
         """Numbers a person would plot, after each round; the engine adds round, seconds and
         bytes.
         """
-        ...
+        return {}
 
     def gradients(self, message: Any) -> float:
         """How many gradients of its rows a client computes to answer, for engines that simulate

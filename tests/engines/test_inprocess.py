@@ -505,10 +505,32 @@ class Unlike:
         raise AssertionError
 
 
+class Alike(Algorithm):
+    """A class of somebody who follows the error, but has not written all steps."""
+
+    on_client: ClassVar[dict[type, Any]] = {}
+
+
+@pytest.mark.parametrize("engine", [InProcess(), VirtualClock()], ids=["process", "clock"])
+def test_an_algorithm_of_the_steps_alone_runs_and_reports_nothing(engine):
+    @dataclass(frozen=True)
+    class Steps(Donating):
+        report = Algorithm.report
+
+    fed: Any = federation()
+    row = engine.run(Steps(), fed).history[0]
+    assert row["round"] == 1
+    assert "size" not in row
+
+
 @pytest.mark.parametrize("engine", [InProcess(), VirtualClock()], ids=["process", "clock"])
 def test_what_is_no_algorithm_is_refused_in_words(engine):
     fed: Any = federation()
     with pytest.raises(TypeError, match=r"got Unlike, which lacks donates, .*: derive the class"):
         engine.run(Unlike(), fed)
+    with pytest.raises(
+        TypeError, match=r"got Alike, which lacks on_server, server_start: .* define"
+    ):
+        engine.run(Alike(), fed)
     with pytest.raises(TypeError, match=r"got the class Unlike: give Unlike\(\)"):
         engine.run(Unlike, fed)

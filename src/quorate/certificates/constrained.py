@@ -275,9 +275,6 @@ class Weighing(Algorithm):
             0.0 if self.objective and not isinstance(self._problem.loss, Quadratic) else -math.inf
         )
 
-    def report(self, state: WeighingState) -> dict:
-        return {}
-
     @property
     def _problem(self) -> Problem:
         if self.problem is None:

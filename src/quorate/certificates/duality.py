@@ -189,9 +189,6 @@ class Certification(Algorithm):
     ) -> tuple[CertificateState, Done]:
         return replace(state, differentiated=up), Done(Outcome(Stop.UNPROVEN, "measured."))
 
-    def report(self, state: CertificateState) -> dict:
-        return {}
-
     @property
     def _problem(self) -> Problem:
         if self.problem is None:

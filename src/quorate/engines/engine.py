@@ -13,6 +13,7 @@ from quorate.engines.event_log import Log
 from quorate.engines.federated_data import FederatedData
 from quorate.rounds import Algorithm, Done, Outcome, Round, Stop, visibility
 
+STEPS = "on_client", "on_server", "server_start"  # of an algorithm, all else has a default
 Watch = Callable[[dict[str, Any], Any], None]  # called with a row of the history and the state
 
 
@@ -105,11 +106,15 @@ def check_algorithm(algorithm: Algorithm) -> None:
         name = algorithm.__name__
         raise TypeError(f"an engine runs an algorithm, got the class {name}: give {name}()")
     asked = [name for name in vars(Algorithm) if not name.startswith("_")]
-    if lacks := [name for name in asked if not hasattr(algorithm, name)]:
+    lacks = [name for name in asked if not hasattr(algorithm, name)]
+    lacks = lacks or [
+        name for name in STEPS if getattr(type(algorithm), name, None) is getattr(Algorithm, name)
+    ]
+    if lacks:
         raise TypeError(
             f"an engine runs an algorithm, got {type(algorithm).__name__}, which lacks"
             f" {', '.join(lacks)}: derive the class from quorate.rounds.Algorithm, which has"
-            " defaults for all but the steps"
+            f" defaults for all but the steps, and define {', '.join(STEPS)}"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -65,9 +65,16 @@ def configure(
 
 def _check_method(algorithm: object) -> None:
     """Raise ``TypeError`` unless ``solve`` can run the algorithm."""
-    if isinstance(algorithm, Method):
-        return
     name = type(algorithm).__name__
+    if isinstance(algorithm, Method):
+        if not is_dataclass(algorithm) or "problem" not in settings_of(algorithm):
+            raise TypeError(
+                f"{name} must be a dataclass with a field for the problem: decorate the class with"
+                " @dataclass(frozen=True) and write problem: Problem | None = None in it."
+            )
+        if type(algorithm).answer is Method.answer:
+            raise TypeError(f"{name} must define answer(state, memories), which returns Answer(w).")
+        return
     text = f"algorithm must be a federated one, such as Bundle() or ADLPMM(), got {algorithm!r}."
     if isinstance(algorithm, type):
         text += f" Give a value: {algorithm.__name__}()."

@@ -123,11 +123,21 @@ def solve(
 
 def _answer(method: Method, run: Run) -> Answer:
     """What the run answers; raises where it ended before there was a model."""
-    if run.rounds == 0 and not len(method.answer(run.state).w):
+    if run.rounds == 0 and not len(_of_state(method, run.state, ()).w):
         if run.outcome.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
         raise RuntimeError(run.outcome.text)
-    return method.answer(run.state, run.memories)
+    return _of_state(method, run.state, run.memories)
+
+
+def _of_state(method: Method, state: object, memories: Sequence[object]) -> Answer:
+    """The answer in a state, or ``TypeError`` where the algorithm returns anything else."""
+    answer = method.answer(state, memories)
+    if not isinstance(answer, Answer):
+        raise TypeError(
+            f"{type(method).__name__}.answer must return Answer(w), got a {type(answer).__name__}."
+        )
+    return answer
 
 
 def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Run]) -> list[dict[str, Any]]:
