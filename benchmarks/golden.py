@@ -45,7 +45,7 @@ CHANGED_ON_PURPOSE: tuple[tuple[str, str, str], ...] = (
     ("*", "events.qrt:digest", "the log's class has its module in it; its numbers are the same"),
 )
 
-# keys that only one side has; where both have one, its value has to be the same
+# keys that only one side has, or states; where both have a value, it has to be the same
 CONFIGURED = ("config.toml:*", "*:config/*")
 STATED = "a stored configuration states all fields of the classes that it names, and no others"
 
@@ -90,7 +90,7 @@ class Compared:
         self.largest = max(self.largest, gap)
         said = f"{path}: {_short(old)} -> {_short(new)} (relative difference {gap:.1e})"
         reason = on_purpose(self.kind, path)
-        one_sided = MISSING in (str(old), str(new))
+        one_sided = any(value is None or str(value) == MISSING for value in (old, new))
         if one_sided and any(fnmatchcase(path, keys) for keys in CONFIGURED):
             reason = STATED
         if reason is None:
