@@ -120,6 +120,24 @@ def test_every_setting_by_name_takes_numbers_and_text(kind):
         assert fed.pooled(by_name(prior, kind)).share(0).sum() == pytest.approx(1)
 
 
+@pytest.mark.parametrize("setting", ["stragglers", "outages", "crashes"])
+def test_an_unknown_name_on_the_clock_is_refused_as_elsewhere(setting):
+    value = [(2.0, 9.0)] if setting == "outages" else 5.0
+    engine = qr.VirtualClock(**{setting: {4: value}})
+    with pytest.raises(ValueError, match=rf"{setting} names 4, who is no client; there are 3, 10"):
+        qr.solve(qr.Problem(qr.Logistic()), federation(), algorithm=qr.AsyncDRO(), engine=engine)
+
+
+def test_declared_sizes_name_who_is_no_client():
+    fed = federation()
+    budget = qr.Budget(1, 1e-6, sizes={"33": 5, 10: 12, 7: 9})
+    with pytest.raises(
+        ValueError,
+        match=r"no entry for 3: declare.*names '33', who has no rows; there are .* mean 3\?",
+    ):
+        budget.sizes_of(fed.clients, fed.sizes)
+
+
 @pytest.mark.parametrize("kind", [int, str])
 @pytest.mark.parametrize("groups", [GROUPS, GROUPS.astype(str)], ids=["numbers", "texts"])
 def test_the_clock_takes_numbers_and_text(kind, groups):

@@ -118,7 +118,7 @@ class VirtualClock(EventEngine):
         never come. Ctrl-C ends the run after the answers that are being computed; a second one at
         once, without saving anything.
         """
-        clock = _Clock(self, tuple(map(str, federation.clients)), seed)
+        clock = _Clock(self, federation.clients, seed)
         rule = (self.delays, self.stragglers, self.outages, self.crashes, self.wait)
         loop = Loop(self, self.block_size, clock, rule, algorithm, federation, seed)
         return loop.run(watch, resume, max_rounds)
@@ -155,15 +155,15 @@ class ClockState:
 class _Clock:
     """The source of simulated times of answers; everything since ``settle`` can be undone."""
 
-    def __init__(self, engine: VirtualClock, clients: tuple[str, ...], seed: int) -> None:
-        n, self.engine, self.clients = len(clients), engine, clients
+    def __init__(self, engine: VirtualClock, clients: Sequence[ClientName], seed: int) -> None:
+        n, self.engine, self.clients = len(clients), engine, tuple(map(str, clients))
         slow, self.away, crash = (
             by_position(getattr(engine, what), clients, what, all_clients=False)
             for what in ("stragglers", "outages", "crashes")
         )
         self.crash = {client: float(time) for client, time in crash.items()}
         self.trips = Trips(
-            engine.delays, seed, clients, {clients[i]: factor for i, factor in slow.items()}
+            engine.delays, seed, self.clients, {self.clients[i]: by for i, by in slow.items()}
         )
         self.time, self.sent = 0.0, 0
         self.due, self.begun, self.trip = np.zeros(n), np.zeros(n), np.full(n, np.nan)

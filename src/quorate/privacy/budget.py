@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from quorate.arrays import is_number
-from quorate.client_names import ByClient, ClientName, by_position
+from quorate.client_names import ByClient, ClientName, by_position, closest
 
 # how far one record moves a sum of vectors of length 1
 ADJACENCY = {"add-remove": 1.0, "replace": 2.0}
@@ -112,9 +112,11 @@ class Budget:
             return (int(self.sizes),) * len(clients)
         declared = by_position(self.sizes, clients, "sizes", all_clients=False, others=True)
         if missing := [str(name) for at, name in enumerate(clients) if at not in declared]:
-            raise ValueError(
-                f"sizes has no entry for {', '.join(missing[:5])}: declare every client's rows."
-            )
+            text = f"sizes has no entry for {', '.join(missing[:5])}: declare every client's rows."
+            texts = {str(name) for name in clients}
+            if others := [name for name in self.sizes if str(name) not in texts]:
+                text += f" It names {others[0]!r}, who has no rows{closest(others[0], clients)}"
+            raise ValueError(text)
         return tuple(int(n) for n in declared.values())
 
 
