@@ -119,6 +119,32 @@ WRONG = {
         DATA + '[clients]\nrisk = "mean"\n[path]\nradii = [0.1]\nclient_radii = [0.1]\n',
         ["client_radii", "'lp_ball'", "'mean'"],
     ),
+    "tolerance that an algorithm has not": (
+        DATA + '[clients]\nrisk = "simplex"\n[algorithm]\nname = "drfa"\ntol = 0.01\n',
+        ["line 7, algorithm.tol", "'drfa' takes no tol: leave it out"],
+    ),
+    "clients of a clock of pooled rows": (
+        DATA
+        + "[problem]\npooled = true\n[engine]\nkind = 'virtual_clock'\n"
+        + "stragglers = { 'Old Mill' = 3 }\n",
+        ["line 7, engine.stragglers", "name 'pooled'"],
+    ),
+    "negative prior": (
+        DATA + "[clients]\nprior = { North = -1, South = 2 }\n",
+        ["line 4, clients.prior", "client 'North' has -1", "finite numbers >= 0"],
+    ),
+    "negative prior in a list": (
+        DATA + "[clients]\nprior = [-1, 2]\n",
+        ["line 4, clients.prior", "finite numbers >= 0"],
+    ),
+    "negative radius of a client": (
+        DATA + "[robust]\nradius = { Lakeview = -1, North = 2 }\n",
+        ["line 4, robust.radius", "client 'Lakeview' has -1"],
+    ),
+    "text as the radius of a client": (
+        DATA + "[robust]\nradius = { Lakeview = 'x', North = 2 }\n",
+        ["line 4, robust.radius", "client 'Lakeview' has 'x'; allowed: a number"],
+    ),
     "no TOML": ("a =", ["no TOML"]),
     "inline table": (
         'data = { name = "hospitals", scal = "x" }\n',
@@ -135,6 +161,12 @@ def test_an_error_names_line_key_value_and_what_is_allowed(case: str) -> None:
     said = str(error.value)
     assert all(part in said for part in needed), said
     assert len(said.splitlines()) == 1
+
+
+def test_a_quick_run_sets_what_its_algorithm_takes() -> None:
+    text = DATA + '[clients]\nrisk = "simplex"\n[algorithm]\nname = "drfa"\n'
+    quick = parse_config(text).quick().algorithm
+    assert (quick.tol, quick.max_rounds) == (None, 30)
 
 
 def test_every_problem_is_said_on_a_line_of_its_own() -> None:

@@ -21,7 +21,6 @@ from quorate.algorithms.method import Method
 from quorate.algorithms.requirements import Setting
 from quorate.config.config import ConfigError, parse_config
 from quorate.config.methods import broken_rule
-from quorate.config.privacy import PrivacySection
 from quorate.config.problem import ClientsSection
 from quorate.config.tables import Tables
 from quorate.engines.inprocess import InProcess
@@ -420,18 +419,14 @@ def advised(message: str) -> list[dict[str, Any]]:
         "[path]": ("path", None),
     }
     plain = {"0": [0.0], "true": [True], "false": [False]}
-    budget = PrivacySection(epsilon=1.0, delta=1e-5)
-    instead = re.split(r": (?=set |use |leave |add )", message)[-1]
+    instead = re.split(r": (?=set |use |leave )", message)[-1]
     ways: list[dict[str, Any]] = []
-    for part in re.split(r", or (?=set |use |leave |add )", instead):
+    for part in re.split(r", or (?=set |use |leave )", instead):
         if part.startswith("use "):
             ways += [{"algorithm.name": name} for name in re.findall(r"'([^']+)'", part)]
             continue
         settings: dict[str, list[Any]] = {}
-        for setting in re.split(r" and (?=set |leave |add )", part):
-            if setting == "add [privacy] with epsilon and delta":
-                settings["privacy"] = [budget]
-                continue
+        for setting in re.split(r" and (?=set |leave )", part):
             if setting.startswith("leave out "):
                 key, value = left_out[setting.removeprefix("leave out ")]
                 settings[key] = [value]

@@ -53,6 +53,13 @@ def _one_place(config: Tables) -> Iterator[Refusal]:
                 f"{key} has one number per client, and problem.pooled = true makes them one: give"
                 " a number"
             )
+    for key in ("stragglers", "outages", "crashes"):
+        if {*(config.engine.get(key) or ())} - {"pooled"}:
+            yield Refusal(
+                f"engine.{key} names clients, and problem.pooled = true makes them one: leave it"
+                " out, or name 'pooled' alone",
+                *("engine", key),
+            )
     weigh = [name for name in config.report.compare_with if name in ("afl", "drfa", "wafl")]
     if weigh:
         yield Refusal(

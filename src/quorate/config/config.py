@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError, model_validator
 
 from quorate.config.errors import ConfigError, line_in_words
-from quorate.config.methods import broken_rule
+from quorate.config.methods import broken_rule, settings_taken
 from quorate.config.schema import Drift, moved
 from quorate.config.statement import sentence
 from quorate.config.tables import Tables
@@ -69,10 +69,13 @@ class Config(Tables):
         return sentence(self)
 
     def quick(self) -> Config:
-        """The same run to a coarse tolerance: relative gap 1e-2, 30 rounds at most."""
+        """The same run to a coarse tolerance, where its algorithm takes one: relative gap 1e-2, 30
+        rounds at most.
+        """
         a = self.algorithm
         coarse = {"tol": max(a.tol or 0.0, 1e-2), "max_rounds": min(a.max_rounds or 30, 30)}
-        return self._with(algorithm=a.model_copy(update=coarse))
+        update = {key: coarse[key] for key in coarse.keys() & settings_taken(self)}
+        return self._with(algorithm=a.model_copy(update=update))
 
     def moved_to(self, folder: Path) -> Config:
         """The same run with its relative paths rewritten to start at ``folder``."""

@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 from quorate.algorithms.alternatives import COST, RefusedError, check_requirements, takes, taking
 from quorate.algorithms.federated.bundle import Bundle
-from quorate.algorithms.method import Method
+from quorate.algorithms.method import Method, settings_of
 from quorate.algorithms.requirements import SLOTS, Setting
 from quorate.config.compatibility import table_rules
 from quorate.config.errors import ConfigError, Refusal, one_of
-from quorate.config.privacy import PrivacySection
 from quorate.config.problem import ClientsSection
 from quorate.config.tables import Tables, names_with
 from quorate.names import NAMED, load, short_name
@@ -42,7 +41,7 @@ Way = Sequence[Edit]  # edits that are made together
 
 def broken_rule(config: Tables) -> Refusal | None:
     """The first rule that the configuration breaks, in words."""
-    rules = (table_rules, _conflict_rules, method_rules)
+    rules = (table_rules, _conflict_rules, method_rules, _stopping_rules)
     return next(chain.from_iterable(of(config) for of in rules), None)
 
 
@@ -71,16 +70,12 @@ def _conflicts(config: Tables) -> Iterator[tuple[Refusal, str]]:
     if config.problem_.pooled and config.weighs_clients:
         text = "[clients] weighs several clients, and problem.pooled = true makes them one"
         yield Refusal(text, "clients"), "one_place"
-    if _lacks_budget(config):
+    if config.algorithm.is_private and config.privacy is None:
         text = (
             f"algorithm.name = {config.algorithm.name!r} spends a privacy budget, which [privacy]"
             " states by epsilon and delta, and there is none"
         )
-        yield Refusal(text, "algorithm", "name"), "budget"
-
-
-def _lacks_budget(config: Tables) -> bool:
-    return config.algorithm.is_private and config.privacy is None
+        yield Refusal(text, "algorithm", "name"), "algorithm"
 
 
 def method_rules(config: Tables) -> Iterator[Refusal]:
@@ -99,6 +94,19 @@ def method_rules(config: Tables) -> Iterator[Refusal]:
         refusal = error.args[0]
         plain = not isinstance(refusal, Refusal)
         yield config.algorithm.refusal(in_file_words(str(error))) if plain else refusal
+
+
+def settings_taken(config: Tables) -> dict[str, object]:
+    """The settings of the algorithm that runs."""
+    problem, method, setting = next(_solved(config))
+    return settings_of(method or choose(problem, setting))
+
+
+def _stopping_rules(config: Tables) -> Iterator[Refusal]:
+    for key in {"tol", "max_rounds"} - {*settings_taken(config)}:
+        if getattr(config.algorithm, key) is not None:
+            text = f"{config.algorithm.name!r} takes no {key}: leave it out"
+            yield Refusal(text, "algorithm", key)
 
 
 def _solved(config: Tables) -> Iterator[tuple[Problem, Method | None, Setting]]:
@@ -140,9 +148,8 @@ def _ways(config: Tables, *slots: str) -> list[Way]:
     known = _edits(config)
     if single := [way for slot in slots for way in known[slot] if _is_taken(config, way)]:
         return single
-    every, auto = [*chain(*known.values())], Edit("algorithm.name", "auto")
-    pairs = [(*first, *second) for first, second in combinations(every, 2)]
-    several = chain(pairs, ((*way, auto) for way in chain(every, pairs)))
+    pairs = [(*first, *second) for first, second in combinations(chain(*known.values()), 2)]
+    several = chain(pairs, ((*pair, Edit("algorithm.name", "auto")) for pair in pairs))
     return [*islice(filter(partial(_is_taken, config), several), 1)]
 
 
@@ -150,7 +157,6 @@ def _edits(config: Tables) -> dict[str, list[Way]]:
     """Other values of the keys of each slot."""
     targets = "sign" if config.labels else config.loss().targets
     pooled = [Edit("problem.pooled", True)]
-    lacks, budget = _lacks_budget(config), PrivacySection(epsilon=1.0, delta=1e-5)
     one_place = [[Edit("clients", ClientsSection())], [Edit("problem.pooled", False)]]
     if config.weighs_clients:
         pooled.append(Edit("clients", ClientsSection()))
@@ -170,8 +176,8 @@ def _edits(config: Tables) -> dict[str, list[Way]]:
         "engine": [[Edit("engine.kind", "in_process")]],
         "privacy": [[Edit("privacy", None)]],
         "path": [[Edit("path", None)]] if config.path else [],
+        "algorithm": [[Edit("algorithm.name", "auto")]],
         "one_place": one_place if config.problem_.pooled else [],
-        "budget": [[Edit("privacy", budget)], [Edit("algorithm.name", "auto")]] if lacks else [],
     }
 
 
@@ -198,8 +204,6 @@ def _in_words(ways: list[Way]) -> str:
 
 def _setting(key: str, values: list[object]) -> str:
     """What to set a key to, in words."""
-    if isinstance(values[0], PrivacySection):
-        return "add [privacy] with epsilon and delta"
     if "." not in key:
         return "leave out [[constraint]]" if key == "constraint" else f"leave out [{key}]"
     if values[0] is None:

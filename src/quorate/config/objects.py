@@ -232,8 +232,8 @@ class Objects(Section):
         value = self._extra()[key]
         try:
             return value if value == parameter.default else read(parameter.type, value)
-        except ValueError:
-            text = f"got {value!r}; allowed: {words(parameter.type)}"
+        except ValueError as error:
+            text = str(error) or f"got {value!r}; allowed: {words(parameter.type)}"
             if get_origin(parameter.type) is Literal:
                 text = not_among(value, get_args(parameter.type))
             raise ValueError(Refusal(text, key)) from None
@@ -246,10 +246,21 @@ class Objects(Section):
             keys, text = {p.field: key for key, p in fields.items()}, str(error)
             named = [keys[word] for word in re.findall(r"\w+", text) if word in keys]
             key = next((key for key in named if key in self._extra()), of)
+            text = self._whose(of, key, fields) + text
             if isinstance(value := self.get(key), str):
                 others = [word for word in re.findall(r"[\w-]+", text) if word != value]
                 text += near(value, others, " Did you mean {!r}?")
             raise ValueError(Refusal(text, key)) from None
+
+    def _whose(self, of: str, key: str, fields: Mapping[str, Parameter]) -> str:
+        """The client whose entry of a table by name is refused even by itself."""
+        table = self.get(key)
+        for name, entry in table.items() if isinstance(table, Mapping) else ():
+            try:
+                self.build(of, **{fields[key].field: {name: entry}})
+            except (ValueError, TypeError):
+                return f"client {name!r} has {entry!r}; "
+        return ""
 
 
 def in_words(value: object) -> str:
@@ -291,12 +302,13 @@ def read(kind: object, value: object) -> object:
 
     A whole number is a number, the text "inf" is infinity, and nan is no number.
     """
+    reason = ""
     for member in _members(kind):
         try:
             return _read(member, value)
-        except ValueError:
-            continue
-    raise ValueError
+        except ValueError as error:
+            reason = str(error) or reason
+    raise ValueError(reason)
 
 
 def _read(kind: object, value: object) -> object:
@@ -335,12 +347,19 @@ def _read_table(kind: object, table: Mapping[str, object]) -> dict[str, object]:
     """A table by name, or of the fields of a class."""
     arguments = get_args(kind)
     if _is(get_origin(kind), Mapping) and table:
-        return {name: read(arguments[1], entry) for name, entry in table.items()}
+        return {name: _read_entry(arguments[1], name, entry) for name, entry in table.items()}
     fields = parameters(arguments[0]) if get_origin(kind) is Annotated else {}
     lacking = {name for name, p in fields.items() if p.required} - {*table}
     if not fields or lacking or {*table} - {*fields}:
         raise ValueError
     return {name: read(fields[name].type, entry) for name, entry in table.items()}
+
+
+def _read_entry(kind: object, name: str, value: object) -> object:
+    try:
+        return read(kind, value)
+    except ValueError:
+        raise ValueError(f"client {name!r} has {value!r}; allowed: {words(kind)}") from None
 
 
 def as_object(kind: object, value: object) -> object:

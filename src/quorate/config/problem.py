@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -131,6 +132,16 @@ class ClientsSection(Objects):
     def centred(self) -> bool:
         """Whether the weights are near a prior."""
         return "prior" in self.parameters()
+
+    def build(self, of: str = "risk", **more: object) -> Any:
+        """The risk; raises ``ValueError`` for weights that no clients can have."""
+        risk = super().build(of, **more)
+        prior = getattr(risk, "prior", "size")
+        if not isinstance(prior, str):
+            weights = prior.values() if isinstance(prior, Mapping) else prior
+            if not all(0 <= weight < math.inf for weight in weights):
+                raise ValueError(f"prior allows finite numbers >= 0, got {prior!r}")
+        return risk
 
     def words(self) -> str:
         """What it is of the clients' losses, such as "the worst weighted mean over the clients
