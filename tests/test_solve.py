@@ -288,3 +288,35 @@ def test_a_method_without_its_parts_is_refused_in_words():
     for cls in (type("Bare", (Method,), {}), dataclass(frozen=True)(type("Bare", (Method,), {}))):
         with pytest.raises(TypeError, match=r"Bare must be a dataclass with a field for the prob"):
             qr.solve(problem, fed, algorithm=cls())
+
+
+class OnlyWorst:
+    """A set of weights that nothing else is known of."""
+
+    def worst(self, losses):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"engine": "clock"}, r"engine must be such as InProcess\(\).*, got 'clock'"),
+        ({"engine": object()}, "engine must be such as"),
+        ({"engine": qr.VirtualClock}, "engine must be such as.*, got <class"),
+        ({"watch": 3}, "watch must be a list of functions .*, got 3"),
+        ({"watch": [3]}, "watch must be a list of functions"),
+        ({"watch": print}, "watch must be a list of functions"),
+    ],
+)
+def test_what_cannot_run_a_problem_is_refused_in_words(settings, text):
+    with pytest.raises(TypeError, match=text):
+        qr.solve(qr.Problem(qr.Logistic()), federation(4, n_features=3), **settings)
+
+
+def test_what_cannot_be_a_part_of_a_problem_is_refused_in_words():
+    with pytest.raises(TypeError, match="predictor must be an object with `dimension`, got 3"):
+        qr.Problem(qr.Logistic(), predictor=3)
+    with pytest.raises(TypeError, match="over_clients must be an object with `at`, got"):
+        qr.Problem(qr.Logistic(), over_clients=OnlyWorst())
+    with pytest.raises(ValueError, match="strength must be a number >= 0, got x"):
+        qr.L2("x")

@@ -39,6 +39,14 @@ if TYPE_CHECKING:
     from quorate.data.federation import Federation
 
 
+VERBS = {  # methods that every problem calls, by slot
+    "loss": ["gradient"],
+    "predictor": ["dimension", "forward", "backward", "split"],
+    "over_clients": ["worst", "at", "value", "weights"],
+    "regulariser": ["prox", "value"],
+}
+
+
 @dataclass(frozen=True)
 class Problem:
     """minimise R(F_1(w), ..., F_N(w)) + h(w) subject to c_0(w) <= 0 and c_i(w) <= 0 for every
@@ -111,15 +119,12 @@ class Problem:
                 f"the loss {type(self.loss).__name__} defines the method `slope`, which is now"
                 " called `gradient`: rename it."
             )
-        for slot, verb in {
-            "loss": "gradient",
-            "over_clients": "worst",
-            "regulariser": "prox",
-        }.items():
-            if not hasattr(getattr(self, slot), verb):
+        for slot, verbs in VERBS.items():
+            if lacks := [verb for verb in verbs if not hasattr(getattr(self, slot), verb)]:
                 raise TypeError(
-                    f"{slot} must be an object with `{verb}`, got {getattr(self, slot)!r}: give a"
-                    " value such as loss=Hinge(), over_clients=LpBall(0.1), regulariser=L2(1e-3)."
+                    f"{slot} must be an object with `{lacks[0]}`, got {getattr(self, slot)!r}: give"
+                    " a value such as loss=Hinge(), predictor=Linear(), over_clients=LpBall(0.1),"
+                    " regulariser=L2(1e-3)."
                 )
         if self.privacy is not None and not isinstance(self.privacy, Budget):
             raise TypeError(f"privacy must be Budget(epsilon, delta), got {self.privacy!r}.")

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.arrays import Array
+from quorate.arrays import Array, is_number
 from quorate.solvers.sets.projections import soft_threshold
 
 
@@ -65,7 +65,8 @@ class SupportsConjugate(Regulariser, Protocol):
 
 
 def _at_least(name: str, value: float, least: float, remedy: str, strict: bool = False) -> None:
-    if not ((least < value if strict else least <= value) and value < math.inf):
+    inside = is_number(value) and (least < value if strict else least <= value)
+    if not (inside and value < math.inf):
         raise ValueError(
             f"{name} must be a number {'>' if strict else '>='} {least:g}, got {value}. {remedy}"
         )

@@ -76,6 +76,7 @@ def solve(
         raise TypeError(
             f"solve(problem, federation) got {type(problem).__name__} and {type(fed).__name__}."
         )
+    _check_run(engine, watch)
     began = time.perf_counter()
     engine = engine or InProcess()
     concrete, data = problem.at(fed)
@@ -119,6 +120,14 @@ def solve(
         constraints=table,
         log=run.log,
     )
+
+
+def _check_run(engine: object, watch: object) -> None:
+    """Raise ``TypeError`` for what is no engine, and what is no list of functions."""
+    if engine is not None and (isinstance(engine, type) or not hasattr(engine, "run")):
+        raise TypeError(f"engine must be such as InProcess() or VirtualClock(), got {engine!r}.")
+    if not isinstance(watch, Sequence) or not all(map(callable, watch)):
+        raise TypeError(f"watch must be a list of functions of (row, state), got {watch!r}.")
 
 
 def _answer(method: Method, run: Run) -> Answer:
