@@ -147,10 +147,10 @@ def test_ctrl_c_keeps_the_last_finished_round(example, mode, where, tmp_path):
 def test_a_failing_client_is_named_and_the_run_can_go_on(example, mode, tmp_path):
     whole = whole_run(example, mode)
     engine, algorithm = blocked(mode, checkpoint=tmp_path / "run"), Disturbed(example.algorithm)
-    algorithm.error = ZeroDivisionError("no rows with label 1")
+    algorithm.error = ZeroDivisionError("no rows with label 1.")
     algorithm.name = example.federation.clients[whole.active[1][-1]]
     with pytest.raises(
-        ClientError, match="failed in round 2: ZeroDivisionError: no rows with label 1"
+        ClientError, match=r"failed in round 2: ZeroDivisionError: no rows with label 1\. Mend or"
     ) as caught:
         engine.run(algorithm, example.federation, watch=[algorithm.watch])
     assert (caught.value.clients, caught.value.round) == ((algorithm.name,), 2)

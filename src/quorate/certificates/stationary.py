@@ -79,6 +79,6 @@ def unprovable(outcome: Outcome, proof: Certificate, problem: Problem) -> Outcom
     )
     return Outcome(
         stop,
-        f"{rested}{measured} {problem.predictor!r} is not convex in its parameters, "
+        f"{rested}{measured} {type(problem.predictor).__name__} is not convex in its parameters, "
         "so no bound says how far the optimum may be: another start or seed can lead elsewhere.",
     )

@@ -52,8 +52,8 @@ class ClientError(RuntimeError):
         """The error for these clients, whose step on a message raised ``error``."""
         return cls(
             f"the step of client{'s' * (len(clients) > 1)} {', '.join(clients)} on"
-            f" {message.__name__} failed in round {round_}: {type(error).__name__}: {error}. Mend"
-            f" or leave out; {advice}",
+            f" {message.__name__} failed in round {round_}:"
+            f" {type(error).__name__}: {str(error).rstrip('.')}. Mend or leave out; {advice}",
             clients,
             round_,
         )
