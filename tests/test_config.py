@@ -145,6 +145,36 @@ WRONG = {
         DATA + "[robust]\nradius = { Lakeview = 'x', North = 2 }\n",
         ["line 4, robust.radius", "client 'Lakeview' has 'x'; allowed: a number"],
     ),
+    "a name that is a number": (
+        DATA + "[problem]\nloss = 3\n",
+        ["line 4, problem.loss: got 3. Allowed:", "'hinge'"],
+    ),
+    "a name in a list": (
+        DATA + "[problem]\nloss = ['hinge']\n",
+        ["line 4, problem.loss", "Allowed:", "'hinge', "],
+    ),
+    "a name that is a table": (
+        DATA + "[clients]\nrisk = { a = 1 }\n",
+        ["line 4, clients.risk", "'lp_ball'"],
+    ),
+    "a norm in a list": (
+        DATA + "[robust]\nnorm = ['l1']\n",
+        ["line 4, robust.norm", "'l1', 'l2', 'linf'"],
+    ),
+    "not convex": (
+        DATA + "[risk]\nname = 'median'\n[algorithm]\nname = 'bundle'\n",
+        ["'bundle' needs a convex risk.name, got"],
+    ),
+    "a network under a limit": (
+        DATA + "[problem]\nloss = 'logistic'\nlabel = 'benign'\nmodel = 'mlp'\n",
+        ["which need 'linear', got 'mlp': leave out problem.label, or set problem.model ="],
+    ),
+    "privacy under a worst case": (
+        "[data]\nname = 'hospitals'\nscale = 'none'\n[problem]\nloss = 'logistic'\n[privacy]\n"
+        "epsilon = 1.0\ndelta = 1e-3\n[clients]\nrisk = 'simplex'\n"
+        "[algorithm]\nname = 'private_admm'\n",
+        ["line 10, clients.risk", "set clients.risk = 'mean'"],
+    ),
     "no TOML": ("a =", ["no TOML"]),
     "inline table": (
         'data = { name = "hospitals", scal = "x" }\n',
@@ -161,6 +191,11 @@ def test_an_error_names_line_key_value_and_what_is_allowed(case: str) -> None:
     said = str(error.value)
     assert all(part in said for part in needed), said
     assert len(said.splitlines()) == 1
+
+
+def test_a_network_may_have_no_hidden_layer() -> None:
+    config = parse_config(DATA + "[problem]\nloss = 'logistic'\nmodel = 'mlp'\nhidden = []\n")
+    assert config.problem_.build("model").hidden == ()
 
 
 def test_a_quick_run_sets_what_its_algorithm_takes() -> None:

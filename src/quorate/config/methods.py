@@ -88,7 +88,7 @@ def method_rules(config: Tables) -> Iterator[Refusal]:
     except RefusedError as error:
         yield _refused(config, error)
     except ConfigError as error:
-        text = in_file_words(str(error)).rstrip(".")
+        text = re.split(r"[:.] [Uu]se |\.$", in_file_words(str(error)))[0]
         yield Refusal(_advised(text, _in_words(_ways(config, *SLOTS, "path"))), "problem")
     except ValueError as error:
         refusal = error.args[0]
@@ -131,7 +131,7 @@ def _refused(config: Tables, error: RefusedError) -> Refusal:
     why = f"{'algorithm.name = ' * named}{name!r} {in_file_words(reason.need.words)}, got {value}"
     return Refusal(
         _advised(why, *instead),
-        *(("algorithm", "name") if named or slot == "privacy" else place),
+        *(("algorithm", "name") if (named and not config.privacy) or slot == "privacy" else place),
     )
 
 
@@ -241,7 +241,7 @@ KINDS = ("loss", "model", "regulariser", "risk over samples", "risk over clients
 
 def in_file_words(text: str) -> str:
     """A text about the library with the keys and names of a configuration."""
-    text = text.replace("Mean(label=...)", "problem.label")
+    text = text.replace("Mean(label=...)", "problem.label").replace("risk over_", "over_")
     return _python().sub(lambda match: _short_names()[match[1]], text)
 
 

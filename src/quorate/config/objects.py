@@ -31,7 +31,7 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import AfterValidator, ConfigDict, model_validator
+from pydantic import BeforeValidator, ConfigDict, model_validator
 
 from quorate.config.errors import Refusal, near, not_among, one_of, unknown
 from quorate.config.schema import Section
@@ -41,15 +41,15 @@ MISSING = dataclasses.MISSING
 SIMPLE = {float: "a number", int: "an integer", bool: "true or false", str: "text"}
 
 
-def known(kind: str, *more: str) -> AfterValidator:
+def known(kind: str, *more: str) -> BeforeValidator:
     """The check of a key whose value is a short name of ``quorate.names``, or one of ``more``."""
 
-    def check(name: str) -> str:
+    def check(name: object) -> object:
         if name not in (allowed := [*more, *NAMED[kind]]):
             raise ValueError(Refusal(not_among(name, allowed)))
         return name
 
-    return AfterValidator(check)
+    return BeforeValidator(check)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,7 +333,7 @@ def _read_list(kind: object, entries: list[object]) -> object:
     origin, arguments = get_origin(kind), get_args(kind)
     fixed = origin is tuple and ... not in arguments
     length = len(arguments) if fixed else len(entries)
-    if not _is(origin, Sequence) or not entries or len(entries) != length:
+    if not _is(origin, Sequence) or len(entries) != length:
         raise ValueError
     values = [read(arguments[0], entry) for entry in entries]
     return tuple(values) if origin is tuple and not fixed else values

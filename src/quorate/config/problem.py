@@ -70,6 +70,7 @@ class RobustSection(Objects):
     STATES: ClassVar = {"ball": "ball"}
     DEFAULTS: ClassVar = {"radius": 0.0, "support": None}
     TYPES: ClassVar = {
+        "norm": Literal["l1", "l2", "linf"],
         "radius": float | Mapping[str, float] | Literal["auto"],  # "auto": read off the rows
         "support": Literal["none"] | as_table(BoxSupport) | as_table(PolytopeSupport),
     }
