@@ -157,7 +157,7 @@ def _edits(config: Tables) -> dict[str, list[Way]]:
     """Other values of the keys of each slot."""
     targets = "sign" if config.labels else config.loss().targets
     pooled = [Edit("problem.pooled", True)]
-    one_place = [[Edit("clients", ClientsSection())], [Edit("problem.pooled", False)]]
+    one_place: list[Way] = [[Edit("clients", ClientsSection())], [Edit("problem.pooled", False)]]
     if config.weighs_clients:
         pooled.append(Edit("clients", ClientsSection()))
     return {
