@@ -18,8 +18,10 @@ Both columns are measured by the same code; the source of ``before`` is read fro
   and for ``and`` and ``or`` one less than their parts. Functions inside a function count with it.
 - Lines over 100 characters are counted among all lines that are not blank, without comments to
   the linter or the type checker at their end.
-- Lines of source depend on how wide a line may be (120 characters before, 100 after). Pieces of
-  syntax do not: they are the nodes of the syntax tree (a name, a number, a call, a statement).
+- Lines of source depend on how wide a line may be (120 characters before, 100 after). Lines of
+  code are counted after both sources are formatted for 100 characters, without blank lines,
+  comments and docstrings; templates of pages count as code. Pieces of syntax are the nodes of the
+  syntax tree (a name, a number, a call, a statement); they do not count templates.
   Words are those of docstrings and comments. A loss in two files is shown by
   ``tests/test_new_loss.py``.
 """
@@ -30,6 +32,7 @@ import argparse
 import ast
 import io
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -61,6 +64,7 @@ PICTURE = HOME / "docs" / "layers.svg"
 WIDEST = 100  # characters in a line of code
 TO_LINTER = re.compile(r" *# (noqa|type: ignore|pyright: ignore).*")
 BRANCHES = 15  # in one function
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 OTHER_MEANING = {"l1", "l2", "penalty", "problem", "smoothing", "start"}  # norms and parameters
 
 COLUMN, ROW, BOX, TALL, MARGIN = 168, 92, 152, 48, 24  # of the picture
@@ -117,10 +121,10 @@ def report(before: Source, after: Source) -> str:
         found = listing(after)
         lines += ["", f"{heading}: {len(found) or 'none'}", *(f"- {each}" for each in found)]
     sizes = [_sizes(source) for source in (before, after)]
-    heads = "| folder | lines | pieces of syntax | words of docstrings and comments |"
-    lines += ["", heads, "|---|---|---|---|"]
+    heads = "| folder | lines | of code | pieces of syntax | words of docstrings and comments |"
+    lines += ["", heads, "|---|---|---|---|---|"]
     for place in sorted({*sizes[0], *sizes[1]}, key=lambda place: (place == "all", place)):
-        old, new = (table.get(place, (0, 0, 0)) for table in sizes)
+        old, new = (table.get(place, (0, 0, 0, 0)) for table in sizes)
         cells = (f"{was:,} -> {now:,}" for was, now in zip(old, new, strict=True))
         lines.append(f"| {place} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -346,22 +350,49 @@ def _branches(node: ast.AST) -> int:
     return int(isinstance(node, one))
 
 
-def _sizes(source: Source) -> dict[str, tuple[int, int, int]]:
-    """By folder and in all: lines, pieces of syntax, and words of docstrings and comments."""
-    sums: dict[str, tuple[int, int, int]] = {}
+def _sizes(source: Source) -> dict[str, tuple[int, int, int, int]]:
+    """By folder and in all: lines, lines of code at one width, pieces of syntax, and words."""
+    sums: dict[str, tuple[int, int, int, int]] = {}
+    code = _lines_of_code(source.root)
     for file, text in source.texts.items():
         tree = source.trees[file]
         pieces = sum(not isinstance(node, ast.expr_context) for node in ast.walk(tree))
-        sizes = (len(text.splitlines()), pieces, _words(tree, text))
-        for place in (file.split("/")[0] + "/" if "/" in file else "(root)", "all"):
-            before = sums.get(place, (0, 0, 0))
-            sums[place] = (before[0] + sizes[0], before[1] + sizes[1], before[2] + sizes[2])
+        _add(sums, file, (len(text.splitlines()), code[file], pieces, _words(tree, text)))
+    for path in source.root.rglob("*.jinja"):
+        lines = [line for line in path.read_text().splitlines() if line.strip()]
+        _add(sums, path.relative_to(source.root).as_posix(), (len(lines), len(lines), 0, 0))
     return sums
 
 
+def _add(
+    sums: dict[str, tuple[int, int, int, int]], file: str, sizes: tuple[int, int, int, int]
+) -> None:
+    for place in (file.split("/")[0] + "/" if "/" in file else "(root)", "all"):
+        a, b, c, d = sums.get(place, (0, 0, 0, 0))
+        sums[place] = (a + sizes[0], b + sizes[1], c + sizes[2], d + sizes[3])
+
+
+def _lines_of_code(root: Path) -> dict[str, int]:
+    """The lines that are neither blank nor comment nor docstring, after formatting at one width."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copytree(root, Path(folder) / PACKAGE)
+        layout = ["ruff", "format", "--quiet", "--isolated", f"--line-length={WIDEST}", str(copy)]
+        subprocess.run([sys.executable, "-m", *layout], check=True)
+        return {file: _code(copy / file) for file in source_files(copy)}
+
+
+def _code(path: Path) -> int:
+    text, outside = path.read_text(), set[int]()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
+            said = node.body[0]
+            outside |= set(range(said.lineno, (said.end_lineno or said.lineno) + 1))
+    lines = enumerate(text.splitlines(), 1)
+    return sum(k not in outside and line.strip()[:1] not in ("", "#") for k, line in lines)
+
+
 def _words(tree: ast.Module, text: str) -> int:
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    texts = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, documented)]
+    texts = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, DOCUMENTED)]
     texts += [
         part.string.lstrip("# ")
         for part in tokenize.generate_tokens(io.StringIO(text).readline)
