@@ -2,7 +2,7 @@
 raises if it breaks.
 
 `laws/test_predictor_laws.py` runs them over PREDICTORS of `examples.py`,
-`problem/test_predictors_torch.py` over torch modules.
+`problem/test_torch_module.py` over torch modules.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ BY_STRING = {  # the files that import modules by names made at run time, which 
 ALONE = {  # heavy or optional package -> the only files that may import it
     "matplotlib": {"report/figures.py"},
     "clarabel": {"solvers/conic/builder.py"},
-    "torch": {"problem/constraints/torch.py", "problem/predictors/torch.py"},
+    "torch": {"problem/constraints/torch_function.py", "problem/predictors/torch_module.py"},
 }
 LAZY = (
     "numpy",

@@ -94,7 +94,7 @@ from quorate.problem.constraints.linear import LinearEquality as LinearEquality
 from quorate.problem.constraints.linear import LinearInequality as LinearInequality
 from quorate.problem.constraints.linear import Monotone as Monotone
 from quorate.problem.constraints.linear import Sign as Sign
-from quorate.problem.constraints.torch import TorchConstraint as TorchConstraint
+from quorate.problem.constraints.torch_function import TorchConstraint as TorchConstraint
 from quorate.problem.losses import Absolute as Absolute
 from quorate.problem.losses import EpsilonInsensitive as EpsilonInsensitive
 from quorate.problem.losses import Exponential as Exponential
@@ -111,7 +111,7 @@ from quorate.problem.multipliers import Multipliers as Multipliers
 from quorate.problem.predictors.affine import Linear as Linear
 from quorate.problem.predictors.affine import Softmax as Softmax
 from quorate.problem.predictors.mlp import MLP as MLP
-from quorate.problem.predictors.torch import TorchPredictor as TorchPredictor
+from quorate.problem.predictors.torch_module import TorchPredictor as TorchPredictor
 from quorate.problem.problem import Problem as Problem
 from quorate.problem.regularisers import L1 as L1
 from quorate.problem.regularisers import L2 as L2

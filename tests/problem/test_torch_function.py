@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import quorate as qr
 from quorate.problem.client_means import hessians
 from quorate.problem.constraints.constraint import Point
-from quorate.problem.constraints.torch import TorchConstraint
+from quorate.problem.constraints.torch_function import TorchConstraint
 
 if importlib.util.find_spec("torch"):
     import torch

@@ -17,7 +17,7 @@ from predictor_laws import LAWS, block, federation, models, pushes
 import quorate as qr
 from quorate.engines.checkpoint import CheckpointError, describe
 from quorate.problem.predictors.mlp import MLP
-from quorate.problem.predictors.torch import TorchPredictor
+from quorate.problem.predictors.torch_module import TorchPredictor
 from quorate.solution.radius_path import judged
 
 INSTALLED = importlib.util.find_spec("torch") is not None
