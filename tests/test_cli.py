@@ -152,6 +152,16 @@ def test_pooled_rows_of_a_risk_by_rank_from_run_to_predictions(
     assert "held-out rows: risk" in capsys.readouterr().out
 
 
+def test_verify_lists_what_nothing_can_check_and_passes_all_the_same(
+    quorate: Call, tmp_path: Path, capsys: Capture
+) -> None:
+    run = small_run.small_run(tmp_path, text=QUICK)
+    assert quorate("verify", run.path) == 0
+    listed = capsys.readouterr().out.partition("stated, and nothing here can check it:\n")[2]
+    assert "  seconds: " in listed
+    assert listed.endswith("\nverified\n")
+
+
 def test_verify_returns_one_when_something_differs_or_is_absent(
     quorate: Call, tmp_path: Path, capsys: Capture
 ) -> None:

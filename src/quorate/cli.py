@@ -352,9 +352,12 @@ def verify(
 
         parts = prepare(read_run(run).config.reading(data))
     checks = verify_run(run, parts)
-    for check in checks:
+    for check in (c for c in checks if c.checkable):
         state = "not checked" if check.ok is None else "ok" if check.ok else "FAILED"
         print(f"{state:<12}{printable(check.name)}: {printable(check.text)}")
+    for k, check in enumerate(c for c in checks if not c.checkable):
+        print("" if k else "stated, and nothing here can check it:\n", end="")
+        print(f"  {printable(check.name)}: {printable(check.text)}")
     if not passed(checks, without_data):
         print(
             "verification FAILED"

@@ -16,11 +16,25 @@ UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked; ``ok`` is None where it could not be."""
+    """One thing that was checked, or could not be.
+
+    Attributes
+    ----------
+    ok : None where nothing was checked
+    checkable : False of what nothing in the folder or the data could show to be right or wrong,
+        such as how long a run took: it is listed, and does not make a verification incomplete as
+        absent data do. ``text`` says why
+    """
 
     name: str
     ok: bool | None
     text: str
+    checkable: bool = True
+
+
+def not_checked(name: str, why: str) -> Check:
+    """What is stated and nothing can check."""
+    return Check(name, None, why, checkable=False)
 
 
 def check_files(path: Path, result: Row, needed: set[str], where: str) -> Iterator[Check]:
@@ -70,5 +84,9 @@ def _same(a: object, b: object, floor: float) -> bool:
 
 
 def passed(checks: Sequence[Check], without_data: bool = False) -> bool:
-    """Whether everything was checked and is right; ``without_data``: whether nothing is wrong."""
-    return all(check.ok or (without_data and check.ok is None) for check in checks)
+    """Whether everything that can be checked was, and is right; ``without_data``: whether nothing
+    is wrong.
+    """
+    return all(
+        check.ok or not check.checkable or (without_data and check.ok is None) for check in checks
+    )

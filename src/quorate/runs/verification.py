@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed
 from quorate.problem.problem import Problem
 from quorate.runs.baselines import BASELINES, called, label
-from quorate.runs.checks import UNREADABLE, Check, check_files, compared, passed
+from quorate.runs.checks import UNREADABLE, Check, check_files, compared, not_checked, passed
 from quorate.runs.comparison import evaluate
 from quorate.runs.disclosure import OWNER, check_public, public_evaluation
 from quorate.runs.files import Record, Row, plain
@@ -90,6 +91,8 @@ def _check_alone(run: Run) -> Iterator[Check]:
         yield check_public(run)
     for section in SECTIONS:
         yield from section.check_alone(run)
+    if not run.private:
+        yield not_checked("seconds", "nothing shows how long training took")
     if run.owner is not None:
         needed = {"history.jsonl", "README.txt"}
         yield from check_files(run.owner.path, run.owner.result, needed, f"{OWNER}result.json")
@@ -125,7 +128,7 @@ def _of_part(run: Run, check: Check, parts: Parts) -> list[Check]:
     # the bytes add up where every declared client has rows, and so a line in the table
     if check.name == "bytes" and {*privacy_of(run.config).sizes} != {*parts.train.clients}:
         return []
-    return [Check(f"{OWNER}{check.name}", check.ok, check.text)]
+    return [replace(check, name=f"{OWNER}{check.name}")]
 
 
 def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
