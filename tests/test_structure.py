@@ -76,6 +76,17 @@ def test_the_picture_of_the_layers_is_up_to_date():
     assert committed == picture, "run: python benchmarks/structure.py --picture"
 
 
+def test_no_line_of_the_source_is_longer_than_100_characters_comments_for_linters_included():
+    files = sorted(Path(quorate.__file__).parent.rglob("*.py"))
+    long = {
+        f"{file.name}:{number}"
+        for file in files
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 100
+    }
+    assert not long
+
+
 def benchmark() -> ModuleType:
     """The command that measures the source, which is no part of the package."""
     spec = spec_from_file_location("measure_structure", HOME / "benchmarks" / "structure.py")

@@ -58,7 +58,8 @@ def record(cls: type[T]) -> type[T]:
     enumerations), other records, or tuples and string-keyed dicts of these.
     """
     cls = named(dataclass(frozen=True, eq=False)(cls))
-    FIELDS[cls] = tuple(f.name for f in dataclasses.fields(cls))  # pyright: ignore[reportArgumentType]
+    fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+    FIELDS[cls] = tuple(field.name for field in fields)
     return cls
 
 

@@ -350,7 +350,8 @@ def _contiguous(value: object) -> bool:
         return True
     held = value.__dict__ if kind in FIELDS else value
     parts = held.values() if isinstance(held, dict) else held if isinstance(held, tuple) else ()
-    return all([type(part) in _SCALAR or _contiguous(part) for part in parts])  # noqa: C419  # a list is quicker
+    # a list is quicker
+    return all([type(part) in _SCALAR or _contiguous(part) for part in parts])  # noqa: C419
 
 
 _SCALAR = {int, float, bool, str, type(None)}

@@ -150,4 +150,5 @@ def gap_report(value: float, bound: float, risks: Array) -> dict[str, float]:
 
 def settings_of(method: Method) -> dict[str, Any]:
     """The fields of an algorithm, by name."""
-    return {field.name: getattr(method, field.name) for field in fields(method)}  # type: ignore[arg-type]
+    names = [field.name for field in fields(method)]  # type: ignore[arg-type]
+    return {name: getattr(method, name) for name in names}

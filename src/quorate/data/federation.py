@@ -63,7 +63,8 @@ class Federation:
     y: tuple[NDArray[Any], ...]
     _: KW_ONLY
     classes: NDArray[Any] | None = None
-    feature_names: tuple[str, ...] = None  # type: ignore[assignment]  # always a tuple once constructed
+    # always a tuple once constructed
+    feature_names: tuple[str, ...] = None  # type: ignore[assignment]
     sample_weight: tuple[Array, ...] | None = None
     columns: Mapping[str, tuple[NDArray[Any], ...]] | None = None
     schema: Schema | None = None
@@ -167,7 +168,8 @@ class Federation:
             from quorate.data.tables import matrix_of
 
             X, feature_names = matrix_of(X, feature_names)
-        table: Any = X.tocsr() if hasattr(X, "tocsr") else np.asarray(X)  # type: ignore[attr-defined]
+        given: Any = X
+        table: Any = given.tocsr() if hasattr(given, "tocsr") else np.asarray(given)
         if table.ndim != 2:
             raise ValueError(
                 f"X must be a table of rows and features, got {table.ndim} dimension(s)."
@@ -183,12 +185,13 @@ class Federation:
                 )
             return tuple(whole[pick] for pick in picks)
 
+        features: Any = None if feature_names is None else tuple(feature_names)
         return cls(
             names,
             tuple(table[pick] for pick in picks),
             parts(y, "y"),
             classes=None if classes is None else np.asarray(classes),
-            feature_names=None if feature_names is None else tuple(feature_names),  # type: ignore[arg-type]
+            feature_names=features,
             sample_weight=None if sample_weight is None else parts(sample_weight, "sample_weight"),
             columns={
                 key: parts(column, f"columns[{key!r}]") for key, column in (columns or {}).items()
@@ -503,7 +506,8 @@ class Federation:
             q = check.prior(prior, self.clients, self.sizes)
             weights = [q_i * self.share(i) for i, q_i in enumerate(q)]
         if all(isinstance(x, np.ndarray) for x in self.X):
-            X = self.X[0] if self.n_clients == 1 else np.concatenate(self.X)  # type: ignore[arg-type]
+            parts: Any = self.X
+            X = parts[0] if len(parts) == 1 else np.concatenate(parts)
         else:
             from scipy.sparse import csr_array, vstack
 

@@ -67,7 +67,8 @@ class FederatedModel(BaseEstimator):
     losses_to_use: ClassVar[str]
     reports_clients: ClassVar[bool] = True
     report_keys: ClassVar[tuple[str, ...] | None] = None  # of the client table; None: all
-    __metadata_request__fit = {"groups": True}  # noqa: RUF012  # scikit-learn's protocol: groups are always requested
+    # scikit-learn's protocol: groups are always requested
+    __metadata_request__fit = {"groups": True}  # noqa: RUF012
 
     algorithm: Any
     engine: Any

@@ -169,7 +169,8 @@ class ConstrainedClassifier(Classifier):
         *("client", "n", "loss", "weight"),
         *("limit", "measured", "slack", "price"),
     )
-    __metadata_request__fit = {"sensitive_features": True}  # noqa: RUF012  # scikit-learn's protocol
+    # scikit-learn's protocol
+    __metadata_request__fit = {"sensitive_features": True}  # noqa: RUF012
     prior: Prior
     outcome_: Outcome
     multipliers_: Multipliers

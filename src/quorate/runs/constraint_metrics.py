@@ -127,7 +127,8 @@ def _restated(one: Stated, fed: Federation) -> Stated | None:
         return one
     if any(client not in level for client in fed.clients):
         return None
-    return replace(one, level={client: level[client] for client in fed.clients})  # type: ignore[type-var]
+    levels = {client: level[client] for client in fed.clients}
+    return replace(one, level=levels)  # type: ignore[type-var]
 
 
 def _fits(problem: Problem, fed: Federation) -> bool:

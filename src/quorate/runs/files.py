@@ -143,7 +143,8 @@ def load_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
         raise RunError(f"there is no file {str(path)!r}")
     try:
         with safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            names = file.keys()
+            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
     except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise RunError(f"{path} is damaged or no safetensors file: {error}") from error
 

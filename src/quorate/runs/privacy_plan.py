@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -212,7 +212,8 @@ def stated_method(config: Config, public: Public) -> tuple[Problem, PrivateADMM]
     problem, arguments = config.problem(), config.solve_arguments()
     over = problem.over_clients.at(np.array(public.sizes), public.clients)
     problem = replace(problem, over_clients=over)
-    algorithm = arguments["algorithm"] or default_algorithm(problem, public)  # type: ignore[arg-type]
+    fed: Any = public  # of which sizes and clients are used
+    algorithm = arguments["algorithm"] or default_algorithm(problem, fed)
     assert isinstance(algorithm, PrivateADMM)
     rounds = arguments["max_rounds"]
     return problem, algorithm if rounds is None else replace(algorithm, max_rounds=rounds)

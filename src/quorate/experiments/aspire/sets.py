@@ -99,7 +99,8 @@ class _HalfWorst:
 
 def setup(name: str, over_clients: Risk, fed: Federation, factor: float) -> SetUp:
     """One problem with a straggler."""
-    problem = Problem(Logistic(), over_clients=over_clients, regulariser=L2(RIDGE))  # type: ignore[arg-type]
+    risk: Any = over_clients
+    problem = Problem(Logistic(), over_clients=risk, regulariser=L2(RIDGE))
     return SetUp(name, problem, fed, {fed.names[3]: factor})
 
 

@@ -75,7 +75,8 @@ def digits() -> tuple[Array, NDArray[np.int64]]:
 def stated(over_clients: Risk, predictor: Predictor | None = None) -> Problem:
     """The problem of all set-ups, with any set of client weights and any model."""
     model = predictor or Softmax()
-    return Problem(Multinomial(), model, over_clients=over_clients, regulariser=L2(RIDGE))  # type: ignore[arg-type]
+    risk: Any = over_clients
+    return Problem(Multinomial(), model, over_clients=risk, regulariser=L2(RIDGE))
 
 
 def a(seed: int = 0, factor: float = 10.0, name: str = "A") -> SetUp:

@@ -14,6 +14,7 @@ rounding, and the last maximiser bounds how much nearer any point of Q can be:
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,8 @@ def _shrunk(v: Array, corral: Array, mix: Array) -> tuple[Array, Array]:
 
     while len(mix) > 1:
         edges = (corral[1:] - corral[0]).T
-        rest = lstsq(edges, v - corral[0], lapack_driver="gelsy", check_finite=False)[0]  # type: ignore[index]
+        solved: Any = lstsq(edges, v - corral[0], lapack_driver="gelsy", check_finite=False)
+        rest = solved[0]
         best = np.append(1.0 - rest.sum(), rest)
         if (best > 0).all():
             return corral, best
