@@ -117,10 +117,10 @@ def test_a_run_that_dies_between_its_charge_and_its_first_rounds_goes_on(
         count = iter(range(100))
 
         def last(real: Callable[..., Any]) -> Callable[..., Any]:
-            def write(*given: Any) -> Any:
+            def write(*given: Any, **more: Any) -> Any:
                 if next(count) == k:
                     raise Killed
-                return real(*given)
+                return real(*given, **more)
 
             return write
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from quorate.config.config import Config
     from quorate.runs.run import Run
+    from quorate.runs.work import Work
 
 app = typer.Typer(
     name="quorate",
@@ -159,39 +160,36 @@ def run(
 
     from quorate.report.terminal import say, show
 
-    console = Console()
-    if dry:
-        from quorate.runs.pipeline import dry_run
-
-        for line in dry_run(_checked(config, quick, seed)):
-            say(line, console)
-        return
-    settings, work = _settings(config, out, quick, resume, seed)
-    finished = None
+    console, work = Console(), None
     try:
-        finished = _trained(settings, work, resume is not None, console)
+        if dry:
+            from quorate.runs.pipeline import dry_run
+
+            for line in dry_run(_checked(config, quick, seed)):
+                say(line, console)
+            return
+        with _work(config, out, quick, resume, seed) as work:
+            finished = _trained(work, console)
     except KeyboardInterrupt:
-        pass
+        kept = "nothing was kept" if work is None else work.advice
+        print(f"quorate: interrupted; {kept}", file=sys.stderr)
+        raise typer.Exit(130) from None
     except BaseException:
-        # which has the note of what was charged
-        if resume is None and not any(work.glob("*.checkpoint*")):
-            _discard(work)
+        if work is not None and work.folder.is_dir():
+            print(f"quorate: {work.advice}", file=sys.stderr)
         raise
-    if finished is None:
-        print(f"quorate: interrupted; go on with: quorate run --resume {work}", file=sys.stderr)
-        raise typer.Exit(130)
-    _discard(work)
     show(finished, console)
     if finished.result["outcome"]["stop"] == "infeasible":
         raise typer.Exit(NO_MODEL)
 
 
-def _settings(
+def _work(
     config: Path | None, out: Path, quick: bool, resume: Path | None, seed: int | None
-) -> tuple[Config, Path]:
-    """The configuration, and the folder that the run works in."""
-    from quorate.config.config import ConfigError, read_config
-    from quorate.runs.files import numbered, slug
+) -> Work:
+    """The folder that the run works in, with its configuration."""
+    from quorate.config.config import ConfigError
+    from quorate.runs.files import slug
+    from quorate.runs.work import Work, unfinished
 
     if resume is not None:
         if config is not None or quick or seed is not None:
@@ -199,21 +197,12 @@ def _settings(
                 "--resume takes its configuration from the interrupted run: leave out CONFIG and"
                 " options"
             )
-        if not (resume / "config.toml").is_file() or (resume / "result.json").is_file():
-            raise ConfigError(f"there is no interrupted run {str(resume)!r} (a folder *.partial)")
-        return read_config(resume / "config.toml"), resume
+        return Work.go_on(resume)
     settings = _checked(config, quick, seed)
+    for line in unfinished(out):
+        print(f"quorate: {line}", file=sys.stderr)
     name = slug(settings.title or settings.data.name or (config or Path("run")).stem)
-    for work in numbered(out, name, ".partial"):
-        try:
-            work.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        (work / "config.toml").write_text(
-            settings.moved_to(work.absolute()).text(), encoding="utf-8"
-        )
-        return settings, work
-    raise ConfigError(f"{out} is full of interrupted runs called {name}: remove them")
+    return Work.begin(settings, out, name)
 
 
 def _checked(config: Path | None, quick: bool, seed: int | None) -> Config:
@@ -230,7 +219,7 @@ def _checked(config: Path | None, quick: bool, seed: int | None) -> Config:
     return settings
 
 
-def _trained(config: Config, work: Path, resume: bool, console: Console) -> Run:
+def _trained(work: Work, console: Console) -> Run:
     """The finished run; Ctrl-C raises KeyboardInterrupt."""
     from quorate.report.html import render
     from quorate.report.progress import progress
@@ -238,18 +227,14 @@ def _trained(config: Config, work: Path, resume: bool, console: Console) -> Run:
     from quorate.runs.folder import read_run
     from quorate.runs.pipeline import begin, opening, run_study
 
-    study = begin(config, work, resume)
+    if work.done is not None:
+        return read_run(work.done)
+    study = begin(work.config, work.folder, work.resume)
     for line in opening(study):
         say(line, console)
     with progress(console) as show:
-        drawn = render if config.report.html else None
-        return read_run(run_study(study, work.parent, show, drawn))
-
-
-def _discard(work: Path) -> None:
-    import shutil
-
-    shutil.rmtree(work, ignore_errors=True)
+        drawn = render if work.config.report.html else None
+        return read_run(run_study(study, work.out, show, drawn))
 
 
 # ------------------------------------------------------------------------------------ finished runs

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from charged import Killed, Place, T, at
 
-from quorate import cli
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.engines import inprocess
 from quorate.engines.checkpoint import CheckpointError
@@ -44,11 +43,11 @@ class Machine:
         patch.setattr(PrivateADMM, "perturb", perturb)
 
     def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def write(*given: Any) -> Any:
+        def write(*given: Any, **more: Any) -> Any:
             self.written += 1
             if (self.written, "before") == self.dies:
                 raise Killed
-            found = real(*given)
+            found = real(*given, **more)
             if (self.written, "after") == self.dies:
                 raise Killed
             return found
@@ -168,24 +167,6 @@ def test_without_a_book_the_keys_are_kept_first_as_well(tmp_path, monkeypatch, m
     assert {round_ for _, round_ in machine.answers} == {1, 2, 3, 4}
     place.solve(noise="secure", engine=engine, resume=True)
     assert all(len(answers) == 1 for answers in machine.answers.values())
-
-
-@pytest.mark.parametrize(
-    ("file", "kept"), [("m.checkpoint.account", True), ("m.checkpoint", True), ("m", False)]
-)
-def test_the_command_keeps_the_note_of_what_was_charged(tmp_path, monkeypatch, file, kept):
-    work = tmp_path / "m.partial"
-    work.mkdir()
-    (work / file).touch()
-
-    def spent(*_: object) -> None:
-        raise BudgetSpentError("spent")
-
-    monkeypatch.setattr(cli, "_settings", lambda *_: (None, work))
-    monkeypatch.setattr(cli, "_trained", spent)
-    with pytest.raises(BudgetSpentError):
-        cli.run(dry=False, resume=None)
-    assert work.exists() is kept
 
 
 # -- books put back from a copy

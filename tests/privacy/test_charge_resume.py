@@ -13,7 +13,7 @@ from charged import Place, T, at, federation
 from quorate.algorithms.federated.private_admm import client as private_client
 from quorate.engines.checkpoint import CheckpointError, describe
 from quorate.engines.inprocess import InProcess
-from quorate.privacy.budget import BudgetSpentError
+from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.rounds import Stop
 
 
@@ -236,7 +236,8 @@ def test_a_function_that_fails_in_a_later_round_is_refused_before_anything_is_ch
     assert not (place.folder / "book.json").exists()
 
 
-def test_partial_functions_and_paths_are_described_by_what_is_in_them():
+def test_partial_functions_are_described_by_what_is_in_them_and_paths_are_all_alike():
     assert describe(functools.partial(constant, 1.0)) != describe(functools.partial(constant, 2.0))
-    assert describe(Path("a") / "b") != describe(Path("a") / "c")
-    assert describe(Path("a")) == describe("a")
+    assert describe(Path("a") / "b") == describe(Path("/c")) != describe("a path")
+    assert describe(Budget(1.0, 1e-5, book="a")) == describe(Budget(1.0, 1e-5, book="/c/b"))
+    assert describe(Budget(1.0, 1e-5, book="a")) != describe(Budget(1.0, 1e-5))

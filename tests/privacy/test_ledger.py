@@ -279,11 +279,11 @@ def test_a_write_that_dies_leaves_the_book_as_it_was(book, monkeypatch):
 
 
 def test_a_lock_that_is_held_is_waited_for_and_then_reported(book):
-    with module._Lock(book._lock.path):
-        busy = module._Lock(book._lock.path, patience=0.05)
+    with book._alone():
+        busy = book._alone(patience=0.05)
         with pytest.raises(TimeoutError, match="another run has been writing"), busy:
             pass
-    with module._Lock(book._lock.path, patience=0.05):
+    with book._alone(patience=0.05):
         pass
 
 
@@ -328,7 +328,7 @@ def test_processes_that_write_at_once_lose_nothing_and_stay_within_the_budget(bo
 def test_a_process_killed_with_the_lock_in_hand_stops_nobody(book):
     code = (
         "import os, sys; from quorate.privacy import ledger_file as book;"
-        " book._Lock(book.Path(sys.argv[1])).__enter__(); "
+        " book.Lock(book.Path(sys.argv[1])).take(); "
     )
     code += "os._exit(9)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

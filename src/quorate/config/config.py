@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Callable
+from glob import glob
 from pathlib import Path
 
 from pydantic import ValidationError, model_validator
@@ -79,23 +81,37 @@ class Config(Tables):
 
     def moved_to(self, folder: Path) -> Config:
         """The same run with its relative paths rewritten to start at ``folder``."""
+        other = self._with_paths(lambda path: moved(path, self._folder, folder))
+        other._folder = folder
+        return other
+
+    def found_from(self, old: Path) -> Config:
+        """The run after its folder was moved from ``old``: relative paths at which nothing is now
+        start there, where something is; the same object where there is none.
+        """
+        lost = []
 
         def there(path: str) -> str:
-            return moved(path, self._folder, folder)
+            if glob(str(self._folder / path)) or not glob(str(old / path)):
+                return path
+            lost.append(path)
+            return str(old / path)
 
+        other = self._with_paths(there)
+        return other if lost else self
+
+    def _with_paths(self, there: Callable[[str], str]) -> Config:
+        """The same run with other paths."""
         paths, server = self.data.path, self.data.server
         moved_data = {
             "path": paths and [there(path) for path in paths],
             "server": there(server) if isinstance(server, str) else server,
         }
-        budget = self.privacy and self.privacy.moved(there)
-        other = self._with(
+        return self._with(
             data=self.data.model_copy(update=moved_data),
-            privacy=budget,
+            privacy=self.privacy and self.privacy.moved(there),
             engine=self.engine.moved(there),
         )
-        other._folder = folder
-        return other
 
     def reading(self, path: str | os.PathLike[str]) -> Config:
         """The same run on tables that are now at ``path``."""

@@ -243,10 +243,14 @@ class ReportSection(Section):
 
 
 def moved(path: str, old: Path, new: Path) -> str:
-    """A path that started at ``old``, from ``new``."""
+    """A path that started at ``old``, from ``new``; links to folders are followed first, since
+    ``..`` leads elsewhere from behind them.
+    """
     if os.path.isabs(path):
         return path
+    parent, name = os.path.split(old / path)
+    there = os.path.join(os.path.realpath(parent), name)
     try:
-        return os.path.relpath(old / path, new).replace(os.sep, "/")
+        return os.path.relpath(there, os.path.realpath(new)).replace(os.sep, "/")
     except ValueError:  # another drive
-        return str((old / path).absolute())
+        return there

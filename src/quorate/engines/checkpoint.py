@@ -23,8 +23,10 @@ from numpy.typing import NDArray
 from quorate.codec import renamed
 from quorate.engines.federated_data import FederatedData
 from quorate.rounds import CodecError, Done, Round, decode, encode, join, members, record
+from quorate.storage import OWN, write_whole
 
 T = TypeVar("T")
+PATH = "a path"  # how every path is described
 Traffic = Mapping[tuple[str, str], tuple[int, int]]  # (message, "down" | "up") -> (count, bytes)
 
 
@@ -117,21 +119,11 @@ class Checkpoint:
     active: Any  # (distinct sets of clients, which of them answered in each round)
 
 
-def save(path: Path, value: object) -> None:
-    """Write a record in one step, so that there is either the old file or the new one."""
-    beside = path.with_name(path.name + ".tmp")
-    with beside.open("wb") as file:
-        file.write(encode(value))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
-    if os.name != "posix":
-        return  # elsewhere a folder cannot be synchronised
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+def save(path: Path, value: object, *, secret: bool = False) -> None:
+    """Write a record in one step, so that there is either the old file or the new one; nobody but
+    the owner may read it. ``secret``: what the old one held is overwritten.
+    """
+    write_whole(path, encode(value), OWN, destroy_old=secret)
 
 
 def load(path: Path, kind: type[T] = Checkpoint) -> T:
@@ -234,8 +226,13 @@ class RunFile:
 
 
 def _timeless(description: str) -> str:
-    """A description without the modules of quorate, which move, and with the words of today."""
-    return renamed(re.sub(r"\bquorate\.(?:[a-z_]\w*\.)+", "", description))
+    """A description without the modules of quorate, which move, with the words of today, and
+    without the path of the ledger file, which older checkpoints have.
+    """
+    unmoved = re.sub(r"\bquorate\.(?:[a-z_]\w*\.)+", "", description)
+    return renamed(
+        re.sub(r"\bbook=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", f"book={PATH}", unmoved)
+    )
 
 
 def _difference(old: str, new: str) -> str:
@@ -265,8 +262,8 @@ def describe(value: object) -> str:
     """
     if isinstance(value, np.ndarray):
         return _array_described(value)
-    if isinstance(value, os.PathLike):
-        return repr(os.fspath(value))
+    if isinstance(value, os.PathLike):  # where a file lies is no part of a run
+        return PATH
     described = getattr(value, "described", None)  # of values that their fields do not describe
     if described is not None and not isinstance(value, type):
         return described()

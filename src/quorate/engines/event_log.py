@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
-from quorate.engines.checkpoint import save
-from quorate.rounds import CodecError, Outcome, decode, record
+from quorate.rounds import CodecError, Outcome, decode, encode, record
+from quorate.storage import write_whole
 
 
 @record
@@ -48,7 +48,7 @@ class Log:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log to a file, in one step."""
-        save(Path(path), self)
+        write_whole(Path(path), encode(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Log:

@@ -294,6 +294,7 @@ class _Job:
                     np.array([sets[ids] for ids in active], dtype=np.int64),
                 ),
             ),
+            secret=self.algorithm.private,
         )
 
     def restored(self) -> tuple[Progress, list[dict[str, Any]], list[tuple[int, ...]]]:

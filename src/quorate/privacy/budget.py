@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from quorate.arrays import is_number
 from quorate.client_names import ByClient, ClientName, by_position, closest
@@ -53,8 +54,8 @@ class Budget:
         "add-remove" is then about a record that counts or counts for nothing while its place is
         known
     book : the privacy ledger file, in which all runs on these data write what they spend before
-        they touch the data. With None the guarantee holds for each run by itself, and several runs
-        add up
+        they touch the data; a relative path starts at the working directory. With None the
+        guarantee holds for each run by itself, and several runs add up
 
     Raises
     ------
@@ -97,6 +98,8 @@ class Budget:
             not isinstance(self.book, str | os.PathLike) or not os.fspath(self.book)
         ):
             raise ValueError(f"book must be the path of a file, got {self.book!r}.")
+        if self.book is not None:  # once, whatever the working directory is later
+            object.__setattr__(self, "book", Path(os.path.abspath(self.book)))
         _check_sizes(self.sizes)
 
     @property

@@ -9,19 +9,20 @@ less than before. No release is charged twice, and none is omitted.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import secrets
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from quorate.privacy.accounting import Release, total_epsilon
 from quorate.privacy.budget import ADJACENCY, Budget, BudgetSpentError
+from quorate.storage import OWN, Lock, write_whole
 
 Releases = Mapping[str, Sequence[Release]]  # by client
 STATES = ("charged", "open", "ended")
@@ -34,7 +35,8 @@ class Book:
     "releases"}], "chain"}``, the last three {client: [[mechanism, noise, count], ...]}: all that
     the run may release, what it may have released before it resumed, and what counts. ``state`` is
     "charged" until the run may answer and "open" until it has ended; ``turn`` counts how often it
-    resumed. The file is written whole and in one step, under a lock.
+    resumed. The file is written whole and in one step, under a lock. Nobody but its owner may read
+    it, unless the owner lets them.
 
     Every writing adds to the chain a digest of the previous digest and of all runs. The lock file
     holds the number of runs and the digest, and so does a run that can resume, beside its
@@ -81,7 +83,7 @@ class Book:
 
     def _read(self) -> tuple[list[dict[str, Any]], list[str]]:
         """The runs and the chain of digests."""
-        least, last = self._lock.written()  # read first, since runs are only ever added
+        least, last = self._written()  # read first, since runs are only ever added
         try:
             text = self.path.read_text(encoding="utf-8") if self.path.exists() else '{"runs": []}'
             content = json.loads(text)
@@ -133,7 +135,7 @@ class Book:
         BudgetSpentError
             where it is too much; nothing was written
         """
-        with self._lock:
+        with self._alone():
             runs, name = self.runs(), name or new_name()
             self._affordable(runs, releases, budget, name)
             began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -157,7 +159,7 @@ class Book:
         The lock keeps other processes from beginning it meanwhile: two runs with different noise
         would release something twice for one charge.
         """
-        with self._lock:
+        with self._alone():
             runs = self.runs()
             run = self._one(runs, name)
             if run["state"] != "charged":
@@ -169,7 +171,7 @@ class Book:
 
     def drop_run(self, name: str) -> bool:
         """Strike out a run that was charged and never begun; returns whether it was such a run."""
-        with self._lock:
+        with self._alone():
             runs = self.runs()
             run = self._one(runs, name)
             if run["state"] != "charged":
@@ -191,7 +193,7 @@ class Book:
             where it was begun with another adjacency, to which its noise belongs
         """
         planned = self.planned(name)
-        with self._lock:
+        with self._alone():
             runs = self.runs()
             before = self._one(runs, name)
             if (was := before.get("adjacency", budget.adjacency)) != budget.adjacency:
@@ -210,7 +212,7 @@ class Book:
 
         It is not where another process has changed the run's entry since.
         """
-        with self._lock:
+        with self._alone():
             runs = self.runs()
             if self._one(runs, before["id"]) != _reopened(before):
                 return False
@@ -222,7 +224,7 @@ class Book:
 
         That is never less than it had released before.
         """
-        with self._lock:
+        with self._alone():
             runs = self.runs()
             run = self._one(runs, name)
             least = _releases(run["least"])
@@ -273,80 +275,38 @@ class Book:
         text = json.dumps({"runs": runs, "chain": chain}, indent=1, allow_nan=False)
         for run in json.loads(text)["runs"]:
             _checked(run)  # write only what can be read again
-        part = self.path.with_name(self.path.name + ".part")
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, self.path)
-        if os.name == "posix":  # elsewhere a folder cannot be synchronised
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        self._lock.path.write_text(f"{len(runs)} {chain[-1]}", encoding="utf-8")
+        mode = self.path.stat().st_mode & 0o777 if self.path.exists() else OWN
+        write_whole(self.path, text.encode(), mode)
+        self._lock.write(f"{len(runs)} {chain[-1]}")
 
     @property
-    def _lock(self) -> _Lock:
-        return _Lock(self.path.with_name(self.path.name + ".lock"))
+    def _lock(self) -> Lock:
+        """The lock of all who write; its file holds the number of runs and the digest."""
+        return Lock(self.path.with_name(self.path.name + ".lock"))
 
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _take(file: TextIO) -> None:
-        file.seek(1 << 20)  # a position beyond the content
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-
-else:
-    import fcntl
-
-    def _take(file: TextIO) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-class _Lock:
-    """The lock under which one process at a time writes; the system frees it when the process dies.
-
-    The lock file holds the number of runs and the digest.
-    """
-
-    def __init__(self, path: Path, patience: float = 30.0) -> None:
-        self.path, self.patience = path, patience
-
-    def __enter__(self) -> None:
-        self.file = open(self.path, "a+", encoding="utf-8")
-        end = time.monotonic() + self.patience
-        try:
-            while not self._taken():
-                if time.monotonic() > end:
-                    raise TimeoutError(
-                        f"another run has been writing into the ledger for {self.patience:g} s (its"
-                        f" lock is {self.path.name}): wait for it, or end it."
-                    )
-                time.sleep(0.01)
-        except BaseException:
-            self.file.close()
-            raise
-
-    def _taken(self) -> bool:
-        try:
-            _take(self.file)
-        except (BlockingIOError, PermissionError):
-            return False
-        return True
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-
-    def written(self) -> tuple[int, str]:
+    def _written(self) -> tuple[int, str]:
         """The number of runs and the digest in the lock file."""
+        number, _, digest = self._lock.text().partition(" ")
         try:
-            number, _, digest = self.path.read_text(encoding="utf-8").partition(" ")
             return int(number or 0), digest.strip()
-        except (FileNotFoundError, ValueError):
+        except ValueError:
             return 0, ""
+
+    @contextlib.contextmanager
+    def _alone(self, patience: float = 30.0) -> Iterator[None]:
+        """Wait until no other process writes, and keep the others waiting meanwhile."""
+        lock, end = self._lock, time.monotonic() + patience
+        while not lock.take():
+            if time.monotonic() > end:
+                raise TimeoutError(
+                    f"another run has been writing into the ledger for {patience:g} s (its lock is"
+                    f" {lock.path.name}): wait for it, or end it."
+                )
+            time.sleep(0.01)
+        try:
+            yield
+        finally:
+            lock.free()
 
 
 def new_name() -> str:

@@ -15,9 +15,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from quorate.arrays import Array
+from quorate.storage import make_folder, sync_folder, write_whole
 
 Row: TypeAlias = Mapping[str, Any]  # an object of JSON that is read, such as a row of a table
 Record: TypeAlias = dict[str, Any]  # an object of JSON that is made, such as result.json
+
+
+# of a working folder: the run's folder while it is written, and the file with its seal
+FINISHED, CLAIMED = "finished", "claimed"
 
 
 class RunError(ValueError):
@@ -50,11 +55,9 @@ def to_json(value: object, indent: int | None = None) -> str:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file in one step: either the old file stands or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".tmp")
-    beside.write_bytes(data)
-    os.replace(beside, path)
+    """Write a file in one step, and the folders above it, each as open as the one it is in."""
+    make_folder(path.parent)
+    write_whole(path, data)
 
 
 def save_arrays(
@@ -97,12 +100,12 @@ def claim(work: Path, out: Path, name: str) -> Path:
         if path.exists():
             continue
         try:
-            os.chmod(work, 0o755)
             os.rename(work, path)
         except OSError:
             if not path.exists():
                 raise
             continue
+        sync_folder(out)
         return path
     raise RunError(f"{out} has ten thousand runs called {name}: give another --out")
 

@@ -10,15 +10,15 @@
 
 A private run keeps what is withheld in a folder of its own, see `quorate.runs.disclosure`.
 
-A folder is written beside its final name and renamed when complete; an existing run is never
-overwritten. `quorate.runs.verification` checks one.
+A folder is written elsewhere on the same file system and renamed when complete; an existing run is
+never overwritten. `quorate.runs.verification` checks one.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import date
@@ -28,6 +28,8 @@ from quorate.config.config import read_config
 from quorate.engines.event_log import Log
 from quorate.runs.disclosure import OWNER, README, exact_folder, parts_of, public_history
 from quorate.runs.files import (
+    CLAIMED,
+    FINISHED,
     Record,
     Row,
     RunError,
@@ -50,6 +52,7 @@ from quorate.runs.run import Points, Run
 from quorate.runs.sections.all import SECTIONS
 from quorate.runs.sections.section import Study
 from quorate.solution.solution import Solution
+from quorate.storage import OWN_FOLDER
 
 EVENTS = "events.qrt"
 DERIVED = ("report.html", "figures/")  # drawn from the rest
@@ -74,32 +77,37 @@ def write_run(
     ``render`` draws the files of the report (name -> text) of every part of the finished run.
     """
     out.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".writing-", dir=out))
+    work = out / f".writing-{secrets.token_hex(4)}" if study.work is None else study.work / FINISHED
+    shutil.rmtree(work, ignore_errors=True)  # of a process that died
+    work.mkdir()
     try:
-        _write_public(work, study, next(iter(models.values())))
+        _write_public(work, out, study, next(iter(models.values())))
         _write_exact(work, study, models, points)
-        _seal(work, study, result)
+        whole = _seal(work, study, result)
         if render is not None:
             run = read_run(work)
             for part in filter(None, (run, run.owner)):
                 for name, text in render(part).items():
                     write(part.path / name, text.encode())
-            _seal(work, study, result)
+            whole = _seal(work, study, result)
+        if study.work is not None:  # by it a finished run is known whose process died
+            write(study.work / CLAIMED, whole.encode())
         return claim(work, out, f"{today or date.today()}-{slug(result['title'])}")
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _write_public(work: Path, study: Study, solution: Solution) -> None:
+def _write_public(work: Path, out: Path, study: Study, solution: Solution) -> None:
     """Write what every run shows: its configuration, its model, and of a private run the history of
     its noisy answers.
     """
-    write(work / "config.toml", study.stated.moved_to(work).text().encode())
+    there = study.stated.moved_to(out / "run")  # its paths start where the folder will be
+    write(work / "config.toml", there.text().encode())
     save_model(work / "model.safetensors", study.stated, solution, study.parts.train)
     if study.stated.privacy is not None:
         write(work / "history.jsonl", lines(public_history(solution.history)))
+        (work / OWNER).mkdir(mode=OWN_FOLDER)
         write(work / OWNER / "README.txt", README.encode())
-        (work / OWNER).chmod(0o700)
 
 
 def _write_exact(
@@ -123,12 +131,17 @@ def _write_exact(
             section.write(folder, points[section.name])
 
 
-def _seal(work: Path, study: Study, result: Row) -> None:
-    """Write the result.json of every part, each with the digests of the files beside it."""
+def _seal(work: Path, study: Study, result: Row) -> str:
+    """Write the result.json of every part, each with the digests of the files beside it; returns
+    the seal of the run's own.
+    """
+    seals = {}
     for folder, part in parts_of(study.stated, result).items():
         outside = "" if folder or study.stated.privacy is None else OWNER
-        text = to_json(sealed(work / folder, part, outside), indent=1)
-        write(work / folder / "result.json", text.encode())
+        whole = sealed(work / folder, part, outside)
+        write(work / folder / "result.json", to_json(whole, indent=1).encode())
+        seals[folder] = whole["seal"]
+    return seals[""]
 
 
 def replace_report(run: Run, files: Mapping[str, str]) -> None:

@@ -22,8 +22,9 @@ import numpy as np
 from quorate.arrays import Array
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
-from quorate.runs.files import Record, rows_in
+from quorate.runs.files import Record, parsed, write
 from quorate.solution.solution import Solution
+from quorate.storage import named_errors
 
 OBJECTIVE, LARGEST = "exact_objective", "largest_risk"  # of a history row
 # of a history row: one number >= 0 a client, in the order of the federation
@@ -37,17 +38,24 @@ class Trace:
     def __init__(self, file: Path | None = None, resume: bool = False) -> None:
         self.file = file
         self.rows: dict[int, Record] = {}
-        if file is not None and resume and file.is_file():
-            self.rows = {row["round"]: row for row in rows_in(file)}
-        elif file is not None:
-            file.unlink(missing_ok=True)
+        if file is None:
+            return
+        if resume and file.is_file():
+            whole, _, _ = file.read_bytes().rpartition(b"\n")  # the last line may be half written
+            rows = (parsed(file, line) for line in whole.decode().splitlines())
+            self.rows = {row["round"]: row for row in rows}
+        write(file, b"".join(map(_line, self.rows.values())))
 
     def keep(self, row: Record) -> None:
         """Add the numbers of a round."""
         self.rows[row["round"]] = row
         if self.file is not None:
-            with self.file.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(row) + "\n")
+            with named_errors(self.file), self.file.open("ab") as out:
+                out.write(_line(row))
+
+
+def _line(row: Record) -> bytes:
+    return json.dumps(row).encode() + b"\n"
 
 
 class ObjectiveTrace(Trace):

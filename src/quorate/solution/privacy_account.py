@@ -50,6 +50,7 @@ from quorate.privacy.budget import Budget
 from quorate.privacy.ledger import Ledger
 from quorate.privacy.ledger_file import Book, new_name
 from quorate.problem.problem import Problem
+from quorate.storage import OWN, write_whole
 
 Releases = dict[str, tuple[Release, ...]]  # by client
 
@@ -73,12 +74,7 @@ class Note:
         return number, digest
 
     def write(self, number: str, digest: str = "") -> None:
-        part = self.path.with_name(self.path.name + ".part")
-        with open(part, "w", encoding="utf-8") as file:
-            file.write(f"{number}\n{digest}")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, self.path)
+        write_whole(self.path, f"{number}\n{digest}".encode(), OWN)
 
     def put_back(self) -> None:
         """Restore it as it was before a run that released nothing."""

@@ -21,7 +21,7 @@ from quorate.problem.problem import Problem
 from quorate.rounds import Stop
 from quorate.runs.checks import Check
 from quorate.runs.evaluation import measure
-from quorate.runs.files import Record, Row, RunError, load_if_any, save_arrays
+from quorate.runs.files import Record, Row, RunError, load_if_any, save_arrays, write
 from quorate.runs.privacy_plan import plan, privacy_of, public_of
 from quorate.runs.run import Points, Run
 from quorate.runs.sections.section import Inputs, Progress, Section, Study
@@ -54,14 +54,14 @@ class PrivacyCurve(Section):
         if not stored["plan"]:
             public = public_of(config, study.parts.owners.n_features)
             stored["plan"] = [*map(list, plan(config, public, budget.book).curve)]
-            file.write_text(json.dumps(stored), "utf-8")
+            write(file, json.dumps(stored).encode())
         for k, (epsilon, total) in enumerate(stored["plan"]):
             if k < len(stored["points"]):
                 continue
             solution = _trained(study, k, epsilon, total, progress)
             assert solution.ledger is not None
             stored["points"].append(point_of(epsilon, solution.ledger, solution.w))
-            file.write_text(json.dumps(stored), "utf-8")
+            write(file, json.dumps(stored).encode())
         points = stored["points"]
         table = [{key: value for key, value in row.items() if key != "w"} for row in points]
         return Points({"points": table}, {"w": np.array([row["w"] for row in points])})

@@ -1,0 +1,263 @@
+"""The working folder of a run: who works in it, what it keeps, and what becomes of it.
+
+    NAME.partial/  config.toml    what is run; relative paths start here
+                   lock           held by the process that works here; says which one it is
+                   place          where this folder was when its relative paths were last found
+                   *.checkpoint   each model so far, with the clients' keys of noise (private runs)
+                   *.account      which run of the ledger file it is
+                   *.points       the models of sections that are finished
+                   finished/      the run's own folder while it is written
+                   claimed        the seal of that folder, once it is complete
+
+Nobody but its owner may enter the folder. One process at a time works in it. A process may die at
+any moment: another one goes on with what is here, or says that nothing was kept. When the run is
+finished its folder is renamed to its place, the keys of noise are overwritten, and this folder is
+removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate.config.config import Config, ConfigError, read_config
+from quorate.runs.files import CLAIMED, FINISHED, RunError, numbered, parsed, write
+from quorate.storage import OWN, OWN_FOLDER, Lock, destroy, named_errors, sync_folder, write_whole
+
+CONFIG, LOCK, PLACE = "config.toml", "lock", "place"
+PARTIAL = ".partial"
+KEYS = "*.checkpoint*"  # files that may have keys of noise
+KEPT = ("*.checkpoint", "*.account", "*.points")  # files that a resumed run goes on with
+PROBE = 1 << 20  # bytes that a run should find room for
+
+
+@dataclass
+class Work:
+    """A folder that this process works in until the ``with`` statement ends.
+
+    ``done`` is the folder of the finished run where a process died when it had only to tidy up.
+    """
+
+    folder: Path
+    config: Config
+    resume: bool
+    lock: Lock
+    done: Path | None = None
+
+    @classmethod
+    def begin(cls, config: Config, out: Path, name: str) -> Work:
+        """A fresh folder below ``out``, in which the outputs of a run were tried."""
+        with named_errors(out):
+            out.mkdir(parents=True, exist_ok=True)
+        for folder in numbered(out, name, PARTIAL):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=OWN_FOLDER)
+                break
+        else:
+            raise ConfigError(f"{out} is full of interrupted runs called {name}: remove them")
+        lock = Lock(folder / LOCK)
+        try:
+            _take(lock)
+            there = config.moved_to(folder.absolute())
+            _try_outputs(folder)
+            write(folder / PLACE, os.fsencode(folder.absolute()))
+            write(folder / CONFIG, there.text().encode())
+        except BaseException:
+            _remove(folder)
+            lock.free()
+            raise
+        return cls(folder, config, False, lock)
+
+    @classmethod
+    def go_on(cls, folder: Path) -> Work:
+        """The folder of an interrupted run.
+
+        Raises
+        ------
+        ConfigError : there is none, nothing was kept in it, or another process works in it
+        """
+        none = f"there is no interrupted run {str(folder)!r} (a folder *{PARTIAL})"
+        if not folder.is_dir() or not _is_ours(folder):
+            raise ConfigError(none)
+        lock = Lock(folder / LOCK)
+        _take(lock)
+        try:
+            done = _finished(folder)
+            if done is None and not (folder / CONFIG).is_file():
+                _remove(folder)
+                raise ConfigError(
+                    f"the run {str(folder)!r} was killed before it had begun: nothing was kept, and"
+                    " the folder is removed. Start the run again"
+                )
+            _tidy(folder)
+            if done is None:
+                _try_outputs(folder)
+                config = _found(folder)
+            else:
+                config = read_config(done / CONFIG)
+        except BaseException:
+            lock.free()
+            raise
+        return cls(folder, config, True, lock, done)
+
+    @property
+    def out(self) -> Path:
+        """Where the finished run goes."""
+        return self.folder.parent
+
+    @property
+    def advice(self) -> str:
+        """How to go on after an interruption, or that there is nothing to go on with."""
+        if self.folder.is_dir():
+            return f"what is finished is kept; go on with: quorate run --resume {self.folder}"
+        return "nothing was kept"
+
+    def __enter__(self) -> Work:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Remove the folder of a run that is finished, or that has kept nothing."""
+        try:
+            if kind is None or not (self.resume or any(_kept(self.folder))):
+                _remove(self.folder)
+        finally:
+            self.lock.free()
+
+
+def unfinished(out: Path) -> Iterator[str]:
+    """What earlier runs have left below ``out``, in lines: names, and how to go on or remove it."""
+    left = [folder for folder in sorted(out.glob(f"*{PARTIAL}")) if _is_ours(folder)]
+    idle = [str(folder) for folder in left if not _holder(folder / LOCK)]
+    if idle:
+        yield (
+            f"unfinished: {_some(idle)}; go on with: quorate run --resume {idle[0]} (or remove the"
+            " folder)"
+        )
+    odd = [str(folder) for folder in sorted(out.glob(".writing-*")) if folder.is_dir()]
+    if odd:
+        yield f"left by runs that were killed: {_some(odd)}; nothing in there is needed: remove it"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+# ------------------------------------------------------------------------------------- the folder
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder is that of a run that is not finished, by what is in it."""
+    if not folder.is_dir() or (folder / "result.json").exists():
+        return False
+    names = {path.name for path in folder.iterdir()}
+    fresh = folder.name.endswith(PARTIAL) and names <= {LOCK, "probe", PLACE, f"{CONFIG}.tmp"}
+    return fresh or CONFIG in names or CLAIMED in names
+
+
+def _kept(folder: Path) -> Iterator[Path]:
+    """The files that a resumed run goes on with."""
+    for pattern in KEPT:
+        yield from folder.glob(pattern)
+
+
+def _finished(folder: Path) -> Path | None:
+    """The finished run that this folder was for, which carries the seal in ``claimed``."""
+    marker = folder / CLAIMED
+    if not marker.is_file():
+        return None
+    seal = marker.read_text("utf-8", errors="replace").strip()
+    for result in sorted(folder.parent.glob("*/result.json")):
+        with contextlib.suppress(RunError, OSError, UnicodeDecodeError):
+            if parsed(result, result.read_text("utf-8")).get("seal") == seal:
+                return result.parent
+    return None
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what a process that died has left half written."""
+    for path in (*folder.glob("*.tmp"), folder / "probe"):
+        if path.is_file():
+            destroy(path)
+    shutil.rmtree(folder / FINISHED, ignore_errors=True)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a working folder, its keys overwritten; what says that it is done goes last."""
+    for path in folder.glob(KEYS):
+        destroy(path)
+    last = (CONFIG, CLAIMED, LOCK)
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name not in last:
+            path.unlink(missing_ok=True)
+    for name in last:
+        with contextlib.suppress(PermissionError):  # Windows keeps a file that is open
+            (folder / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _try_outputs(folder: Path) -> None:
+    """Raise where there is no room, or where the finished folder could not take its place."""
+    probe = folder / "probe"
+    write_whole(probe, bytes(PROBE), OWN)
+    probe.unlink()
+    place = folder.with_name(f".{folder.name}.probe")
+    with contextlib.suppress(FileNotFoundError):
+        place.rmdir()  # of a process that died here
+    probe.mkdir()
+    try:
+        probe.rename(place)
+    except OSError as error:
+        probe.rmdir()
+        raise OSError(
+            error.errno, f"a finished run could not be moved to {folder.parent}: {error.strerror}"
+        ) from error
+    place.rmdir()
+    sync_folder(folder.parent)
+
+
+def _found(folder: Path) -> Config:
+    """The configuration, with relative paths that start where the folder is now, or, where nothing
+    is there, where it was before it was moved.
+    """
+    config = read_config(folder / CONFIG)
+    before = (folder / PLACE).read_bytes() if (folder / PLACE).is_file() else b""
+    if not before or (old := Path(os.fsdecode(before))) == folder.absolute():
+        return config
+    found = config.found_from(old)
+    if found is config:
+        write(folder / PLACE, os.fsencode(folder.absolute()))
+    return found
+
+
+# -------------------------------------------------------------------------------------- the lock
+
+
+def _take(lock: Lock) -> None:
+    """Take the lock for this process, or raise who has it."""
+    if not lock.take():
+        holder = lock.text().strip() or "another process"
+        raise ConfigError(
+            f"{holder} works in {lock.path.parent}: wait for it, or end it, since one process at a"
+            " time may go on with a run"
+        )
+    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    lock.write(f"process {os.getpid()} on {socket.gethostname()} (since {since})")
+
+
+def _holder(path: Path) -> bool:
+    """Whether a process holds the lock in a file."""
+    if not path.is_file():
+        return False
+    lock = Lock(path)
+    taken = lock.take()
+    lock.free()
+    return not taken

@@ -1,0 +1,184 @@
+"""Files that are whole or not there, files that nobody else may read, and locks between processes.
+
+A file is written beside itself and takes its place in one step, so that a process may die at any
+moment. It is at most as open as its folder: in a folder that only its owner may enter it has mode
+0600 from its creation, elsewhere the user's umask decides. An error of the disk names the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+OWN, OWN_FOLDER = 0o600, 0o700  # modes of what nobody else may read
+
+
+def write_whole(
+    path: Path, data: bytes, mode: int | None = None, *, destroy_old: bool = False
+) -> None:
+    """Write a file in one step: after a crash there is either the old file or the new one.
+
+    ``mode`` is at most that of the folder by default; ``destroy_old`` overwrites what the old file
+    held, on file systems that write in place.
+    """
+    old = os.open(path, os.O_WRONLY) if destroy_old and path.is_file() else None
+    beside = path.with_name(path.name + ".tmp")
+    try:
+        with named_errors(path):
+            _create(beside, data, mode)
+            os.replace(beside, path)
+            sync_folder(path.parent)
+            if old is not None:
+                _overwrite(old)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
+    finally:
+        if old is not None:
+            os.close(old)
+
+
+def _create(path: Path, data: bytes, mode: int | None) -> None:
+    """Write a new file, which no link and no mode of an older one can lead astray."""
+    path.unlink(missing_ok=True)
+    mode = path.parent.stat().st_mode & 0o666 if mode is None else mode
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
+    try:
+        _write_all(file, data)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def destroy(path: Path) -> None:
+    """Overwrite a file, on file systems that write in place, and remove it."""
+    with contextlib.suppress(OSError):  # it is removed in any case
+        file = os.open(path, os.O_WRONLY)
+        try:
+            _overwrite(file)
+        finally:
+            os.close(file)
+    path.unlink(missing_ok=True)
+
+
+def _overwrite(file: int) -> None:
+    os.lseek(file, 0, os.SEEK_SET)
+    _write_all(file, bytes(os.fstat(file).st_size))
+    os.fsync(file)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, none of them more open than the one that it is made in."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=folder.parent.stat().st_mode & 0o777, exist_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names in a folder reach the disk."""
+    if os.name != "posix":
+        return  # elsewhere a folder cannot be synchronised
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+@contextlib.contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Errors of the operating system that name no file, such as a full disk, name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+
+
+# ------------------------------------------------------------------------------------------- locks
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(file: int) -> None:
+        os.lseek(file, 1 << 20, os.SEEK_SET)  # a position beyond the content
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _take(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class Lock:
+    """A lock that one process at a time holds; the system frees it when the process dies.
+
+    Its file may hold a text, such as who has the lock.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: int | None = None
+
+    def take(self) -> bool:
+        """Take the lock; False where another process has it, or removed its file meanwhile."""
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT, OWN)
+        try:
+            _take(file)
+            taken = _same(file, self.path)
+        except (BlockingIOError, PermissionError):
+            taken = False
+        except BaseException:
+            os.close(file)
+            raise
+        if taken:
+            self._file = file
+        else:
+            os.close(file)
+        return taken
+
+    def free(self) -> None:
+        """Let another process have it."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def text(self) -> str:
+        """What the file holds; nothing where there is none."""
+        try:
+            return self.path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def write(self, text: str) -> None:
+        """Replace what the file holds, without a moment at which it holds nothing."""
+        data = text.encode()
+        with named_errors(self.path):
+            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), OWN)
+            try:
+                _write_all(file, data)
+                os.ftruncate(file, len(data))
+                os.fsync(file)
+            finally:
+                os.close(file)
+
+
+def _same(file: int, path: Path) -> bool:
+    """Whether an open file is still the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
