@@ -101,7 +101,7 @@ def test_two_runs_are_equal_to_the_byte(finished: Run, tmp_path: Path) -> None:
         (lambda r: r["clock"].update(answers=r["clock"]["answers"] + 1), "events"),
         (lambda r: r["clock"].update(time=1.0), "events"),
         (lambda r: r["clock"]["by_client"].update(East=99), "events"),
-        (lambda r: r["reached"]["model"]["objective"].append(0.1), "events"),
+        (lambda r: r["reached"]["model"]["objective"].append(0.1), "reached"),
         (lambda r: r.pop("clock"), "events"),
         (lambda r: r.update(rounds=r["rounds"] + 1), "rounds"),
     ],

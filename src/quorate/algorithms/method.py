@@ -61,6 +61,13 @@ class Method(Algorithm):
         raise NotImplementedError(f"{type(self).__name__} must define answer(state, memories)")
 
     @property
+    def exact(self) -> tuple[str, ...]:
+        """The columns of ``report`` that are the numbers of the answer in the same state, not of a
+        point on the way to it: "objective", "worst_risk", "violation". Runs are verified by them.
+        """
+        return ()
+
+    @property
     def _problem(self) -> Problem:
         """The problem; ``ValueError`` before there is one."""
         if self.problem is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,22 @@ class Certificate:
     def numbers(self) -> dict[str, Any]:
         """All entries as plain Python values, for storage and comparison."""
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(self).items()}
+
+    @classmethod
+    def of(cls, numbers: Mapping[str, Any]) -> Certificate:
+        """The certificate with these ``numbers``, as JSON has them: None for what is not a number
+        in a list, and "inf".
+        """
+        return cls(
+            **{
+                name: np.array(value, float) if isinstance(value, list) else _number(value)
+                for name, value in numbers.items()
+            }
+        )
+
+
+def _number(value: float | str | None) -> float | None:
+    return None if value is None else float(value)
 
 
 def gaps(value: float, bound: float | None) -> tuple[float | None, float | None]:

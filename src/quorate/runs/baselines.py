@@ -7,14 +7,16 @@ unconstrained  the mean loss without constraints, all rows in the objective
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from quorate.arrays import Array
 from quorate.data.federation import Federation
 from quorate.names import short_name
+from quorate.problem.lower_bounds import Duals
 from quorate.problem.problem import Problem
 from quorate.problem.risks import Mean, Simplex, resolve_prior
 from quorate.problem.risks.mean import among
@@ -93,3 +95,43 @@ def label(problem: Problem) -> str:
         return "DRFL"
     name = short_name("risk over samples", problem.over_samples) or "mean"
     return "model" if name == "mean" else name
+
+
+# ------------------------------------------------------------------------------------ in a folder
+
+
+def proof_arrays(duals: object) -> dict[str, Array]:
+    """The arrays that prove the bound of a model beside the main one, by name: of the points those
+    whose cuts have a multiplier. Empty without a proof.
+    """
+    if not isinstance(duals, Duals):
+        return {}
+    arrays = {name: array for name, array in vars(duals).items() if array is not None}
+    if len(duals.points):
+        used = duals.multipliers.any(1)
+        used[0] |= not used.any()
+        arrays |= {name: arrays[name][used] for name in ("points", "multipliers")}
+    return arrays
+
+
+def stored(
+    models: Mapping[str, Array], proofs: Mapping[str, Mapping[str, Array]]
+) -> dict[str, Array]:
+    """Models and what proves their bounds as the arrays of one file: "erm", "erm/points", ..."""
+    parts = {f"{k}/{name}": a for k, proof in proofs.items() for name, a in proof.items()}
+    return {**models, **parts}
+
+
+def restored(
+    arrays: Mapping[str, Array],
+) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
+    """The models and the proofs in the arrays of a file."""
+    models: dict[str, Array] = {}
+    proofs: dict[str, dict[str, Array]] = {}
+    for key, array in arrays.items():
+        name, part, what = key.partition("/")
+        if part:
+            proofs.setdefault(name, {})[what] = array
+        else:
+            models[name] = array
+    return models, proofs

@@ -3,7 +3,7 @@
     config.toml     what was run, defaults included     result.json     certificate, tables, digests
     model.safetensors    w, and how features are made             history.jsonl   one line a round
     duals.safetensors    what the lower bound is proved from      report.html, figures/*.svg
-    baselines.safetensors  the models it is compared with
+    baselines.safetensors  the models it is compared with, and what proves their bounds
     path.json, path.safetensors  with [path]: the radii tried, held-out numbers, models
     trade_off.json, trade_off.safetensors  with [trade_off]: the levels tried, models, multipliers
     events.qrt           on a simulated clock: who answered when, for `Replay(Log.load(path))`
@@ -26,6 +26,7 @@ from pathlib import Path
 
 from quorate.config.config import read_config
 from quorate.engines.event_log import Log
+from quorate.runs.baselines import proof_arrays, restored, stored
 from quorate.runs.disclosure import OWNER, README, exact_folder, parts_of, public_history
 from quorate.runs.files import (
     CLAIMED,
@@ -119,7 +120,8 @@ def _write_exact(
     write(folder / "history.jsonl", lines(solution.history))
     if names or not private:
         weights = {name.lower(): models[name].w for name in names}
-        save_arrays(folder / "baselines.safetensors", weights)
+        proofs = {name.lower(): proof_arrays(models[name].duals) for name in names}
+        save_arrays(folder / "baselines.safetensors", stored(weights, proofs))
     if not private:
         duals = {} if solution.duals is None else vars(solution.duals)
         proof = {name: array for name, array in duals.items() if array is not None}
@@ -194,10 +196,12 @@ def _with_exact(run: Run) -> Run:
     """The run, or its owner's part, with what was computed from the rows exactly."""
     used = [section for section in SECTIONS if section.applies(run.config)]
     points = {section.name: section.read(run.path, run.result) for section in used}
+    baselines, proofs = restored(load_if_any(run.path / "baselines.safetensors"))
     return replace(
         run,
         duals=load_if_any(run.path / "duals.safetensors"),
-        baselines=load_if_any(run.path / "baselines.safetensors"),
+        baselines=baselines,
+        proofs=proofs,
         points={name: each for name, each in points.items() if each is not None},
         events=_read_events(run.path) if run.config.engine.clocked else None,
     )

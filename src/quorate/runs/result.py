@@ -8,6 +8,7 @@ from pathlib import Path
 from quorate.runs.baselines import label
 from quorate.runs.files import Record, Row, RunError, parsed, plain
 from quorate.runs.model_file import FORMAT
+from quorate.runs.outcomes import summary
 from quorate.runs.run import Points
 from quorate.runs.sections.all import SECTIONS
 from quorate.runs.sections.section import Inputs, Study
@@ -34,7 +35,7 @@ def result_of(
         "title": config.title or config.data.name or "run",
         "model": label(solution.problem),
         "problem": config.sentence(),
-        "outcome": {"stop": solution.outcome.stop.value, "text": solution.outcome.text},
+        "outcome": summary(config, solution, study.parts.train),
         "rounds": solution.rounds,
         "seconds": solution.seconds,
         "certificate": solution.certificate.numbers(),

@@ -41,6 +41,7 @@ class Run:
     schema : makes features from a table
     duals : the arrays that prove the bound by name, empty without one
     baselines : model by name
+    proofs : by the name of a baseline the arrays that prove its bound
     history : one row a round
     points : by the name of a section, the further models that it trained
     owner : of a private run the part that is withheld and stays with the owner, as a run of the
@@ -57,6 +58,7 @@ class Run:
     history: list[Record]
     duals: dict[str, Array] = field(default_factory=dict)
     baselines: dict[str, Array] = field(default_factory=dict)
+    proofs: dict[str, dict[str, Array]] = field(default_factory=dict)
     points: Mapping[str, Points] = field(default_factory=dict)
     owner: Run | None = None
     events: Log | None = None

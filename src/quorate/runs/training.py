@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from quorate.algorithms.federated.aspire.aspire import ASPIRE
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
@@ -17,9 +16,8 @@ from quorate.rounds import Stop
 from quorate.runs.baselines import BASELINES, called, label
 from quorate.runs.constraint_metrics import asked
 from quorate.runs.observers import ObjectiveTrace, ViolationTrace
+from quorate.runs.outcomes import method_of
 from quorate.runs.splits import Parts
-from quorate.solution.configure import configure
-from quorate.solution.default import default_algorithm
 from quorate.solution.privacy_account import was_begun
 from quorate.solution.solution import Solution
 from quorate.solution.solve import solve
@@ -59,7 +57,7 @@ def train(
         traces: list[ViolationTrace | ObjectiveTrace] = [
             ViolationTrace(path and path.with_suffix(".bands"), again)
         ]
-        judge = _judge(config, stated, fed, arguments, parts)
+        judge = _judge(config, stated, fed, not models, parts)
         if judge is not None:
             keep = getattr(arguments["engine"], "keep_rows", 1)
             file = path and path.with_suffix(".reached")
@@ -77,18 +75,14 @@ def train(
 
 
 def _judge(
-    config: Config, stated: Problem, fed: Federation, arguments: Mapping[str, Any], parts: Parts
+    config: Config, stated: Problem, fed: Federation, main: bool, parts: Parts
 ) -> Callable[[object], Array] | None:
     """The model in the state of a method that does not know its objective on its way; None for a
     method that does.
     """
     if stated.privacy is not None or asked(stated) or fed.clients != parts.train.clients:
         return None
-    concrete, data = stated.at(fed)
-    chosen = arguments["algorithm"] or default_algorithm(concrete, data, arguments["engine"])
-    if not config.engine.clocked and not isinstance(chosen, UNAWARE):
+    method = method_of(config, stated, fed, main, clock=True)
+    if not config.engine.clocked and not isinstance(method, UNAWARE):
         return None
-    algorithm = configure(
-        chosen, concrete, data, arguments["tol"], None, arguments["max_rounds"], None
-    )
-    return lambda state: algorithm.answer(state)[0]
+    return lambda state: method.answer(state)[0]

@@ -1,9 +1,10 @@
 """Check a finished run without training again, trusting nothing in its folder.
 
 Digests show damage. Whatever follows from (config, data, w, duals) is computed again: the
-certificate by `quorate.certificates`, the table of clients, the baselines' objectives, the
-evaluation, and the results of all sections. So a changed number is found even where all digests
-were changed with it.
+certificate by `quorate.certificates`, the outcome, the table of clients, the certificates of the
+baselines, the evaluation, and the results of all sections. The history and the messages are held
+against what these imply (`quorate.runs.traffic`). So a changed number is found even where all
+digests were changed with it. What nothing can show to be right or wrong is listed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from dataclasses import replace
 import numpy as np
 
 from quorate.certificates.certificate import Certificate
-from quorate.certificates.certify import certify
 from quorate.certificates.constrained import certify_constrained
+from quorate.certificates.duality import certify_run
 from quorate.config.config import ConfigError
 from quorate.data.federation import Federation
 from quorate.problem.lower_bounds import Duals
@@ -29,19 +30,21 @@ from quorate.runs.comparison import evaluate
 from quorate.runs.disclosure import OWNER, check_public, public_evaluation
 from quorate.runs.files import Record, Row, plain
 from quorate.runs.folder import read_run
+from quorate.runs.outcomes import check_outcome, ended, method_of, stop_of
 from quorate.runs.privacy_plan import privacy_of
 from quorate.runs.result import data_digests
 from quorate.runs.run import Run
 from quorate.runs.sections.all import SECTIONS
-from quorate.runs.sections.section import Inputs, bytes_sent
+from quorate.runs.sections.section import Inputs
 from quorate.runs.splits import Parts, prepare
+from quorate.runs.traffic import Marks, check_history, check_messages
 from quorate.solution.client_table import client_table
 from quorate.solution.constraint_table import constraint_table
+from quorate.solution.outcome import UNPROVED
 from quorate.solution.warnings import notes
 
 __all__ = ["Check", "passed", "verify_run"]
 
-UNPROVED = "nothing is feasible could not be proved"  # in an outcome of a run that tried to
 ROUNDING = 1e-12  # relative to the objective: of a gap
 
 
@@ -91,8 +94,6 @@ def _check_alone(run: Run) -> Iterator[Check]:
         yield check_public(run)
     for section in SECTIONS:
         yield from section.check_alone(run)
-    if not run.private:
-        yield not_checked("seconds", "nothing shows how long training took")
     if run.owner is not None:
         needed = {"history.jsonl", "README.txt"}
         yield from check_files(run.owner.path, run.owner.result, needed, f"{OWNER}result.json")
@@ -134,13 +135,20 @@ def _of_part(run: Run, check: Check, parts: Parts) -> list[Check]:
 def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
     """The rows are those of the run, and whatever follows from rows, model and duals."""
     yield from _check_data(run, parts)
-    inputs = _inputs(run, parts)
+    inputs, messages = _inputs(run, parts)
     yield from _check_certificate(run, inputs)
     yield from _check_clients(run, inputs)
     yield from _check_models(run, inputs)
     for section in SECTIONS:
         yield from section.check(run, inputs)
-    yield _check_rounds(run)
+    main = None
+    if run.config.privacy is None:
+        yield from check_outcome(run, inputs.problem, parts.train)
+        main = method_of(run.config, inputs.problem, parts.train, clock=True)
+    marks = Marks(main, inputs.certificate, messages, tuple(parts.train.names))
+    yield from check_history(run, marks)
+    yield from check_messages(run, marks)
+    yield not_checked("seconds", "nothing shows how long training took")
 
 
 def _check_data(run: Run, parts: Parts) -> Iterator[Check]:
@@ -154,12 +162,14 @@ def _check_data(run: Run, parts: Parts) -> Iterator[Check]:
         yield Check(f"data: {name}", not odd, text)
 
 
-def _inputs(run: Run, parts: Parts) -> Inputs:
-    """What results are computed from, with the certificate proved again."""
+def _inputs(run: Run, parts: Parts) -> tuple[Inputs, list[Row]]:
+    """What results are computed from, with the certificate proved again, and the messages of the
+    rounds that proved it.
+    """
     problem = run.config.settled(parts.train).problem()
-    certificate, table, multipliers = _proved(run, problem, parts.train)
+    certificate, table, multipliers, messages = _proved(run, problem, parts.train)
     order = [name for name in run.config.report.compare_with if name in run.baselines]
-    return Inputs(
+    inputs = Inputs(
         config=run.config,
         problem=problem,
         parts=parts,
@@ -171,12 +181,15 @@ def _inputs(run: Run, parts: Parts) -> Inputs:
         events=run.events,
         points=run.points,
     )
+    return inputs, messages
 
 
 def _check_certificate(run: Run, inputs: Inputs) -> Iterator[Check]:
     again, stated = plain(inputs.certificate.numbers()), run.result["certificate"]
     again["consensus"] = stated["consensus"]  # of the clients' copies, which stay with them
     yield inputs.compared("certificate", stated, again)
+    if stated["consensus"] is not None:
+        yield not_checked("certificate", "consensus: the clients' copies stay with them")
     yield _check_guarantee(stated, again)
     if run.duals and not run.config.constrained:
         yield inputs.compared("duals", plain(run.duals["weights"]), again["weights"])
@@ -188,9 +201,6 @@ def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
     table = client_table(concrete, data, certificate, inputs.constraints)
     stated = [{key: row.get(key) for key in table[0]} for row in result["clients"]]
     yield inputs.compared("clients", stated, table)
-    ways = ("up", "down")  # not computed again, but they add up
-    sent = [sum(row[f"bytes_{way}"] for row in result["clients"]) for way in ways]
-    yield inputs.compared("bytes", sent, [bytes_sent(result["messages"], way) for way in ways])
     yield inputs.compared("problem", result["problem"], run.config.sentence())
     again = notes(concrete, fed, data, run.w, certificate)
     yield inputs.compared("notes", result["notes"], again)
@@ -198,39 +208,49 @@ def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
 
 def _check_models(run: Run, inputs: Inputs) -> Iterator[Check]:
     result, problem, parts = run.result, inputs.problem, inputs.parts
-    values = {}
-    for name, w in run.baselines.items():
-        baseline, fed = BASELINES[name](problem, parts.train)
-        values[name] = baseline.objective(w, fed)
-    stated = {name: row["value"] for name, row in result["baselines"].items()}
-    yield inputs.compared("baselines", stated, values)
+    again = {name: _baseline(run, name, problem, parts) for name in run.config.report.compare_with}
+    yield inputs.compared("baselines", result["baselines"], again)
+    if again:
+        text = "rounds up to max_rounds, and how they ended by their own test: no history is kept"
+        yield not_checked("baselines", text)
     again = evaluate(problem, inputs.models, parts.tests, parts.ranked)
     yield inputs.compared("evaluation", result["evaluation"], again)
 
 
-def _check_rounds(run: Run) -> Check:
-    """One row of the history for every so many rounds, and perhaps one for the last."""
-    rounds, keep = run.result["rounds"], run.config.engine.get("keep_rows") or 1
-    rows, expected = [row["round"] for row in run.history], list(range(keep, rounds + 1, keep))
-    whole = rows in (expected, [*expected, rounds])
-    return Check("rounds", whole, f"{rounds} rounds, {len(rows)} in history.jsonl")
+def _baseline(run: Run, name: str, problem: Problem, parts: Parts) -> Record:
+    """What is stated of a baseline, from its model and what proves its bound."""
+    stated, proof = run.result["baselines"][name], run.proofs.get(name)
+    baseline, fed = BASELINES[name](problem, parts.train)
+    duals = Duals(**proof) if proof else None
+    certificate, _ = certify_run(baseline, fed, run.baselines[name], duals)
+    clock = fed.clients == parts.train.clients
+    method = method_of(run.config, baseline, fed, main=False, clock=clock)
+    end = ended(run.config, method, stated["stop"], "", stated["rounds"], clock)
+    numbers = {"value": certificate.value, "bound": certificate.bound, "gap": certificate.gap}
+    stop = stop_of(end, baseline, fed, certificate)
+    return {**numbers, "stop": stop, "rounds": stated["rounds"]}
 
 
 def _proved(
     run: Run, problem: Problem, fed: Federation
-) -> tuple[Certificate, list[Record], Multipliers | None]:
-    """The certificate, and with constraints their table and the multipliers."""
+) -> tuple[Certificate, list[Record], Multipliers | None, list[Row]]:
+    """The certificate, with constraints their table and the multipliers, and the messages of the
+    rounds that computed it.
+    """
     if not run.config.constrained:
-        return certify(problem, fed, run.w, Duals(**run.duals) if run.duals else None), [], None
+        duals = Duals(**run.duals) if run.duals else None
+        certificate, rounds = certify_run(problem, fed, run.w, duals)
+        return certificate, [], None, rounds.messages
     outcome = run.result["outcome"]
     # then multipliers are weights of a proof
     infeasible = outcome["stop"] == "infeasible" or UNPROVED in outcome["text"]
     mu = Multipliers(**run.duals)
-    certificate, _ = certify_constrained(problem, fed, run.w, mu, infeasible=infeasible)
+    certificate, runs = certify_constrained(problem, fed, run.w, mu, infeasible=infeasible)
     concrete, data = problem.at(fed)
     mu = signed(concrete, mu)
     multipliers = no_multipliers(concrete, fed.n_clients) if infeasible else mu
-    return certificate, constraint_table(concrete, data, certificate, multipliers), mu
+    table = constraint_table(concrete, data, certificate, multipliers)
+    return certificate, table, mu, [row for each in runs for row in each.messages]
 
 
 def _check_guarantee(stated: Row, again: Row) -> Check:

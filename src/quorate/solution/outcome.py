@@ -1,8 +1,15 @@
-"""Why a run ended, as far as the certificate, recomputed from the data, bears it out."""
+"""Why a run ended, as far as the certificate, recomputed from the data, bears it out.
+
+``confirmed`` and ``confirmed_constrained`` add to the words of a method what the certificate shows,
+and take back a claim that it does not bear out. ``restated`` says the same without the words of the
+method: all of it follows from numbers that can be computed again, so that it can be kept.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quorate.algorithms.federated.bundle import Bundle
@@ -14,8 +21,120 @@ from quorate.problem.lower_bounds import without_dual
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
+from quorate.problem.requirements import only_constrained
 from quorate.rounds import Outcome, Stop
 from quorate.solution.constraint_table import broken, in_conflict
+
+UNPROVED = "That nothing is feasible could not be proved."  # in an outcome of a run that tried to
+STARTING = 2  # rounds before the first that a method counts to its cap, at most
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What an outcome is stated from.
+
+    Attributes
+    ----------
+    stop : why the run ended
+    rounds : of the engine
+    method : configured with the concrete problem
+    max_time : of the engine, in virtual seconds, or None
+    no_model : whether the method ended because it holds that no model meets all constraints
+    """
+
+    stop: Stop
+    rounds: int
+    method: Method
+    max_time: float | None = None
+    no_model: bool = False
+
+
+def restated(
+    ended: Ended,
+    problem: Problem,
+    certificate: Certificate,
+    clients: tuple[ClientName, ...] = (),
+    multipliers: Multipliers | None = None,
+    table: Sequence[dict[str, Any]] = (),
+) -> Outcome:
+    """The outcome in words that follow from numbers alone.
+
+    ``problem`` is concrete; with constraints ``clients``, ``multipliers`` and their ``table`` say
+    who is in conflict and what is not met.
+    """
+    claim = Outcome(ended.stop, _words(ended, problem, certificate))
+    if multipliers is None:
+        return confirmed(claim, certificate, ended.method, problem)
+    claim = replace(claim, stop=Stop.INFEASIBLE) if ended.no_model else claim
+    rows, method = list(table), ended.method
+    return confirmed_constrained(problem, clients, claim, certificate, multipliers, rows, method)
+
+
+def _words(ended: Ended, problem: Problem, certificate: Certificate) -> str:
+    """A sentence for each way to end; with constraints the gap has a sentence of its own."""
+    method, settings = type(ended.method).__name__, settings_of(ended.method)
+    after = f"after {ended.rounds} rounds"
+    tol = f" (tol {settings['tol']:g})" if "tol" in settings else ""
+    gap, relative = certificate.gap, max(certificate.relative_gap or 0.0, 0.0)
+    proved = "no bound is proved"
+    if gap is not None:
+        proved = f"proven gap {max(gap, 0.0):.2e}, relative {relative:.2e}"
+    left = "" if only_constrained(problem) else f"; {proved}"
+    if ended.stop is Stop.MAX_ROUNDS:
+        time = "" if ended.max_time is None else f", max_time = {ended.max_time:g} virtual seconds"
+        cap = f"max_rounds = {settings.get('max_rounds')}{time}"
+        return f"{method} stopped at {cap}{left}{tol}: raise max_rounds or tol."
+    if left and gap is not None and ended.stop is Stop.OPTIMAL and claims_gap(ended.method):
+        return f"gap {max(gap, 0.0):.2e} proven {after}{tol}."
+    how = "came to rest"
+    if ended.stop is Stop.STALLED:
+        how = "made no further progress"
+    elif ended.stop is Stop.UNBOUNDED:
+        how = (
+            "holds that the objective falls without end at models that meet all constraints: add a"
+            " regulariser such as L2(1e-3), or a constraint. It ended"
+        )
+    return f"{method} {how} by its own test {after}{tol}{left}."
+
+
+def budget_used(rounds: int) -> Outcome:
+    """The outcome of a private run. It is public, and takes nothing from the certificate, which is
+    not.
+    """
+    text = (
+        f"all {rounds} rounds are done, over which the budget is spread; to say how near the"
+        " optimum is would cost more."
+    )
+    return Outcome(Stop.MAX_ROUNDS, text)
+
+
+def refuted(ended: Ended, certificate: Certificate) -> str:
+    """Why a run cannot have ended as it says, judged by its rounds and its certificate; empty where
+    nothing speaks against it.
+    """
+    cap, constrained = _cap(ended.method), certificate.constraint_values
+    stop, rounds = ended.stop, ended.rounds
+    if rounds > cap + STARTING:
+        return f"{rounds} rounds are more than max_rounds = {cap} allows"
+    if stop is Stop.MAX_ROUNDS and rounds < cap and ended.max_time is None:
+        return f"it ended after {rounds} rounds, before max_rounds = {cap}"
+    if stop is Stop.INTERRUPTED:
+        return "a run that was interrupted has no folder"
+    if stop in (Stop.INFEASIBLE, Stop.UNBOUNDED) and constrained is None:
+        return "it has no constraints"
+    if stop is Stop.UNBOUNDED and certificate.bound is not None:
+        return "its multipliers prove a lower bound"
+    return ""
+
+
+def _cap(method: Method) -> float:
+    return settings_of(method).get("max_rounds", math.inf)
+
+
+def judged_by_method(ended: Ended) -> bool:
+    """Whether a run ended by a test of its method that no certificate repeats."""
+    proven = ended.stop is Stop.OPTIMAL and claims_gap(ended.method)
+    return not proven and ended.stop not in (Stop.MAX_ROUNDS, Stop.INFEASIBLE)
 
 
 def confirmed(
@@ -102,10 +221,7 @@ def _infeasible(
 ) -> Outcome:
     """Whether it is proved that no model meets all constraints, and whose limits conflict."""
     if certificate.infeasible is None:
-        return Outcome(
-            Stop.STALLED,
-            f"{text} That nothing is feasible could not be proved. Not met: {broken(table)}.",
-        )
+        return Outcome(Stop.STALLED, f"{text} {UNPROVED} Not met: {broken(table)}.")
     return Outcome(
         Stop.INFEASIBLE,
         "no model meets all constraints: every one, up to a million times as large as this, breaks"

@@ -56,7 +56,8 @@ def radius_path(
     -------
     list of rows : radius, client_radius, value, bound, relative_gap, rounds, outcome, trivial; on
         the held-out rows loss, worst_loss and worst_client (largest mean loss), and accuracy,
-        worst_accuracy (classification) or mae, worst_mae; w, the model. Choose a row by a held-out
+        worst_accuracy (classification) or mae, worst_mae; w, the model, and duals, what proves its
+        bound. Choose a row by a held-out
         column, then solve over all rows. The held-out figures of the chosen row are optimistic,
         because they decided the choice.
 
@@ -85,7 +86,8 @@ def radius_path(
             corner = last if k == 0 else corner
             if last.outcome.stop is Stop.INTERRUPTED:
                 raise KeyboardInterrupt
-            table.append(_row(point, train, last) | judged(point, test, last.w) | {"w": last.w})
+            answer = {"w": last.w, "duals": last.duals}
+            table.append(_row(point, train, last) | judged(point, test, last.w) | answer)
             if watch is not None:
                 watch(table[-1])
     return table

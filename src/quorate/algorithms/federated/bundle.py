@@ -237,6 +237,10 @@ class Bundle(Method):
         state = self._next(state)
         return state, Round(Evaluate(state.trial, self._weights(state)))
 
+    @property
+    def exact(self) -> tuple[str, ...]:
+        return ("objective", "worst_risk")
+
     def report(self, state: BundleState) -> dict:
         numbers = gap_report(state.value, state.bound, state.risks)
         return numbers | {"cuts": len(state.cuts.owner)}

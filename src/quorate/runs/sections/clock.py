@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from quorate.config.config import Config
 from quorate.engines.event_log import Log
-from quorate.runs.checks import Check, compared
+from quorate.runs.checks import Check, compared, not_checked
 from quorate.runs.files import Record, Row, plain
-from quorate.runs.observers import LARGEST, OBJECTIVE
+from quorate.runs.observers import LARGEST, OBJECTIVE, ObjectiveTrace
 from quorate.runs.run import Run
 from quorate.runs.sections.section import Inputs, Section
+from quorate.runs.traffic import CUTS, odd_events
 
 
 class Clock(Section):
@@ -39,21 +41,55 @@ class Clock(Section):
         model.
         """
         result, log = run.result, run.events
+        yield from _check_traces(run, inputs)
         if log is None and "clock" not in result:
             return
         if log is None or "clock" not in result:
             yield Check("events", False, "the log of events, or what is stated of it, is missing")
             return
-        value = plain(inputs.certificate.value)
-        last = value
-        if curves(inputs.histories):  # the main model may have no evaluations beside its rounds
-            last = result["reached"][result["model"]]["objective"][-1]
-        again = {"clock": plain(summary(log)), "rounds": len(log.ends), "value": last}
-        stated = {"clock": result["clock"], "rounds": result["rounds"], "value": value}
-        if run.config.engine.keep_rows == 1:
-            again["answered"] = len(log.answered)
-            stated["answered"] = sum(row["answered"] for row in run.history)
+        named = {"clients": [*log.clients], "seed": log.seed}
+        again = {"clock": plain(summary(log)), "rounds": len(log.ends), **named}
+        train = {"clients": [*inputs.parts.train.names], "seed": run.config.seed}
+        stated = {"clock": result["clock"], "rounds": result["rounds"], **train}
         yield compared("events", stated, again)
+        odd = [*odd_events(run.history, log)]
+        text = f"differ: {'; '.join(odd[:3])}" if odd else "the history has their times and answers"
+        yield Check("events", not odd, text)
+        yield not_checked("events", "staleness, and that the delays were drawn as [engine] says")
+
+
+def _check_traces(run: Run, inputs: Inputs) -> Iterator[Check]:
+    """The objective trace of the run is in its history; those of the baselines end at their models,
+    and lie above the bound.
+    """
+    stated = run.result.get("reached", {})
+    main, again = run.result["model"], plain(curves(inputs.histories))
+    yield compared("reached", {k: v for k, v in stated.items() if k == main}, again)
+    if not stated:
+        return
+    proof, odd = inputs.certificate, []
+    judge = ObjectiveTrace(inputs.problem, inputs.parts.train, lambda state: np.zeros(0))
+    slack = CUTS * max(abs(proof.value), 1e-12)
+    # a model that need not meet the constraints may be better
+    bound = None if run.config.constrained else proof.bound
+    for name, trace in stated.items():
+        for key in {"round", "time", "bytes"} & trace.keys():
+            if any(a > b for a, b in pairwise(trace[key])):
+                odd.append(f"{name}: {key} falls")
+        if len({*map(len, trace.values())}) > 1:
+            odd.append(f"{name}: its columns differ in length")
+        if bound is not None and min(trace["objective"]) < bound - slack:
+            odd.append(f"{name}: an objective is below the proven bound")
+        last = {OBJECTIVE: trace["objective"][-1], LARGEST: trace["largest_risk"][-1]}
+        if not inputs.compared("", last, judge.judged(inputs.models[name])).ok:
+            odd.append(f"{name}: the last evaluation is not that of its model")
+        rounds = run.result["baselines"].get(name.lower(), run.result)["rounds"]
+        if trace["round"][-1] > rounds:
+            odd.append(f"{name}: more rounds than it had")
+    text = f"differ: {'; '.join(odd[:3])}" if odd else "end at the models, and above the bound"
+    yield Check("reached", not odd, text)
+    if stated.keys() - {main}:
+        yield not_checked("reached", "what baselines had reached before their last evaluation")
 
 
 def thinned(history: Sequence[Row]) -> list[Record]:

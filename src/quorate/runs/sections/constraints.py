@@ -15,16 +15,10 @@ from quorate.problem.constraints.constraint import several
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.prediction import scores
 from quorate.problem.problem import Problem
-from quorate.rounds import Outcome, Stop
-from quorate.runs.checks import Check
 from quorate.runs.constraint_metrics import TRAINING, asked, kept
 from quorate.runs.files import Record
-from quorate.runs.run import Run
 from quorate.runs.sections.section import Inputs, Section
-from quorate.solution.configure import configure
 from quorate.solution.constraint_table import constraint_table, gains
-from quorate.solution.default import default_algorithm
-from quorate.solution.outcome import confirmed_constrained
 
 ROUNDING = 1e-8  # a multiplier below it is none
 NEAR = 1e-3  # of an optimum, relative: what multipliers are stated for
@@ -55,11 +49,6 @@ class Constraints(Section):
             "kept": met,
             "groups": by_group,
         }
-
-    def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
-        yield from super().check(run, inputs)
-        if self.applies(run.config):
-            yield _check_outcome(run, inputs)
 
 
 def _with_rates(inputs: Inputs, met: list[Record]) -> list[Record]:
@@ -111,27 +100,3 @@ def stated(proof: Certificate, table: list[Record]) -> list[str]:
         return words if (proof.relative_gap or 0.0) <= NEAR else []
     still = proof.stationarity <= NEAR * max(proof.gradient_scale or 0.0, 1e-12)
     return [text.replace("by at most", "to first order by") for text in words] if still else []
-
-
-def _check_outcome(run: Run, inputs: Inputs) -> Check:
-    """Whether the certificate bears out how the run ended, as `quorate.solve` would word it."""
-    arguments, outcome, train = (
-        run.config.solve_arguments(),
-        run.result["outcome"],
-        inputs.parts.train,
-    )
-    problem, fed = inputs.problem.at(train)
-    chosen = arguments["algorithm"] or default_algorithm(problem, train)
-    tol, rounds = arguments["tol"], arguments["max_rounds"]
-    algorithm = configure(chosen, problem, train, tol, max_rounds=rounds)
-    claim, duals = Outcome(Stop(outcome["stop"]), ""), Multipliers(**run.duals)
-    proved = confirmed_constrained(
-        problem, fed.clients, claim, inputs.certificate, duals, inputs.constraints, algorithm
-    )
-    same = proved.stop is claim.stop
-    if same and claim.stop is Stop.INFEASIBLE:
-        # who is in conflict
-        same = proved.text[proved.text.index("In conflict") :] in outcome["text"]
-    if same:
-        return Check("outcome", True, f"{outcome['stop']}, as the certificate bears out")
-    return Check("outcome", False, f"is not {outcome['stop']}: {proved.text}")

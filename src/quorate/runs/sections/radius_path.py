@@ -16,11 +16,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from quorate.algorithms.federated.bundle import Bundle
 from quorate.arrays import Array
+from quorate.certificates.certify import certify
 from quorate.config.config import Config
 from quorate.data.federation import Federation
+from quorate.problem.lower_bounds import Duals
 from quorate.problem.problem import Problem
+from quorate.runs.baselines import proof_arrays, restored, stored
 from quorate.runs.files import Record, Row
+from quorate.runs.outcomes import ended, method_of, stop_of
 from quorate.runs.run import Points
 from quorate.runs.sections.section import Inputs, Progress, Study, TableSection
 from quorate.solution.radius_path import judged, radius_path, trivial
@@ -49,23 +54,28 @@ class RadiusPath(TableSection):
             watch=lambda row: progress.say(line(row)),
             **config.solve_arguments(clock=False),
         )
-        points = [{key: value for key, value in row.items() if key != "w"} for row in rows]
-        return Points(_table(test, points), {"w": np.stack([row["w"] for row in rows])})
+        points = [{k: v for k, v in row.items() if k not in ("w", "duals")} for row in rows]
+        proofs = {str(k): proof_arrays(row["duals"]) for k, row in enumerate(rows)}
+        models = {"w": np.stack([row["w"] for row in rows])}
+        return Points(_table(test, points), stored(models, proofs))
 
     def result(self, inputs: Inputs) -> Record:
-        """The table, computed again from the models; their proofs are not in the folder, so that
-        bounds are as stated.
-        """
+        """The table, computed again from the models and what proves their bounds."""
         config, points = inputs.config, inputs.points[self.name]
+        _, proofs = restored(points.arrays)
         assert config.path is not None
         local, test = inputs.parts.train.split(config.path.test, config.seed)
         rows = []
         tried = zip(_grid(config), points.table["points"], points.w, strict=True)
-        for (rho, theta), row, w in tried:
+        for k, ((rho, theta), row, w) in enumerate(tried):
             problem = at(config.path_problem(), rho, theta)
-            value, bound = problem.objective(w, local), row["bound"]
-            gap = None if bound is None else (value - bound) / max(abs(value), abs(bound), 1e-12)
-            again = {"radius": rho, "client_radius": theta, "value": value, "relative_gap": gap}
+            duals = Duals(**proofs[str(k)]) if str(k) in proofs else None
+            proof = certify(problem, local, w, duals)
+            again = {"radius": rho, "client_radius": theta, "value": proof.value}
+            again |= {"bound": proof.bound, "relative_gap": proof.relative_gap}
+            method = method_of(config, problem, local, default=Bundle())
+            end = ended(config, method, row["outcome"], "", row["rounds"])
+            again |= {"outcome": stop_of(end, problem, local, proof)}
             again |= {"trivial": trivial(problem, local), **judged(problem, test, w)}
             rows.append(row | again)
         return _table(test, rows)

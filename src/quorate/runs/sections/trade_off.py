@@ -29,9 +29,12 @@ from quorate.rounds import Stop
 from quorate.runs.constraint_metrics import kept
 from quorate.runs.evaluation import measure
 from quorate.runs.files import Record, Row
+from quorate.runs.outcomes import ended, method_of, stop_of
 from quorate.runs.run import Points
 from quorate.runs.sections.section import Inputs, Progress, Study, TableSection
 from quorate.runs.splits import HELD_OUT, Parts
+from quorate.solution.constraint_table import constraint_table
+from quorate.solution.outcome import UNPROVED
 from quorate.solution.solve import solve
 
 
@@ -59,9 +62,11 @@ class TradeOff(TableSection):
             if solution.outcome.stop is Stop.INTERRUPTED:
                 raise KeyboardInterrupt
             assert isinstance(solution.duals, Multipliers)
-            stop, rounds = solution.outcome.stop.value, solution.rounds
+            how = {"outcome": solution.outcome.stop.value, "rounds": solution.rounds}
+            if UNPROVED in solution.outcome.text:  # then multipliers are weights of a proof
+                how["tried"] = UNPROVED
             point = _point(there, parts, solution.w, solution.duals, solution.certificate)
-            points.append({"level": level, "outcome": stop, "rounds": rounds, **point})
+            points.append({"level": level, **how, **point})
             for name, array in ({"w": solution.w} | vars(solution.duals)).items():
                 arrays.setdefault(name, []).extend([array] * (array is not None))
             progress.say(line(points[-1]))
@@ -69,19 +74,23 @@ class TradeOff(TableSection):
         return Points(_table(config, points), stacked)
 
     def result(self, inputs: Inputs) -> Record:
-        """The table, computed again from the models and multipliers; how the solves ended is as
-        stated.
-        """
+        """The table, computed again from the models and multipliers; rounds are as stated."""
         config, parts, tried = inputs.config, inputs.parts, inputs.points[self.name]
         points = []
         levels = zip(stated(config).levels, tried.table["points"], strict=True)
         for k, (level, row) in enumerate(levels):
             there, arrays = at(config, level), {name: a[k] for name, a in tried.arrays.items()}
             w, mu = arrays.pop("w"), Multipliers(**arrays)
-            infeasible, problem = row["outcome"] == "infeasible", there.problem()
-            proof, _ = certify_constrained(problem, parts.train, w, mu, infeasible=infeasible)
-            ended = {"level": level, "outcome": row["outcome"], "rounds": row["rounds"]}
-            points.append(ended | _point(there, parts, w, mu, proof))
+            problem, fed, words = there.problem(), parts.train, row.get("tried", "")
+            infeasible = row["outcome"] == "infeasible" or bool(words)
+            proof, _ = certify_constrained(problem, fed, w, mu, infeasible=infeasible)
+            end = ended(there, method_of(there, problem, fed), row["outcome"], words, row["rounds"])
+            concrete, data = problem.at(fed)
+            rows = constraint_table(concrete, data, proof, mu)
+            stop = stop_of(end, problem, fed, proof, mu, rows)
+            again = {"level": level, "outcome": stop, "rounds": row["rounds"]}
+            again |= {"tried": UNPROVED} if words else {}
+            points.append(again | _point(there, parts, w, mu, proof))
         return _table(config, points)
 
 

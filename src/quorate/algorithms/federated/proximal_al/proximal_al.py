@@ -409,6 +409,10 @@ class ProximalAL(Method):
         held = excess(glob.held, glob.held.values(glob.point(self._problem, state.w))[0])
         return max(held, excess(glob.coupled, shared))
 
+    @property
+    def exact(self) -> tuple[str, ...]:
+        return ("objective", "violation")
+
     def report(self, state: ProximalState) -> dict:
         """Numbers to plot; ``violation`` is the largest violation of all constraints.
 

@@ -1,0 +1,263 @@
+"""The history and the messages of a run against what its certificate, its clients and its events
+imply.
+
+Rounds cannot be run again without training. But they leave marks: a lower bound lies below the
+objective of every model, an exact objective above the certified bound, the last row is that of the
+model, bytes add up over rounds, message types and clients, everybody who is asked answers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from quorate.algorithms.federated.bundle import Bundle
+from quorate.algorithms.method import Method, settings_of
+from quorate.certificates.certificate import Certificate
+from quorate.engines.event_log import Log
+from quorate.rounds import Stop
+from quorate.runs.checks import Check, not_checked
+from quorate.runs.files import Row
+from quorate.runs.observers import LARGEST, OBJECTIVE, VIOLATION
+from quorate.runs.run import Run
+
+CUTS = 1e-6  # relative: cuts hold to the tolerance of the server's solver
+WAYS = ("up", "down")
+# columns of the history that are checked here, or against the events of a simulated clock
+CHECKED = {"round", "bytes_up", "bytes_down", "objective", "bound", "gap", OBJECTIVE, LARGEST}
+CHECKED |= {"worst_risk", "worst_client", "violation", VIOLATION, "time", "answered"}
+CHECKED |= {"worst_violation", "mean_violation"}
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What a run is held against.
+
+    Attributes
+    ----------
+    method : as it was configured, None of a private run
+    certificate : computed again
+    messages : of the rounds that computed it, as ``Run.messages`` has them
+    clients : their names
+    """
+
+    method: Method | None
+    certificate: Certificate
+    messages: Sequence[Row]
+    clients: tuple[str, ...]
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        return () if self.method is None else self.method.exact
+
+
+def check_history(run: Run, marks: Marks) -> Iterator[Check]:
+    """The rows of the history, one by one and together."""
+    yield _check_rounds(run)
+    odd = [*_odd_rows(run.history, marks), *_odd_end(run, marks)]
+    text = f"differs: {'; '.join(odd[:3])}" if odd else "fits the certificate"
+    yield Check("history", not odd, text)
+    columns = dict.fromkeys(key for row in run.history for key in row)
+    rest = [key for key in columns if key not in CHECKED]
+    if rest:
+        yield not_checked("history", f"{', '.join(rest)}: numbers on the way to the model")
+
+
+def _check_rounds(run: Run) -> Check:
+    """One row of the history for every so many rounds, and perhaps one for the last."""
+    rounds, keep = run.result["rounds"], run.config.engine.get("keep_rows") or 1
+    rows, expected = [row["round"] for row in run.history], list(range(keep, rounds + 1, keep))
+    whole = rows in (expected, [*expected, rounds])
+    return Check("rounds", whole, f"{rounds} rounds, {len(rows)} in history.jsonl")
+
+
+def _odd_rows(rows: Sequence[Row], marks: Marks) -> Iterator[str]:
+    """What no row of the history can have."""
+    proof, exact = marks.certificate, {OBJECTIVE}
+    if proof.constraint_values is None and "objective" in marks.exact:
+        exact.add("objective")
+    slack = CUTS * max(abs(proof.value), 1e-12)
+    for row in rows:
+        where = f"round {row['round']}"
+        if (bound := _number(row, "bound")) is not None and bound > proof.value + slack:
+            yield f"{where}: a bound of {bound:.6g} is above the model's objective"
+        for name in exact & row.keys():
+            value = _number(row, name)
+            if value is not None and proof.bound is not None and value < proof.bound - slack:
+                yield f"{where}: an objective of {value:.6g} is below the proven bound"
+        objective, gap = _number(row, "objective"), _number(row, "gap")
+        if (
+            objective is not None
+            and bound is not None
+            and (
+                gap is None
+                or abs(gap - (objective - bound)) > 1e-9 * max(abs(objective), abs(bound))
+            )
+        ):
+            yield f"{where}: the gap is not objective - bound"
+        if violations := row.get(VIOLATION):
+            yield from _odd_violations(where, row, violations)
+
+
+def _odd_violations(where: str, row: Row, violations: Sequence[float | None]) -> Iterator[str]:
+    """What the violations of the clients contradict in their row."""
+    known = [v for v in violations if v is not None]
+    if any(v < 0 for v in known):
+        yield f"{where}: a violation is negative"
+    if len(known) < len(violations):
+        return
+    again = {"worst_violation": max(known), "mean_violation": sum(known) / len(known)}
+    for name, value in again.items():
+        stated = _number(row, name)
+        if stated is not None and abs(max(stated, 0.0) - value) > 1e-9 * max(1.0, value):
+            yield f"{where}: {name} is not that of {VIOLATION}"
+
+
+def _odd_end(run: Run, marks: Marks) -> Iterator[str]:
+    """Where the last row is not that of the model."""
+    if not run.history:
+        return
+    last, proof = run.history[-1], marks.certificate
+    worst = float(proof.client_risks.max())
+    again: dict[str, float] = {OBJECTIVE: proof.value, LARGEST: worst}
+    again |= {"objective": proof.value, "worst_risk": worst, "violation": proof.feasibility}
+    known = {OBJECTIVE, LARGEST, *(marks.exact if _to_the_end(run) else ())}
+    if run.result["outcome"]["stop"] in (Stop.INFEASIBLE.value, Stop.STALLED.value):
+        known -= {"violation"}  # a model that gives up may be another than the one judged last
+    for name in known & last.keys():
+        value = _number(last, name)
+        close = CUTS * max(abs(again[name]), abs(proof.value), 1e-12)
+        if value is None or abs(value - again[name]) > close:
+            yield f"the last row has {name} = {last[name]}, the model {again[name]:.9g}"
+    for client in (row["worst_client"] for row in run.history if row.get("worst_client")):
+        if client not in marks.clients:
+            yield f"no client is called {client!r}"
+
+
+def _to_the_end(run: Run) -> bool:
+    """Whether the last row of the history is that of the last round."""
+    return bool(run.history) and run.history[-1]["round"] == run.result["rounds"]
+
+
+def _number(row: Row, name: str) -> float | None:
+    """A finite number of a row, None where there is none."""
+    value = row.get(name)
+    truth = isinstance(value, bool)
+    return float(value) if isinstance(value, int | float) and not truth else None
+
+
+# --------------------------------------------------------------------------------------- messages
+
+
+def check_messages(run: Run, marks: Marks) -> Iterator[Check]:
+    """Counts and bytes of the messages, and the bytes of every client."""
+    odd = [*_odd_messages(run, marks), *_odd_clients(run, marks)]
+    text = f"differ: {'; '.join(odd[:3])}" if odd else "add up over rounds, messages and clients"
+    yield Check("bytes", not odd, text)
+    yield not_checked("bytes", "the size of a single message: that all of them add up is checked")
+
+
+def _odd_messages(run: Run, marks: Marks) -> Iterator[str]:
+    """Messages that nobody sends, and counts and bytes that do not add up."""
+    rows = run.result["messages"]
+    if unknown := [row["message"] for row in rows if row["message"] not in _kinds(marks)]:
+        yield f"the method sends no {unknown[0]}"
+    for row in rows:
+        if not (_whole(row["count"]) and _whole(row["bytes"]) and row["bytes"] >= row["count"]):
+            yield f"{row['message']} has {row['count']} messages of {row['bytes']} bytes in all"
+    beside = [*marks.messages, *_proving(rows, marks)]
+    asynchronous = run.config.engine.clocked
+    for way in WAYS:
+        sent = sum(row[f"bytes_{way}"] for row in run.history)
+        more = _total(rows, way) - sent - _total(beside, way)
+        if more < 0 or (more and _to_the_end(run)):
+            yield f"{sent} bytes {way} of the rounds and those of the proof are not all there are"
+        count = _total(rows, way, "count") - _total(beside, way, "count")
+        asked = len(marks.clients) * run.result["rounds"]
+        if run.events is not None:
+            answers = len(run.events.answered)
+            wrong = count != answers if way == "up" else count < answers
+        else:
+            wrong = count > asked if asynchronous or _some_take_part(marks) else count != asked
+        if wrong:
+            yield f"{count} messages {way} do not fit the rounds"
+
+
+def _kinds(marks: Marks) -> set[str]:
+    """The messages that a run can have."""
+    names = {row["message"] for row in marks.messages}
+    if marks.method is None:
+        return names | {"Perturb", "Perturbed"}
+    for method in (marks.method, Bundle()):
+        names |= {kind.__name__ for kind in (*method.on_client, *method.on_server)}
+    return names
+
+
+def _proving(rows: Sequence[Row], marks: Marks) -> list[Row]:
+    """The messages of the rounds of cuts that proved a bound for a method that proves none."""
+    if marks.method is None or isinstance(marks.method, Bundle):
+        return []
+    cuts = [row for row in rows if row["message"] in ("Evaluate", "Evaluated")]
+    if not cuts:
+        return []
+    seen = {row["message"]: row for row in marks.messages}
+    once = [seen[name] for name in ("Survey", "Surveyed") if name in seen]
+    return [*cuts, *once]
+
+
+def _odd_clients(run: Run, marks: Marks) -> Iterator[str]:
+    """Bytes of the clients that do not add up, or are not those of a client who always answers."""
+    rows = run.result["clients"]
+    for way in WAYS:
+        by_client = [row[f"bytes_{way}"] for row in rows]
+        total = _total(run.result["messages"], way)
+        if not all(map(_whole, by_client)) or sum(by_client) != total:
+            yield f"the clients' bytes {way} are not those of the messages"
+        elif run.events is None and not _some_take_part(marks) and len({*by_client}) > 1:
+            yield f"all clients answer in every round, and their bytes {way} differ"
+    if run.events is not None and not (run.config.engine.get("keep_rows") or 1) > 1:
+        again = _sent(run.history, run.events, marks)
+        if [row["bytes_up"] for row in rows] != again:
+            yield "the clients' bytes up are not those of their answers"
+
+
+def _sent(history: Sequence[Row], log: Log, marks: Marks) -> list[int]:
+    """The bytes from each client by the log of who answered when, and those of the proof."""
+    n, start = len(marks.clients), 0
+    sent = [_total(marks.messages, "up") // n] * n
+    for row, end in zip(history, log.ends.tolist(), strict=True):
+        for i in log.answered[start:end].tolist():
+            sent[i] += row["bytes_up"] // (end - start)
+        start = end
+    return sent
+
+
+def _some_take_part(marks: Marks) -> bool:
+    """Whether a round may ask some of the clients only."""
+    if marks.method is None:
+        return False
+    return settings_of(marks.method).get("participation") not in (None, 1, 1.0)
+
+
+def _total(rows: Sequence[Row], way: str, what: str = "bytes") -> int:
+    return sum(row[what] for row in rows if row["direction"] == way)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+# ----------------------------------------------------------------------------------------- events
+
+
+def odd_events(history: Sequence[Row], log: Log) -> Iterator[str]:
+    """What the history of a simulated clock has otherwise than its log of events."""
+    ends, before = log.ends.tolist(), 0
+    for row in history:
+        end = ends[row["round"] - 1]
+        if row["answered"] != end - before:
+            yield f"round {row['round']}: {row['answered']} answers, the log has {end - before}"
+        if not math.isclose(row["time"], float(log.times[before:end].max(initial=0.0))):
+            yield f"round {row['round']}: its time is not that of its last answer"
+        before = end
