@@ -25,7 +25,9 @@ ROOT = "__init__.py"
 
 # Every layer and the files and folders (with a slash) that it consists of, in order from the left.
 LAYERS: dict[str, tuple[str, ...]] = {
-    "foundation": ("names.py", "client_names.py", "arrays.py", "codec.py", "storage.py"),
+    "foundation": (
+        *("names.py", "client_names.py", "signals.py", "arrays.py", "codec.py", "storage.py"),
+    ),
     "solvers": ("solvers/",),
     "rounds": ("rounds.py",),
     "data": ("data/",),

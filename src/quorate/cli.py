@@ -1,8 +1,9 @@
 """The command line: init, run, predict, report, verify, compare, data.
 
 Exit status: 0 well; 1 a verification that fails; 2 bad input, with one line that says what is
-wrong; 3 a run whose constraints no model meets; 130 after Ctrl-C, with the command that resumes it.
-Nothing heavy is imported until a command needs it.
+wrong; 3 a run whose constraints no model meets; 130 after Ctrl-C, 143 after SIGTERM and 129 after
+SIGHUP, with the command that resumes the run; 141 where the reader of a document has gone. Nothing
+heavy is imported until a command needs it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+
+from quorate import signals
+from quorate.report.output import deliver, guarded, note, printed
+from quorate.report.tables import sentence
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,34 +39,32 @@ app = typer.Typer(
 # bad input, in our words
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError, ArithmeticError)
 NO_MODEL = 3  # status of a run that proves that no model meets its constraints
+UNREAD = 141  # as of a process that the system ends at a closed pipe
 RunPath = Annotated[Path, typer.Argument(help="Folder of a run.")]
 
 
 def main() -> None:
     """Entry point of the console script."""
-    try:
-        status = app(standalone_mode=False)
-    except BrokenPipeError:  # the reader of our output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except (typer.Abort, KeyboardInterrupt):
-        _fail("interrupted", 130)
-    except Exception as error:
-        if hasattr(error, "exit_code"):  # wrong usage: an unknown option, a missing argument
-            message = getattr(error, "format_message", error.__str__)
-            _fail(f"{message()} (see quorate --help)", 2)
-        if os.environ.get("QUORATE_TRACEBACK") or not isinstance(error, EXPECTED):
-            raise
-        _fail(str(error) or type(error).__name__, 2)
-    else:
+    with guarded(), signals.listening():
+        try:
+            status = app(standalone_mode=False)
+        except (typer.Abort, KeyboardInterrupt):
+            _fail("interrupted; nothing was kept", signals.status())
+        except BrokenPipeError:  # the reader of a document has gone
+            sys.exit(UNREAD)
+        except Exception as error:
+            if hasattr(error, "exit_code"):  # wrong usage: an unknown option, a missing argument
+                message = getattr(error, "format_message", error.__str__)
+                _fail(f"{message()} (see quorate --help)", 2)
+            if os.environ.get("QUORATE_TRACEBACK") or not isinstance(error, EXPECTED):
+                raise
+            _fail(str(error) or type(error).__name__, 2)
         sys.exit(status if isinstance(status, int) else 0)
 
 
 def _fail(message: str, status: int) -> NoReturn:
-    from quorate.report.tables import printable
-
-    for line in printable(message).splitlines():
-        print(f"quorate: {line}", file=sys.stderr)
+    for line in message.split("\n"):
+        note(line)
     sys.exit(status)
 
 
@@ -100,10 +104,10 @@ def init(
     more = {"client": client, "target": target, "private": private, "agnostic": agnostic}
     text, guesses = starter(out=out.absolute(), dataset=dataset, path=path, **more)
     parse_config(text, folder=out.absolute().parent)  # what is written must be valid
-    out.write_text(text, encoding="utf-8")
+    deliver(text, out)
     for line in guesses:
-        print(line)
-    print(f"wrote {out}; next: quorate run {out}")
+        print(sentence(line))
+    print(f"wrote {out}; next: quorate run {quote(str(out))}")
 
 
 @app.command()
@@ -117,20 +121,23 @@ def data(
     from quorate.runs.datasets import dataset
 
     if name is not None:
-        print(dataset(name).text())
+        deliver(dataset(name).text() + "\n")
         return
-    print(
+    lines = [
         f"{'hospitals':<24} {569:>7,} x {30:<5} the same patients in six invented hospitals (here)"
-    )
+    ]
     for known in available():
         where = "here" if known.present else "needs files or the network"
-        print(f"{known.name:<24} {known.rows:>7,} x {known.columns:<5} {known.source} ({where})")
+        lines.append(
+            f"{known.name:<24} {known.rows:>7,} x {known.columns:<5} {known.source} ({where})"
+        )
     folder = directory()
-    print(
+    lines.append(
         f"files are looked for in {folder}"
         if folder
         else f"to use files of your own, name their folder by {SETTING}"
     )
+    deliver("\n".join(lines) + "\n")
 
 
 # ---------------------------------------------------------------------------------------- run
@@ -156,11 +163,9 @@ def run(
     ] = False,
 ) -> None:
     """Train, compare with baselines, certify, and write a report."""
-    from rich.console import Console
+    from quorate.report.terminal import Terminal, say, show
 
-    from quorate.report.terminal import say, show
-
-    console, work = Console(), None
+    console, work = Terminal(patient=True), None
     try:
         if dry:
             from quorate.runs.pipeline import dry_run
@@ -172,11 +177,11 @@ def run(
             finished = _trained(work, console)
     except KeyboardInterrupt:
         kept = "nothing was kept" if work is None else work.advice
-        print(f"quorate: interrupted; {kept}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        note(f"interrupted; {kept}", whole=True)
+        raise typer.Exit(signals.status()) from None
     except BaseException:
         if work is not None and work.folder.is_dir():
-            print(f"quorate: {work.advice}", file=sys.stderr)
+            note(work.advice, whole=True)
         raise
     show(finished, console)
     if finished.result["outcome"]["stop"] == "infeasible":
@@ -200,7 +205,7 @@ def _work(
         return Work.go_on(resume)
     settings = _checked(config, quick, seed)
     for line in unfinished(out):
-        print(f"quorate: {line}", file=sys.stderr)
+        note(line, whole=True)
     name = slug(settings.title or settings.data.name or (config or Path("run")).stem)
     return Work.begin(settings, out, name)
 
@@ -255,21 +260,12 @@ def predict(
     ] = "error",
 ) -> None:
     """Predict every row of a table."""
-    import csv
-
-    from quorate.runs.prediction import caution, predict_table
+    from quorate.runs.prediction import as_csv, caution, predict_table
 
     if warning := caution(model):
-        print(f"quorate: warning: {warning}", file=sys.stderr)
+        note(f"warning: {warning}")
     columns = predict_table(model, table, unknown)
-    file = sys.stdout if out is None else out.open("w", newline="", encoding="utf-8")
-    try:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
-    finally:
-        if out is not None:
-            file.close()
+    deliver(as_csv(columns), out, errors="backslashreplace")
     if out is not None:
         print(f"wrote {len(next(iter(columns.values())))} predictions to {out}")
 
@@ -307,10 +303,8 @@ def report(
         return
     texts = {"html": lambda run: render(run)["report.html"], "md": markdown, "json": as_json}
     text = texts[format](finished)
-    if out is None:
-        print(text, end="")
-    else:
-        out.write_text(text, encoding="utf-8")
+    deliver(text, out, errors="quorate.json" if format == "json" else "quorate.plain")
+    if out is not None:
         print(out)
 
 
@@ -327,7 +321,6 @@ def verify(
     """Check a finished run: digests, certificate, tables, computed again from model and data.
     Status 1 if it fails.
     """
-    from quorate.report.tables import printable
     from quorate.runs.folder import read_run
     from quorate.runs.verification import passed, verify_run
 
@@ -339,10 +332,10 @@ def verify(
     checks = verify_run(run, parts)
     for check in (c for c in checks if c.checkable):
         state = "not checked" if check.ok is None else "ok" if check.ok else "FAILED"
-        print(f"{state:<12}{printable(check.name)}: {printable(check.text)}")
+        print(f"{state:<12}{sentence(f'{check.name}: {check.text}')}")
     for k, check in enumerate(c for c in checks if not c.checkable):
         print("" if k else "stated, and nothing here can check it:\n", end="")
-        print(f"  {printable(check.name)}: {printable(check.text)}")
+        print(f"  {sentence(f'{check.name}: {check.text}')}")
     if not passed(checks, without_data):
         print(
             "verification FAILED"
@@ -359,11 +352,9 @@ def compare(
     format: Annotated[str, typer.Option("--format", help="table or md.")] = "table",
 ) -> None:
     """Finished runs side by side."""
-    from rich.console import Console
-
     from quorate.config.config import ConfigError
     from quorate.report import tables
-    from quorate.report.terminal import drawn
+    from quorate.report.terminal import Terminal, drawn
     from quorate.runs.folder import read_run
 
     if len(runs) < 2:
@@ -376,11 +367,12 @@ def compare(
         {path.name if distinct else str(path): result for path, result in results.items()}
     )
     if len({str(result["data"].get("train")) for result in results.values()}) > 1:
-        print("note: these runs were trained on different rows", file=sys.stderr)
+        note("these runs were trained on different rows")
     if format == "md":
-        print(table.markdown())
+        deliver(f"{table.markdown()}\n")
     else:
-        Console().print(drawn(table))
+        Terminal().print(drawn(table))
+        printed()
 
 
 if __name__ == "__main__":

@@ -159,6 +159,7 @@ def parse_config(
         config = Config.model_validate(raw)
     except ValidationError as error:
         lines = [line_in_words(e, raw, text, Config) for e in error.errors()]
-        raise ConfigError("\n".join(f"{where}, {line}" for line in dict.fromkeys(lines))) from None
+        texts = [" ".join(f"{where}, {line}".splitlines()) for line in dict.fromkeys(lines)]
+        raise ConfigError("\n".join(texts)) from None
     config._folder = folder or Path.cwd()
     return config

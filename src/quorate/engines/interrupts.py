@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import signal
 from types import FrameType
+from typing import Any
+
+from quorate.signals import ENDING, Last, interrupts
 
 
 class Interrupts:
-    """While it is open, a first Ctrl-C is kept for ``check``; a second one interrupts at once.
+    """While it is open, a first Ctrl-C is kept for ``check``; a second one interrupts at once. So
+    are other signals that interrupt as Ctrl-C does.
 
-    Only where Python's own handler stands and in the main thread; elsewhere it changes nothing.
+    Only where nobody else handles them and in the main thread; elsewhere it changes nothing.
     """
 
     def __init__(self) -> None:
-        self.pending = self.forced = self.open = False
+        self.pending = self.forced = False
+        self.kept: dict[int, Any] = {}  # the handlers before, by signal
 
     def __enter__(self) -> Interrupts:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            try:
-                signal.signal(signal.SIGINT, self._keep)
-                self.open = True
-            except ValueError:  # not the main thread, which alone may set handlers
-                pass
+        try:
+            for number in filter(interrupts, ENDING):
+                self.kept[number] = signal.signal(number, self._keep)
+        except ValueError:  # not the main thread, which alone may set handlers
+            pass
         return self
 
     def _keep(self, number: int, frame: FrameType | None) -> None:
+        Last.number = number
         self.forced = self.pending  # may strike halfway through anything
         self.pending = True
         if self.forced:
@@ -37,7 +42,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self.open:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, handler in self.kept.items():
+            signal.signal(number, handler)
         if kind is None:
             self.check()

@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.report.tables import Rows, printable
+from quorate.report.tables import Rows, printable, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,8 +113,7 @@ def column(history: Rows, key: str) -> Array:
 
 def label(text: str) -> str:
     """A client's name for an axis: printable, and not too long."""
-    kept = printable(text)
-    return kept if len(kept) <= 18 else kept[:17] + "…"
+    return short(printable(text), 18)
 
 
 # ------------------------------------------------------------------------------- parts of figures

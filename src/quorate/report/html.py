@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from quorate.report.figures import draw
 from quorate.report.sections import SECTIONS
-from quorate.report.tables import printable
+from quorate.report.tables import lines
 from quorate.runs.run import Run
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _environment() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         # not Markup
-        finalize=lambda value: printable(value) if type(value) is str else value,
+        finalize=lambda value: lines(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -1,9 +1,14 @@
-"""Live progress of a run: a table on a terminal, a plain line every few rounds elsewhere."""
+"""Live progress of a run: a table on a terminal, a plain line every few rounds elsewhere. Progress
+that cannot be shown is switched off, and the run goes on.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Protocol
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -11,10 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from quorate.engines.engine import Watch
-from quorate.report.tables import NOTHING, Record, printable, size
+from quorate.report.output import note
+from quorate.report.tables import NAME, NOTHING, Record, printable, sentence, short, size
 from quorate.runs.sections.section import Progress
 
 EVERY = 5  # rounds between two plain lines at first
+REFRESH = 1 / 8  # seconds between two drawings of the table at least
 
 COLUMNS = ("Model", "Round", "Objective", "Gap", "Worst client", "Sent", "Seconds")
 
@@ -29,7 +36,8 @@ class Shown(Progress, Protocol):
 
 def progress(console: Console) -> Shown:
     """The kind that suits the console."""
-    return LiveTable(console) if console.is_terminal else Lines(console)
+    redraws = getattr(console, "redraws", console.is_terminal)
+    return Guarded(LiveTable(console) if redraws else Lines(console))
 
 
 def cells(model: str, row: Record, sent: int, seconds: float) -> tuple[str, ...]:
@@ -50,7 +58,7 @@ def cells(model: str, row: Record, sent: int, seconds: float) -> tuple[str, ...]
     elif gap == NOTHING and row.get("residual", 0.0) > 0:
         gap = f"residual {number('residual', '.1e')}"
         gap += f", violation {number('violation', '.1e')}" if "violation" in row else ""
-    worst = printable(str(row.get("worst_client", NOTHING)))
+    worst = short(printable(str(row.get("worst_client", NOTHING))), NAME)
     objective = next((key for key in ("objective", "predicted") if key in row), "objective")
     return (
         model,
@@ -61,6 +69,40 @@ def cells(model: str, row: Record, sent: int, seconds: float) -> tuple[str, ...]
         size(sent),
         f"{row.get('time', seconds):.1f}",
     )
+
+
+class Guarded:
+    """Progress that never raises: where showing it fails, it is switched off with one line."""
+
+    def __init__(self, shown: Shown) -> None:
+        self.shown, self.on = shown, True
+
+    def __enter__(self) -> Guarded:
+        self._try(self.shown.__enter__)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with suppress(Exception):  # also of a display that is off
+            self.shown.__exit__(*error)
+
+    def watch(self, model: str) -> Watch:
+        see = self._try(self.shown.watch, model)
+        return lambda row, state: self._try(see, row, state)
+
+    def done(self, model: str, text: str) -> None:
+        self._try(self.shown.done, model, text)
+
+    def say(self, line: str) -> None:
+        self._try(self.shown.say, line)
+
+    def _try(self, act: Callable[..., Any] | None, *arguments: object) -> Any:
+        if not self.on or act is None:
+            return None
+        try:
+            return act(*arguments)
+        except Exception as error:
+            self.on = False
+            note(f"progress cannot be shown ({type(error).__name__}: {error}); the run goes on")
 
 
 class _Count:
@@ -107,7 +149,7 @@ class Lines:
         self.say(f"{model}: {text}")
 
     def say(self, line: str) -> None:
-        self.console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+        self.console.print(sentence(line), markup=False, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> Lines:
         return self
@@ -121,13 +163,18 @@ class LiveTable:
 
     def __init__(self, console: Console) -> None:
         self.rows: dict[str, tuple[str, ...]] = {}
-        self.live = Live(console=console, refresh_per_second=8, get_renderable=self._table)
+        # drawn between rounds: a thread would meet a row that is being changed
+        self.live = Live(console=console, auto_refresh=False, get_renderable=self._table)
+        self.drawn = 0.0
 
     def watch(self, model: str) -> Watch:
         count = _Count()
 
         def see(row: Record, state: object) -> None:
             self.rows[model] = cells(model, row, *count.add(row))
+            if time.monotonic() - self.drawn >= REFRESH:
+                self.live.refresh()
+                self.drawn = time.monotonic()
 
         return see
 
@@ -135,7 +182,7 @@ class LiveTable:
         self.live.refresh()
 
     def say(self, line: str) -> None:
-        self.live.console.print(printable(line), markup=False, highlight=False)  # above the table
+        self.live.console.print(sentence(line), markup=False, highlight=False)  # above the table
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")

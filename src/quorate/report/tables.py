@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -12,6 +13,9 @@ Rows: TypeAlias = Sequence[Record]
 Result: TypeAlias = Record  # a result.json
 Way: TypeAlias = Callable[[Any], str]  # how a value is written
 NOTHING = "–"  # where a table has no number
+# characters that people are shown of a name or number in a table, of words in a table, of one word
+# and of one line
+NAME, CELL, WORD, LINE = 40, 80, 200, 2_000
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,9 @@ class Table:
 
     def markdown(self) -> str:
         """The table in Markdown."""
-        lines = [
-            self.columns,
-            tuple("--:" if right else ":--" for right in self.numeric),
-            *self.rows,
-        ]
-        return "\n".join("| " + " | ".join(map(escaped, line)) + " |" for line in lines)
+        head, *body = (map(escaped, row) for row in (self.columns, *self.rows))
+        rule = ("--:" if right else ":--" for right in self.numeric)
+        return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
 
     def first(self, most: int) -> Table:
         """The table with its first rows alone."""
@@ -51,10 +52,14 @@ def table(
     text: Sequence[int] = (0,),
     long: Sequence[int] = (),
 ) -> Table:
-    """A table whose columns hold numbers, except for those at the positions in ``text``."""
+    """A table whose columns hold numbers, except for those at the positions in ``text``; cells are
+    one short line, except for those of the columns in ``long``.
+    """
     numeric = tuple(k not in text for k in range(len(columns)))
-    cells = tuple(tuple(map(printable, row)) for row in rows)
-    return Table(title, tuple(columns), cells, numeric, tuple(long))
+    most = [LINE if k in long else CELL if k in text and k else NAME for k in range(len(columns))]
+    cells = tuple(tuple(map(short, map(printable, row), most)) for row in rows)
+    heads = tuple(short(printable(name), CELL) for name in columns)
+    return Table(title, heads, cells, numeric, tuple(long))
 
 
 def of_rows(
@@ -88,18 +93,42 @@ def filled(heads: Mapping[str, str], rows: Rows) -> dict[str, str]:
 
 
 def printable(text: str) -> str:
-    """The text without terminal codes and without signs that turn the reading direction: the name
-    of a client may hold anything.
+    """The text on one line, without control characters, terminal codes, signs without a width and
+    signs that turn the reading direction: the name of a client may hold anything.
     """
-    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
 
 
-def escaped(cell: str) -> str:
-    """The text inside Markdown: one line, and nothing that opens a cell, a tag or a link."""
-    cell = printable(cell)
-    for sign in "\\|<>[]`*_":
-        cell = cell.replace(sign, "\\" + sign)
-    return " ".join(cell.split())
+def lines(text: str) -> str:
+    """The text with its lines, each of them printable."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def short(text: str, most: int) -> str:
+    """The text with at most so many characters: from a longer one the middle is left out."""
+    half = (most - 1) // 2
+    return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[len(text) - half :]}"
+
+
+def sentence(text: str) -> str:
+    """The text on one line that people can read: words of more than ``WORD`` characters are
+    shortened, and so is a line of more than ``LINE``.
+    """
+    text = printable(text)
+    if len(text) > WORD:
+        text = short(" ".join(short(word, WORD) for word in text.split(" ")), LINE)
+    return text
+
+
+def escaped(text: str) -> str:
+    """The text inside Markdown: one line, and nothing that opens a cell, a tag, a link, a formula,
+    a list or a heading.
+    """
+    text = " ".join(sentence(text).split())
+    text = re.sub(r"[\\|<>\[\]`*_~&$]|(?<=\w):(?=//)|(?<=www)\.", r"\\\g<0>", text, flags=re.I)
+    return re.sub(r"^(\d*)([-+#=.)]+)(?=\s|$)", r"\1\\\2", text)
 
 
 def spaced(name: str) -> str:

@@ -1,37 +1,63 @@
-"""A finished run on a terminal: what a person reads first. Names are other people's input and no
-markup.
+"""A finished run on a terminal: what a person reads first. Names are other people's input: neither
+markup nor terminal codes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Iterable
 
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.table import Table as RichTable
+from rich.text import Text as Plain
+
+from quorate.report.output import Output, Screen
 from quorate.report.sections import SECTIONS
 from quorate.report.sections.clients import exposed
 from quorate.report.sections.ranks import heaviest
 from quorate.report.sections.section import Block, Heading, Text
-from quorate.report.tables import Table, printable
+from quorate.report.tables import Table, lines, printable, sentence
 from quorate.runs.run import Run
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table as RichTable
-
 PUBLIC, OWNERS = "public part", "stays with the owner"
+NARROWEST = 40  # columns; a narrower terminal breaks lines itself
+
+
+class Terminal(Console):
+    """Standard output for tables and paragraphs, however narrow or absent the terminal is; names
+    hold no markup, no emoji codes and no terminal codes.
+
+    ``patient`` where the command goes on for long when nobody reads any more.
+    """
+
+    def __init__(self, patient: bool = False) -> None:
+        file = out = sys.stdout
+        if isinstance(out, Output):
+            out.patient, file = patient, Screen(out)
+        super().__init__(file=file, markup=False, emoji=False, highlight=False)
+        self.redraws = self.is_terminal and not self.is_dumb_terminal
+        if self.width < NARROWEST:
+            self.width, self.redraws = NARROWEST, False
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """What is printed, in pieces of text, which are made printable."""
+        for part in super().render(renderable, options):
+            yield part if part.control else Segment(lines(part.text), part.style)
 
 
 def say(text: str, console: Console) -> None:
     """Print a paragraph; unwrapped where nobody reads along."""
-    console.print(printable(text), markup=False, highlight=False, soft_wrap=not console.is_terminal)
+    text = sentence(text)
+    console.print(text, markup=False, highlight=False, soft_wrap=not console.is_terminal)
 
 
 def drawn(table: Table) -> RichTable:
     """A table for the console."""
-    from rich.table import Table as RichTable
-    from rich.text import Text as Plain
-
     shown = RichTable(
-        title=Plain(table.title, "bold"), title_justify="left", box=None, pad_edge=False
+        title=Plain(sentence(table.title), "bold"), title_justify="left", box=None, pad_edge=False
     )
     for k, (name, right) in enumerate(zip(table.columns, table.numeric, strict=True)):
         # headings wrap, numbers do not
@@ -40,7 +66,7 @@ def drawn(table: Table) -> RichTable:
             Plain(name), justify="right" if right else "left", min_width=widest if right else None
         )
     for row in table.rows:
-        shown.add_row(*map(Plain, row))  # names are no markup
+        shown.add_row(*(Plain(printable(cell)) for cell in row))
     return shown
 
 
@@ -77,7 +103,7 @@ def _print(block: Block, console: Console) -> None:
         case Text():
             say(block.text, console)
         case Heading():
-            console.print(printable(block.text), markup=False, highlight=False, style="bold")
+            console.print(sentence(block.text), markup=False, highlight=False, style="bold")
         case Table():
             console.print(drawn(block))
 
@@ -86,8 +112,6 @@ def show_exposed(run: Run, client: str) -> None:
     """Show the rows of one client that are most exposed, or weigh most; they are read here, at
     their owner.
     """
-    from rich.console import Console
-
     from quorate.runs.evaluation import losses_of
     from quorate.runs.sections.ranks import heaviest as heaviest_rows
     from quorate.runs.splits import prepare
@@ -104,4 +128,4 @@ def show_exposed(run: Run, client: str) -> None:
         name = "pooled" if config.problem_.pooled else client
         rows = exposed_rows(config.settled(parts.train).problem(), parts.train, run.w, name)
         table = exposed(name, rows)
-    Console().print(drawn(table))
+    Terminal().print(drawn(table))

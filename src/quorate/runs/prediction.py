@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from quorate.data.tables import read
 from quorate.problem.prediction import predictor, scores, with_ones
 from quorate.runs.model_file import read_model, targets_of
+
+# what a spreadsheet runs or trims at the start of a cell, also after apostrophes of ours
+RUN = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def predict_table(
@@ -40,6 +48,26 @@ def predict_table(
         return {"prediction": chosen, "score": score.tolist()}
     by_class = {f"score_{name}": score[:, k].tolist() for k, name in enumerate(classes)}
     return {"prediction": [classes[k] for k in score.argmax(1)], **by_class}
+
+
+def as_csv(columns: Mapping[str, Sequence[object]]) -> str:
+    """The columns as CSV. A text that a spreadsheet would run as a formula gets an apostrophe in
+    front, unless it is a number.
+    """
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(map(harmless, columns))
+    writer.writerows(map(harmless, row) for row in zip(*columns.values(), strict=True))
+    return file.getvalue()
+
+
+def harmless(value: object) -> object:
+    """A cell that no spreadsheet runs: ``=1+1`` becomes ``'=1+1``. To read it back, leave out the
+    first of the apostrophes that stand before one of these signs.
+    """
+    if isinstance(value, str) and RUN.match(value) and not NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
 
 
 def caution(path: str | os.PathLike[str]) -> str:

@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from quorate.config.config import Config, ConfigError, read_config
 from quorate.runs.files import CLAIMED, FINISHED, RunError, numbered, parsed, write
@@ -115,7 +116,7 @@ class Work:
     def advice(self) -> str:
         """How to go on after an interruption, or that there is nothing to go on with."""
         if self.folder.is_dir():
-            return f"what is finished is kept; go on with: quorate run --resume {self.folder}"
+            return f"what is finished is kept; {_go_on(str(self.folder))}"
         return "nothing was kept"
 
     def __enter__(self) -> Work:
@@ -135,13 +136,14 @@ def unfinished(out: Path) -> Iterator[str]:
     left = [folder for folder in sorted(out.glob(f"*{PARTIAL}")) if _is_ours(folder)]
     idle = [str(folder) for folder in left if not _holder(folder / LOCK)]
     if idle:
-        yield (
-            f"unfinished: {_some(idle)}; go on with: quorate run --resume {idle[0]} (or remove the"
-            " folder)"
-        )
+        yield f"unfinished: {_some(idle)}; {_go_on(idle[0])} (or remove the folder)"
     odd = [str(folder) for folder in sorted(out.glob(".writing-*")) if folder.is_dir()]
     if odd:
         yield f"left by runs that were killed: {_some(odd)}; nothing in there is needed: remove it"
+
+
+def _go_on(folder: str) -> str:
+    return f"go on with: quorate run --resume {quote(folder)}"
 
 
 def _some(names: Sequence[str]) -> str:
