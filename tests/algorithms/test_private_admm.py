@@ -416,7 +416,7 @@ def test_no_step_is_longer_than_its_radius(radius, power, region, scaling):
     memory = run.client_start(block)
     longest = []
     for t in range(1, 7):
-        ask = run._ask(ask.message.w, t)
+        ask = run.ask(ask.message.w, t)
         expected = math.inf if power is None else scaling / t**power
         assert ask.message.reach == pytest.approx(expected)
         after, _ = run.perturb(memory, ask.message, block, lambda _, t=t: np.random.default_rng(t))
@@ -432,13 +432,13 @@ def test_eta_is_one_over_the_root_of_t_times_the_scaling():
     run, _ = planned(
         PrivateADMM(update="prox", scaling=10.0), Problem(Logistic()), federation("sign")
     )
-    assert [run._ask(np.zeros(5), t).message.reach for t in (1, 4, 25)] == pytest.approx(
+    assert [run.ask(np.zeros(5), t).message.reach for t in (1, 4, 25)] == pytest.approx(
         [0.1, 0.2, 0.5]
     )
     own, _ = planned(
         PrivateADMM(update="prox", eta=lambda t: 2.0 * t), Problem(Logistic()), federation("sign")
     )
-    assert own._ask(np.zeros(5), 4).message.reach == pytest.approx(1 / 8)
+    assert own.ask(np.zeros(5), 4).message.reach == pytest.approx(1 / 8)
 
 
 def test_without_radius_and_prox_it_is_optimistic_gradient_descent():

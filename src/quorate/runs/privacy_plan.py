@@ -15,7 +15,7 @@ and the model of the run has what is left of epsilon after all of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -142,9 +142,7 @@ def plan(config: Config, public: Public, book: str | os.PathLike[str] | None = N
     except BudgetSpentError as error:
         more = f" privacy.curve takes {before:.4g} of it." if points else ""
         raise BudgetSpentError(f"{error}{more}") from error
-    D = problem.predictor.dimension(public.n_features)
-    _, ask = algorithm.server_start(public.n_clients)
-    up = encoded_size(Perturbed(shifted=np.zeros((1, D)), gap=np.zeros(1), noise=np.zeros(1)))
+    up, down, _ = next(exchanged(algorithm, problem, public))
     return Plan(
         public=public,
         algorithm=algorithm,
@@ -155,8 +153,19 @@ def plan(config: Config, public: Public, book: str | os.PathLike[str] | None = N
         before=before,
         curve=tuple(points),
         up=up,
-        down=encoded_size(rows(ask.message, (0,))),
+        down=down,
     )
+
+
+def exchanged(
+    algorithm: PrivateADMM, problem: Problem, public: Public
+) -> Iterator[tuple[int, int, float]]:
+    """Of every round the bytes from and to one client, and rho, for noise that is planned."""
+    D = problem.predictor.dimension(public.n_features)
+    up = encoded_size(Perturbed(shifted=np.zeros((1, D)), gap=np.zeros(1), noise=np.zeros(1)))
+    for t in range(1, algorithm.max_rounds + 1):
+        message = algorithm.ask(np.zeros(D), t).message
+        yield up, encoded_size(rows(message, (0,))), message.rho
 
 
 def planned(

@@ -27,7 +27,13 @@ from quorate.problem.problem import Problem
 from quorate.runs.baselines import BASELINES, called, label
 from quorate.runs.checks import UNREADABLE, Check, check_files, compared, not_checked, passed
 from quorate.runs.comparison import evaluate
-from quorate.runs.disclosure import OWNER, check_public, public_evaluation
+from quorate.runs.disclosure import (
+    OWNER,
+    check_public,
+    public_evaluation,
+    public_history,
+    public_result,
+)
 from quorate.runs.files import Record, Row, plain
 from quorate.runs.folder import read_run
 from quorate.runs.outcomes import check_outcome, ended, method_of, stop_of
@@ -78,6 +84,8 @@ def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list
     try:
         if judged:
             checks.append(_check_public_evaluation(run, parts))
+        if run.owner is not None:
+            checks.append(_check_parts(run, run.owner))
         if run.exact is not None:
             for check in _check_with_data(run.exact, parts):  # those before an error stay
                 checks += _of_part(run, check, parts)
@@ -113,6 +121,15 @@ def _check_finite(run: Run) -> Check:
     odd = [name for name, array in arrays.items() if not np.isfinite(array).all()]
     text = f"not finite: {', '.join(odd)}" if odd else "model and duals are finite"
     return Check("finite", not odd, text)
+
+
+def _check_parts(run: Run, owner: Run) -> Check:
+    """The public part has of the owner's what may travel, and as it is there."""
+    whole = {**run.result, **owner.result, "privacy": run.result["privacy"]}
+    again = public_result(run.config, whole)
+    stated = {key: value for key, value in run.result.items() if key not in ("files", "seal")}
+    pair = [stated, run.history], [again, plain(public_history(owner.history))]
+    return compared(f"{OWNER}public part", *pair)
 
 
 def _check_public_evaluation(run: Run, parts: Parts) -> Check:

@@ -14,13 +14,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from quorate.config.config import Config
-from quorate.privacy.accounting import Release, accounts, total_epsilon
+from quorate.privacy.accounting import Release, accounts, noise_for, total_epsilon
 from quorate.privacy.ledger_file import Book
-from quorate.runs.checks import UNREADABLE, Check, compared
+from quorate.runs.checks import UNREADABLE, Check, compared, not_checked
 from quorate.runs.files import Record, Row, plain
 from quorate.runs.privacy_plan import (
     Public,
     budget_of,
+    exchanged,
     planned,
     privacy_of,
     public_of,
@@ -28,7 +29,8 @@ from quorate.runs.privacy_plan import (
 )
 from quorate.runs.privacy_statement import REHEARSAL, made_public, protects, stays
 from quorate.runs.run import Run
-from quorate.runs.sections.section import Inputs, Section, bytes_sent
+from quorate.runs.sections.section import Inputs, Section
+from quorate.solution.outcome import budget_used
 
 Releases: TypeAlias = Mapping[str, Sequence[Any]]  # by client, as in result.json
 
@@ -176,12 +178,12 @@ def _check_ledger(run: Run) -> Iterator[Check]:
     yield compared("privacy", stated, again)
     yield _check_budget(again)
     yield _check_answers(run, again["ledger"])
+    yield _check_curve(config, public, again)
     yield _check_clients(run, public)
-    for way in ("up", "down"):
-        total = bytes_sent(result["messages"], way)
-        parts = (result["clients"], run.history)
-        again = [sum(row[f"bytes_{way}"] for row in rows) for rows in parts]
-        yield compared(f"bytes {way}", [total, total], again)
+    yield from _check_traffic(run, public)
+    ended = budget_used(len(run.history))
+    outcome = {"stop": ended.stop.value, "text": ended.text}
+    yield compared("outcome", result["outcome"], outcome)
     yield compared("problem", result["problem"], config.sentence())
     yield compared("withheld", result["withheld"], withheld(config))
 
@@ -195,12 +197,64 @@ def _check_budget(again: Row) -> Check:
 def _check_answers(run: Run, ledger: Sequence[Row]) -> Check:
     stated, rounds = run.result["privacy"], len(run.history)
     paid = all(
-        row["answers"] == rounds == run.result["rounds"] <= stated["rounds"] for row in ledger
+        row["answers"] == rounds == run.result["rounds"] == stated["rounds"] for row in ledger
     )
     releases = stated["releases"].values()
     paid = paid and all(len(each) == 1 and each[0][0] == stated["mechanism"] for each in releases)
     text = f"{rounds} rounds, and {'' if paid else 'not '}as many answers are paid for"
     return Check("answers", bool(ledger) and paid, text)
+
+
+def _check_curve(config: Config, public: Public, stated: Row) -> Check:
+    """Every run of a curve that is charged is among what was spent before the model."""
+    privacy, missing = privacy_of(config), []
+    for epsilon in () if privacy.rehearsal else privacy.curve:
+        release = of_point(config, public, epsilon)
+        for client in public.clients:
+            spent = read_releases(stated["before"].get(client, ()))
+            if not any(_alike(release, each) for each in spent):
+                missing.append(f"the run at epsilon {epsilon:g} of {client}")
+    text = f"not charged: {', '.join(missing[:3])}" if missing else "its runs are charged"
+    return Check("privacy curve", not missing, text)
+
+
+def of_point(config: Config, public: Public, epsilon: float) -> Release:
+    """What a run of the curve releases: noise as for its epsilon alone."""
+    _, algorithm = stated_method(config, public)
+    alone = replace(budget_of(config), epsilon=epsilon, book=None)
+    noise = noise_for(alone, algorithm.max_rounds, algorithm.mechanism)
+    return Release(algorithm.mechanism, noise, algorithm.max_rounds)
+
+
+def _alike(planned: Release, release: Release) -> bool:
+    """Whether a release is as planned; its noise comes from a total, by bisection."""
+    same = (planned.mechanism, planned.count) == (release.mechanism, release.count)
+    return same and math.isclose(planned.noise, release.noise, rel_tol=1e-4)
+
+
+def _check_traffic(run: Run, public: Public) -> Iterator[Check]:
+    """Bytes and rho of every round, which follow from public numbers and the noise."""
+    problem, algorithm = stated_method(run.config, public)
+    problem = replace(problem, privacy=replace(budget_of(run.config), book=None))
+    algorithm, noise = planned(algorithm, problem, public)
+    release = next(iter(run.result["privacy"]["releases"].values()))[0]
+    algorithm = replace(algorithm, plan=replace(noise, multiplier=release[1]))
+    sizes, n = [*exchanged(algorithm, problem, public)], public.n_clients
+    again = [
+        {"round": t, "rho": rho, "bytes_up": n * up, "bytes_down": n * down}
+        for t, (up, down, rho) in enumerate(sizes, 1)
+    ]
+    stated = [{key: row.get(key) for key in again[0]} for row in run.history]
+    yield compared("history", stated, again)
+    yield not_checked("history", "gap, noise: noisy answers, which nobody can give again")
+    up, down = (sum(column) for column in list(zip(*sizes, strict=True))[:2])
+    table = [
+        {"message": name, "direction": way, "count": n * len(sizes), "bytes": n * size}
+        for name, way, size in (("Perturb", "down", down), ("Perturbed", "up", up))
+    ]
+    yield compared("messages", run.result["messages"], table)
+    each = [[row["bytes_up"], row["bytes_down"]] for row in run.result["clients"]]
+    yield compared("bytes", each, [[up, down]] * n)
 
 
 def _check_clients(run: Run, public: Public) -> Check:

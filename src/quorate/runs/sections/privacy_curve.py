@@ -7,6 +7,7 @@ The runs of the curve come before the model of the run, which spends what they l
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from quorate.runs.evaluation import measure
 from quorate.runs.files import Record, Row, RunError, load_if_any, save_arrays, write
 from quorate.runs.privacy_plan import plan, privacy_of, public_of
 from quorate.runs.run import Points, Run
+from quorate.runs.sections.privacy import of_point
 from quorate.runs.sections.section import Inputs, Progress, Section, Study
 from quorate.runs.splits import Parts
 from quorate.solution.privacy_account import was_begun
@@ -85,8 +87,24 @@ class PrivacyCurve(Section):
         return Points({"points": rows}, arrays) if rows else None
 
     def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
-        if self.name in run.points:
-            yield from super().check(run, inputs)
+        if self.name not in run.points:
+            return
+        yield from super().check(run, inputs)
+        config, rows, odd = run.config, run.points[self.name].table["points"], []
+        public = public_of(config, inputs.parts.train.n_features)
+        if [row["epsilon"] for row in rows] != list(privacy_of(config).curve):
+            odd.append("other epsilons than the configuration has")
+        for row in rows:
+            release = of_point(config, public, row["epsilon"])
+            alone = total_epsilon((replace(release, noise=row["noise"]),), privacy_of(config).delta)
+            if not math.isclose(release.noise, row["noise"], rel_tol=1e-4):
+                odd.append(
+                    f"the noise {row['noise']:.6g} is not that of epsilon {row['epsilon']:g}"
+                )
+            if not math.isclose(alone, row["alone"], rel_tol=1e-9):
+                odd.append(f"noise {row['noise']:.6g} alone makes epsilon {alone:.6g}")
+        text = f"differs: {'; '.join(odd[:3])}" if odd else "noise as its epsilons need it"
+        yield Check(self.name, not odd, text)
 
 
 def _trained(study: Study, k: int, epsilon: float, total: float, progress: Progress) -> Solution:

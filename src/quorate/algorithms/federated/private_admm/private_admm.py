@@ -268,7 +268,7 @@ class PrivateADMM(Settings):
 
     def server_start(self, n_clients: int) -> tuple[PrivateState, Round]:
         w = self._start(self._size)
-        return PrivateState(w, np.zeros_like(w), 0, 0.0, 0.0, n_clients), self._ask(w, 1)
+        return PrivateState(w, np.zeros_like(w), 0, 0.0, 0.0, n_clients), self.ask(w, 1)
 
     def consent(
         self, state: PrivateState, ids: Sequence[int], up: Perturbed
@@ -285,7 +285,7 @@ class PrivateADMM(Settings):
         state = PrivateState(w, mean, t, float(up.gap), float(up.noise) / P, P)
         if t >= self.max_rounds:
             return state, Done(Outcome(Stop.MAX_ROUNDS, self._ended(t)))
-        return state, self._ask(w, t + 1)
+        return state, self.ask(w, t + 1)
 
     def _ended(self, t: int) -> str:
         if self._plan.kind is None:
@@ -295,7 +295,8 @@ class PrivateADMM(Settings):
             " is would cost more."
         )
 
-    def _ask(self, w: Array, t: int) -> Round:
+    def ask(self, w: Array, t: int) -> Round:
+        """The request of round t."""
         return Round(Perturb(w, t, self._rho(t), self._rho(t + 1), self._reach(t), self._scale(t)))
 
     def _scale(self, t: int) -> float:
