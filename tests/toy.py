@@ -6,19 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 import quorate.data.federation as data
 from quorate.arrays import Array, Block, Streams
+from quorate.codec import Form
 from quorate.rounds import Algorithm, Done, Each, Max, Outcome, Round, Stop, Sum, Version, record
 
 
 @record
 class ToyAsk:
-    w: Array  # (d,)
-    weight: Each  # (N,) this client's weight in the sum
+    w: Annotated[Array, Form("d")]
+    weight: Annotated[Each, Form("N")]  # this client's weight in the sum
 
 
 @record
@@ -31,15 +33,15 @@ class ToyAnswer:
 
 @record
 class ToyMemory:
-    momentum: Array  # (n, d)
-    seen: Array  # (n,) int64 messages received
+    momentum: Annotated[Array, Form("n, d")]
+    seen: Annotated[NDArray[np.int64], Form("n")]  # messages received
 
 
 @record
 class ToyState:
-    w: Array  # (d,)
-    round: int
-    loss: Array  # (N,)
+    w: Annotated[Array, Form("d")]
+    round: Annotated[int, Form(rounds=0)]
+    loss: Annotated[Array, Form("N")]
     largest: float
 
 
@@ -116,8 +118,8 @@ def federation(
 
 @record
 class Lookup:
-    w: Version  # (d,)
-    weight: Each  # (N,)
+    w: Annotated[Version, Form("d")]
+    weight: Annotated[Each, Form("N")]
     scale: float
 
 
@@ -129,9 +131,9 @@ class Looked:
 
 @record
 class Table:
-    w: Array  # (d,)
-    gradients: Array  # (N, d) last one of every client
-    steps: int
+    w: Annotated[Array, Form("d")]
+    gradients: Annotated[Array, Form("N, d")]  # last one of every client
+    steps: Annotated[int, Form(rounds=0)]
     total: float
 
 

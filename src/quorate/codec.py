@@ -22,7 +22,7 @@ import math
 import struct
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, dataclass_transform
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,40 @@ def record(cls: type[T]) -> type[T]:
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     FIELDS[cls] = tuple(field.name for field in fields)
     return cls
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a field of a record may hold beside what its type says: ``Annotated[Array, Form("D")]``.
+
+    Engines hold a checkpoint to it before they resume from it. An array without a form may have any
+    shape and any finite numbers; a number without one is finite, and not negative where it is
+    whole.
+
+    Parameters
+    ----------
+    shape : names of the axes, such as "K, D". Axes of one name are equally long in all records of
+        a checkpoint; N is the number of clients, n that of the clients in a memory. An axis may be
+        a sum ("D + p_c") or have alternatives ("D|0"); "..." stands for any further axes, and a
+        number has none ("")
+    infinite, nan : whether infinities and NaN are allowed
+    least : the least whole number
+    most : the name of what whole numbers do not exceed: an axis, or "rounds", those finished
+    below : the name of the axis in which the whole numbers are positions
+    rounds : where the field counts finished rounds: the number minus those that are finished
+    """
+
+    shape: str | None = None
+    infinite: bool = False
+    nan: bool = False
+    least: int = 0
+    most: str | None = None
+    below: str | None = None
+    rounds: int | None = None
+
+
+Extended = Annotated[float, Form(infinite=True)]  # a number that may be infinite, and not NaN
+Counter = Annotated[int, Form(most="rounds")]  # of rounds of some sort
 
 
 def changed(value: T, **fields: object) -> T:

@@ -15,12 +15,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.codec import renamed
+from quorate.codec import Form, renamed
 from quorate.engines.federated_data import FederatedData
 from quorate.rounds import CodecError, Done, Round, decode, encode, join, members, record
 from quorate.storage import OWN, write_whole
@@ -107,13 +107,13 @@ class Checkpoint:
     algorithm: str
     clients: tuple[str, ...]
     digests: tuple[str, ...]
-    seed: int
+    seed: Annotated[int, Form(least=-(2**63))]
     round: int
     state: Any
     ask: Round | Done
     # (clients, their memory with clients leading)
     memories: tuple[tuple[NDArray[np.intp], Any], ...]
-    turns: NDArray[np.int64]  # (N,) messages each client has received
+    turns: Annotated[NDArray[np.int64], Form("N")]  # messages each client has received
     traffic: tuple[tuple[str, str, int, int], ...]  # message, direction, count, bytes
     history: Any  # rows, see packed
     active: Any  # (distinct sets of clients, which of them answered in each round)
@@ -327,4 +327,6 @@ def unpacked(history: tuple[dict[str, Any], ...] | dict[str, Any]) -> list[dict[
     columns = [
         column.tolist() if isinstance(column, np.ndarray) else column for column in history.values()
     ]
+    if len(lengths := {len(column) for column in columns}) > 1:
+        raise ValueError(f"the columns of the history have {sorted(lengths)} rows")
     return [dict(zip(history, row, strict=True)) for row in zip(*columns, strict=True)]

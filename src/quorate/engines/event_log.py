@@ -8,12 +8,14 @@ import os
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
+from quorate.codec import Form
+from quorate.engines.possible import Fields
 from quorate.rounds import CodecError, Outcome, decode, encode, record
 from quorate.storage import write_whole
 
@@ -38,11 +40,11 @@ class Log:
     """
 
     clients: tuple[str, ...]
-    seed: int
-    block_size: int
-    answered: NDArray[np.int32]
-    times: Array
-    ends: NDArray[np.int64]
+    seed: Annotated[int, Form(least=-(2**63))]
+    block_size: Annotated[int, Form(least=1)]
+    answered: Annotated[NDArray[np.int32], Form("answers", below="N")]
+    times: Annotated[Array, Form("answers")]
+    ends: Annotated[NDArray[np.int64], Form("rounds")]
     crashed: tuple[tuple[str, float], ...] = ()
     outcome: Outcome | None = None
 
@@ -66,7 +68,26 @@ class Log:
             raise ValueError(
                 f"{path} holds a {type(log).__name__}, no log: give a file that Log.save wrote."
             )
+        try:
+            Fields(len(log.clients), len(log.ends)).check(log, Log, "the log")
+            check_answers(log.answered, log.times, log.ends, len(log.clients))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"the log {path} holds what no run can have: {error}") from error
         return log
+
+
+def check_answers(
+    answered: NDArray[np.int32], times: Array, ends: NDArray[np.int64], n_clients: int
+) -> NDArray[np.intp]:
+    """How often each client has answered; raises where the columns of a log contradict each
+    other.
+    """
+    last = int(ends[-1]) if ends.size else 0
+    if last != answered.size or (np.diff(ends, prepend=0) < 1).any():
+        raise ValueError(f"its rounds end with {last} answers, of {answered.size} that it has")
+    if (np.diff(times, prepend=0.0) < 0).any():
+        raise ValueError("its answers are not in the order of their times")
+    return np.bincount(answered, minlength=n_clients)
 
 
 FRESH = 20_000  # numbers that may wait to be written

@@ -56,6 +56,9 @@ class Source(Protocol):
         """The state of the source for a checkpoint."""
         ...
 
-    def restore(self, state: Any) -> None:
-        """Set the source to the state in a checkpoint."""
+    def restore(self, state: Any, in_flight: NDArray[np.int64], turns: NDArray[np.int64]) -> None:
+        """Set the source to the state in a checkpoint; ``ValueError`` for one that no source has.
+
+        ``in_flight`` are the clients still to answer, ``turns`` (N,) how often each has answered.
+        """
         ...

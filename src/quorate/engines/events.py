@@ -11,12 +11,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate.arrays import Array
+from quorate.codec import Form
 from quorate.engines import checkpoint as files
+from quorate.engines.consistency import check_rows, check_run, traffic
 from quorate.engines.engine import (
     Run,
     Watch,
@@ -27,11 +30,12 @@ from quorate.engines.engine import (
     handler,
     reported,
 )
-from quorate.engines.event_log import Answered, Recorder
+from quorate.engines.event_log import Answered, Recorder, check_answers
 from quorate.engines.event_source import Source
 from quorate.engines.federated_data import FederatedData
 from quorate.engines.inprocess import InProcess
 from quorate.engines.interrupts import Interrupts
+from quorate.engines.possible import Fields, refusing
 from quorate.engines.run_record import Counts, RunRecord, traffic_table
 from quorate.engines.stepping import Answers, Clients
 from quorate.rounds import (
@@ -53,12 +57,13 @@ class EventCheckpoint:
     source: Any
     # those in flight: message for who is to answer, its round, bytes
     messages: tuple[tuple[Any, int, int], ...]
-    asked: NDArray[np.int64]  # (N,) the number of each client's message in flight, or -1
-    exchanged: NDArray[np.int64]  # (2, N) bytes from and to each client
-    late: tuple[int, ...]  # the Counts since the last row of the history
-    answered: NDArray[np.int32]
-    times: NDArray[np.float64]
-    ends: NDArray[np.int64]
+    # the number of each client's message in flight, or -1
+    asked: Annotated[NDArray[np.int64], Form("N", least=-1)]
+    exchanged: Annotated[NDArray[np.int64], Form("2, N")]  # bytes from and to each client
+    late: tuple[int, int, int, int]  # the Counts since the last row of the history
+    answered: Annotated[NDArray[np.int32], Form("answers", below="N")]
+    times: Annotated[Array, Form("answers")]
+    ends: Annotated[NDArray[np.int64], Form("rounds")]
 
 
 @dataclass(frozen=True)
@@ -298,8 +303,57 @@ class Loop:
 
     def _restore(self) -> None:
         kept = self.file.load(EventCheckpoint)
-        run, notes, flight = kept.run, self.record, self.clients.flight
+        with refusing(self.file.path):
+            self._check(kept)
+            self._put(kept)
+            last = float(kept.times[-1]) if kept.times.size else 0.0
+            if self.source.time != last:
+                raise ValueError(
+                    f"its time is {self.source.time}, and the last answer came at {last}"
+                )
+
+    def _check(self, kept: EventCheckpoint) -> None:
+        """Raise where a checkpoint cannot be one of this run."""
+        run, n = kept.run, len(self.clients.names)
         self.file.check(run)
+        first = self.clients.rows.alone[0]
+        fields = Fields(n, run.round, first.n_features)
+        fields.checkpoint(run)
+        for name, hint in get_type_hints(EventCheckpoint, include_extras=True).items():
+            if name not in ("run", "messages"):
+                fields.check(getattr(kept, name), hint, name)
+        in_flight = int((kept.asked >= 0).sum())
+        check_run(run, self.algorithm, first, n, False, in_flight)
+        history, late = files.unpacked(run.history), Counts(*kept.late)
+        check_rows(history, run, self.algorithm, (late.bytes_up, late.bytes_down))
+        turns = check_answers(kept.answered, kept.times, kept.ends, n)
+        exchanged = [traffic(run, way)[1] for way in ("up", "down")]
+        answered = sum(row["answered"] for row in history) + late.answered
+        if late.staleness > run.round or answered != kept.answered.size:
+            raise ValueError(f"since the last row of the history it counted {late}")
+        if any(row["time"] != kept.times[kept.ends[row["round"] - 1] - 1] for row in history):
+            raise ValueError("the history has other times than the answers")
+        if len(kept.ends) != run.round or not np.array_equal(turns, run.turns):
+            raise ValueError("the answers of every round are not those of turns")
+        if kept.exchanged.sum(1).tolist() != exchanged:
+            raise ValueError("the clients' bytes are not those of traffic")
+        self._check_messages(kept, fields)
+
+    def _check_messages(self, kept: EventCheckpoint, fields: Fields) -> None:
+        """Raise where the messages in flight are none of this run."""
+        for number, (message, round_, size) in enumerate(kept.messages):
+            to = np.flatnonzero(kept.asked == number)
+            handler(self.algorithm.on_client, type(message), self.algorithm)
+            fields.axes["N"] = len(to)  # it has a row for each client who is to answer it
+            fields.check(message, Any, f"messages[{number}]")
+            if not (len(to) and 0 <= round_ < max(kept.run.round, 1) and size > 0):
+                raise ValueError(f"messages[{number}] of round {round_} is in nobody's flight")
+        if kept.asked.max(initial=-1) >= len(kept.messages):
+            raise ValueError(f"asked names message {kept.asked.max()} of {len(kept.messages)}")
+
+    def _put(self, kept: EventCheckpoint) -> None:
+        """Take the state of a checkpoint over."""
+        run, notes, flight = kept.run, self.record, self.clients.flight
         self.server = Server(run.state, run.ask, run.round)
         notes.history, notes.since_row = files.unpacked(run.history), Counts(*kept.late)
         notes.traffic = {(name, way): [count, size] for name, way, count, size in run.traffic}
@@ -308,4 +362,4 @@ class Loop:
             self.clients.memories.put(ids, memory)
         flight.turns, (flight.answer_bytes, flight.message_bytes) = run.turns, kept.exchanged
         flight.restore(kept.messages, kept.asked)
-        self.source.restore(kept.source)
+        self.source.restore(kept.source, np.flatnonzero(flight.since >= 0), flight.turns)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from quorate.arrays import Block, Streams, stream
 from quorate.engines import checkpoint as files
 from quorate.engines.checkpoint import Memories, Progress, RunFile, Traffic
+from quorate.engines.consistency import check_rows, check_run
 from quorate.engines.engine import (
     ClientError,
     Run,
@@ -34,6 +35,7 @@ from quorate.engines.engine import (
     reported,
 )
 from quorate.engines.federated_data import FederatedData
+from quorate.engines.possible import Fields, refusing
 from quorate.engines.run_record import traffic_table
 from quorate.rounds import (
     Algorithm,
@@ -299,12 +301,32 @@ class _Job:
 
     def restored(self) -> tuple[Progress, list[dict[str, Any]], list[tuple[int, ...]]]:
         kept = self.file.load(files.Checkpoint)
-        self.file.check(kept)
+        with refusing(self.file.path):
+            self.file.check(kept)
+            first = self.blocks[0]
+            Fields(self.n, kept.round, first.n_features).checkpoint(kept)
+            check_run(kept, self.algorithm, first, self.n, self.algorithm.private, 0)
+            history, active = files.unpacked(kept.history), self._active(kept)
+            if len(history) != kept.round:
+                raise ValueError(f"the history has {len(history)} rows after {kept.round} rounds")
+            check_rows(history, kept, self.algorithm)
         memories = Memories.none(self.n).updated(kept.memories)
         traffic = {(message, way): (count, size) for message, way, count, size in kept.traffic}
-        sets = [tuple(ids.tolist()) for ids in kept.active[0]]
         now = Progress(kept.round, kept.state, kept.ask, memories, kept.turns, traffic)
-        return now, files.unpacked(kept.history), [sets[k] for k in kept.active[1]]
+        return now, history, active
+
+    def _active(self, kept: files.Checkpoint) -> list[tuple[int, ...]]:
+        """The clients that answered in every round of a checkpoint."""
+        sets, which = kept.active
+        if any(ids.dtype != np.int64 for ids in (*sets, which)):
+            raise ValueError("the clients that answered are no whole numbers")
+        known = [tuple(ids.tolist()) for ids in sets]
+        active = [known[k] for k in which.tolist()]
+        turns = np.bincount([i for ids in active for i in ids], minlength=self.n)
+        ordered = all(sorted(set(ids)) == list(ids) and ids for ids in known)
+        if len(active) != kept.round or not ordered or not np.array_equal(turns, kept.turns):
+            raise ValueError("the clients that answered in each round are not those of turns")
+        return active
 
     def run_of(
         self, now: Progress, history: list[Any], active: list[tuple[int, ...]], outcome: Outcome

@@ -135,6 +135,8 @@ class _Recorded:
         """The time, for a checkpoint."""
         return self.time
 
-    def restore(self, state: float) -> None:
+    def restore(self, state: float, in_flight: NDArray[np.int64], turns: NDArray[np.int64]) -> None:
         """Set the time to that in a checkpoint."""
+        if type(state) is not float:
+            raise ValueError(f"its source is {state!r:.40}, and must be the time of a replay")
         self.time = self.latest = state

@@ -14,13 +14,14 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, is_number
 from quorate.client_names import ByClient, ClientName, by_position
+from quorate.codec import Form
 from quorate.engines.delays import Delays, LogNormal, Trips
 from quorate.engines.engine import Run, Watch
 from quorate.engines.event_queue import post, put_back, take
@@ -144,12 +145,14 @@ class ClockState:
 
     time: float
     sent: int  # messages so far
-    made: NDArray[np.int64]  # (N,) trips begun
-    trip: Array  # (N,) seconds of each one's last finished trip; nan before it
-    due: Array  # (N,) when its answer arrives; inf: never
-    begun: Array  # (N,) when it was asked
-    number: NDArray[np.int64]  # (N,) the number of its message
-    coming: NDArray[np.int64]  # clients whose answers are on their way
+    made: Annotated[NDArray[np.int64], Form("N")]  # trips begun
+    # seconds of each one's last finished trip; nan before it
+    trip: Annotated[Array, Form("N", nan=True)]
+    due: Annotated[Array, Form("N", infinite=True)]  # when its answer arrives; inf: never
+    begun: Annotated[Array, Form("N")]  # when it was asked
+    number: Annotated[NDArray[np.int64], Form("N")]  # the number of its message
+    # clients whose answers are on their way
+    coming: Annotated[NDArray[np.int64], Form("coming", below="N")]
 
 
 class _Clock:
@@ -276,9 +279,39 @@ class _Clock:
             coming,
         )
 
-    def restore(self, state: ClockState) -> None:
+    def restore(
+        self, state: ClockState, in_flight: NDArray[np.int64], turns: NDArray[np.int64]
+    ) -> None:
         """Set the clock to the state in a checkpoint."""
+        self._check(state, in_flight, turns)
         self.time, self.sent, self.before = state.time, state.sent, state.sent
         self.trips.used, self.trip, self.due = state.made, state.trip, state.due
         self.begun, self.number = state.begun, state.number
         self.size = put_back(state.coming, self.heap, self.dues, 0, self.due, self.number)
+
+    def _check(
+        self, state: ClockState, in_flight: NDArray[np.int64], turns: NDArray[np.int64]
+    ) -> None:
+        """Raise where no clock has this state."""
+        if not isinstance(state, ClockState):
+            raise ValueError(f"its source is {state!r:.40}, and must be the state of a clock")
+        coming = state.coming
+        if not np.array_equal(coming, in_flight[np.isfinite(state.due[in_flight])]):
+            raise ValueError(f"clients {coming[:5]} have answers on their way, asked or not")
+        begun = turns.copy()
+        begun[in_flight] += 1
+        if not np.array_equal(state.made, begun) or not np.array_equal(
+            np.isnan(state.trip), turns == 0
+        ):
+            raise ValueError("its clock has counted trips that the clients have not made")
+        numbers = np.unique(state.number[in_flight])
+        if (
+            begun.sum() != state.sent
+            or numbers.size < in_flight.size
+            or (numbers.max(initial=-1) >= state.sent)
+        ):
+            raise ValueError(f"its clock has numbered {state.sent} messages otherwise")
+        asked, due = state.begun[in_flight], state.due[in_flight]
+        early = (asked < 0) | (asked > state.time) | (due < state.time)
+        if early.any() or (state.trip < 0).any():
+            raise ValueError(f"its clock stands at {state.time}, with times that contradict it")

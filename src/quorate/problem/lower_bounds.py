@@ -16,10 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from quorate.arrays import DUAL, Array, Block, norm
+from quorate.codec import Form
 from quorate.problem.conic_form import multiplier_floor, sample_radii
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, Bounds, ElasticNet, GroupL2, Zero
@@ -45,25 +47,25 @@ class Survey:
 class Surveyed:
     """What a client discloses: only sums and maxima over all clients reach the server."""
 
-    plus: Sum  # prior-weighted share of rows with y = +1
-    minus: Sum  # and with y = -1
-    reach: Max  # largest ||x||_2
-    target: Max  # largest |y|
+    plus: Annotated[Sum, Form("")]  # prior-weighted share of rows with y = +1
+    minus: Annotated[Sum, Form("")]  # and with y = -1
+    reach: Annotated[Max, Form("")]  # largest ||x||_2
+    target: Annotated[Max, Form("")]  # largest |y|
     # (n, d) prior-weighted mean square of every feature: its size, and the number of features
-    square: Sum
+    square: Annotated[Sum, Form("features")]
 
 
 @record
 class Duals:
     """What proves a bound: models, and each client's multipliers of the cuts at these models."""
 
-    weights: Array  # (N,) the adversary's client weights, in Q
-    points: Array  # (K, D)
-    multipliers: Array  # (K, N), columns summing to weights
+    weights: Annotated[Array, Form("N")]  # the adversary's client weights, in Q
+    points: Annotated[Array, Form("J, D")]
+    multipliers: Annotated[Array, Form("J, N")]  # columns summing to weights
     # (n,) of one client: multipliers of its rows in rank coordinates, instead of points
-    rows: Array | None = None
+    rows: Annotated[Array, Form("rows")] | None = None
     # (n,) where no bound exists, the rank coordinates z at which they are stationary
-    split: Array | None = None
+    split: Annotated[Array, Form("rows")] | None = None
 
 
 def feasible_duals(problem: Problem, points: Array, multipliers: Array) -> Duals:

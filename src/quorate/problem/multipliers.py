@@ -11,11 +11,13 @@ clients allows, the prior of a mean.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 
 from quorate.arrays import Array
 from quorate.client_names import ClientName
+from quorate.codec import Form
 from quorate.problem.problem import Problem
 from quorate.rounds import record
 
@@ -24,11 +26,11 @@ from quorate.rounds import record
 class Multipliers:
     """One number for every constraint."""
 
-    server: Array  # (p_0,) of c_0
-    shared: Array  # (p_c,) of the sums over the clients
-    local: Array  # (N, p), 0 where a client does not have the constraint
+    server: Annotated[Array, Form("p_0")]  # of c_0
+    shared: Annotated[Array, Form("p_c")]  # of the sums over the clients
+    local: Annotated[Array, Form("N, p")]  # 0 where a client does not have the constraint
     # (N,) worst weights of the clients, where the risk over them is no mean
-    weights: Array | None = None
+    weights: Annotated[Array, Form("N")] | None = None
 
 
 def no_multipliers(problem: Problem, n_clients: int) -> Multipliers:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from quorate.algorithms.method import Answer, Method, gap_report, proven_optimum
 from quorate.algorithms.requirements import PROJECTION, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array, Block, Streams
+from quorate.codec import Extended, Form
 from quorate.problem.conic_form import member
 from quorate.problem.lower_bounds import Survey, Surveyed
 from quorate.problem.problem import Problem
@@ -49,8 +50,8 @@ NUDGE = 1e-3  # share of its risk by which a client's first, probing step would 
 class Mix:
     """Ask every client for its risk at ``w`` and for its weight times its gradient."""
 
-    w: Array  # (D,)
-    weights: Each  # (N,) p
+    w: Annotated[Array, Form("D")]
+    weights: Annotated[Each, Form("N")]  # p
 
 
 @record
@@ -67,27 +68,27 @@ class Mixed:
 class MixedMemory:
     """A client's last model and gradient, and the largest curvature that it has measured."""
 
-    w: Array  # (n, D)
-    gradient: Array  # (n, D)
-    curvature: Array  # (n,)
+    w: Annotated[Array, Form("n, D")]
+    gradient: Annotated[Array, Form("n, D")]
+    curvature: Annotated[Array, Form("n")]
 
 
 @record
 class AFLState:
     """The server's memory between rounds."""
 
-    w: Array  # (D,) the last model that was evaluated
-    trial: Array  # (D,) the one that is
-    weights: Array  # (N,) p, sent with it
-    mean: Array  # (D,) average of the models so far
-    risks: Array  # (N,) at w
-    gradient: Array  # (D,) at w
+    w: Annotated[Array, Form("D")]  # the last model that was evaluated
+    trial: Annotated[Array, Form("D")]  # the one that is
+    weights: Annotated[Array, Form("N")]  # p, sent with it
+    mean: Annotated[Array, Form("D")]  # average of the models so far
+    risks: Annotated[Array, Form("N")]  # at w
+    gradient: Annotated[Array, Form("D|0")]  # at w
     steep: float  # largest ||F_i'||^2 so far
-    value: float  # objective at w
-    bound: float  # best proven lower bound, -inf without one
-    point: Array  # (D,) whose gradients prove it
-    proof: Array  # (N,) the client weights of that proof
-    rounds: int
+    value: Extended  # objective at w
+    bound: Extended  # best proven lower bound, -inf without one
+    point: Annotated[Array, Form("D")]  # whose gradients prove it
+    proof: Annotated[Array, Form("N")]  # the client weights of that proof
+    rounds: Annotated[int, Form(rounds=-1)]
     seen: Surveyed | None
 
 

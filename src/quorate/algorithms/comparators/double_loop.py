@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from quorate.algorithms.method import Answer, Method, start_or_empty, worst_clie
 from quorate.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
 from quorate.algorithms.settings import check_end, check_least, check_positive
 from quorate.arrays import Array, Block, Streams
+from quorate.codec import Counter, Extended, Form
 from quorate.problem.conic_form import client_ball
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
@@ -39,8 +40,8 @@ from quorate.rounds import Done, Each, Outcome, Round, Stop, Sum, record
 class Probe:
     """Ask for the risks at ``w`` and the gradient of their sum with these ``weights``."""
 
-    w: Array  # (D,)
-    weights: Each  # (N,)
+    w: Annotated[Array, Form("D")]
+    weights: Annotated[Each, Form("N")]
 
 
 @record
@@ -55,16 +56,16 @@ class Probed:
 class LoopState:
     """The server's memory between rounds."""
 
-    w: Array  # best model so far
-    value: float  # its objective, exact
-    risks: Array  # (N,) its clients' risks
-    point: Array  # the inner iterate
-    total: Array  # sum of the inner iterates of this outer step
-    weights: Array  # (N,) q
+    w: Annotated[Array, Form("D")]  # best model so far
+    value: Extended  # its objective, exact
+    risks: Annotated[Array, Form("N")]  # its clients' risks
+    point: Annotated[Array, Form("D")]  # the inner iterate
+    total: Annotated[Array, Form("D")]  # sum of the inner iterates of this outer step
+    weights: Annotated[Array, Form("N")]  # q
     steepness: float  # sum of squared gradients
     spread: float  # sum of squared supergradients
-    rounds: int
-    since: int  # rounds since the best model improved by tol
+    rounds: Annotated[int, Form(rounds=-1)]
+    since: Counter  # rounds since the best model improved by tol
 
 
 @dataclass(frozen=True)

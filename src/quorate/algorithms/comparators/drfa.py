@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -46,6 +46,7 @@ from quorate.algorithms.method import Answer, or_default, start_or_empty
 from quorate.algorithms.requirements import MIXTURE, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array, Block, Streams, stream
+from quorate.codec import Counter, Form
 from quorate.problem.conic_form import member
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Each, Outcome, Round, Stop, record
@@ -55,7 +56,7 @@ from quorate.rounds import Done, Each, Outcome, Round, Stop, record
 class Judge:
     """Ask for the risk at ``w``."""
 
-    w: Array  # (D,)
+    w: Annotated[Array, Form("D")]
 
 
 @record
@@ -69,15 +70,15 @@ class Judged:
 class DRFAState:
     """The server's memory between rounds."""
 
-    w: Array  # (D,)
-    mean: Array  # (D,) average of the models so far
-    snapshot: Array  # (D,) v
-    weights: Array  # (N,) p
-    prior: Array  # (N,)
-    risks: Array  # (N,) as last reported
+    w: Annotated[Array, Form("D")]
+    mean: Annotated[Array, Form("D")]  # average of the models so far
+    snapshot: Annotated[Array, Form("D|0")]  # v
+    weights: Annotated[Array, Form("N")]  # p
+    prior: Annotated[Array, Form("N")]
+    risks: Annotated[Array, Form("N")]  # as last reported
     curvature: float  # largest of a client so far
     steep: float  # largest squared gradient of a client at the start
-    turns: int  # iterations, of two rounds each
+    turns: Counter  # iterations, of two rounds each
 
 
 @dataclass(frozen=True)

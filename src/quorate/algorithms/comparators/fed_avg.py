@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from quorate.algorithms.federated.linearisation import duals_at
 from quorate.algorithms.method import Answer, or_default, start_or_empty
 from quorate.algorithms.requirements import AVERAGE, Requirements
 from quorate.arrays import Array
+from quorate.codec import Extended, Form
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Outcome, Round, Stop, record
@@ -51,12 +52,13 @@ from quorate.rounds import Done, Outcome, Round, Stop, record
 class AveragingState:
     """The server's memory between rounds."""
 
-    w: Array  # (D,)
-    weights: Array  # (N,) q
+    w: Annotated[Array, Form("D")]
+    weights: Annotated[Array, Form("N")]  # q
     curvature: float  # largest of a client so far
-    value: float  # objective of the model before the last step, as far as the clients asked tell it
-    moved: float  # ||change of w|| / ||w|| of the last round
-    rounds: int
+    # objective of the model before the last step, as far as the clients asked tell it
+    value: Extended
+    moved: Extended  # ||change of w|| / ||w|| of the last round
+    rounds: Annotated[int, Form(rounds=-1)]
 
 
 @dataclass(frozen=True)

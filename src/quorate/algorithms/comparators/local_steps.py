@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from quorate.algorithms.federated.linearisation import is_smooth
 from quorate.algorithms.method import Method, or_default
 from quorate.algorithms.settings import check_count, check_finite, check_positive, check_share
 from quorate.arrays import Array, Block, Streams, stream
+from quorate.codec import Form
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Zero
@@ -58,8 +60,8 @@ class Descend:
     After the step ``snapshot`` a second model is taken; 0 takes none.
     """
 
-    w: Array  # (D,)
-    weights: Each  # (N,) of the clients in the server's sum
+    w: Annotated[Array, Form("D")]
+    weights: Annotated[Each, Form("N")]  # of the clients in the server's sum
     step: float  # eta
     share: float  # of h in a client's objective
     snapshot: int

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -45,6 +45,7 @@ from quorate.algorithms.requirements import (
 )
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array
+from quorate.codec import Counter, Extended, Form
 from quorate.problem.conic_form import member
 from quorate.problem.lower_bounds import Survey, Surveyed
 from quorate.problem.problem import Problem
@@ -61,27 +62,27 @@ TRIES = 4  # searches that end without a step while nothing improves
 class MultiplierState:
     """The server's memory between rounds."""
 
-    w: Array  # (D,) best model so far
-    value: float  # its objective
-    risks: Array  # (N,) its clients' risks
-    bound: float  # best proven lower bound, -inf without one
-    point: Array  # (D,) whose gradients prove it
-    weights: Array  # (N,) the client weights of that proof
-    centre: Array  # (N,) p_k
-    gradient: Array  # (d,) s_k
+    w: Annotated[Array, Form("D")]  # best model so far
+    value: Extended  # its objective
+    risks: Annotated[Array, Form("N")]  # its clients' risks
+    bound: Extended  # best proven lower bound, -inf without one
+    point: Annotated[Array, Form("D")]  # whose gradients prove it
+    weights: Annotated[Array, Form("N")]  # the client weights of that proof
+    centre: Annotated[Array, Form("N")]  # p_k
+    gradient: Annotated[Array, Form("D|D - 1")]  # s_k
     # (D,) prox_{nu h}(v), which is asked about next; empty: the inner problem's trial is
-    shown: Array
-    mu: float  # < 0 before the first risks
-    nu: float  # 0: h is smooth
+    shown: Annotated[Array, Form("D|0")]
+    mu: Extended  # < 0 before the first risks
+    nu: Extended  # 0: h is smooth
     # what further centres may bring: max_Q p'F - p'F, and the length of s times that of w - z
-    worth: float
-    lag: float  # the same at the end of the last inner problem
+    worth: Extended
+    lag: Extended  # the same at the end of the last inner problem
     inner: QuasiNewton
-    outer: int
-    failures: int  # searches that ended without a step while nothing improved
-    mark: float  # the gap, or else the value, when the last one did
-    spent: int  # rounds of this inner problem
-    rounds: int
+    outer: Counter
+    failures: Counter  # searches that ended without a step while nothing improved
+    mark: Extended  # the gap, or else the value, when the last one did
+    spent: Counter  # rounds of this inner problem
+    rounds: Annotated[int, Form(rounds=-1)]
     seen: Surveyed | None
 
 

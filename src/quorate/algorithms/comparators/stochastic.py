@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from quorate.algorithms.pooled.single_client import (
 from quorate.algorithms.requirements import MEAN_OR_RANK, ONE_CLIENT, Requirements
 from quorate.algorithms.settings import check_least
 from quorate.arrays import Array, Block, Streams, by_row, stream
+from quorate.codec import Form
 from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import is_provable
 from quorate.problem.risks.prospect import ProspectTheory
@@ -58,24 +59,26 @@ class DivergedError(ArithmeticError):
 class RankedPoint:
     """The risk over the rows at a model w; arrays have a leading axis for the one client."""
 
-    risk: Array  # (1,)
-    weights: Array  # (1, n) of the rows, by rank
-    gradients: Array  # (1, n), or (1, n, C): of the loss in the prediction
-    gradient: Array  # (1, D) of the risk
+    risk: Annotated[Array, Form("n")]
+    weights: Annotated[Array, Form("n, rows")]  # of the rows, by rank
+    # (1, n), or (1, n, C): of the loss in the prediction
+    gradients: Annotated[Array, Form("n, rows, ...")]
+    gradient: Annotated[Array, Form("n, D")]  # of the risk
 
 
 @record
 class Descent:
     """The client's memory, with a leading axis for the one client."""
 
-    w: Array  # (1, D) where the next epoch starts
-    best: Array  # (1, D) of all ends of epochs
-    value: Array  # (1,) its objective
-    bound: Array  # (1,)
-    constant: Array  # (1,) of the combined minorant
-    gradient: Array  # (1, D)
-    rate: Array  # (1,) the learning rate; NaN while it is not chosen
-    steps: Array  # (1,) in all, those of abandoned learning rates included
+    w: Annotated[Array, Form("n, D")]  # where the next epoch starts
+    best: Annotated[Array, Form("n, D")]  # of all ends of epochs
+    value: Annotated[Array, Form("n", infinite=True)]  # its objective
+    bound: Annotated[Array, Form("n", infinite=True)]
+    constant: Annotated[Array, Form("n", infinite=True)]  # of the combined minorant
+    gradient: Annotated[Array, Form("n, D")]
+    # the learning rate; NaN while it is not chosen
+    rate: Annotated[Array, Form("n", infinite=True, nan=True)]
+    steps: Annotated[Array, Form("n")]  # in all, those of abandoned learning rates included
     point: RankedPoint | None  # at w; None before the first round
 
 

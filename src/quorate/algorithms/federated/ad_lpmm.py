@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from quorate.algorithms.federated.epigraph_projection import (
 from quorate.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
 from quorate.algorithms.settings import check_choice
 from quorate.arrays import Array
+from quorate.codec import Extended, Form
 from quorate.problem.conic_form import client_ball
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Round, record
@@ -48,13 +49,13 @@ from quorate.solvers.sets.projections import project_lp_unit_ball
 class LPMMState(ConsensusState):
     """The server's memory between rounds; names as in the paper."""
 
-    t: Array  # (S,)
-    eta: Array  # (S,)
+    t: Annotated[Array, Form("N")]
+    eta: Annotated[Array, Form("N")]
     gamma: float
-    sigma: Array  # (S,)
-    moved: float  # how far t and z moved in the last step, relative to sigma
-    primal: float = math.inf
-    dual: float = math.inf
+    sigma: Annotated[Array, Form("N")]
+    moved: Extended  # how far t and z moved in the last step, relative to sigma
+    primal: Extended = math.inf
+    dual: Extended = math.inf
 
     @property
     def residuals(self) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from quorate.algorithms.method import (
 from quorate.algorithms.requirements import AFFINE, CONIC, CONVEX_OF_ROWS, PROJECTION, Requirements
 from quorate.algorithms.settings import check_choice
 from quorate.arrays import Array, Block, Streams
+from quorate.codec import Counter, Extended, Form
 from quorate.data.federation import Federation
 from quorate.problem.conic_form import member, public_shape, sample_radii
 from quorate.problem.lower_bounds import (
@@ -68,8 +69,8 @@ class Evaluate:
     Where there are ``weights`` (N,) also for the curvature of sum_s weights_s F_s.
     """
 
-    w: Array
-    weights: Each | None = None
+    w: Annotated[Array, Form("D")]
+    weights: Annotated[Each, Form("N")] | None = None
 
 
 @record
@@ -90,33 +91,33 @@ class Evaluated:
 class Cuts:
     """The cuts that the server stores; arrays have length K, points are referred to by number."""
 
-    owner: Index  # (K,) client
-    point: Index  # (K,) row of points
-    base: Array
-    level: Array
-    gradient: Array  # (K, D)
-    gradient_level: Array
-    idle: Index  # rounds without a multiplier
-    points: Array  # (P, D)
+    owner: Annotated[Index, Form("K", below="N")]  # client
+    point: Annotated[Index, Form("K", below="P")]  # row of points
+    base: Annotated[Array, Form("K")]
+    level: Annotated[Array, Form("K")]
+    gradient: Annotated[Array, Form("K, D")]
+    gradient_level: Annotated[Array, Form("K")]
+    idle: Annotated[Index, Form("K")]  # rounds without a multiplier
+    points: Annotated[Array, Form("P, D")]
 
 
 @record
 class BundleState:
     """The server's memory between rounds."""
 
-    trial: Array  # the model being evaluated
-    w: Array  # best model so far, the centre
-    value: float  # its objective
-    risks: Array  # (N,) its clients' risks
-    bound: float  # best proven lower bound, -inf before there is one
+    trial: Annotated[Array, Form("D")]  # the model being evaluated
+    w: Annotated[Array, Form("D")]  # best model so far, the centre
+    value: Extended  # its objective
+    risks: Annotated[Array, Form("N")]  # its clients' risks
+    bound: Extended  # best proven lower bound, -inf before there is one
     step: float
     # the decrease that the model predicts for the trial; NaN where its program was not solved
-    predicted: float
-    rounds: int
-    stalled: int
+    predicted: Annotated[float, Form(infinite=True, nan=True)]
+    rounds: Annotated[int, Form(rounds=-1)]
+    stalled: Counter
     cuts: Cuts
     duals: Duals | None
-    curvature: Array | None
+    curvature: Annotated[Array, Form("D, D")] | None
     seen: Surveyed | None
 
 

@@ -30,6 +30,7 @@ from quorate.algorithms.federated.epigraph_projection import (
 )
 from quorate.algorithms.requirements import EPIGRAPH_REQUIREMENTS, PROJECTION, Requirements
 from quorate.arrays import Array
+from quorate.codec import Extended
 from quorate.problem.conic_form import member
 from quorate.problem.problem import Problem
 from quorate.rounds import Done, Round, record
@@ -45,8 +46,8 @@ class EpigraphState(ConsensusState):
 
     c_w: float = 1.0
     c_z: float = 1.0
-    model: tuple[float, float] = (math.inf, math.inf)  # primal and dual residuals of w_s = w
-    height: tuple[float, float] = (math.inf, math.inf)  # and of pi_s = z_s
+    model: tuple[Extended, Extended] = (math.inf, math.inf)  # primal and dual residuals of w_s = w
+    height: tuple[Extended, Extended] = (math.inf, math.inf)  # and of pi_s = z_s
 
     @property
     def residuals(self) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from quorate.algorithms.comparators.central_conic import client_rows, coefficien
 from quorate.algorithms.method import Answer, Method, stacked, start_or_empty, worst_client
 from quorate.algorithms.settings import check_end, check_positive, check_share
 from quorate.arrays import DUAL, Array, Block, Streams, norm_gradient
+from quorate.codec import Extended, Form
 from quorate.problem.problem import Problem
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import Each, Outcome, Stop, Sum, record
@@ -49,8 +50,8 @@ class Begun:
 class Project:
     """Ask every client for the projection of its (point, height)."""
 
-    point: Each  # (N, D)
-    height: Each  # (N,)
+    point: Annotated[Each, Form("N, D")]
+    height: Annotated[Each, Form("N")]
     ratio: float
 
 
@@ -67,7 +68,7 @@ class Projected:
 class Copies:
     """A client's memory: its last copy of the model, for the certificate's consensus."""
 
-    w: Array  # (n, D)
+    w: Annotated[Array, Form("n, D")]
 
 
 def begin(
@@ -253,16 +254,16 @@ def _conic(
 class ConsensusState:
     """The part of the server's state that both ADMMs on epigraphs have."""
 
-    w: Array  # (D,)
-    z: Array  # (S,)
-    copies: Array  # (S, D) w_s
-    pi: Array  # (S,)
-    psi: Array  # (S, D)
-    zeta: Array  # (S,)
-    weights: Array  # (S,) client weights in Q
-    value: float  # phi_Q(pi) + h(w): the objective with every risk at the client's copy
+    w: Annotated[Array, Form("D")]
+    z: Annotated[Array, Form("N")]
+    copies: Annotated[Array, Form("N, D")]  # w_s
+    pi: Annotated[Array, Form("N")]
+    psi: Annotated[Array, Form("N, D")]
+    zeta: Annotated[Array, Form("N")]
+    weights: Annotated[Array, Form("N")]  # client weights in Q
+    value: Extended  # phi_Q(pi) + h(w): the objective with every risk at the client's copy
     fallbacks: int
-    rounds: int
+    rounds: Annotated[int, Form(rounds=-1)]
 
     @property
     def residuals(self) -> tuple[float, float]:

@@ -12,11 +12,13 @@ whose minimum is a lower bound on the optimum (``quorate.problem.lower_bounds``)
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import numpy as np
 
 from quorate.algorithms.federated.epigraph_projection import risk_gradients
 from quorate.arrays import Array, Block, Streams
+from quorate.codec import Form
 from quorate.problem.conic_form import sample_radii
 from quorate.problem.lower_bounds import (
     Duals,
@@ -38,7 +40,7 @@ from quorate.rounds import Each, record
 class Linearise:
     """Ask every client for its risk and its gradient at ``w``."""
 
-    w: Array  # (D,)
+    w: Annotated[Array, Form("D")]
 
 
 @record

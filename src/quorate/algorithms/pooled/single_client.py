@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 
 from quorate.algorithms.method import Answer, Method, proven_optimum
 from quorate.arrays import Array, Block
+from quorate.codec import Extended, Form
 from quorate.problem.lower_bounds import NOTHING, Minorant, Surveyed, lower_bound, region, survey
 from quorate.problem.problem import Problem
 from quorate.problem.rank_coordinates import is_provable, row_minorant
@@ -33,7 +34,7 @@ EXHAUSTED, STATIONARY = 1.0, 2.0  # why the client has finished
 class Advance:
     """Ask the client to go on; ``turn`` counts from 0."""
 
-    turn: int
+    turn: Annotated[int, Form(rounds=0)]
 
 
 @record
@@ -53,12 +54,12 @@ class Advanced:
 class OwnerState:
     """The server's state."""
 
-    w: Array
-    value: float
-    bound: float
-    residual: float
+    w: Annotated[Array, Form("D")]
+    value: Extended
+    bound: Extended
+    residual: Extended
     steps: int
-    rounds: int
+    rounds: Annotated[int, Form(rounds=0)]
 
 
 class PooledMethod(Method):

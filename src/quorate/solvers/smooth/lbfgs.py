@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.codec import record
+from quorate.codec import Counter, Extended, Form, record
 
 MEMORY = 30  # pairs kept
 DECREASE, FLATTER = 1e-4, 0.9  # of the Wolfe conditions
@@ -29,16 +30,17 @@ SEARCH = 40  # evaluations of a line search at most
 class QuasiNewton:
     """The state of the minimisation."""
 
-    w: Array  # (D,) the best point, where the line starts
-    value: float  # phi(w), inf before the first evaluation
-    gradient: Array  # (D,) phi'(w)
-    direction: Array  # (D,)
-    step: float  # trial = w + step direction
-    low: tuple[float, float, float]  # lower end of the search: step, value, gradient along the line
-    high: float  # its upper end, inf before there is one
-    tried: int  # evaluations on this line
-    moves: Array  # (k, D) w_{i+1} - w_i, the newest last
-    changes: Array  # (k, D) phi'(w_{i+1}) - phi'(w_i)
+    w: Annotated[Array, Form("D")]  # the best point, where the line starts
+    value: Extended  # phi(w), inf before the first evaluation
+    gradient: Annotated[Array, Form("D")]  # phi'(w)
+    direction: Annotated[Array, Form("D")]
+    step: Extended  # trial = w + step direction
+    # lower end of the search: step, value, gradient along the line
+    low: tuple[Extended, Extended, Extended]
+    high: Extended  # its upper end, inf before there is one
+    tried: Counter  # evaluations on this line
+    moves: Annotated[Array, Form("k, D")]  # w_{i+1} - w_i, the newest last
+    changes: Annotated[Array, Form("k, D")]  # phi'(w_{i+1}) - phi'(w_i)
     accepted: bool  # the last trial is w
     # no step along the negative gradient decreases phi: w is a minimum up to rounding, or phi is
     # not smooth

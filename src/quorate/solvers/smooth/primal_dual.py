@@ -18,13 +18,14 @@ multiple of the identity is added. Source: Nocedal and Wright, *Numerical optimi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from quorate.arrays import Array
-from quorate.codec import record
+from quorate.codec import Extended, Form, record
 
 BOUNDARY = 0.995  # a step goes at most this far to the boundary
 LEAST_SLACK = 1e-2  # the first slack of a violated or nearly violated constraint, in scaled units
@@ -34,23 +35,23 @@ LEAST_SLACK = 1e-2  # the first slack of a violated or nearly violated constrain
 class Program:
     """The value and derivatives of a smooth program at a point x (nx,)."""
 
-    value: float  # f
-    gradient: Array  # (nx,)
-    hessian: Array  # (nx, nx) of the Lagrangian
-    c: Array  # (m,) inequalities c <= 0
-    J: Array  # (m, nx)
-    e: Array  # (k,) equalities
-    E: Array  # (k, nx)
+    value: Extended  # f
+    gradient: Annotated[Array, Form("nx")]
+    hessian: Annotated[Array, Form("nx, nx")]  # of the Lagrangian
+    c: Annotated[Array, Form("m")]  # inequalities c <= 0
+    J: Annotated[Array, Form("m, nx")]
+    e: Annotated[Array, Form("k")]  # equalities
+    E: Annotated[Array, Form("k, nx")]
 
 
 @record
 class Iterate:
     """The primal and dual variables of an interior point method."""
 
-    x: Array  # (nx,)
-    s: Array  # (m,) > 0
-    z: Array  # (m,) > 0
-    lam: Array  # (k,)
+    x: Annotated[Array, Form("nx")]
+    s: Annotated[Array, Form("m")]  # > 0
+    z: Annotated[Array, Form("m")]  # > 0
+    lam: Annotated[Array, Form("k")]
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,13 @@ What leaves a worker: its w_j, its loss f_j(w_j), and the size of its part of th
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 
 from quorate.algorithms.method import or_default
 from quorate.arrays import Array, Block, Streams
+from quorate.codec import Form
 from quorate.problem.problem import Problem
 from quorate.rounds import Each, Max, Version, record
 
@@ -49,11 +51,11 @@ class Gauged:
 class Approach:
     """The message to worker j after its last answer; ``z`` and omega_j are as old as that."""
 
-    z: Version  # (D,)
-    omega: Each  # (N,) sum_l lambda_l p_lj
+    z: Annotated[Version, Form("D")]
+    omega: Annotated[Each, Form("N")]  # sum_l lambda_l p_lj
     # (N,) alpha_w of (11); None: 1 / (kappa + omega_j L_j), L_j the largest curvature seen
-    step: Each | None
-    fade: Each | None  # (N,) c_2 of (16); None: 0
+    step: Annotated[Each, Form("N")] | None
+    fade: Annotated[Each, Form("N")] | None  # c_2 of (16); None: 0
     kappa: float
     rho: float  # rho_2
     reach: float  # alpha_1
@@ -73,11 +75,11 @@ class Approached:
 class ASPIREMemory:
     """The memory of a worker."""
 
-    u: Array  # (n, D) w_j
-    dual: Array  # (n, D) phi_j
-    loss: Array  # (n,) f_j(w_j)
-    gradient: Array  # (n, D) f_j'(w_j)
-    curvature: Array  # (n,) L_j
+    u: Annotated[Array, Form("n, D")]  # w_j
+    dual: Annotated[Array, Form("n, D")]  # phi_j
+    loss: Annotated[Array, Form("n")]  # f_j(w_j)
+    gradient: Annotated[Array, Form("n, D")]  # f_j'(w_j)
+    curvature: Annotated[Array, Form("n")]  # L_j
 
 
 def gauge(

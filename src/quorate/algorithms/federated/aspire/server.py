@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from quorate.algorithms.federated.aspire.client import Approached, ascended
 from quorate.algorithms.federated.aspire.step_sizes import Now, Steps
 from quorate.arrays import Array, writable
+from quorate.codec import Counter, Extended, Form
 from quorate.problem.problem import Problem
 from quorate.rounds import record
 
@@ -33,15 +35,15 @@ Index = NDArray[np.intp]
 class Measured:
     """The distance of the iterates from a stationary point, as measured last."""
 
-    stationarity: float  # ||grad G||^2, (32); the workers' parts as of their last trips
-    gradient: float  # its parts for w and z, relative to the first gradients
-    balance: float  # its part for h, |1 - sum lambda|
-    short: float  # max_P p'f - p*'f, p* = sum lambda_l p_l normalised, relative to the value
-    oracle: float  # max_P p'f - max_l p_l'f
-    consensus: float  # root mean square of ||z - w_j||
+    stationarity: Extended  # ||grad G||^2, (32); the workers' parts as of their last trips
+    gradient: Extended  # its parts for w and z, relative to the first gradients
+    balance: Extended  # its part for h, |1 - sum lambda|
+    short: Extended  # max_P p'f - p*'f, p* = sum lambda_l p_l normalised, relative to the value
+    oracle: Extended  # max_P p'f - max_l p_l'f
+    consensus: Extended  # root mean square of ||z - w_j||
     # max_P p'f + the regulariser at z: the objective with every loss at the worker's copy
-    value: float
-    residual: float  # the largest of the relative parts
+    value: Extended
+    residual: Extended  # the largest of the relative parts
     answers: int  # received by then
 
 
@@ -49,26 +51,27 @@ class Measured:
 class ASPIREState:
     """The state of the master."""
 
-    z: Array  # (D,)
+    z: Annotated[Array, Form("D")]
     h: float
-    weights: Array  # (K,) lambda
-    before: Array  # (K,) lambda one iteration ago
-    planes: Array  # (K, N) p_l, each in P
-    omega: Array  # (N,) sum_l lambda_l p_l
-    copies: Array  # (N, D) w_j
-    dual: Array  # (N, D) phi_j
-    total: Array  # (D,) sum_j w_j
-    pull: Array  # (D,) sum_j phi_j
-    loss: Array  # (N,) f_j(w_j)
-    gap: Array  # (N,) each worker's part of (32)
-    last: Array  # (N,) the number of answers of all workers at each worker's last one
-    age: Array  # (N,) the same between its last two
+    weights: Annotated[Array, Form("K")]  # lambda
+    before: Annotated[Array, Form("K")]  # lambda one iteration ago
+    planes: Annotated[Array, Form("K, N")]  # p_l, each in P
+    omega: Annotated[Array, Form("N")]  # sum_l lambda_l p_l
+    copies: Annotated[Array, Form("N, D")]  # w_j
+    dual: Annotated[Array, Form("N, D")]  # phi_j
+    total: Annotated[Array, Form("D")]  # sum_j w_j
+    pull: Annotated[Array, Form("D")]  # sum_j phi_j
+    loss: Annotated[Array, Form("N")]  # f_j(w_j)
+    gap: Annotated[Array, Form("N")]  # each worker's part of (32)
+    # the number of answers of all workers at each worker's last one
+    last: Annotated[Array, Form("N")]
+    age: Annotated[Array, Form("N")]  # the same between its last two
     steps: Steps | None
-    rounds: int  # t
+    rounds: Annotated[int, Form(rounds=-1)]  # t
     answers: int
     checked: int  # answers when the planes were checked last
-    added: int
-    dropped: int
+    added: Counter
+    dropped: Counter
     bits: int  # by Theorem 2
     measured: Measured
 

@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from quorate.algorithms.federated.aspire.client import Gauged
 from quorate.arrays import Array
+from quorate.codec import Form
 from quorate.rounds import record
 
 GAMMA = 2.0  # gamma of Theorem 1, its least value
@@ -39,7 +41,7 @@ WIDE = 1000.0  # times the distance (loss / curvature)^(1/2), within which a mod
 class Steps:
     """The step sizes and bounds of a run, which are chosen once, from the first answers."""
 
-    workers: int  # N
+    workers: Annotated[int, Form(most="N")]  # N
     kappa: float
     rho1: float  # per N answers and plane, unless it is the user's
     rho2: float

@@ -45,7 +45,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +78,7 @@ from quorate.algorithms.method import Answer, Method, known, with_start, worst_c
 from quorate.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array
-from quorate.codec import changed
+from quorate.codec import Extended, Form, changed
 from quorate.problem.conic_form import member
 from quorate.problem.lower_bounds import Surveyed
 from quorate.problem.problem import Problem
@@ -97,22 +97,24 @@ FLAT = 1e-6
 class AsyncState:
     """The server's state; its arrays are overwritten in place."""
 
-    w: Array  # (D,)
+    w: Annotated[Array, Form("D")]
     lines: Lines | None
-    weights: Array  # (N,) p
-    centre: Array  # (N,) c
-    mean: Array  # (D,) g
-    predicted: Array  # (N,) f
-    turn: int = 0
+    weights: Annotated[Array, Form("N")]  # p
+    centre: Annotated[Array, Form("N")]  # c
+    mean: Annotated[Array, Form("D")]  # g
+    predicted: Annotated[Array, Form("N")]  # f
+    turn: Annotated[int, Form(rounds=-1)] = 0
     answers: int = 0  # since the gap was predicted last
     cycles: float = 0.0  # answers so far of the clients, averaged by their weights
-    eta: float = math.nan
+    eta: Annotated[float, Form(infinite=True, nan=True)] = math.nan
     steepest: float = 0.0  # largest curvature so far
-    value: float = math.inf  # exact objective of the first model, or of the last one judged
-    bound: float = -math.inf  # largest lower bound so far
-    first: float = math.nan  # length of the first step over eta
+    value: Extended = math.inf  # exact objective of the first model, or of the last one judged
+    bound: Extended = -math.inf  # largest lower bound so far
+    first: Annotated[float, Form(infinite=True, nan=True)] = (
+        math.nan
+    )  # length of the first step over eta
     soon: float = SOON  # predicted gap, over the tolerance, at which w stands still
-    still: int = -1  # the step since which w stands still, -1: it moves
+    still: Annotated[int, Form(least=-1)] = -1  # the step since which w stands still, -1: it moves
     seen: Surveyed | None = None
 
 

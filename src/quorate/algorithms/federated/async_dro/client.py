@@ -8,10 +8,13 @@ A client stores the last model w' that it was sent, and its gradient there.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from quorate.algorithms.federated.epigraph_projection import risk_gradients
 from quorate.arrays import Array, Block, Streams, compact
+from quorate.codec import Form
 from quorate.problem.lower_bounds import survey
 from quorate.problem.problem import Problem
 from quorate.rounds import Each, Max, Sum, Version, record
@@ -49,7 +52,7 @@ class Met:
 class Visit:
     """Ask for the client's line at ``w``."""
 
-    w: Version  # (D,)
+    w: Annotated[Version, Form("D")]
 
 
 @record
@@ -67,9 +70,9 @@ class Visited:
 class LastVisit:
     """The client's memory: the last model it was sent, with its gradient and curvature there."""
 
-    w: Array  # (n, D)
-    gradient: Array  # (n, D)
-    curvature: Array  # (n,)
+    w: Annotated[Array, Form("n, D")]
+    gradient: Annotated[Array, Form("n, D")]
+    curvature: Annotated[Array, Form("n")]
 
 
 def meet(

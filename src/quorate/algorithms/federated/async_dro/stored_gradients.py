@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numba import njit
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from quorate.algorithms.federated.async_dro.client import Met, Visited
 from quorate.arrays import Array, writable
+from quorate.codec import Form
 from quorate.rounds import record
 
 FEW = 8  # rows of models at first
@@ -44,20 +45,22 @@ Answers = tuple[NDArray[np.intp], Array, Array, Array]  # clients, their b, g an
 class Lines:
     """The lines of all clients; all arrays are overwritten in place."""
 
-    level: Array  # (N,) b
-    gradients: Array  # (N, D) G
-    rough: NDArray[np.float32]  # (N, D or more) G, and zeros
-    losses: Array  # (N,) b + G (w - step) at the present model w
-    step: Array  # (D,) the step of w that losses do not contain yet
-    curvature: Array  # (N,) L
-    gap: Array  # (N,) steps between a client's last two answers
-    last: NDArray[np.int64]  # (N,) the step of its last answer
-    apart: Array  # (N,) d
-    made: NDArray[np.int64]  # (N,) the row of models at which its line was made
-    sent: NDArray[np.int64]  # (N,) the row it was sent last
-    models: NDArray[np.float32]  # (V, D or more), and zeros
-    turn: NDArray[np.int64]  # (V,) the step after which a model was sent
-    users: NDArray[np.int64]  # (V,) how often it stands in made and sent; 0: the row is free
+    level: Annotated[Array, Form("N")]  # b
+    gradients: Annotated[Array, Form("N, D")]  # G
+    rough: Annotated[NDArray[np.float32], Form("N, width")]  # G, and zeros
+    losses: Annotated[Array, Form("N")]  # b + G (w - step) at the present model w
+    step: Annotated[Array, Form("D")]  # the step of w that losses do not contain yet
+    curvature: Annotated[Array, Form("N")]  # L
+    gap: Annotated[Array, Form("N")]  # steps between a client's last two answers
+    last: Annotated[NDArray[np.int64], Form("N")]  # the step of its last answer
+    apart: Annotated[Array, Form("N")]  # d
+    # the row of models at which its line was made
+    made: Annotated[NDArray[np.int64], Form("N", below="V")]
+    sent: Annotated[NDArray[np.int64], Form("N", below="V")]  # the row it was sent last
+    models: Annotated[NDArray[np.float32], Form("V, width")]  # and zeros
+    turn: Annotated[NDArray[np.int64], Form("V", least=-1)]  # the step after which a model was sent
+    # how often it stands in made and sent; 0: the row is free
+    users: Annotated[NDArray[np.int64], Form("V")]
     steepness: float  # what ``rough`` is counted in
     length: float  # what ``models`` are counted in
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from quorate.algorithms.requirements import (
 )
 from quorate.algorithms.settings import check_end
 from quorate.arrays import Array, Block, Streams
+from quorate.codec import Counter, Extended, Form
 from quorate.problem.client_means import client_gradients, client_values, hessians
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.multipliers import Multipliers, no_multipliers, weighting
@@ -64,22 +65,23 @@ PATIENCE = 12  # rounds without a better residual before the method is called st
 class Expand:
     """Ask for values, gradients and curvature at ``w`` of weight * f + <multipliers, c>."""
 
-    w: Array  # (D,)
+    w: Annotated[Array, Form("D")]
     weight: float  # 1, or 0 where a feasible point is sought
-    prior: Each  # (N,) q_i
-    local: Each  # (N, p)
-    shared: Array  # (p_c,)
+    prior: Annotated[Each, Form("N")]  # q_i
+    local: Annotated[Each, Form("N, p")]
+    shared: Annotated[Array, Form("p_c")]
 
 
 @record
 class InteriorState:
     """The server's memory between rounds."""
 
-    w: Array  # (D,) the last accepted model, or the first
-    nearest: Array  # (D,) the accepted model with the smallest violation
-    n_clients: int
-    client_violation: Array  # (N,) the largest of every client's constraints
-    least: float = math.inf  # the violation of ``nearest``
+    w: Annotated[Array, Form("D")]  # the last accepted model, or the first
+    nearest: Annotated[Array, Form("D")]  # the accepted model with the smallest violation
+    n_clients: Annotated[int, Form(most="N")]
+    # the largest of every client's constraints
+    client_violation: Annotated[Array, Form("N", infinite=True, nan=True)]
+    least: Extended = math.inf  # the violation of ``nearest``
     program: newton.Program | None = None  # at w
     at: newton.Iterate | None = None
     trial: newton.Iterate | None = None  # the point at which the clients are asked
@@ -88,18 +90,18 @@ class InteriorState:
     mu: float = 1.0  # the barrier parameter of the step
     nu: float = 1.0  # penalty of the merit function
     delta: float = 0.0  # regularisation of the Hessian
-    refused: int = 0
+    refused: Counter = 0
     scale: Scale | None = None
     # residuals of the last accepted points: they need not fall at every step
-    recent: tuple[float, ...] = ()
-    best: float = math.inf  # smallest residual so far
-    since: int = 0  # rounds since then
+    recent: tuple[Extended, ...] = ()
+    best: Extended = math.inf  # smallest residual so far
+    since: Counter = 0  # rounds since then
     phase: int = 2  # 2: the problem; 1: the smallest violation
-    value: float = math.nan  # objective at w
-    violation: float = math.inf
-    residual: float = math.inf
+    value: Annotated[float, Form(infinite=True, nan=True)] = math.nan  # objective at w
+    violation: Extended = math.inf
+    residual: Extended = math.inf
     duals: Multipliers | None = None
-    rounds: int = 0
+    rounds: Annotated[int, Form(rounds=0)] = 0
     steps: int = 0
 
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.algorithms.federated.interior_point.client_risk import risk_rows
 from quorate.arrays import Array
+from quorate.codec import Form
 from quorate.problem.client_means import hessians
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
@@ -57,8 +59,8 @@ class Scale:
     """Divisors of the objective and of every row of ``Pieces``, and the coefficients' units."""
 
     objective: float
-    rows: Array  # (M,)
-    units: Array  # (D,)
+    rows: Annotated[Array, Form("M")]
+    units: Annotated[Array, Form("D")]
 
 
 def pieces(problem: Problem, w: Array, up: Expanded) -> Pieces:

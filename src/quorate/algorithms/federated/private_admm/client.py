@@ -15,12 +15,14 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.algorithms.federated.private_admm import kernels
 from quorate.arrays import Array, Block, Streams, unwritable, writable
+from quorate.codec import Extended, Form
 from quorate.privacy.budget import BudgetSpentError
 from quorate.privacy.mechanisms import KINDS, MEAN_SIZE, fill, secure
 from quorate.problem.constraints.constraint import once
@@ -35,11 +37,11 @@ from quorate.solvers.smooth.newton import lbfgs
 class Perturb:
     """The server's w^{t+1}: answer with z_p^{t+1} and lambda_p^{t+1}."""
 
-    w: Array  # (D,)
-    round: int  # t, from 1
+    w: Annotated[Array, Form("D")]
+    round: Annotated[int, Form(rounds=1)]  # t, from 1
     rho: float
     next_rho: float  # of the next round
-    reach: float  # 1 / eta^t or delta^t
+    reach: Extended  # 1 / eta^t or delta^t
     scale: float  # of the noise, relative to the plan: 1 except as published
 
 
@@ -57,10 +59,11 @@ class Perturbed:
 class PrivateMemory:
     """The memory of a client."""
 
-    z: Array  # (n, D)
-    dual: Array  # (n, D) lambda_p
-    answered: Array  # (n,) rounds
-    secret: NDArray[np.uint8]  # (n, 32) the key of its noise; (n, 0) in simulations
+    z: Annotated[Array, Form("n, D")]
+    dual: Annotated[Array, Form("n, D")]  # lambda_p
+    answered: Annotated[Array, Form("n")]  # rounds
+    # the key of its noise; (n, 0) in simulations
+    secret: Annotated[NDArray[np.uint8], Form("n, 32|0")]
 
 
 @dataclass(frozen=True, eq=False)

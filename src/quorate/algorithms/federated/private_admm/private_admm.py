@@ -16,7 +16,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from quorate.algorithms.federated.private_admm.settings import (
 )
 from quorate.algorithms.method import Answer, stacked
 from quorate.arrays import Array, Block, Streams
+from quorate.codec import Form
 from quorate.data.federation import Federation
 from quorate.privacy.accounting import Release, noise_for
 from quorate.privacy.budget import Budget, NoPrivacyWarning
@@ -73,12 +74,12 @@ SOURCES = {
 class PrivateState:
     """The server's state: functions of noisy answers alone."""
 
-    w: Array  # (D,)
-    mean: Array  # (D,) of all w after the first
-    round: int
+    w: Annotated[Array, Form("D")]
+    mean: Annotated[Array, Form("D")]  # of all w after the first
+    round: Annotated[int, Form(rounds=0)]
     gap: float  # sum_p ||w - z_p||_1
     noise: float  # mean |xi| over clients and entries
-    clients: int
+    clients: Annotated[int, Form(most="N")]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from quorate.arrays import Array
+from quorate.codec import Form
 from quorate.rounds import Each, Max, Sum, record
 
 
@@ -13,10 +16,10 @@ class Settle:
     These are lines 6-8 of Algorithm 1.
     """
 
-    w: Array  # (D,)
-    slack: Each  # (N, p_c)
-    unit: Array  # (p_c,)
-    prior: Each | None  # (N,) q_i; with the first message
+    w: Annotated[Array, Form("D")]
+    slack: Annotated[Each, Form("N, p_c")]
+    unit: Annotated[Array, Form("p_c")]
+    prior: Annotated[Each, Form("N")] | None  # q_i; with the first message
     beta: float  # of the subproblem that ends
     next_beta: float  # of the one that begins
     sigma: float  # 1 / ((n + 1) beta) of that one
@@ -45,16 +48,16 @@ class Settled:
 class Refine:
     """Ask for one iteration of Algorithm 2."""
 
-    w: Array  # (D,)
-    slack: Each  # (N, p_c)
-    unit: Array  # (p_c,)
+    w: Annotated[Array, Form("D")]
+    slack: Annotated[Each, Form("N, p_c")]
+    unit: Annotated[Array, Form("p_c")]
     beta: float
     sigma: float  # 1 / ((n + 1) beta)
     rho: float
     tol: float  # eps_{t+1}
     room: float  # what (23) leaves to the clients' residuals
     # (h,) weights, sum 1, of the last h points from which (19) sets out; [1.] is Algorithm 2
-    mix: Array
+    mix: Annotated[Array, Form("mix")]
 
 
 @record
@@ -80,13 +83,13 @@ class Refined:
 class ProximalMemory:
     """The memory of the clients."""
 
-    z: Array  # (n, D + p_c) u_i, s_i
-    gradient: Array  # (n, D) q_i f_i'(u_i); of quadratic functions alone
-    dual: Array  # (n, D + p_c) lambda_i
-    anchor: Array  # (n, D + p_c) w^k, s_i^k
-    multiplier: Array  # (n, p + p_c) mu_i
-    estimate: Array  # (n, p + p_c) [mu_i + beta c_i(w)]_+ at the last w
-    change: Array  # (n, p + p_c) the last change of mu_i
-    weight: Array  # (n,) q_i
-    points: Array  # (n, h, D + p_c) the last w - lambda_i / rho
-    drift: Array  # (n, h, D + p_c) the last z_i - w
+    z: Annotated[Array, Form("n, D + p_c")]  # u_i, s_i
+    gradient: Annotated[Array, Form("n, D|0")]  # q_i f_i'(u_i); of quadratic functions alone
+    dual: Annotated[Array, Form("n, D + p_c")]  # lambda_i
+    anchor: Annotated[Array, Form("n, D + p_c")]  # w^k, s_i^k
+    multiplier: Annotated[Array, Form("n, m")]  # mu_i
+    estimate: Annotated[Array, Form("n, m")]  # [mu_i + beta c_i(w)]_+ at the last w
+    change: Annotated[Array, Form("n, m")]  # the last change of mu_i
+    weight: Annotated[Array, Form("n")]  # q_i
+    points: Annotated[Array, Form("n, P, D + p_c")]  # the last w - lambda_i / rho
+    drift: Annotated[Array, Form("n, H, D + p_c")]  # the last z_i - w

@@ -12,11 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
 from quorate.algorithms.federated.proximal_al.merit import raised
 from quorate.arrays import Array
+from quorate.codec import Extended, Form
 from quorate.problem.client_means import hessians
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import regulariser_parts
@@ -172,12 +174,12 @@ class Past:
     The server knows them by their products alone.
     """
 
-    step: Array  # (h, D) w^{t+1} - w^t
-    slack_step: Array  # (h, N, p_c)
-    drift: Array  # (h, D) sum_i (u_i^t - w^t)
-    slack_drift: Array  # (h, N, p_c)
-    inner: Array  # (h, h) sum_i <u_i - w, u_i - w> of rounds t and t'
-    size: float  # ||r|| of the newest
+    step: Annotated[Array, Form("h, D")]  # w^{t+1} - w^t
+    slack_step: Annotated[Array, Form("h, N, p_c")]
+    drift: Annotated[Array, Form("h, D")]  # sum_i (u_i^t - w^t)
+    slack_drift: Annotated[Array, Form("h, N, p_c")]
+    inner: Annotated[Array, Form("h, h")]  # sum_i <u_i - w, u_i - w> of rounds t and t'
+    size: Extended  # ||r|| of the newest
 
 
 def no_past(D: int, slack: Sequence[int]) -> Past:

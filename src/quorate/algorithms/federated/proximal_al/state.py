@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import numpy as np
 
 from quorate.algorithms.federated.proximal_al.messages import Refined
 from quorate.algorithms.federated.proximal_al.server import Past, no_past
 from quorate.arrays import Array
+from quorate.codec import Counter, Extended, Form
 from quorate.rounds import record
 
 
@@ -16,39 +18,39 @@ from quorate.rounds import record
 class ProximalState:
     """The server's memory between rounds."""
 
-    w: Array  # (D,)
-    slack: Array  # (N, p_c)
-    anchor: Array  # (D,) w^k
-    slack_anchor: Array  # (N, p_c)
-    multiplier: Array  # (p_0,) mu_0
-    total: Array  # (p_c,) multiplier of sum_i s_i <= 0
-    change: Array  # (p_0,) the last change of mu_0
-    total_change: Array  # (p_c,)
-    shifted: Array  # (D,) sum_i u~_i
-    slack_shifted: Array  # (N, p_c) s~_i
+    w: Annotated[Array, Form("D")]
+    slack: Annotated[Array, Form("N, p_c")]
+    anchor: Annotated[Array, Form("D")]  # w^k
+    slack_anchor: Annotated[Array, Form("N, p_c")]
+    multiplier: Annotated[Array, Form("p_0")]  # mu_0
+    total: Annotated[Array, Form("p_c")]  # multiplier of sum_i s_i <= 0
+    change: Annotated[Array, Form("p_0")]  # the last change of mu_0
+    total_change: Annotated[Array, Form("p_c")]
+    shifted: Annotated[Array, Form("D")]  # sum_i u~_i
+    slack_shifted: Annotated[Array, Form("N, p_c")]  # s~_i
     past: Past
     beta: float
     rho: float
-    unit: Array  # (p_c,) of s
-    violation: Array  # (N,)
+    unit: Annotated[Array, Form("p_c")]  # of s
+    violation: Annotated[Array, Form("N", infinite=True, nan=True)]
     scale: float = 1.0  # sum_i max |q_i f_i'| at the first model
-    tau: float = math.inf
+    tau: Extended = math.inf
     fresh: int = 1  # rounds until the past counts
-    since: int = 0  # rounds since rho changed
-    settled: int = 0  # rounds since beta changed
-    outer: int = 0
-    inner: int = 0  # of this subproblem
-    exact: float = 0.0  # distance of 0 from the subdifferential of (18) at w
-    residual: float = math.inf  # (23)
+    since: Counter = 0  # rounds since rho changed
+    settled: Counter = 0  # rounds since beta changed
+    outer: Counter = 0
+    inner: Counter = 0  # of this subproblem
+    exact: Extended = 0.0  # distance of 0 from the subdifferential of (18) at w
+    residual: Extended = math.inf  # (23)
     # relative primal and dual residuals of consensus
-    pair: tuple[float, float] = (math.inf, math.inf)
-    value: float = math.nan
-    global_violation: float = math.nan
-    before: float = math.inf  # violation at the end of the last subproblem
-    product: float = math.inf  # sum |mu c| there
-    stuck: int = 0  # subproblems in a row at whose ends the violation did not fall
+    pair: tuple[Extended, Extended] = (math.inf, math.inf)
+    value: Annotated[float, Form(infinite=True, nan=True)] = math.nan
+    global_violation: Annotated[float, Form(infinite=True, nan=True)] = math.nan
+    before: Extended = math.inf  # violation at the end of the last subproblem
+    product: Extended = math.inf  # sum |mu c| there
+    stuck: Counter = 0  # subproblems in a row at whose ends the violation did not fall
     infeasible: bool = False
-    rounds: int = 0
+    rounds: Annotated[int, Form(rounds=0)] = 0
 
 
 def started(

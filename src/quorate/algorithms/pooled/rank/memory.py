@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 
 from quorate.algorithms.pooled.rank.iteration import Iterate
 from quorate.arrays import Array
+from quorate.codec import Form
 from quorate.rounds import record
 
 ADMM, NEWTON, POLISH, CLOSING = 0.0, 1.0, 2.0, 3.0  # stages
@@ -17,38 +19,41 @@ ADMM, NEWTON, POLISH, CLOSING = 0.0, 1.0, 2.0, 3.0  # stages
 class IterateMemory:
     """The client's memory in both ADMMs; every array has a leading axis for the one client."""
 
-    w: Array  # the iterate: see ``Iterate``
-    t: Array
-    z: Array
-    dual: Array
-    rho: Array
-    patience: Array
-    k: Array  # iterations of this start
-    primal: Array
-    change: Array
-    best: Array  # (D,) the model of least objective
-    value: Array
-    bound: Array
-    rows: Array  # (n,) multipliers: of the best bound, or beside the best model where there is none
-    split: Array  # (n,) z beside them
+    w: Annotated[Array, Form("n, D")]  # the iterate: see ``Iterate``
+    t: Annotated[Array, Form("n, rows")]
+    z: Annotated[Array, Form("n, rows")]
+    dual: Annotated[Array, Form("n, rows")]
+    rho: Annotated[Array, Form("n")]
+    patience: Annotated[Array, Form("n")]
+    k: Annotated[Array, Form("n")]  # iterations of this start
+    primal: Annotated[Array, Form("n", infinite=True, nan=True)]
+    change: Annotated[Array, Form("n", infinite=True, nan=True)]
+    best: Annotated[Array, Form("n, D")]  # the model of least objective
+    value: Annotated[Array, Form("n", infinite=True)]
+    bound: Annotated[Array, Form("n", infinite=True)]
+    # multipliers: of the best bound, or beside the best model where there is none
+    rows: Annotated[Array, Form("n, rows")]
+    split: Annotated[Array, Form("n, rows")]  # z beside them
 
 
 @record
 class RankMemory(IterateMemory):
     """The client's memory in ``RankADMM``."""
 
-    stage: Array
-    step: Array  # length of the next proximal step
-    gaps: Array  # (4,) relative gaps of the last rounds
-    idle: Array  # rounds without progress
-    outer: Array  # Newton's outer steps so far
-    wait: Array  # iterations before which Newton steps are not tried again
-    steps: Array  # iterations in all
-    start: Array  # number of the start
-    own: Array  # (D,) the best model of this start
-    found: Array  # its objective
-    polished: Array  # steps of the polish of this start
-    table: Array  # (S, 3) of every start: iterations, objective, steps of the polish
+    stage: Annotated[Array, Form("n")]
+    step: Annotated[Array, Form("n", infinite=True)]  # length of the next proximal step
+    gaps: Annotated[Array, Form("n, 4", infinite=True)]  # relative gaps of the last rounds
+    idle: Annotated[Array, Form("n")]  # rounds without progress
+    outer: Annotated[Array, Form("n")]  # Newton's outer steps so far
+    # iterations before which Newton steps are not tried again
+    wait: Annotated[Array, Form("n", infinite=True)]
+    steps: Annotated[Array, Form("n")]  # iterations in all
+    start: Annotated[Array, Form("n")]  # number of the start
+    own: Annotated[Array, Form("n, D")]  # the best model of this start
+    found: Annotated[Array, Form("n", infinite=True)]  # its objective
+    polished: Annotated[Array, Form("n")]  # steps of the polish of this start
+    # of every start: iterations, objective, steps of the polish
+    table: Annotated[Array, Form("n, S, 3", infinite=True, nan=True)]
 
 
 def number(value: float | Array) -> Array:
