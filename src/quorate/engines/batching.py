@@ -53,8 +53,10 @@ class Rows:
         self.known: dict[tuple[int, ...], Block | None] = {}  # of rounds of all; None: met once
 
     def _keep(self, sort: int, ids: list[int]) -> None:
+        if len(ids) < 2:
+            return  # whose rows may be sparse
         largest = max(self.alone[i].X.nbytes for i in ids)  # pyright: ignore
-        if len(ids) > 1 and len(ids) * largest <= SMALL:
+        if len(ids) * largest <= SMALL:
             self.all[sort] = stacked([self.alone[i] for i in ids])
             self.position[ids] = np.arange(len(ids))
 
