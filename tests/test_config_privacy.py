@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import quorate as qr
 from quorate.config.config import ConfigError, parse_config, read_config
 from quorate.data.declared_schema import apart, declared_schema
+from quorate.data.row_errors import RowError
 from quorate.privacy.accounting import Release, gaussian_epsilon, noise_for
 from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.runs.pipeline import dry_run
@@ -375,16 +376,19 @@ def test_a_column_that_is_not_declared_has_numbers_in_every_row(tmp_path: Path) 
         read_config(small_run.write_config(tmp_path, text, table))
     ).train.feature_names == ("age", "dose")
     lines = table.splitlines()
-    for cell, words in (("", "no value in row 3"), ("old", "text such as 'old'")):
+    for cell, words in (
+        ("", "no value in line 5 of .*clinics.csv"),
+        ("old", "has text in line 5 of"),
+    ):
         spoilt = [*lines[:4], "North," + cell + ",1.0,no", *lines[5:]]
         config = read_config(small_run.write_config(tmp_path, text, "\n".join(spoilt) + "\n"))
-        with pytest.raises(ConfigError, match=words):
+        with pytest.raises(RowError, match=words):
             prepare(config)
 
 
 def test_clients_are_those_with_a_declared_size(tmp_path: Path) -> None:
     text = TEXT.replace("{ East = 15, North = 14 }", "{ East = 15 }")
-    with pytest.raises(ConfigError, match="'North' has rows and is not declared"):
+    with pytest.raises(RowError, match="rows of a client that is not declared in lines "):
         prepare(read_config(small_run.write_config(tmp_path, text)))
     # West has no rows
     text = TEXT.replace("{ East = 15, North = 14 }", "{ West = 3, North = 14, East = 15 }")

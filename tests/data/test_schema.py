@@ -97,7 +97,7 @@ def test_unknown_categories_are_listed_or_zero():
     schema = Schema((Categorical("sex", ("f", "m")), Numeric("age", 50.0, 50.0, 10.0)), "y", (0, 1))
     table = pd.DataFrame({"sex": ["f", "x", None], "age": [60, None, 40], "other": [1, 2, 3]})
     with pytest.raises(
-        ValueError, match=r"'sex' holds 'x', a missing value, which .* it had 'f', 'm'"
+        ValueError, match=r"'sex' holds what .*'f', 'm'.*: 'x', a missing value in rows 1, 2"
     ):
         schema.transform(table)
     assert schema.transform(table, unknown="ignore").tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, -1]]
@@ -105,7 +105,7 @@ def test_unknown_categories_are_listed_or_zero():
         schema.transform({"sex": ["f"], "Age": [3.0]})
     with pytest.raises(ValueError, match="unknown must be"):
         schema.transform(table, unknown="drop")
-    with pytest.raises(ValueError, match="column 'age' holds str 'old' in row 0"):
+    with pytest.raises(ValueError, match="column 'age' holds text 'old' in row 0"):
         schema.transform({"sex": ["f"], "age": ["old"]})
     with pytest.raises(ValueError, match="'age' is infinite in row 0"):
         schema.transform({"sex": ["f"], "age": [np.inf]})
@@ -125,7 +125,7 @@ def test_codes_read_as_floats_are_the_same_codes():
         (
             [{"x": np.array(["1", "old", "3"], object)}],
             {},
-            r"holds 2 numbers, but also text such as 'old'",
+            r"holds numbers, but also text such as 'old' in row 1",
         ),
         (
             [{"x": np.array(["a"], object)}, {"x": np.ones(1)}],
@@ -134,14 +134,14 @@ def test_codes_read_as_floats_are_the_same_codes():
         ),
         ([{"x": np.array([np.nan])}], {}, "no value at any client"),
         ([{"x": np.array([np.inf])}], {}, "client '0': column 'x' is infinite in row 0"),
-        ([{"x": np.ones(1)}, {"z": np.ones(1)}], {}, "client '1' lacks column 'x'"),
+        ([{"x": np.ones(1)}, {"z": np.ones(1)}], {}, "client '1': .* it lacks column 'x'"),
         ([{"x": np.array(list("abcd"), object)}], {"max_categories": 3}, "4 categories, more than"),
         ([{"x": np.ones(1)}], {"categorical": ("xx",)}, "no column 'xx'"),
         ([{"x": np.ones(1)}], {"scaling": "robust"}, "scaling must be one of"),
         (
             [{"x": np.array([1e200, 1.0])}],
             {},
-            r"column 'x' has a largest absolute value of 1e\+200",
+            r"column 'x' .* absolute value that is too large \(1e\+200\) in row 0",
         ),
     ],
 )
@@ -184,7 +184,7 @@ def test_the_target_is_no_feature_and_one_feature_is_needed():
 def test_categories_never_fitted_are_zeros_where_asked():
     schema = Schema.fit([{"x": np.array(["a", "b"], object), "y": np.array([0, 1])}], target="y")
     new = {"site": {"x": np.array(["c", "b"], object), "y": np.array([0, 1])}}
-    with pytest.raises(ValueError, match="holds 'c', which the training data did not"):
+    with pytest.raises(ValueError, match=r"holds what the training data did not .*: 'c' in row 0"):
         Federation.from_tables(new, "y", schema=schema)
     assert Federation.from_tables(new, "y", schema=schema, unknown="ignore").X[0].tolist() == [
         [0, 0],

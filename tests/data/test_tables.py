@@ -118,7 +118,7 @@ def test_parquet(tmp_path):
     fed = Federation.from_files(tmp_path / "all.parquet", "sick", client="site")
     assert fed.digests() == Federation.from_frame(pd.DataFrame(COLUMNS), "site", "sick").digests()
     write(tmp_path / "bad.parquet", "no parquet")
-    with pytest.raises(ValueError, match=r"bad.parquet is no readable Parquet file"):
+    with pytest.raises(ValueError, match=r"bad.parquet: this is no readable Parquet file"):
         tables.read(tmp_path / "bad.parquet")
 
 
@@ -127,9 +127,9 @@ def test_parquet(tmp_path):
     [
         (b"", "is empty"),
         (b"a,b\n", "has a header but no rows"),
-        (b"a,b\n1,2\n3\n", "near line 3: 1 cells where the header has 2"),
-        (b"a,b\n1,2\n3,4,5\n", "near line 3: 3 cells"),
-        (b"a,a\n1,2\n", "names column 'a' more than once"),
+        (b"a,b\n1,2\n3\n", "line 3: 1 cells where the header has 2"),
+        (b"a,b\n1,2\n3,4,5\n", "line 3: 3 cells"),
+        (b"a,a\n1,2\n", "names a column more than once: column 'a'"),
         (b"a,b\n\xff\xfe,2\n", "no readable CSV file"),
         (b'a,b\n"1,2\n', "no readable CSV file"),
     ],
@@ -142,7 +142,7 @@ def test_unreadable_csv_is_refused(tmp_path, content, text):
 
 def test_a_damaged_archive_is_refused(tmp_path):
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n" * 99)[:-9])
-    with pytest.raises(ValueError, match="no readable CSV file"):
+    with pytest.raises(ValueError, match="is a damaged archive"):
         tables.read(tmp_path / "t.csv.gz")
 
 
@@ -150,7 +150,8 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path):
     write(tmp_path / "a.csv", "age,sick\n50,1\n")
     write(tmp_path / "b.csv", "Age,sick\n50,1\n")
     with pytest.raises(
-        ValueError, match=r"b.csv lacks column 'age' and has further column 'Age', unlike .*a.csv"
+        ValueError,
+        match=r"b.csv: .* not those of .*a.csv: it lacks column 'age' and has further column 'Age'",
     ):
         Federation.from_files(tmp_path, "sick")
     with pytest.raises(
@@ -166,22 +167,27 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path):
         Federation.from_files(tmp_path / "c.csv", "sick")
     (tmp_path / "sub").mkdir()
     write(tmp_path / "sub" / "a.csv", "age,sick\n50,1\n")
-    with pytest.raises(ValueError, match=r"client 'a' is in .*a.csv and in .*a.csv"):
+    with pytest.raises(ValueError, match=r"a.csv: it has a client that is in .*a.csv as well, 'a'"):
         Federation.from_files([tmp_path / "a.csv", tmp_path / "sub" / "a.csv"], "sick")
 
 
 def test_cells_that_are_no_numbers_are_named(tmp_path):
     write(tmp_path / "a.csv", "age,sick\n50,1\n")
     write(tmp_path / "b.csv", "age,sick\n50,1\nold,0\n")
-    with pytest.raises(ValueError, match=r"client 'b': column 'age' holds str 'old' in row 1"):
+    with pytest.raises(
+        ValueError, match=r"client 'b': column 'age' holds text 'old' in line 3 of .*b.csv"
+    ):
         Federation.from_files(tmp_path, "sick")
     write(tmp_path / "b.csv", "age,sick\n50,1\n,0\n")
     with pytest.raises(
-        ValueError, match=r"client 'b': X has 1 value that is missing .* row 1 .* column 'age'"
+        ValueError,
+        match=r"client 'b': X has 1 value that is missing .* column 'age', in line 3 of .*b.csv",
     ):
         Federation.from_files(tmp_path, "sick")
     write(tmp_path / "b.csv", "age,sick\n50,1\n3,\n")
-    with pytest.raises(ValueError, match="client 'b': y is missing or infinite in row 1"):
+    with pytest.raises(
+        ValueError, match=r"client 'b': column 'sick' is missing or infinite in line 3 of .*b.csv"
+    ):
         Federation.from_files(tmp_path, "sick")
 
 
@@ -193,7 +199,7 @@ def test_missing_values_of_every_library(make):
     np.testing.assert_array_equal(table["n"], [1, np.nan, 3])
     assert table["t"].tolist() == ["x", None, "z"]
     np.testing.assert_array_equal(table["b"], [1, np.nan, 0])
-    with pytest.raises(ValueError, match="groups has 1 missing"):
+    with pytest.raises(ValueError, match="column 's': 1 missing entry, in row 1"):
         Federation.from_frame(make({"s": ["a", None], "x": [1, 2], "y": [1, 2]}), "s", "y")
 
 
@@ -253,5 +259,5 @@ def test_groups_of_every_library(make):
     fed = Federation.from_arrays(np.eye(3), make([1, 0, 1]), make(["b", "a", "b"]))
     assert fed.clients == ("b", "a")
     assert fed.y[0].tolist() == [1, 1]
-    with pytest.raises(ValueError, match="groups has 1 missing entries, at row 1"):
+    with pytest.raises(ValueError, match="groups: 1 missing entry, in row 1"):
         Federation.from_arrays(np.eye(3), [1, 0, 1], make(["b", None, "b"]))

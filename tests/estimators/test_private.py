@@ -427,9 +427,9 @@ def test_a_class_that_no_row_has_is_declared(clinics):
         ),
         (
             {"classes": ["ill", "well"]},
-            r"labels \['fine'\], which are not among the declared classes",
+            r"there are labels that are not among the declared classes",
         ),
-        ({"classes": [0, 1]}, r"labels \['fine', 'ill'\], which are not among"),
+        ({"classes": [0, 1]}, r"labels that are not among"),
         ({"classes": ["ill"]}, "two classes or more, got one class.*declare all"),
         ({"regulariser": qr.MCP(0.1, 3.0)}, "needs a convex regulariser, got MCP"),
     ],
@@ -443,7 +443,7 @@ def test_what_does_not_fit_is_refused(clinics, settings, said):
 def test_one_class_and_groups_of_two_types_are_refused(clinics):
     X, y, _ = clinics
     with pytest.raises(
-        ValueError, match=r"got one class: .'ill'.. Where these rows lack the others, declare all"
+        ValueError, match=r"got one class. Where these rows lack the others, declare all"
     ):
         PrivateClassifier().fit(X, ["ill"] * 120, groups=["a"] * 120)
     with pytest.raises(ValueError, match="groups has 1 both as text and as another type"):

@@ -292,7 +292,7 @@ def test_features_as_columns():
         (None, "constraint is for the server's own data, and the federation has none.*Coupled"),
         (
             (X0, np.array(["yes", "maybe"] * 3)),
-            "server's data have labels outside the clients' classes .'no', 'yes'",
+            "server: its data have labels outside the clients' classes .'no', 'yes'",
         ),
     ],
 )
@@ -372,7 +372,7 @@ def test_targets_coded_already_stay_what_they_are():
     assert_allclose(concrete.objective(W, coded), problem.objective(W, FED), rtol=1e-15)
     assert_allclose(concrete.violation(W, coded), problem.violation(W, FED), rtol=1e-15)
     with pytest.raises(
-        ValueError, match=r"targets outside the classes .'no', 'yes'.: give the federation"
+        ValueError, match=r"targets outside the classes .'no', 'yes'.. Give the federation"
     ):
         problem.objective(W, FED.with_targets([np.full(m, 0.5) for m in SIZES]))
 

@@ -125,7 +125,11 @@ def test_strings_are_not_values(slot):
     [
         (qr.Problem(qr.Hinge()), np.arange(12), "exactly two classes, got 12"),
         (qr.Problem(qr.Hinge()), np.zeros(12), "exactly two classes, got 1"),
-        (qr.Problem(qr.Huber()), np.array(["a", "b"] * 6), "needs numeric targets"),
+        (
+            qr.Problem(qr.Huber()),
+            np.array(["a", "b"] * 6),
+            "needs numeric targets, and got text: .*'a'",
+        ),
         (
             qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall({"A": 0.1, "B": 0.1})),
             SIGNS,

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from quorate.arrays import Array
 from quorate.client_names import ByClient, ClientName, client_name
 from quorate.data import validation as check
-from quorate.data.schema import Recipe, Schema
-from quorate.data.tables import Table, has_column, matrix, numbers, same_columns, table_of
+from quorate.data.schema import Numeric, Recipe, Schema
+from quorate.data.tables import (
+    Table,
+    check_numbers,
+    has_column,
+    matrix,
+    numbers,
+    same_columns,
+    table_of,
+    targets_of,
+)
 
 
 class TableOptions(TypedDict, total=False):
@@ -25,8 +35,15 @@ class TableOptions(TypedDict, total=False):
     unknown: str
 
 
+def tables_of(tables: ByClient[Mapping[str, Any]]) -> dict[ClientName, Table]:
+    """The clients' tables by their names as they are kept."""
+    if not tables:
+        raise ValueError("a federation needs at least one client, got none.")
+    return {client_name(name): table_of(table) for name, table in tables.items()}
+
+
 def federation_parts(
-    tables: ByClient[Mapping[str, Any]],
+    whole: Mapping[ClientName, Table],
     target: str,
     features: Sequence[str] | None,
     sample_weight: str | None,
@@ -36,9 +53,6 @@ def federation_parts(
     unknown: str = "error",
 ) -> dict[str, Any]:
     """The arguments of `Federation` from one table per client."""
-    if not tables:
-        raise ValueError("a federation needs at least one client, got none.")
-    whole = {client_name(name): table_of(table) for name, table in tables.items()}
     same_columns({f"client {name!r}": table for name, table in whole.items()})
     first, fitted = next(iter(whole.values())), isinstance(schema, Schema)
     names = _feature_names(first, target, features, sample_weight, columns, fitted)
@@ -46,13 +60,19 @@ def federation_parts(
         schema = Schema.fit(whole, schema, features=names, target=target, classes=classes)
     if schema is not None and classes is None:
         classes = schema.classes
-    weights = sample_weight and [
-        numbers(table, sample_weight, f"client {name!r}") for name, table in whole.items()
-    ]
+    declared = classes is not None and np.asarray(classes).dtype.kind != "U"
+    if schema is None:
+        check_numbers(whole, names)
+    else:
+        check_numbers(whole, [c.name for c in schema.columns if isinstance(c, Numeric)])
+    weights = None
+    if sample_weight is not None:
+        check_numbers(whole, [sample_weight])
+        weights = [numbers(t, sample_weight, f"client {name!r}") for name, t in whole.items()]
     return {
         "clients": tuple(whole),
         "X": _rows(whole, names, schema, unknown),
-        "y": [table[target] for table in whole.values()],
+        "y": targets_of(whole, target, declared),
         "classes": classes,
         "feature_names": names if schema is None else schema.feature_names,
         "sample_weight": weights,

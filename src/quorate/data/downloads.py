@@ -9,11 +9,11 @@ source, shape and class counts are checked.
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import io
 import os
 import tomllib
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from quorate.data.files import expanded
 from quorate.data.tables import Table, parsed
 
 SETTING = "QUORATE_DATA"
@@ -89,16 +90,16 @@ def contents(source: Source, data_dir: str | Path | None = None) -> dict[str, by
     folder = directory(data_dir)
     if folder is None or not all((folder / file).is_file() for file in source.files):
         return None
-    files = {file: (folder / file).read_bytes() for file in source.files}
-    for file, content in files.items():
-        digest = hashlib.sha256(content).hexdigest()
+    for file in source.files:
+        with (folder / file).open("rb") as stream:  # not read whole before it is known
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
         if digest != source.files[file]:
             raise ValueError(
                 f"{folder / file} is not the file that {source.name} was checked with: sha256"
                 f" {digest}, needed {source.files[file]}. Fetch it again, or remove it to use"
                 " another source."
             )
-    return files
+    return {file: (folder / file).read_bytes() for file in source.files}
 
 
 def absent(source: Source, why: str) -> FileNotFoundError:
@@ -120,14 +121,13 @@ def openml(source: Source) -> tuple[Table, NDArray[Any]]:
         raise absent(source, "it has no copy at OpenML")
     try:
         bunch: Any = fetch_openml(data_id=source.openml, as_frame=False, parser="liac-arff")
-    except OSError as error:  # URLError and HTTPError among them
+    # URLError and HTTPError are among them, and what a damaged copy in scikit-learn's folder gives
+    except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
         why = f"its file is in no data directory, and OpenML (data set {source.openml}) answers"
         raise absent(source, f"{why} {error!r}") from error
     columns = bunch.data.toarray().T if hasattr(bunch.data, "toarray") else bunch.data.T
-    table = {
-        name: _decoded(c, bunch.categories.get(name))
-        for name, c in zip(bunch.feature_names, columns, strict=True)
-    }
+    named = zip(bunch.feature_names, columns, strict=True)
+    table = Table({name: _decoded(c, bunch.categories.get(name)) for name, c in named})
     return table, np.asarray(bunch.target)
 
 
@@ -145,8 +145,7 @@ def cells(content: bytes, separator: str | None = ",") -> list[tuple[str, ...]]:
     """The columns of a file without header, as text; blank lines and those that begin with "|" are
     left out.
     """
-    raw = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    text = io.StringIO(raw.decode())
+    text = io.StringIO(expanded(content, "the file of the data set").decode())
     lines = map(str.split, text) if separator is None else csv.reader(text, skipinitialspace=True)
     return list(zip(*(line for line in lines if line and not line[0].startswith("|")), strict=True))
 

@@ -220,12 +220,15 @@ class Federation:
         `Recipe` to fit one over the clients. ``unknown``: as in `Schema.transform`, for categories
         that a fitted schema does not have.
         """
-        from quorate.data.assembly import federation_parts
+        from quorate.data.assembly import federation_parts, tables_of
+        from quorate.data.row_errors import located
 
-        parts = federation_parts(
-            tables, target, features, sample_weight, tuple(columns), classes, schema, unknown
-        )
-        return cls(**parts)
+        whole = tables_of(tables)
+        with located(whole):
+            parts = federation_parts(
+                whole, target, features, sample_weight, tuple(columns), classes, schema, unknown
+            )
+            return cls(**parts)
 
     @classmethod
     def from_frame(

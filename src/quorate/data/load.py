@@ -350,7 +350,7 @@ def adult(part: str = "train", data_dir: Folder = None) -> Tabular:
     validate(source, np.empty((len(y), len(table))), y)
     validate(source, np.empty((32561, len(table))), y[:32561], 32561, (24720, 7841))
     named = zip((*source.names, "income"), (*table, y.astype(object)), strict=True)
-    return Tabular({name: column[rows] for name, column in named}, "income", Recipe())
+    return Tabular(tables.Table({name: column[rows] for name, column in named}), "income", Recipe())
 
 
 # -------------------------------------------------------------------- images

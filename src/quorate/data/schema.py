@@ -22,9 +22,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from quorate.arrays import Array
-from quorate.client_names import ByClient
+from quorate.client_names import ByClient, ClientName
 from quorate.data import validation as check
-from quorate.data.tables import Table, has_column, is_number, numbers, same_columns, table_of, texts
+from quorate.data.row_errors import RowError
+from quorate.data.tables import (
+    Table,
+    check_numbers,
+    has_column,
+    numbers,
+    odd_rows,
+    same_columns,
+    table_of,
+    targets_of,
+    texts,
+)
 
 SCALINGS = ("standard", "minmax", "none")
 
@@ -99,20 +110,20 @@ def client_kinds(
     kinds = []
     for name in features:
         cells = table[name]
-        text = [v for v in cells if v is not None] if cells.dtype.kind == "O" else []
-        odd = [v for v in text if not is_number(v)]
-        if odd and len(odd) < len(text) and name not in declared:
-            raise ValueError(
-                f"{where}: column {name!r} holds {len(text) - len(odd)} numbers, but also text such"
-                f" as {odd[0]!r}. Correct these cells, or declare the column:"
-                f" Recipe(categorical=({name!r},))."
+        if cells.dtype.kind != "O":
+            kinds.append((False, bool((cells == cells).any())))
+            continue
+        text, odd = sum(v is not None for v in cells), odd_rows(cells)
+        if odd and len(odd) < text and name not in declared:
+            raise RowError(
+                where,
+                f"column {name!r} holds numbers, but also text",
+                shown=f" such as {cells[odd[0]]!r}",
+                rows=odd,
+                do=f"Correct these cells, or declare the column: Recipe(categorical=({name!r},)).",
+                place=table.place,
             )
-        kinds.append(
-            (
-                bool(text),
-                bool(len(text) > len(odd) or (cells.dtype.kind != "O" and (cells == cells).any())),
-            )
-        )
+        kinds.append((text > 0, text > len(odd)))
     flags = np.array(kinds, dtype=np.float64).reshape(-1, 2)
     return {"max": {"text": flags[:, 0], "number": flags[:, 1]}}
 
@@ -151,14 +162,20 @@ def client_squares(table: Table, numeric: Sequence[str], mean: Array, where: str
 
 def _finite(table: Table, name: str, where: str) -> Array:
     """The values of a column that are not missing."""
-    values = numbers(table, name, where)
-    if np.isinf(values).any():
-        at = check.listed(np.flatnonzero(np.isinf(values)), "row")
-        raise ValueError(
-            f"{where}: column {name!r} is infinite in {at} (from 0). Correct these cells."
-        )
-    check.in_range(values[~np.isnan(values)], f"{where}: column {name!r}")
-    return values[~np.isnan(values)]
+    return _present(table, name, where, numbers(table, name, where))
+
+
+def _present(table: Table, name: str, where: str, values: Array) -> Array:
+    """The values that are not missing, which are finite and in range."""
+    absent = np.isnan(values)
+    present = values[~absent] if absent.any() else values
+    if present.size and not abs(present).max() <= check.EXTREME:
+        if rows := np.flatnonzero(np.isinf(values)).tolist():
+            what, do = f"column {name!r} is infinite", "Correct these cells."
+            raise RowError(where, what, rows=rows, do=do, place=table.place)
+        rows = np.flatnonzero(~absent)
+        check.in_range(present, where, f"column {name!r}", rows=rows, place=table.place)
+    return present
 
 
 def combine(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -214,14 +231,15 @@ class Schema:
         recipe = recipe or Recipe()
         if not isinstance(tables, Mapping):
             tables = {str(k): table for k, table in enumerate(tables)}
-        clients = {f"client {name!r}": table_of(table) for name, table in tables.items()}
+        by_name = {name: table_of(table) for name, table in tables.items()}
+        clients = {f"client {name!r}": table for name, table in by_name.items()}
         same_columns(clients)
         chosen = _chosen(next(iter(clients.values())), features, target, recipe)
         if classes is None and target is not None:
-            y = [check.targets(table[target], where) for where, table in clients.items()]
-            classes = check.classes(check.same_type(y, [*clients]), None, [*clients])
+            y = targets_of(by_name, target)
+            classes = check.classes(y, None, [*by_name])
         kinds = [client_kinds(t, chosen, recipe.categorical, c) for c, t in clients.items()]
-        codes = _codes(combine(kinds), chosen, recipe)
+        codes = _codes(combine(kinds), chosen, recipe, by_name)
         plain = [name for name in chosen if name not in codes]
         totals = combine([client_totals(t, plain, codes, c) for c, t in clients.items()])
         mean = _means(plain, totals)
@@ -316,17 +334,22 @@ def _chosen(
     return chosen
 
 
-def _codes(kinds: Mapping[str, Any], features: Sequence[str], recipe: Recipe) -> list[str]:
+def _codes(
+    kinds: Mapping[str, Any],
+    features: Sequence[str],
+    recipe: Recipe,
+    tables: Mapping[ClientName, Table],
+) -> list[str]:
     """The categorical columns: those declared, and those of text."""
-    odd = [
-        repr(name)
-        for name, text, number in zip(features, kinds["text"], kinds["number"], strict=True)
-        if text and number and name not in recipe.categorical
-    ]
-    if odd:
+    flags = zip(features, kinds["text"], kinds["number"], strict=True)
+    odd = [name for name, text, number in flags if text and number]
+    if odd := [name for name in odd if name not in recipe.categorical]:
+        check_numbers(tables, odd, some=True)
+        text = [repr(client) for client, table in tables.items() if odd_rows(table[odd[0]])]
         raise ValueError(
-            f"{check.listed(odd, 'column')}: numbers at some clients, text at others. Correct the"
-            " cells, or declare the column in Recipe(categorical=...)."
+            f"{check.listed(map(repr, odd), 'column')}: numbers at some clients, text at others"
+            f" ({check.listed(text, 'client')}). Correct the cells, or declare the column in"
+            " Recipe(categorical=...)."
         )
     return [
         name
@@ -389,8 +412,8 @@ def _categorical(
 
 
 def _fill_numeric(part: Array, column: Numeric, table: Table, where: str) -> None:
-    _finite(table, column.name, where)
     values = numbers(table, column.name, where)
+    _present(table, column.name, where, values)
     absent = np.isnan(values)
     part[:, 0] = (np.where(absent, column.mean, values) - column.centre) / column.scale
     if column.indicator:
@@ -403,12 +426,18 @@ def _fill_categorical(
     position: dict[str | None, int] = {c: k for k, c in enumerate(column.categories)}
     position |= {None: len(column.categories)} if column.missing else {}
     values = texts(table, column.name, where)
-    odd = sorted({"a missing value" if v is None else repr(v) for v in values if v not in position})
-    if odd and unknown == "error":
-        raise ValueError(
-            f"{where}: column {column.name!r} holds {', '.join(odd[:10])}, which the training data"
-            f" did not; it had {', '.join(map(repr, column.categories[:20]))}. Correct them, or use"
-            " unknown='ignore' (quorate predict --unknown ignore) for zeros."
+    rows = [r for r, v in enumerate(values) if v not in position] if unknown == "error" else []
+    if rows:
+        odd = sorted({"a missing value" if values[r] is None else repr(values[r]) for r in rows})
+        known = ", ".join(map(repr, column.categories[:20]))
+        raise RowError(
+            where,
+            f"column {column.name!r} holds what the training data did not ({known})",
+            shown=f": {', '.join(odd[:10])}",
+            rows=rows,
+            do="Correct them, or use unknown='ignore' (quorate predict --unknown ignore) for"
+            " zeros.",
+            place=table.place,
         )
     at = np.array([position.get(v, -1) for v in values], dtype=np.intp)
     part[np.flatnonzero(at >= 0), at[at >= 0]] = 1.0

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import csv
 import glob
-import gzip
-import importlib
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, SupportsFloat, TypeAlias
 
@@ -23,15 +22,46 @@ from numpy.typing import NDArray
 from quorate.arrays import Array
 from quorate.client_names import ClientName, closest
 from quorate.data import validation as check
+from quorate.data.files import opened, read_parquet, unchanged
+from quorate.data.row_errors import RowError, in_table, located
 
 if TYPE_CHECKING:
     from narwhals import Series
 
-Table = dict[str, NDArray[Any]]
 Files: TypeAlias = str | Path | Iterable[str | Path]  # a path, a pattern, a folder, or several
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "?"})
-CHUNK = 65536  # lines that are held as text at a time
+CHUNK = 65536  # lines that are held as text at a time; fewer of wide tables
+CELLS = 2**20  # cells that are held as text at a time
+
+
+class Table(dict[str, NDArray[Any]]):
+    """Columns by name, and where their rows are from: lines of a file, if they were read there."""
+
+    file: str = ""
+    lines: NDArray[np.int64] | None = None
+
+    def with_columns(self, columns: Mapping[str, NDArray[Any]]) -> Table:
+        """Other columns of the same rows."""
+        table = Table(columns)
+        table.file, table.lines = self.file, self.lines
+        return table
+
+    def pick(self, rows: slice | NDArray[Any]) -> Table:
+        """Some of the rows."""
+        table = Table({name: column[rows] for name, column in self.items()})
+        table.file, table.lines = self.file, None if self.lines is None else self.lines[rows]
+        return table
+
+    def without(self, *names: str) -> Table:
+        """The columns that are not named."""
+        return self.with_columns({key: c for key, c in self.items() if key not in names})
+
+    def place(self, rows: Sequence[int]) -> str:
+        """Where rows are, for a person who looks for them."""
+        if self.lines is None:
+            return in_table(rows) + (f" of {self.file}" if self.file else "")
+        return f"{check.listed(self.lines[list(rows)].tolist(), 'line')} of {self.file}"
 
 
 # -------------------------------------------------------------------- frames
@@ -39,8 +69,11 @@ CHUNK = 65536  # lines that are held as text at a time
 
 def table_of(frame: object) -> Table:
     """The columns of a pandas, polars or Arrow table, or of a mapping from names to arrays."""
+    if isinstance(frame, Table):
+        return frame
     if isinstance(frame, Mapping):
-        return {str(name): _from_objects(np.asarray(column)) for name, column in frame.items()}
+        columns = frame.items()
+        return Table({str(name): _from_objects(np.asarray(column)) for name, column in columns})
     import narwhals as nw
 
     try:
@@ -50,7 +83,7 @@ def table_of(frame: object) -> Table:
             "expected a pandas, polars or Arrow table or a mapping of columns, got"
             f" {type(frame).__name__}."
         ) from error
-    return {str(name): _column(table[name]) for name in table.columns}
+    return Table({str(name): _column(table[name]) for name in table.columns})
 
 
 def _column(series: Series[Any]) -> NDArray[Any]:
@@ -104,23 +137,77 @@ def numbers(table: Table, name: str, where: str = "the table") -> Array:
     """A column as float64, NaN where missing; text is an error that names the cell."""
     column = table[name]
     if column.dtype.kind == "O":
-        odd = [(r, v) for r, v in enumerate(column) if v is not None]
-        # the whole column is text where a single cell is no number: that cell is named
-        odd = [(r, v) for r, v in odd if not is_number(v)] or odd
+        odd = odd_rows(column) or [r for r, v in enumerate(column) if v is not None]
         if odd:
-            raise ValueError(
-                f"{where}: column {name!r} holds {type(odd[0][1]).__name__} {odd[0][1]!r} in row"
-                f" {odd[0][0]} (from 0), not numbers. Correct the cell, leave the column out"
-                " (features=...), or encode it with schema=Recipe()."
-            )
+            raise not_a_number(table, name, odd, where)
         return np.full(len(column), np.nan)
     return column.astype(np.float64, copy=False)
 
 
+def odd_rows(column: NDArray[Any]) -> list[int]:
+    """The rows of a column with a cell that is neither missing nor a number."""
+    if column.dtype.kind != "O":
+        return []
+    return [r for r, v in enumerate(column) if v is not None and not is_number(v)]
+
+
+def missing_rows(column: NDArray[Any]) -> list[int]:
+    """The rows of a column without a value."""
+    return [r for r, value in enumerate(column.tolist()) if check.missing(value)]
+
+
+FEATURE = (
+    "Numbers are needed there: correct the cells, leave the column out (features=...), or encode it"
+    " with schema=Recipe()."
+)
+
+
+def not_a_number(
+    table: Table, name: str, rows: Sequence[int], where: str, do: str = FEATURE
+) -> RowError:
+    """The error about cells that are no numbers."""
+    cell = table[name][rows[0]]
+    what = f"column {name!r} holds {'text' if isinstance(cell, str) else type(cell).__name__}"
+    return RowError(where, what, shown=f" {cell!r}", rows=rows, do=do, place=table.place)
+
+
+def check_numbers(
+    tables: Mapping[ClientName, Table], names: Iterable[str], do: str = FEATURE, some: bool = False
+) -> None:
+    """Refuse cells that are no numbers in any of these columns; with ``some`` only where others of
+    the same client are numbers.
+
+    Where one client has such a cell, a column that several share is text at all of them. So all
+    clients are looked at before any is blamed.
+    """
+    for name in names:
+        for client, table in tables.items():
+            odd = odd_rows(table[name]) if name in table else []
+            if odd and not (some and len(odd) == len(table[name])):
+                raise not_a_number(table, name, odd, f"client {client!r}", do)
+
+
+def targets_of(
+    tables: Mapping[ClientName, Table], target: str, numeric: bool = False
+) -> tuple[NDArray[Any], ...]:
+    """The targets of every client, of one type; with ``numeric`` they have to be numbers."""
+    if numeric or any(table[target].dtype.kind != "O" for table in tables.values()):
+        do = "It is the target, and others are numbers: correct these cells."
+        check_numbers(tables, [target], do, some=not numeric)
+    with located(tables):
+        what = f"column {target!r}"
+        y = [check.targets(table[target], name, what) for name, table in tables.items()]
+        return check.same_type(y, [*tables])
+
+
 def is_number(cell: object) -> bool:
     """Whether a cell reads as a number."""
-    try:
-        return isinstance(cell, str | SupportsFloat) and float(cell) is not None
+    try:  # Python reads 1_000 as a number
+        return (
+            isinstance(cell, str | SupportsFloat)
+            and "_" not in str(cell)
+            and (float(cell) is not None)
+        )
     except (TypeError, ValueError):
         return False
 
@@ -129,11 +216,16 @@ def texts(table: Table, name: str, where: str = "the table") -> list[str | None]
     """A column as text, None where missing; whole numbers are written without a decimal point."""
     column = table[name]
     if column.dtype.kind == "O":
-        odd = [v for v in column if v is not None and not isinstance(v, str)]
+        odd = [r for r, v in enumerate(column) if v is not None and not isinstance(v, str)]
         if odd:
-            raise ValueError(
-                f"{where}: column {name!r} holds {type(odd[0]).__name__} {odd[0]!r}, not numbers or"
-                " text."
+            cell = column[odd[0]]
+            raise RowError(
+                where,
+                f"column {name!r} holds {type(cell).__name__}",
+                shown=f" {cell!r}",
+                rows=odd,
+                do="Numbers or text are needed there.",
+                place=table.place,
             )
         return column.tolist()
     if column.dtype.kind == "f":
@@ -153,15 +245,23 @@ def same_columns(tables: Mapping[str, Table]) -> None:
         if lacks or extra:
             parts = [f"lacks {check.listed(map(repr, lacks), 'column')}"] if lacks else []
             parts += [f"has {check.listed(map(repr, extra), 'further column')}"] if extra else []
-            raise ValueError(
-                f"{label} {' and '.join(parts)}, unlike {first}: all clients need the same columns."
+            raise RowError(  # names, too, are cells of a row in a file without a header
+                label,
+                f"its columns are not those of {first}",
+                shown=f": it {' and '.join(parts)}",
+                do="All clients need the same columns.",
             )
 
 
 def has_column(table: Mapping[str, Any], name: str, what: str) -> None:
     """Refuse a name that is no column, with what there is."""
     if name not in table:
-        raise ValueError(f"there is no column {name!r} ({what}){closest(name, table)}")
+        raise RowError(
+            "",
+            f"there is no column {name!r} ({what})",
+            shown=closest(name, table).removesuffix("."),
+            do="The first line of a file has to name its columns.",
+        )
 
 
 # -------------------------------------------------------------------- files
@@ -175,21 +275,16 @@ def read(path: str | Path, text: Sequence[str] = ()) -> Table:
     else of text; columns in ``text`` stay text ("007" is not 7).
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {str(path)!r}.")
-    if path.suffix == ".parquet":
-        return _read_parquet(path)
-    try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else _open(path)
-        ) as file:
-            return _read_csv(file, str(path), text)
-    except _HoldsText as column:
-        return read(path, (*text, column.args[0]))
-    except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile, EOFError) as error:
-        raise ValueError(
-            f"{path} is no readable CSV file: {error}. Save it as CSV in UTF-8, or as Parquet."
-        ) from error
+    with unchanged(path):
+        if path.suffix == ".parquet":
+            table = read_parquet(path, table_of)
+            table.file = str(path)
+            return table
+        try:
+            with opened(path) as file:
+                return _read_csv(file, str(path), text)
+        except _HoldsText as column:
+            return read(path, (*text, column.args[0]))
 
 
 class NoRowsError(ValueError):
@@ -200,70 +295,94 @@ class _HoldsText(Exception):  # noqa: N818
     """A column that held numbers so far has a cell of text; this is not an error."""
 
 
-def _open(path: Path) -> IO[str]:
-    return path.open(encoding="utf-8-sig", newline="")
-
-
-def _read_parquet(path: Path) -> Table:
-    for module, reader in (
-        ("pyarrow.parquet", "read_table"),
-        ("polars", "read_parquet"),
-        ("pandas", "read_parquet"),
-    ):
-        try:
-            library = importlib.import_module(module)
-        except ImportError:
-            continue
-        try:
-            frame = getattr(library, reader)(path)
-        except Exception as error:  # every library has its own
-            raise ValueError(f"{path} is no readable Parquet file: {error}") from error
-        return table_of(frame)
-    raise ImportError(
-        f"reading {path} needs pyarrow, polars or pandas: pip install 'quorate[frames]', or save as"
-        " CSV."
-    )
-
-
 def _read_csv(file: IO[str], path: str, text: Sequence[str]) -> Table:
     first = file.readline()
     if not first.strip():
         raise ValueError(f"{path} is empty: its first line must name the columns.")
     separator = max(",;\t", key=first.count)
     options: Any = {"delimiter": separator, "skipinitialspace": True, "strict": True}
-    header = [name.strip() for name in next(csv.reader([first], **options))]
-    twice = {name for name in header if header.count(name) > 1}
+    header = [name.strip() for name in _records(csv.reader([first], **options), path, 1, 1)[0]]
+    twice = [repr(name) for name, count in Counter(header).items() if count > 1]
     if twice:
-        raise ValueError(
-            f"{path} names {check.listed(map(repr, sorted(twice)), 'column')} more than once."
+        raise RowError(
+            path,
+            "it names a column more than once",
+            shown=f": {check.listed(sorted(twice), 'column')}",
+            do="Give every column a name of its own, in the first line of the file.",
         )
     chunks: list[list[NDArray[Any]]] = [[] for _ in header]
-    for lines in _chunks(file, options, len(header), path):
-        for name, parts, cells in zip(header, chunks, zip(*lines, strict=True), strict=True):
+    numbered = []
+    for lines, records in _chunks(file, options, len(header), path):
+        numbered.append(lines)
+        for name, parts, cells in zip(header, chunks, zip(*records, strict=True), strict=True):
             parts.append(parsed(cells, name in text))
             if parts[0].dtype.kind != parts[-1].dtype.kind and "O" in (
                 parts[0].dtype.kind,
                 parts[-1].dtype.kind,
             ):
                 raise _HoldsText(name)
-    if not chunks[0]:
+    if not numbered:
         raise NoRowsError(f"{path} has a header but no rows.")
-    return {name: np.concatenate(parts) for name, parts in zip(header, chunks, strict=True)}
+    columns = {name: _joined(parts) for name, parts in zip(header, chunks, strict=True)}
+    table = Table(columns)
+    table.file, table.lines = path, _joined(numbered)
+    return table
+
+
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """The parts as one array; they are released."""
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    parts.clear()
+    return whole
 
 
 def _chunks(
     file: IO[str], options: Mapping[str, Any], width: int, path: str
-) -> Iterator[list[list[str]]]:
-    """The lines of a CSV file as lists of cells, a chunk of them at a time."""
-    reader = csv.reader(file, **options)
-    while lines := [line for line in itertools.islice(reader, CHUNK) if line]:
-        if any(len(line) != width for line in lines):
-            k, line = next((k, line) for k, line in enumerate(lines) if len(line) != width)
-            at = reader.line_num - len(lines) + k + 2
+) -> Iterator[tuple[NDArray[np.int64], list[list[str]]]]:
+    """The records of a CSV file as lists of cells, and the lines on which they begin, a chunk of
+    them at a time.
+    """
+    reader, first = csv.reader(file, **options), 2
+    while records := _records(reader, path, first, max(1, min(CHUNK, CELLS // width))):
+        lines = _lines(records, first, reader.line_num + 2)
+        first = reader.line_num + 2
+        if not all(records):  # blank lines
+            lines, records = lines[[bool(r) for r in records]], [r for r in records if r]
+        if any(len(record) != width for record in records):
+            k, n = next((k, len(r)) for k, r in enumerate(records) if len(r) != width)
             raise ValueError(
-                f"{path}, near line {at}: {len(line)} cells where the header has {width}."
+                f"{path}, line {lines[k]}: {n} cells where the header has {width}. Write one cell"
+                " for each column, in quotes where it holds the separator."
             )
-        yield lines
+        if records:
+            yield lines, records
+
+
+def _records(reader: Any, path: str, first: int, most: int) -> list[list[str]]:
+    """The next records of a CSV file, whose first is on line ``first``."""
+    records: list[list[str]] = []
+    try:
+        records.extend(itertools.islice(reader, most))
+    except csv.Error as error:
+        at = first + sum(map(_height, records))
+        raise ValueError(
+            f"{path} is no readable CSV file: line {at}: {error}. Is a quote left open there? Save"
+            " it as CSV in UTF-8, or as Parquet."
+        ) from error
+    return records
+
+
+def _lines(records: Sequence[Sequence[str]], first: int, end: int) -> NDArray[np.int64]:
+    """The lines on which records begin that take those from ``first`` up to ``end``."""
+    if len(records) == end - first:
+        return np.arange(first, end)
+    return first + np.cumsum([0, *map(_height, records[:-1])])
+
+
+def _height(record: Sequence[str]) -> int:
+    """The lines that a record takes: more than one where a cell in quotes has line breaks."""
+    breaks = (c.count("\n") + c.count("\r") - c.count("\r\n") for c in record)
+    return 1 + sum(breaks)
 
 
 def parsed(cells: Sequence[str], as_text: bool = False) -> NDArray[Any]:
@@ -289,36 +408,44 @@ def parsed(cells: Sequence[str], as_text: bool = False) -> NDArray[Any]:
     )
 
 
-def read_clients(files: Files, client: str | None = None, empty: bool = False) -> dict[str, Table]:
+def read_clients(
+    files: Files,
+    client: str | None = None,
+    empty: bool = False,
+    watch: Callable[[int, int], object] = lambda done, total: None,
+) -> dict[str, Table]:
     """One table per client: from one file each (named by its stem), or by the values of the column
     ``client``.
 
-    ``empty``: files with a header and no rows are left out, and not refused.
+    ``empty``: files with a header and no rows are left out, and not refused. ``watch`` is called
+    with the files that are read, and with how many there are.
     """
     text = () if client is None else (client,)
-    tables = {}
-    for path in paths(files):
+    clients: dict[str, Table] = {}
+    reference: dict[str, Table] = {}
+    every = paths(files)
+    for done, path in enumerate(every):
+        watch(done, len(every))
         try:
-            tables[str(path)] = read(path, text)
+            table = read(path, text)
         except NoRowsError:
             if not empty:
                 raise
-    if not tables:
-        raise NoRowsError("no file has any row.")
-    same_columns(tables)
-    clients: dict[str, Table] = {}
-    owner: dict[str, str] = {}
-    for path, table in tables.items():
-        parts = (
-            {Path(path).name.split(".")[0]: table} if client is None else by_client(table, client)
-        )
+            continue
+        reference = reference or {str(path): table}
+        same_columns({**reference, str(path): table})
+        parts = {path.name.split(".")[0]: table} if client is None else by_client(table, client)
         for name, part in parts.items():
             if name in clients:
-                raise ValueError(
-                    f"client {name!r} is in {owner[name]} and in {path}: rename one, or join the"
-                    " files."
+                raise RowError(
+                    str(path),
+                    f"it has a client that is in {clients[name].file} as well",
+                    shown=f", {name!r}",
+                    do="Rename one, or join the files.",
                 )
-            clients[name], owner[name] = part, path
+            clients[name] = part
+    if not clients:
+        raise NoRowsError("no file has any row.")
     return clients
 
 
@@ -358,18 +485,17 @@ def by_client_name(table: Table, client: str) -> dict[ClientName, Table]:
 
 
 def _parted(table: Table, client: str, labels: list[Any]) -> dict[ClientName, Table]:
-    names, picks = check.grouped(labels, len(labels))
-    return {
-        name: {key: column[pick] for key, column in table.items() if key != client}
-        for name, pick in zip(names, picks, strict=True)
-    }
+    with located({client: table}, "column"):
+        names, picks = check.grouped(labels, len(labels), f"column {client!r}")
+    rest = table.without(client)
+    return {name: rest.pick(rows) for name, rows in zip(names, picks, strict=True)}
 
 
 # -------------------------------------------------------------------- federations
 
 
 def split(
-    tables: Mapping[str, Table],
+    tables: Mapping[str, Mapping[str, NDArray[Any]]],
     target: str,
     test: float = 0.4,
     seed: int = 0,
@@ -379,10 +505,13 @@ def split(
     on train only.
     """
     train, held = {}, {}
-    for name, table in tables.items():
-        has_column(table, target, "the target")
-        out = check.held_out(name, check.targets(table[target], name), test, seed, by_class)
-        train[name] = {key: column[~out] for key, column in table.items()}
-        if out.any():
-            held[name] = {key: column[out] for key, column in table.items()}
+    whole = {name: table_of(table) for name, table in tables.items()}
+    with located(whole):
+        for name, table in whole.items():
+            has_column(table, target, "the target")
+            y = check.targets(table[target], name, f"column {target!r}")
+            out = check.held_out(name, y, test, seed, by_class)
+            train[name] = table.pick(~out)
+            if out.any():
+                held[name] = table.pick(out)
     return train, held

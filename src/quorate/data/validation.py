@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from quorate.arrays import Array, stream
 from quorate.client_names import ByClient, ClientName, by_position, client_name, repeated
+from quorate.data.row_errors import Place, RowError, listed
 
 EXTREME = 1e100  # squares of larger numbers, or of the inverse of smaller ones, leave float64
 
@@ -69,23 +70,27 @@ def features(x: object, client: ClientName, names: Sequence[str] | None) -> Rows
     if numbers and X.ndim == 2:
         X = np.where(np.vectorize(missing, otypes=[bool])(X), np.nan, X).astype(np.float64)
     if X.dtype.kind not in "buif":
-        raise ValueError(
-            f"client {client!r}: X must hold numbers, got dtype {X.dtype}{_first_text(X, names)}. "
-            "For a table with text columns use Federation.from_frame(..., schema=Recipe())."
+        shown, rows = _first_text(X, names)
+        raise RowError(
+            f"client {client!r}",
+            f"X must hold numbers, got {'text' if rows else X.dtype}",
+            shown=shown,
+            rows=rows,
+            do="For a table with text columns use Federation.from_frame(..., schema=Recipe()).",
         )
     if X.ndim != 2:
         raise ValueError(f"client {client!r}: X must have shape (rows, features), got {X.shape}.")
     return np.ascontiguousarray(X, dtype=np.float64)
 
 
-def _first_text(X: NDArray[Any], names: Sequence[str] | None) -> str:
-    """Where the first cell with text is, for an error."""
+def _first_text(X: NDArray[Any], names: Sequence[str] | None) -> tuple[str, list[int]]:
+    """The first cell with text in words, and its row, for an error."""
     for at, cell in np.ndenumerate(X):
         if isinstance(cell, str) and len(at) == 2:
             row, column = at
             name = column if names is None or column >= len(names) else repr(names[column])
-            return f" (first: {cell!r} in row {row}, column {name})"
-    return ""
+            return f" (first: {cell!r} in column {name})", [row]
+    return "", []
 
 
 def features_of(
@@ -127,7 +132,8 @@ def rows(client: ClientName, x: Rows, y: NDArray[Any], names: Sequence[str]) -> 
         raise ValueError(f"client {client!r}: X has {x.shape[0]} rows but y has {len(y)} targets.")
     values = x if isinstance(x, np.ndarray) else x.data
     if np.isfinite(values).all():
-        in_range(values, f"client {client!r}: X", least=1 / EXTREME)
+        at = None if values is x else np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
+        in_range(values, f"client {client!r}", "X", least=1 / EXTREME, rows=at)
         return
     if isinstance(x, np.ndarray):
         entries = np.nonzero(~np.isfinite(x))
@@ -135,10 +141,11 @@ def rows(client: ClientName, x: Rows, y: NDArray[Any], names: Sequence[str]) -> 
         entries = [at[~np.isfinite(x.data)] for at in x.tocoo().coords]
     columns = [repr(names[j]) for j in np.unique(entries[1])]
     count = "1 value that is" if len(entries[0]) == 1 else f"{len(entries[0])} values that are"
-    raise ValueError(
-        f"client {client!r}: X has {count} missing or infinite, in "
-        f"{listed(np.unique(entries[0]), 'row')} (from 0) of {listed(columns, 'column')}. "
-        "Remove or impute them; a Schema imputes by the mean over all clients."
+    raise RowError(
+        f"client {client!r}",
+        f"X has {count} missing or infinite, of {listed(columns, 'column')},",
+        rows=np.unique(entries[0]).tolist(),
+        do="Remove or impute them; a Schema imputes by the mean over all clients.",
     )
 
 
@@ -147,22 +154,36 @@ def in_single(X: Sequence[Rows], clients: Sequence[ClientName]) -> tuple[Rows, .
     for x, client in zip(X, clients, strict=True):
         largest = _largest(x if isinstance(x, np.ndarray) else x.data)
         if largest > 1e18:
-            raise ValueError(
-                f"client {client!r}: X has a largest absolute value of {largest:.3g}, too large for"
-                " single precision. Change the unit, or keep double precision."
+            raise RowError(
+                f"client {client!r}",
+                "X has a number too large for single precision",
+                shown=f" ({largest:.3g})",
+                do="Change the unit, or keep double precision.",
             )
     return tuple(x.astype(np.float32) for x in X)
 
 
-def in_range(values: NDArray[Any], what: str, least: float = 0.0) -> None:
+def in_range(
+    values: NDArray[Any],
+    where: str,
+    what: str,
+    least: float = 0.0,
+    rows: NDArray[np.intp] | None = None,
+    place: Place | None = None,
+) -> None:
     """Refuse finite numbers whose squares would overflow, and those that are all below ``least``
-    but not all 0.
+    but not all 0; ``rows`` are those of the values where not each has a row of its own.
     """
     largest = _largest(values)
     if largest > EXTREME or 0 < largest < least:
-        raise ValueError(
-            f"{what} has a largest absolute value of {largest:.3g}: its square is no number in"
-            " float64. Change the unit."
+        large = np.unique(np.nonzero(np.abs(values) > EXTREME)[0])
+        raise RowError(
+            where,
+            f"{what} has a largest absolute value that is too {'large' if len(large) else 'small'}",
+            shown=f" ({largest:.3g})",
+            rows=np.unique(large if rows is None else rows[large]).tolist(),
+            do="Its square is no number in float64: change the unit.",
+            place=place,
         )
 
 
@@ -171,40 +192,36 @@ def _largest(values: NDArray[Any]) -> float:
     return max(float(values.max(initial=0)), -float(values.min(initial=0)))
 
 
-def targets(y: ArrayLike, client: ClientName) -> NDArray[Any]:
-    """(m,) booleans, int64, float64 or text."""
-    y = np.asarray(y)
+def targets(y: ArrayLike, client: ClientName, what: str = "y") -> NDArray[Any]:
+    """(m,) booleans, int64, float64 or text; ``what`` names them in errors."""
+    y, where = np.asarray(y), f"client {client!r}"
     if y.ndim != 1:
-        raise ValueError(f"client {client!r}: y must have shape (rows,), got {y.shape}.")
+        raise ValueError(f"{where}: {what} must have shape (rows,), got {y.shape}.")
     if y.dtype.kind == "O":
         absent = [r for r, v in enumerate(y) if missing(v)]
         if absent:
-            raise ValueError(
-                f"client {client!r}: y is missing in {listed(absent, 'row')} (from 0). Remove these"
-                " rows."
-            )
-        text = sum(isinstance(v, str) for v in y)
-        if 0 < text < len(y):
-            raise ValueError(
-                f"client {client!r}: y mixes {text} texts with {len(y) - text} other values. Use"
-                " one type."
-            )
+            raise RowError(where, f"{what} is missing", rows=absent, do="Remove these rows.")
+        text = [r for r, v in enumerate(y) if isinstance(v, str)]
+        if 0 < len(text) < len(y):
+            odd = f"{what} mixes text with other values; there is text"
+            raise RowError(where, odd, rows=text, do="Use one type.")
         y = np.asarray(y.tolist())
     if y.dtype.kind not in "buifU":
         raise ValueError(
-            f"client {client!r}: y must hold numbers, booleans or text, got dtype {y.dtype}."
+            f"{where}: {what} must hold numbers, booleans or text, got dtype {y.dtype}."
         )
     if y.dtype.kind == "f" and not np.isfinite(y).all():
-        at = listed(np.flatnonzero(~np.isfinite(y)), "row")
-        raise ValueError(
-            f"client {client!r}: y is missing or infinite in {at} (from 0). Remove these rows."
-        )
+        at = np.flatnonzero(~np.isfinite(y)).tolist()
+        raise RowError(where, f"{what} is missing or infinite", rows=at, do="Remove these rows.")
     if y.dtype.kind == "f":
-        in_range(y, f"client {client!r}: y")
+        in_range(y, where, what)
     if y.dtype.kind == "u" and y.max(initial=0) > np.iinfo(np.int64).max:
-        raise ValueError(
-            f"client {client!r}: y has the label {y.max()}, beyond 64-bit integers. Use smaller"
-            " numbers."
+        raise RowError(
+            where,
+            f"{what} has a label beyond 64-bit integers",
+            shown=f" ({y.max()})",
+            rows=[int(y.argmax())],
+            do="Use smaller numbers.",
         )
     kind = {"u": np.int64, "i": np.int64, "f": np.float64}.get(y.dtype.kind)
     return y if kind is None else y.astype(kind, copy=False)
@@ -233,12 +250,15 @@ def classes(
     for name, t in zip(clients, y, strict=True):
         # text is no number, even where they are written alike
         one_is_text = (t.dtype.kind == "U") != (known.dtype.kind == "U")
-        other = t[:1].tolist() if one_is_text else np.setdiff1d(t, known).tolist()
-        if other:
+        odd = np.arange(len(t)) if one_is_text else np.flatnonzero(~np.isin(t, known))
+        if len(odd):
             shown = ", ".join(map(repr, known.tolist()[:10]))
-            raise ValueError(
-                f"client {name!r} has the target {other[0]!r}, which is none of the classes"
-                f" {shown}."
+            raise RowError(
+                f"client {name!r}",
+                f"the target is none of the classes {shown}",
+                shown=f": it is {t[odd[0]].item()!r}",
+                rows=odd.tolist(),
+                do="Correct these targets, or declare their class.",
             )
     return known
 
@@ -266,10 +286,12 @@ def weights(
     )
     for name, part in zip(clients, parts, strict=True):
         if not (np.isfinite(part).all() and (part >= 0).all() and 0 < part.sum() < np.inf):
-            raise ValueError(
-                f"client {name!r}: sample_weight must be finite and >= 0 with a positive sum, got"
-                f" values in [{part.min()}, {part.max()}]. Leave out rows, or the client, instead"
-                " of weighing all by 0."
+            raise RowError(
+                f"client {name!r}",
+                "sample_weight must be finite and >= 0 with a positive sum, got others",
+                shown=f" (values in [{part.min()}, {part.max()}])",
+                rows=np.flatnonzero(~(np.isfinite(part) & (part >= 0))).tolist(),
+                do="Leave out rows, or the client, instead of weighing all by 0.",
             )
     return parts
 
@@ -319,7 +341,9 @@ def digest(x: Rows, y: NDArray[Any], share: Array, *more: NDArray[Any]) -> str:
     return total.hexdigest()
 
 
-def grouped(groups: Iterable[object], n: int) -> tuple[tuple[ClientName, ...], list[Any]]:
+def grouped(
+    groups: Iterable[object], n: int, what: str = "groups"
+) -> tuple[tuple[ClientName, ...], list[Any]]:
     """Names in the order of first appearance, and the rows of each: slices where they lie together,
     else indices.
     """
@@ -337,9 +361,8 @@ def grouped(groups: Iterable[object], n: int) -> tuple[tuple[ClientName, ...], l
     unnamed = [k for label, k in seen.items() if missing(label)]
     if unnamed:
         at = np.flatnonzero(np.isin(codes, unnamed))
-        raise ValueError(
-            f"groups has {len(at)} missing entries, at {listed(at, 'row')}: give one for every row."
-        )
+        count = f"{len(at)} missing {'entry' if len(at) == 1 else 'entries'}"
+        raise RowError(what, f"{count},", rows=at.tolist(), do="Give one for every row.")
     names = tuple(map(client_name, seen))
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
     if (np.diff(codes) >= 0).all():
@@ -377,13 +400,6 @@ def missing(value: object) -> bool:
         or type(value).__name__ in ("NAType", "NaTType")
         or (isinstance(value, float) and value != value)
     )
-
-
-def listed(items: Iterable[object], what: str) -> str:
-    """The first few items in words: rows 1, 5, 9, 10, 11, ... (12 in all)."""
-    words = list(map(str, items))
-    more = f", ... ({len(words)} in all)" if len(words) > 5 else ""
-    return f"{what}{'s' if len(words) > 1 else ''} {', '.join(words[:5])}{more}"
 
 
 def linear(

@@ -25,6 +25,7 @@ from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.arrays import Array, Features
 from quorate.client_names import ByClient, ClientName, by_position
 from quorate.data.federation import Federation
+from quorate.data.row_errors import RowError
 from quorate.engines.inprocess import InProcess
 from quorate.estimators.base import Classifier, Plan, Seed, coefficients
 from quorate.estimators.rows import (
@@ -256,15 +257,17 @@ class PrivateClassifier(Classifier):
         known = {label: k for k, label in enumerate(self.classes_.tolist())}
         if len(known) < 2:
             raise ValueError(
-                f"{type(self).__name__} needs labels of two classes or more, got one class:"
-                f" {self.classes_.tolist()}. Where these rows lack the others, declare all:"
-                " classes=[...]."
+                f"{type(self).__name__} needs labels of two classes or more, got one class. Where"
+                " these rows lack the others, declare all: classes=[...]."
             )
-        others = [label for label in values.tolist() if label not in known]
+        others = [k for k, label in enumerate(values.tolist()) if label not in known]
         if others:
-            raise ValueError(
-                f"y has the labels {others[:5]}, which are not among the declared classes"
-                f" {self.classes_.tolist()[:10]}: declare all, or leave these rows out."
+            raise RowError(
+                "y",
+                f"there are labels that are not among the declared classes"
+                f" {self.classes_.tolist()[:10]}",
+                rows=np.flatnonzero(np.isin(place, others)).tolist(),
+                do="Declare all classes, or leave these rows out.",
             )
         return np.array([known[label] for label in values.tolist()], np.intp)[place]
 

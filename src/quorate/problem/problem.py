@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from quorate.arrays import Array, Block, by_row, dense
+from quorate.data.row_errors import RowError, without_values
 from quorate.privacy.budget import Budget
 from quorate.problem.client_means import client_values, row_shares
 from quorate.problem.compiled_means import in_one_pass
@@ -221,8 +222,9 @@ class Problem:
             different weights
         """
         fed = with_columns(fed, (self.constraint, self.local_constraint))
-        targets = self._targets(fed)
-        server, predictor, ball = self._of_server(fed), self._predictor(fed), self.over_samples
+        with without_values(self.privacy is not None):
+            targets, server = self._targets(fed), self._of_server(fed)
+        predictor, ball = self._predictor(fed), self.over_samples
         known = {"classes": np.asarray(classes_of(fed))} if self.loss.targets == "sign" else {}
         fed = fed.with_targets(targets)
         labelled = fed._with(**known)
@@ -266,8 +268,11 @@ class Problem:
         if self.loss.targets == "sign":
             classes = classes_of(fed)
             if not np.isin(server.rows(0)[1], classes).all():
-                raise ValueError(
-                    f"the server's data have labels outside the clients' classes {classes[:6]}."
+                raise RowError(
+                    "server",
+                    "its data have labels outside the clients' classes",
+                    shown=f" {classes[:6]}",
+                    do="Check its target column.",
                 )
             server = server.with_targets([server.rows(0)[1]], classes)
         return with_columns(server.with_targets(self._targets(server)), (self.constraint,))
@@ -293,18 +298,23 @@ class Problem:
             return ys
         if self.loss.targets == "real":
             if any(y.dtype.kind not in "fiub" for y in ys):
-                raise ValueError(
-                    f"{type(self.loss).__name__} needs numeric targets, got {classes_of(fed)[:5]}."
+                raise RowError(
+                    type(self.loss).__name__,
+                    "it needs numeric targets, and got text",
+                    shown=f": {classes_of(fed)[:5]}",
+                    do="Check the target column, or use a loss of classes.",
                 )
             return [np.asarray(y, float) for y in ys]
         classes = classes_of(fed)
         if self.loss.targets == "class":
             return class_numbers(ys, classes, declared=fed.classes is not None)
         if len(classes) != 2:
-            raise ValueError(
-                f"{type(self.loss).__name__} needs labels of exactly two classes, got"
-                f" {len(classes)}: {classes[:6]}. Check the target column; a federation whose"
-                " clients all hold one class must declare classes=(a, b)."
+            raise RowError(
+                type(self.loss).__name__,
+                f"it needs labels of exactly two classes, got {len(classes)}",
+                shown=f": {classes[:6]}",
+                do="Check the target column; a federation whose clients all hold one class must"
+                " declare classes=(a, b).",
             )
         if coded(ys, classes):  # of a problem that is concrete already
             return ys

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quorate.arrays import Array
+from quorate.data.row_errors import RowError
 
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
@@ -19,8 +20,11 @@ def coded(ys: list[Any], classes: list[Any]) -> bool:
     """Whether targets are -1 and +1 already rather than two labels, which may be others."""
     outside = [y for y in ys if not np.isin(y, np.asarray(classes)).all()]
     if any(y.dtype.kind != "f" or not np.isin(y, (-1.0, 1.0)).all() for y in outside):
-        raise ValueError(
-            f"targets outside the classes {classes[:6]}: give the federation with its labels."
+        raise RowError(
+            "y",
+            "there are targets outside the classes",
+            shown=f" {classes[:6]}",
+            do="Give the federation with its labels.",
         )
     return bool(outside)
 
@@ -45,22 +49,29 @@ def _symmetric(A: Array) -> bool:
 def class_numbers(ys: list[Any], classes: list[Any], declared: bool) -> list[Array]:
     """The classes' numbers, in ascending order of their labels."""
     if len(classes) < 2:
-        raise ValueError(
-            f"Multinomial needs labels of two classes or more, got {classes}. Check the target"
-            " column."
+        raise RowError(
+            "Multinomial",
+            f"it needs labels of two classes or more, got {len(classes)}",
+            shown=f": {classes}",
+            do="Check the target column.",
         )
     if not declared and any((np.asarray(c) != np.floor(c)).any() for c in classes):
-        raise ValueError(
-            f"Multinomial needs class labels, got real targets such as {classes[:4]}: for numbers"
-            " use Squared() or Huber(); labels are whole numbers, text or booleans."
+        raise RowError(
+            "Multinomial",
+            "it needs class labels, got real targets",
+            shown=f" such as {classes[:4]}",
+            do="For numbers use Squared() or Huber(); labels are whole numbers, text or booleans.",
         )
     labels = np.asarray(classes)
     if any(
         (y.dtype.kind == "U") != (labels.dtype.kind == "U") or not np.isin(y, labels).all()
         for y in ys
     ):
-        raise ValueError(
-            f"targets outside the classes {classes[:6]}: give the federation with its labels."
+        raise RowError(
+            "y",
+            "there are targets outside the classes",
+            shown=f" {classes[:6]}",
+            do="Give the federation with its labels.",
         )
     return [np.searchsorted(labels, y).astype(float) for y in ys]
 

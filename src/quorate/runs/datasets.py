@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from quorate.config.config import Config, ConfigError
 from quorate.config.errors import near as near_miss
 from quorate.data import load, partition
-from quorate.data import validation as check
 from quorate.data.federation import Federation
+from quorate.data.row_errors import RowError, without_values
 from quorate.data.schema import Recipe
-from quorate.data.tables import Table, by_client, has_column, read_clients
+from quorate.data.tables import Table, by_client, has_column, read_clients, table_of, targets_of
 
 MOST = 1000  # classes
+Reading: TypeAlias = Callable[[int, int], object]  # of the files that are read, and of all
 
 
 @dataclass(frozen=True)
@@ -53,20 +54,29 @@ class Tables:
         return f"{owners}\ntarget {self.target!r}: {kinds}\ncolumns: {columns}"
 
 
-def read_tables(config: Config) -> Tables:
-    """The tables of a configuration."""
+def read_tables(config: Config, watch: Reading | None = None) -> Tables:
+    """The tables of a configuration; ``watch`` is called with the files read so far and all."""
+    with without_values(config.privacy is not None):
+        return _read(config, watch or (lambda done, total: None))
+
+
+def _read(config: Config, watch: Reading) -> Tables:
     data = config.data
     if data.path is None:
         return _dealt(dataset(str(data.name)), config)
     assert data.target is not None
     # clients whose rows are declared need not have any
-    declared = config.privacy is not None and isinstance(config.privacy.sizes, Mapping)
+    sizes = None if config.privacy is None else config.privacy.sizes
+    declared = isinstance(sizes, Mapping)
     files = [str(config.folder / path) for path in data.path]
-    tables = read_clients(files, data.client, declared)
+    tables = read_clients(files, data.client, declared, watch)
+    if declared:
+        _check_declared(tables, [*sizes, *data.shifted])
     for table in tables.values():
         has_column(table, data.target, "data.target")
     kind = config.loss().targets
     if kind == "real":
+        targets_of(tables, data.target, numeric=True)
         return Tables(tables, data.target, None)
     known = np.array(data.classes) if data.classes else _classes(tables, data.target, kind)
     if kind == "sign":
@@ -102,14 +112,28 @@ def _dealt(data: Tables, config: Config) -> Tables:
     else:
         labels = partition.by_label(y, how.clients, how.labels, config.seed)
     names = [f"client {c}" if not str(c).strip() or str(c).isdigit() else str(c) for c in labels]
-    tables = by_client({**table, "": np.array(names, dtype=object)}, "")
+    tables = by_client(table.with_columns({**table, "": np.array(names, dtype=object)}), "")
     return replace(data, tables=tables, owned=True)
+
+
+def _check_declared(tables: Mapping[str, Table], declared: Sequence[str]) -> None:
+    """Refuse rows of clients whose size is not declared, before any other error names them."""
+    for name, table in tables.items():
+        if name not in declared:
+            n = len(next(iter(table.values()), ()))
+            raise RowError(
+                "privacy.sizes",
+                "there are rows of a client that is not declared",
+                shown=f", {name!r},",
+                rows=range(n),
+                do=f"Declare it, or correct its name. Declared: {', '.join(declared)}.",
+                place=table.place,
+            )
 
 
 def _classes(tables: Mapping[str, Table], target: str, kind: str) -> NDArray[Any]:
     """The classes over all clients, so that a client may hold some of them alone."""
-    y = [check.targets(table[target], name) for name, table in tables.items()]
-    classes = np.unique(np.concatenate(check.same_type(y, tuple(tables))))
+    classes = np.unique(np.concatenate(targets_of(tables, target)))
     if kind == "class" and (len(classes) < 2 or len(classes) > MOST):
         raise ConfigError(
             f"data.target: column {target!r} has {len(classes)} values: a loss of classes needs 2"
@@ -122,9 +146,9 @@ def _check_two(classes: NDArray[Any], target: str) -> None:
     """Refuse a target of more or fewer than two classes."""
     if len(classes) != 2:
         shown = ", ".join(map(repr, classes[:6].tolist()))
+        several = " For several classes set problem.loss = 'multinomial'." * (len(classes) > 2)
         raise ConfigError(
-            f"data.target: column {target!r} has {len(classes)} values, not two: {shown}"
-            + "; for several classes set problem.loss = 'multinomial'" * (len(classes) > 2)
+            f"data.target: column {target!r} has {len(classes)} values, not two: {shown}.{several}"
         )
 
 
@@ -154,7 +178,7 @@ def dataset(name: str) -> Tables:
         return Tables({"": data.table}, data.target, classes, False, data.recipe)
 
     def columns(X: NDArray[Any], y: NDArray[Any]) -> Table:
-        return {**dict(zip(data.feature_names, X.T, strict=True)), "target": y}
+        return table_of({**dict(zip(data.feature_names, X.T, strict=True)), "target": y})
 
     if isinstance(data, Federation):
         rows = zip(data.names, data.X, data.y, strict=True)

@@ -15,11 +15,19 @@ from quorate.config.config import Config, ConfigError, Drift
 from quorate.data import corrupt
 from quorate.data.declared_schema import apart, declared_schema
 from quorate.data.federation import Federation
+from quorate.data.row_errors import RowError, without_values
 from quorate.data.schema import Recipe, Schema
-from quorate.data.tables import Table, has_column, is_number, read, same_columns, split
-from quorate.data.validation import listed, missing
+from quorate.data.tables import (
+    Table,
+    has_column,
+    missing_rows,
+    odd_rows,
+    read,
+    same_columns,
+    split,
+)
 from quorate.problem.prediction import with_ones
-from quorate.runs.datasets import Tables, read_tables
+from quorate.runs.datasets import Reading, Tables, read_tables
 
 HELD_OUT, SHIFTED, DRIFTED = "held-out rows", "shifted clients", "shifted clients, drifted"
 
@@ -51,8 +59,8 @@ class Parts:
         return max(1, round(float(self.train.sizes.mean())))
 
 
-def prepare(config: Config) -> Parts:
-    """Read the rows, hold some of them out, and scale them.
+def prepare(config: Config, watch: Reading | None = None) -> Parts:
+    """Read the rows, hold some of them out, and scale them; ``watch`` sees how far reading is.
 
     Raises
     ------
@@ -60,7 +68,12 @@ def prepare(config: Config) -> Parts:
         to train on
     ValueError, OSError : files that cannot be read or hold no such table
     """
-    data, source = config.data, read_tables(config)
+    with without_values(config.privacy is not None):
+        return _prepared(config, watch)
+
+
+def _prepared(config: Config, watch: Reading | None) -> Parts:
+    data, source = config.data, read_tables(config, watch)
     local = trained_clients(config, source)
     # in a private run one row must not move others: each is held out by itself, below
     by_row, target, classes = config.privacy is not None, source.target, source.classes
@@ -114,13 +127,8 @@ def _in_public_order(
     discloses nothing, and a declared client takes part without rows.
     """
     tables = {name: table for name, table in tables.items() if len(table[target])}
-    declared = ", ".join(sizes)
-    if odd := [name for name in tables if name not in sizes]:
-        raise ConfigError(
-            f"privacy.sizes: client {odd[0]!r} has rows and is not declared. Declared: {declared}"
-        )
     if not tables:
-        raise ConfigError(f"privacy.sizes: no client has any row. Declared: {declared}")
+        raise ConfigError(f"privacy.sizes: no client has any row. Declared: {', '.join(sizes)}")
     return {name: tables[name] for name in sizes if name in tables}
 
 
@@ -164,18 +172,18 @@ def features_of(config: Config, tables: Mapping[str, Table], target: str) -> lis
 
 def _check_numbers(client: str, name: str, table: Table) -> None:
     """Refuse text and missing values in a column for which nothing is declared."""
-    cells = table[name].tolist()
-    absent = [r for r, value in enumerate(cells) if missing(value)]
-    text = [value for value in cells if not missing(value) and not is_number(value)]
+    text, absent = odd_rows(table[name]), missing_rows(table[name])
     if not text and not absent:
         return
-    odd, do = f"no value in {listed(absent, 'row')} (from 0)", "missing = 0.0"
-    if text:
-        odd, do = f"text such as {text[0]!r}", "categories = [...]"
-    raise ConfigError(
-        f"client {client!r}: column {name!r} has {odd}, and nothing is read off the rows here:"
-        f" declare it under [data.columns], such as {name} = {{ {do} }}, or leave it out of"
-        " data.features"
+    raise RowError(
+        f"client {client!r}",
+        f"column {name!r} has {'text' if text else 'no value'}",
+        shown=f" such as {table[name][text[0]]!r}" if text else "",
+        rows=text or absent,
+        do="Nothing is read off the rows here: declare it under [data.columns], such as"
+        f" {name} = {{ {'categories = [...]' if text else 'missing = 0.0'} }}, or leave it out of"
+        " data.features.",
+        place=table.place,
     )
 
 
@@ -192,11 +200,14 @@ def _columns(config: Config, source: Tables) -> tuple[str, ...]:
     for name in columns:
         for client, table in source.tables.items():
             has_column(table, name, "data.groups" if name in groups else "constraint.column")
-            if absent := [r for r, value in enumerate(table[name].tolist()) if missing(value)]:
-                raise ConfigError(
-                    f"client {client!r}: column {name!r} is missing in {listed(absent, 'row')}"
-                    " (from 0), and every row needs a group: give these rows a value of their own,"
-                    " such as 'unknown'"
+            if absent := missing_rows(table[name]):
+                raise RowError(
+                    f"client {client!r}",
+                    f"column {name!r} is missing",
+                    rows=absent,
+                    do="Every row needs a group: give these rows a value of their own, such as"
+                    " 'unknown'.",
+                    place=table.place,
                 )
     return tuple(columns)
 
@@ -218,13 +229,14 @@ def _server(
         return train, None
     if isinstance(server, str):
         table = read(config.folder / server)
-        held = {name: column for name, column in table.items() if name != config.data.client}
+        held = table.without(*filter(None, [config.data.client]))
         same_columns({"the clients' rows": next(iter(train.values())), "data.server": held})
         return train, held
     by_class = source.classes is not None
     train, parts = split(train, source.target, server, config.seed + 1, by_class)
     tables = [*parts.values()]
-    return train, {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    joined = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    return train, Table(joined)
 
 
 def _shifted(

@@ -1,0 +1,99 @@
+"""Errors about rows: which client, which column, which lines of which file, what is wrong, what to
+do; and none of their values where a run is private.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+Place = Callable[[Sequence[int]], str]
+
+
+class RowError(ValueError):
+    """An error about rows of a client or of a table.
+
+    ``shown`` is the one part of the text that may have values of rows, or what was read off them,
+    and the only one that a private run leaves out (`withheld`). ``rows`` are positions in the
+    client's table, which `placed` translates into lines of its file.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        what: str,
+        *,
+        shown: str = "",
+        rows: Sequence[int] = (),
+        do: str,
+        place: Place | None = None,
+    ) -> None:
+        self.where, self.what, self.shown, self.do = where, what, shown, do
+        self.rows, self.place = [int(row) for row in rows], place or in_table
+        at = f" in {self.place(self.rows)}" if self.rows else ""
+        super().__init__(f"{where}{': ' if where else ''}{what}{shown}{at}. {do}")
+
+    def withheld(self) -> RowError:
+        """The error without what it shows of the rows."""
+        return self._with(shown="")
+
+    def placed(self, place: Place) -> RowError:
+        """The error with the rows where ``place`` says that they are."""
+        return self._with(place=place)
+
+    def _with(self, *, shown: str | None = None, place: Place | None = None) -> RowError:
+        return RowError(
+            self.where,
+            self.what,
+            shown=self.shown if shown is None else shown,
+            rows=self.rows,
+            do=self.do,
+            place=place or self.place,
+        )
+
+
+class Located(Protocol):
+    """A table that knows where its rows are from."""
+
+    def place(self, rows: Sequence[int]) -> str: ...
+
+
+def in_table(rows: Sequence[int]) -> str:
+    """Rows of an array, counted as Python does."""
+    return f"{listed(rows, 'row')} (from 0)"
+
+
+@contextmanager
+def located(
+    tables: Mapping[str, Located] | Mapping[str | int, Located], kind: str = "client"
+) -> Iterator[None]:
+    """Errors about a client of ``tables`` name the lines of its file."""
+    try:
+        yield
+    except RowError as error:
+        known = {f"{kind} {name!r}": table for name, table in tables.items()}
+        if error.where not in known:
+            raise
+        raise error.placed(known[error.where].place) from None
+
+
+@contextmanager
+def without_values(private: bool) -> Iterator[None]:
+    """In a private run errors leave without values of rows: in no text, cause or context."""
+    try:
+        yield
+    except RowError as error:
+        if not private:
+            raise
+        kept = error.withheld()
+    else:
+        return
+    raise kept  # outside of the handler, so that the error with the values is not its context
+
+
+def listed(items: Iterable[object], what: str) -> str:
+    """The first few items in words: rows 1, 5, 9, 10, 11, ... (12 in all)."""
+    words = list(map(str, items))
+    more = f", ... ({len(words)} in all)" if len(words) > 5 else ""
+    return f"{what}{'s' if len(words) > 1 else ''} {', '.join(words[:5])}{more}"
