@@ -234,10 +234,11 @@ def _trained(work: Work, console: Console) -> Run:
 
     if work.done is not None:
         return read_run(work.done)
-    study = begin(work.config, work.folder, work.resume)
+    shown = progress(console)
+    study = begin(work.config, work.folder, work.resume, shown)
     for line in opening(study):
         say(line, console)
-    with progress(console) as show:
+    with shown as show:
         drawn = render if work.config.report.html else None
         return read_run(run_study(study, work.out, show, drawn))
 

@@ -76,6 +76,7 @@ class Guarded:
 
     def __init__(self, shown: Shown) -> None:
         self.shown, self.on = shown, True
+        self.start, self.due = 0.0, 1.0  # seconds: of the first file, and until the next line
 
     def __enter__(self) -> Guarded:
         self._try(self.shown.__enter__)
@@ -84,6 +85,14 @@ class Guarded:
     def __exit__(self, *error: object) -> None:
         with suppress(Exception):  # also of a display that is off
             self.shown.__exit__(*error)
+
+    def read(self, done: int, total: int) -> None:
+        """A line a second after the first file, and then at twice the time."""
+        now = time.monotonic()
+        self.start = self.start or now
+        if now - self.start >= self.due:
+            self.due = 2 * (now - self.start)
+            self.say(f"reading: {done:,} of {total:,} files")
 
     def watch(self, model: str) -> Watch:
         see = self._try(self.shown.watch, model)
@@ -117,7 +126,7 @@ class _Count:
         return self.sent, self.seconds
 
 
-class Lines:
+class Lines(Progress):
     """One line at the first round and then every few, for logs."""
 
     def __init__(self, console: Console) -> None:
@@ -158,7 +167,7 @@ class Lines:
         return None
 
 
-class LiveTable:
+class LiveTable(Progress):
     """A table with one row a model, redrawn as rounds finish."""
 
     def __init__(self, console: Console) -> None:

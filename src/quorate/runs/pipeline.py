@@ -14,10 +14,11 @@ from datetime import date
 from pathlib import Path
 
 from quorate.config.config import Config, ConfigError
+from quorate.data.row_errors import without_values
 from quorate.rounds import Stop
 from quorate.runs.comparison import evaluate
 from quorate.runs.folder import Render, write_run
-from quorate.runs.privacy_plan import plan, with_public_numbers, with_sizes
+from quorate.runs.privacy_plan import plan, public_of, with_public_numbers, with_sizes
 from quorate.runs.privacy_statement import words
 from quorate.runs.result import result_of
 from quorate.runs.run import Points
@@ -29,15 +30,30 @@ from quorate.runs.training import train
 from quorate.solution.solution import Solution
 
 
-def begin(config: Config, work: Path | None = None, resume: bool = False) -> Study:
+def begin(
+    config: Config,
+    work: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Study:
     """Read the rows, and settle what the configuration leaves to them: radii and sizes."""
-    parts = prepare(config)
-    stated = config if config.privacy is None else with_sizes(config, parts.rows)
-    return Study(stated, stated.settled(parts.train), parts, work, resume)
+    with without_values(config.privacy is not None):
+        parts = prepare(config, (progress or Silent()).read)
+        stated = config if config.privacy is None else with_sizes(config, parts.rows)
+        return Study(stated, stated.settled(parts.train), parts, work, resume)
 
 
 def opening(study: Study) -> list[str]:
-    """What is known before training: the clients, and radii that were read off the rows."""
+    """What is known before training: the clients, and radii that were read off the rows; of a
+    private run who takes part as it is declared.
+    """
+    if study.config.privacy is not None:
+        public = public_of(study.stated, study.parts.train.n_features)
+        rows = [f"{name}: {n}" for name, n in zip(public.clients, public.sizes, strict=True)]
+        return [
+            f"{public.n_clients} clients, {sum(public.sizes)} rows as public, {public.n_features}"
+            f" features; rows by client: {', '.join(rows[:6])}{', ...' * (len(rows) > 6)}"
+        ]
     settled = study.config is not study.stated
     return [str(study.parts.owners), *([radii_in_words(study.config)] if settled else [])]
 
@@ -83,12 +99,13 @@ def run_study(
     ------
     KeyboardInterrupt : Ctrl-C; `begin` with ``resume`` goes on with what is finished
     """
-    models, points = trained(study, progress or Silent())
-    weights: Mapping = {name: solution.w for name, solution in models.items()}
-    problem, parts = study.config.problem(), study.parts
-    evaluation = evaluate(problem, weights, parts.tests, parts.ranked)
-    result = result_of(study, models, points, evaluation)
-    return write_run(out, study, models, points, result, render=render, today=today)
+    with without_values(study.config.privacy is not None):
+        models, points = trained(study, progress or Silent())
+        weights: Mapping = {name: solution.w for name, solution in models.items()}
+        problem, parts = study.config.problem(), study.parts
+        evaluation = evaluate(problem, weights, parts.tests, parts.ranked)
+        result = result_of(study, models, points, evaluation)
+        return write_run(out, study, models, points, result, render=render, today=today)
 
 
 def dry_run(config: Config) -> list[str]:

@@ -19,13 +19,16 @@ from quorate.data.row_errors import RowError, without_values
 from quorate.data.schema import Recipe, Schema
 from quorate.data.tables import (
     Table,
+    check_numbers,
     has_column,
+    is_number,
     missing_rows,
     odd_rows,
     read,
     same_columns,
     split,
 )
+from quorate.data.validation import missing
 from quorate.problem.prediction import with_ones
 from quorate.runs.datasets import Reading, Tables, read_tables
 
@@ -81,6 +84,7 @@ def _prepared(config: Config, watch: Reading | None) -> Parts:
     train, held = local, {}
     if data.test and not by_row:
         train, held = split(local, target, data.test, config.seed, classes is not None)
+    _check_cells(train, source.tables)
     train, server = _server(config, train, source)
     schema = _schema(config, source, local, train)
 
@@ -103,6 +107,18 @@ def _prepared(config: Config, watch: Reading | None) -> Parts:
     if config.problem_.pooled:
         return Parts(fed.pooled(), tests, fed, rows)
     return Parts(fed, tests, None, rows)
+
+
+def _check_cells(train: Mapping[str, Table], tables: Mapping[str, Table]) -> None:
+    """Refuse cells that are no numbers among rows that are not trained on, where they alone make a
+    column of numbers text.
+    """
+    for name in next(iter(train.values())):
+        columns = [table[name] for table in train.values()]
+        if any(column.dtype.kind == "O" for column in columns):
+            cells = (cell for column in columns for cell in column.tolist())
+            if all(missing(cell) or is_number(cell) for cell in cells):
+                check_numbers(tables, [name])
 
 
 def trained_clients(config: Config, source: Tables) -> dict[str, Table]:

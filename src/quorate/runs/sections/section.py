@@ -48,6 +48,9 @@ def bytes_sent(messages: Sequence[Row], direction: str) -> int:
 class Progress(Protocol):
     """Where a run shows how far it is; by default it shows nothing."""
 
+    def read(self, done: int, total: int, /) -> None:
+        """So many of all files of the tables are read."""
+
     def watch(self, model: str) -> Watch:
         """What `solve` calls after each round of a model."""
         return lambda row, state: None

@@ -1,0 +1,227 @@
+"""No cell of the table is in anything that a private run prints, or writes outside ``owner/``.
+
+The cells are recognisable: whole numbers of twelve digits, and odd words. They are looked for as
+they stand, rounded, scaled as the model's features are, as bytes, and by their leading digits in
+every number that is printed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import quorate.report.progress as quorate_progress
+
+LOW, HIGH = 10**11, 10**12
+CLIENTS = ("North", "East")
+WORDS = ("zorblax", "quimmet", "vexandir", "plorthic")
+DIGITS = 10  # leading digits by which a cell is known in any number
+CONFIG = f"""
+title = "cells"
+[data]
+path = "cells.csv"
+client = "site"
+target = "sick"
+classes = ["no", "yes"]
+scale = "none"
+test = 0.3
+[data.columns]
+age = {{ min = {LOW}, max = {HIGH} }}
+dose = {{ mean = {LOW}, scale = 1e11, missing = 0.0 }}
+ward = {{ categories = ["zorblax", "quimmet"] }}
+[problem]
+loss = "logistic"
+strength = 1e-2
+[privacy]
+epsilon = 3.0
+delta = 1e-5
+sizes = {{ East = 12, North = 12 }}
+book = "book.json"
+curve = [0.5]
+[report]
+compare_with = ["erm"]
+[algorithm]
+max_rounds = 6
+"""
+REAL = CONFIG.replace('target = "sick"\nclasses = ["no", "yes"]', 'target = "cost"').replace(
+    '"logistic"', '"huber"'
+)
+HEADER = "site,age,dose,ward,person,cost,sick"
+Cells = list[list[str]]
+
+
+def table() -> Cells:
+    """Rows of two clients; nobody declares the persons and their wards."""
+    rng = np.random.default_rng(7)
+    rows = []
+    for client in CLIENTS:
+        for k in range(16):
+            age, dose, cost = rng.integers(LOW, HIGH, 3).tolist()
+            person = "".join(rng.choice([*"bcdfgklmnprstvz"], 9))
+            rows.append(
+                [client, str(age), str(dose), WORDS[k % 2], person, str(cost), ["no", "yes"][k % 2]]
+            )
+    return rows
+
+
+def text_of(rows: Cells) -> str:
+    return "\n".join([HEADER, *map(",".join, rows)]) + "\n"
+
+
+def spoilt(row: int, column: int, cell: str) -> str:
+    """The table with another cell."""
+    rows = table()
+    rows[row][column] = cell
+    return text_of(rows)
+
+
+def written(number: float) -> Iterator[str]:
+    """A number in words that printing it would use."""
+    yield from (repr(number), f"{number:.6g}", f"{number:.4g}", f"{number:,.0f}", f"{number:.3e}")
+
+
+def cells_in(said: bytes, more: tuple[str, ...] = ()) -> set[str]:
+    """The cells of the table that are in a text or a file."""
+    text = said.decode("utf-8", "replace")
+    rows = table()
+    numbers = [float(cell) for row in rows for cell in (row[1], row[2], row[5])]
+    scaled = [(float(row[1]) - LOW) / (HIGH - LOW) for row in rows]
+    scaled += [(float(row[2]) - LOW) / 1e11 for row in rows]
+    words = [row[4] for row in rows] + [cell for cell in more if cell]
+    found = {word for word in words if word in text}
+    found |= {repr(x) for x in numbers if any(form in text for form in written(x))}
+    found |= {repr(x) for x in numbers + scaled if struct.pack("<d", x) in said}
+    digits = {re.sub(r"\D", "", token).lstrip("0") for token in re.findall(r"\d[\d.,_]*", text)}
+    leading = {token[:DIGITS] for token in digits if len(token) >= DIGITS}
+    stated = {repr(x).replace(".", "").lstrip("0")[:DIGITS]: x for x in numbers + scaled}
+    return found | {repr(x) for start, x in stated.items() if start in leading}
+
+
+def leaks(folder: Path, said: str, more: tuple[str, ...] = ()) -> dict[str, set[str]]:
+    """Cells by where they are: what was printed, names of files, and all that may leave the
+    owner.
+    """
+    parts = {"printed": said.encode()}
+    parts["names"] = "\n".join(p.relative_to(folder).as_posix() for p in folder.rglob("*")).encode()
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        unfinished = ".partial/" in name or "/owner/" in name
+        if path.is_file() and not unfinished and not name.startswith("cells."):
+            parts[name] = path.read_bytes()
+    return {name: cells for name, data in parts.items() if (cells := cells_in(data, more))}
+
+
+def test_a_private_run_prints_and_hands_out_no_cell(
+    quorate: Callable[..., int],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "cells.csv").write_text(text_of(table()), "utf-8")
+    (tmp_path / "cells.toml").write_text(CONFIG, "utf-8")
+    assert cells_in((tmp_path / "cells.csv").read_bytes())  # the search finds what is there
+    assert quorate("run", "cells.toml", "--dry-run") == 0
+    calls: list[str] = []
+
+    def interrupted(model: str, *rest: object) -> tuple[str, ...]:
+        calls.append(model)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return ("",) * 7
+
+    with monkeypatch.context() as patch:
+        patch.setattr(quorate_progress, "cells", interrupted)
+        assert quorate("run", "cells.toml", "--out", "runs") == 130
+    said = capfd.readouterr()
+    assert not leaks(tmp_path, said.out + said.err)
+    (work,) = (tmp_path / "runs").iterdir()
+    assert quorate("run", "--resume", work) == 0
+    (done,) = (tmp_path / "runs").iterdir()
+    assert (done / "owner" / "result.json").is_file()
+    assert quorate("verify", done) in (0, 1)
+    assert quorate("report", done, "--format", "md") == 0
+    said = capfd.readouterr()
+    assert "rows as public" in said.out
+    assert not leaks(tmp_path, said.out + said.err)
+
+
+BAD = {
+    "text among numbers": (spoilt(20, 1, "vexandir"), "column 'age' holds text in line 22 of"),
+    "no age": (spoilt(3, 1, "NA"), ""),
+    "infinite": (spoilt(3, 1, "1e999"), "column 'age' is infinite in line 5 of"),
+    "too large": (spoilt(3, 2, "-7.345e200"), "column 'dose' .* is too large in line 5 of"),
+    "unknown category": (spoilt(18, 3, "plorthic"), "column 'ward' .*'zorblax'.* in line 20 of"),
+    "unknown class": (spoilt(18, 6, "vexandir"), "the target is none of .*'no', 'yes' in line 20"),
+    "no class": (spoilt(18, 6, ""), "column 'sick' is missing in line 20 of"),
+    "undeclared client": (spoilt(18, 0, "vexandir"), "not declared in line 20 of"),
+    "no client": (spoilt(18, 0, ""), "column 'site': 1 missing entry, in line 20 of"),
+    "short row": (text_of(table()) + "East,123456789012\n", "line 34: 2 cells"),
+    "lone quote": (spoilt(18, 4, '"vexandir'), "line 20: "),
+    "no header": (text_of(table()).split("\n", 1)[1], "there is no column "),
+    "a name twice": ("zorblax,zorblax\n1,2\n", "it names a column more than once. "),
+    "nul": (spoilt(18, 4, "vex\0andir"), "NUL bytes"),
+}
+REALS = {
+    "text among real targets": (spoilt(20, 5, "vexandir"), "column 'cost' holds text in line 22"),
+    "infinite target": (spoilt(20, 5, "inf"), "column 'cost' is missing or infinite in line 22"),
+    "large target": (spoilt(20, 5, "-7.345e200"), "column 'cost' .* is too large in line 22"),
+}
+
+
+@pytest.mark.parametrize("name", [*BAD, *REALS])
+def test_errors_of_a_private_run_name_the_line_and_no_cell(
+    quorate: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    content, words = (BAD | REALS)[name]
+    (tmp_path / "cells.csv").write_text(content, "utf-8")
+    more = ("vexandir", "plorthic", "7.345")
+    for sized in (True, False):
+        stated = REAL if name in REALS else CONFIG
+        stated = stated if sized else stated.replace("sizes = { East = 12, North = 12 }", "")
+        (tmp_path / "cells.toml").write_text(stated.replace("curve = [0.5]", ""), "utf-8")
+        if name == "undeclared client" and not sized:
+            continue  # clients are public where none is declared
+        assert quorate("run", "cells.toml", "--out", "runs") == 2 or not words
+        said = capfd.readouterr()
+        if words:
+            assert re.search(words, said.err), said.err
+            assert said.err.count("\n") == 1
+        assert not leaks(tmp_path, said.out + said.err, more if words else ())
+        if not sized:
+            assert quorate("run", "cells.toml", "--dry-run") in (0, 2)
+            said = capfd.readouterr()
+            assert not leaks(tmp_path, said.out + said.err, more)
+
+
+def test_an_error_without_privacy_shows_the_cell_of_the_client_that_has_it(
+    quorate: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    open_run = CONFIG[: CONFIG.index("[privacy]")]
+    (tmp_path / "cells.toml").write_text(open_run, "utf-8")
+    (tmp_path / "cells.csv").write_text(spoilt(20, 1, "vexandir"), "utf-8")
+    assert quorate("run", "cells.toml") == 2
+    said = capfd.readouterr().err
+    assert "client 'East': column 'age' holds text 'vexandir' in line 22 of" in said
+    assert not cells_in(said.encode())  # of others
+
+
+def test_files_that_cannot_be_read_show_no_bytes_of_theirs(
+    quorate: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = text_of(table()).encode()
+    damaged = bytearray(gzip.compress(whole))
+    damaged[len(damaged) // 2] ^= 255
+    latin = spoilt(18, 4, "vexandir é").encode("latin-1")
+    for ending, content in ((".csv.gz", bytes(damaged)), (".csv", latin), (".parquet", whole)):
+        (tmp_path / f"cells{ending}").write_bytes(content)
+        (tmp_path / "cells.toml").write_text(CONFIG.replace(".csv", ending), "utf-8")
+        assert quorate("run", "cells.toml") == 2
+        said = capfd.readouterr()
+        assert said.err.count("\n") == 1
+        assert not leaks(tmp_path, said.out + said.err, ("vexandir", "0xe9"))
