@@ -33,7 +33,7 @@ IN_CIRCLE: tuple[str, ...] = (  # files that still import each other in a circle
 TO_COME: set[str] = set()  # places of the layers that are not built yet
 BY_STRING = {  # the files that import modules by names made at run time, which no graph shows
     "names.py",  # public names, which the graph reads off the type stub
-    "data/tables.py",  # the first of three libraries that is installed
+    "data/files.py",  # the first of three libraries that is installed
 }
 ALONE = {  # heavy or optional package -> the only files that may import it
     "matplotlib": {"report/figures.py"},
