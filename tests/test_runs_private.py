@@ -208,17 +208,17 @@ CHANGES: dict[str, tuple[Callable[[dict], object], str]] = {
     "rehearsal": (lambda r: r["privacy"].update(rehearsal="yes"), "privacy"),
     "noise": (lambda r: first(r, "releases")[0].__setitem__(1, 0.5), "budget"),
     "answers": (lambda r: first(r, "releases")[0].__setitem__(2, 4), "answers"),
-    "client": (lambda r: r["privacy"]["releases"].pop("North"), "clients"),
+    "client": (lambda r: r["privacy"]["releases"].pop("North"), "form"),
     "rows": (lambda r: r["clients"][0].update(n=16), "clients"),
     "weight": (lambda r: r["clients"][0].update(weight=0.7), "clients"),
     "bytes": (lambda r: r["messages"][0].update(bytes=1), "messages"),
     "problem": (lambda r: r.update(problem="Anything."), "problem"),
     "withheld": (lambda r: r["withheld"].pop(0), "withheld"),
-    "certificate": (lambda r: r.update(certificate={"value": 0.5}), "public part"),
-    "digests": (lambda r: r.update(data={"train": {"North": "0"}}), "public part"),
-    "note": (lambda r: r.update(notes=["A row is odd."]), "public part"),
-    "accuracy": (lambda r: r["evaluation"]["measures"].append({"loss": 0.5}), "public part"),
-    "more": (lambda r: r.update(seconds=0.5), "public part"),
+    "certificate": (lambda r: r.update(certificate={"value": 0.5}), "form"),
+    "digests": (lambda r: r.update(data={"train": {"North": "0"}}), "form"),
+    "note": (lambda r: r.update(notes=["A row is odd."]), "form"),
+    "accuracy": (lambda r: r["evaluation"]["measures"].append({"loss": 0.5}), "form"),
+    "more": (lambda r: r.update(seconds=0.5), "form"),
 }
 
 
@@ -256,7 +256,7 @@ OWN: dict[str, tuple[Callable[[dict], object], str]] = {
     "accuracy": (lambda r: r["evaluation"]["measures"][0].update(accuracy=0.99), "evaluation"),
     "erm": (lambda r: r["baselines"]["erm"].update(value=0.1), "baselines"),
     "curve": (lambda r: r["curve"][0].update(value=0.1), "curve"),
-    "digest": (lambda r: r["data"]["train"].update(North="0"), "data: train"),
+    "digest": (lambda r: r["data"]["train"].update(North="0" * 32), "data: train"),
 }
 
 

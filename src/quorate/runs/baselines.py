@@ -8,7 +8,8 @@ unconstrained  the mean loss without constraints, all rows in the objective
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,14 @@ from quorate.arrays import Array
 from quorate.data.federation import Federation
 from quorate.names import short_name
 from quorate.problem.lower_bounds import Duals
+from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
 from quorate.problem.risks import Mean, Simplex, resolve_prior
 from quorate.problem.risks.mean import among
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.runs.constraint_metrics import asked
+from quorate.runs.form import damaged
 
 
 def free(problem: Problem) -> Problem:
@@ -120,6 +123,29 @@ def stored(
     """Models and what proves their bounds as the arrays of one file: "erm", "erm/points", ..."""
     parts = {f"{k}/{name}": a for k, proof in proofs.items() for name, a in proof.items()}
     return {**models, **parts}
+
+
+def check_proof(
+    file: Path,
+    arrays: Mapping[str, Array],
+    size: int,
+    of: type[Duals] | type[Multipliers] = Duals,
+    clients: int | None = None,
+) -> None:
+    """Raise ``FormError`` unless the arrays, if there are any, are those of a proof for models of
+    this size and so many clients.
+    """
+    needed = {field.name for field in fields(of) if field.default is MISSING}
+    if arrays and not needed <= {*arrays} <= {field.name for field in fields(of)}:
+        raise damaged(file, f"its proof has not the arrays {', '.join(sorted(needed))}")
+    lengths = {name: array.shape[0] if array.ndim else 0 for name, array in arrays.items()}
+    n, k = clients or lengths.get("weights", 0), lengths.get("points", 0)
+    shapes = {"weights": (n,), "points": (k, size), "multipliers": (k, n)}
+    dimensions = {"server": 1, "shared": 1, "local": 2, "rows": 1, "split": 1}
+    for name, array in arrays.items():
+        fits = array.shape == shapes.get(name, array.shape)
+        if not fits or array.ndim != dimensions.get(name, array.ndim):
+            raise damaged(file, f"{name} has the shape {array.shape}, which does not fit the run")
 
 
 def restored(

@@ -14,22 +14,63 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
+from pydantic import model_validator
 
 from quorate.arrays import Array
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
-from quorate.runs.evaluation import measure, rows_of
+from quorate.runs.evaluation import MeasureForm, measure, rows_of
 from quorate.runs.files import Record, Row
+from quorate.runs.form import Extended, Form, Number, Share, Whole, optional
 from quorate.runs.rank_metrics import risk_saved
 
 Pairs: TypeAlias = Sequence[Row]
 SHOWN = 0.05  # a sign test below this shows a difference
 NONE = "no difference that can be shown"
 LOSS = (NONE, "lower", "higher")
+
+
+class PairForm(Form):
+    """Two models on the same rows, see `paired`."""
+
+    TOGETHER: ClassVar = (("risk_less", "risk_margin"),)
+
+    set: str
+    model: str
+    other: str
+    better: Whole
+    worse: Whole
+    p: Share
+    less: Number
+    margin: Extended
+    risk_less: Number = optional()
+    risk_margin: Extended | None = optional()
+
+
+class EvaluationForm(Form):
+    """Every model on every set of rows, the pairs and the verdict, see `evaluate`."""
+
+    measures: list[MeasureForm]
+    pairs: list[PairForm]
+    verdict: list[str]
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> EvaluationForm:
+        places = [(row.set, row.model) for row in self.measures]
+        sets, models = ([*dict.fromkeys(place[k] for place in places)] for k in (0, 1))
+        if places != [(name, model) for name in sets for model in models]:
+            raise ValueError("measures of every model on every set, once")
+        pairs = [(row.set, row.model, row.other) for row in self.pairs]
+        if pairs and pairs != [(name, models[0], m) for name in sets for m in models[1:]]:
+            raise ValueError("pairs of the first model with every other one on every set, once")
+        headline = bool(pairs or any(row.asked is not None for row in self.measures))
+        if len(self.verdict) != headline + len(pairs):
+            raise ValueError("a verdict of one sentence, and one for every pair")
+        return self
 
 
 def sign_test(more: int, fewer: int) -> float:

@@ -20,7 +20,6 @@ from quorate.config.config import Config
 from quorate.runs.checks import Check
 from quorate.runs.files import Record, Row, files_in, plain
 from quorate.runs.privacy_plan import privacy_of
-from quorate.runs.result import KEYS
 from quorate.runs.run import Run
 from quorate.runs.sections.all import SECTIONS
 from quorate.runs.sections.privacy import client_weights
@@ -92,20 +91,12 @@ def check_public(run: Run) -> Check:
     """The public part has no file, key or column that a private run does not hand out."""
     files = (name for name in files_in(run.path, OWNER) if not name.startswith("figures/"))
     odd = [name for name in files if name not in FILES]
-    odd += [f"result.json: {key}" for key in _odd_keys(run)]
+    # `read_run` has refused unknown keys
+    hidden, evaluation = not run.config.evaluation.public, run.result["evaluation"]
+    odd += ["result.json: evaluation"] * (hidden and any(evaluation.values()))
     columns = dict.fromkeys(key for row in run.history for key in row)
     odd += [f"history.jsonl: {key}" for key in columns if key not in HISTORY]
     text = "nothing but what the budget pays for"
     if odd:
         text = f"does not belong there: {', '.join(odd[:5])}"
     return Check("public part", not odd, text)
-
-
-def _odd_keys(run: Run) -> list[str]:
-    allowed, result = {"format", *KEYS, *PUBLIC}, run.result
-    odd = [key for key in result if key not in allowed]
-    odd += [key for key, nothing in NOTHING.items() if result[key] != nothing]
-    hidden = not run.config.evaluation.public
-    if hidden and result["evaluation"] != public_evaluation(run.config, {"measures": []}):
-        odd.append("evaluation")
-    return odd

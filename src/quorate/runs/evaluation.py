@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated, ClassVar
+
 import numpy as np
+from pydantic import model_validator
 
 from quorate.arrays import Array
 from quorate.data.federation import Federation
@@ -11,7 +14,92 @@ from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
 from quorate.runs.constraint_metrics import summary
 from quorate.runs.files import Record
+from quorate.runs.form import (
+    Count,
+    Extended,
+    Form,
+    NonNegative,
+    Number,
+    Share,
+    Whole,
+    at_least,
+    optional,
+)
 from quorate.runs.rank_metrics import fairness, risk_of
+
+
+class ClientMeasureForm(Form):
+    """How a model does at one client."""
+
+    client: str
+    n: Count
+    loss: Number
+    accuracy: Share = optional()
+    error: NonNegative = optional()
+    risk: Number = optional()
+
+
+class RatesForm(Form):
+    """How often a client's rows are predicted positive, in all, rightly and wrongly; null where
+    there are none to count.
+    """
+
+    selected: Share | None
+    tpr: Share | None
+    fpr: Share | None
+
+
+class FairnessForm(Form):
+    """Fairness between the clients, or nothing where it has no meaning."""
+
+    TOGETHER: ClassVar = (("privileged", "SPD", "DI", "EOD", "AOD", "TI", "FNRD", "rates"),)
+
+    privileged: str = optional()
+    SPD: Extended | None = optional()
+    DI: Extended | None = optional()
+    EOD: Extended | None = optional()
+    AOD: Extended | None = optional()
+    TI: Extended | None = optional()
+    FNRD: Extended | None = optional()
+    rates: dict[str, RatesForm] = optional()
+
+
+class MeasureForm(Form):
+    """How a model does on one set of rows, see `measure`."""
+
+    TOGETHER: ClassVar = (
+        ("accuracy", "worst_accuracy", "worst_accuracy_client"),
+        ("error", "worst_error", "worst_error_client"),
+        ("asked", "met", "excess", "excess_owner"),
+    )
+
+    set: str
+    model: str
+    n: Count
+    loss: Number
+    worst_loss: Number
+    worst_loss_client: str
+    accuracy: Share = optional()
+    worst_accuracy: Share = optional()
+    worst_accuracy_client: str = optional()
+    error: NonNegative = optional()
+    worst_error: NonNegative = optional()
+    worst_error_client: str = optional()
+    clients: Annotated[list[ClientMeasureForm], at_least(1)]
+    risk: Number = optional()
+    fairness: FairnessForm = optional()
+    asked: Count = optional()
+    met: Whole = optional()
+    excess: Extended = optional()
+    excess_owner: str = optional()
+
+    @model_validator(mode="after")
+    def _clients_are_judged_alike(self) -> MeasureForm:
+        keys = {"accuracy", "error", "risk"}
+        alike = {frozenset(each.model_fields_set & keys) for each in (self, *self.clients)}
+        if len(alike) > 1 or len(keys & self.model_fields_set - {"risk"}) != 1:
+            raise ValueError("accuracy or error, and risk, of the set and of every client alike")
+        return self
 
 
 def rows_of(problem: Problem, w: Array, fed: Federation) -> list[tuple[Array, Array, Array]]:

@@ -19,6 +19,11 @@ from quorate.storage import make_folder, sync_folder, write_whole
 
 Row: TypeAlias = Mapping[str, Any]  # an object of JSON that is read, such as a row of a table
 Record: TypeAlias = dict[str, Any]  # an object of JSON that is made, such as result.json
+MOST_TEXT = 2**29  # bytes of a file of text
+DIGITS = 18  # of a whole number: more are no int64
+# what the reader of arrays raises for a damaged file
+UNREADABLE_ARRAYS = (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
+UNREADABLE_ARRAYS += (MemoryError,)
 
 
 # of a working folder: the run's folder while it is written, and the file with its seal
@@ -27,6 +32,10 @@ FINISHED, CLAIMED = "finished", "claimed"
 
 class RunError(ValueError):
     """A folder is no run, is incomplete or cannot be read."""
+
+
+class FormError(RunError):
+    """A file of a run can be read, and holds what no run writes."""
 
 
 def digest(data: bytes) -> str:
@@ -77,10 +86,23 @@ def seal(result: Row) -> str:
 
 
 def files_in(folder: Path, without: str = "") -> list[str]:
-    """The names of all files below a folder, sorted; ``without`` is a folder that is left out."""
-    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
-    names = (file.relative_to(folder).as_posix() for file in files)
-    return [name for name in names if not (without and name.startswith(without))]
+    """The names of all files below a folder, sorted; ``without`` is a folder that is left out.
+
+    Raises
+    ------
+    RunError : a symbolic link, which may lead out of the folder, or what is neither file nor folder
+    """
+    names = []
+    for root, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(root, name)
+            if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                kind = "a symbolic link" if path.is_symlink() else "no file"
+                raise RunError(
+                    f"{ascii(str(path))[1:-1]} is {kind}: a run has files alone. Remove it"
+                )
+        names += [Path(root, name).relative_to(folder).as_posix() for name in files]
+    return [name for name in sorted(names) if not (without and name.startswith(without))]
 
 
 def sealed(work: Path, result: Row, without: str = "") -> Record:
@@ -122,15 +144,59 @@ def slug(title: str) -> str:
     return "-".join(filter(None, kept.split("-")))[:40] or "run"
 
 
-def parsed(path: Path, text: str) -> Record:
-    """An object in the text of the file at ``path``."""
+def text_in(file: Path) -> str:
+    """The text of a file of a run.
+
+    Raises
+    ------
+    RunError : a file that is too large, cannot be read or is no text
+    """
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise RunError(f"{path} is damaged: {error}") from error
+        if (size := file.stat().st_size) > MOST_TEXT:
+            most = f"at most {MOST_TEXT / 2**20:,.0f} MiB"
+            raise RunError(f"{file} is damaged: it has {size / 2**20:,.0f} MiB; needed: {most}")
+        return file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise RunError(f"{file} is damaged: it is no UTF-8 text ({error.reason})") from error
+    except OSError as error:
+        raise RunError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def parsed(path: Path, text: str) -> Record:
+    """An object in the text of the file at ``path``; every key of it stands there once."""
+    try:
+        hooks = {"parse_constant": _no_number, "parse_int": _whole}
+        value = json.loads(text, object_pairs_hook=_once, **hooks)
+        if "\\ud" in text.lower():  # half of a letter in two parts is no text
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise RunError(f"{path} is damaged: its lists lie too deep in each other") from error
+    except ValueError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise RunError(f"{path} is damaged: {reason}") from error
     if not isinstance(value, dict):
         raise RunError(f"{path} is damaged: expected an object, found {type(value).__name__}")
     return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> Record:
+    """The object of these keys and values."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice[:60]!a} stands twice in one object")
+    return record
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > DIGITS:
+        raise ValueError(f"a whole number of {len(digits)} digits")
+    return int(digits)
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number in JSON")
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
@@ -147,9 +213,31 @@ def load_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
     try:
         with safe_open(path, framework="numpy") as file:
             names = file.keys()
-            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
-        raise RunError(f"{path} is damaged or no safetensors file: {error}") from error
+            arrays, metadata = {n: file.get_tensor(n) for n in names}, file.metadata() or {}
+    except (SafetensorError, *UNREADABLE_ARRAYS) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise RunError(f"{path} is damaged or no safetensors file: {reason}") from error
+    if odd := [
+        f"{name[:60]!a} is {a.dtype}" for name, a in arrays.items() if a.dtype != np.float64
+    ]:
+        raise RunError(f"{path} is damaged: {odd[0]}; needed: float64")
+    return arrays, metadata
+
+
+def load_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, Array]:
+    """The arrays of a safetensors file without metadata; ``names`` are those that it has.
+
+    Raises
+    ------
+    RunError : no such file, a damaged one, or one with other arrays
+    """
+    arrays, metadata = load_tensors(path)
+    needed = [*arrays] if names is None else [*names]
+    if metadata or {*arrays} != {*needed}:
+        has = f"the arrays {', '.join(f'{name[:60]!a}' for name in sorted(arrays))}"
+        has += " and metadata" * bool(metadata)
+        raise RunError(f"{path} is damaged: it has {has}; needed: {', '.join(needed)} alone")
+    return arrays
 
 
 def lines(rows: Iterable[Row]) -> bytes:
@@ -159,15 +247,10 @@ def lines(rows: Iterable[Row]) -> bytes:
 
 def rows_in(file: Path) -> list[Record]:
     """The objects of a file that has one a line."""
-    return [parsed(file, row) for row in file.read_text("utf-8").splitlines()]
+    return [parsed(file, row) for row in text_in(file).split("\n") if row]
 
 
 def complete(path: Path, needed: Sequence[str]) -> None:
     """Raise ``RunError`` where a file is missing."""
     if missing := [name for name in needed if not (path / name).is_file()]:
         raise RunError(f"{path} is no complete run: {', '.join(missing)} missing")
-
-
-def load_if_any(file: Path) -> dict[str, Array]:
-    """The arrays of a file, none where there is no such file."""
-    return load_tensors(file)[0] if file.is_file() else {}

@@ -24,9 +24,12 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+from quorate.arrays import Array
 from quorate.config.config import read_config
 from quorate.engines.event_log import Log
-from quorate.runs.baselines import proof_arrays, restored, stored
+from quorate.problem.lower_bounds import Duals
+from quorate.problem.multipliers import Multipliers
+from quorate.runs.baselines import check_proof, proof_arrays, restored, stored
 from quorate.runs.disclosure import OWNER, README, exact_folder, parts_of, public_history
 from quorate.runs.files import (
     CLAIMED,
@@ -37,9 +40,9 @@ from quorate.runs.files import (
     claim,
     complete,
     digest,
+    files_in,
     lines,
-    load_if_any,
-    rows_in,
+    load_arrays,
     save_arrays,
     seal,
     sealed,
@@ -47,8 +50,9 @@ from quorate.runs.files import (
     to_json,
     write,
 )
+from quorate.runs.form import damaged
 from quorate.runs.model_file import save_model, stored_model
-from quorate.runs.result import result_in
+from quorate.runs.result_form import history_in, result_in
 from quorate.runs.run import Points, Run
 from quorate.runs.sections.all import SECTIONS
 from quorate.runs.sections.section import Study
@@ -176,40 +180,71 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     path = Path(path)
     if not path.is_dir():
         raise RunError(f"there is no run {str(path)!r}: give the folder that `quorate run` printed")
+    files_in(path)  # raises where one is a link
     complete(path, ["config.toml", "model.safetensors", "result.json", "history.jsonl"])
     config = read_config(path / "config.toml")
     w, model, schema = stored_model(path)
-    result, history = result_in(path / "result.json"), rows_in(path / "history.jsonl")
-    run = Run(path, config, result, w, model, schema, history)
-    if config.privacy is None:
-        complete(path, ["duals.safetensors"])
+    run = _read_part(Run(path, config, {}, w, model, schema, []))
+    if not run.private:
         return _with_exact(run)
     owner = path / OWNER
     if not owner.is_dir():
         return run
     complete(owner, ["result.json", "history.jsonl"])
-    result, history = result_in(owner / "result.json"), rows_in(owner / "history.jsonl")
-    return replace(run, owner=_with_exact(replace(run, path=owner, result=result, history=history)))
+    return replace(run, owner=_with_exact(_read_part(run, owner)))
+
+
+def _read_part(run: Run, owner: Path | None = None) -> Run:
+    """The run with result and history of its folder, or of the owner's part of it."""
+    path, config = owner or run.path, run.config
+    public = owner is None and config.privacy is not None
+    result = result_in(path / "result.json", config, public)
+    history = history_in(path / "history.jsonl", config, result)
+    return replace(run, path=path, result=result, history=history)
 
 
 def _with_exact(run: Run) -> Run:
     """The run, or its owner's part, with what was computed from the rows exactly."""
-    used = [section for section in SECTIONS if section.applies(run.config)]
-    points = {section.name: section.read(run.path, run.result) for section in used}
-    baselines, proofs = restored(load_if_any(run.path / "baselines.safetensors"))
-    return replace(
-        run,
-        duals=load_if_any(run.path / "duals.safetensors"),
-        baselines=baselines,
-        proofs=proofs,
-        points={name: each for name, each in points.items() if each is not None},
-        events=_read_events(run.path) if run.config.engine.clocked else None,
-    )
+    path, config, size = run.path, run.config, len(run.w)
+    baselines, proofs = _read_baselines(run)
+    duals = {}
+    if config.privacy is None:
+        complete(path, ["duals.safetensors"])
+        duals = load_arrays(path / "duals.safetensors")
+        of = Multipliers if config.constrained else Duals
+        check_proof(path / "duals.safetensors", duals, size, of, len(run.result["clients"]))
+    used = [section for section in SECTIONS if section.applies(config)]
+    points = {section.name: section.read(path, run.result) for section in used}
+    points = {name: each for name, each in points.items() if each is not None}
+    models = {f"its baseline {name}": array.shape for name, array in baselines.items()}
+    models |= {f"a model of its {name}": each.w.shape[1:] for name, each in points.items()}
+    if odd := [name for name, shape in models.items() if shape != (size,)]:
+        raise damaged(path, f"{odd[0]} has the shape {models[odd[0]]}; needed: {size} numbers")
+    events = _read_events(path, run) if config.engine.clocked else None
+    exact = replace(run, duals=duals, baselines=baselines, proofs=proofs)
+    return replace(exact, points=points, events=events)
 
 
-def _read_events(path: Path) -> Log:
+def _read_baselines(run: Run) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
+    """The models that the run is compared with, and what proves their bounds."""
+    names, file = run.config.report.compare_with, run.path / "baselines.safetensors"
+    if run.config.privacy is not None and not names:
+        return {}, {}
+    complete(run.path, [file.name])
+    models, proofs = restored(load_arrays(file))
+    if {*models} != {*names} or not {*proofs} <= {*names}:
+        raise damaged(file, "it has other models than report.compare_with of the configuration")
+    for proof in proofs.values():
+        check_proof(file, proof, len(run.w))
+    return models, proofs
+
+
+def _read_events(path: Path, run: Run) -> Log:
     complete(path, (EVENTS,))
     try:
-        return Log.load(path / EVENTS)
+        log = Log.load(path / EVENTS)
     except ValueError as error:
         raise RunError(f"{path} is damaged: {error}") from error
+    if [*log.clients] != [row["client"] for row in run.result["clients"]]:
+        raise damaged(path / EVENTS, "it has other clients than result.json")
+    return log

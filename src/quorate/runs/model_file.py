@@ -1,28 +1,134 @@
-"""A model as a safetensors file, with all that predictions need in its metadata."""
+"""A model as a safetensors file, with all that predictions need in its metadata.
+
+The metadata follow from configuration, data and outcome alone, so that verification makes them
+again and compares.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from dataclasses import fields
 from pathlib import Path
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from quorate.arrays import Array
 from quorate.config.config import Config
 from quorate.data.federation import Federation
 from quorate.data.schema import Schema
-from quorate.names import load
+from quorate.names import NAMED, load
 from quorate.problem.prediction import predictor
 from quorate.rounds import Stop
 from quorate.runs.files import Record, Row, RunError, load_tensors, parsed, plain, save_arrays
+from quorate.runs.form import Form, Number, Positive, check_form, damaged, optional
 from quorate.solution.solution import Solution
 
 FORMAT = 1
 
 
-def save_model(file: Path, config: Config, solution: Solution, fed: Federation) -> None:
-    """Write w, and in the metadata how features are made and predictions computed."""
+class Column(Form):
+    """How one column of a table becomes features."""
+
+    OF: ClassVar = {
+        "numeric": {"mean", "centre", "scale", "indicator"},
+        "categorical": {"categories", "missing"},
+    }
+
+    kind: Literal["numeric", "categorical"]
+    name: str
+    unit: str | None
+    mean: Number = optional()
+    centre: Number = optional()
+    scale: Positive = optional()
+    indicator: bool = optional()
+    categories: list[str] = optional()
+    missing: bool = optional()
+
+    @model_validator(mode="after")
+    def _as_its_kind(self) -> Column:
+        stated = self.model_fields_set - {"kind", "name", "unit"}
+        if stated != self.OF[self.kind]:
+            needed = ", ".join(sorted(self.OF[self.kind]))
+            raise ValueError(f"a {self.kind} column with {needed} alone")
+        if self.categories and len({*self.categories}) < len(self.categories):
+            raise ValueError("every category once")
+        return self
+
+
+Classes = list[str] | list[int] | list[float] | list[bool] | None
+
+
+class SchemaForm(Form):
+    """How all features are made."""
+
+    version: Literal[1]
+    columns: Annotated[list[Column], Field(min_length=1)]
+    target: str
+    classes: Classes
+    fitted: bool
+
+    @model_validator(mode="after")
+    def _every_column_once(self) -> SchemaForm:
+        if len({column.name for column in self.columns}) < len(self.columns):
+            raise ValueError("every column once")
+        return self
+
+
+class ModelForm(Form):
+    """What predictions need beside the numbers of the model; further keys are fields of the class
+    that ``model`` names.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    format: Literal[1]
+    loss: str
+    intercept: bool
+    model: str
+    ones: Literal[True] = optional()
+    classes: Classes
+    feature_names: list[str]
+    made_by: Annotated[SchemaForm, Field(alias="schema")]
+    infeasible: Literal[True] = optional()
+
+    @field_validator("loss", "model")
+    @classmethod
+    def _is_known(cls, name: str, info: ValidationInfo) -> str:
+        if name not in NAMED[str(info.field_name)]:
+            raise ValueError(f"one of {', '.join(NAMED[str(info.field_name)])}")
+        return name
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> ModelForm:
+        names = {field.name for field in fields(load("model", self.model))}
+        if odd := [key for key in self.model_extra or {} if key not in names]:
+            raise ValueError(f"no key such as {odd[0][:60]!a}")
+        known, kind = self.classes or [], load("loss", self.loss).targets
+        enough = {"real": not known, "sign": len(known) == 2, "class": len(known) >= 2}
+        if not enough[kind] or len({*known}) < len(known):
+            needed = {"real": "null", "sign": "two", "class": "two or more"}[kind]
+            raise ValueError(f"as classes of the {self.loss} loss {needed}")
+        if self.classes != self.made_by.classes:
+            raise ValueError("the classes of its schema")
+        return self
+
+
+def model_of(config: Config, fed: Federation, infeasible: bool) -> Record:
+    """What a model's file says beside its numbers: how features are made and predictions computed.
+
+    ``fed`` are the rows to train on; of these only names, classes and schema are used.
+    """
+    schema = None if fed.schema is None else fed.schema.to_dict()
+    return described(config, fed.classes, fed.feature_names, schema, infeasible)
+
+
+def described(
+    config: Config, classes: object, names: object, schema: Row | None, infeasible: bool
+) -> Record:
+    """The same, from names, classes and schema alone."""
     problem = config.problem_
     network = {key: problem.get(key) for key in problem.keys_of("model")}
     model = {
@@ -32,12 +138,18 @@ def save_model(file: Path, config: Config, solution: Solution, fed: Federation) 
         "model": problem.model,
         **{key: value for key, value in network.items() if value is not None},
         **({"ones": True} if config.ones else {}),
-        "classes": fed.classes,
-        "feature_names": fed.feature_names,
-        "schema": None if fed.schema is None else fed.schema.to_dict(),
-        **({"infeasible": True} if solution.outcome.stop is Stop.INFEASIBLE else {}),
+        "classes": classes,
+        "feature_names": names,
+        "schema": schema,
+        **({"infeasible": True} if infeasible else {}),
     }
-    save_arrays(file, {"w": solution.w}, {"quorate": json.dumps(plain(model))})
+    return plain(model)
+
+
+def save_model(file: Path, config: Config, solution: Solution, fed: Federation) -> None:
+    """Write w, and in the metadata how features are made and predictions computed."""
+    model = model_of(config, fed, solution.outcome.stop is Stop.INFEASIBLE)
+    save_arrays(file, {"w": solution.w}, {"quorate": json.dumps(model)})
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[Array, Record, Schema]:
@@ -51,16 +163,26 @@ def read_model(path: str | os.PathLike[str]) -> tuple[Array, Record, Schema]:
 def stored_model(path: str | os.PathLike[str]) -> tuple[Array, Record, Schema]:
     """The same as `read_model`, whether the numbers are finite or not."""
     file = Path(path)
-    file = file / "model.safetensors" if file.is_dir() else file
+    if file.is_dir():
+        file /= "model.safetensors"
+        if file.is_symlink():
+            raise RunError(f"{file} is a symbolic link: a run has files alone")
     tensors, metadata = load_tensors(file)
-    model = parsed(file, metadata.get("quorate", "{}"))
+    if {*tensors} != {"w"} or {*metadata} != {"quorate"}:
+        raise damaged(file, 'needed: the array "w" and the metadata "quorate", and nothing else')
+    model = parsed(file, metadata["quorate"])
     if model.get("format") != FORMAT:
         raise RunError(
-            f"{file}: the model is of format {model.get('format')!r}, this quorate reads {FORMAT}"
+            f"{file}: the model is of format {str(model.get('format'))[:20]!r}, this quorate reads"
+            f" {FORMAT}"
         )
-    schema, w = Schema.from_dict(model["schema"]), tensors.get("w")
-    if w is None or w.shape != (_dimension(model, len(schema.feature_names)),):
-        raise RunError(f"{file} is damaged: its model does not fit its schema")
+    check_form(file, model, ModelForm, "model")
+    schema, w = Schema.from_dict(model["schema"]), tensors["w"]
+    names = [*schema.feature_names, *["1"] * model.get("ones", False)]
+    if model["feature_names"] != names:
+        raise damaged(file, "its feature_names are not those of its schema")
+    if w.shape != (_dimension(file, model, len(schema.feature_names)),):
+        raise damaged(file, "its model does not fit its schema")
     return w, model, schema
 
 
@@ -69,7 +191,10 @@ def targets_of(model: Row) -> str:
     return load("loss", model["loss"]).targets
 
 
-def _dimension(model: Row, n_features: int) -> int:
+def _dimension(file: Path, model: Row, n_features: int) -> int:
     """The size of a saved model."""
     d, several = n_features + model.get("ones", False), targets_of(model) == "class"
-    return predictor(model).sized(d, len(model["classes"]) if several else None).dimension(d)
+    try:
+        return predictor(model).sized(d, len(model["classes"]) if several else None).dimension(d)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise damaged(file, f"{model['model']} cannot be made of its keys: {error}") from error

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from quorate.runs.baselines import label
-from quorate.runs.files import Record, Row, RunError, parsed, plain
+from quorate.runs.files import Record, Row, plain
 from quorate.runs.model_file import FORMAT
 from quorate.runs.outcomes import summary
+from quorate.runs.result_form import PACKAGES
 from quorate.runs.run import Points
 from quorate.runs.sections.all import SECTIONS
 from quorate.runs.sections.section import Inputs, Study
 from quorate.runs.splits import Parts
 from quorate.solution.solution import Solution
-
-KEYS = (  # of result.json
-    *("title", "model", "problem", "outcome", "rounds", "certificate", "clients", "messages"),
-    *("notes", "baselines", "evaluation", "versions", "data", "files", "seal"),
-)
 
 
 def result_of(
@@ -107,18 +102,5 @@ def versions() -> dict[str, str]:
 
     return {
         "python": platform.python_version(),
-        **{p: of(p) for p in ("quorate", "numpy", "scipy", "clarabel")},
+        **{name: of(name) for name in PACKAGES[1:]},
     }
-
-
-def result_in(file: Path) -> Record:
-    """The content of a result.json, refused where something is missing."""
-    result = parsed(file, file.read_text(encoding="utf-8"))
-    if result.get("format") != FORMAT:
-        raise RunError(
-            f"{file.parent}: the run is of format {result.get('format')!r}, this quorate reads"
-            f" {FORMAT}"
-        )
-    if lacking := [key for key in KEYS if key not in result]:
-        raise RunError(f"{file} is damaged: {', '.join(lacking)} missing")
-    return result

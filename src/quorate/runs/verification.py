@@ -34,7 +34,7 @@ from quorate.runs.disclosure import (
     public_history,
     public_result,
 )
-from quorate.runs.files import Record, Row, plain
+from quorate.runs.files import FormError, Record, Row, plain
 from quorate.runs.folder import read_run
 from quorate.runs.outcomes import check_outcome, ended, method_of, stop_of
 from quorate.runs.privacy_plan import privacy_of
@@ -70,7 +70,10 @@ def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list
         the baselines, the evaluation and all sections, computed again. A check that needs absent
         data has ok None. Of a private run the owner's part is checked where it is there.
     """
-    run = read_run(path)
+    try:
+        run = read_run(path)
+    except FormError as error:
+        return [Check("form", False, str(error))]
     checks = [*_check_alone(run)]
     judged = run.private and run.config.evaluation.public
     if run.exact is None and not judged:

@@ -12,7 +12,7 @@ from quorate.report.figures import MODELS, Plot, legend
 from quorate.report.sections.section import Block, Chapter, Figure, ReportSection, chapter, texts
 from quorate.report.tables import Table, by_set, capital, number, of_rows, own_measures, percent
 from quorate.runs.privacy_plan import privacy_of
-from quorate.runs.result import result_in
+from quorate.runs.result_form import result_in
 from quorate.runs.run import Run
 from quorate.runs.sections.privacy import read_releases
 
@@ -66,7 +66,7 @@ def alone(run: Run) -> float:
 
 def _releases(run: Run) -> tuple[Release, ...]:
     """The releases of one client in the run itself; ``run`` is the owner's part."""
-    public = result_in(run.path.parent / "result.json")
+    public = result_in(run.path.parent / "result.json", run.config, public=True)
     return read_releases(next(iter(public["privacy"]["releases"].values())))
 
 

@@ -4,17 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
+from pydantic import model_validator
 
 from quorate.config.config import Config
 from quorate.engines.event_log import Log
 from quorate.runs.checks import Check, compared, not_checked
 from quorate.runs.files import Record, Row, plain
+from quorate.runs.form import Count, Form, NonNegative, Number, Whole, at_least, optional
 from quorate.runs.observers import LARGEST, OBJECTIVE, ObjectiveTrace
 from quorate.runs.run import Run
 from quorate.runs.sections.section import Inputs, Section
 from quorate.runs.traffic import CUTS, odd_events
+
+
+class TraceForm(Form):
+    """The objective of one model at every evaluation, see `curves`."""
+
+    round: Annotated[list[Count], at_least(1)]
+    time: list[NonNegative] = optional()
+    bytes: list[Whole]
+    objective: list[Number]
+    largest_risk: list[NonNegative]
+
+    @model_validator(mode="after")
+    def _columns_are_alike(self) -> TraceForm:
+        columns = {len(value) for value in vars(self).values() if value is not None}
+        if len(columns) > 1:
+            raise ValueError("columns of one length")
+        return self
+
+
+class SummaryForm(Form):
+    """The events of a clock, see `summary`."""
+
+    time: NonNegative
+    answers: Whole
+    by_client: Annotated[dict[str, Whole], at_least(1)]
+    crashed: dict[str, NonNegative]
+
+
+class ClockForm(Form):
+    """What a run states of its time."""
+
+    reached: Annotated[dict[str, TraceForm], at_least(1)] = optional()
+    clock: SummaryForm = optional()
 
 
 class Clock(Section):
@@ -22,10 +58,17 @@ class Clock(Section):
 
     name = "events"
     keys = ("reached", "clock")
+    form = ClockForm
     files = ("events.qrt",)
 
     def applies(self, config: Config) -> bool:
         return config.engine.clocked
+
+    def is_stated(self, config: Config, public: bool) -> bool:
+        """Whether there may be evaluations beside the rounds: some methods have them without a
+        clock.
+        """
+        return not public
 
     def result(self, inputs: Inputs) -> Record:
         """The objective trace of every model; of a simulated clock also who answered how often."""

@@ -17,6 +17,7 @@ from quorate.problem.prediction import scores
 from quorate.problem.problem import Problem
 from quorate.runs.constraint_metrics import TRAINING, asked, kept
 from quorate.runs.files import Record
+from quorate.runs.form import Form, Number, Share, Whole, optional
 from quorate.runs.sections.section import Inputs, Section
 from quorate.solution.constraint_table import constraint_table, gains
 
@@ -24,14 +25,71 @@ ROUNDING = 1e-8  # a multiplier below it is none
 NEAR = 1e-3  # of an optimum, relative: what multipliers are stated for
 
 
+class RowForm(Form):
+    """One constraint of one owner at a model."""
+
+    owner: str
+    constraint: str
+    limit: Number
+    measured: Number
+    slack: Number
+    met: bool
+    rate: Number | None
+
+
+class PricedForm(RowForm):
+    """The same on the training rows, with its multiplier; ``weight`` is that in a proof that
+    nothing is feasible.
+    """
+
+    price: Number
+    weight: Share = optional()
+
+
+class KeptForm(Form):
+    """The constraints at a model on one set of rows."""
+
+    set: str
+    model: str
+    rows: list[RowForm]
+
+
+class GroupForm(Form):
+    """The rates of one group, see `groups`."""
+
+    set: str
+    model: str
+    column: str
+    group: str
+    rows: Whole
+    selected: Share | None
+    tpr: Share | None
+    fpr: Share | None
+    accuracy: Share | None
+
+
+class ConstraintsForm(Form):
+    """What a run states of its constraints."""
+
+    constraints: list[PricedForm]
+    prices: list[str]
+    kept: list[KeptForm]
+    groups: list[GroupForm]
+
+
 class Constraints(Section):
     """Constraints of the server and of the clients, beside every model of the run."""
 
     name = "constraints"
     keys = ("constraints", "prices", "kept", "groups")
+    form = ConstraintsForm
 
     def applies(self, config: Config) -> bool:
         return config.constrained
+
+    def is_stated(self, config: Config, public: bool) -> bool:
+        """Whether there is something to state: a method for constraints may have none."""
+        return bool(config.constraint) or config.problem_.label is not None
 
     def result(self, inputs: Inputs) -> Record:
         """The table with rates, multipliers in words, what is met where, and rates by group."""

@@ -9,15 +9,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
+from pydantic import Field
 
 from quorate.config.config import Config
-from quorate.privacy.accounting import Release, accounts, noise_for, total_epsilon
+from quorate.privacy.accounting import (
+    LEAST_DELTA,
+    MOST_ROUNDS,
+    Release,
+    accounts,
+    noise_for,
+    total_epsilon,
+)
 from quorate.privacy.ledger_file import Book
 from quorate.runs.checks import UNREADABLE, Check, compared, not_checked
 from quorate.runs.files import Record, Row, plain
+from quorate.runs.form import (
+    Count,
+    Form,
+    NonNegative,
+    Number,
+    Positive,
+    Whole,
+    at_least,
+)
 from quorate.runs.privacy_plan import (
     Public,
     budget_of,
@@ -32,6 +49,65 @@ from quorate.runs.run import Run
 from quorate.runs.sections.section import Inputs, Section
 from quorate.solution.outcome import budget_used
 
+Noise = Positive | Literal["inf"]
+Answers = Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
+ReleaseForm = Annotated[
+    tuple[Literal["gaussian", "laplace"], Noise, Answers], Field(strict=False)
+]  # a list in JSON
+
+
+class AccountForm(Form):
+    """What one client has spent, see `ledger_table`."""
+
+    client: str
+    rows: Whole
+    answers: Whole
+    noise: Noise | None
+    scale: NonNegative | Literal["inf"] | None
+    epsilon: NonNegative
+    before: NonNegative
+    gaussian: Number | None
+    rdp: Number | None
+    basic: Number | None
+    left: NonNegative
+
+
+class GuaranteeForm(Form):
+    """The guarantee of privacy, see `guarantee`."""
+
+    epsilon: NonNegative
+    delta: Annotated[float, Field(ge=LEAST_DELTA, lt=1)]
+    allowed: Positive
+    adjacency: str
+    book: bool
+    protects: str
+    public: list[str]
+    rehearsal: str
+    curve: list[Positive]
+    mechanism: Literal["gaussian", "laplace"]
+    source: str
+    clip: Noise
+    bound: Noise
+    rounds: Count
+    ledger: Annotated[list[AccountForm], at_least(1)]
+    releases: dict[str, Annotated[list[ReleaseForm], at_least(1)]]
+    before: dict[str, list[ReleaseForm]]
+
+
+class WithheldForm(Form):
+    """What stays with the owner, and why."""
+
+    what: str
+    why: str
+
+
+class PrivacyForm(Form):
+    """What the public part states of privacy."""
+
+    privacy: GuaranteeForm
+    withheld: list[WithheldForm]
+
+
 Releases: TypeAlias = Mapping[str, Sequence[Any]]  # by client, as in result.json
 
 
@@ -40,6 +116,7 @@ class Privacy(Section):
 
     name = "privacy"
     keys = ("privacy", "withheld")
+    form = PrivacyForm
     public = True
 
     def applies(self, config: Config) -> bool:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -22,7 +23,17 @@ from quorate.problem.problem import Problem
 from quorate.rounds import Stop
 from quorate.runs.checks import Check
 from quorate.runs.evaluation import measure
-from quorate.runs.files import Record, Row, RunError, load_if_any, save_arrays, write
+from quorate.runs.files import Record, Row, complete, load_arrays, save_arrays, write
+from quorate.runs.form import (
+    Form,
+    NonNegative,
+    Number,
+    Positive,
+    Share,
+    at_least,
+    damaged,
+    optional,
+)
 from quorate.runs.privacy_plan import plan, privacy_of, public_of
 from quorate.runs.run import Points, Run
 from quorate.runs.sections.privacy import of_point
@@ -35,11 +46,37 @@ from quorate.solution.solve import solve
 FINISHED = "curve.json"  # of a working folder: the points that are finished
 
 
+class JudgedForm(Form):
+    """How a point of the curve does on one set of rows."""
+
+    loss: Number
+    worst_loss: Number
+    accuracy: Share = optional()
+    error: NonNegative = optional()
+
+
+class PointForm(Form):
+    """A point of the curve."""
+
+    epsilon: Positive
+    alone: NonNegative
+    noise: Positive
+    value: Number
+    sets: dict[str, JudgedForm]
+
+
+class CurveForm(Form):
+    """What a run states of its curve."""
+
+    curve: Annotated[list[PointForm], at_least(1)]
+
+
 class PrivacyCurve(Section):
     """Models at other total epsilons, each charged to the same ledger."""
 
     name = "curve"
     keys = ("curve",)
+    form = CurveForm
     files = ("curve.safetensors",)
     first = True
 
@@ -81,10 +118,11 @@ class PrivacyCurve(Section):
         save_arrays(folder / self.files[0], points.arrays)
 
     def read(self, folder: Path, result: Row) -> Points | None:
-        rows, arrays = result.get("curve", []), load_if_any(folder / self.files[0])
-        if len(rows) != len(arrays.get("w", ())):
-            raise RunError(f"{folder / self.files[0]} is damaged: it does not fit its points")
-        return Points({"points": rows}, arrays) if rows else None
+        complete(folder, self.files)
+        rows, arrays = result["curve"], load_arrays(folder / self.files[0], ("w",))
+        if arrays["w"].ndim != 2 or len(arrays["w"]) != len(rows):
+            raise damaged(folder / self.files[0], "it does not fit its points")
+        return Points({"points": rows}, arrays)
 
     def check(self, run: Run, inputs: Inputs) -> Iterator[Check]:
         if self.name not in run.points:

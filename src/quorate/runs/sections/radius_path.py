@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import model_validator
 
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.arrays import Array
@@ -25,10 +27,60 @@ from quorate.problem.lower_bounds import Duals
 from quorate.problem.problem import Problem
 from quorate.runs.baselines import proof_arrays, restored, stored
 from quorate.runs.files import Record, Row
+from quorate.runs.form import (
+    Count,
+    Form,
+    NonNegative,
+    Number,
+    Share,
+    StopName,
+    Whole,
+    at_least,
+    optional,
+)
 from quorate.runs.outcomes import ended, method_of, stop_of
 from quorate.runs.run import Points
 from quorate.runs.sections.section import Inputs, Progress, Study, TableSection
 from quorate.solution.radius_path import judged, radius_path, trivial
+
+
+class PointForm(Form):
+    """One point of a path."""
+
+    TOGETHER: ClassVar = (("accuracy", "worst_accuracy"), ("mae", "worst_mae"))
+
+    radius: NonNegative
+    client_radius: NonNegative | None
+    value: Number
+    bound: Number | None
+    relative_gap: Number | None
+    rounds: Whole
+    outcome: StopName
+    trivial: bool
+    loss: Number
+    worst_loss: Number
+    worst_client: str
+    accuracy: Share = optional()
+    worst_accuracy: Share = optional()
+    mae: NonNegative = optional()
+    worst_mae: NonNegative = optional()
+
+
+class PathForm(Form):
+    """path.json."""
+
+    held_out: Annotated[dict[str, Count], at_least(1)]
+    best: Whole
+    points: Annotated[list[PointForm], at_least(1)]
+
+    @model_validator(mode="after")
+    def _points_are_alike(self) -> PathForm:
+        judged = {frozenset(p.model_fields_set & {"accuracy", "mae"}) for p in self.points}
+        if len(judged) > 1 or len(next(iter(judged))) != 1:
+            raise ValueError("points with accuracy, or all with mae")
+        if self.best >= len(self.points):
+            raise ValueError("as best one of the points, from 0")
+        return self
 
 
 class RadiusPath(TableSection):
@@ -36,6 +88,7 @@ class RadiusPath(TableSection):
 
     name = "path"
     files = ("path.json", "path.safetensors")
+    table = PathForm
 
     def applies(self, config: Config) -> bool:
         return config.path is not None
@@ -81,7 +134,7 @@ class RadiusPath(TableSection):
         return _table(test, rows)
 
     def fits(self, table: Row, arrays: Mapping[str, Array]) -> bool:
-        return arrays["w"].ndim == 2 and table.get("best") in range(len(arrays["w"]))
+        return arrays["w"].ndim == 2
 
 
 def _table(test: Federation, points: list[Record]) -> Record:

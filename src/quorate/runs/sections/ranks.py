@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import numpy as np
+from pydantic import model_validator
 
 from quorate.arrays import Array
 from quorate.config.config import Config
@@ -14,8 +16,59 @@ from quorate.problem.risks.ranks import by_rank
 from quorate.problem.risks.risk import Risk
 from quorate.runs.evaluation import losses_of
 from quorate.runs.files import Record
+from quorate.runs.form import Count, Form, NonNegative, Number, Share, at_least, optional
 from quorate.runs.rank_metrics import curve, risk_of, row_weights
 from quorate.runs.sections.section import Inputs, Section
+
+
+class RiskForm(Form):
+    """A risk in words."""
+
+    name: str
+    words: str
+    convex: bool
+    pooled: bool
+
+
+class OwnerForm(Form):
+    """An owner of pooled rows, see `owners`."""
+
+    client: str
+    n: Count
+    loss: Number
+    worst_loss: Number
+    share: Share
+    weight: Number
+
+
+class CurveForm(Form):
+    """Sorted losses in groups, see `quorate.runs.rank_metrics.curve`."""
+
+    share: Annotated[list[Share], at_least(1)]
+    loss: list[NonNegative]
+    weight: list[Number]
+
+    @model_validator(mode="after")
+    def _groups_are_in_order(self) -> CurveForm:
+        if len({len(self.share), len(self.loss), len(self.weight)}) > 1:
+            raise ValueError("as many shares, losses and weights")
+        if sorted(self.share) != self.share:
+            raise ValueError("shares that grow")
+        return self
+
+
+class RanksForm(Form):
+    """What a run states of its risk by rank."""
+
+    risk: RiskForm
+    owners: Annotated[list[OwnerForm], at_least(1)] = optional()
+    losses: dict[str, CurveForm]
+
+    @model_validator(mode="after")
+    def _owners_have_pooled_rows(self) -> RanksForm:
+        if (self.owners is not None) != self.risk.pooled:
+            raise ValueError("owners of pooled rows, and of no others")
+        return self
 
 
 class Ranks(Section):
@@ -23,6 +76,7 @@ class Ranks(Section):
 
     name = "ranks"
     keys = ("risk", "owners", "losses")
+    form = RanksForm
 
     def applies(self, config: Config) -> bool:
         ranked = config.risk.by_rank or config.problem_.pooled

@@ -22,19 +22,21 @@ from quorate.privacy.ledger import Ledger
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
+from quorate.runs.baselines import check_proof, restored
 from quorate.runs.checks import Check, compared
 from quorate.runs.files import (
     Record,
     Row,
-    RunError,
     complete,
-    load_tensors,
+    load_arrays,
     parsed,
     plain,
     save_arrays,
+    text_in,
     to_json,
     write,
 )
+from quorate.runs.form import Form, check_form, damaged
 from quorate.runs.privacy_plan import budget_of, privacy_of
 from quorate.runs.run import Points, Run
 from quorate.runs.splits import Parts
@@ -141,6 +143,7 @@ class Section(Protocol):
     ----------
     name : of its checks and of its points
     keys : of result.json
+    form : of these keys together
     files : of the folder
     public : whether these keys and files may leave the owner in a private run, because they follow
         from public numbers and noisy answers
@@ -149,6 +152,7 @@ class Section(Protocol):
 
     name: str
     keys: tuple[str, ...] = ()
+    form: type[Form] | None = None
     files: tuple[str, ...] = ()
     public: bool = False
     first: bool = False
@@ -156,6 +160,12 @@ class Section(Protocol):
     def applies(self, config: Config) -> bool:
         """Whether a run of this configuration has the section."""
         ...
+
+    def is_stated(self, config: Config, public: bool) -> bool:
+        """Whether the result.json of a run has the keys; ``public``: that of the public part of a
+        private one.
+        """
+        return self.applies(config) and (config.privacy is None or self.public is public)
 
     def train(self, study: Study, progress: Progress) -> Points | None:
         """Train further models; None without any. Ctrl-C raises KeyboardInterrupt."""
@@ -193,9 +203,10 @@ class Section(Protocol):
 class TableSection(Section, Protocol):
     """A section with files of its own: a table of the points it tried, and their arrays.
 
-    ``arrays`` are those that each point has at least.
+    ``table`` is the form of the table, ``arrays`` are those that each point has.
     """
 
+    table: type[Form]
     arrays: tuple[str, ...] = ("w",)
 
     def write(self, folder: Path, points: Points) -> None:
@@ -206,13 +217,16 @@ class TableSection(Section, Protocol):
     def read(self, folder: Path, result: Row) -> Points | None:
         complete(folder, self.files)
         file, stored = (folder / name for name in self.files)
-        table, arrays = parsed(file, file.read_text("utf-8")), load_tensors(stored)[0]
-        points = table.get("points")
-        whole = isinstance(points, list) and all(
-            name in arrays and len(arrays[name]) == len(points) for name in self.arrays
-        )
-        if not whole or not self.fits(table, arrays):
-            raise RunError(f"{file} is damaged: it does not fit its models")
+        table, arrays = parsed(file, text_in(file)), load_arrays(stored)
+        check_form(file, table, self.table)
+        models, proofs = restored(arrays)
+        points = [str(k) for k in range(len(table["points"]))]
+        lengths = {array.shape[0] if array.ndim else 0 for array in models.values()}
+        whole = {*models} == {*self.arrays} and lengths == {len(points)}
+        if not whole or not {*proofs} <= {*points} or not self.fits(table, arrays):
+            raise damaged(file, "it does not fit its models")
+        for proof in proofs.values():
+            check_proof(stored, proof, models["w"].shape[1])
         return Points(table, arrays)
 
     def fits(self, table: Row, arrays: Mapping[str, Array]) -> bool:

@@ -12,7 +12,11 @@ point; the model of the run is not changed by it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated
+
 import numpy as np
+from pydantic import model_validator
 
 from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
@@ -29,6 +33,17 @@ from quorate.rounds import Stop
 from quorate.runs.constraint_metrics import kept
 from quorate.runs.evaluation import measure
 from quorate.runs.files import Record, Row
+from quorate.runs.form import (
+    Form,
+    NonNegative,
+    Number,
+    Share,
+    StopName,
+    Whole,
+    at_least,
+    one_of,
+    optional,
+)
 from quorate.runs.outcomes import ended, method_of, stop_of
 from quorate.runs.run import Points
 from quorate.runs.sections.section import Inputs, Progress, Study, TableSection
@@ -36,6 +51,41 @@ from quorate.runs.splits import HELD_OUT, Parts
 from quorate.solution.constraint_table import constraint_table
 from quorate.solution.outcome import UNPROVED
 from quorate.solution.solve import solve
+
+
+class LevelForm(Form):
+    """One level of the constraint; where it is infeasible it has no value and no multiplier."""
+
+    level: Number
+    outcome: StopName
+    rounds: Whole
+    tried: Annotated[str, one_of([UNPROVED])] = optional()
+    value: Number | None
+    bound: Number | None
+    relative_gap: Number | None
+    violation: Number
+    infeasible: Number | None
+    price: Number | None
+    rate: Number | None
+    loss: Number = optional()
+    accuracy: Share = optional()
+    error: NonNegative = optional()
+    held_measured: Number | None = optional()
+    held_rate: Number | None = optional()
+
+    @model_validator(mode="after")
+    def _multiplier_of_a_value(self) -> LevelForm:
+        if (self.value is None) != (self.price is None):
+            raise ValueError("value and price, or both null")
+        return self
+
+
+class TradeOffForm(Form):
+    """trade_off.json."""
+
+    constraint: str
+    level: Number
+    points: Annotated[list[LevelForm], at_least(1)]
 
 
 class TradeOff(TableSection):
@@ -47,10 +97,14 @@ class TradeOff(TableSection):
 
     name = "trade-off"
     files = ("trade_off.json", "trade_off.safetensors")
+    table = TradeOffForm
     arrays = ("w", "server", "shared", "local")
 
     def applies(self, config: Config) -> bool:
         return config.trade_off is not None
+
+    def fits(self, table: Row, arrays: Mapping[str, Array]) -> bool:
+        return [arrays[name].ndim for name in self.arrays] == [2, 2, 2, 3]
 
     def train(self, study: Study, progress: Progress) -> Points:
         """Solve and judge the problem at every level of [trade_off]."""
