@@ -39,6 +39,7 @@ app = typer.Typer(
 # bad input, in our words
 EXPECTED = (ValueError, TypeError, OSError, RuntimeError, ImportError, ArithmeticError)
 NO_MODEL = 3  # status of a run that proves that no model meets its constraints
+INTERRUPTED = 130  # what typer makes of a Ctrl-C
 UNREAD = 141  # as of a process that the system ends at a closed pipe
 RunPath = Annotated[Path, typer.Argument(help="Folder of a run.")]
 
@@ -48,8 +49,8 @@ def main() -> None:
     with guarded(), signals.listening():
         try:
             status = app(standalone_mode=False)
-        except (typer.Abort, KeyboardInterrupt):
-            _fail("interrupted; nothing was kept", signals.status())
+        except (typer.Abort, KeyboardInterrupt) as end:
+            _interrupted(str(end))
         except BrokenPipeError:  # the reader of a document has gone
             sys.exit(UNREAD)
         except Exception as error:
@@ -59,7 +60,14 @@ def main() -> None:
             if os.environ.get("QUORATE_TRACEBACK") or not isinstance(error, EXPECTED):
                 raise
             _fail(str(error) or type(error).__name__, 2)
+        if status == INTERRUPTED:
+            _interrupted()
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _interrupted(kept: str = "") -> NoReturn:
+    note(f"interrupted; {kept or 'nothing was kept'}", whole=True)
+    sys.exit(signals.status())
 
 
 def _fail(message: str, status: int) -> NoReturn:
@@ -165,7 +173,7 @@ def run(
     """Train, compare with baselines, certify, and write a report."""
     from quorate.report.terminal import Terminal, say, show
 
-    console, work = Terminal(patient=True), None
+    console, work, finished = Terminal(patient=True), None, None
     try:
         if dry:
             from quorate.runs.pipeline import dry_run
@@ -175,15 +183,15 @@ def run(
             return
         with _work(config, out, quick, resume, seed) as work:
             finished = _trained(work, console)
-    except KeyboardInterrupt:
-        kept = "nothing was kept" if work is None else work.advice
-        note(f"interrupted; {kept}", whole=True)
-        raise typer.Exit(signals.status()) from None
-    except BaseException:
-        if work is not None and work.folder.is_dir():
-            note(work.advice, whole=True)
+        show(finished, console)
+    except BaseException as error:
+        kept = "" if work is None or not work.folder.is_dir() else work.advice
+        kept = kept if finished is None else f"the run is finished: {finished.path}"
+        if isinstance(error, KeyboardInterrupt):
+            raise typer.Abort(kept) from None
+        if kept:
+            note(kept, whole=True)
         raise
-    show(finished, console)
     if finished.result["outcome"]["stop"] == "infeasible":
         raise typer.Exit(NO_MODEL)
 

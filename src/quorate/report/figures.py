@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.report.tables import Rows, printable, short
+from quorate.report.tables import Rows, lines, printable, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,7 +82,7 @@ def draw(name: str, plot: Plot) -> str:
         canvas.savefig(
             out, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
         )
-    return _tidy(out.getvalue(), name, plot.title)
+    return _tidy(lines(out.getvalue()), name, printable(plot.title))
 
 
 def _tidy(svg: str, name: str, title: str) -> str:

@@ -53,10 +53,12 @@ class Output:
     ----------
     error : why nothing more is written, or None
     patient : whether the command goes on for long when nobody reads, which is then said
+    quiet : whether what is lost is an error, which says it
     """
 
     def __init__(self, stream: TextIO | None, name: str, other: Output | None = None) -> None:
-        self.stream, self.name, self.other, self.patient = stream, name, other, False
+        self.stream, self.name, self.other = stream, name, other
+        self.patient = self.quiet = False
         closed = OSError(errno.EBADF, "closed")
         self.error: Exception | None = closed if stream is None else None
 
@@ -105,7 +107,8 @@ class Output:
             os.close(nowhere)
         except (OSError, ValueError):  # no stream of the system
             pass
-        if self.other is not None and (self.patient or not isinstance(error, BrokenPipeError)):
+        unread = isinstance(error, BrokenPipeError) and not self.patient
+        if self.other is not None and not (self.quiet or unread):
             more = ", and the run goes on" * self.patient
             self.other.write(f"quorate: {self._lost()}: nothing more is shown{more}\n")
             self.other.flush()
@@ -208,6 +211,7 @@ def deliver(text: str, out: Path | None = None, errors: str = "quorate.plain") -
     """
     if out is None:
         stream = sys.stdout if isinstance(sys.stdout, Output) else Output(sys.stdout, STDOUT)
+        stream.quiet = True
         stream.put(lines(text) if stream.isatty() else text, errors)
         stream.check()
         return

@@ -4,8 +4,10 @@ markup nor terminal codes.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -35,8 +37,9 @@ class Terminal(Console):
         file = out = sys.stdout
         if isinstance(out, Output):
             out.patient, file = patient, Screen(out)
-        super().__init__(file=file, markup=False, emoji=False, highlight=False)
-        self.redraws = self.is_terminal and not self.is_dumb_terminal
+        codes: Any = "auto" if os.name == "nt" or os.environ.get("TERM") else None
+        super().__init__(file=file, markup=False, emoji=False, highlight=False, color_system=codes)
+        self.redraws = self.is_terminal and not self.is_dumb_terminal and codes is not None
         if self.width < NARROWEST:
             self.width, self.redraws = NARROWEST, False
 
