@@ -380,7 +380,7 @@ def compare(
     if format == "md":
         deliver(f"{table.markdown()}\n")
     else:
-        Terminal().print(drawn(table))
+        Terminal(quiet=True).print(drawn(table))
         printed()
 
 

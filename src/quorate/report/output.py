@@ -96,6 +96,10 @@ class Output:
             except (OSError, ValueError) as error:
                 self._lose(error)
 
+    def close(self) -> None:
+        """Keep the stream open, which is not ours."""
+        self.flush()
+
     def _lose(self, error: Exception) -> None:
         """Give the stream up. What is still in its buffer goes nowhere, or Python would fail at it
         when it ends.

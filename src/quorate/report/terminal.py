@@ -30,13 +30,14 @@ class Terminal(Console):
     """Standard output for tables and paragraphs, however narrow or absent the terminal is; names
     hold no markup, no emoji codes and no terminal codes.
 
-    ``patient`` where the command goes on for long when nobody reads any more.
+    ``patient`` where the command goes on for long when nobody reads any more, ``quiet`` where it
+    fails then.
     """
 
-    def __init__(self, patient: bool = False) -> None:
+    def __init__(self, *, patient: bool = False, quiet: bool = False) -> None:
         file = out = sys.stdout
         if isinstance(out, Output):
-            out.patient, file = patient, Screen(out)
+            out.patient, out.quiet, file = patient, quiet, Screen(out)
         codes: Any = "auto" if os.name == "nt" or os.environ.get("TERM") else None
         super().__init__(file=file, markup=False, emoji=False, highlight=False, color_system=codes)
         self.redraws = self.is_terminal and not self.is_dumb_terminal and codes is not None
