@@ -1,0 +1,813 @@
+"""Forged runs: whoever changes what a run states, and makes all digests and seals anew, is found by
+the data at hand. Every forgery names the check that has to find it.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import small_run
+from safetensors.numpy import load_file
+
+from quorate.certificates.certificate import Certificate
+from quorate.config.config import read_config
+from quorate.engines.event_log import Log
+from quorate.runs.disclosure import OWNER
+from quorate.runs.files import save_arrays, sealed
+from quorate.runs.outcomes import ended, method_of, outcome_of
+from quorate.runs.splits import prepare
+from quorate.runs.verification import passed, verify_run
+
+BASELINES = 'compare_with = ["afl", "erm"]'
+WARDS = small_run.wards(small_run.table())
+IMPOSSIBLE = small_run.KEPT.replace(
+    "[trade_off]\nconstraint = 2\nlevels = [0.3, 0.5]\n",
+    '[[constraint]]\nkind = "cost_limit"\ncosts = { age = 1.0 }\nlimit = -2.0\n'
+    '[[constraint]]\nkind = "sign"\nsigns = { age = 1 }\n',
+)
+CURVED = small_run.PRIVATE.replace("[privacy]", "[privacy]\ncurve = [1.0, 1.5]")
+KINDS = {
+    "robust": small_run.CONFIG,
+    "cut": small_run.CONFIG.replace("tol = 1e-6", "max_rounds = 3").replace(BASELINES, ""),
+    "rank": small_run.TAIL.replace("1e-6", "1e-4"),
+    "path": small_run.CONFIG.replace(BASELINES, "").replace("tol = 1e-6", "max_rounds = 4")
+    + "[path]\nradii = [0.01, 0.1]\n",
+    "admm": small_run.CONFIG.replace(
+        "tol = 1e-6", 'name = "epigraph_admm"\ntol = 1e-3\nmax_rounds = 20'
+    ).replace(BASELINES, ""),
+    "constrained": small_run.KEPT,
+    "infeasible": IMPOSSIBLE,
+    "clock": small_run.CLOCK,
+    "agnostic": small_run.MIXED.replace('"auto"', '"async_dro"'),
+    "private": CURVED,
+}
+DATA = {"constrained": WARDS, "infeasible": WARDS}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The finished run of a kind; its data lie two folders above."""
+    finished: dict[str, Path] = {}
+
+    def run_of(kind: str) -> Path:
+        if kind not in finished:
+            make = small_run.private_run if kind == "private" else small_run.small_run
+            folder = tmp_path_factory.mktemp(kind)
+            finished[kind] = make(folder, text=KINDS[kind], data=DATA.get(kind)).path
+        return finished[kind]
+
+    return run_of
+
+
+@dataclass
+class Forged:
+    """A copy of a run, whose parts are changed freely; ``write`` makes all digests anew."""
+
+    path: Path
+    result: dict[str, Any] = field(init=False)
+    history: list[dict[str, Any]] = field(init=False)
+    owner: "Forged | None" = None
+
+    def __post_init__(self) -> None:
+        self.result = json.loads((self.path / "result.json").read_text("utf-8"))
+        lines = (self.path / "history.jsonl").read_text("utf-8").splitlines()
+        self.history = [json.loads(line) for line in lines]
+        if (self.path / OWNER).is_dir():
+            self.owner = Forged(self.path / OWNER)
+
+    @property
+    def exact(self) -> "Forged":
+        """The part with exact numbers."""
+        assert self.owner is not None
+        return self.owner
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        return self.result["certificate"]
+
+    def config(self, old: str, new: str) -> None:
+        """Replace a piece of the configuration, which has to be there once."""
+        file = self.path / "config.toml"
+        text = file.read_text("utf-8")
+        assert text.count(old) == 1, text
+        file.write_text(text.replace(old, new), "utf-8")
+
+    def table(self, name: str, change: Callable[[dict[str, Any]], object]) -> None:
+        """Change another JSON file."""
+        content = json.loads((self.path / name).read_text("utf-8"))
+        change(content)
+        (self.path / name).write_text(json.dumps(content, indent=1), "utf-8")
+
+    def arrays(self, name: str, change: Callable[[dict[str, np.ndarray]], object]) -> None:
+        """Change the arrays of a file without metadata."""
+        content = load_file(self.path / name)
+        change(content)
+        save_arrays(self.path / name, content)
+
+    def ends(self, stop: str) -> None:
+        """State another stop, in the words in which an honest run would."""
+        config, problem, fed = self._stated()
+        method, rounds = method_of(config, problem, fed, clock=True), self.result["rounds"]
+        end = ended(config, method, stop, "", rounds)
+        proof = Certificate.of(self.certificate)
+        text = outcome_of(end, problem, fed, proof).text
+        self.result["outcome"] = {"stop": stop, "text": text}
+
+    def _stated(self) -> tuple[Any, Any, Any]:
+        config = read_config(self.path / "config.toml")
+        train = prepare(config).train
+        return config, config.settled(train).problem(), train
+
+    def write(self) -> None:
+        text = "".join(json.dumps(row) + "\n" for row in self.history)
+        (self.path / "history.jsonl").write_text(text, "utf-8")
+        outside = OWNER if self.owner is not None else ""
+        if self.owner is not None:
+            self.owner.write()
+        result = json.dumps(sealed(self.path, self.result, outside), indent=1)
+        (self.path / "result.json").write_text(result, "utf-8")
+
+
+Change = Callable[[Forged], object]
+FORGERIES: dict[str, tuple[str, str, Change]] = {}
+
+
+def forgery(kind: str, found: str) -> Callable[[Change], Change]:
+    """Enter a forgery of a kind of run that the check ``found`` has to find; "a, b" for several
+    kinds.
+    """
+
+    def entered(change: Change) -> Change:
+        for one in kind.split(", "):
+            name = f"{change.__name__} ({one})"
+            assert name not in FORGERIES
+            FORGERIES[name] = (one, found, change)
+        return change
+
+    return entered
+
+
+def lowered(numbers: dict[str, Any], key: str, factor: float = 0.9) -> None:
+    numbers[key] = factor * numbers[key]
+
+
+# ------------------------------------------------------------------------------------- how it ended
+
+
+@forgery("cut", "outcome")
+def proven_in_words(run: Forged) -> None:
+    run.result["outcome"]["text"] = "gap 1e-9 proven after 4 rounds (tol 1e-06)."
+
+
+@forgery("cut", "outcome")
+def optimal_and_proven_in_words(run: Forged) -> None:
+    text = "gap 1e-9 proven after 4 rounds (tol 1e-06)."
+    run.result["outcome"] = {"stop": "optimal", "text": text}
+
+
+@forgery("cut, clock, agnostic, robust", "outcome")
+def infeasible_in_its_own_words(run: Forged) -> None:
+    run.ends("infeasible")
+
+
+@forgery("cut", "outcome")
+def optimal_in_its_own_words(run: Forged) -> None:
+    run.ends("optimal")
+
+
+@forgery("admm", "outcome")
+def a_gap_in_the_words_of_another_method(run: Forged) -> None:
+    text = "gap 1e-9 proven after 21 rounds (tol 0.001)."
+    run.result["outcome"] = {"stop": "optimal", "text": text}
+
+
+@forgery("robust, clock", "outcome")
+def a_cap_that_was_not_met(run: Forged) -> None:
+    run.ends("max_rounds")
+
+
+@forgery("cut", "outcome")
+def a_cap_that_was_higher(run: Forged) -> None:
+    run.config("max_rounds = 3", "max_rounds = 300")
+    run.ends("max_rounds")
+
+
+@forgery("robust", "outcome")
+def a_cap_that_was_lower(run: Forged) -> None:
+    run.config("tol = 1e-06", "tol = 1e-06\nmax_rounds = 5")
+
+
+@forgery("cut", "rounds")
+def fewer_rounds(run: Forged) -> None:
+    run.result["rounds"] -= 1
+
+
+@forgery("infeasible", "form")
+def feasible_after_all(run: Forged) -> None:
+    run.result["outcome"]["stop"] = "optimal"
+
+
+@forgery("infeasible", "outcome")
+def somebody_else_in_conflict(run: Forged) -> None:
+    text = run.result["outcome"]["text"]
+    run.result["outcome"]["text"] = text.replace("In conflict: ", "In conflict: South, ")
+
+
+@forgery("constrained", "form")
+def limits_that_contradict_each_other(run: Forged) -> None:
+    run.result["outcome"] = {"stop": "infeasible", "text": "no model meets all constraints."}
+
+
+@forgery("constrained", "outcome")
+def a_smaller_violation_in_words(run: Forged) -> None:
+    text = run.result["outcome"]["text"]
+    assert "stationarity" in text
+    run.result["outcome"]["text"] = text.replace("stationarity", "stationarity below")
+
+
+@forgery("private", "outcome")
+def a_private_run_that_is_optimal(run: Forged) -> None:
+    for part in (run, run.exact):
+        part.result["outcome"]["text"] = "gap 1e-9 proven after 8 rounds."
+
+
+# ------------------------------------------------------------------------- certificate and clients
+
+
+@forgery("cut", "certificate")
+def a_better_bound(run: Forged) -> None:
+    proof = run.certificate
+    proof |= {"bound": proof["value"] * (1 - 1e-9), "gap": 1e-9 * proof["value"]}
+    proof["relative_gap"] = 1e-9
+    run.ends("optimal")
+    run.history[-1]["bound"] = proof["bound"]
+    run.history[-1]["gap"] = run.history[-1]["objective"] - proof["bound"]
+
+
+@forgery("robust, admm, clock, agnostic, constrained, rank", "certificate")
+def a_better_objective(run: Forged) -> None:
+    lowered(run.certificate, "value")
+
+
+@forgery("robust", "certificate")
+def a_model_of_somebody_else(run: Forged) -> None:
+    """The baseline in place of the model."""
+    file = run.path / "model.safetensors"
+    erm = load_file(run.path / "baselines.safetensors")["erm"].tobytes()
+    data, own = file.read_bytes(), load_file(file)["w"].tobytes()
+    assert data.count(own) == 1
+    file.write_bytes(data.replace(own, erm))
+
+
+@forgery("cut", "certificate")
+def duals_that_are_doubled(run: Forged) -> None:
+    run.arrays("duals.safetensors", lambda a: a["points"].__imul__(2.0))
+
+
+@forgery("robust", "form")
+def a_client_twice(run: Forged) -> None:
+    run.result["clients"].append(run.result["clients"][0])
+
+
+@forgery("robust", "clients")
+def more_rows(run: Forged) -> None:
+    run.result["clients"][0]["n"] *= 2
+
+
+@forgery("robust, rank, clock", "clients")
+def a_lower_loss_of_a_client(run: Forged) -> None:
+    lowered(run.result["clients"][0], "worst_loss")
+
+
+@forgery("robust", "notes")
+def a_warning_less(run: Forged) -> None:
+    assert run.result["notes"]
+    run.result["notes"] = []
+
+
+@forgery("robust", "problem")
+def another_problem_in_words(run: Forged) -> None:
+    text = run.result["problem"]
+    run.result["problem"] = text.replace("0.05", "0.5")
+    assert run.result["problem"] != text
+
+
+# -------------------------------------------------------------------------- configuration and data
+
+
+@forgery("robust", "certificate")
+def a_larger_radius(run: Forged) -> None:
+    run.config("radius = 0.05", "radius = 0.06")
+
+
+@forgery("robust", "certificate")
+def another_loss(run: Forged) -> None:
+    run.config('loss = "hinge"', 'loss = "smooth_hinge"')
+
+
+@forgery("robust", "data: held-out rows")
+def another_seed(run: Forged) -> None:
+    run.config("seed = 0", "seed = 1")
+
+
+@forgery("robust", "data: train")
+def other_held_out_rows(run: Forged) -> None:
+    run.config("test = 0.4", "test = 0.3")
+
+
+@forgery("robust", "data: shifted clients")
+def no_test_on_the_shifted_client(run: Forged) -> None:
+    del run.result["data"]["shifted clients"]
+
+
+@forgery("robust", "data: train")
+def digests_of_other_rows(run: Forged) -> None:
+    digests = run.result["data"]["train"]
+    digests["North"], digests["East"] = digests["East"], digests["North"]
+
+
+@forgery("robust", "form")
+def a_baseline_that_is_not_compared_with(run: Forged) -> None:
+    run.config('    "afl",\n', "")
+
+
+@forgery("robust", "form")
+def a_baseline_that_was_never_trained(run: Forged) -> None:
+    run.config('    "afl",\n', '    "afl",\n    "drfa",\n')
+
+
+@forgery("rank", "certificate")
+def another_tail(run: Forged) -> None:
+    run.config("tail = 0.6", "tail = 0.5")
+
+
+# ---------------------------------------------------------------------------- evaluation, baselines
+
+
+@forgery("robust, rank", "evaluation")
+def a_better_accuracy(run: Forged) -> None:
+    run.result["evaluation"]["measures"][0]["accuracy"] = 0.99
+
+
+@forgery("robust", "evaluation")
+def a_comparison_that_shows_more(run: Forged) -> None:
+    run.result["evaluation"]["pairs"][0]["p"] = 0.01
+
+
+@forgery("robust, clock, constrained", "evaluation")
+def a_verdict_that_pleases(run: Forged) -> None:
+    run.result["evaluation"]["verdict"][0] = "Yes. It was better everywhere."
+
+
+@forgery("robust", "form")
+def a_test_set_less(run: Forged) -> None:
+    rows = run.result["evaluation"]["measures"]
+    run.result["evaluation"]["measures"] = [r for r in rows if r["set"] != "shifted clients"]
+
+
+@forgery("rank", "evaluation")
+def a_fairer_model(run: Forged) -> None:
+    run.result["evaluation"]["measures"][0]["fairness"]["SPD"] = 0.0
+
+
+@forgery("clock", "baselines")
+def a_baseline_with_a_smaller_gap(run: Forged) -> None:
+    row = run.result["baselines"]["erm"]
+    row |= {"bound": row["value"], "gap": 0.0}
+
+
+@forgery("robust", "baselines")
+def a_worse_baseline(run: Forged) -> None:
+    row = run.result["baselines"]["erm"]
+    row |= {"value": 2 * row["value"], "gap": 2 * row["value"] - row["bound"]}
+
+
+@forgery("robust, clock", "baselines")
+def a_baseline_that_stalled(run: Forged) -> None:
+    run.result["baselines"]["erm"]["stop"] = "infeasible"
+
+
+@forgery("robust", "baselines")
+def a_baseline_of_many_rounds(run: Forged) -> None:
+    run.result["baselines"]["erm"]["rounds"] = 100_000
+
+
+@forgery("robust", "baselines")
+def a_baseline_without_its_proof(run: Forged) -> None:
+    run.arrays("baselines.safetensors", lambda a: [a.pop(k) for k in [*a] if "erm/" in k])
+
+
+@forgery("robust", "baselines")
+def the_model_of_a_worse_baseline(run: Forged) -> None:
+    run.arrays("baselines.safetensors", lambda a: a["erm"].__imul__(0.0))
+
+
+# ----------------------------------------------------------------------------- history and messages
+
+
+@forgery("robust, rank, clock, agnostic, constrained", "history")
+def a_history_of_zeros(run: Forged) -> None:
+    kept = ("round", "bytes_up", "bytes_down", "time", "answered")
+    for row in run.history:
+        row |= {k: 0 for k, v in row.items() if k not in kept and isinstance(v, int | float)}
+
+
+@forgery("robust", "history")
+def a_faster_run(run: Forged) -> None:
+    """The objective of the end from the third round on, with a gap that does not add up."""
+    for row in run.history[2:]:
+        row["objective"] = run.history[-1]["objective"]
+
+
+@forgery("cut", "history")
+def a_last_row_of_a_better_run(run: Forged) -> None:
+    row = run.history[-1]
+    row |= {"objective": row["bound"], "gap": 0.0}
+
+
+@forgery("robust", "history")
+def a_bound_above_the_objective(run: Forged) -> None:
+    row = run.history[-2]
+    row |= {"bound": 1.0, "gap": row["objective"] - 1.0}
+
+
+@forgery("robust, clock", "history")
+def a_worst_client_that_is_none(run: Forged) -> None:
+    run.history[-2]["worst_client"] = "Nowhere"
+
+
+@forgery("constrained", "history")
+def violations_that_are_hidden(run: Forged) -> None:
+    row = next(row for row in run.history if row["worst_violation"] > 0)
+    row["client_violation"] = [0.0 for _ in row["client_violation"]]
+
+
+@forgery("robust", "form")
+def a_round_twice(run: Forged) -> None:
+    run.history.insert(1, run.history[1])
+
+
+@forgery("robust, rank", "bytes")
+def half_the_traffic(run: Forged) -> None:
+    for row in run.history:
+        row["bytes_up"] //= 2
+
+
+@forgery("robust, constrained", "bytes")
+def half_the_messages(run: Forged) -> None:
+    row = run.result["messages"][2]
+    row["count"] //= 2
+
+
+@forgery("robust, clock", "bytes")
+def half_the_bytes_of_a_message(run: Forged) -> None:
+    row = run.result["messages"][-1]
+    gone = row["bytes"] // 2
+    row["bytes"] -= gone
+    run.result["clients"][0][f"bytes_{row['direction']}"] -= gone
+
+
+@forgery("robust", "bytes")
+def a_message_that_nobody_sends(run: Forged) -> None:
+    run.result["messages"][0]["message"] = "Rows"
+
+
+@forgery("robust, clock", "bytes")
+def bytes_of_one_client_as_those_of_another(run: Forged) -> None:
+    run.result["clients"][0]["bytes_up"] -= 100
+    run.result["clients"][1]["bytes_up"] += 100
+
+
+# -------------------------------------------------------------------------------- clock and traces
+
+
+@forgery("clock", "events")
+def a_faster_clock(run: Forged) -> None:
+    lowered(run.result["clock"], "time")
+
+
+@forgery("clock", "events")
+def times_of_rounds(run: Forged) -> None:
+    for row in run.history:
+        row["time"] /= 2
+    run.result["reached"]["model"]["time"] = [t / 2 for t in run.result["reached"]["model"]["time"]]
+
+
+@forgery("clock", "events")
+def an_answer_of_another_client(run: Forged) -> None:
+    counts = run.result["clock"]["by_client"]
+    counts["East"], counts["North"] = counts["North"], counts["East"]
+
+
+@forgery("clock", "events")
+def the_log_of_another_run(run: Forged) -> None:
+    log = Log.load(run.path / "events.qrt")
+    Log(
+        log.clients, 5, log.block_size, log.answered, log.times, log.ends, log.crashed, log.outcome
+    ).save(run.path / "events.qrt")
+
+
+@forgery("clock, agnostic", "reached")
+def an_objective_that_was_reached_sooner(run: Forged) -> None:
+    trace = run.result["reached"]["model"]["objective"]
+    trace[len(trace) // 2] = trace[-1]
+
+
+@forgery("clock", "history")
+def an_objective_below_the_bound(run: Forged) -> None:
+    row = next(r for r in run.history[1:-1] if r.get("exact_objective"))
+    k = run.result["reached"]["model"]["round"].index(row["round"])
+    lowered(row, "exact_objective", 0.5)
+    run.result["reached"]["model"]["objective"][k] = row["exact_objective"]
+
+
+@forgery("clock", "reached")
+def a_baseline_that_ends_elsewhere(run: Forged) -> None:
+    run.result["reached"]["ERM"]["objective"][-1] *= 2
+
+
+# -------------------------------------------------------------------------------------------- ranks
+
+
+@forgery("rank", "ranks")
+def a_risk_of_another_name(run: Forged) -> None:
+    run.result["risk"]["words"] = "superquantile (mean of the largest 10 %)"
+
+
+@forgery("rank", "ranks")
+def an_owner_with_more_weight(run: Forged) -> None:
+    run.result["owners"][0]["weight"] = 0.9
+
+
+@forgery("rank", "ranks")
+def smaller_losses(run: Forged) -> None:
+    lowered(run.result["losses"]["superquantile"]["loss"], -1)  # type: ignore[arg-type]
+
+
+# --------------------------------------------------------------------------------------------- path
+
+
+def of_path(run: Forged, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    run.table("path.json", lambda table: change(table["points"]))
+
+
+@forgery("path", "path")
+def a_point_with_no_gap(run: Forged) -> None:
+    of_path(run, lambda p: p[0].update(bound=p[0]["value"], relative_gap=0.0))
+
+
+@forgery("path", "path")
+def a_point_that_is_called_optimal(run: Forged) -> None:
+    of_path(run, lambda p: p[0].update(outcome="optimal"))
+
+
+@forgery("path", "path")
+def a_point_that_is_called_infeasible(run: Forged) -> None:
+    of_path(run, lambda p: p[0].update(outcome="infeasible"))
+
+
+@forgery("path", "path")
+def a_point_of_many_rounds(run: Forged) -> None:
+    of_path(run, lambda p: p[0].update(rounds=10_000))
+
+
+@forgery("path", "path")
+def a_point_with_a_better_accuracy(run: Forged) -> None:
+    of_path(run, lambda p: p[0].update(accuracy=1.0))
+
+
+@forgery("path", "path")
+def another_best_point(run: Forged) -> None:
+    run.table("path.json", lambda table: table.update(best=1 - table["best"]))
+
+
+@forgery("path", "path")
+def points_that_are_swapped(run: Forged) -> None:
+    of_path(run, lambda p: p.reverse())
+
+
+@forgery("path", "path")
+def a_point_without_its_proof(run: Forged) -> None:
+    run.arrays("path.safetensors", lambda a: [a.pop(k) for k in [*a] if k.startswith("0/")])
+
+
+# ----------------------------------------------------------------------- constraints and trade-off
+
+
+@forgery("constrained", "constraints")
+def a_limit_that_is_not_met(run: Forged) -> None:
+    run.result["kept"][-1]["rows"][0]["met"] ^= True
+
+
+@forgery("constrained", "constraints")
+def a_rate_of_nobody(run: Forged) -> None:
+    run.result["groups"][0]["selected"] = 0.5
+
+
+@forgery("constrained", "constraints")
+def a_shadow_price(run: Forged) -> None:
+    run.result["prices"] = []
+
+
+@forgery("constrained", "constraints")
+def a_looser_limit(run: Forged) -> None:
+    run.result["constraints"][-1]["limit"] += 0.1
+
+
+@forgery("infeasible", "constraints")
+def weights_of_a_proof(run: Forged) -> None:
+    run.result["constraints"][0]["weight"] += 0.1
+
+
+def of_trade_off(run: Forged, **changes: object) -> None:
+    run.table("trade_off.json", lambda table: table["points"][0].update(changes))
+
+
+@forgery("constrained", "trade-off")
+def a_level_that_no_model_meets(run: Forged) -> None:
+    of_trade_off(run, outcome="infeasible", value=None, price=None, infeasible=0.1)
+
+
+@forgery("constrained", "trade-off")
+def a_level_that_ended_at_the_cap(run: Forged) -> None:
+    of_trade_off(run, outcome="max_rounds")
+
+
+@forgery("constrained", "trade-off")
+def a_level_with_another_price(run: Forged) -> None:
+    of_trade_off(run, price=0.0)
+
+
+@forgery("constrained", "trade-off")
+def a_level_with_no_gap(run: Forged) -> None:
+    of_trade_off(run, relative_gap=0.5)
+
+
+@forgery("constrained", "trade-off")
+def a_level_that_was_not_tried(run: Forged) -> None:
+    run.config("levels = [\n    0.3,", "levels = [\n    0.31,")
+
+
+# ------------------------------------------------------------------------------------------ private
+
+
+@forgery("private", "privacy")
+def a_smaller_epsilon(run: Forged) -> None:
+    lowered(run.result["privacy"], "epsilon")
+
+
+@forgery("private", "privacy")
+def noise_that_was_not_drawn(run: Forged) -> None:
+    for releases in run.result["privacy"]["releases"].values():
+        releases[0][1] *= 2
+
+
+@forgery("private", "privacy curve")
+def a_curve_that_was_not_charged(run: Forged) -> None:
+    for client, releases in run.result["privacy"]["before"].items():
+        run.result["privacy"]["before"][client] = releases[:1]
+
+
+@forgery("private", "privacy")
+def smaller_clients(run: Forged) -> None:
+    run.config("East = 15", "East = 150")
+
+
+@forgery("private", "privacy")
+def no_rehearsal(run: Forged) -> None:
+    run.config("rehearsal = false", "rehearsal = true")
+
+
+@forgery("private", "withheld")
+def a_thing_that_is_not_withheld(run: Forged) -> None:
+    run.result["withheld"].pop()
+
+
+@forgery("private", "privacy")
+def another_public_statement(run: Forged) -> None:
+    run.result["privacy"]["public"][0] = "nothing"
+
+
+@forgery("private", "answers")
+def a_round_that_is_not_paid_for(run: Forged) -> None:
+    for part in (run, run.exact):
+        part.result["rounds"] = 9
+        part.history.append({**part.history[-1], "round": 9})
+
+
+@forgery("private", "messages")
+def more_private_messages(run: Forged) -> None:
+    run.result["messages"][0]["count"] += 2
+
+
+@forgery("private", "history")
+def another_rho(run: Forged) -> None:
+    run.history[3]["rho"] *= 2
+
+
+@forgery("private", "owner/public part")
+def a_public_history_of_its_own(run: Forged) -> None:
+    run.history[3]["gap"] = 0.0
+
+
+@forgery("private", "owner/certificate")
+def an_owner_with_a_better_objective(run: Forged) -> None:
+    lowered(run.exact.certificate, "value")
+
+
+@forgery("private", "owner/baselines")
+def no_privacy_at_a_higher_cost(run: Forged) -> None:
+    run.exact.result["baselines"]["erm"]["value"] *= 2
+
+
+@forgery("private", "owner/curve")
+def a_curve_with_more_noise(run: Forged) -> None:
+    run.exact.result["curve"][0]["noise"] *= 2
+
+
+@forgery("private", "owner/curve")
+def a_curve_at_other_epsilons(run: Forged) -> None:
+    run.exact.result["curve"][0]["epsilon"] = 0.5
+
+
+@forgery("private", "owner/curve")
+def a_curve_that_costs_less(run: Forged) -> None:
+    lowered(run.exact.result["curve"][0], "alone")
+
+
+@forgery("private", "owner/curve")
+def a_curve_that_does_better(run: Forged) -> None:
+    lowered(run.exact.result["curve"][0], "value")
+
+
+@forgery("private", "owner/evaluation")
+def a_private_model_that_is_better(run: Forged) -> None:
+    run.exact.result["evaluation"]["measures"][0]["accuracy"] = 1.0
+
+
+@forgery("private", "owner/bytes")
+def traffic_of_the_owner(run: Forged) -> None:
+    run.exact.result["messages"][-1]["bytes"] += 10
+
+
+# -------------------------------------------------------------------------------------------- tests
+
+
+@pytest.fixture
+def copied(tmp_path: Path, runs: Callable[[str], Path]) -> Iterator[Callable[[str], Forged]]:
+    def copy(kind: str) -> Forged:
+        path = runs(kind)
+        shutil.copytree(path.parent.parent, tmp_path / kind)
+        return Forged(tmp_path / kind / "runs" / path.name)
+
+    yield copy
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_honest_run_verifies_with_digests_made_anew(
+    copied: Callable[[str], Forged], kind: str
+) -> None:
+    run = copied(kind)
+    run.write()
+    assert [check for check in verify_run(run.path) if check.ok is False] == []
+    assert passed(verify_run(run.path))
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forgery_is_found(copied: Callable[[str], Forged], name: str) -> None:
+    kind, found, change = FORGERIES[name]
+    run = copied(kind)
+    change(run)
+    run.write()
+    failed = {check.name: check.text for check in verify_run(run.path) if check.ok is False}
+    assert found in failed
+    assert "seal" not in str(failed)  # it is found by what is stated, not by a digest
+
+
+PUBLIC = [
+    name for name, (kind, found, _) in FORGERIES.items() if kind == "private" and "/" not in found
+]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_forgery_of_the_public_part_is_found_without_the_owners(
+    copied: Callable[[str], Forged], name: str
+) -> None:
+    _, found, change = FORGERIES[name]
+    run = copied("private")
+    change(run)
+    shutil.rmtree(run.path / OWNER)
+    run.owner = None
+    run.write()
+    assert found in [check.name for check in verify_run(run.path) if check.ok is False]
+
+
+def test_there_are_forgeries_of_every_kind_of_run() -> None:
+    assert {kind for kind, *_ in FORGERIES.values()} == {*KINDS}
+    assert len(FORGERIES) >= 40
