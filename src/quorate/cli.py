@@ -330,15 +330,16 @@ def verify(
     """Check a finished run: digests, certificate, tables, computed again from model and data.
     Status 1 if it fails.
     """
-    from quorate.runs.folder import read_run
+    from quorate.config.config import read_config
+    from quorate.report.html import render
     from quorate.runs.verification import passed, verify_run
 
     parts = None
     if data is not None:
         from quorate.runs.splits import prepare
 
-        parts = prepare(read_run(run).config.reading(data))
-    checks = verify_run(run, parts)
+        parts = prepare(read_config(run / "config.toml").reading(data))
+    checks = verify_run(run, parts, render)
     for check in (c for c in checks if c.checkable):
         state = "not checked" if check.ok is None else "ok" if check.ok else "FAILED"
         print(f"{state:<12}{sentence(f'{check.name}: {check.text}')}")

@@ -17,6 +17,7 @@ never overwritten. `quorate.runs.verification` checks one.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
@@ -60,8 +61,12 @@ from quorate.solution.solution import Solution
 from quorate.storage import OWN_FOLDER
 
 EVENTS = "events.qrt"
-DERIVED = ("report.html", "figures/")  # drawn from the rest
 Render = Callable[[Run], Mapping[str, str]]
+
+
+def is_drawn(name: str) -> bool:
+    """Whether a file is part of the report, which is drawn from the rest."""
+    return name == "report.html" or re.fullmatch(r"figures/[a-z_]+\.svg", name) is not None
 
 
 # ---------------------------------------------------------------------------------------- writing
@@ -158,9 +163,12 @@ def replace_report(run: Run, files: Mapping[str, str]) -> None:
         raise RunError(
             f"{run.path / 'result.json'} was changed after it was written: its seal does not match"
         )
+    stale = [k for k in run.result["files"] if is_drawn(k) and k not in files]
+    for name in stale:  # a figure that is no longer drawn
+        (run.path / name).unlink(missing_ok=True)
     for name, text in files.items():
         write(run.path / name, text.encode())
-    kept = {k: v for k, v in run.result["files"].items() if not k.startswith(DERIVED)}
+    kept = {k: v for k, v in run.result["files"].items() if not is_drawn(k)}
     drawn = {name: digest(text.encode()) for name, text in files.items()}
     result = {**run.result, "files": {**kept, **drawn}}
     text = to_json({**result, "seal": seal(result)}, indent=1)

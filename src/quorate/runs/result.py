@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from quorate.config.config import Config
 from quorate.runs.baselines import label
 from quorate.runs.files import Record, Row, plain
 from quorate.runs.model_file import FORMAT
@@ -27,7 +28,7 @@ def result_of(
     inputs = inputs_of(study, models, points)
     result = {
         "format": FORMAT,
-        "title": config.title or config.data.name or "run",
+        "title": titled(config),
         "model": label(solution.problem),
         "problem": config.sentence(),
         "outcome": summary(config, solution, study.parts.train),
@@ -65,6 +66,11 @@ def inputs_of(study: Study, models: Mapping[str, Solution], points: Mapping[str,
         ledger=main.ledger,
         points=points,
     )
+
+
+def titled(config: Config) -> str:
+    """What a run is called."""
+    return config.title or config.data.name or "run"
 
 
 def _summary(solution: Solution) -> Record:

@@ -35,7 +35,13 @@ from quorate.runs.disclosure import (
     public_result,
 )
 from quorate.runs.files import FormError, Record, Row, plain
-from quorate.runs.folder import read_run
+from quorate.runs.folder import Render, read_run
+from quorate.runs.folder_checks import (
+    check_declared_model,
+    check_model,
+    check_names,
+    check_report,
+)
 from quorate.runs.outcomes import check_outcome, ended, method_of, stop_of
 from quorate.runs.privacy_plan import privacy_of
 from quorate.runs.result import data_digests
@@ -54,13 +60,16 @@ __all__ = ["Check", "passed", "verify_run"]
 ROUNDING = 1e-12  # relative to the objective: of a gap
 
 
-def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list[Check]:
+def verify_run(
+    path: str | os.PathLike[str], parts: Parts | None = None, render: Render | None = None
+) -> list[Check]:
     """Check a run against its own files and its data; nothing is trained again.
 
     Parameters
     ----------
     path : the run's folder
     parts : its data; read as its config.toml says by default
+    render : draws the files of its report again
 
     Returns
     -------
@@ -74,7 +83,7 @@ def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list
         run = read_run(path)
     except FormError as error:
         return [Check("form", False, str(error))]
-    checks = [*_check_alone(run)]
+    checks = [*_check_alone(run), *check_report(run, render)]
     judged = run.private and run.config.evaluation.public
     if run.exact is None and not judged:
         text = "stays with the owner: this copy has none"
@@ -100,9 +109,11 @@ def verify_run(path: str | os.PathLike[str], parts: Parts | None = None) -> list
 def _check_alone(run: Run) -> Iterator[Check]:
     """What can be checked without the data."""
     yield from check_files(run.path, run.result, _files(run), "result.json")
+    yield from check_names(run)
     yield _check_finite(run)
     if run.config.privacy is not None:
         yield check_public(run)
+        yield from check_declared_model(run)
     for section in SECTIONS:
         yield from section.check_alone(run)
     if run.owner is not None:
@@ -155,6 +166,7 @@ def _of_part(run: Run, check: Check, parts: Parts) -> list[Check]:
 def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
     """The rows are those of the run, and whatever follows from rows, model and duals."""
     yield from _check_data(run, parts)
+    yield from check_model(run, parts)
     inputs, messages = _inputs(run, parts)
     yield from _check_certificate(run, inputs)
     yield from _check_clients(run, inputs)

@@ -1,0 +1,161 @@
+"""Checks of what a folder holds beside the numbers of a run: its files, its title, how its model
+makes features and predictions, and its report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html.parser import HTMLParser
+
+from quorate.data.declared_schema import declared_schema
+from quorate.runs.checks import Check, compared, not_checked
+from quorate.runs.disclosure import OWNER
+from quorate.runs.files import Record, Row, files_in
+from quorate.runs.folder import Render, is_drawn
+from quorate.runs.model_file import described, model_of
+from quorate.runs.result import titled, versions
+from quorate.runs.run import Run
+from quorate.runs.sections.all import SECTIONS
+from quorate.runs.splits import Parts
+
+DRAWN_BY = ("quorate", "numpy", "matplotlib")  # what the bytes of a report depend on
+ACTIVE = {"script", "iframe", "object", "embed", "foreignobject", "link", "base", "form", "img"}
+LINKS = {"href", "xlink:href", "src", "srcset", "action", "formaction", "data"}
+
+
+def parts_in(run: Run) -> Iterator[tuple[str, Run]]:
+    """The parts of a run that are here, each with what its checks are called after."""
+    yield "", run
+    if run.owner is not None:
+        yield OWNER, run.owner
+
+
+def check_names(run: Run) -> Iterator[Check]:
+    """Every part has the files of such a run alone, and is called as the configuration says."""
+    for where, part in parts_in(run):
+        found = {*_files(run, part)}
+        odd = sorted(found - {*part.result["files"]})
+        odd += sorted(name for name in found - {*odd} - _known(run, part) if not is_drawn(name))
+        text = f"unknown: {', '.join(map(ascii, odd[:5]))}" if odd else f"{len(found)} known files"
+        yield Check(f"{where}files", not odd, text)
+        yield compared(f"{where}title", part.result["title"], titled(run.config))
+        stated = ", ".join(f"{name} {number}" for name, number in part.result["versions"].items())
+        yield not_checked(f"{where}versions", f"that it was {stated}")
+        if "tries" in part.result:
+            yield not_checked(f"{where}tries", "the starts of the method are not repeated")
+
+
+def _files(run: Run, part: Run) -> list[str]:
+    """The files of one part, but for its result.json."""
+    inside = OWNER if run.private and part is run else ""
+    return [name for name in files_in(part.path, inside) if name != "result.json"]
+
+
+def _known(run: Run, part: Run) -> set[str]:
+    """The files that a part may have beside what is drawn."""
+    names = {"history.jsonl"}
+    names |= {"config.toml", "model.safetensors"} if part is run else {"README.txt"}
+    if part is not run.exact:
+        return names
+    used = (section.files for section in SECTIONS if section.applies(run.config))
+    names |= set() if run.private else {"duals.safetensors"}
+    return names.union({"baselines.safetensors"}, *used)
+
+
+# ---------------------------------------------------------------------------------------- the model
+
+
+def check_model(run: Run, parts: Parts) -> Iterator[Check]:
+    """How features are made and classes predicted, from the configuration and the rows."""
+    infeasible = run.result["outcome"]["stop"] == "infeasible"
+    yield from _compared_model(run.model, model_of(run.config, parts.train, infeasible))
+
+
+def check_declared_model(run: Run) -> Iterator[Check]:
+    """The same where the configuration declares all of it, without the rows."""
+    data = run.config.data
+    if run.exact is not None:
+        return
+    if data.columns is None or data.classes is None or data.target is None:
+        yield not_checked("model", "its columns or classes are not declared in config.toml")
+        return
+    schema = declared_schema([*data.columns], data.columns, data.target, data.classes)
+    names = [*schema.feature_names, *["1"] * run.config.ones]
+    again = described(run.config, data.classes, names, schema.to_dict(), infeasible=False)
+    yield from _compared_model(run.model, again)
+
+
+def _compared_model(stated: Row, again: Record) -> Iterator[Check]:
+    """The metadata of a model against what they are; every column relative to its own size."""
+    pairs = [_without_columns(model) for model in (stated, again)]
+    checks = [compared("model", *(rest for rest, _ in pairs))]
+    for one, other in zip(*(columns for _, columns in pairs), strict=False):
+        sizes = [abs(other.get(key, 0.0)) for key in ("mean", "centre", "scale")]
+        checks.append(compared(f"model: {other['name']}", one, other, max(sizes)))
+    checks.append(compared("model", *(len(columns) for _, columns in pairs)))
+    yield next((check for check in checks if not check.ok), checks[0])
+
+
+def _without_columns(model: Row) -> tuple[Record, list[Record]]:
+    """The metadata of a model without the columns of its schema, and these."""
+    schema: Record = {**(model["schema"] or {})}
+    columns = schema.pop("columns", [])
+    return {**model, "schema": schema}, columns
+
+
+# --------------------------------------------------------------------------------------- the report
+
+
+def check_report(run: Run, render: Render | None) -> Iterator[Check]:
+    """The report of every part, drawn again from the rest of the folder by ``render``."""
+    for where, part in parts_in(run):
+        stored = {name: part.path / name for name in _files(run, part) if is_drawn(name)}
+        if render is None:
+            yield not_checked(f"{where}report", "nothing to draw it with was given")
+        elif not stored:
+            asked = run.config.report.html
+            text = "is missing" if asked else "none, as the configuration says"
+            yield Check(f"{where}report", not asked, text)
+        else:
+            texts = {name: file.read_bytes() for name, file in stored.items()}
+            yield _compared_report(f"{where}report", part.result["versions"], texts, render(part))
+
+
+def _compared_report(
+    name: str, stated: Mapping[str, str], stored: Mapping[str, bytes], drawn: Mapping[str, str]
+) -> Check:
+    """A report against the same drawn again; where the software is not the same, only that it
+    does nothing when it is opened.
+    """
+    keys = dict.fromkeys((*stored, *drawn))
+    odd = [key for key in keys if stored.get(key) != drawn.get(key, "").encode()]
+    if not odd:
+        return Check(name, True, f"drawn again: {len(stored)} equal files")
+    here = versions()
+    other = [f"{part} {stated.get(part, 'unknown')}" for part in DRAWN_BY]
+    active = [key for key, data in stored.items() if _is_active(data.decode(errors="replace"))]
+    if active or all(stated.get(part) == here[part] for part in DRAWN_BY):
+        text = f"is not drawn from this folder: {', '.join((active or odd)[:5])}"
+        return Check(name, False, f"{text}. `quorate report` draws it again")
+    text = f"drawn with {', '.join(other)}, and not again; `quorate report` draws it with what is"
+    return not_checked(name, f"{text} here")
+
+
+class _Reader(HTMLParser):
+    """Looks for what acts when a page is opened, or loads from elsewhere."""
+
+    active = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.active |= tag in ACTIVE
+        for key, value in attrs:
+            self.active |= key.startswith("on") or (
+                key in LINKS and not (value or "").startswith("#")
+            )
+
+
+def _is_active(page: str) -> bool:
+    """Whether a page of HTML or SVG does more than show itself."""
+    reader = _Reader()
+    reader.feed(page)
+    return reader.active or "@import" in page or "url(" in page.replace("url(#", "")
