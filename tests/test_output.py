@@ -19,6 +19,7 @@ import threading
 import time
 import unicodedata
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from quorate.report.tables import NAME, escaped, printable, sentence, short
 from quorate.runs.folder import read_run
 from quorate.runs.prediction import harmless
 from quorate.runs.run import Run
+from quorate.runs.work import Work
 from quorate.signals import ENDING, interrupts, listening
 
 Call = Callable[..., int]
@@ -513,6 +515,36 @@ def test_all_signals_that_end_a_process_interrupt_but_those_it_ignores() -> None
     finally:
         signal.signal(signal.SIGHUP, kept)
     assert before == {number: signal.getsignal(number) for number in ENDING}
+
+
+def test_a_signal_in_a_callback_that_can_raise_nothing_is_not_lost(capsys: Capture) -> None:
+    class Thing:
+        pass
+
+    thing = Thing()
+    callback = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGHUP))
+    with listening(), pytest.raises(KeyboardInterrupt):
+        del thing
+        time.sleep(5)
+    assert callback() is None
+    assert capsys.readouterr().err == ""
+
+
+def test_a_second_signal_does_not_interrupt_the_answer_to_the_first(
+    quorate: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_run.write_config(tmp_path, TEXT)
+    before = Work.advice.fget
+
+    def advice(work: Work) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return before(work)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("quorate.runs.pipeline.evaluate", lambda *_: strike(signal.SIGINT))
+        patch.setattr(Work, "advice", property(advice))
+        assert quorate("run", "clinics.toml", "--quick") == 130
+    assert "go on with: quorate run --resume" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ def main() -> None:
 
 
 def _interrupted(kept: str = "") -> NoReturn:
+    signals.Last.answered = True
     note(f"interrupted; {kept or 'nothing was kept'}", whole=True)
     sys.exit(signals.status())
 
@@ -185,6 +186,7 @@ def run(
             finished = _trained(work, console)
         show(finished, console)
     except BaseException as error:
+        signals.Last.answered = True
         kept = "" if work is None or not work.folder.is_dir() else work.advice
         kept = kept if finished is None else f"the run is finished: {finished.path}"
         if isinstance(error, KeyboardInterrupt):

@@ -35,7 +35,8 @@ class Terminal(Console):
     """
 
     def __init__(self, *, patient: bool = False, quiet: bool = False) -> None:
-        file = out = sys.stdout
+        out = sys.stdout
+        file: Any = out
         if isinstance(out, Output):
             out.patient, out.quiet, file = patient, quiet, Screen(out)
         codes: Any = "auto" if os.name == "nt" or os.environ.get("TERM") else None
