@@ -521,11 +521,12 @@ def test_a_signal_in_a_callback_that_can_raise_nothing_is_not_lost(capsys: Captu
     class Thing:
         pass
 
-    thing = Thing()
-    callback = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGHUP))
-    with listening(), pytest.raises(KeyboardInterrupt):
-        del thing
-        time.sleep(5)
+    things = [Thing()]
+    callback = weakref.ref(things[0], lambda _: os.kill(os.getpid(), signal.SIGHUP))
+    with listening():
+        things.clear()
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(5)
     assert callback() is None
     assert capsys.readouterr().err == ""
 
