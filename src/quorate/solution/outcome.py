@@ -65,7 +65,10 @@ def restated(
     claim = Outcome(ended.stop, _words(ended, problem, certificate))
     if multipliers is None:
         return confirmed(claim, certificate, ended.method, problem)
-    claim = replace(claim, stop=Stop.INFEASIBLE) if ended.no_model else claim
+    if ended.no_model:
+        claim = replace(claim, stop=Stop.INFEASIBLE)
+    elif ended.stop is Stop.UNPROVEN:  # the method's test was met: is it the optimum?
+        claim = replace(claim, stop=Stop.OPTIMAL)
     rows, method = list(table), ended.method
     return confirmed_constrained(problem, clients, claim, certificate, multipliers, rows, method)
 

@@ -203,11 +203,13 @@ class Section(Protocol):
 class TableSection(Section, Protocol):
     """A section with files of its own: a table of the points it tried, and their arrays.
 
-    ``table`` is the form of the table, ``arrays`` are those that each point has.
+    ``table`` is the form of the table, ``arrays`` are those that each point has, and ``optional``
+    those that all points have or none.
     """
 
     table: type[Form]
     arrays: tuple[str, ...] = ("w",)
+    optional: tuple[str, ...] = ()
 
     def write(self, folder: Path, points: Points) -> None:
         table, arrays = self.files
@@ -222,7 +224,8 @@ class TableSection(Section, Protocol):
         models, proofs = restored(arrays)
         points = [str(k) for k in range(len(table["points"]))]
         lengths = {array.shape[0] if array.ndim else 0 for array in models.values()}
-        whole = {*models} == {*self.arrays} and lengths == {len(points)}
+        named = {*self.arrays} <= {*models} <= {*self.arrays, *self.optional}
+        whole = named and lengths == {len(points)}
         if not whole or not {*proofs} <= {*points} or not self.fits(table, arrays):
             raise damaged(file, "it does not fit its models")
         for proof in proofs.values():

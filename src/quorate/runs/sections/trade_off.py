@@ -99,6 +99,7 @@ class TradeOff(TableSection):
     files = ("trade_off.json", "trade_off.safetensors")
     table = TradeOffForm
     arrays = ("w", "server", "shared", "local")
+    optional = ("weights",)  # of the clients, where the risk over them is no mean
 
     def applies(self, config: Config) -> bool:
         return config.trade_off is not None
