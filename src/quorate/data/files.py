@@ -40,6 +40,9 @@ OTHERS = {
 }
 
 
+CHANGED = "{path} was changed while it was read: wait until nobody writes it, and read it again."
+
+
 @contextmanager
 def unchanged(path: Path) -> Iterator[None]:
     """Refuse what is no regular file, and one that is another after it was read."""
@@ -47,9 +50,7 @@ def unchanged(path: Path) -> Iterator[None]:
     yield
     after = path.stat()
     if any(getattr(before, key) != getattr(after, key) for key in ("st_size", "st_mtime_ns")):
-        raise ValueError(
-            f"{path} was changed while it was read: wait until nobody writes it, and read it again."
-        )
+        raise ValueError(CHANGED.format(path=path))
 
 
 def _regular(path: Path) -> Any:
@@ -80,8 +81,8 @@ def opened(path: Path) -> Iterator[IO[str]]:
     with path.open("rb") as file:
         packed = path.suffix == ".gz"
         source: Any = gzip.GzipFile(fileobj=file) if packed else file
-        allowed = most(_regular(path).st_size) if packed else None
-        raw = _Guarded(source, str(path), allowed)
+        size = _regular(path).st_size
+        raw = _Guarded(source, str(path), most(size) if packed else size, packed)
         with io.TextIOWrapper(io.BufferedReader(raw, 2**17), "utf-8-sig", newline="") as text:
             try:
                 yield text
@@ -102,14 +103,14 @@ def expanded(content: bytes, what: str) -> bytes:
     if content[:2] != b"\x1f\x8b":
         return content
     source = gzip.GzipFile(fileobj=io.BytesIO(content))
-    return io.BufferedReader(_Guarded(source, what, most(len(content)))).read()
+    return io.BufferedReader(_Guarded(source, what, most(len(content)), True)).read()
 
 
 class _Guarded(io.RawIOBase):
     """The bytes of a file as they are read, within the limits, and damage in words."""
 
-    def __init__(self, source: Any, path: str, allowed: int | None) -> None:
-        self.source, self.path, self.allowed = source, path, allowed
+    def __init__(self, source: Any, path: str, allowed: int, packed: bool) -> None:
+        self.source, self.path, self.allowed, self.packed = source, path, allowed, packed
         self.total, self.line = 0, 0  # bytes so far: of the file, and since the last line began
 
     def readable(self) -> bool:
@@ -138,7 +139,9 @@ class _Guarded(io.RawIOBase):
                 f"{self.path} is no readable CSV file: it has NUL bytes, which no text has"
                 f"{'' if self.total else f' (first in line {at + 1})'}. Save it as CSV in UTF-8."
             )
-        if self.allowed is not None and self.total + len(data) > self.allowed:
+        if self.total + len(data) > self.allowed and not self.packed:
+            raise ValueError(CHANGED.format(path=self.path))  # it may grow for ever
+        if self.total + len(data) > self.allowed:
             raise ValueError(
                 f"{self.path} expands to more than {self.allowed:,} bytes, which is the limit for"
                 f" its size ({FREE:,} bytes, or {RATIO} times its size up to {MOST:,}): if you"
@@ -222,7 +225,7 @@ def _readable(path: Path) -> Iterator[None]:
         kept = RowError(
             str(path),
             "this is no readable Parquet file",
-            shown=f" ({error})",
+            shown=f" ({' '.join(str(error).split())[:200]})",
             do="Write it again, or save the table as CSV in UTF-8.",
         )
     else:
