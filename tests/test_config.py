@@ -15,6 +15,7 @@ from quorate.config.errors import line_of
 from quorate.config.tables import names_with
 from quorate.names import NAMED, load
 from quorate.report.markdown import markdown
+from quorate.runs.pipeline import begin
 from quorate.runs.splits import DRIFTED, HELD_OUT, SHIFTED, prepare
 from quorate.runs.verification import passed, verify_run
 from quorate.starters.starter import starter
@@ -180,6 +181,20 @@ WRONG = {
         'data = { name = "hospitals", scal = "x" }\n',
         ["line 1", "data.scal", "did you mean 'scale'"],
     ),
+    "support in a word": (
+        DATA + '[robust]\nsupport = "box"\n',
+        ["robust.support", "{lower, upper} for a box", "perhaps c_label} for a polytope C x <= d"],
+    ),
+    "endless threshold": (
+        DATA + '[problem]\nloss = "huber"\nthreshold = "inf"\n',
+        ["line 5, problem.threshold", "got inf", "without an end it is u^2/2"],
+    ),
+    "option of a method without noise": (
+        small_run.PRIVATE.replace(
+            "[algorithm]", '[algorithm]\nname = "bundle"\noptions = { clip = 1.0 }'
+        ),
+        ["algorithm.name", "'bundle' adds no noise", "use 'private_admm'"],
+    ),
 }
 
 
@@ -209,6 +224,50 @@ def test_every_problem_is_said_on_a_line_of_its_own() -> None:
         parse_config(DATA + "scal = 1\n[clients]\np = 0\n[robust]\nnorm = 'l3'\n", where="x.toml")
     assert len(lines := str(error.value).splitlines()) == 3
     assert all(line.startswith("x.toml, line ") for line in lines)
+
+
+def test_every_unknown_key_of_a_table_is_named() -> None:
+    text = DATA + "[clients]\nrisk = 'simplex'\nfoo = 1\nradius = 0.3\nbar = 2\n"
+    with pytest.raises(ConfigError) as error:
+        parse_config(text, where="x.toml")
+    said = str(error.value).splitlines()
+    assert all(line.startswith("x.toml, line ") for line in said)
+    assert [key in line for key, line in zip(("foo", "radius", "bar"), said, strict=True)] == [
+        True
+    ] * 3
+
+
+TRACE = '[engine]\ndelays = { kind = "trace", path = "delays.csv" }\nkind = "virtual_clock"\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "there is no file .*delays.csv of recorded delays"),
+        (b"client,delay\nA,\xff\n", "delays.csv is no CSV file of recorded delays"),
+        (b"client\nA\n", "needs the columns client and delay"),
+    ],
+)
+def test_recorded_delays_that_cannot_be_read_are_named_with_their_line(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    path = small_run.write_config(tmp_path, small_run.MIXED + TRACE)
+    if content is not None:
+        (tmp_path / "delays.csv").write_bytes(content)
+    line = small_run.MIXED.count("\n") + 2
+    with pytest.raises(ConfigError, match=rf"toml, line {line}, engine.delays.path: .*{said}"):
+        read_config(path).check()
+
+
+def test_no_more_answers_are_waited_for_than_there_are_clients(tmp_path: Path) -> None:
+    for n, fits in ((3, True), (4, False)):
+        text = small_run.CLOCK.replace("[engine]", f"[engine]\nwait = {{ n = {n} }}")
+        config = read_config(small_run.write_config(tmp_path, text))
+        if fits:
+            begin(config)
+            continue
+        with pytest.raises(ConfigError, match=r"engine.wait.n = 4 waits for .* train on, 3: set"):
+            begin(config)
 
 
 @pytest.mark.parametrize(

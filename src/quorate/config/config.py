@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import ValidationError, model_validator
 
-from quorate.config.errors import ConfigError, line_in_words
+from quorate.config.errors import ConfigError, line_of, lines_in_words
 from quorate.config.methods import broken_rule, settings_taken
 from quorate.config.schema import Drift, moved
 from quorate.config.statement import sentence
@@ -63,7 +63,7 @@ class Config(Tables):
 
     def _with(self, **sections: object) -> Config:
         other = self.model_copy(update=sections)
-        other._folder = self._folder
+        other._folder, other._trace = self._folder, self._trace
         return other
 
     def sentence(self) -> str:
@@ -158,8 +158,10 @@ def parse_config(
     try:
         config = Config.model_validate(raw)
     except ValidationError as error:
-        lines = [line_in_words(e, raw, text, Config) for e in error.errors()]
+        lines = [line for e in error.errors() for line in lines_in_words(e, raw, text, Config)]
         texts = [" ".join(f"{where}, {line}".splitlines()) for line in dict.fromkeys(lines)]
         raise ConfigError("\n".join(texts)) from None
     config._folder = folder or Path.cwd()
+    if (line := line_of(text, ("engine", "delays", "path"))) is not None:
+        config._trace = f"{where}, line {line}, engine.delays.path"
     return config

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from quorate.config.errors import ConfigError
 from quorate.config.objects import Objects, known
 from quorate.engines.inprocess import InProcess
 from quorate.engines.virtual_clock import VirtualClock
@@ -69,6 +70,15 @@ class EngineSection(Objects):
     def clocked(self) -> bool:
         """Whether time is simulated."""
         return self.kind == "virtual_clock"
+
+    def check_clients(self, n_clients: int) -> None:
+        """Raise ``ConfigError`` where more answers are waited for than clients are trained on."""
+        n = self.wait.get("n") if self.clocked else None
+        if n is not None and n > n_clients:
+            raise ConfigError(
+                f"engine.wait.n = {n} waits for more answers than there are clients to train on,"
+                f" {n_clients}: set engine.wait.n to {n_clients} at most"
+            )
 
     def plain(self, checkpoint: str | os.PathLike[str] | None) -> InProcess:
         """All clients at once."""

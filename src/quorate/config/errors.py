@@ -31,10 +31,19 @@ class Refusal(str):
         return refusal
 
 
-def line_in_words(error: ErrorDetails, raw: object, text: str, root: type[BaseModel]) -> str:
-    """One problem of a file in words: line, key, value, allowed values."""
+def lines_in_words(
+    error: ErrorDetails, raw: object, text: str, root: type[BaseModel]
+) -> Iterator[str]:
+    """The problems of one table of a file in words, each with line, key, value, allowed values."""
     cause = error.get("ctx", {}).get("error")
-    refusal = cause.args[0] if isinstance(cause, ValueError) and cause.args else None
+    refusals = cause.args if isinstance(cause, ValueError) and cause.args else (None,)
+    for refusal in refusals:
+        yield _line_in_words(error, refusal, raw, text, root)
+
+
+def _line_in_words(
+    error: ErrorDetails, refusal: object, raw: object, text: str, root: type[BaseModel]
+) -> str:
     about = refusal.place if isinstance(refusal, Refusal) else ()
     steps = tuple(_walk((*error["loc"], *about), raw)) or about
     line, path = line_of(text, steps), tuple(part for part in steps if isinstance(part, str))

@@ -80,8 +80,10 @@ def _conflicts(config: Tables) -> Iterator[tuple[Refusal, str]]:
 
 def method_rules(config: Tables) -> Iterator[Refusal]:
     """Why `solve` refuses the problem or the algorithm, and what it takes instead."""
+    # the options of a method that is refused are no matter
+    bare = [config.edited({"algorithm.options": {}})] if config.privacy is not None else []
     try:
-        for problem, method, setting in _solved(config):
+        for problem, method, setting in chain.from_iterable(map(_solved, [*bare, config])):
             chosen = method or choose(problem, setting)
             check_requirements(chosen, problem, setting)
             chosen.check_problem(problem, None)

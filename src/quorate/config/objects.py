@@ -113,8 +113,9 @@ class Objects(Section):
     @model_validator(mode="after")
     def _fields_of_the_classes(self) -> Self:
         extra, taken = self._extra(), self.parameters()
-        for key in [*(key for key in extra if key not in taken), *self.OWNED]:
-            self._check_owner(key)
+        keys = [*(key for key in extra if key not in taken), *self.OWNED]
+        if refusals := [refusal for key in keys if (refusal := self._check_owner(key))]:
+            raise ValueError(*refusals)
         for key, parameter in taken.items():
             default = self.DEFAULTS.get(key, parameter.default)
             if key in extra:
@@ -206,19 +207,21 @@ class Objects(Section):
             if self.KEYS.get(p.field, p.field) == key and p.field not in self.ELSEWHERE
         }
 
-    def _check_owner(self, key: str) -> None:
-        """Refuse a key that the named classes do not take; drop one that an older run wrote."""
+    def _check_owner(self, key: str) -> Refusal | None:
+        """Why a key is refused that the named classes do not take; one that an older run wrote is
+        dropped.
+        """
         for of in self.STATES:
             owners = self._owners(of, key)
             if getattr(self, of) in owners or (owners and self._is_default(key, owners)):
                 self._extra().pop(key, None)
-                return
+                return None
             if owners:
-                raise ValueError(
+                return Refusal(
                     f"has `{key}`, which {getattr(self, of)!r} does not take: it belongs to {of} ="
                     f" {' or '.join(map(repr, owners))}"
                 )
-        raise ValueError(Refusal(unknown(key, self.keys()), key))
+        return Refusal(unknown(key, self.keys()), key)
 
     def _is_default(self, key: str, owners: Mapping[str, Parameter]) -> bool:
         """Whether a key stands for nothing: it is not stated, or as older runs wrote it."""
@@ -293,7 +296,9 @@ class _Words(Formatter):
 
 
 def as_table(cls: type) -> Any:
-    """The type of an object that a file states as a table of the fields of its class."""
+    """The type of an object that a file states as a table of the fields of its class; the class
+    may say by ``named`` what it is.
+    """
     return Annotated[cls, "as a table"]
 
 
@@ -385,7 +390,11 @@ def _words(kind: object) -> str:
     if origin is Literal:
         return one_of(arguments, " or ")
     if origin is Annotated:
-        return f"{{{', '.join(parameters(arguments[0]))}}}"
+        fields = parameters(arguments[0]).values()
+        needed = ", ".join(p.field for p in fields if p.required)
+        more = "".join(f", perhaps {p.field}" for p in fields if not p.required)
+        named = getattr(arguments[0], "named", "")
+        return f"{{{needed}{more}}}" + f" for {named}" * bool(named)
     if origin is tuple and ... not in arguments:
         return f"[{', '.join(map(words, arguments))}]"
     if _is(origin, Sequence) and (each := words(arguments[0])):

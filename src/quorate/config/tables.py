@@ -58,6 +58,7 @@ class Tables(Section):
     engine: Annotated[EngineSection, Field(default_factory=EngineSection)]
     report: ReportSection = ReportSection()
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
+    _trace: str = PrivateAttr("[engine]")  # where the file says which delays were recorded
 
     @model_validator(mode="before")
     @classmethod
@@ -210,4 +211,4 @@ class Tables(Section):
         try:
             return self.engine.engine(self._folder, checkpoint)
         except (ValueError, OSError) as error:
-            raise ConfigError(f"[engine]: {error}") from error
+            raise ConfigError(f"{self._trace}: {error}") from error

@@ -189,6 +189,16 @@ class Trace:
 
 
 def _read(path: Path) -> dict[str, list[Any]]:
+    """The delays in a file by client, as text."""
+    try:
+        return _listed(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {path} of recorded delays") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path.name} is no CSV file of recorded delays: {error}") from error
+
+
+def _listed(path: Path) -> dict[str, list[Any]]:
     delays: dict[str, list[Any]] = {}
     with path.open(newline="", encoding="utf-8") as file:
         table = csv.DictReader(file)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from quorate.codec import FIELDS, Form, mapped
 from quorate.engines.checkpoint import Checkpoint, CheckpointError
+from quorate.rounds import Done, Stop
 
 
 @contextlib.contextmanager
@@ -47,12 +48,14 @@ class Fields:
     ----------
     axes : the lengths of the axes that are known by now
     round : finished rounds
+    finite : whether numbers have to be finite, unless their fields say otherwise
     """
 
     def __init__(self, n_clients: int, round_: int, n_features: int | None = None) -> None:
         self.axes, self.round = {"N": n_clients}, round_
         if n_features is not None:
             self.axes["features"] = n_features
+        self.finite = round_ > 0  # before the first round nothing may be known
         self.positions: list[tuple[str, NDArray[Any], str]] = []
 
     def check(self, value: object, hint: object, where: str) -> None:
@@ -67,6 +70,8 @@ class Fields:
 
     def checkpoint(self, kept: Checkpoint) -> None:
         """The same for all fields of a checkpoint."""
+        if isinstance(kept.ask, Done) and kept.ask.outcome.stop is Stop.STALLED:
+            self.finite = False  # the run has diverged, and does not go on
         for name, hint in _hints(Checkpoint).items():
             if name != "memories":
                 self.check(getattr(kept, name), hint, name)
@@ -150,7 +155,7 @@ class Fields:
         if value.dtype.kind not in "iu":
             odd = ~np.isfinite(value)
             odd &= ~((form.infinite & np.isinf(value)) | (form.nan & np.isnan(value)))
-            if self.round and odd.any():  # before the first round nothing may be known
+            if self.finite and odd.any():
                 raise ValueError(f"{where} holds {value[odd].flat[0]}")
             return
         if form.rounds is not None and self.round and value != self.round + form.rounds:

@@ -92,7 +92,7 @@ class Book:
                 _checked(run)
             if chain and chain[-1] != _link(chain[-2] if len(chain) > 1 else "", runs):
                 raise ValueError("it was changed by hand")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(
                 f"{self.path.name} is no ledger of spent budgets ({type(error).__name__}: {error}):"
                 " what has been spent is unknown, so nothing may be released. Restore the file."

@@ -39,6 +39,7 @@ def begin(
     """Read the rows, and settle what the configuration leaves to them: radii and sizes."""
     with without_values(config.privacy is not None):
         parts = prepare(config, (progress or Silent()).read)
+        config.engine.check_clients(parts.train.n_clients)
         stated = config if config.privacy is None else with_sizes(config, parts.rows)
         return Study(stated, stated.settled(parts.train), parts, work, resume)
 

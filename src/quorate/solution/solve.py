@@ -131,12 +131,15 @@ def _check_run(engine: object, watch: object) -> None:
 
 
 def _answer(method: Method, run: Run) -> Answer:
-    """What the run answers; raises where it ended before there was a model."""
+    """What the run answers; raises where it ended before there was a model, or diverged."""
     if run.rounds == 0 and not len(_of_state(method, run.state, ()).w):
         if run.outcome.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
         raise RuntimeError(run.outcome.text)
-    return _of_state(method, run.state, run.memories)
+    answer = _of_state(method, run.state, run.memories)
+    if run.outcome.stop is Stop.STALLED and not np.isfinite(answer.w).all():
+        raise ArithmeticError(run.outcome.text)
+    return answer
 
 
 def _of_state(method: Method, state: object, memories: Sequence[object]) -> Answer:

@@ -255,5 +255,7 @@ class DRFA(LocalStepsMethod):
 
 def _diverged(turn: int) -> Outcome:
     return Outcome(
-        Stop.STALLED, f"not finite after {turn} iterations: lower step_size or weight_step."
+        Stop.STALLED,
+        f"the model is not finite after {turn} iterations. Give a smaller step_size or a smaller"
+        " weight_step.",
     )

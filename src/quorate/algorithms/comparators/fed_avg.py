@@ -189,7 +189,7 @@ class FedAvg(LocalStepsMethod):
         if not (np.isfinite(state.w).all() and math.isfinite(state.value)):
             return Outcome(
                 Stop.STALLED,
-                f"the model is not finite after {state.rounds} rounds: lower step_size.",
+                f"the model is not finite after {state.rounds} rounds. Give a smaller step_size.",
             )
         rests = self.participation == 1 and self.batch is None and state.moved <= self.tol
         if rests:

@@ -32,6 +32,7 @@ from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Zero
 from quorate.problem.risks.ranks import by_rank
+from quorate.problem.risks.risk import NotFiniteError
 from quorate.rounds import Each, Max, Sum, record
 
 Index = NDArray[np.intp]
@@ -170,12 +171,23 @@ def descend(
 
     With ``single`` each client's change is uploaded, not their sum.
     """
+    with np.errstate(over="ignore", invalid="ignore"):  # the server judges what is not finite
+        return None, _walked(problem, walk, single, ask, data, rng)
+
+
+def _walked(
+    problem: Problem, walk: Walk, single: bool, ask: Descend, data: Block, rng: Streams
+) -> Descended:
     n = len(data.index)
     w = np.tile(ask.w, (n, 1))
     u, snapshot, risk, curvature = w, w, np.zeros(n), np.zeros(n)
     last: tuple[Array, Array] | None = None
     for k, (rows, going) in enumerate(_batches(data, rng, walk)):
-        value, gradient, _ = risk_gradients(problem, u, rows)
+        try:
+            value, gradient, _ = risk_gradients(problem, u, rows)
+        except NotFiniteError:  # losses that overflow have no ranks
+            u = np.full_like(u, np.nan)
+            break
         if k == 0:
             risk = value
         if walk.batch is None and last is not None and is_smooth(problem):
@@ -191,7 +203,7 @@ def descend(
     together = None if single else (weights @ change)[None]
     taken = (weights @ (snapshot - w))[None] if ask.snapshot else None
     each = change if single else None
-    return memory, Descended(together, each, taken, weights * risk, curvature)
+    return Descended(together, each, taken, weights * risk, curvature)
 
 
 def _batches(data: Block, rng: Streams, walk: Walk) -> Iterator[tuple[Block, Array]]:

@@ -144,6 +144,10 @@ def prior_for(prior: Prior, n: int) -> Array:
     return resolve_prior(prior, np.ones(n))
 
 
+class NotFiniteError(ValueError):
+    """Numbers that must be finite and are not."""
+
+
 def vector(v: object, name: str, n: int | None = None) -> Array:
     """``v`` as a float vector, of length n where one is given; finite."""
     array = np.asarray(v)
@@ -155,7 +159,7 @@ def vector(v: object, name: str, n: int | None = None) -> Array:
             f"{name} must be a vector of {n or 'one or more'} numbers, got shape {array.shape}."
         )
     if np.count_nonzero(np.isfinite(array)) < array.size:
-        raise ValueError(
+        raise NotFiniteError(
             f"{name} must be finite, got {array[~np.isfinite(array)][0]} at"
             f" {(~np.isfinite(array)).argmax()}."
         )

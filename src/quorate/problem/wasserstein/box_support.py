@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -136,6 +136,8 @@ class BoxSupport(Support):
     ----------
     lower, upper : numbers, or arrays with one entry per feature; finite, lower < upper
     """
+
+    named: ClassVar[str] = "a box"
 
     lower: float | Sequence[float] | Array
     upper: float | Sequence[float] | Array

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,8 @@ class PolytopeSupport(Support):
     d : (q,) right-hand sides
     c_label : (q,) coefficients of the target, or None: targets are free
     """
+
+    named: ClassVar[str] = "a polytope C x <= d"
 
     C: Sequence[Sequence[float]] | Array
     d: Sequence[float] | Array

@@ -1,0 +1,105 @@
+"""Sound files of every kind that the software reads, made once: the fuzzers start from copies."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import small_run
+from toy import AsyncToy, Toy, federation
+
+from quorate.config.config import read_config
+from quorate.engines import InProcess, VirtualClock
+from quorate.privacy.accounting import Release
+from quorate.privacy.budget import Budget
+from quorate.privacy.ledger_file import Book
+
+RUNS = {
+    "plain": small_run.CONFIG,
+    "clock": small_run.CLOCK,
+    "kept": small_run.KEPT,
+    "path": small_run.CONFIG.replace("radius = 0.05", 'radius = "auto"')
+    + "[path]\nradii = [0.01, 0.1]\n",
+    "private": small_run.PRIVATE,
+    "curve": small_run.PRIVATE.replace("epsilon = 3.0", "epsilon = 3.0\ncurve = [0.5, 1.0]"),
+}
+CONFIGS = {**RUNS, "tail": small_run.TAIL, "ranks": small_run.RANKS, "mixed": small_run.MIXED}
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The folder of all sound files.
+
+    Attributes
+    ----------
+    runs : the folders of finished runs, by kind
+    works : folders of runs that were interrupted
+    """
+
+    folder: Path
+    runs: dict[str, Path]
+    works: dict[str, Path]
+
+    @property
+    def table(self) -> Path:
+        return self.folder / "plain" / "clinics.csv"
+
+
+def make(folder: Path, names: tuple[str, ...] = tuple(RUNS)) -> Corpus:
+    """All sound files below a folder."""
+    runs, works = {}, {}
+    for name in names:
+        inside = folder / name
+        inside.mkdir(parents=True)
+        data = small_run.wards(small_run.table()) if name == "kept" else None
+        private = name in ("private", "curve")
+        finish = small_run.private_run if private else small_run.small_run
+        runs[name] = finish(inside, draw=name == "plain", data=data, text=RUNS[name]).path
+    _checkpoints(folder)
+    _ledger(folder / "book.json")
+    (folder / "delays.csv").write_text(
+        "client,delay\n" + "".join(f"site {c}{k},{1 + k}\n" for k, c in enumerate("abcde"))
+    )
+    packed = folder / "clinics.csv.gz"
+    packed.write_bytes(gzip.compress((folder / names[0] / "clinics.csv").read_bytes()))
+    return Corpus(folder, runs, works)
+
+
+def _checkpoints(folder: Path) -> None:
+    """Checkpoints of both engines and a log."""
+    InProcess(checkpoint=folder / "toy.checkpoint", block_size=2).run(
+        Toy(), federation(), max_rounds=3
+    )
+    clock = VirtualClock(checkpoint=folder / "clock.checkpoint")
+    clock.run(AsyncToy(), federation(), max_rounds=5)
+    log = VirtualClock().run(AsyncToy(), federation()).log
+    assert log is not None
+    log.save(folder / "events.qrt")
+
+
+def _ledger(path: Path) -> None:
+    """A ledger file with an ended and an open run."""
+    book, budget = Book(path), Budget(3.0, 1e-3)
+    plan = {"North": (Release("gaussian", 20.0, 4),), "East": (Release("laplace", 40.0, 2),)}
+    book.close_run(book.open_run(plan, budget, "first"), plan)
+    book.open_run(plan, budget, "second")
+
+
+def copied(source: Path, target: Path) -> Path:
+    """A copy of a folder or file."""
+    if source.is_dir():
+        return Path(shutil.copytree(source, target))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(source, target))
+
+
+def config_texts() -> dict[str, str]:
+    """Sound configurations: those of the small runs and the examples."""
+    texts = {path.stem: path.read_text("utf-8") for path in sorted(EXAMPLES.glob("*.toml"))}
+    return CONFIGS | texts
+
+
+__all__ = ["CONFIGS", "RUNS", "Corpus", "config_texts", "copied", "make", "read_config"]
