@@ -87,12 +87,12 @@ def check_declared_model(run: Run) -> Iterator[Check]:
 
 def _compared_model(stated: Row, again: Record) -> Iterator[Check]:
     """The metadata of a model against what they are; every column relative to its own size."""
-    pairs = [_without_columns(model) for model in (stated, again)]
-    checks = [compared("model", *(rest for rest, _ in pairs))]
-    for one, other in zip(*(columns for _, columns in pairs), strict=False):
+    (rest, columns), (rest_again, columns_again) = map(_without_columns, (stated, again))
+    checks = [compared("model", rest, rest_again)]
+    for one, other in zip(columns, columns_again, strict=False):
         sizes = [abs(other.get(key, 0.0)) for key in ("mean", "centre", "scale")]
         checks.append(compared(f"model: {other['name']}", one, other, max(sizes)))
-    checks.append(compared("model", *(len(columns) for _, columns in pairs)))
+    checks.append(compared("model", len(columns), len(columns_again)))
     yield next((check for check in checks if not check.ok), checks[0])
 
 

@@ -101,7 +101,13 @@ class Form(BaseModel):
     ``TOGETHER`` has groups of keys of which all are there or none.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        allow_inf_nan=False,
+        defer_build=True,  # a run has few of them
+    )
     TOGETHER: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     @model_validator(mode="after")
