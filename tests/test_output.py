@@ -477,6 +477,26 @@ def test_an_old_file_is_never_half_replaced(tmp_path: Path) -> None:
     assert old.stat().st_mode & 0o777 == 0o640
 
 
+def test_a_disk_that_is_full_at_the_report_is_named_and_what_is_finished_is_kept(
+    quorate: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_run.write_config(tmp_path, TEXT.replace("html = false", ""))
+    monkeypatch.setattr("quorate.runs.work.PROBE", 1_000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, hard))
+    try:
+        assert quorate("run", "clinics.toml") == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    first, second = capsys.readouterr().err.splitlines()
+    assert "what is finished is kept; go on with: quorate run --resume" in first
+    assert "File too large" in second
+    assert "report.html" in second
+    assert quorate("run", *first.split("quorate run ")[1].split()) == 0
+    (done,) = folders(tmp_path / "runs")
+    assert (done / "report.html").is_file()
+
+
 def test_a_link_that_is_named_is_followed_and_stays_a_link(
     quorate: Call, run: Run, tmp_path: Path
 ) -> None:
@@ -523,10 +543,13 @@ def test_a_signal_in_a_callback_that_can_raise_nothing_is_not_lost(capsys: Captu
 
     things = [Thing()]
     callback = weakref.ref(things[0], lambda _: os.kill(os.getpid(), signal.SIGHUP))
-    with listening():
+
+    def end() -> None:
         things.clear()
-        with pytest.raises(KeyboardInterrupt):
-            time.sleep(5)
+        time.sleep(5)
+
+    with listening(), pytest.raises(KeyboardInterrupt):
+        end()
     assert callback() is None
     assert capsys.readouterr().err == ""
 
