@@ -92,10 +92,11 @@ class Config(Tables):
         lost = []
 
         def there(path: str) -> str:
-            if glob(str(self._folder / path)) or not glob(str(old / path)):
+            before = os.path.normpath(old / path)
+            if glob(str(self._folder / path)) or not glob(before):
                 return path
             lost.append(path)
-            return str(old / path)
+            return before
 
         other = self._with_paths(there)
         return other if lost else self

@@ -9,13 +9,16 @@ results again. How progress is shown and how a report is drawn is handed in.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
+from quorate.arrays import Array
 from quorate.config.config import Config, ConfigError
 from quorate.data.row_errors import without_values
-from quorate.rounds import Stop
+from quorate.engines.checkpoint import load, save
+from quorate.rounds import Stop, record
 from quorate.runs.comparison import evaluate
 from quorate.runs.folder import Render, write_run
 from quorate.runs.privacy_plan import plan, public_of, with_public_numbers, with_sizes
@@ -24,8 +27,8 @@ from quorate.runs.result import result_of
 from quorate.runs.run import Points
 from quorate.runs.sections.all import SECTIONS
 from quorate.runs.sections.radius_path import radii_in_words
-from quorate.runs.sections.section import Progress, Silent, Study
-from quorate.runs.splits import prepare
+from quorate.runs.sections.section import Progress, Section, Silent, Study
+from quorate.runs.splits import Parts, prepare
 from quorate.runs.training import train
 from quorate.solution.solution import Solution
 
@@ -40,8 +43,23 @@ def begin(
     with without_values(config.privacy is not None):
         parts = prepare(config, (progress or Silent()).read)
         config.engine.check_clients(parts.train.n_clients)
+        _encodable(parts)
         stated = config if config.privacy is None else with_sizes(config, parts.rows)
         return Study(stated, stated.settled(parts.train), parts, work, resume)
+
+
+def _encodable(parts: Parts) -> None:
+    """Raise where a name could not be written, such as one from the odd name of a file: before
+    anything is spent on a run that cannot be reported.
+    """
+    names = {*map(str, parts.owners.clients), *parts.train.feature_names}
+    for name in sorted(names):
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"the name {name!r} of a client or column is no text that can be written: rename it"
+            ) from None
 
 
 def opening(study: Study) -> list[str]:
@@ -83,8 +101,30 @@ def trained(study: Study, progress: Progress) -> tuple[dict[str, Solution], dict
 
 def _of_sections(study: Study, progress: Progress, first: bool) -> dict[str, Points]:
     used = [s for s in SECTIONS if s.first is first and s.applies(study.config)]
-    points = {section.name: section.train(study, progress) for section in used}
+    points = {section.name: _of_section(section, study, progress) for section in used}
     return {name: each for name, each in points.items() if each is not None}
+
+
+@record
+class KeptPoints:
+    """The points of a finished section in the folder of the work."""
+
+    table: str  # JSON
+    arrays: dict[str, Array]
+
+
+def _of_section(section: Section, study: Study, progress: Progress) -> Points | None:
+    """The points of a section, as they were kept where it was finished before."""
+    if study.work is None or section.first or not study.config.engine.checkpoint:
+        return section.train(study, progress)
+    file = study.work / f"{section.name}.points"
+    if study.resume and file.is_file():
+        kept = load(file, KeptPoints)
+        return Points(json.loads(kept.table), kept.arrays)
+    points = section.train(study, progress)
+    if points is not None:
+        save(file, KeptPoints(json.dumps(points.table), points.arrays))
+    return points
 
 
 def run_study(

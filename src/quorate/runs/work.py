@@ -67,7 +67,7 @@ class Work:
             _take(lock)
             there = config.moved_to(folder.absolute())
             _try_outputs(folder)
-            write(folder / PLACE, os.fsencode(folder.absolute()))
+            write(folder / PLACE, os.fsencode(os.path.realpath(folder)))
             write(folder / CONFIG, there.text().encode())
         except BaseException:
             _remove(folder)
@@ -93,8 +93,9 @@ class Work:
             if done is None and not (folder / CONFIG).is_file():
                 _remove(folder)
                 raise ConfigError(
-                    f"the run {str(folder)!r} was killed before it had begun: nothing was kept, and"
-                    " the folder is removed. Start the run again"
+                    f"nothing was kept in {str(folder)!r}, which is removed: its run was killed"
+                    f" before it had begun, or when all was done. Unless it is in {folder.parent},"
+                    " start it again"
                 )
             _tidy(folder)
             if done is None:
@@ -158,7 +159,8 @@ def _is_ours(folder: Path) -> bool:
     if not folder.is_dir() or (folder / "result.json").exists():
         return False
     names = {path.name for path in folder.iterdir()}
-    fresh = folder.name.endswith(PARTIAL) and names <= {LOCK, "probe", PLACE, f"{CONFIG}.tmp"}
+    early = {LOCK, "probe", PLACE, CONFIG}  # what is there before the first model
+    fresh = folder.name.endswith(PARTIAL) and {name.removesuffix(".tmp") for name in names} <= early
     return fresh or CONFIG in names or CLAIMED in names
 
 
@@ -193,7 +195,9 @@ def _remove(folder: Path) -> None:
     """Remove a working folder, its keys overwritten; what says that it is done goes last."""
     for path in folder.glob(KEYS):
         destroy(path)
-    last = (CONFIG, CLAIMED, LOCK)
+    with contextlib.suppress(OSError):
+        _probe_beside(folder).rmdir()
+    last = (CONFIG, LOCK, CLAIMED)
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -211,7 +215,7 @@ def _try_outputs(folder: Path) -> None:
     probe = folder / "probe"
     write_whole(probe, bytes(PROBE), OWN)
     probe.unlink()
-    place = folder.with_name(f".{folder.name}.probe")
+    place = _probe_beside(folder)
     with contextlib.suppress(FileNotFoundError):
         place.rmdir()  # of a process that died here
     probe.mkdir()
@@ -226,17 +230,22 @@ def _try_outputs(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
+def _probe_beside(folder: Path) -> Path:
+    """Where a folder is moved to, to see whether the finished one can be."""
+    return folder.with_name(f".{folder.name}.probe")
+
+
 def _found(folder: Path) -> Config:
     """The configuration, with relative paths that start where the folder is now, or, where nothing
     is there, where it was before it was moved.
     """
     config = read_config(folder / CONFIG)
     before = (folder / PLACE).read_bytes() if (folder / PLACE).is_file() else b""
-    if not before or (old := Path(os.fsdecode(before))) == folder.absolute():
+    if not before or (old := os.fsdecode(before)) == os.path.realpath(folder):
         return config
-    found = config.found_from(old)
+    found = config.found_from(Path(old))
     if found is config:
-        write(folder / PLACE, os.fsencode(folder.absolute()))
+        write(folder / PLACE, os.fsencode(os.path.realpath(folder)))
     return found
 
 

@@ -234,9 +234,7 @@ class Charge:
         """
         assert self.file is not None
         try:
-            final = self.file.close_run(self.number, releases)
-            self.write_note()
-            return final, self.file.digest()
+            final, digest = self.file.close_run(self.number, releases), self.file.digest()
         except (OSError, ValueError) as error:
             warnings.warn(
                 f"the ledger file {self.file.path.name} could not be settled: {error} All that the"
@@ -245,6 +243,9 @@ class Charge:
                 stacklevel=5,
             )
             return releases, ""
+        with contextlib.suppress(OSError):  # the digest of before is known as well
+            self.write_note()
+        return final, digest
 
 
 def charged(
