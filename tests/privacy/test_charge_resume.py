@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from charged import Place, T, at, federation
 
 from quorate.algorithms.federated.private_admm import client as private_client
-from quorate.engines.checkpoint import CheckpointError, describe
+from quorate.engines.checkpoint import CheckpointError, describe, load, save
 from quorate.engines.inprocess import InProcess
 from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.rounds import Stop
@@ -241,3 +242,26 @@ def test_partial_functions_are_described_by_what_is_in_them_and_paths_are_all_al
     assert describe(Path("a") / "b") == describe(Path("/c")) != describe("a path")
     assert describe(Budget(1.0, 1e-5, book="a")) == describe(Budget(1.0, 1e-5, book="/c/b"))
     assert describe(Budget(1.0, 1e-5, book="a")) != describe(Budget(1.0, 1e-5))
+
+
+@pytest.mark.parametrize("old", ["../book.json", "/old/it's/book.json", '/old/it\'s "x"/b.json'])
+def test_where_the_ledger_file_lies_is_no_part_of_a_run(place, tmp_path, monkeypatch, old):
+    """Also of runs that an earlier quorate began, whose checkpoints have the path."""
+    whole = place.solve(checkpoint="whole")
+    for file in ("book.json", "book.json.lock"):
+        (place.folder / file).unlink()
+    place.solve(watch=at(2))
+    file = place.folder / "run"
+    checkpoint = load(file)
+    assert str(tmp_path) not in checkpoint.algorithm
+    assert "book=a path" in checkpoint.algorithm
+    save(file, replace(checkpoint, algorithm=checkpoint.algorithm.replace("a path", repr(old))))
+    (tmp_path / "new").mkdir()
+    for name in ("book.json", "book.json.lock", "run", "run.account"):
+        (place.folder / name).rename(tmp_path / "new" / name)
+    monkeypatch.chdir(tmp_path / "new")
+    moved = replace(place, folder=Path())
+    assert moved.solve(resume=True).w.tobytes() == whole.w.tobytes()
+    assert moved.counts() == [T]
+    with pytest.raises(CheckpointError, match="checkpoint is of"):
+        replace(moved, book=None).solve(resume=True)

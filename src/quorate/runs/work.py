@@ -254,7 +254,10 @@ def _found(folder: Path) -> Config:
 
 def _take(lock: Lock) -> None:
     """Take the lock for this process, or raise who has it."""
-    if not lock.take():
+    tries = 5  # others have it for a moment, when they look whether somebody works here
+    while not (taken := lock.take()) and (tries := tries - 1):
+        time.sleep(0.05)
+    if not taken:
         holder = lock.text().strip() or "another process"
         raise ConfigError(
             f"{holder} works in {lock.path.parent}: wait for it, or end it, since one process at a"
