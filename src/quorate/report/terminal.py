@@ -77,12 +77,16 @@ def drawn(table: Table) -> RichTable:
 
 def show(run: Run, console: Console) -> None:
     """Show the run in short, its conclusions last: of a private run the public part and then the
-    owner's. Last of all say where the reports are.
+    owner's. Last of all say where the reports are, after the seals, which are to be kept elsewhere.
     """
     parts = [(PUBLIC if run.private else "report", run)]
     parts += [] if run.owner is None else [(OWNERS, run.owner)]
     for _, part in parts:
         _show_part(part, console)
+    for name, part in parts:
+        whose = {OWNERS: "owner's part", PUBLIC: PUBLIC}.get(name, "run")
+        seal = f"seal of the {whose}: {part.result['seal']}"
+        console.print(seal, markup=False, highlight=False, soft_wrap=True)
     for name, part in parts:
         report = part.path / "report.html"
         place = report if report.is_file() else part.path

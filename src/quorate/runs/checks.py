@@ -10,6 +10,12 @@ from quorate.runs.files import Row, digest, seal
 
 # relative: values computed again on another machine agree to rounding, not bit for bit
 CLOSE = 1e-9
+# differences of numbers of the size of the objective, which have its rounding, not their own
+DIFFERENCES = {"gap", "stationarity", "complementarity", "feasibility", "residuals", "infeasible"}
+DIFFERENCES |= {"constraint_values", "server_values", "shared_values", "violation", "measured"}
+DIFFERENCES |= {"slack", "price", "held_measured", "gradient_scale"}
+DIFFERENCES |= {"less", "margin", "risk_less", "risk_margin"}  # of losses
+RELATIVE = "relative_gap"  # such a difference over the objective
 # what a comparison of a damaged run can raise
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 
@@ -49,30 +55,40 @@ def check_files(path: Path, result: Row, needed: set[str], where: str) -> Iterat
         elif digest(file.read_bytes()) != expected:
             yield Check(name, False, "was changed after the run: its digest differs")
     sealed = result.get("seal") == seal(result) and needed <= {*named}
-    text = f"{len(named)} files as written" if sealed else "was changed: its seal differs"
+    text = f"{len(named)} files as written, seal {result.get('seal')}"
+    text = text if sealed else "was changed: its seal differs"
     yield Check(where, sealed, text)
 
 
-def compared(name: str, stated: object, again: object, floor: float = 1.0) -> Check:
-    """Every number against its recomputation, relative to its size or ``floor``, whichever is
-    larger.
+def compared(
+    name: str, stated: object, again: object, scale: float = 1.0, floor: float | None = None
+) -> Check:
+    """Every number against its recomputation, relative to its size or a floor, whichever is larger.
+
+    The floor of differences of losses is the ``scale`` of the objective. That of other numbers is
+    1, or the scale where it is smaller, or ``floor``.
     """
-    odd = list(_differences(stated, again, name, max(floor, 1e-12)))
+    scale = max(scale, 1e-12)
+    odd = list(
+        _differences(stated, again, name, scale, min(scale, 1.0) if floor is None else floor)
+    )
     if not odd:
         return Check(name, True, "as stated")
     more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
     return Check(name, False, f"differs: {'; '.join(odd[:3])}{more}")
 
 
-def _differences(a: object, b: object, place: str, floor: float) -> Iterator[str]:
+def _differences(
+    a: object, b: object, place: str, scale: float, floor: float, key: str = ""
+) -> Iterator[str]:
     if isinstance(a, dict) and isinstance(b, dict):
         for key in dict.fromkeys((*a, *b)):
             pair = a.get(key, "absent"), b.get(key, "absent")
-            yield from _differences(*pair, f"{place}.{key}", floor)
+            yield from _differences(*pair, f"{place}.{key}", scale, floor, key)
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for k, pair in enumerate(zip(a, b, strict=True)):
-            yield from _differences(*pair, f"{place}[{k}]", floor)
-    elif not _same(a, b, floor):
+            yield from _differences(*pair, f"{place}[{k}]", scale, floor, key)
+    elif not _same(a, b, scale if key in DIFFERENCES else 1.0 if key == RELATIVE else floor):
         yield f"{place} is stated as {a!r} and is {b!r}"
 
 

@@ -91,7 +91,7 @@ def _compared_model(stated: Row, again: Record) -> Iterator[Check]:
     checks = [compared("model", rest, rest_again)]
     for one, other in zip(columns, columns_again, strict=False):
         sizes = [abs(other.get(key, 0.0)) for key in ("mean", "centre", "scale")]
-        checks.append(compared(f"model: {other['name']}", one, other, max(sizes)))
+        checks.append(compared(f"model: {other['name']}", one, other, floor=max(sizes)))
     checks.append(compared("model", len(columns), len(columns_again)))
     yield next((check for check in checks if not check.ok), checks[0])
 
