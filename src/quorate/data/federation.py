@@ -454,8 +454,10 @@ class Federation:
 
     def restrict(self, names: ClientName | Iterable[ClientName]) -> Federation:
         """The named clients only, in the order they have here."""
+        places = {name: i for i, name in enumerate(self.names)}
         wanted = {
-            self.position(name) for name in ([names] if isinstance(names, str | int) else names)
+            places[str(name)] if str(name) in places else self.position(name)
+            for name in ([names] if isinstance(names, str | int) else names)
         }
         return self._pick([(i, slice(None)) for i in sorted(wanted)])
 

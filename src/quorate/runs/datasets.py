@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -71,7 +71,7 @@ def _read(config: Config, watch: Reading) -> Tables:
     files = [str(config.folder / path) for path in data.path]
     tables = read_clients(files, data.client, declared, watch)
     if declared:
-        _check_declared(tables, [*sizes, *data.shifted])
+        _check_declared(tables, {*sizes, *data.shifted})
     for table in tables.values():
         has_column(table, data.target, "data.target")
     kind = config.loss().targets
@@ -116,7 +116,7 @@ def _dealt(data: Tables, config: Config) -> Tables:
     return replace(data, tables=tables, owned=True)
 
 
-def _check_declared(tables: Mapping[str, Table], declared: Sequence[str]) -> None:
+def _check_declared(tables: Mapping[str, Table], declared: Set[str]) -> None:
     """Refuse rows of clients whose size is not declared, before any other error names them."""
     for name, table in tables.items():
         if name not in declared:
@@ -126,7 +126,7 @@ def _check_declared(tables: Mapping[str, Table], declared: Sequence[str]) -> Non
                 "there are rows of a client that is not declared",
                 shown=f", {name!r},",
                 rows=range(n),
-                do=f"Declare it, or correct its name. Declared: {', '.join(declared)}.",
+                do=f"Declare it, or correct its name. Declared: {', '.join(sorted(declared))}.",
                 place=table.place,
             )
 
