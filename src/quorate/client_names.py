@@ -30,10 +30,17 @@ def repeated(names: Iterable[object]) -> list[str]:
 
 def position(name: object, clients: Sequence[ClientName]) -> int:
     """The position of one client; raises ``ValueError`` with the nearest name if there is none."""
-    places = _places(clients)
-    if str(name) not in places:
-        raise ValueError(f"there is no client {name!r}{closest(name, clients)}")
-    return places[str(name)]
+    return positions([name], clients)[0]
+
+
+def positions(names: Iterable[object], clients: Sequence[ClientName]) -> list[int]:
+    """The positions of several clients, as `position` gives them."""
+    places, found = _places(clients), []
+    for name in names:
+        if str(name) not in places:
+            raise ValueError(f"there is no client {name!r}{closest(name, clients)}")
+        found.append(places[str(name)])
+    return found
 
 
 def by_position(

@@ -334,6 +334,10 @@ class Federation:
         """The position of a client, by name."""
         return client_names.position(client, self.clients)
 
+    def positions(self, clients: Iterable[ClientName]) -> list[int]:
+        """The positions of several clients, by name."""
+        return client_names.positions(clients, self.clients)
+
     def rows(self, i: int) -> tuple[Any, NDArray[Any]]:
         """(X_i, y_i)."""
         return self.X[i], self.y[i]
@@ -454,12 +458,8 @@ class Federation:
 
     def restrict(self, names: ClientName | Iterable[ClientName]) -> Federation:
         """The named clients only, in the order they have here."""
-        places = {name: i for i, name in enumerate(self.names)}
-        wanted = {
-            places[str(name)] if str(name) in places else self.position(name)
-            for name in ([names] if isinstance(names, str | int) else names)
-        }
-        return self._pick([(i, slice(None)) for i in sorted(wanted)])
+        wanted = self.positions([names] if isinstance(names, str | int) else names)
+        return self._pick([(i, slice(None)) for i in sorted({*wanted})])
 
     def split(self, test: float = 0.4, seed: int = 0) -> tuple[Federation, Federation]:
         """(train, test): a share ``test`` of every client's rows is held out, class by class where

@@ -12,7 +12,7 @@ from quorate.data.federation import Federation
 from quorate.problem.conic_form import sample_radii
 from quorate.problem.problem import Problem
 from quorate.problem.wasserstein.worst_case import worst_case
-from quorate.solution.constraint_table import tightest
+from quorate.solution.constraint_table import TIGHTEST, tightest
 
 
 def client_table(
@@ -25,11 +25,12 @@ def client_table(
     spends its radius on; with ``constraints`` (of `constraint_table`) also its tightest one.
     """
     radius = sample_radii(problem, fed.n_clients)
+    least = tightest(constraints or [])
     spent = certificate.client_labels + certificate.client_features
     return [
         {
             "client": name,
-            "n": int(fed.sizes[i]),
+            "n": n,
             "loss": float(certificate.client_losses[i]),
             "worst_loss": float(certificate.client_risks[i]),
             "weight": float(certificate.weights[i]),
@@ -38,8 +39,8 @@ def client_table(
             "shift": float(certificate.client_features[i] / spent[i]) if spent[i] > 0 else None,
             "active": _active(certificate.client_labels[i], certificate.client_features[i]),
         }
-        | (tightest(constraints, name) if constraints else {})
-        for i, name in enumerate(fed.clients)
+        | (least.get(name, dict.fromkeys(TIGHTEST)) if constraints else {})
+        for i, (name, n) in enumerate(zip(fed.clients, fed.sizes.tolist(), strict=True))
     ]
 
 

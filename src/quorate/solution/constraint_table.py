@@ -19,6 +19,8 @@ from quorate.problem.constraints.constraint import Stack
 from quorate.problem.multipliers import Multipliers, owners
 from quorate.problem.problem import Problem
 
+TIGHTEST = ("limit", "measured", "slack", "price")  # of a row, beside its client
+
 SERVER, TOGETHER = "server", "all clients"
 
 
@@ -74,13 +76,15 @@ def constraint_rows(
     ]
 
 
-def tightest(table: list[dict[str, Any]], owner: ClientName) -> dict[str, Any]:
-    """Limit, measured value, slack and multiplier of the owner's constraint with the smallest
-    slack; None where the owner has no constraint.
+def tightest(table: list[dict[str, Any]]) -> dict[ClientName, dict[str, Any]]:
+    """By owner limit, measured value, slack and multiplier of its constraint with the smallest
+    slack.
     """
-    rows = [row for row in table if row["owner"] == owner]
-    row = min(rows, key=lambda row: row["slack"], default={})
-    return {key: row.get(key) for key in ("limit", "measured", "slack", "price")}
+    least: dict[ClientName, dict[str, Any]] = {}
+    for row in table:
+        if row["owner"] not in least or row["slack"] < least[row["owner"]]["slack"]:
+            least[row["owner"]] = row
+    return {owner: {key: row.get(key) for key in TIGHTEST} for owner, row in least.items()}
 
 
 def broken(table: list[dict[str, Any]], most: int = 5) -> str:

@@ -221,7 +221,7 @@ class Charge:
         self.settled = True
         if self.fed.names == self.with_rows:
             return run
-        places = [self.fed.position(name) for name in self.with_rows]
+        places = self.fed.positions(self.with_rows)
         return replace(
             run,
             memories=tuple(run.memories[i] for i in places),

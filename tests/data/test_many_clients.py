@@ -1,0 +1,101 @@
+"""What is done for every client takes time in proportion to the clients: no step looks at all of
+them for each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import quorate as qr
+from quorate.config.config import read_config
+from quorate.data import tables
+from quorate.report.progress import Guarded, Lines
+from quorate.runs.splits import prepare
+from quorate.solution.client_table import client_table
+from quorate.solution.constraint_table import tightest
+
+FEW, MANY = 200, 3200  # sixteen times as many
+CONFIG = """
+title = "many"
+[data]
+path = "all.csv"
+client = "site"
+target = "sick"
+test = 0.4
+"""
+
+
+def federation(n: int) -> qr.Federation:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(n, 3, 2)), np.tile([0, 1, 1], (n, 1))
+    return qr.Federation(tuple(f"site {k}" for k in range(n)), tuple(X), tuple(y), classes=y[0][:2])
+
+
+def seconds(act: Callable[[], object]) -> float:
+    """The least of three times."""
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        act()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def table_of_clients(n: int) -> Callable[[], object]:
+    fed = federation(n)
+    proof = qr.solve(qr.Problem(qr.Logistic(), regulariser=qr.L2(1.0)), fed, max_rounds=1)
+    return lambda: client_table(proof.problem, fed, proof.certificate)
+
+
+def constraints(n: int) -> Callable[[], object]:
+    rows = [{"owner": f"site {k}", "slack": float(-k)} for k in range(n)]
+    return lambda: tightest(rows)
+
+
+STEPS: dict[str, Callable[[int], Callable[[], object]]] = {
+    "table of clients": table_of_clients,
+    "constraints": constraints,
+    "restricted": lambda n: (lambda fed: lambda: fed.restrict(fed.clients))(federation(n)),
+    "split": lambda n: (lambda fed: lambda: fed.split())(federation(n)),
+    "digests": lambda n: federation(n).digests,
+    "made": lambda n: lambda: federation(n),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_time_is_in_proportion_to_the_clients(step: str) -> None:
+    few, many = (seconds(STEPS[step](n)) for n in (FEW, MANY))
+    assert many < 0.05 + 3 * MANY / FEW * few
+
+
+def test_many_clients_are_read_in_time(tmp_path: Path) -> None:
+    def read(n: int) -> Callable[[], object]:
+        rows = [f"site {k},{j},{k % 7},{'yes' if j else 'no'}" for k in range(n) for j in range(3)]
+        (tmp_path / "all.csv").write_text("\n".join(["site,a,b,sick", *rows]) + "\n", "utf-8")
+        (tmp_path / "many.toml").write_text(CONFIG, "utf-8")
+        return lambda: prepare(read_config(tmp_path / "many.toml"))
+
+    few, many = (seconds(read(n)) for n in (100, 800))
+    assert many < 0.05 + 3 * 8 * few
+    assert many < 2.0
+
+
+def test_reading_that_takes_long_says_how_far_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for k in range(4):
+        (tmp_path / f"{k}.csv").write_text("a,y\n1,0\n2,1\n", "utf-8")
+    shown = Guarded(Lines(Console()))
+    tables.read_clients(tmp_path, watch=shown.read)
+    assert capsys.readouterr().out == ""  # quick
+    now = iter([10.0, 10.5, 11.5, 12.0])
+    monkeypatch.setattr("quorate.report.progress.time.monotonic", lambda: next(now))
+    shown = Guarded(Lines(Console()))
+    tables.read_clients(tmp_path, watch=shown.read)
+    assert capsys.readouterr().out == "reading: 2 of 4 files\n"
