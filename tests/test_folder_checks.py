@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import small_run
 from safetensors import safe_open
@@ -16,10 +17,11 @@ from test_runs_constrained import IMPOSSIBLE, WARDS
 from typer.testing import CliRunner
 
 from quorate import cli
+from quorate.config.config import ConfigError, read_config
 from quorate.report.html import render
 from quorate.runs.disclosure import OWNER
-from quorate.runs.files import RunError, files_in, save_arrays, sealed
-from quorate.runs.folder import read_run, replace_report
+from quorate.runs.files import FormError, RunError, files_in, save_arrays, sealed
+from quorate.runs.folder import Render, read_run, replace_report
 from quorate.runs.prediction import predict_table
 from quorate.runs.verification import passed, verify_run
 
@@ -45,11 +47,28 @@ def copy(path: Path, folder: Path) -> Path:
 
 def reseal(path: Path, part: str = "", **changes: Any) -> list[str]:
     """Change a result, make its digests right again, and return the checks that fail."""
+    sealed_again(path, part, **changes)
+    return failed(path)
+
+
+def sealed_again(path: Path, part: str = "", **changes: Any) -> None:
+    """Change a result, and make its digests right again."""
     result = json.loads((path / part / "result.json").read_text("utf-8")) | changes
     outside = OWNER if (path / OWNER).is_dir() and not part else ""
     whole = json.dumps(sealed(path / part, result, outside))
     (path / part / "result.json").write_text(whole, "utf-8")
+
+
+def failed(path: Path, render: Render | None = None) -> list[str]:
+    """The checks that fail; ``render`` draws the report again."""
     return [check.name for check in verify_run(path, render=render) if check.ok is False]
+
+
+def drawn_once(path: Path) -> Render:
+    """What draws the report of a run whose other files stay as they are: it is drawn here."""
+    run = read_run(path)
+    pages = {part.path: render(part) for part in (run, run.owner) if part is not None}
+    return lambda part: pages[part.path]
 
 
 # ---------------------------------------------------------------------------------------- the model
@@ -115,7 +134,7 @@ def test_a_model_that_is_not_recommended_says_so_or_is_found(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
     path = copy(runs["impossible"], tmp_path)
-    assert reseal(path) == ["report"]  # which was not drawn
+    assert reseal(path) == []
     remade(path, lambda model: model.pop("infeasible"))
     assert "model" in reseal(path)
 
@@ -150,18 +169,20 @@ def test_a_declared_schema_is_checked_without_the_rows(
 @pytest.mark.parametrize("part", ["", OWNER])
 def test_a_forged_report_is_found(runs: dict[str, Path], tmp_path: Path, part: str) -> None:
     path = copy(runs["private"], tmp_path)
-    assert reseal(path, part) == []
-    page = path / part / "report.html"
+    again, page = drawn_once(path), path / part / "report.html"
+    assert failed(path, again) == []
     text = page.read_text("utf-8")
     page.write_text(text.replace("</h1>", "</h1><script>alert(1)</script>"), "utf-8")
-    assert reseal(path, part) == [f"{part}report"]
+    sealed_again(path, part)
+    assert failed(path, again) == [f"{part}report"]
     page.write_text(text, "utf-8")
-    assert reseal(path, part) == []
     figure = next((path / part / "figures").iterdir())
     figure.write_text(figure.read_text("utf-8").replace("<svg", "<svg ", 1), "utf-8")
-    assert reseal(path, part) == [f"{part}report"]
+    sealed_again(path, part)
+    assert failed(path, again) == [f"{part}report"]
     figure.unlink()
-    assert reseal(path, part) == [f"{part}report"]
+    sealed_again(path, part)
+    assert failed(path, again) == [f"{part}report"]
 
 
 def test_a_report_is_missing_unless_the_configuration_asks_for_none(
@@ -170,11 +191,13 @@ def test_a_report_is_missing_unless_the_configuration_asks_for_none(
     path = copy(runs["plain"], tmp_path)
     (path / "report.html").unlink()
     shutil.rmtree(path / "figures")
-    assert reseal(path) == ["report"]
+    sealed_again(path)
+    assert failed(path, render) == ["report"]
     config = path / "config.toml"
     text = config.read_text("utf-8").replace("html = true", "html = false")
     config.write_text(text, "utf-8")
-    assert reseal(path) == []
+    sealed_again(path)
+    assert failed(path, render) == []
 
 
 def test_a_report_drawn_by_other_software_is_not_checked_and_may_do_nothing(
@@ -182,28 +205,31 @@ def test_a_report_drawn_by_other_software_is_not_checked_and_may_do_nothing(
 ) -> None:
     path, page = copy(runs["plain"], tmp_path), "report.html"
     before = json.loads((path / "result.json").read_text("utf-8"))["versions"]
-    versions = before | {"matplotlib": "1.0"}
-    text = (path / page).read_text("utf-8")
-    assert reseal(path, versions=versions) == []  # the bytes are equal all the same
+    again, text = drawn_once(path), (path / page).read_text("utf-8")
+    sealed_again(path, versions=before | {"matplotlib": "1.0"})
     (path / page).write_text(text.replace("<body>", "<body> "), "utf-8")
-    assert reseal(path, versions=versions) == []
-    (check,) = (c for c in verify_run(path, render=render) if c.name == "report")
+    sealed_again(path)
+    assert failed(path, again) == []
+    (check,) = (c for c in verify_run(path, render=again) if c.name == "report")
     assert check.ok is None
     assert "matplotlib 1.0" in check.text
     for active in ("<script>", "<p onclick='x'>", "<a href='https://x.org'>", "<img src=x>"):
         (path / page).write_text(text.replace("<body>", f"<body>{active}"), "utf-8")
-        assert reseal(path, versions=versions) == ["report"]
+        sealed_again(path)
+        assert failed(path, again) == ["report"]
 
 
 def test_a_report_that_is_drawn_again_has_no_figure_of_the_old_one(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
     path = copy(runs["plain"], tmp_path)
+    again = drawn_once(path)
     shutil.copy(next((path / "figures").iterdir()), path / "figures" / "old.svg")
-    assert reseal(path) == ["report"]
+    sealed_again(path)
+    assert failed(path, again) == ["report"]
     run = read_run(path)
-    replace_report(run, render(run))
-    assert reseal(path) == []
+    replace_report(run, again(run))
+    assert failed(path, again) == []
     assert not (path / "figures" / "old.svg").exists()
 
 
@@ -222,7 +248,7 @@ def test_a_file_that_no_run_has_is_found(
     found = reseal(path)
     if not named:
         (path / "result.json").write_text(before, "utf-8")
-        found = [check.name for check in verify_run(path) if check.ok is False]
+        found = failed(path)
     assert "files" in found
 
 
@@ -295,6 +321,62 @@ def test_text_that_is_no_record_ends_in_one_line(
     with pytest.raises(RunError, match=words) as caught:
         read_run(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "arrays", "words"),
+    [
+        ("model", {"w": np.zeros(2)}, "does not fit its schema"),
+        ("model", {"w": np.zeros(3), "v": np.zeros(3)}, "nothing else"),
+        ("duals", {"weights": np.ones(2)}, "has not the arrays"),
+        (
+            "duals",
+            {"weights": np.ones(2), "points": np.ones((1, 3)), "multipliers": np.ones(2)},
+            "shape",
+        ),
+        ("baselines", {"erm": np.zeros(3)}, "other models"),
+        ("baselines", {"erm": np.zeros(4), "afl": np.zeros(5)}, "shape"),
+        ("baselines", {"erm": np.zeros(4), "afl": np.zeros(4), "erm/points": np.ones(4)}, "arrays"),
+    ],
+)
+def test_arrays_that_no_run_has_are_refused(
+    runs: dict[str, Path], tmp_path: Path, name: str, arrays: dict[str, np.ndarray], words: str
+) -> None:
+    path = copy(runs["plain"], tmp_path)
+    file = path / f"{name}.safetensors"
+    with safe_open(file, framework="numpy") as stored:
+        metadata = stored.metadata()
+    save_arrays(file, arrays, metadata)
+    with pytest.raises(FormError, match=words):
+        read_run(path)
+    whole = file.read_bytes().replace(b'"F64"', b'"I64"')
+    file.write_bytes(whole)
+    with pytest.raises(RunError, match="int64; needed: float64"):
+        read_run(path)
+
+
+def test_verify_fails_in_one_line_where_predict_and_report_refuse(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    path = copy(runs["plain"], tmp_path)
+    reseal(path, rounds="many")
+    line = "rounds is 'many'; needed: a whole number"
+    answer = CliRunner().invoke(cli.app, ["verify", str(path)])
+    assert answer.exit_code == 1
+    assert [text for text in answer.output.splitlines() if line in text] == [
+        answer.output.splitlines()[0]
+    ]
+    refused = CliRunner().invoke(cli.app, ["report", str(path), "--format", "md"]).exception
+    assert isinstance(refused, FormError)
+    assert str(refused) == f"{path / 'result.json'} is damaged: {line}"
+
+
+def test_a_configuration_that_is_no_toml_ends_in_one_line(tmp_path: Path) -> None:
+    for text in ("a = " + "[" * 100_000, "seed = 1" + "0" * 6000):
+        (tmp_path / "x.toml").write_text(text)
+        with pytest.raises(ConfigError, match="is no TOML") as caught:
+            read_config(tmp_path / "x.toml")
+        assert "\n" not in str(caught.value)
 
 
 def test_a_file_of_impossible_size_is_not_read(runs: dict[str, Path], tmp_path: Path) -> None:

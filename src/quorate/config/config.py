@@ -153,7 +153,9 @@ def parse_config(
     """
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError as error:
+        raise ConfigError(f"{where} is no TOML: its lists lie too deep in each other") from error
+    except ValueError as error:  # of its grammar, or of a number with thousands of digits
         raise ConfigError(f"{where} is no TOML: {error}") from error
     raw |= {key: value for key, value in changes.items() if value is not None}
     try:
