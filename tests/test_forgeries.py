@@ -3,6 +3,7 @@ the data at hand. Every forgery names the check that has to find it.
 """
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -941,6 +942,73 @@ def test_a_forgery_of_the_public_part_is_found_without_the_owners(
     run.owner = None
     run.write()
     assert found in failed(run)
+
+
+# -------------------------------------------------------------------------------- another machine
+
+
+def sites(folder: Path) -> Path:
+    """A finished run on one file for each client."""
+    (folder / "sites").mkdir()
+    head, *lines = small_run.table().splitlines()
+    for clinic in reversed(small_run.CLINICS):
+        own = [line.partition(",")[2] for line in lines if line.startswith(f'"{clinic}"')]
+        text = "\n".join([head.partition(",")[2], *own]) + "\n"
+        (folder / "sites" / f"{clinic}.csv").write_text(text, "utf-8")
+    text = KINDS["cut"].replace('"clinics.csv"\nclient = "clinic"', '"sites/*.csv"')
+    return small_run.small_run(folder, draw=True, text=text).path
+
+
+class Backwards:
+    """`os.scandir` on a file system that lists names from Z to A."""
+
+    listed: Callable[..., Any]
+
+    def __init__(self, *place: Any) -> None:
+        with type(self).listed(*place) as entries:
+            self.entries = iter(sorted(entries, key=lambda entry: entry.name, reverse=True))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.entries
+
+    def __next__(self) -> Any:
+        return next(self.entries)
+
+    def __enter__(self) -> "Backwards":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.entries = iter(())
+
+
+def test_an_honest_run_verifies_on_a_machine_that_lists_files_in_another_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    path = sites(here)
+    for file in sorted((f for f in here.rglob("*") if f.is_file()), reverse=True):
+        copy = there / file.relative_to(here)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(file.read_bytes())
+        os.utime(copy, (0, 0))
+    monkeypatch.setattr(Backwards, "listed", staticmethod(os.scandir), raising=False)
+    monkeypatch.setattr(os, "scandir", Backwards)
+    names = [file.name for file in (there / "sites").glob("*.csv")]
+    assert names == ["South.csv", "North.csv", "East.csv"]
+    assert passed(verify_run(there / path.relative_to(here), render=small_run.render))
+
+
+def test_other_line_ends_of_the_configuration_are_a_change(
+    copied: Callable[[str], Forged],
+) -> None:
+    run = copied("cut")
+    file = run.path / "config.toml"
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    assert "config.toml" in [c.name for c in verify_run(run.path) if c.ok is False]
 
 
 def test_there_are_forgeries_of_every_kind_of_run() -> None:
