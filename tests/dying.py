@@ -103,7 +103,8 @@ def main() -> None:
             )
         return memory, up
 
-    real_perturb, PrivateADMM.perturb = PrivateADMM.perturb, perturb
+    method: Any = PrivateADMM
+    real_perturb, method.perturb = method.perturb, perturb
     private_client.os.urandom = lambda n: bytes(k % 251 for k in range(n))
     sys.argv = ["quorate", *sys.argv[3:]]
     os.write, os.fsync = write, fsync

@@ -328,7 +328,7 @@ def label(moment: str) -> str:
 
 def main() -> None:
     """Kill runs of all scenarios, and say what was seen."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="scenarios whose name begins so")
