@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
-from quorate.client_names import ClientName, closest
+from quorate.client_names import ByClient, ClientName, closest
 from quorate.data import validation as check
 from quorate.data.files import opened, read_parquet, unchanged
 from quorate.data.row_errors import RowError, in_table, located
@@ -172,7 +172,7 @@ def not_a_number(
 
 
 def check_numbers(
-    tables: Mapping[ClientName, Table], names: Iterable[str], do: str = FEATURE, some: bool = False
+    tables: ByClient[Table], names: Iterable[str], do: str = FEATURE, some: bool = False
 ) -> None:
     """Refuse cells that are no numbers in any of these columns; with ``some`` only where others of
     the same client are numbers.
@@ -188,7 +188,7 @@ def check_numbers(
 
 
 def targets_of(
-    tables: Mapping[ClientName, Table], target: str, numeric: bool = False
+    tables: ByClient[Table], target: str, numeric: bool = False
 ) -> tuple[NDArray[Any], ...]:
     """The targets of every client, of one type; with ``numeric`` they have to be numbers."""
     if numeric or any(table[target].dtype.kind != "O" for table in tables.values()):

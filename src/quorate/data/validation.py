@@ -132,7 +132,9 @@ def rows(client: ClientName, x: Rows, y: NDArray[Any], names: Sequence[str]) -> 
         raise ValueError(f"client {client!r}: X has {x.shape[0]} rows but y has {len(y)} targets.")
     values = x if isinstance(x, np.ndarray) else x.data
     if np.isfinite(values).all():
-        at = None if values is x else np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
+        at = None
+        if not isinstance(x, np.ndarray):
+            at = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
         in_range(values, f"client {client!r}", "X", least=1 / EXTREME, rows=at)
         return
     if isinstance(x, np.ndarray):

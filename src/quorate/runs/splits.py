@@ -87,6 +87,10 @@ def _prepared(config: Config, watch: Reading | None) -> Parts:
     _check_cells(train, source.tables)
     train, server = _server(config, train, source)
     schema = _schema(config, source, local, train)
+    rows = {name: len(table[target]) for name, table in local.items()}
+    # what is not needed any more is released: the rows are in memory twice at most
+    source = replace(source, tables={name: source.tables[name] for name in data.shifted})
+    del local
 
     def federation(tables: Mapping[str, Table], unknown: str = "ignore") -> Federation:
         fed = Federation.from_tables(
@@ -95,6 +99,7 @@ def _prepared(config: Config, watch: Reading | None) -> Parts:
         return _with_ones(fed) if config.ones else fed
 
     fed = federation(train, unknown="error")
+    del train
     # rows to judge on may hold a category never trained on
     tests = {HELD_OUT: federation(held)} if held else {}
     if data.test and by_row:
@@ -103,7 +108,6 @@ def _prepared(config: Config, watch: Reading | None) -> Parts:
     tests |= _shifted(config, source, federation)
     if server is not None:
         fed = replace(fed, server=federation({"server": server}, unknown="error"))
-    rows = {name: len(table[target]) for name, table in local.items()}
     if config.problem_.pooled:
         return Parts(fed.pooled(), tests, fed, rows)
     return Parts(fed, tests, None, rows)
