@@ -24,7 +24,7 @@ import measure
 import numpy as np
 
 HERE = Path(__file__).resolve().parent.parent
-SIZES = ((1000, 10_000, 8), (10_000, 10_000, 8), (100, 400_000, 20))  # clients, rows, features
+SIZES = ((1000, 10_000, 8), (10_000, 10_000, 8), (100, 200_000, 20))  # clients, rows, features
 CONFIG = 'title = "many"\nseed = 1\n[data]\n{source}\ntarget = "sick"\ntest = 0.3\n'
 SOURCES = {"files": 'path = "sites/*.csv"', "column": 'path = "all.csv"\nclient = "site"'}
 
