@@ -31,7 +31,10 @@ KINDS: dict[str, tuple[str, str | None]] = {
     "trade-off": (small_run.KEPT, WARDS),
     "infeasible": (IMPOSSIBLE, WARDS),
     "clock": (CLOCK, None),
-    "network": (NETWORK, three(small_run.table(rows=30))),
+    "network": (
+        NETWORK.replace("max_rounds = 2000", "max_rounds = 20"),
+        three(small_run.table(rows=30)),
+    ),
     "private": (CURVED, None),
 }
 ODD = (None, "x", -1, 0.5, 1e300, [], {}, True, "\ud800", "inf", {"x": [{"y": 1}]}, 2**70, "../x")
@@ -167,10 +170,10 @@ def test_whatever_a_key_holds_a_run_is_read_or_refused_in_one_line(
         file = files[k % len(files)]
         before = file.read_bytes()
         file.write_bytes(with_change(file, rng))
-        refused += ends_well(path, tmp_path, html=k % 12 == 0) > 0
+        refused += ends_well(path, tmp_path, html=k == 0) > 0
         file.write_bytes(before)
     assert refused > ROUNDS / 2  # and most changes are found
-    assert ends_well(path, tmp_path, html=True) == 0
+    assert ends_well(path, tmp_path, html=False) == 0
 
 
-ROUNDS = 24
+ROUNDS = 14
