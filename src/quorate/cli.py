@@ -18,7 +18,7 @@ import typer
 
 from quorate import signals
 from quorate.report.output import deliver, guarded, note, printed
-from quorate.report.tables import sentence
+from quorate.report.tables import printable, sentence
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,7 +116,7 @@ def init(
     deliver(text, out)
     for line in guesses:
         print(sentence(line))
-    print(f"wrote {out}; next: quorate run {quote(str(out))}")
+    print(printable(f"wrote {out}; next: quorate run {quote(str(out))}"))
 
 
 @app.command()
@@ -278,7 +278,7 @@ def predict(
     columns = predict_table(model, table, unknown)
     deliver(as_csv(columns), out, errors="backslashreplace")
     if out is not None:
-        print(f"wrote {len(next(iter(columns.values())))} predictions to {out}")
+        print(printable(f"wrote {len(next(iter(columns.values())))} predictions to {out}"))
 
 
 @app.command()
@@ -310,13 +310,13 @@ def report(
     if format == "html" and out is None:
         for part in filter(None, (finished, finished.owner)):
             replace_report(part, render(part))
-        print(finished.path / "report.html")
+        print(printable(str(finished.path / "report.html")))
         return
     texts = {"html": lambda run: render(run)["report.html"], "md": markdown, "json": as_json}
     text = texts[format](finished)
     deliver(text, out, errors="quorate.json" if format == "json" else "quorate.plain")
     if out is not None:
-        print(out)
+        print(printable(str(out)))
 
 
 @app.command()

@@ -90,7 +90,8 @@ def show(run: Run, console: Console) -> None:
     for name, part in parts:
         report = part.path / "report.html"
         place = report if report.is_file() else part.path
-        console.print(f"{name}: {place}", markup=False, highlight=False, soft_wrap=True)
+        line = printable(f"{name}: {place}")
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _show_part(run: Run, console: Console) -> None:

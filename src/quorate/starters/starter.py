@@ -36,4 +36,6 @@ def starter(
         assert path is not None
         data = inspect_tables(path, out, client, target, several)
     write = private_starter if private else agnostic_starter if agnostic else robust_starter
-    return write(out.name, data), [*data.guesses]
+    # it stands in comments, which end with their line
+    file = "".join(c if c.isprintable() else "?" for c in out.name)
+    return write(file, data), [*data.guesses]
