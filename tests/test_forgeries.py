@@ -512,6 +512,13 @@ def a_worst_client_that_is_none(run: Forged) -> None:
     run.history[-2]["worst_client"] = "Nowhere"
 
 
+@forgery("robust", "history")
+def a_worst_client_that_is_another(run: Forged) -> None:
+    """Of the last row: whose risk is the largest at the model."""
+    risks = run.certificate["client_risks"]
+    run.history[-1]["worst_client"] = run.result["clients"][int(np.argmin(risks))]["client"]
+
+
 @forgery("constrained", "history")
 def violations_that_are_hidden(run: Forged) -> None:
     row = next(row for row in run.history if row["worst_violation"] > 0)
@@ -779,6 +786,13 @@ def more_private_messages(run: Forged) -> None:
 @forgery("private", "history")
 def another_rho(run: Forged) -> None:
     run.history[3]["rho"] *= 2
+
+
+@forgery("private", "history")
+def less_noise_in_the_history(run: Forged) -> None:
+    for part in (run, run.exact):
+        for row in part.history:
+            row["noise"] /= 10
 
 
 @forgery("private", "owner/public part")

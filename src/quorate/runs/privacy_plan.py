@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from quorate.algorithms.federated.private_admm.client import Mechanism, Perturbed
+from quorate.algorithms.federated.private_admm.client import Mechanism, Perturb, Perturbed
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.arrays import Array
 from quorate.config.config import Config
@@ -159,13 +159,15 @@ def plan(config: Config, public: Public, book: str | os.PathLike[str] | None = N
 
 def exchanged(
     algorithm: PrivateADMM, problem: Problem, public: Public
-) -> Iterator[tuple[int, int, float]]:
-    """Of every round the bytes from and to one client, and rho, for noise that is planned."""
+) -> Iterator[tuple[int, int, Perturb]]:
+    """Of every round the bytes from and to one client, and the request but for the model in it, for
+    noise that is planned.
+    """
     D = problem.predictor.dimension(public.n_features)
     up = encoded_size(Perturbed(shifted=np.zeros((1, D)), gap=np.zeros(1), noise=np.zeros(1)))
     for t in range(1, algorithm.max_rounds + 1):
         message = algorithm.ask(np.zeros(D), t).message
-        yield up, encoded_size(rows(message, (0,))), message.rho
+        yield up, encoded_size(rows(message, (0,))), message
 
 
 def planned(

@@ -60,8 +60,9 @@ def check_history(run: Run, marks: Marks) -> Iterator[Check]:
     yield Check("history", not odd, text)
     columns = dict.fromkeys(key for row in run.history for key in row)
     known = CHECKED | {*marks.exact}
-    if rest := [key for key in columns if key not in known]:
-        yield not_checked("history", f"{', '.join(rest)}: numbers on the way to the model")
+    rest = [key for key in columns if key not in known]
+    text = "numbers on the way to the model; of the others before the last row only their bounds"
+    yield not_checked("history", f"{', '.join(rest)}{': ' * bool(rest)}{text}")
 
 
 def _check_rounds(run: Run) -> Check:
@@ -130,6 +131,10 @@ def _odd_end(run: Run, marks: Marks) -> Iterator[str]:
         close = CUTS * max(abs(again[name]), abs(proof.value), 1e-12)
         if value is None or abs(value - again[name]) > close:
             yield f"the last row has {name} = {last[name]}, the model {again[name]:.9g}"
+    if "worst_risk" in known and (name := last.get("worst_client")) in marks.clients:
+        risk = float(proof.client_risks[marks.clients.index(name)])
+        if risk < worst - CUTS * max(abs(worst), abs(proof.value), 1e-12):
+            yield f"the worst client of the last row is {name!r}, whose risk is {risk:.6g}"
     for client in (row["worst_client"] for row in run.history if row.get("worst_client")):
         if client not in marks.clients:
             yield f"no client is called {client!r}"

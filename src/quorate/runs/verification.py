@@ -181,6 +181,8 @@ def _check_with_data(run: Run, parts: Parts) -> Iterator[Check]:
     yield from check_history(run, marks)
     yield from check_messages(run, marks)
     yield not_checked("seconds", "nothing shows how long training took")
+    text = "options of the method and of the engine, beyond what numbers and messages imply"
+    yield not_checked("config.toml", text)
 
 
 def _check_data(run: Run, parts: Parts) -> Iterator[Check]:

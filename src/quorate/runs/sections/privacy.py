@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import Field
 
+from quorate.algorithms.federated.private_admm.client import mean_noise
 from quorate.config.config import Config
 from quorate.privacy.accounting import (
     LEAST_DELTA,
@@ -315,15 +316,18 @@ def _check_traffic(run: Run, public: Public) -> Iterator[Check]:
     problem = replace(problem, privacy=replace(budget_of(run.config), book=None))
     algorithm, noise = planned(algorithm, problem, public)
     release = next(iter(run.result["privacy"]["releases"].values()))[0]
-    algorithm = replace(algorithm, plan=replace(noise, multiplier=release[1]))
+    noise = replace(noise, multiplier=release[1])
+    algorithm = replace(algorithm, plan=noise)
     sizes, n = [*exchanged(algorithm, problem, public)], public.n_clients
+    scale = noise.multiplier * np.asarray(noise.sensitivity)
     again = [
-        {"round": t, "rho": rho, "bytes_up": n * up, "bytes_down": n * down}
-        for t, (up, down, rho) in enumerate(sizes, 1)
+        {"round": t, "rho": ask.rho, "noise": mean_noise(noise, ask, ask.scale * scale).mean()}
+        | {"bytes_up": n * up, "bytes_down": n * down}
+        for t, (up, down, ask) in enumerate(sizes, 1)
     ]
     stated = [{key: row.get(key) for key in again[0]} for row in run.history]
-    yield compared("history", stated, again)
-    yield not_checked("history", "gap, noise: noisy answers, which nobody can give again")
+    yield compared("history", stated, plain(again))
+    yield not_checked("history", "gap: of noisy answers, which nobody can give again")
     up, down = (sum(column) for column in list(zip(*sizes, strict=True))[:2])
     table = [
         {"message": name, "direction": way, "count": n * len(sizes), "bytes": n * size}

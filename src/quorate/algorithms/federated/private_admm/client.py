@@ -206,10 +206,14 @@ def perturb(
             gap[i] = kernels.update_multipliers(
                 w, new[i], old[i], ask.rho, ask.next_rho, dual[i], shifted[0]
             )
-    # the mean size of the noise of z_p, or of the objective
-    size = scale * MEAN_SIZE[kind] / (ask.rho + ask.reach if mechanism.output else 1.0)
-    upload = Perturbed(shifted, gap, size)
+    upload = Perturbed(shifted, gap, mean_noise(mechanism, ask, scale))
     return replace(memory, z=new, dual=dual, answered=memory.answered + 1), upload
+
+
+def mean_noise(mechanism: Mechanism, ask: Perturb, scale: Array) -> Array:
+    """The mean size E |xi| of noise of this scale, of z_p or of the objective."""
+    size = scale * MEAN_SIZE[KINDS[mechanism.kind or "gaussian"]]
+    return size / (ask.rho + ask.reach if mechanism.output else 1.0)
 
 
 def _summed(z: Array, dual: Array, rho: float) -> Array:
