@@ -199,7 +199,7 @@ def test_a_path_that_is_absent_or_damaged_is_said(finished: Path) -> None:
     file = finished / "path.json"
     saved = file.read_bytes()
     try:
-        for text, said in (("{", "damaged"), ('{"points": [], "best": 0}', "does not fit")):
+        for text, said in (("{", "damaged"), ('{"points": [], "best": 0}', "held_out is missing")):
             file.write_text(text)
             with pytest.raises(RunError, match=said):
                 read_run(finished)
