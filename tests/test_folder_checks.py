@@ -200,23 +200,43 @@ def test_a_report_is_missing_unless_the_configuration_asks_for_none(
     assert failed(path, render) == []
 
 
-def test_a_report_drawn_by_other_software_is_not_checked_and_may_do_nothing(
+def test_figures_drawn_by_other_software_are_not_checked_and_may_do_nothing(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
     path, page = copy(runs["plain"], tmp_path), "report.html"
     before = json.loads((path / "result.json").read_text("utf-8"))["versions"]
-    again, text = drawn_once(path), (path / page).read_text("utf-8")
     sealed_again(path, versions=before | {"matplotlib": "1.0"})
-    (path / page).write_text(text.replace("<body>", "<body> "), "utf-8")
+    assert failed(path, render) == ["report"]  # which has the versions in words
+    again = drawn_once(path)
+    text = again(read_run(path))[page]
+    (path / page).write_text(text.replace("</svg>", "<g/></svg>", 1), "utf-8")
     sealed_again(path)
     assert failed(path, again) == []
     (check,) = (c for c in verify_run(path, render=again) if c.name == "report")
-    assert check.ok is None
+    assert (check.ok, check.checkable) == (None, False)
     assert "matplotlib 1.0" in check.text
-    for active in ("<script>", "<p onclick='x'>", "<a href='https://x.org'>", "<img src=x>"):
-        (path / page).write_text(text.replace("<body>", f"<body>{active}"), "utf-8")
+    active = ("<script>", "<p onclick='x'>", "<a href='https://x.org'>", "<img src=x>")
+    places = [*((more, "<body>") for more in (*active, "words", "<svg></svg>"))]
+    for more, place in (*places, *((more, "</svg>") for more in active)):
+        (path / page).write_text(text.replace(place, f"{place}{more}", 1), "utf-8")
         sealed_again(path)
         assert failed(path, again) == ["report"]
+
+
+def test_a_report_drawn_by_another_quorate_is_not_verified_until_it_is_drawn_again(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    path, page = copy(runs["plain"], tmp_path), "report.html"
+    before = json.loads((path / "result.json").read_text("utf-8"))["versions"]
+    (path / page).write_text((path / page).read_text("utf-8").replace("<p>", "<p>99 % ", 1))
+    sealed_again(path, versions=before | {"quorate": "0.0.1"})
+    again = drawn_once(path)
+    checks = verify_run(path, render=again)
+    (check,) = (c for c in checks if c.name == "report")
+    assert (check.ok, check.checkable, passed(checks)) == (None, True, False)
+    run = read_run(path)
+    replace_report(run, again(run))
+    assert passed(verify_run(path, render=again))
 
 
 def test_a_report_that_is_drawn_again_has_no_figure_of_the_old_one(

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -366,6 +366,17 @@ def another_problem_in_words(run: Forged) -> None:
 # -------------------------------------------------------------------------- configuration and data
 
 
+@forgery("robust, private", "config.toml")
+def a_comment_in_the_configuration(run: Forged) -> None:
+    file = run.path / "config.toml"
+    file.write_text(f"# audited: epsilon 0.1\n{file.read_text('utf-8')}", "utf-8")
+
+
+@forgery("robust, rank", "form")
+def the_best_of_several_starts(run: Forged) -> None:
+    run.result["tries"] = [{"start": 0, "objective": 9.0, "iterations": 9, "polish": 1}]
+
+
 @forgery("robust", "certificate")
 def a_larger_radius(run: Forged) -> None:
     run.config("radius = 0.05", "radius = 0.06")
@@ -525,6 +536,36 @@ def violations_that_are_hidden(run: Forged) -> None:
     row["client_violation"] = [0.0 for _ in row["client_violation"]]
 
 
+@forgery("robust", "history")
+def an_optimum_from_the_fourth_round_on(run: Forged) -> None:
+    for row in run.history[3:]:
+        row |= {key: run.history[-1][key] for key in ("objective", "bound", "gap")}
+
+
+@forgery("robust, cut", "history")
+def a_history_in_another_order(run: Forged) -> None:
+    columns = ("objective", "bound", "gap")
+    values = [{key: row[key] for key in columns} for row in run.history]
+    for row, other in zip(run.history[1:-1], values[-2:0:-1], strict=True):
+        row |= other
+
+
+@forgery("robust", "history")
+def a_tolerance_that_was_met_earlier(run: Forged) -> None:
+    run.config("tol = 1e-06", "tol = 0.1")
+    run.ends("optimal")
+
+
+@forgery("robust", "history")
+def an_optimum_that_is_called_stalled(run: Forged) -> None:
+    run.ends("stalled")
+
+
+@forgery("robust", "form")
+def a_column_that_writes_to_the_terminal(run: Forged) -> None:
+    run.history[-1]["\x1b[2K verified"] = 1
+
+
 @forgery("robust", "form")
 def a_round_twice(run: Forged) -> None:
     run.history.insert(1, run.history[1])
@@ -594,6 +635,23 @@ def the_log_of_another_run(run: Forged) -> None:
 def an_objective_that_was_reached_sooner(run: Forged) -> None:
     trace = run.result["reached"]["model"]["objective"]
     trace[len(trace) // 2] = trace[-1]
+
+
+@forgery("clock", "events")
+def an_end_that_was_sooner(run: Forged) -> None:
+    run.config('kind = "virtual_clock"', 'kind = "virtual_clock"\nmax_time = 1.0')
+
+
+@forgery("clock", "events")
+def a_client_that_crashed(run: Forged) -> None:
+    log = Log.load(run.path / "events.qrt")
+    replace(log, crashed=(("East", 1.0),)).save(run.path / "events.qrt")
+    run.result["clock"]["crashed"] = {"East": 1.0}
+
+
+@forgery("clock", "reached")
+def a_baseline_without_a_trace(run: Forged) -> None:
+    del run.result["reached"]["ERM"]
 
 
 @forgery("clock", "history")
@@ -737,6 +795,16 @@ def a_level_that_was_not_tried(run: Forged) -> None:
 @forgery("private", "privacy")
 def a_smaller_epsilon(run: Forged) -> None:
     lowered(run.result["privacy"], "epsilon")
+
+
+@forgery("private", "privacy")
+def a_smaller_delta(run: Forged) -> None:
+    run.result["privacy"]["delta"] *= 1 - 1e-5
+
+
+@forgery("private", "owner/README.txt")
+def a_folder_that_may_travel(run: Forged) -> None:
+    (run.exact.path / "README.txt").write_text("This folder may be published.\n")
 
 
 @forgery("private", "privacy")

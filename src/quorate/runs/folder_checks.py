@@ -4,13 +4,14 @@ makes features and predictions, and its report.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
 
 from quorate.data.declared_schema import declared_schema
 from quorate.runs.checks import Check, compared, not_checked
-from quorate.runs.disclosure import OWNER
-from quorate.runs.files import Record, Row, files_in
+from quorate.runs.disclosure import OWNER, README
+from quorate.runs.files import Record, Row, files_in, text_in
 from quorate.runs.folder import Render, is_drawn
 from quorate.runs.model_file import described, model_of
 from quorate.runs.result import titled, versions
@@ -39,10 +40,19 @@ def check_names(run: Run) -> Iterator[Check]:
         text = f"unknown: {', '.join(map(ascii, odd[:5]))}" if odd else f"{len(found)} known files"
         yield Check(f"{where}files", not odd, text)
         yield compared(f"{where}title", part.result["title"], titled(run.config))
+        yield from _check_text(run, part, where)
         stated = ", ".join(f"{name} {number}" for name, number in part.result["versions"].items())
         yield not_checked(f"{where}versions", f"that it was {stated}")
         if "tries" in part.result:
             yield not_checked(f"{where}tries", "the starts of the method are not repeated")
+
+
+def _check_text(run: Run, part: Run, where: str) -> Iterator[Check]:
+    """The texts of a part say what a run writes in them, and nothing beside it."""
+    name, again = ("config.toml", run.config.text()) if part is run else ("README.txt", README)
+    file = part.path / name
+    if not file.is_file() or text_in(file) != again:
+        yield Check(f"{where}{name}", False, "has another text than a run writes into it")
 
 
 def _files(run: Run, part: Run) -> list[str]:
@@ -132,13 +142,24 @@ def _compared_report(
     if not odd:
         return Check(name, True, f"drawn again: {len(stored)} equal files")
     here = versions()
-    other = [f"{part} {stated.get(part, 'unknown')}" for part in DRAWN_BY]
-    active = [key for key, data in stored.items() if _is_active(data.decode(errors="replace"))]
-    if active or all(stated.get(part) == here[part] for part in DRAWN_BY):
-        text = f"is not drawn from this folder: {', '.join((active or odd)[:5])}"
+    same = {part: stated.get(part) == here[part] for part in DRAWN_BY}
+    pages = {key: data.decode(errors="replace") for key, data in stored.items()}
+    wrong = [key for key, page in pages.items() if _is_active(page)]
+    if same["quorate"]:  # then what its words and numbers are drawn with is the same
+        wrong += [key for key in keys if _words(pages.get(key)) != _words(drawn.get(key))]
+    if wrong or all(same.values()):
+        text = f"is not drawn from this folder: {', '.join((wrong or odd)[:5])}"
         return Check(name, False, f"{text}. `quorate report` draws it again")
-    text = f"drawn with {', '.join(other)}, and not again; `quorate report` draws it with what is"
-    return not_checked(name, f"{text} here")
+    other = ", ".join(f"{part} {stated.get(part, 'unknown')}" for part in DRAWN_BY)
+    text = f"drawn with {other}, and not again; `quorate report` draws it with what is here"
+    if not same["quorate"]:
+        return Check(name, None, text)
+    return not_checked(name, f"its figures are {text}")
+
+
+def _words(page: str | None) -> str | None:
+    """A page without its figures, which depend on the version of matplotlib."""
+    return page and re.sub(r"<svg\b.*?</svg>", "<svg>", page, flags=re.DOTALL)
 
 
 class _Reader(HTMLParser):

@@ -6,6 +6,7 @@ The keys of a section have the form that stands with the section.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -144,8 +145,10 @@ class BaselineForm(Form):
 class TryForm(Form):
     """One start of a method with several."""
 
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Extended | str | bool | None]
+    start: Whole
+    objective: Number
+    iterations: Whole
+    polish: Whole
 
 
 class RunForm(Form):
@@ -208,6 +211,12 @@ class HistoryForm(Form):
     exact_objective: Number = optional()
     largest_risk: Number = optional()
     client_violation: list[NonNegative | None] | None = optional()
+
+    @model_validator(mode="after")
+    def _columns_have_names(self) -> HistoryForm:
+        if odd := [key for key in self.model_extra or () if not re.fullmatch("[a-z_]{1,40}", key)]:
+            raise ValueError(f"columns of small letters, not {shown(odd[0])}")
+        return self
 
 
 def result_in(file: Path, config: Config, public: bool = False) -> Record:
@@ -276,6 +285,8 @@ def _broken(result: Row, config: Config, public: bool) -> Iterator[str]:
         yield f"certificate.weights has {len(proof['weights'])} numbers for {len(clients)} clients"
     if {*result["data"].get("train", ())} != {*people}:
         yield "data.train has other clients than clients"
+    if "tries" in result and (not config.risk.by_rank or config.problem().convex):
+        yield "tries is there, and the problem of the configuration needs one start"
     if {*result["baselines"]} != {*config.report.compare_with}:
         yield "baselines has others than report.compare_with of the configuration"
     if config.privacy is None and config.clients.centred:

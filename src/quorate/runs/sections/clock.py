@@ -11,7 +11,9 @@ from pydantic import model_validator
 
 from quorate.config.config import Config
 from quorate.engines.event_log import Log
+from quorate.runs.baselines import BASELINES, called
 from quorate.runs.checks import Check, compared, not_checked
+from quorate.runs.constraint_metrics import asked
 from quorate.runs.files import Record, Row, plain
 from quorate.runs.form import Count, Form, NonNegative, Number, Whole, at_least, optional
 from quorate.runs.observers import LARGEST, OBJECTIVE, ObjectiveTrace
@@ -95,7 +97,7 @@ class Clock(Section):
         train = {"clients": [*inputs.parts.train.names], "seed": run.config.seed}
         stated = {"clock": result["clock"], "rounds": result["rounds"], **train}
         yield compared("events", stated, again)
-        odd = [*odd_events(run.history, log)]
+        odd = [*odd_events(run.history, log), *_odd_clock(run.config, log)]
         text = f"differ: {'; '.join(odd[:3])}" if odd else "the history has their times and answers"
         yield Check("events", not odd, text)
         yield not_checked("events", "staleness, and that the delays were drawn as [engine] says")
@@ -110,7 +112,7 @@ def _check_traces(run: Run, inputs: Inputs) -> Iterator[Check]:
     yield compared("reached", {k: v for k, v in stated.items() if k == main}, again)
     if not stated:
         return
-    proof, odd = inputs.certificate, []
+    proof, odd = inputs.certificate, [f"{name} is missing" for name in _untraced(run, inputs)]
     judge = ObjectiveTrace(inputs.problem, inputs.parts.train, lambda state: np.zeros(0))
     slack = CUTS * max(abs(proof.value), 1e-12)
     # a model that need not meet the constraints may be better
@@ -132,7 +134,31 @@ def _check_traces(run: Run, inputs: Inputs) -> Iterator[Check]:
     text = f"differ: {'; '.join(odd[:3])}" if odd else "end at the models, and above the bound"
     yield Check("reached", not odd, text)
     if stated.keys() - {main}:
-        yield not_checked("reached", "what baselines had reached before their last evaluation")
+        text = "what baselines had reached before their last evaluation, and when: no log is kept"
+        yield not_checked("reached", text)
+
+
+def _untraced(run: Run, inputs: Inputs) -> Iterator[str]:
+    """The baselines that ran on the clock, and have no trace."""
+    fed = inputs.parts.train
+    for name in run.config.report.compare_with if "clock" in run.result else ():
+        problem, data = BASELINES[name](inputs.problem, fed)
+        if data.clients == fed.clients and not asked(problem):
+            yield from {called(name)} - run.result["reached"].keys()
+
+
+def _odd_clock(config: Config, log: Log) -> Iterator[str]:
+    """What a log has otherwise than [engine] allows."""
+    end, most = summary(log)["time"], config.engine.get("max_time")
+    if most is not None and end > most:
+        yield f"it ends at {end:.6g} seconds, after max_time = {most:g}"
+    crashes = {str(name): at for name, at in (config.engine.get("crashes") or {}).items()}
+    if dict(log.crashed) != {name: at for name, at in crashes.items() if at <= end}:
+        yield "others crashed than [engine] says"
+    for name, at in crashes.items():
+        answered = log.times[log.answered == log.clients.index(name)]
+        if answered.max(initial=0.0) > at:
+            yield f"{name} answers after it crashed"
 
 
 def thinned(history: Sequence[Row]) -> list[Record]:

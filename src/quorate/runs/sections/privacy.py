@@ -254,6 +254,9 @@ def _check_ledger(run: Run) -> Iterator[Check]:
     public = public_of(config, len(run.schema.feature_names))
     again = guarantee(config, public.n_features, stated["releases"], stated["before"])
     yield compared("privacy", stated, again)
+    if stated["delta"] != again["delta"]:
+        yield Check("privacy", False, f"delta is {again['delta']:g} in the configuration")
+    yield not_checked("privacy", "that the noise was drawn, and the model made with it")
     yield _check_budget(again)
     yield _check_answers(run, again["ledger"])
     yield _check_curve(config, public, again)
