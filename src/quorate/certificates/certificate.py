@@ -78,15 +78,13 @@ class Certificate:
         """The certificate with these ``numbers``, as JSON has them: None for what is not a number
         in a list, and "inf".
         """
-        return cls(
-            **{
-                name: np.array(value, float) if isinstance(value, list) else _number(value)
-                for name, value in numbers.items()
-            }
-        )
+        return cls(**{name: _entry(value) for name, value in numbers.items()})
 
 
-def _number(value: float | str | None) -> float | None:
+def _entry(value: Any) -> Any:
+    """A number or an array, as JSON has it."""
+    if isinstance(value, list):
+        return np.array(value, float)
     return None if value is None else float(value)
 
 

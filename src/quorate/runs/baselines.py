@@ -111,8 +111,8 @@ def proof_arrays(duals: object) -> dict[str, Array]:
         return {}
     arrays = {name: array for name, array in vars(duals).items() if array is not None}
     if len(duals.points):
-        used = duals.multipliers.any(1)
-        used[0] |= not used.any()
+        used = np.flatnonzero(duals.multipliers.any(axis=1))
+        used = used if len(used) else np.arange(1)
         arrays |= {name: arrays[name][used] for name in ("points", "multipliers")}
     return arrays
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from quorate.algorithms.federated.aspire.aspire import ASPIRE
 from quorate.algorithms.federated.async_dro.async_dro import AsyncDRO
+from quorate.algorithms.method import Answer
 from quorate.arrays import Array
 from quorate.config.config import Config
 from quorate.data.federation import Federation
@@ -83,6 +85,7 @@ def _judge(
     if stated.privacy is not None or asked(stated) or fed.clients != parts.train.clients:
         return None
     method = method_of(config, stated, fed, main, clock=True)
+    answer: Callable[[Any], Answer] = method.answer
     if not config.engine.clocked and not isinstance(method, UNAWARE):
         return None
-    return lambda state: method.answer(state)[0]
+    return lambda state: answer(state).w

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -196,7 +196,7 @@ def _check_data(run: Run, parts: Parts) -> Iterator[Check]:
         yield Check(f"data: {name}", not odd, text)
 
 
-def _inputs(run: Run, parts: Parts) -> tuple[Inputs, list[Row]]:
+def _inputs(run: Run, parts: Parts) -> tuple[Inputs, Sequence[Row]]:
     """What results are computed from, with the certificate proved again, and the messages of the
     rounds that proved it.
     """
@@ -267,7 +267,7 @@ def _baseline(run: Run, name: str, problem: Problem, parts: Parts) -> Record:
 
 def _proved(
     run: Run, problem: Problem, fed: Federation
-) -> tuple[Certificate, list[Record], Multipliers | None, list[Row]]:
+) -> tuple[Certificate, list[Record], Multipliers | None, Sequence[Row]]:
     """The certificate, with constraints their table and the multipliers, and the messages of the
     rounds that computed it.
     """
