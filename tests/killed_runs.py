@@ -259,6 +259,9 @@ class Killer:
                 break
             self.tally.kills += 1
             self.tally.at[label(ended.moments[-1]) if last and ended.moments else "time"] += 1
+            if partial(study, self.out(study)) is None and finished(self.out(study)):
+                ended.status = self.status  # it was only printing
+                break
             command, folder = self.going_on(study)
         else:
             ended = process(root, folder, command)
