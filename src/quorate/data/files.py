@@ -14,7 +14,7 @@ import io
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -158,14 +158,15 @@ class _Guarded(io.RawIOBase):
 
 def _not_utf8(path: Path) -> int:
     """The number of the first line that is not in UTF-8."""
-    with path.open("rb") as file:
+    number = 0
+    with path.open("rb") as file, suppress(EOFError, zlib.error, gzip.BadGzipFile):
         raw = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
         for number, line in enumerate(raw, 1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError:
                 return number
-    return 1
+    return number + 1  # an archive that is damaged there, too
 
 
 # ------------------------------------------------------------------------------------------ Parquet
