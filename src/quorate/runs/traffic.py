@@ -28,6 +28,7 @@ WAYS = ("up", "down")
 # columns of the history of which every number is checked here, or against the events of a
 # simulated clock
 CHECKED = {"round", "bytes_up", "bytes_down", "time", "answered"}
+SOMETIMES = {OBJECTIVE, LARGEST, VIOLATION}  # columns that not every row needs to have
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,11 @@ def _odd_rows(rows: Sequence[Row], marks: Marks) -> Iterator[str]:
     if proof.constraint_values is None and "objective" in marks.exact:
         exact.add("objective")
     slack = CUTS * max(abs(proof.value), 1e-12)
+    columns = rows[-1].keys() - SOMETIMES if rows else set()
     for row in rows:
         where = f"round {row['round']}"
+        if odd := (row.keys() - SOMETIMES) ^ columns:
+            yield f"{where}: {', '.join(map(repr, sorted(odd)))} is not in all rows"
         if (bound := _number(row, "bound")) is not None and bound > proof.value + slack:
             yield f"{where}: a bound of {bound:.6g} is above the model's objective"
         for name in exact & row.keys():
