@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,37 @@ def _numbers(value: Any, place: str) -> dict[str, float]:
     return {place: float(value)} if isinstance(value, int | float) else {}
 
 
+def work_folder(corpus: Corpus, work: Path, rng: Random) -> Verdict:
+    """The folder of an interrupted run with one file mutated, which is resumed."""
+    source = corpus.works[pick(rng, sorted(corpus.works))]
+    copied(source.parents[1], work / "x")
+    folder = work / "x" / "runs" / source.name
+    file = pick(rng, [path for path in sorted(folder.iterdir()) if path.is_file()])
+    data = file.read_bytes()
+    if file.suffix == ".checkpoint" and rng.random() < 0.7:
+        file.write_bytes(encode(records.mutated(decode(data), rng)[1]))
+    else:
+        file.write_bytes(mutate.of_file(file.name, data, rng))
+    return judged(lambda: command("run", "--resume", folder))
+
+
+def data_set(corpus: Corpus, work: Path, rng: Random) -> Verdict:
+    """A file of a data set that can be named, which is another one."""
+    from quorate.data.downloads import SETTING, SOURCES
+
+    name = pick(rng, [name for name, source in sorted(SOURCES.items()) if source.files])
+    for file in SOURCES[name].files:
+        path = work / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(mutate.damaged(rng.bytes(int(rng.integers(200))), rng))
+    before = os.environ.get(SETTING)
+    os.environ[SETTING] = str(work)
+    try:
+        return judged(lambda: command("data", name))
+    finally:
+        os.environ.pop(SETTING) if before is None else os.environ.update({SETTING: before})
+
+
 def model(corpus: Corpus, work: Path, rng: Random) -> Verdict:
     """A model alone."""
     source = corpus.runs[pick(rng, sorted(corpus.runs))] / "model.safetensors"
@@ -285,6 +317,8 @@ KINDS: dict[str, tuple[int, Case]] = {  # how often, and the case
     "log": (6, log),
     "ledger": (10, ledger),
     "trace": (6, trace),
+    "data set": (3, data_set),
+    "work folder": (2, work_folder),
 }
 
 

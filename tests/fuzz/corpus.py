@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import small_run
 from toy import AsyncToy, Toy, federation
@@ -15,6 +17,9 @@ from quorate.engines import InProcess, VirtualClock
 from quorate.privacy.accounting import Release
 from quorate.privacy.budget import Budget
 from quorate.privacy.ledger_file import Book
+from quorate.runs.pipeline import begin, run_study
+from quorate.runs.sections.section import Silent
+from quorate.runs.work import Work
 
 RUNS = {
     "plain": small_run.CONFIG,
@@ -26,6 +31,9 @@ RUNS = {
     "curve": small_run.PRIVATE.replace("epsilon = 3.0", "epsilon = 3.0\ncurve = [0.5, 1.0]"),
 }
 CONFIGS = {**RUNS, "tail": small_run.TAIL, "ranks": small_run.RANKS, "mixed": small_run.MIXED}
+# with checkpoints, the objective's trace and the violations'; with points of a curve
+# model and round of the interruption
+WORKS = {"clock": ("", 20), "kept": ("unconstrained", 4), "curve": ("epsilon 1", 4)}
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -58,6 +66,8 @@ def make(folder: Path, names: tuple[str, ...] = tuple(RUNS)) -> Corpus:
         private = name in ("private", "curve")
         finish = small_run.private_run if private else small_run.small_run
         runs[name] = finish(inside, draw=name == "plain", data=data, text=RUNS[name]).path
+        if name in WORKS:
+            works[name] = _interrupted(folder / f"{name}-work", RUNS[name], data, WORKS[name])
     _checkpoints(folder)
     _ledger(folder / "book.json")
     (folder / "delays.csv").write_text(
@@ -66,6 +76,33 @@ def make(folder: Path, names: tuple[str, ...] = tuple(RUNS)) -> Corpus:
     packed = folder / "clinics.csv.gz"
     packed.write_bytes(gzip.compress((folder / names[0] / "clinics.csv").read_bytes()))
     return Corpus(folder, runs, works)
+
+
+class Stopping(Silent):
+    """Ctrl-C in a round of a model."""
+
+    def __init__(self, model: str, round_: int) -> None:
+        self.model, self.round = model, round_
+
+    def watch(self, model: str) -> Any:
+        def stop(row: Any, state: object) -> None:
+            if model.startswith(self.model) and row["round"] == self.round:
+                raise KeyboardInterrupt
+
+        return stop
+
+
+def _interrupted(folder: Path, text: str, data: str | None, where: tuple[str, int]) -> Path:
+    """The working folder of a run that was interrupted."""
+    folder.mkdir()
+    config = read_config(small_run.write_config(folder, text, data))
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        Work.begin(config, folder / "runs", "clinics") as work,
+    ):
+        study = begin(work.config.moved_to(work.folder.absolute()), work.folder)
+        run_study(study, folder / "runs", Stopping(*where))
+    return work.folder
 
 
 def _checkpoints(folder: Path) -> None:

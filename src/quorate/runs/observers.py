@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from quorate.arrays import Array
 from quorate.data.federation import Federation
 from quorate.problem.problem import Problem
 from quorate.runs.files import Record, parsed, write
+from quorate.runs.form import Count, Form, NonNegative, Number, check_form
 from quorate.solution.solution import Solution
 from quorate.storage import named_errors
 
@@ -35,6 +37,8 @@ PACE = 1.1  # between two evaluations
 class Trace:
     """Numbers by round, which are kept in ``file``, too; with ``resume`` those in it are read."""
 
+    form: ClassVar[type[Form]]
+
     def __init__(self, file: Path | None = None, resume: bool = False) -> None:
         self.file = file
         self.rows: dict[int, Record] = {}
@@ -42,7 +46,9 @@ class Trace:
             return
         if resume and file.is_file():
             whole, _, _ = file.read_bytes().rpartition(b"\n")  # the last line may be half written
-            rows = (parsed(file, line) for line in whole.decode().splitlines())
+            rows = [parsed(file, line) for line in whole.decode(errors="replace").splitlines()]
+            for row in rows:
+                check_form(file, row, self.form)
             self.rows = {row["round"]: row for row in rows}
         write(file, b"".join(map(_line, self.rows.values())))
 
@@ -58,6 +64,22 @@ def _line(row: Record) -> bytes:
     return json.dumps(row).encode() + b"\n"
 
 
+class ObjectiveForm(Form):
+    """The objective after a round, and when that was."""
+
+    round: Count
+    when: NonNegative
+    exact_objective: Number
+    largest_risk: Number
+
+
+class ViolationForm(Form):
+    """Every client's violation after a round."""
+
+    round: Count
+    client_violation: list[NonNegative | None]
+
+
 class ObjectiveTrace(Trace):
     """The exact objective and the largest risk of a client by round; `quorate.solve` calls it after
     each round.
@@ -68,6 +90,8 @@ class ObjectiveTrace(Trace):
     model : the model in the server's state, empty before there is one
     keep_rows : rounds for each row of the history
     """
+
+    form = ObjectiveForm
 
     def __init__(
         self,
@@ -124,6 +148,8 @@ class ViolationTrace(Trace):
     """Every client's violation of its constraints by round; `quorate.solve` calls it after each
     round.
     """
+
+    form = ViolationForm
 
     def __call__(self, row: Record, state: object) -> None:
         """Keep the violations of the round, where the server knows them."""

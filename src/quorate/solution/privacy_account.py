@@ -70,7 +70,8 @@ class Note:
         return cls(path.with_name(path.name + ".account"))
 
     def read(self) -> tuple[str, str]:
-        number, _, digest = self.path.read_text(encoding="utf-8").strip().partition("\n")
+        text = self.path.read_text(encoding="utf-8", errors="replace")  # no ledger has that run
+        number, _, digest = text.strip().partition("\n")
         return number, digest
 
     def write(self, number: str, digest: str = "") -> None:

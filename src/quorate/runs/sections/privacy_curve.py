@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from quorate.arrays import Array
 from quorate.config.config import Config
@@ -23,7 +24,16 @@ from quorate.problem.problem import Problem
 from quorate.rounds import Stop
 from quorate.runs.checks import Check
 from quorate.runs.evaluation import measure
-from quorate.runs.files import Record, Row, complete, load_arrays, save_arrays, write
+from quorate.runs.files import (
+    Record,
+    Row,
+    complete,
+    load_arrays,
+    parsed,
+    save_arrays,
+    text_in,
+    write,
+)
 from quorate.runs.form import (
     Form,
     NonNegative,
@@ -31,6 +41,7 @@ from quorate.runs.form import (
     Positive,
     Share,
     at_least,
+    check_form,
     damaged,
     optional,
 )
@@ -71,6 +82,22 @@ class CurveForm(Form):
     curve: Annotated[list[PointForm], at_least(1)]
 
 
+class FinishedPointForm(Form):
+    """A point of the curve while the others are trained, with its model."""
+
+    epsilon: Positive
+    alone: NonNegative
+    noise: Positive
+    w: list[Number]
+
+
+class FinishedForm(Form):
+    """The plan of a curve, (epsilon, total) by point, and its points so far."""
+
+    plan: list[Annotated[list[Positive], Field(min_length=2, max_length=2)]]
+    points: list[FinishedPointForm]
+
+
 class PrivacyCurve(Section):
     """Models at other total epsilons, each charged to the same ledger."""
 
@@ -89,7 +116,8 @@ class PrivacyCurve(Section):
         config, budget, file = study.config, study.budget, study.work / FINISHED
         stored: Record = {"plan": [], "points": []}
         if study.resume and file.is_file():
-            stored = json.loads(file.read_text("utf-8"))
+            size = len(config.problem().model_start(study.parts.train.n_features))
+            stored = _finished(file, privacy_of(config).curve, size)
         if not stored["plan"]:
             public = public_of(config, study.parts.owners.n_features)
             stored["plan"] = [*map(list, plan(config, public, budget.book).curve)]
@@ -143,6 +171,20 @@ class PrivacyCurve(Section):
                 odd.append(f"noise {row['noise']:.6g} alone makes epsilon {alone:.6g}")
         text = f"differs: {'; '.join(odd[:3])}" if odd else "noise as its epsilons need it"
         yield Check(self.name, not odd, text)
+
+
+def _finished(file: Path, epsilons: Sequence[float], size: int) -> Record:
+    """The plan and the points in the folder of a run that was interrupted, whose models have so
+    many numbers.
+    """
+    stored = parsed(file, text_in(file))
+    check_form(file, stored, FinishedForm)
+    plan, points = stored["plan"], stored["points"]
+    ends = [epsilon for epsilon, _ in plan]
+    known = [(row["epsilon"], len(row["w"])) for row in points]
+    if ends not in ([], list(epsilons)) or known != [(end, size) for end in ends[: len(points)]]:
+        raise damaged(file, "its points are not those of the configuration")
+    return stored
 
 
 def _trained(study: Study, k: int, epsilon: float, total: float, progress: Progress) -> Solution:
