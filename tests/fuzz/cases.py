@@ -308,7 +308,7 @@ def ledger(corpus: Corpus, work: Path, rng: Random) -> Verdict:
     return judged(read)
 
 
-KINDS: dict[str, tuple[int, Case]] = {  # how often, and the case
+KINDS: dict[str, tuple[float, Case]] = {  # how often, and the case
     "configuration": (20, configuration),
     "table": (16, table),
     "run folder": (22, run_folder),
@@ -318,7 +318,7 @@ KINDS: dict[str, tuple[int, Case]] = {  # how often, and the case
     "ledger": (10, ledger),
     "trace": (6, trace),
     "data set": (3, data_set),
-    "work folder": (2, work_folder),
+    "work folder": (0.3, work_folder),
 }
 
 

@@ -69,7 +69,7 @@ def make(folder: Path, names: tuple[str, ...] = tuple(RUNS)) -> Corpus:
         if name in WORKS:
             works[name] = _interrupted(folder / f"{name}-work", RUNS[name], data, WORKS[name])
     _checkpoints(folder)
-    _ledger(folder / "book.json")
+    ledger_file(folder / "book.json")
     (folder / "delays.csv").write_text(
         "client,delay\n" + "".join(f"site {c}{k},{1 + k}\n" for k, c in enumerate("abcde"))
     )
@@ -117,7 +117,7 @@ def _checkpoints(folder: Path) -> None:
     log.save(folder / "events.qrt")
 
 
-def _ledger(path: Path) -> None:
+def ledger_file(path: Path) -> None:
     """A ledger file with an ended and an open run."""
     book, budget = Book(path), Budget(3.0, 1e-3)
     plan = {"North": (Release("gaussian", 20.0, 4),), "East": (Release("laplace", 40.0, 2),)}
