@@ -32,6 +32,12 @@ def test_a_ledger_of_deep_lists(tmp_path):
     assert "no ledger" in refused(Book(tmp_path / "book.json").runs)
 
 
+def test_a_ledger_whose_chain_is_no_list(tmp_path):
+    ledger_file(tmp_path / "book.json")
+    (tmp_path / "book.json").write_text('{"runs": [], "chain": 0}')
+    assert "no lists" in refused(Book(tmp_path / "book.json").runs)
+
+
 def test_an_archive_that_is_no_text_and_damaged_behind(tmp_path):
     packed = gzip.compress(b"clinic,age\n\xff,1\n" * 20_000)
     (tmp_path / "t.csv.gz").write_bytes(packed[: len(packed) // 2])

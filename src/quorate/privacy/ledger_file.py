@@ -88,6 +88,8 @@ class Book:
             text = self.path.read_text(encoding="utf-8") if self.path.exists() else '{"runs": []}'
             content = json.loads(text)
             runs, chain = content["runs"], content.get("chain", [])
+            if not (isinstance(runs, list) and isinstance(chain, list)):
+                raise ValueError("its runs and its chain are no lists")
             for run in runs:
                 _checked(run)
             if chain and chain[-1] != _link(chain[-2] if len(chain) > 1 else "", runs):

@@ -243,10 +243,13 @@ def _check_clients(run: Run, inputs: Inputs) -> Iterator[Check]:
 def _check_models(run: Run, inputs: Inputs) -> Iterator[Check]:
     result, problem, parts = run.result, inputs.problem, inputs.parts
     again = {name: _baseline(run, name, problem, parts) for name in run.config.report.compare_with}
-    yield inputs.compared("baselines", result["baselines"], again)
+    stated = {name: {**row, "weights": None} for name, row in result["baselines"].items()}
+    for name, proof in run.proofs.items():
+        stated[name]["weights"] = plain(proof["weights"])
+    yield inputs.compared("baselines", stated, again)
     if again:
         text = "rounds up to max_rounds, and how they ended by their own test: no history is kept"
-        yield not_checked("baselines", text)
+        yield not_checked("baselines", f"{text}; points of their proofs that bear no bound")
     again = evaluate(problem, inputs.models, parts.tests, parts.ranked)
     yield inputs.compared("evaluation", result["evaluation"], again)
 
@@ -262,7 +265,8 @@ def _baseline(run: Run, name: str, problem: Problem, parts: Parts) -> Record:
     end = ended(run.config, method, stated["stop"], "", stated["rounds"], clock)
     numbers = {"value": certificate.value, "bound": certificate.bound, "gap": certificate.gap}
     stop = stop_of(end, baseline, fed, certificate)
-    return {**numbers, "stop": stop, "rounds": stated["rounds"]}
+    weights = plain(certificate.weights) if proof else None
+    return {**numbers, "stop": stop, "rounds": stated["rounds"], "weights": weights}
 
 
 def _proved(
