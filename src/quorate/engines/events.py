@@ -288,13 +288,14 @@ class Loop:
             active=(),
         )
         messages, asked = flight.stored()
+        up, down, answered, staleness = notes.since_row
         kept = EventCheckpoint(
             run=run,
             source=self.source.stored(),
             messages=messages,
             asked=asked,
             exchanged=self._exchanged(),
-            late=tuple(notes.since_row),
+            late=(up, down, answered, staleness),
             answered=log.answered,
             times=log.times,
             ends=log.ends,

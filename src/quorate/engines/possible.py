@@ -116,7 +116,7 @@ class Fields:
     def _tuple(self, value: object, hints: Sequence[Any], form: Form, where: str) -> None:
         if not isinstance(value, tuple):
             raise _other(where, tuple, value)
-        every = hints[:1] * len(value) if hints[1:] == (Ellipsis,) else hints
+        every = [hints[0]] * len(value) if hints[1:] == (Ellipsis,) else hints
         if hints and len(every) != len(value):
             raise ValueError(f"{where} has {len(value)} parts and needs {len(every)}")
         for k, part in enumerate(value):
@@ -231,7 +231,8 @@ def _class(hint: object) -> type | None:
 def _dtype(hint: object) -> np.dtype[Any] | None:
     """The kind of numbers in arrays of this type, if it says one."""
     parts = get_args(hint)
-    kinds = get_args(parts[1]) if get_origin(hint) is np.ndarray and len(parts) == 2 else ()
+    numbers = get_origin(hint) is np.ndarray and len(parts) == 2
+    kinds: tuple[Any, ...] = get_args(parts[1]) if numbers else ()
     known = kinds and isinstance(kinds[0], type) and kinds[0] not in (np.generic, np.number)
     return np.dtype(kinds[0]) if known else None
 
