@@ -945,6 +945,7 @@ def test_an_honest_run_verifies_with_digests_made_anew(
     assert passed(verify_run(run.path))
 
 
+ONE_CLASS = small_run.table().replace(",no", ",yes", 30)  # at the first client
 TRADE_OFF = "[trade_off]\nconstraint = 2\nlevels = [0.3, 0.5]\n"
 NETWORK = 'loss = "logistic"\nmodel = "mlp"\nhidden = [3]'
 
@@ -967,6 +968,7 @@ OTHERS = {
     "a network": by("async_dro", 5).replace('loss = "logistic"', NETWORK),
     "AD-LPMM": by("ad_lpmm", 10, small_run.CONFIG),
     "double loop": by("double_loop", 5, small_run.CONFIG),
+    "one class": small_run.CONFIG.replace(BASELINES, ""),
     "no progress": KINDS["cut"].replace("max_rounds = 3", "tol = 1e-16"),
     "all baselines": small_run.CONFIG.replace("erm", 'erm", "drfa", "wafl'),
     "a path by AD-LPMM": by("ad_lpmm", 5, KINDS["path"].replace("max_rounds = 4", "tol = 1e-6")),
@@ -994,7 +996,7 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_an_honest_run_verifies_whatever_its_method_and_its_end(tmp_path: Path, name: str) -> None:
     text = OTHERS[name]
-    data = WARDS if "groups" in text else None
+    data = WARDS if "groups" in text else ONE_CLASS if name == "one class" else None
     run = small_run.small_run(tmp_path, text=text, data=data)
     assert [check for check in verify_run(run.path) if not check.ok and check.checkable] == []
 
