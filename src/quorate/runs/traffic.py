@@ -163,7 +163,7 @@ def _odd_cuts(run: Run, marks: Marks) -> Iterator[str]:
     stop, proof = run.result["outcome"]["stop"], marks.certificate
     proved = _ends({"objective": proof.value, "bound": proof.bound}, bundle)
     ends = [Stop.OPTIMAL.value] if proved else [Stop.OPTIMAL.value, Stop.UNPROVEN.value]
-    if last and stop not in ends or not last and stop == Stop.OPTIMAL.value:
+    if (last and stop not in ends) or (not last and stop == Stop.OPTIMAL.value):
         yield f"the last row has {'the' if last else 'no'} gap of an optimum"
 
 
