@@ -372,6 +372,11 @@ def a_comment_in_the_configuration(run: Forged) -> None:
     file.write_text(f"# audited: epsilon 0.1\n{file.read_text('utf-8')}", "utf-8")
 
 
+@forgery("robust, private", "files")
+def a_folder_with_a_name(run: Forged) -> None:
+    (run.path / "approved by the authority" / "as it is").mkdir(parents=True)
+
+
 @forgery("robust, rank", "form")
 def the_best_of_several_starts(run: Forged) -> None:
     run.result["tries"] = [{"start": 0, "objective": 9.0, "iterations": 9, "polish": 1}]
@@ -594,6 +599,27 @@ def half_the_bytes_of_a_message(run: Forged) -> None:
 @forgery("robust", "bytes")
 def a_message_that_nobody_sends(run: Forged) -> None:
     run.result["messages"][0]["message"] = "Rows"
+
+
+@forgery("robust", "bytes")
+def a_message_in_two_rows(run: Forged) -> None:
+    row = run.result["messages"][0]
+    run.result["messages"].append({**row, "count": 0, "bytes": 0})
+
+
+@forgery("robust, constrained", "bytes")
+def a_question_for_an_answer(run: Forged) -> None:
+    down = run.result["messages"][0]
+    down["message"] = run.result["messages"][1]["message"]
+
+
+@forgery("robust", "bytes")
+def messages_of_another_kind(run: Forged) -> None:
+    """The survey before the rounds as a part of the rounds."""
+    survey, evaluate = (run.result["messages"][k] for k in (0, 2))
+    for key in ("count", "bytes"):
+        evaluate[key] += survey[key]
+        survey[key] = 0
 
 
 @forgery("robust, clock", "bytes")
@@ -1093,6 +1119,23 @@ def test_other_line_ends_of_the_configuration_are_a_change(
     file = run.path / "config.toml"
     file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
     assert "config.toml" in [c.name for c in verify_run(run.path) if c.ok is False]
+
+
+def test_a_run_that_hides_its_ledger_file_lists_it_as_not_checked(tmp_path: Path) -> None:
+    text = small_run.PRIVATE.replace("[privacy]", '[privacy]\nbook = "book.json"')
+    run = Forged(small_run.private_run(tmp_path, text=text).path)
+
+    def state() -> tuple[bool | None, bool]:
+        (check,) = (c for c in verify_run(run.path) if c.name == "owner/book")
+        return check.ok, check.checkable
+
+    assert state() == (True, True)
+    (tmp_path / "book.json").rename(tmp_path / "other.json")
+    assert state() == (None, False)
+    (tmp_path / "other.json").rename(tmp_path / "book.json")
+    del run.exact.result["book"]
+    run.write()
+    assert state() == (None, False)
 
 
 def test_there_are_forgeries_of_every_kind_of_run() -> None:

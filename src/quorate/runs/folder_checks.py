@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from html.parser import HTMLParser
+from pathlib import Path
 
 from quorate.data.declared_schema import declared_schema
 from quorate.runs.checks import Check, compared, not_checked
@@ -37,6 +38,7 @@ def check_names(run: Run) -> Iterator[Check]:
         found = {*_files(run, part)}
         odd = sorted(found - {*part.result["files"]})
         odd += sorted(name for name in found - {*odd} - _known(run, part) if not is_drawn(name))
+        odd += sorted(_empty(part.path))
         text = f"unknown: {', '.join(map(ascii, odd[:5]))}" if odd else f"{len(found)} known files"
         yield Check(f"{where}files", not odd, text)
         yield compared(f"{where}title", part.result["title"], titled(run.config))
@@ -59,6 +61,12 @@ def _files(run: Run, part: Run) -> list[str]:
     """The files of one part, but for its result.json."""
     inside = OWNER if run.private and part is run else ""
     return [name for name in files_in(part.path, inside) if name != "result.json"]
+
+
+def _empty(folder: Path) -> set[str]:
+    """The folders of a part without a file; their names say something, too."""
+    paths = [path for path in folder.rglob("*") if path.is_dir() and not any(path.iterdir())]
+    return {path.relative_to(folder).as_posix() for path in paths}
 
 
 def _known(run: Run, part: Run) -> set[str]:

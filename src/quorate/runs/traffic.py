@@ -202,8 +202,18 @@ def check_messages(run: Run, marks: Marks) -> Iterator[Check]:
 def _odd_messages(run: Run, marks: Marks) -> Iterator[str]:
     """Messages that nobody sends, and counts and bytes that do not add up."""
     rows = run.result["messages"]
-    if unknown := [row["message"] for row in rows if row["message"] not in _kinds(marks)]:
-        yield f"the method sends no {unknown[0]}"
+    ways = _ways(marks)
+    if unknown := [row for row in rows if ways.get(row["message"]) != row["direction"]]:
+        yield f"the method sends no {unknown[0]['message']} {unknown[0]['direction']}"
+    names = [row["message"] for row in rows]
+    if len({*names}) < len(names):
+        yield "a message stands there twice"
+    for name in {row["message"] for row in marks.messages}:
+        ours, proof = ([r for r in each if r["message"] == name] for each in (rows, marks.messages))
+        if any(
+            sum(r[key] for r in ours) < sum(r[key] for r in proof) for key in ("count", "bytes")
+        ):
+            yield f"the proof needs more of {name}"
     for row in rows:
         if not (_whole(row["count"]) and _whole(row["bytes"]) and row["bytes"] >= row["count"]):
             yield f"{row['message']} has {row['count']} messages of {row['bytes']} bytes in all"
@@ -225,14 +235,15 @@ def _odd_messages(run: Run, marks: Marks) -> Iterator[str]:
             yield f"{count} messages {way} do not fit the rounds"
 
 
-def _kinds(marks: Marks) -> set[str]:
-    """The messages that a run can have."""
-    names = {row["message"] for row in marks.messages}
+def _ways(marks: Marks) -> dict[str, str]:
+    """The messages that a run can have, each with its direction."""
+    ways = {row["message"]: row["direction"] for row in marks.messages}
     if marks.method is None:
-        return names | {"Perturb", "Perturbed"}
+        return ways | {"Perturb": "down", "Perturbed": "up"}
     for method in (marks.method, Bundle()):
-        names |= {kind.__name__ for kind in (*method.on_client, *method.on_server)}
-    return names
+        ways |= {kind.__name__: "down" for kind in method.on_client}
+        ways |= {kind.__name__: "up" for kind in method.on_server}
+    return ways
 
 
 def _proving(rows: Sequence[Row], marks: Marks) -> list[Row]:

@@ -256,7 +256,8 @@ def _check_ledger(run: Run) -> Iterator[Check]:
     yield compared("privacy", stated, again)
     if stated["delta"] != again["delta"]:
         yield Check("privacy", False, f"delta is {again['delta']:g} in the configuration")
-    yield not_checked("privacy", "that the noise was drawn, and the model made with it")
+    text = "that the noise was drawn, the model made with it, and nothing more spent before"
+    yield not_checked("privacy", text)
     yield _check_budget(again)
     yield _check_answers(run, again["ledger"])
     yield _check_curve(config, public, again)
@@ -356,11 +357,12 @@ def _check_clients(run: Run, public: Public) -> Check:
 def _check_ledger_file(owner: Run) -> Iterator[Check]:
     """Check that the ledger file is not older than the run."""
     privacy, digest = owner.config.privacy, owner.result.get("book")
-    if privacy is None or privacy.book is None or not digest:
+    if privacy is None or privacy.book is None:
         return
     name, path = "owner/book", owner.config.folder / privacy.book
-    if not path.is_file():
-        yield Check(name, True, f"{path.name} is not here, so it is not checked")
+    if not digest or not path.is_file():
+        lacks = f"{path.name} is not here" if digest else "the run has no digest of it"
+        yield not_checked(name, f"whether the ledger file knows of this run: {lacks}")
         return
     try:
         known = Book(path).knows(digest)
