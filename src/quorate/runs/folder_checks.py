@@ -64,9 +64,11 @@ def _files(run: Run, part: Run) -> list[str]:
 
 
 def _empty(folder: Path) -> set[str]:
-    """The folders of a part without a file; their names say something, too."""
+    """The folders of a part without a file; their names say something, but for that of figures that
+    are no longer drawn.
+    """
     paths = [path for path in folder.rglob("*") if path.is_dir() and not any(path.iterdir())]
-    return {path.relative_to(folder).as_posix() for path in paths}
+    return {path.relative_to(folder).as_posix() for path in paths if path.name != "figures"}
 
 
 def _known(run: Run, part: Run) -> set[str]:
