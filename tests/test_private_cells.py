@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import re
 import struct
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,9 @@ import numpy as np
 import pytest
 
 import quorate.report.progress as quorate_progress
+from quorate.config.config import read_config
+from quorate.data.row_errors import RowError, without_values
+from quorate.runs.pipeline import begin
 
 LOW, HIGH = 10**11, 10**12
 CLIENTS = ("North", "East")
@@ -197,6 +201,19 @@ def test_errors_of_a_private_run_name_the_line_and_no_cell(
             assert quorate("run", "cells.toml", "--dry-run") in (0, 2)
             said = capfd.readouterr()
             assert not leaks(tmp_path, said.out + said.err, more)
+
+
+@pytest.mark.parametrize("name", ["text among numbers", "undeclared client", "no header"])
+def test_a_traceback_of_a_private_run_has_no_cell(tmp_path: Path, name: str) -> None:
+    (tmp_path / "cells.csv").write_text(BAD[name][0], "utf-8")
+    (tmp_path / "cells.toml").write_text(CONFIG, "utf-8")
+    config = read_config(tmp_path / "cells.toml")
+    with pytest.raises(RowError) as raised:  # noqa: SIM117
+        with without_values(private=True):
+            begin(config)
+    said = "".join(traceback.format_exception(raised.value))
+    assert "RowError" in said
+    assert not cells_in(said.encode(), ("vexandir",))
 
 
 def test_an_error_without_privacy_shows_the_cell_of_the_client_that_has_it(

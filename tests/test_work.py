@@ -221,6 +221,24 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_not_taken(tmp_path: Path) ->
 # ------------------------------------------------------------------------------------------ litter
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links need no rights there")
+def test_what_a_link_in_an_unfinished_folder_leads_to_is_not_overwritten(tmp_path: Path) -> None:
+    mine, link = tmp_path / "mine", tmp_path / "erm.checkpoint"
+    mine.write_bytes(b"mine")
+    link.symlink_to(mine)
+    with pytest.raises(OSError, match="symbolic links"):
+        storage.Lock(link).take()
+    with pytest.raises(OSError, match="symbolic links"):
+        storage.Lock(link).write("process 1")
+    storage.write_whole(link, b"new", destroy_old=True)
+    assert not link.is_symlink()
+    link.unlink()
+    link.symlink_to(mine)
+    storage.destroy(link)
+    assert not link.is_symlink()
+    assert mine.read_bytes() == b"mine"
+
+
 def test_what_killed_runs_have_left_is_named_and_removed(
     quorate: Call, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OWN, OWN_FOLDER = 0o600, 0o700  # modes of what nobody else may read
+HERE = getattr(os, "O_NOFOLLOW", 0)  # a link may lead to a file of somebody else's
 
 
 def write_whole(
@@ -24,7 +25,8 @@ def write_whole(
     ``mode`` is at most that of the folder by default; ``destroy_old`` overwrites what the old file
     held, on file systems that write in place.
     """
-    old = os.open(path, os.O_WRONLY) if destroy_old and path.is_file() else None
+    there = destroy_old and path.is_file() and not path.is_symlink()
+    old = os.open(path, os.O_WRONLY | HERE) if there else None
     beside = path.with_name(path.name + ".tmp")
     try:
         with named_errors(path):
@@ -63,7 +65,7 @@ def _write_all(file: int, data: bytes) -> None:
 def destroy(path: Path) -> None:
     """Overwrite a file, on file systems that write in place, and remove it."""
     with contextlib.suppress(OSError):  # it is removed in any case
-        file = os.open(path, os.O_WRONLY)
+        file = os.open(path, os.O_WRONLY | HERE)
         try:
             _overwrite(file)
         finally:
@@ -135,7 +137,7 @@ class Lock:
 
     def take(self) -> bool:
         """Take the lock; False where another process has it, or removed its file meanwhile."""
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT, OWN)
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | HERE, OWN)
         try:
             _take(file)
             taken = _same(file, self.path)
@@ -167,7 +169,8 @@ class Lock:
         """Replace what the file holds, without a moment at which it holds nothing."""
         data = text.encode()
         with named_errors(self.path):
-            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), OWN)
+            mode = os.O_WRONLY | os.O_CREAT | HERE | getattr(os, "O_BINARY", 0)
+            file = os.open(self.path, mode, OWN)
             try:
                 _write_all(file, data)
                 os.ftruncate(file, len(data))

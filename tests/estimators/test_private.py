@@ -6,6 +6,7 @@ import doctest
 import json
 import math
 import pickle
+import traceback
 
 import numpy as np
 import pandas as pd
@@ -448,3 +449,17 @@ def test_one_class_and_groups_of_two_types_are_refused(clinics):
         PrivateClassifier().fit(X, ["ill"] * 120, groups=["a"] * 120)
     with pytest.raises(ValueError, match="groups has 1 both as text and as another type"):
         PrivateClassifier().fit(X, y, groups=[1, "1"] * 60)
+
+
+@pytest.mark.parametrize("cell", ["Zorblax", 7.654e300])
+def test_no_cell_is_in_an_error_of_a_fit(clinics, cell):
+    X, y, groups = clinics
+    X = X.astype(object)
+    X[3, 1] = cell
+    table = pd.DataFrame(X, columns=[f"c{j}" for j in range(X.shape[1])])
+    for features in (X, table):
+        with pytest.raises(ValueError, match=r"in row \d+") as raised:
+            PrivateClassifier(rounds=2).fit(features, y, groups=groups)
+        said = "".join(traceback.format_exception(raised.value))
+        assert "Zorblax" not in said
+        assert "7.65" not in said

@@ -90,7 +90,10 @@ def without_values(private: bool) -> Iterator[None]:
         kept = error.withheld()
     else:
         return
-    raise kept  # outside of the handler, so that the error with the values is not its context
+    try:
+        raise kept
+    finally:
+        kept.__context__ = None  # the `with` statement handles the error with the values still
 
 
 def listed(items: Iterable[object], what: str) -> str:

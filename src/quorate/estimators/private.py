@@ -25,7 +25,7 @@ from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
 from quorate.arrays import Array, Features
 from quorate.client_names import ByClient, ClientName, by_position
 from quorate.data.federation import Federation
-from quorate.data.row_errors import RowError
+from quorate.data.row_errors import RowError, without_values
 from quorate.engines.inprocess import InProcess
 from quorate.estimators.base import Classifier, Plan, Seed, coefficients
 from quorate.estimators.rows import (
@@ -202,7 +202,8 @@ class PrivateClassifier(Classifier):
         """
         self._algorithm(self._budget())  # raises before a row is looked at
         alone = "one owner, who holds them all, adds the noise"
-        return self._fit(check_rows(self, X, y, groups, None, alone=alone))
+        with without_values(private=True):
+            return self._fit(check_rows(self, X, y, groups, None, alone=alone))
 
     # ---- parameters, before a row is looked at
 

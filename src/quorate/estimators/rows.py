@@ -13,13 +13,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from quorate.arrays import Array, Features, shape_of
 from quorate.client_names import ClientName, by_position, repeated
 from quorate.data.federation import Federation
+from quorate.data.row_errors import RowError
+from quorate.data.tables import is_number
 from quorate.data.validation import grouped
 from quorate.problem.risks.inputs import PerClient
 from quorate.problem.risks.risk import Prior, resolve_prior
@@ -100,17 +102,38 @@ def arrays(
     """X (n, d) float64, dense in C order or CSR, and y (n,), validated as scikit-learn does."""
     table: Any = X
     targets: Any = y
-    checked: Any = validate_data(
-        estimator,
-        table,
-        targets,
-        accept_sparse="csr",
-        dtype=np.float64,
-        order="C",
-        y_numeric=y_numeric,
-        reset=reset,
-    )
+    try:
+        checked: Any = validate_data(
+            estimator,
+            table,
+            targets,
+            accept_sparse="csr",
+            dtype=np.float64,
+            order="C",
+            y_numeric=y_numeric,
+            reset=reset,
+        )
+    except ValueError as error:
+        if not (odd := _text_rows(X)):
+            raise
+        do = "Correct these cells, or encode the column as numbers."
+        what = "there is text where numbers are needed"
+        raise RowError("X", what, shown=f" ({error})", rows=odd, do=do) from error
     return checked
+
+
+def _text_rows(X: Features) -> list[int]:
+    """The rows of a table with a cell of text that is no number."""
+    if issparse(X):
+        return []
+    cells = np.asarray(X, dtype=object)
+    if cells.ndim != 2:
+        return []
+    return [
+        r
+        for r, row in enumerate(cells)
+        if any(isinstance(c, str | bytes) and not is_number(c) for c in row)
+    ]
 
 
 def merged(fed: Federation) -> Federation:
