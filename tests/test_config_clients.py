@@ -227,7 +227,7 @@ WRONG = {
     "trace": (CLOCK + 'delays = { kind = "trace" }\n', ["needs `path`"]),
     "no trace": (
         CLOCK + 'delays = { kind = "trace", path = "gone.csv" }\n',
-        ["[engine]", "gone.csv"],
+        ["line 7, engine.delays.path", "gone.csv"],
     ),
     "wait": (CLOCK + 'wait = { kind = "first", tau = 3 }\n', ["`tau`", "'stale'"]),
     "wait for none": (CLOCK + 'wait = { kind = "first", n = 0 }\n', ["engine.wait.n"]),

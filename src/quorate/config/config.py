@@ -165,6 +165,8 @@ def parse_config(
         texts = [" ".join(f"{where}, {line}".splitlines()) for line in dict.fromkeys(lines)]
         raise ConfigError("\n".join(texts)) from None
     config._folder = folder or Path.cwd()
-    if (line := line_of(text, ("engine", "delays", "path"))) is not None:
+    delays = raw.get("engine", {}).get("delays", ())
+    if "path" in delays:
+        line = line_of(text, ("engine", "delays", "path"))
         config._trace = f"{where}, line {line}, engine.delays.path"
     return config

@@ -391,10 +391,11 @@ def _words(kind: object) -> str:
         return one_of(arguments, " or ")
     if origin is Annotated:
         fields = parameters(arguments[0]).values()
-        needed = ", ".join(p.field for p in fields if p.required)
-        more = "".join(f", perhaps {p.field}" for p in fields if not p.required)
         named = getattr(arguments[0], "named", "")
-        return f"{{{needed}{more}}}" + f" for {named}" * bool(named)
+        parts = [f"{'perhaps ' * (not p.required)}{p.field}" for p in fields]
+        if not any(p.required for p in fields):
+            parts = [p.field for p in fields]
+        return f"{{{', '.join(parts)}}}" + f" for {named}" * bool(named)
     if origin is tuple and ... not in arguments:
         return f"[{', '.join(map(words, arguments))}]"
     if _is(origin, Sequence) and (each := words(arguments[0])):

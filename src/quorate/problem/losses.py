@@ -249,7 +249,7 @@ class Huber(ResidualLoss):
     def __post_init__(self) -> None:
         if not 0 < self.threshold < math.inf:
             raise ValueError(
-                f"threshold must be a finite number > 0, got {self.threshold}: at 0 the loss is 0"
+                f"threshold must be positive and finite, got {self.threshold}: at 0 the loss is 0"
                 " everywhere, and without an end it is u^2/2. For |u| use Absolute(), for u^2/2"
                 " Squared()."
             )
