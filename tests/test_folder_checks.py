@@ -316,6 +316,12 @@ def test_no_link_is_followed(runs: dict[str, Path], tmp_path: Path, name: str) -
         files_in(path)
 
 
+def test_nobody_is_told_to_remove_links_where_no_run_is(tmp_path: Path) -> None:
+    (tmp_path / "sbin").symlink_to(tmp_path)
+    with pytest.raises(RunError, match="is no complete run"):
+        read_run(tmp_path)
+
+
 def _below(place: Path) -> list[Path]:
     return [place] if place.is_file() else [file for file in place.rglob("*") if file.is_file()]
 

@@ -268,6 +268,27 @@ def test_what_killed_runs_have_left_is_named_and_removed(
     assert "no interrupted run" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(os.name != "posix", reason="folders have no such modes there")
+def test_an_unfinished_run_of_another_user_stops_nobody(tmp_path: Path) -> None:
+    for name in ("mine", "other"):
+        (tmp_path / f"{name}.partial").mkdir()
+        (tmp_path / f"{name}.partial" / "config.toml").touch()
+    (tmp_path / "other.partial").chmod(0)
+    # root may enter all folders, unless it gives that up
+    code = "import sys; from pathlib import Path; from quorate.runs.work import unfinished;"
+    code += "print(*unfinished(Path(sys.argv[1])))"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    if os.geteuid() == 0:
+        command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
+        if shutil.which("setpriv") is None:
+            pytest.skip("root enters all folders")
+    told = subprocess.run(command, capture_output=True, text=True)
+    (tmp_path / "other.partial").chmod(0o700)
+    assert told.returncode == 0, told.stderr
+    assert "mine.partial" in told.stdout
+    assert "other.partial" not in told.stdout
+
+
 def test_a_folder_in_which_nothing_was_kept_says_so_and_goes(
     quorate: Call, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -188,8 +188,8 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     path = Path(path)
     if not path.is_dir():
         raise RunError(f"there is no run {str(path)!r}: give the folder that `quorate run` printed")
-    files_in(path)  # raises where one is a link
     complete(path, ["config.toml", "model.safetensors", "result.json", "history.jsonl"])
+    files_in(path)  # raises where one is a link; only in a run: nobody removes links elsewhere
     config = read_config(path / "config.toml")
     w, model, schema = stored_model(path)
     run = _read_part(Run(path, config, {}, w, model, schema, []))

@@ -134,7 +134,10 @@ class Work:
 
 def unfinished(out: Path) -> Iterator[str]:
     """What earlier runs have left below ``out``, in lines: names, and how to go on or remove it."""
-    left = [folder for folder in sorted(out.glob(f"*{PARTIAL}")) if _is_ours(folder)]
+    left = []
+    for folder in sorted(out.glob(f"*{PARTIAL}")):
+        with contextlib.suppress(PermissionError):  # of another user, who alone may enter it
+            left += [folder] if _is_ours(folder) else []
     idle = [str(folder) for folder in left if not _holder(folder / LOCK)]
     if idle:
         yield f"unfinished: {_some(idle)}; {_go_on(idle[0])} (or remove the folder)"
