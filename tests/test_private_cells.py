@@ -228,6 +228,17 @@ def test_an_error_without_privacy_shows_the_cell_of_the_client_that_has_it(
     assert not cells_in(said.encode())  # of others
 
 
+def test_the_line_of_a_class_too_many_is_named(
+    quorate: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    open_run = CONFIG[: CONFIG.index("[privacy]")].replace('classes = ["no", "yes"]', "")
+    (tmp_path / "cells.toml").write_text(open_run, "utf-8")
+    (tmp_path / "cells.csv").write_text(spoilt(20, 6, "yess"), "utf-8")
+    assert quorate("run", "cells.toml") == 2
+    said = capfd.readouterr().err
+    assert "The rarest, 'yess', is that of client 'East' in line 22 of" in said
+
+
 def test_files_that_cannot_be_read_show_no_bytes_of_theirs(
     quorate: Callable[..., int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

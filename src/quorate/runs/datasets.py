@@ -80,7 +80,7 @@ def _read(config: Config, watch: Reading) -> Tables:
         return Tables(tables, data.target, None)
     known = np.array(data.classes) if data.classes else _classes(tables, data.target, kind)
     if kind == "sign":
-        _check_two(known, data.target)
+        _check_two(known, tables, data.target)
     return Tables(tables, data.target, known)
 
 
@@ -142,14 +142,27 @@ def _classes(tables: Mapping[str, Table], target: str, kind: str) -> NDArray[Any
     return classes
 
 
-def _check_two(classes: NDArray[Any], target: str) -> None:
+def _check_two(classes: NDArray[Any], tables: Mapping[str, Table], target: str) -> None:
     """Refuse a target of more or fewer than two classes."""
     if len(classes) != 2:
         shown = ", ".join(map(repr, classes[:6].tolist()))
         several = " For several classes set problem.loss = 'multinomial'." * (len(classes) > 2)
         raise ConfigError(
             f"data.target: column {target!r} has {len(classes)} values, not two: {shown}.{several}"
+            f"{_rarest(classes, tables, target) if several else ''}"
         )
+
+
+def _rarest(classes: NDArray[Any], tables: Mapping[str, Table], target: str) -> str:
+    """Where the class of the fewest rows is, which may be a slip."""
+    rows = {c: [np.flatnonzero(t[target] == c) for t in tables.values()] for c in classes.tolist()}
+    counts = {c: sum(map(len, parts)) for c, parts in rows.items()}
+    rare = min(counts, key=counts.__getitem__)
+    if not counts[rare] or sorted(counts.values())[:2].count(counts[rare]) > 1:
+        return ""  # it is not one that stands out
+    name, at = next((n, at) for n, at in zip(tables, rows[rare], strict=True) if len(at))
+    place = tables[name].place(at.tolist())
+    return f" The rarest, {rare!r}, is that of client {name!r} in {place}."
 
 
 def named() -> list[str]:
