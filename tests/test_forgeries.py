@@ -489,6 +489,16 @@ def a_baseline_without_its_proof(run: Forged) -> None:
     run.arrays("baselines.safetensors", lambda a: [a.pop(k) for k in [*a] if "erm/" in k])
 
 
+@forgery("robust", "form")
+def a_baseline_with_a_multiplier_below_0(run: Forged) -> None:
+    run.arrays("baselines.safetensors", lambda a: a["erm/multipliers"].__isub__([[1.0, 0.0]]))
+
+
+@forgery("robust", "form")
+def a_multiplier_below_0(run: Forged) -> None:
+    run.arrays("duals.safetensors", lambda a: a["multipliers"].__isub__([[1.0, 0.0]]))
+
+
 @forgery("robust", "baselines")
 def the_model_of_a_worse_baseline(run: Forged) -> None:
     run.arrays("baselines.safetensors", lambda a: a["erm"].__imul__(0.0))

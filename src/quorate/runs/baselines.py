@@ -27,6 +27,8 @@ from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.runs.constraint_metrics import asked
 from quorate.runs.form import damaged
 
+ROUNDING = 1e-6  # multipliers of a solver may be below 0 by so much
+
 
 def free(problem: Problem) -> Problem:
     """The problem without its constraints and its privacy, and with all rows in the objective."""
@@ -146,6 +148,8 @@ def check_proof(
         fits = array.shape == shapes.get(name, array.shape)
         if not fits or array.ndim != dimensions.get(name, array.ndim):
             raise damaged(file, f"{name} has the shape {array.shape}, which does not fit the run")
+    if of is Duals and arrays and arrays["multipliers"].min(initial=0.0) < -ROUNDING:
+        raise damaged(file, "its proof has multipliers below 0, where a bound takes 0 instead")
 
 
 def restored(
