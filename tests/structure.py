@@ -47,7 +47,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "runs": ("runs/",),
     "report": ("report/",),
     "starters": ("starters/",),
-    "cli": ("cli.py",),
+    "cli": ("cli.py", "__main__.py"),
     "public": (ROOT,),
 }
 

@@ -368,3 +368,19 @@ def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
         command, shell=True, capture_output=True, text=True, check=False, env=dict(os.environ)
     )
     assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_while_the_command_line_is_imported_is_answered() -> None:
+    code = """
+import sys
+class Pressed:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Pressed())
+from quorate.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "quorate: interrupted; nothing was kept\n"
