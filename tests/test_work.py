@@ -248,8 +248,9 @@ def test_what_killed_runs_have_left_is_named_and_removed(
     capsys.readouterr()
     out = tmp_path / "runs"
     work = only(out, "*.partial")
-    litter = [work / "erm.checkpoint.tmp", work / "finished" / "config.toml.tmp", work / "probe"]
-    litter[1].parent.mkdir()
+    litter = [work / f"{name}.tmp" for name in ("erm.checkpoint", "finished/config.toml", "probe")]
+    for name in ("finished", "probe"):  # of a process that died before it removed the folder
+        (work / name).mkdir()
     for path in litter:
         path.write_text("half")
     (out / ".writing-x").mkdir()

@@ -35,7 +35,8 @@ CONFIG, LOCK, PLACE = "config.toml", "lock", "place"
 PARTIAL = ".partial"
 KEYS = "*.checkpoint*"  # files that may have keys of noise
 KEPT = ("*.checkpoint", "*.account", "*.points")  # files that a resumed run goes on with
-PROBE = 1 << 20  # bytes that a run should find room for
+PROBE = "probe"  # a file, and then a folder, by which outputs are tried
+ROOM = 1 << 20  # bytes that a run should find room for
 
 
 @dataclass
@@ -162,7 +163,7 @@ def _is_ours(folder: Path) -> bool:
     if not folder.is_dir() or (folder / "result.json").exists():
         return False
     names = {path.name for path in folder.iterdir()}
-    early = {LOCK, "probe", PLACE, CONFIG}  # what is there before the first model
+    early = {LOCK, PROBE, PLACE, CONFIG}  # what is there before the first model
     fresh = folder.name.endswith(PARTIAL) and {name.removesuffix(".tmp") for name in names} <= early
     return fresh or CONFIG in names or CLAIMED in names
 
@@ -188,10 +189,11 @@ def _finished(folder: Path) -> Path | None:
 
 def _tidy(folder: Path) -> None:
     """Remove what a process that died has left half written."""
-    for path in (*folder.glob("*.tmp"), folder / "probe"):
+    for path in (*folder.glob("*.tmp"), folder / PROBE):
         if path.is_file():
             destroy(path)
-    shutil.rmtree(folder / FINISHED, ignore_errors=True)
+    for name in (FINISHED, PROBE):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _remove(folder: Path) -> None:
@@ -215,8 +217,8 @@ def _remove(folder: Path) -> None:
 
 def _try_outputs(folder: Path) -> None:
     """Raise where there is no room, or where the finished folder could not take its place."""
-    probe = folder / "probe"
-    write_whole(probe, bytes(PROBE), OWN)
+    probe = folder / PROBE
+    write_whole(probe, bytes(ROOM), OWN)
     probe.unlink()
     place = _probe_beside(folder)
     with contextlib.suppress(FileNotFoundError):
