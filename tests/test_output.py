@@ -484,7 +484,7 @@ def test_a_disk_that_is_full_at_the_report_is_named_and_what_is_finished_is_kept
     quorate: Call, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_run.write_config(tmp_path, TEXT.replace("html = false", ""))
-    monkeypatch.setattr("quorate.runs.work.PROBE", 1_000)
+    monkeypatch.setattr("quorate.runs.work.ROOM", 1_000)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, hard))
     try:
