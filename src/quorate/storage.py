@@ -18,16 +18,22 @@ HERE = getattr(os, "O_NOFOLLOW", 0)  # a link may lead to a file of somebody els
 
 
 def write_whole(
-    path: Path, data: bytes, mode: int | None = None, *, destroy_old: bool = False
+    path: Path,
+    data: bytes,
+    mode: int | None = None,
+    *,
+    beside: Path | None = None,
+    destroy_old: bool = False,
 ) -> None:
     """Write a file in one step: after a crash there is either the old file or the new one.
 
-    ``mode`` is at most that of the folder by default; ``destroy_old`` overwrites what the old file
-    held, on file systems that write in place.
+    ``mode`` is at most that of the folder by default; the file is called ``beside`` until it is
+    whole, with the ending .tmp by default, and replaces what has that name. ``destroy_old``
+    overwrites what the old file held, on file systems that write in place.
     """
     there = destroy_old and path.is_file() and not path.is_symlink()
     old = os.open(path, os.O_WRONLY | HERE) if there else None
-    beside = path.with_name(path.name + ".tmp")
+    beside = beside or path.with_name(path.name + ".tmp")
     try:
         with named_errors(path):
             _create(beside, data, mode)

@@ -112,6 +112,16 @@ def test_an_archive_that_expands_beyond_its_limit_is_never_whole_in_memory(
     assert "200 times its size" in text
 
 
+def test_an_archive_that_says_that_it_expands_too_far_is_refused_before_rows_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "FREE", 2**20)
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(b"a\n" + b"1\n" * 2**20))
+    with pytest.raises(ValueError, match="expands to more than"), files.opened(path):
+        pytest.fail("rows could be read")
+
+
 def test_a_data_set_in_an_archive_expands_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = gzip.compress(b"1,2\n" * 1_000_000)
     monkeypatch.setattr(files, "FREE", 2**20)

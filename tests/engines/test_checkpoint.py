@@ -36,7 +36,8 @@ def test_a_truncated_checkpoint_is_refused(saved, keep):
     data = saved.read_bytes()
     saved.write_bytes(data[: int(keep * len(data))])
     with pytest.raises(
-        CheckpointError, match=r"cannot be read: .*Restore it from a copy, or run with resume=False"
+        CheckpointError,
+        match=r"cannot be read: .*Restore it from a copy, or begin a new run \(resume=False\)",
     ):
         resume(saved)
 

@@ -80,8 +80,13 @@ def opened(path: Path) -> Iterator[IO[str]]:
     """
     with path.open("rb") as file:
         packed = path.suffix == ".gz"
-        source: Any = gzip.GzipFile(fileobj=file) if packed else file
         size = _regular(path).st_size
+        if packed and _stated(file) > most(size):  # expanding it alone tells so in seconds
+            source: Any = _Guarded(gzip.GzipFile(fileobj=file), str(path), most(size), packed)
+            while source.read(2**20):
+                pass
+            file.seek(0)
+        source = gzip.GzipFile(fileobj=file) if packed else file
         raw = _Guarded(source, str(path), most(size) if packed else size, packed)
         with io.TextIOWrapper(io.BufferedReader(raw, 2**17), "utf-8-sig", newline="") as text:
             try:
@@ -91,6 +96,15 @@ def opened(path: Path) -> Iterator[IO[str]]:
                     f"{path} is no readable CSV file: line {_not_utf8(path)} is no text in UTF-8."
                     " Save it as CSV in UTF-8, or as Parquet."
                 ) from error
+
+
+def _stated(file: IO[bytes]) -> int:
+    """The bytes, modulo 2^32, to which the last part of a gzip archive says that it expands."""
+    end = file.seek(0, io.SEEK_END)
+    file.seek(max(end - 4, 0))
+    stated = int.from_bytes(file.read(4), "little")
+    file.seek(0)
+    return stated
 
 
 def most(size: int) -> int:

@@ -137,12 +137,12 @@ def load(path: Path, kind: type[T] = Checkpoint) -> T:
         value = decode(path.read_bytes())
     except FileNotFoundError:
         raise CheckpointError(
-            f"no checkpoint at {path}: nothing to resume. Run with resume=False"
+            f"no checkpoint at {path}: nothing to resume. Begin a new run (resume=False)"
         ) from None
     except CodecError as error:
         raise CheckpointError(
-            f"the checkpoint {path} cannot be read: {error}. Restore it from a copy, or run with"
-            " resume=False"
+            f"the checkpoint {path} cannot be read: {error}. Restore it from a copy, or begin a"
+            " new run (resume=False)"
         ) from error
     if type(value) is not kind:
         if type(value).__name__.endswith("Checkpoint"):
@@ -205,7 +205,9 @@ class RunFile:
 
     def check(self, kept: Checkpoint) -> None:
         """Refuse a checkpoint of other data, another algorithm or another seed."""
-        again = "Resume with what the checkpoint was written with, or run with resume=False"
+        again = (
+            "Resume with what the checkpoint was written with, or begin a new run (resume=False)"
+        )
         if kept.clients != self.clients:
             raise CheckpointError(
                 f"the checkpoint is of {other_clients(kept.clients, self.clients)}. {again}"

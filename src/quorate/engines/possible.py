@@ -37,7 +37,7 @@ def refusing(path: Path | None) -> Iterator[None]:
             fault = f"its parts do not fit together ({type(error).__name__}: {fault})"
         raise CheckpointError(
             f"the checkpoint {path} holds what no run can have: {' '.join(fault.split())}. Restore"
-            " it from a copy, or run with resume=False"
+            " it from a copy, or begin a new run (resume=False)"
         ) from error
 
 

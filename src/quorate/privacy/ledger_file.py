@@ -201,8 +201,8 @@ class Book:
             if (was := before.get("adjacency", budget.adjacency)) != budget.adjacency:
                 raise ValueError(
                     f'the run was begun with adjacency="{was}", got "{budget.adjacency}": resume'
-                    " with the same adjacency, or run with resume=False, which is charged as"
-                    " another run."
+                    " with the same adjacency, or begin a new run (resume=False), which is"
+                    " charged as another."
                 )
             self._affordable(runs, planned, budget, name)
             if before["state"] != "charged":

@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import TextIO
 
 from quorate.report.tables import lines, printable, sentence
+from quorate.storage import write_whole
 
 PACKAGE = str(Path(__file__).parent.parent)
 # what stands for the signs of our own texts where an encoding lacks them
@@ -242,16 +243,8 @@ def _replace(target: Path, data: bytes) -> None:
     if mode is not None and not stat.S_ISREG(mode):
         target.write_bytes(data)
         return
-    beside = target.with_name(f".quorate-{token_hex(8)}.tmp")
-    opened = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
-    try:
-        with open(opened, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(opened)
-        if mode is not None:
-            beside.chmod(stat.S_IMODE(mode))
-        os.replace(beside, target)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    modes = 0o666 if mode is None else stat.S_IMODE(mode)
+    # in a folder of the user's no name but one that nobody has may be written to
+    write_whole(target, data, modes, beside=target.with_name(f".quorate-{token_hex(8)}.tmp"))
+    if mode is not None:
+        target.chmod(modes)

@@ -7,7 +7,7 @@ The keys of a section have the form that stands with the section.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -151,8 +151,8 @@ class TryForm(Form):
     polish: Whole
 
 
-class RunForm(Form):
-    """A result.json, without the keys of the sections."""
+class PartForm(Form):
+    """What every result.json has, be it of a whole run or of the public part of a private one."""
 
     format: int
     title: str
@@ -160,40 +160,36 @@ class RunForm(Form):
     problem: str
     outcome: OutcomeForm
     rounds: Whole
+    messages: list[MessageForm]
+    evaluation: EvaluationForm
+    versions: dict[Annotated[str, one_of(PACKAGES)], Version]
+    files: dict[FileName, Digest]
+    seal: Digest
+
+
+class RunForm(PartForm):
+    """A result.json, without the keys of the sections."""
+
     seconds: NonNegative
     certificate: CertificateForm
     clients: Annotated[list[ClientForm], at_least(1)]
-    messages: list[MessageForm]
     notes: list[str]
     tries: list[TryForm] = optional()
     baselines: dict[str, BaselineForm]
-    evaluation: EvaluationForm
-    versions: dict[Annotated[str, one_of(PACKAGES)], Version]
     data: dict[str, dict[str, ShortDigest]]
     book: ShortDigest = optional()
-    files: dict[FileName, Digest]
-    seal: Digest
 
 
-class PublicForm(Form):
-    """The result.json of the public part of a private run, without the keys of the sections."""
+class PublicForm(PartForm):
+    """The result.json of the public part of a private run, without the keys of the sections:
+    what was computed from the rows exactly is empty.
+    """
 
-    format: int
-    title: str
-    model: str
-    problem: str
-    outcome: OutcomeForm
-    rounds: Whole
     certificate: None
     clients: Annotated[list[PublicClientForm], at_least(1)]
-    messages: list[MessageForm]
     notes: Annotated[list[str], Field(max_length=0)]
     baselines: Annotated[dict[str, BaselineForm], Field(max_length=0)]
-    evaluation: EvaluationForm
-    versions: dict[Annotated[str, one_of(PACKAGES)], Version]
     data: Annotated[dict[str, dict[str, ShortDigest]], Field(max_length=0)]
-    files: dict[FileName, Digest]
-    seal: Digest
 
 
 class HistoryForm(Form):
@@ -276,13 +272,21 @@ def _broken(result: Row, config: Config, public: bool) -> Iterator[str]:
     if result["model"] != (name := model_called(config)):
         yield f"model is {shown(result['model'])}; needed: {name!r}"
     yield from _broken_evaluation(result, config, public)
-    if public and {*result["privacy"]["releases"]} != {*clients}:
+    if not public:
+        yield from _broken_proof(result, config, clients, people)
+        yield from _broken_sections(result, config)
+        yield from _broken_curve(result)
+    elif {*result["privacy"]["releases"]} != {*clients}:
         yield "privacy.releases has other clients than clients"
-    if public:
-        return
-    proof = result["certificate"]
-    if len(proof["weights"]) != len(clients):
-        yield f"certificate.weights has {len(proof['weights'])} numbers for {len(clients)} clients"
+
+
+def _broken_proof(
+    result: Row, config: Config, clients: Sequence[str], people: Sequence[str]
+) -> Iterator[str]:
+    """The same of what was computed from the rows exactly."""
+    weights = result["certificate"]["weights"]
+    if len(weights) != len(clients):
+        yield f"certificate.weights has {len(weights)} numbers for {len(clients)} clients"
     pooled = config.problem_.pooled and "owners" not in result  # then no table has the owners
     if not pooled and {*result["data"].get("train", ())} != {*people}:
         yield "data.train has other clients than clients"
@@ -296,7 +300,6 @@ def _broken(result: Row, config: Config, public: bool) -> Iterator[str]:
             resolve_prior(config.clients.get("prior"), sizes, clients)
         except (ValueError, TypeError) as error:
             yield f"clients does not go with the prior of the configuration: {error}"
-    yield from _broken_sections(result, config)
 
 
 def _tables(result: Row) -> tuple[list[Record], list[Record]]:
@@ -332,11 +335,14 @@ def _broken_sections(result: Row, config: Config) -> Iterator[str]:
     infeasible = result["outcome"]["stop"] == "infeasible"
     if any(("weight" in row) != infeasible for row in result.get("constraints", ())):
         yield "constraints has weights of a proof without one, or none beside it"
-    if "curve" in result:
-        rows = [row for row in result["evaluation"]["measures"] if row["model"] == result["model"]]
-        alike = {row["set"]: "error" if "error" in row else "accuracy" for row in rows}
-        for point in result["curve"]:
-            keys = [alike.get(name) for name in point["sets"]]
-            judged = [key in row for key, row in zip(keys, point["sets"].values(), strict=True)]
-            if [*point["sets"]] != [*alike] or not all(judged):
-                yield "curve is judged on other sets than evaluation.measures, or by other numbers"
+
+
+def _broken_curve(result: Row) -> Iterator[str]:
+    """The same of the privacy curve, whose points are judged as the model is."""
+    rows = [row for row in result["evaluation"]["measures"] if row["model"] == result["model"]]
+    alike = {row["set"]: "error" if "error" in row else "accuracy" for row in rows}
+    for point in result.get("curve", ()):
+        keys = [alike.get(name) for name in point["sets"]]
+        judged = [key in row for key, row in zip(keys, point["sets"].values(), strict=True)]
+        if [*point["sets"]] != [*alike] or not all(judged):
+            yield "curve is judged on other sets than evaluation.measures, or by other numbers"

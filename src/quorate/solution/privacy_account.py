@@ -334,13 +334,13 @@ def _note(engine: Engine, resume: bool) -> Note | None:
     note = Note.beside(checkpoint)
     if resume and not checkpoint.exists() and not note.path.exists():
         raise CheckpointError(
-            f"no checkpoint at {checkpoint}: nothing to resume. Run with resume=False"
+            f"no checkpoint at {checkpoint}: nothing to resume. Begin a new run (resume=False)"
         )
     if resume and not note.path.exists():
         raise CheckpointError(
             f"{note.path.name} is missing beside the checkpoint: which run of the ledger file it"
-            " belongs to is unknown. Restore the file, or run with resume=False, which is another"
-            " run and is charged as one."
+            " belongs to is unknown. Restore the file, or begin a new run (resume=False), which is"
+            " charged as another."
         )
     return note
 
@@ -360,7 +360,8 @@ def _to_go_on(file: Book, note: Note, checkpoint: Path | None) -> str:
         raise CheckpointError(
             f"no checkpoint at {checkpoint}, though {note.path.name} says that its run was begun:"
             " what it may have released stays charged, and begun again its noise could be another."
-            " Restore the checkpoint, or run with resume=False, which is charged as another run."
+            " Restore the checkpoint, or begin a new run (resume=False), which is charged as"
+            " another."
         )
     return number
 
@@ -383,8 +384,8 @@ def _as_begun(
     if (was.mechanism, was.count) != (now.mechanism, now.count):
         raise CheckpointError(
             f"the run was begun with {was.count} rounds of {was.mechanism} noise, got {now.count}"
-            f" of {now.mechanism} noise: resume with what it was begun with, or run with"
-            " resume=False, which is charged as another run."
+            f" of {now.mechanism} noise: resume with what it was begun with, or begin a"
+            " new run (resume=False), which is charged as another."
         )
     assert algorithm.plan is not None
     return replace(algorithm, plan=replace(algorithm.plan, multiplier=was.noise))
