@@ -262,6 +262,19 @@ def classes_that_are_swapped(run: Forged) -> None:
     describe(run, swapped)
 
 
+@forgery("robust, clock, constrained", "model")
+def probabilities_that_are_nearer_to_certainty(run: Forged) -> None:
+    def sure(model: dict[str, Any]) -> None:
+        model["calibration"]["slope"] *= 1.1
+
+    describe(run, sure)
+
+
+@forgery("private", "model")
+def probabilities_that_were_fitted_to_private_rows(run: Forged) -> None:
+    describe(run, lambda model: model.update(calibration={"slope": 2.0, "offset": 0.1}))
+
+
 @forgery("robust, private", "model")
 def a_scale_that_is_tripled(run: Forged) -> None:
     describe(run, lambda model: [lowered(c, "scale", 3.0) for c in model["schema"]["columns"]])

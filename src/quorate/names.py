@@ -170,6 +170,7 @@ PUBLIC: tuple[str, ...] = (
     "quorate.certificates.certify:certify",
     "quorate.rounds:Outcome",
     "quorate.rounds:Stop",
+    "quorate.problem.calibration:Sigmoid",
     "quorate.solution.client_table:exposed_rows",
     "quorate.solution.solution:Solution",
     "quorate.solution.solve:solve",

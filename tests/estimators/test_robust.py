@@ -4,8 +4,10 @@ import pickle
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from quorate.data.federation import Federation
@@ -127,13 +129,25 @@ def test_a_client_with_one_class_is_allowed_and_all_with_one_are_not(clinics):
         RobustClassifier().fit(X, groups, groups=groups)
 
 
-def test_probabilities_with_the_logistic_loss_only(clinics):
+@pytest.mark.parametrize("label_cost", [np.inf, 1.0])
+def test_probabilities_of_the_logistic_loss_are_the_models_own_unless_labels_flip(
+    clinics, label_cost
+):
     X, y, groups = clinics
-    model = RobustClassifier(Logistic()).fit(X, y, groups=groups)
+    model = RobustClassifier(Logistic(), label_cost=label_cost).fit(X, y, groups=groups)
     p = model.predict_proba(X)
     assert p.sum(1) == pytest.approx(1)
-    assert np.log(p[:, 1] / p[:, 0]) == pytest.approx(model.decision_function(X))
-    assert not hasattr(RobustClassifier(), "predict_proba")
+    same = np.log(p[:, 1] / p[:, 0]) == pytest.approx(model.decision_function(X))
+    assert same is (label_cost == np.inf)
+
+
+def test_hinge_losses_have_calibrated_probabilities(clinics):
+    X, y, groups = clinics
+    model = RobustClassifier(Hinge()).fit(X, y, groups=groups)
+    ill = model.predict_proba(X)[:, 1]
+    assert ill.mean() == pytest.approx((y == "ill").mean(), abs=0.01)
+    raw = expit(model.decision_function(X))
+    assert log_loss(y == "ill", ill) < 0.95 * log_loss(y == "ill", raw)
 
 
 def test_radii_and_priors_by_name_may_name_absent_clients(clinics):

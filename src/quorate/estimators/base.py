@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -33,7 +33,8 @@ from quorate.client_names import ClientName
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.estimators.rows import Matrix, Rows, merged, names_of
-from quorate.problem.losses import Logistic, Loss, Multinomial
+from quorate.problem.calibration import Sigmoid
+from quorate.problem.losses import Loss
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2, Regulariser
@@ -239,6 +240,11 @@ class Classifier(ClassifierMixin, FederatedModel):
     targets: ClassVar[str] = "sign"
     several_classes: ClassVar[bool] = False
     classes_: NDArray[Any]
+    calibration_: Sigmoid
+
+    def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
+        super()._keep(solution, fed, rows)
+        self.calibration_ = solution.calibration or Sigmoid()  # of a private run: its loss's own
 
     def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
         return 2 * self._classes(y) - 1, np.array([-1, 1])
@@ -276,20 +282,20 @@ class Classifier(ClassifierMixin, FederatedModel):
         positions = chosen(self._raw(X))  # first, since it checks that the model is fitted
         return self.classes_[positions]
 
-    @available_if(lambda self: isinstance(self._loss(), Logistic | Multinomial))
     def predict_proba(self, X: Features) -> Array:
-        """(n, C) probabilities of ``classes_``, with the logistic loss only.
+        """(n, C) probabilities of ``classes_``.
 
-        They are calibrated for the mean loss alone. A Wasserstein radius, clipped gradients and a
-        risk that weighs large losses more draw them towards each other; a risk that leaves large
-        losses out draws them towards 0 and 1; weights of the clients calibrate them for the clients
-        mixed by these weights. Calibrate on other rows (scikit-learn's ``CalibratedClassifierCV``)
-        where their size matters.
+        Of two classes by ``calibration_``, a sigmoid of the score. It is the logistic function
+        itself where the scores are log odds already: with the logistic loss, all rows of a client
+        counted alike, no label flips and no constraints. Else (hinge losses, risks by rank,
+        constraints) it is fitted to the training rows, and where these refute that its probability
+        at score 0 is 1/2 (``calibration_.offset`` is not 0) rows with a score near 0 are predicted
+        as the less probable class, as with scikit-learn's ``SVC``. Weights of the clients and
+        private noise are not corrected for: calibrate on other rows (scikit-learn's
+        ``CalibratedClassifierCV``) where that matters.
         """
         scores = self._raw(X)
-        if scores.ndim == 1:
-            return np.column_stack([expit(-scores), expit(scores)])
-        return softmax(scores, axis=1)
+        return self.calibration_.both(scores) if scores.ndim == 1 else softmax(scores, axis=1)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -40,6 +40,7 @@ from quorate.estimators.rows import (
 from quorate.privacy.accounting import Release
 from quorate.privacy.budget import Budget
 from quorate.privacy.ledger import Ledger
+from quorate.problem.calibration import Sigmoid
 from quorate.problem.losses import Logistic, Loss, Multinomial
 from quorate.problem.prediction import with_ones
 from quorate.problem.predictors.affine import Softmax
@@ -340,6 +341,7 @@ class PrivateClassifier(Classifier):
             for row in solution.history
         ]
         self.loss_ = solution.problem.loss
+        self.calibration_ = Sigmoid()  # a fitted one would cost a part of the budget
         ones = len(self.classes_) > 2 and bool(self.fit_intercept)
         self.coef_, self.intercept_ = coefficients(solution.w, solution.problem.predictor, ones)
 

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from quorate.data.declared_schema import declared_schema
+from quorate.problem.calibration import calibrated
 from quorate.runs.checks import Check, compared, not_checked
 from quorate.runs.disclosure import OWNER, README
 from quorate.runs.files import Record, Row, files_in, text_in
@@ -86,9 +87,13 @@ def _known(run: Run, part: Run) -> set[str]:
 
 
 def check_model(run: Run, parts: Parts) -> Iterator[Check]:
-    """How features are made and classes predicted, from the configuration and the rows."""
+    """How features are made, classes predicted and probabilities computed, from the configuration,
+    the rows and the numbers of the model.
+    """
     infeasible = run.result["outcome"]["stop"] == "infeasible"
-    yield from _compared_model(run.model, model_of(run.config, parts.train, infeasible))
+    problem = run.config.settled(parts.train).problem()
+    sigmoid = calibrated(problem, parts.train, run.w)
+    yield from _compared_model(run.model, model_of(run.config, parts.train, infeasible, sigmoid))
 
 
 def check_declared_model(run: Run) -> Iterator[Check]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -20,10 +20,11 @@ from quorate.config.config import Config
 from quorate.data.federation import Federation
 from quorate.data.schema import Schema
 from quorate.names import NAMED, load
+from quorate.problem.calibration import Sigmoid
 from quorate.problem.prediction import predictor
 from quorate.rounds import Stop
 from quorate.runs.files import Record, Row, RunError, load_tensors, parsed, plain, save_arrays
-from quorate.runs.form import Form, Number, Positive, check_form, damaged, optional
+from quorate.runs.form import Form, NonNegative, Number, Positive, check_form, damaged, optional
 from quorate.solution.solution import Solution
 
 FORMAT = 1
@@ -77,6 +78,13 @@ class SchemaForm(Form):
         return self
 
 
+class CalibrationForm(Form):
+    """How scores become probabilities: `quorate.Sigmoid`."""
+
+    slope: NonNegative
+    offset: Number
+
+
 class ModelForm(Form):
     """What predictions need beside the numbers of the model; further keys are fields of the class
     that ``model`` names.
@@ -93,6 +101,7 @@ class ModelForm(Form):
     feature_names: list[str]
     made_by: Annotated[SchemaForm, Field(alias="schema")]
     infeasible: Literal[True] = optional()
+    calibration: CalibrationForm = optional()
 
     @field_validator("loss", "model")
     @classmethod
@@ -116,13 +125,16 @@ class ModelForm(Form):
         return self
 
 
-def model_of(config: Config, fed: Federation, infeasible: bool) -> Record:
+def model_of(
+    config: Config, fed: Federation, infeasible: bool, calibration: Sigmoid | None
+) -> Record:
     """What a model's file says beside its numbers: how features are made and predictions computed.
 
     ``fed`` are the rows to train on; of these only names, classes and schema are used.
     """
     schema = None if fed.schema is None else fed.schema.to_dict()
-    return described(config, fed.classes, fed.feature_names, schema, infeasible)
+    model = described(config, fed.classes, fed.feature_names, schema, infeasible)
+    return model if calibration is None else model | {"calibration": asdict(calibration)}
 
 
 def described(
@@ -148,7 +160,8 @@ def described(
 
 def save_model(file: Path, config: Config, solution: Solution, fed: Federation) -> None:
     """Write w, and in the metadata how features are made and predictions computed."""
-    model = model_of(config, fed, solution.outcome.stop is Stop.INFEASIBLE)
+    infeasible = solution.outcome.stop is Stop.INFEASIBLE
+    model = model_of(config, fed, infeasible, solution.calibration)
     save_arrays(file, {"w": solution.w}, {"quorate": json.dumps(model)})
 
 

@@ -9,6 +9,7 @@ from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.engines.event_log import Log
 from quorate.privacy.ledger import Ledger
+from quorate.problem.calibration import Sigmoid
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
@@ -40,6 +41,9 @@ class Solution:
     tries : for methods with several starts, one row a start
     constraints : one row for every constraint and owner: limit, measured, slack, price (0 if
         infeasible), met
+    calibration : makes probabilities of the scores of a classifier of two classes; None of a
+        private run, of regression and of several classes. Its sums over clients are not in
+        ``messages``
     log : of an asynchronous engine, who answered when; ``Replay(log)`` repeats the run
     """
 
@@ -60,3 +64,4 @@ class Solution:
     tries: list[dict[str, Any]] = field(default_factory=list)
     constraints: list[dict[str, Any]] = field(default_factory=list)
     log: Log | None = None
+    calibration: Sigmoid | None = None

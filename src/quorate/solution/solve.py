@@ -14,6 +14,7 @@ from quorate.client_names import ClientName
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine, Run, Watch
 from quorate.engines.inprocess import InProcess
+from quorate.problem.calibration import calibrated
 from quorate.problem.multipliers import Multipliers, no_multipliers
 from quorate.problem.problem import Problem
 from quorate.rounds import Stop
@@ -119,6 +120,7 @@ def solve(
         tries=answer.tries or [],
         constraints=table,
         log=run.log,
+        calibration=calibrated(problem, fed, answer.w),
     )
 
 
