@@ -36,7 +36,7 @@ BY_STRING = {  # the files that import modules by names made at run time, which 
     "data/files.py",  # the first of three libraries that is installed
 }
 ALONE = {  # heavy or optional package -> the only files that may import it
-    "matplotlib": {"report/figures.py"},
+    "matplotlib": {"drawing.py"},
     "clarabel": {"solvers/conic/builder.py"},
     "torch": {"problem/constraints/torch_function.py", "problem/predictors/torch_module.py"},
 }

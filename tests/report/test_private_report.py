@@ -12,8 +12,8 @@ import pytest
 import small_run
 from report.test_report import BROWSER, FETCHING, HOSTILE, PROBE, SVG, Page, browse, read
 
+from quorate.drawing import label
 from quorate.report import tables, words
-from quorate.report.figures import label
 from quorate.report.html import render
 from quorate.report.markdown import markdown
 from quorate.report.sections import privacy, privacy_curve

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import small_run
 
+from quorate.drawing import column, label
 from quorate.report import tables, words
-from quorate.report.figures import column, label
 from quorate.report.html import figures, page, render
 from quorate.report.markdown import markdown
 from quorate.report.sections import trade_off
@@ -414,7 +414,7 @@ def test_only_one_file_imports_matplotlib() -> None:
     source = Path(tables.__file__).parents[1]
     imports = re.compile(r"^\s*(import|from) matplotlib", flags=re.M)
     assert [p.name for p in source.rglob("*.py") if imports.search(p.read_text("utf-8"))] == [
-        "figures.py"
+        "drawing.py"
     ]
     code = "import sys, quorate.report.html; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from quorate.text import printable, short
+
 Record: TypeAlias = Mapping[str, Any]  # an object in JSON, such as a row of a table
 Rows: TypeAlias = Sequence[Record]
 Result: TypeAlias = Record  # a result.json
@@ -92,24 +94,9 @@ def filled(heads: Mapping[str, str], rows: Rows) -> dict[str, str]:
 # -------------------------------------------------------------------------------- numbers as text
 
 
-def printable(text: str) -> str:
-    """The text on one line, without control characters, terminal codes, signs without a width and
-    signs that turn the reading direction: the name of a client may hold anything.
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
-
-
 def lines(text: str) -> str:
     """The text with its lines, each of them printable."""
     return "\n".join(map(printable, text.split("\n")))
-
-
-def short(text: str, most: int) -> str:
-    """The text with at most so many characters: from a longer one the middle is left out."""
-    half = (most - 1) // 2
-    return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[len(text) - half :]}"
 
 
 def sentence(text: str) -> str:

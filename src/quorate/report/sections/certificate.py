@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quorate.report import words
-from quorate.report.figures import (
+from quorate.drawing import (
     BLUE,
     GREEN,
     GREY,
     ORANGE,
     PURPLE,
-    Plot,
     column,
     decades,
     line_above_zero,
     plain_decades,
 )
+from quorate.report import words
+from quorate.report.figures import Plot
 from quorate.report.sections.section import (
     Block,
     Chapter,
@@ -35,7 +35,7 @@ from quorate.runs.sections.clock import thinned
 
 if TYPE_CHECKING:
     from quorate.arrays import Array
-    from quorate.report.figures import Axes, Canvas
+    from quorate.drawing import Axes, Canvas
 
 MEANING = {
     "value": "objective of the model",

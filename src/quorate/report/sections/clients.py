@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from quorate.drawing import BLUE, GREEN, INK, ORANGE, PURPLE, legend, named_rows
 from quorate.problem.risks import resolve_prior
 from quorate.report import words
-from quorate.report.figures import (
-    BLUE,
-    GREEN,
-    INK,
-    MOST,
-    ORANGE,
-    PURPLE,
-    Plot,
-    legend,
-    named_rows,
-)
+from quorate.report.figures import MOST, Plot
 from quorate.report.sections.section import (
     Block,
     Chapter,
@@ -46,7 +37,7 @@ from quorate.report.tables import (
 from quorate.runs.run import Run
 
 if TYPE_CHECKING:
-    from quorate.report.figures import Canvas
+    from quorate.drawing import Canvas
 
 HEADS = {
     "client": "Client",

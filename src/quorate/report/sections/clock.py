@@ -10,19 +10,8 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array
 from quorate.config.engine import EngineSection
-from quorate.report.figures import (
-    BLUE,
-    DASHED,
-    GREY,
-    INK,
-    MODELS,
-    ORANGE,
-    PURPLE,
-    Plot,
-    column,
-    decades,
-    legend,
-)
+from quorate.drawing import BLUE, DASHED, GREY, INK, MODELS, ORANGE, PURPLE, column, decades, legend
+from quorate.report.figures import Plot
 from quorate.report.sections.section import (
     Block,
     Chapter,
@@ -36,8 +25,8 @@ from quorate.report.tables import Result, Rows, Table, number, printable, size, 
 from quorate.runs.run import Run
 
 if TYPE_CHECKING:
+    from quorate.drawing import Canvas
     from quorate.engines.event_log import Log
-    from quorate.report.figures import Canvas
 
 WINDOWS = 60  # of time
 SLOWEST = 3  # clients that are named

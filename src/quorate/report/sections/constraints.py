@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quorate.arrays import Array
-from quorate.report import words
-from quorate.report.figures import (
+from quorate.drawing import (
     BLUE,
     GREEN,
     GREY,
@@ -19,12 +18,13 @@ from quorate.report.figures import (
     ORANGE,
     RED,
     SAND,
-    Plot,
     legend,
     named_rows,
     whole_numbers,
 )
+from quorate.report import words
 from quorate.report.figures import MOST as DRAWN
+from quorate.report.figures import Plot
 from quorate.report.sections.section import (
     Block,
     Chapter,
@@ -55,7 +55,7 @@ from quorate.runs.run import Run
 from quorate.runs.splits import HELD_OUT
 
 if TYPE_CHECKING:
-    from quorate.report.figures import Canvas
+    from quorate.drawing import Canvas
 
 MOST = 60  # rows of a table: those with the smallest slack
 BRIEF = 20  # rows of a table on a terminal

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
+from quorate.drawing import INK, MODELS, legend
 from quorate.report import words
-from quorate.report.figures import INK, MODELS, Plot, legend
+from quorate.report.figures import Plot
 from quorate.report.sections.section import (
     Block,
     Chapter,
@@ -36,7 +37,7 @@ from quorate.report.tables import (
 from quorate.runs.run import Run
 
 if TYPE_CHECKING:
-    from quorate.report.figures import Canvas
+    from quorate.drawing import Canvas
 
 FAIRNESS = ("SPD", "DI", "EOD", "AOD", "FNRD", "TI")
 ABOUT_FAIRNESS = (

@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quorate.report import words
-from quorate.report.figures import (
+from quorate.drawing import (
     BLUE,
     GREY,
     INK,
-    MOST,
     ORANGE,
-    Plot,
     column,
     legend,
     named_rows,
     plain_decades,
     whole_numbers,
 )
+from quorate.report import words
+from quorate.report.figures import MOST, Plot
 from quorate.report.sections.section import (
     Block,
     Chapter,
@@ -41,7 +40,7 @@ from quorate.report.tables import Record, Result, Rows, Table, number, of_rows, 
 from quorate.runs.run import Run
 
 if TYPE_CHECKING:
-    from quorate.report.figures import Canvas
+    from quorate.drawing import Canvas
 
 PRINTED = 20  # clients that a terminal shows
 TOTALS = {  # key -> (accountant, what its total is)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from quorate.drawing import MODELS, legend
 from quorate.privacy.accounting import total_epsilon
-from quorate.report.figures import MODELS, Plot, legend
+from quorate.report.figures import Plot
 from quorate.report.sections.section import Block, Chapter, Figure, ReportSection, chapter, texts
 from quorate.report.tables import Table, by_set, capital, number, of_rows, own_measures, percent
 from quorate.runs.privacy_plan import privacy_of
@@ -18,8 +19,8 @@ from quorate.runs.sections.privacy import read_releases
 
 if TYPE_CHECKING:
     from quorate.arrays import Array
+    from quorate.drawing import Axes, Canvas
     from quorate.privacy.accounting import Release
-    from quorate.report.figures import Axes, Canvas
 
 FIGURE = Figure(
     "curve",

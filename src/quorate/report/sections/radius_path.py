@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quorate.arrays import Array
+from quorate.drawing import DASHED, GREY, INK, column, decades, legend, shades
 from quorate.report import words
-from quorate.report.figures import DASHED, GREY, INK, Plot, column, decades, legend, shades
+from quorate.report.figures import Plot
 from quorate.report.sections.section import (
     Block,
     Chapter,
@@ -39,7 +40,7 @@ from quorate.runs.run import Run
 from quorate.runs.sections.radius_path import equal
 
 if TYPE_CHECKING:
-    from quorate.report.figures import Axes, Canvas
+    from quorate.drawing import Axes, Canvas
 
 OPEN = 12  # points of a table that is shown without a click
 FIGURES = (

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from quorate.drawing import BLUE, DASHED, GREY, ORANGE, plain_decades
 from quorate.report import words
-from quorate.report.figures import BLUE, DASHED, GREY, ORANGE, Plot, plain_decades
+from quorate.report.figures import Plot
 from quorate.report.sections.section import Chapter, Figure, ReportSection, Row, Text, chapter
 from quorate.report.tables import Rows, Table, of_rows, printable, spaced
 from quorate.runs.run import Run
 
 if TYPE_CHECKING:
-    from quorate.report.figures import Canvas
+    from quorate.drawing import Canvas
 
 HEADS = {"row": "Row (from 0)", "loss": "Loss", "weight": "Weight (mean: 1)"}
 ABOUT = (

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quorate.report.figures import BLUE, GREY, ORANGE, RED, Plot, column, legend
+from quorate.drawing import BLUE, GREY, ORANGE, RED, column, legend
+from quorate.report.figures import Plot
 from quorate.report.sections.section import (
     Block,
     Chapter,
@@ -32,7 +33,7 @@ from quorate.runs.run import Run
 
 if TYPE_CHECKING:
     from quorate.arrays import Array
-    from quorate.report.figures import Axes, Canvas
+    from quorate.drawing import Axes, Canvas
 
 HEADS = {
     "level": "Level",
