@@ -242,6 +242,23 @@ def a_private_run_that_is_optimal(run: Forged) -> None:
         part.result["outcome"]["text"] = "gap 1e-9 proven after 8 rounds."
 
 
+@forgery("robust, rank", "data checks")
+def a_check_that_passes(run: Forged) -> None:
+    small = next(row for row in run.result["checks"] if row["name"] == "tiny")
+    assert not small["passed"]
+    small |= {"passed": True, "seen": 24, "where": [], "count": 0}
+
+
+@forgery("private", f"{OWNER}data checks")
+def a_check_of_the_owner_that_passes(run: Forged) -> None:
+    a_check_that_passes(run.exact)
+
+
+@forgery("robust", "data checks")
+def no_checks(run: Forged) -> None:
+    del run.result["checks"]
+
+
 # ---------------------------------------------------------------------- the model's own description
 
 

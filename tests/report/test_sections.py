@@ -118,5 +118,13 @@ def test_what_is_exact_is_in_no_section_of_the_public_part(runs: dict[str, Run])
 def test_sections_of_a_plain_run(tmp_path: Path) -> None:
     run = small_run.small_run(tmp_path, text=small_run.MIXED)
     names = [type(section).__name__ for section in SECTIONS if section.applies(run)]
-    shared = ["Summary", "Evaluation", "Certificate", "Clients", "Messages", "Configuration"]
+    shared = [
+        "Summary",
+        "Evaluation",
+        "Checks",
+        "Certificate",
+        "Clients",
+        "Messages",
+        "Configuration",
+    ]
     assert [name for name in names if name != "Warnings"] == shared

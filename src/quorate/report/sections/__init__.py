@@ -1,6 +1,7 @@
 """The sections of a report, in the order of a page."""
 
 from quorate.report.sections.certificate import Certificate
+from quorate.report.sections.checks import Checks
 from quorate.report.sections.clients import Clients
 from quorate.report.sections.clock import Clock
 from quorate.report.sections.constraints import Constraints
@@ -20,6 +21,7 @@ SECTIONS: tuple[ReportSection, ...] = (
     Summary(),
     Warnings(),
     Evaluation(),
+    Checks(),
     PrivacyCurve(),
     Constraints(),
     TradeOff(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quorate.runs.sections.checks import DataChecks
 from quorate.runs.sections.clock import Clock
 from quorate.runs.sections.constraints import Constraints
 from quorate.runs.sections.privacy import Privacy
@@ -19,4 +20,5 @@ SECTIONS: tuple[Section, ...] = (
     Clock(),
     Privacy(),
     PrivacyCurve(),
+    DataChecks(),
 )
