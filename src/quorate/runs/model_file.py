@@ -97,6 +97,7 @@ class ModelForm(Form):
     intercept: bool
     model: str
     ones: Literal[True] = optional()
+    client: str = optional()  # the column with the client of each row
     classes: Classes
     feature_names: list[str]
     made_by: Annotated[SchemaForm, Field(alias="schema")]
@@ -150,6 +151,7 @@ def described(
         "model": problem.model,
         **{key: value for key, value in network.items() if value is not None},
         **({"ones": True} if config.ones else {}),
+        **({} if config.data.client is None else {"client": config.data.client}),
         "classes": classes,
         "feature_names": names,
         "schema": schema,

@@ -6,13 +6,20 @@ import csv
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from quorate.data.tables import read
+from scipy.special import softmax
+
+from quorate.arrays import Array
+from quorate.data.tables import Table, read
+from quorate.problem.calibration import Sigmoid
 from quorate.problem.prediction import predictor, scores, with_ones
+from quorate.runs.files import Row
 from quorate.runs.model_file import read_model, targets_of
 
+# columns of predictions
+WRITTEN = ("row", "client", "prediction", "probability", "positive", "score")
 # what a spreadsheet runs or trims at the start of a cell, also after apostrophes of ours
 RUN = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -21,10 +28,14 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 def predict_table(
     path: str | os.PathLike[str], table: str | os.PathLike[str], unknown: str = "error"
 ) -> dict[str, list[object]]:
-    """Columns by name: ``prediction``, a class or for a regressor a number, and a classifier's
-    ``score``.
+    """Columns by name: which row it is, its ``client`` where the table names it, ``prediction`` (a
+    class, or for a regressor a number), and of two classes the ``probability`` of the ``positive``
+    one, its name, and the ``score``.
 
-    Of several classes there is one score each, ``score_`` and its name; the largest is predicted.
+    The first column says which row it is: the first column of the table that is no feature and has
+    another whole number or text in every row, else ``row``, counted from 1. Of several classes
+    there is a probability and a score each, ``probability_`` and ``score_`` with its name. A model
+    whose scores are no log odds and were not calibrated has no probabilities.
 
     Features are made from the table's columns by the schema that is saved with the model;
     ``unknown`` says what becomes of categories that it does not have: "error", or "ignore" for
@@ -38,16 +49,60 @@ def predict_table(
     """
     w, model, schema = read_model(path)
     codes = [column.name for column in schema.columns if hasattr(column, "categories")]
-    X = schema.transform(read(Path(table), codes), unknown, where=str(table))
+    client = model.get("client")
+    text = [*codes, *filter(None, [client])]
+    cells = read(Path(table), text)
+    X = schema.transform(cells, unknown, where=str(table))
     score = scores(predictor(model), w, with_ones(X) if model.get("ones") else X)
+    columns: dict[str, list[object]] = {}
+    taken = {client, schema.target, *(column.name for column in schema.columns)}
+    if (key := _identifier(cells, taken)) is None:
+        columns["row"] = list(range(1, len(score) + 1))
+    else:  # as it stands in the file: "007" is not 7
+        columns[key] = read(Path(table), [*text, key])[key].tolist()
+    if client is not None and client in cells:
+        columns["client"] = cells[client].tolist()
+    return columns | _predicted(model, score)
+
+
+def _identifier(table: Table, taken: Collection[str | None]) -> str | None:
+    """The first column that tells all rows apart, beside those that are ``taken`` and those that
+    are called as columns of predictions.
+    """
+    for name, cells in table.items():
+        if name in taken or not name or name.partition("_")[0] in WRITTEN:
+            continue
+        values = cells.tolist()
+        keys = [v for v in values if isinstance(v, str | int) or (v is not None and v == v // 1)]
+        if values and len({*keys}) == len(values):
+            return name
+    return None
+
+
+def _predicted(model: Row, score: Array) -> dict[str, list[object]]:
+    """The columns of predictions from the scores of all rows."""
     classes, targets = model["classes"], targets_of(model)
     if classes is None or targets not in ("sign", "class"):
         return {"prediction": score.tolist()}
     if targets == "sign":
-        chosen = [classes[1 if s > 0 else 0] for s in score]
-        return {"prediction": chosen, "score": score.tolist()}
+        columns: dict[str, list[object]] = {
+            "prediction": [classes[1 if s > 0 else 0] for s in score]
+        }
+        if (sigmoid := _sigmoid(model)) is not None:
+            columns["probability"] = sigmoid.probability(score).tolist()
+            columns["positive"] = [classes[1]] * len(score)
+        return columns | {"score": score.tolist()}
     by_class = {f"score_{name}": score[:, k].tolist() for k, name in enumerate(classes)}
-    return {"prediction": [classes[k] for k in score.argmax(1)], **by_class}
+    chances = softmax(score, axis=1)
+    shares = {f"probability_{name}": chances[:, k].tolist() for k, name in enumerate(classes)}
+    return {"prediction": [classes[k] for k in score.argmax(1)], **shares, **by_class}
+
+
+def _sigmoid(model: Row) -> Sigmoid | None:
+    """What makes probabilities of scores: as it was fitted, or none where scores are log odds."""
+    if (fitted := model.get("calibration")) is not None:
+        return Sigmoid(**fitted)
+    return Sigmoid() if model["loss"] == "logistic" else None
 
 
 def as_csv(columns: Mapping[str, Sequence[object]]) -> str:
