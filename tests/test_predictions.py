@@ -86,6 +86,12 @@ def test_an_identifier_that_a_spreadsheet_would_run_is_harmless(
     assert [row["patient"] for row in found] == [f"'{key}" for key in keys]
 
 
+@pytest.mark.parametrize("key", ["a\rb", "a\nb", "a\r\nb", 'a"b', "a,b"])
+def test_whatever_a_cell_holds_it_stays_one_cell(key: str) -> None:
+    text = as_csv({"key": [key], "prediction": ["yes"]})
+    assert [*csv.reader(io.StringIO(text, newline=""))] == [["key", "prediction"], [key, "yes"]]
+
+
 def test_a_calibrated_model_uses_its_sigmoid_and_one_without_has_no_probability(
     tmp_path: Path,
 ) -> None:

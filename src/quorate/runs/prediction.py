@@ -6,7 +6,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from scipy.special import softmax
@@ -109,11 +109,17 @@ def as_csv(columns: Mapping[str, Sequence[object]]) -> str:
     """The columns as CSV. A text that a spreadsheet would run as a formula gets an apostrophe in
     front, unless it is a number.
     """
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(map(harmless, columns))
-    writer.writerows(map(harmless, row) for row in zip(*columns.values(), strict=True))
-    return file.getvalue()
+    rows = [columns.keys(), *zip(*columns.values(), strict=True)]
+    return "".join(_line(map(harmless, row)) for row in rows)
+
+
+def _line(cells: Iterable[object]) -> str:
+    """One line; a cell with a line break of any kind is in quotes, as the module does for those of
+    its own line ends.
+    """
+    file = io.StringIO(newline="")
+    csv.writer(file, lineterminator="\r\n").writerow(cells)
+    return file.getvalue()[:-2] + "\n"
 
 
 def harmless(value: object) -> object:
