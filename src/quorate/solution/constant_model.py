@@ -1,0 +1,113 @@
+"""The best constant model: zero coefficients, and the intercept that is best under the stated risk.
+
+    minimise over b:  R( F_1(0, b), ..., F_N(0, b) )
+
+A constant model sees targets alone, and of two classes only their shares: each client's share of
+positive rows (its targets, for a regression) is all that is read here. The slope of the objective
+at b is sum_s q_s F_s'(b) at the worst weights q of b. Halving the interval in which it changes its
+sign finds b to the last digits, and q as a mixture of the worst weights on either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quorate.arrays import Array, Block
+from quorate.data.federation import Federation
+from quorate.problem.losses import Quadratic
+from quorate.problem.predictors.affine import Linear
+from quorate.problem.problem import Problem
+from quorate.problem.risks.ranks import by_rank
+from quorate.problem.wasserstein.ball import WassersteinBall, free_space
+
+STEPS = 80  # halvings at most
+FARTHEST = 60.0  # of an intercept of two classes: beyond it no loss falls in double precision
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The best constant model, and what proves that no other is better."""
+
+    intercept: float
+    value: float  # R(F(0, b)); regularisers of the coefficients are 0 there
+    losses: Array  # (N,) F_s(0, b)
+    weights: Array  # (N,) worst client weights, of slope 0 where there is an intercept
+
+
+def has_constant(problem: Problem) -> bool:
+    """Whether the models of a problem contain constants of one number a row."""
+    return isinstance(problem.predictor, Linear) and not isinstance(problem.loss, Quadratic)
+
+
+def best_constant(problem: Problem, fed: Federation) -> Constant:
+    """The best constant of a concrete problem and its data (see `Problem.at`)."""
+    table = targets_alone(problem, fed)
+
+    def at(b: float) -> tuple[float, Array, Array, Array]:
+        risks, slopes = np.zeros((2, fed.n_clients))
+        for block in table:
+            risks[block.index], slopes[block.index] = _risks(problem, b, block)
+        q = np.asarray(problem.over_clients.weights(risks), float)
+        return float(q @ slopes), q, risks, slopes
+
+    if not problem.predictor.intercept:
+        _, q, risks, _ = at(0.0)
+        return Constant(0.0, float(problem.over_clients.value(risks)), risks, q)
+    low, high = _interval(problem, table)
+    left, right = at(low), at(high)
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        here = at(middle)
+        if left[0] >= 0 or right[0] <= 0 or not low < middle < high:
+            break
+        low, high, left, right = (
+            (low, middle, left, here) if here[0] >= 0 else (middle, high, here, right)
+        )
+    return _between(problem, low, high, left, right)
+
+
+def _between(problem: Problem, low: float, high: float, left: tuple, right: tuple) -> Constant:
+    """The better end, and weights mixed so that their slope is 0."""
+    values = [float(problem.over_clients.value(end[2])) for end in (left, right)]
+    b, end = (low, left) if values[0] <= values[1] else (high, right)
+    down, up = max(-left[0], 0.0), max(right[0], 0.0)
+    share = up / (up + down) if up + down > 0 else 0.5
+    q = share * left[1] + (1 - share) * right[1]
+    return Constant(b, min(values), end[2], q)
+
+
+def targets_alone(problem: Problem, fed: Federation) -> list[Block]:
+    """The clients without features; of two classes one row a class, with its share."""
+    n = fed.n_clients
+    if problem.loss.targets == "sign" and not by_rank(problem.over_samples):
+        plus = np.array([fed.share(i) @ (fed.rows(i)[1] > 0) for i in range(n)])
+        y = np.broadcast_to(np.array([-1.0, 1.0]), (n, 2))
+        share = np.stack([1 - plus, plus], 1)
+        return [Block(np.zeros((n, 2, 1)), y, share, np.arange(n), fed.clients)]
+    X = tuple(np.zeros((len(y), 1)) for y in fed.y)
+    return fed._with(X=X, columns=None, linear=None, feature_names=("",)).blocks()
+
+
+def _interval(problem: Problem, table: Sequence[Block]) -> tuple[float, float]:
+    """Where the best intercept lies."""
+    if problem.loss.targets == "sign":
+        return -FARTHEST, FARTHEST
+    rows = np.concatenate([block.y[block.share > 0] for block in table])
+    return float(rows.min()) - 1e-9, float(rows.max()) + 1e-9
+
+
+def _risks(problem: Problem, b: float, block: Block) -> tuple[Array, Array]:
+    """F_s(0, b) and its slope in b of every client of a block without features."""
+    ball, radius = problem.over_samples, problem.radii(block)
+    if isinstance(ball, WassersteinBall) and radius.any():
+        free, w = replace(ball, support=None), np.array([0.0, b])
+        cut = free_space(w, block, problem.loss, Linear(True), free, radius)
+        return cut.base + radius * cut.level, cut.gradient[:, -1]
+    prediction = np.full(block.y.shape, b)
+    losses = problem.loss.value(prediction, block.y)
+    weights = problem.row_weights(losses, block)
+    slopes = problem.loss.gradient(prediction, block.y)
+    return (weights * losses).sum(1), (weights * slopes).sum(1)

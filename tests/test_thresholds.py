@@ -1,0 +1,196 @@
+"""The thresholds are exact: on one side a model has coefficients, on the other it has none."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import quorate as qr
+from quorate.solution.constant_model import best_constant
+from quorate.solution.thresholds import (
+    flip_threshold,
+    label_flip_limit,
+    largest_radius,
+    largest_tail,
+    radius_threshold,
+    strength_threshold,
+    tail_threshold,
+)
+
+BELOW, ABOVE = 0.97, 1.05
+SHARES = (0.5, 0.3, 0.1, 0.25, 0.4)  # of the rarer class, by table
+
+
+def table(seed, alike=False):
+    """Four clients, 160 rows; ``alike``: both classes are dealt out evenly, so that clients tie."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(160, 4)) * rng.uniform(0.5, 2, 4)
+    score = X @ rng.normal(size=4) + 1.5 * rng.normal(size=160)
+    y = np.where(score > np.quantile(score, 1 - SHARES[seed]), 1, -1)
+    groups = rng.integers(0, 4, 160)
+    if alike:
+        for label in (-1, 1):
+            groups[y == label] = np.arange((y == label).sum()) % 4
+    return qr.Federation.from_arrays(X, y, groups, classes=np.array([-1, 1]))
+
+
+def largest(problem, fed):
+    """The largest coefficient of the solution."""
+    w = qr.solve(problem, fed, tol=1e-7).w
+    return float(np.abs(problem.predictor.split(w)[0]).max())
+
+
+def logistic(over_samples, over_clients=None, **parts):
+    clients = qr.Mean("size") if over_clients is None else over_clients
+    stated = {"loss": qr.Logistic(), "predictor": qr.Linear(intercept=True)} | parts
+    return qr.Problem(over_samples=over_samples, over_clients=clients, **stated)
+
+
+@pytest.mark.parametrize(
+    "over", [qr.Simplex(), qr.LpBall(0.3, 2, "size")], ids=["simplex", "lp ball"]
+)
+@pytest.mark.parametrize("norm", ["l1", "linf"])
+@pytest.mark.parametrize("seed", range(5))
+def test_from_r_star_on_a_constant_is_optimal(seed, norm, over):
+    fed = table(seed, alike=seed == 3)
+
+    def at(radius):
+        return logistic(qr.WassersteinBall(radius, norm=norm), over)
+
+    limit = largest_radius(at(1.0), fed)
+    assert largest(at(BELOW * limit), fed) > 1e-3
+    assert largest(at(ABOVE * limit), fed) < 1e-6
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"loss": qr.Hinge()},
+        {"loss": qr.SmoothHinge()},
+        {"regulariser": qr.L1(0.02)},
+        {"predictor": qr.Linear()},
+    ],
+    ids=["hinge", "smooth hinge", "l1", "no intercept"],
+)
+def test_r_star_is_exact_for_other_losses_and_parts(seed, parts):
+    fed = table(seed)
+
+    def at(radius):
+        over = qr.Simplex() if "regulariser" in parts else qr.LpBall(0.3, 2, "size")
+        return logistic(qr.WassersteinBall(radius, norm="l2"), over, **parts)
+
+    limit = radius_threshold(at(1.0), fed)
+    assert limit.exact
+    assert limit.value == 0 or largest(at(BELOW * limit.value), fed) > 1e-3
+    assert largest(at(ABOVE * limit.value), fed) < 1e-6
+
+
+def test_radii_that_differ_keep_their_proportions():
+    fed, rho = table(1), np.array([1.0, 0.2, 0.6, 0.4])
+    for over in (qr.Simplex(), qr.Superquantile(0.5, "size")):
+        ball = qr.WassersteinBall(3 * rho, norm="l2")
+        limit = largest_radius(logistic(ball, over), fed)
+        for factor, trivial in ((BELOW, False), (ABOVE, True)):
+            there = logistic(replace(ball, radius=factor * limit * rho), over)
+            assert (largest(there, fed) < 1e-6) is trivial
+
+
+@pytest.mark.parametrize("loss", [qr.Huber(), qr.Absolute(), qr.Quantile(0.3)], ids=repr)
+def test_r_star_of_a_regression_is_exact(loss):
+    fed = table(1)
+    rng = np.random.default_rng(0)
+    reals = [x @ [1.0, 0.0, -0.5, 0.2] + rng.standard_t(3, len(x)) for x in fed.X]
+    fed = qr.Federation(fed.clients, fed.X, tuple(reals))
+
+    def at(radius):
+        return logistic(qr.WassersteinBall(radius, norm="linf"), qr.Simplex(), loss=loss)
+
+    limit = largest_radius(at(1.0), fed)
+    assert largest(at(BELOW * limit), fed) > 1e-3
+    assert largest(at(ABOVE * limit), fed) < 1e-6
+
+
+def test_the_strength_of_l1_that_leaves_no_coefficient_is_exact():
+    fed = table(0)
+    limit = strength_threshold(logistic(qr.Mean(), qr.Simplex(), regulariser=qr.L1(1.0)), fed)
+    for factor, trivial in ((BELOW, False), (ABOVE, True)):
+        there = logistic(qr.Mean(), qr.Simplex(), regulariser=qr.L1(factor * limit.value))
+        assert (largest(there, fed) < 1e-6) is trivial
+
+
+@pytest.mark.parametrize(
+    ("seed", "loss"),
+    [*((seed, qr.Logistic()) for seed in range(5)), (0, qr.Hinge()), (2, qr.SmoothHinge())],
+)
+def test_up_to_tail_star_a_constant_is_optimal(seed, loss):
+    fed = table(seed).pooled()
+    limit = largest_tail(logistic(qr.Superquantile(0.2), loss=loss), fed)
+    assert 0 < limit < 1 / ABOVE
+    for factor, trivial in ((BELOW, True), (ABOVE, False)):
+        there = logistic(qr.Superquantile(factor * limit), loss=loss)
+        assert (largest(there, fed) < 1e-6) is trivial
+
+
+def test_no_tail_is_too_small_for_classes_that_can_be_separated():
+    X = np.array([[-2.0], [-1.0], [1.0], [3.0]])
+    fed = qr.Federation.from_arrays(X, np.array([-1, -1, 1, 1]), np.zeros(4, int))
+    assert largest_tail(logistic(qr.Superquantile(0.2)), fed) == 0
+
+
+@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Hinge()], ids=repr)
+@pytest.mark.parametrize("seed", [0, 2, 4])
+def test_the_share_of_flipped_labels_from_which_a_constant_is_optimal_is_exact(seed, loss):
+    fed = table(seed).pooled()
+
+    def at(share):
+        return logistic(qr.WassersteinBall(0.7 * share, 0.7, "l2"), loss=loss)
+
+    limit = flip_threshold(at(0.1), fed)
+    assert limit.exact
+    assert 0 < limit.value < 0.5
+    assert largest(at(BELOW * limit.value), fed) > 1e-3
+    assert largest(at(ABOVE * limit.value), fed) < 1e-6
+    assert largest_radius(at(0.1), fed) == pytest.approx(0.7 * limit.value)
+
+
+def test_the_flips_of_several_clients_are_exact_under_fixed_weights():
+    fed = table(1)
+    limit = label_flip_limit(logistic(qr.WassersteinBall(0.1, 1.0)), fed)
+    for factor, trivial in ((BELOW, False), (ABOVE, True)):
+        there = logistic(qr.WassersteinBall(factor * limit, 1.0))
+        assert (largest(there, fed) < 1e-6) is trivial
+
+
+def test_the_hinge_has_a_constant_at_every_radius_where_the_rarer_class_lies_within_the_other():
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(200) < 10, 1, -1)
+    X = rng.normal(size=(200, 3)) + 0.3 * (y[:, None] > 0)
+    fed = qr.Federation.from_arrays(X, y, np.zeros(200, int))
+    hinge = logistic(qr.Mean(), loss=qr.Hinge())
+    assert largest_radius(hinge, fed) == pytest.approx(0, abs=1e-7)
+    assert largest(hinge, fed) < 1e-6
+    assert largest_tail(logistic(qr.Superquantile(0.5), loss=qr.Hinge()), fed) == 1
+    assert largest_radius(logistic(qr.Mean()), fed) > 0.01
+
+
+def test_the_best_constant_is_that_of_a_solve_without_features():
+    fed = table(2)
+    blind = qr.Federation(fed.clients, tuple(0 * x for x in fed.X), fed.y, classes=fed.classes)
+    for over in (qr.Simplex(), qr.ChiSquareBall(0.05, "size"), qr.Superquantile(0.5, "size")):
+        for ball in (qr.Mean(), qr.WassersteinBall(0.02, 1.0)):
+            problem = logistic(ball, over)
+            value = qr.solve(problem, blind, tol=1e-9).certificate.value
+            assert best_constant(*problem.at(fed)).value == pytest.approx(value, rel=1e-7)
+
+
+def test_problems_without_thresholds_are_refused():
+    fed = table(0)
+    with pytest.raises(ValueError, match="thresholds are known"):
+        largest_radius(logistic(qr.Superquantile(0.5)), fed)
+    with pytest.raises(ValueError, match="one client"):
+        tail_threshold(logistic(qr.Superquantile(0.5)), fed)
+    regression = logistic(qr.WassersteinBall(0.1, 1.0), loss=qr.Huber())
+    real = qr.Federation(fed.clients, fed.X, tuple(x @ np.ones(4) for x in fed.X))
+    assert largest_radius(regression, real) == math.inf
