@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
+from notebooks import TUTORIALS, printed
 
 from quorate.names import by_module
 
@@ -49,3 +52,11 @@ def test_every_page_is_reached_and_none_needs_the_net(site: Path) -> None:
         assert not re.search(r"<link[^>]*https?://", text), path
         if path.name != "404.html":
             assert f'href="{path.relative_to(site).as_posix()}"' in home, path
+
+
+def test_notebooks_are_pages_with_their_outputs(site: Path) -> None:
+    for path in TUTORIALS:
+        text = html.unescape((site / "tutorials" / f"{path.stem}.html").read_text("utf-8"))
+        assert "data:image/png;base64," in text, "a tutorial shows a figure"
+        for said in printed(nbformat.read(path, as_version=4)):
+            assert said.startswith("<Figure") or said.partition("\n")[0] in text

@@ -1,0 +1,64 @@
+"""The tutorials, executed: ``python tests/notebooks.py [NAME...]`` stores their outputs anew."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
+
+TUTORIALS = sorted((Path(__file__).parents[1] / "docs" / "tutorials").glob("*.ipynb"))
+NUMBER = re.compile(r"-?\d+\.?\d*(?:e[-+]?\d+)?")
+
+
+@contextmanager
+def kernel() -> Iterator[KernelManager]:
+    """One process for all notebooks, so that imports are paid for once."""
+    manager = KernelManager(kernel_name="python3", transport="ipc")
+    manager.start_kernel()
+    try:
+        yield manager
+    finally:
+        manager.shutdown_kernel(now=True)
+
+
+def executed(path: Path, manager: KernelManager) -> Any:
+    """A notebook with the outputs of now; no name of the one before is left."""
+    notebook = nbformat.read(path, as_version=4)
+    forget = nbformat.v4.new_code_cell("%reset -f")
+    notebook.cells.insert(0, forget)
+    client = NotebookClient(notebook, km=manager, timeout=120, record_timing=False)
+    try:
+        client.execute()
+    finally:
+        if client.kc is not None:
+            client.kc.stop_channels()
+    notebook.cells.pop(0)
+    for count, cell in enumerate(c for c in notebook.cells if c.cell_type == "code"):
+        cell.execution_count = count + 1
+        for output in cell.outputs:
+            if "execution_count" in output:
+                output.execution_count = count + 1
+    return notebook
+
+
+def printed(notebook: Any) -> list[str]:
+    """What every code cell prints or ends with, as text."""
+    return [
+        "".join(o.get("text", o.get("data", {}).get("text/plain", "")) for o in cell.outputs)
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    ]
+
+
+if __name__ == "__main__":
+    with kernel() as running:
+        for tutorial in TUTORIALS:
+            if not sys.argv[1:] or tutorial.stem in sys.argv[1:]:
+                nbformat.write(executed(tutorial, running), tutorial)

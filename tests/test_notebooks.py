@@ -1,0 +1,40 @@
+"""The tutorials run, and the outputs stored in them are those of this version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from jupyter_client.manager import KernelManager
+from notebooks import NUMBER, TUTORIALS, executed, kernel, printed
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[KernelManager]:
+    with kernel() as manager:
+        yield manager
+
+
+def test_there_is_a_tutorial_for_every_capability():
+    assert [path.stem.partition("-")[2] for path in TUTORIALS] == [
+        "robust",
+        "worst-client",
+        "constraints",
+        "private",
+        "tail-risks",
+    ]
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_a_tutorial_runs_and_prints_what_is_stored_in_it(path: Path, running: KernelManager):
+    stored = printed(nbformat.read(path, as_version=4))
+    now = printed(executed(path, running))  # raises where a cell does
+    assert any(stored)
+    assert len(now) == len(stored)
+    for old, new in zip(stored, now, strict=True):
+        again = f"run: python tests/notebooks.py {path.stem}"
+        assert NUMBER.sub("0", new) == NUMBER.sub("0", old), again
+        numbers = [list(map(float, NUMBER.findall(text))) for text in (new, old)]
+        assert numbers[0] == pytest.approx(numbers[1], rel=0.05, abs=0.02), again
