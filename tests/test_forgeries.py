@@ -466,6 +466,37 @@ def a_better_accuracy(run: Forged) -> None:
     run.result["evaluation"]["measures"][0]["accuracy"] = 0.99
 
 
+@forgery("robust, rank", "evaluation")
+def a_larger_area_under_the_curve(run: Forged) -> None:
+    run.result["evaluation"]["measures"][0]["auc"] = 0.999
+
+
+@forgery("robust", "evaluation")
+def a_narrower_interval_of_a_client(run: Forged) -> None:
+    run.result["evaluation"]["measures"][0]["clients"][0]["interval"]["recall"][0] += 0.05
+
+
+@forgery("robust", "evaluation")
+def a_small_client_that_is_not_marked(run: Forged) -> None:
+    client = run.result["evaluation"]["measures"][0]["clients"][0]
+    client["small"] = not client["small"]
+
+
+@forgery("robust", "evaluation")
+def a_curve_that_rises_earlier(run: Forged) -> None:
+    run.result["evaluation"]["measures"][0]["curves"]["roc"][1][1] = 1.0
+
+
+@forgery("robust", "form")
+def a_confusion_of_fewer_rows(run: Forged) -> None:
+    run.result["evaluation"]["measures"][0]["confusion"]["fn"] = 0
+
+
+@forgery("robust", "evaluation")
+def a_lower_floor(run: Forged) -> None:
+    run.result["evaluation"]["pairs"][0]["floor"] /= 2
+
+
 @forgery("robust", "evaluation")
 def a_comparison_that_shows_more(run: Forged) -> None:
     run.result["evaluation"]["pairs"][0]["p"] = 0.01

@@ -286,7 +286,7 @@ def test_verdicts_are_about_the_risk_and_its_price(finished: Path) -> None:
     def headline(a: np.ndarray, b: np.ndarray) -> str:
         return evaluate(problem, {"superquantile": a, "ERM": b}, tests)["verdict"][0]
 
-    assert headline(run.w, run.w).startswith("Not measurably")
+    assert headline(run.w, run.w).startswith("No difference that these data could show. ")
     assert headline(run.w, -3 * run.w).startswith("Yes. In 3 comparisons of superquantile with ERM")
     assert headline(-3 * run.w, run.w).startswith("No, it rose")
     assert (

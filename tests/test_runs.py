@@ -345,7 +345,7 @@ def test_pairs_are_antisymmetric_and_a_model_is_no_better_than_itself(finished: 
     assert (one["better"], one["worse"], one["p"]) == (two["worse"], two["better"], two["p"])
     assert one["less"] == pytest.approx(-two["less"], rel=1e-12)
     said = evaluate(problem, {"A": run.w, "B": run.w}, parts.tests)["verdict"][0]
-    assert said.startswith("Not measurably")
+    assert said.startswith("No difference that these data could show. ")
     assert evaluate(problem, {"A": run.w, "B": -run.w}, parts.tests)["verdict"][0].startswith("Yes")
     assert evaluate(problem, {"A": -run.w, "B": run.w}, parts.tests)["verdict"][0].startswith(
         "No, it hurt"

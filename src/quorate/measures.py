@@ -252,16 +252,19 @@ def auc(truth: ArrayLike, score: ArrayLike, weight: ArrayLike | None = None) -> 
     return float(positives @ below / scale) if scale > 0 else None
 
 
-def curves(truth: ArrayLike, score: ArrayLike, probability: ArrayLike | None = None) -> Curves:
+def curves(
+    truth: ArrayLike, score: ArrayLike, probability: ArrayLike | None = None, points: int = 101
+) -> Curves:
     """The ROC curve, and how often the rows of some probability are positive.
 
     Parameters
     ----------
     truth, score, probability : (n,) as in `classification`
+    points : of the ROC curve, at most
 
     Returns
     -------
-    ``roc``: false and true positive rate at up to 101 thresholds, from (0, 0) to (1, 1); nothing
+    ``roc``: false and true positive rate at so many thresholds, from (0, 0) to (1, 1); nothing
     where the rows have one class. ``reliability``: mean probability, share of positives and number
     of rows in up to ten groups of neighbouring probabilities, of ten rows or more where there are
     so many; nothing without probabilities.
@@ -277,7 +280,7 @@ def curves(truth: ArrayLike, score: ArrayLike, probability: ArrayLike | None = N
     if len(positives) and positives[-1] and negatives[-1]:
         rates = np.stack([negatives / negatives[-1], positives / positives[-1]], 1)
         rates = np.vstack([np.zeros((1, 2)), rates])
-        shown = np.unique(np.linspace(0, len(rates) - 1, 101).round().astype(int))
+        shown = np.unique(np.linspace(0, len(rates) - 1, points).round().astype(int))
         roc = rates[shown].tolist()
     if probability is None:
         return {"roc": roc, "reliability": []}

@@ -1,43 +1,58 @@
 """Two models compared on the same rows, and whether the main model helped, in words.
 
-Rows are paired: an exact sign test shows whether the counts of rows that only one model gets right
-can be chance, and an interval whether the difference of mean losses can. A model of a risk by rank
-is also judged by that risk of the held-out losses (`quorate.runs.rank_metrics`).
+Rows are paired. A difference *counts* where chance does not explain it and a person would care:
 
-A robust model helped where it is right more often, or its mean loss is lower, than chance would
-show. A model of a risk by rank helped where that risk of the held-out losses is lower; a higher
-mean loss is what it costs. A model under constraints is asked whether it meets them on rows that it
-was not trained on, and what they cost.
+- rows that only one model gets right: an exact sign test, and a net share of rows above .005;
+- mean loss (and the risk, for a risk by rank): an interval that excludes zero, and a difference
+  above 1 % of the other model's loss.
+
+With T tests in a run each has the level .05 / T (Bonferroni), intervals alike: where no model
+differs, at most one run in twenty claims anything. What agrees to rounding is no difference: a row
+near the border of two classes belongs to no model, and a loss near zero is held against that of a
+model without features. Where nothing counts, the verdict says so, with the smallest effect that
+these rows could have shown.
+
+A robust model helped where it is right more often; where its mean loss alone is lower, the verdict
+says that. A model of a risk by rank helped where that risk of the held-out losses is lower; a
+higher mean loss is what it costs. A model under constraints is asked whether it meets them on rows
+that it was not trained on, and what they cost.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from pydantic import model_validator
+from scipy.special import betainc, ndtri, stdtrit
 
 from quorate.arrays import Array
 from quorate.data.federation import Federation
+from quorate.problem.losses import Loss
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
-from quorate.runs.evaluation import MeasureForm, measure, rows_of
+from quorate.runs.evaluation import Judged, MeasureForm, judge, rows_of, together
 from quorate.runs.files import Record, Row
-from quorate.runs.form import Extended, Form, Number, Share, Whole, optional
-from quorate.runs.rank_metrics import risk_saved
+from quorate.runs.form import Count, Extended, Form, NonNegative, Number, Share, Whole, optional
+from quorate.runs.rank_metrics import risk_of, risk_saved
+from quorate.solution.figures import Calibration
 
 Pairs: TypeAlias = Sequence[Row]
-SHOWN = 0.05  # a sign test below this shows a difference
-NONE = "no difference that can be shown"
+ERROR = 0.05  # of all tests of a run together
+FLOOR_OF_ROWS, FLOOR_OF_LOSS = 0.005, 0.01  # what a person would care about
+ROUNDING = 1e-4  # of the loss without a model: rows whose losses differ by less belong to none
+NONE = "no difference that these data could show"
 LOSS = (NONE, "lower", "higher")
 
 
 class PairForm(Form):
-    """Two models on the same rows, see `paired`."""
+    """Two models on the same rows, see `paired`; folders of an earlier version have no ``tests``
+    and no floors.
+    """
 
-    TOGETHER: ClassVar = (("risk_less", "risk_margin"),)
+    TOGETHER: ClassVar = (("risk_less", "risk_margin"), ("tests", "floor"))
 
     set: str
     model: str
@@ -49,6 +64,9 @@ class PairForm(Form):
     margin: Extended
     risk_less: Number = optional()
     risk_margin: Extended | None = optional()
+    tests: Count = optional()
+    floor: NonNegative = optional()
+    risk_floor: NonNegative = optional()
 
 
 class EvaluationForm(Form):
@@ -76,30 +94,55 @@ class EvaluationForm(Form):
 def sign_test(more: int, fewer: int) -> float:
     """The two-sided p-value of an exact binomial test that either count is as likely."""
     n, k = more + fewer, min(more, fewer)
-    return min(1.0, sum(math.comb(n, j) for j in range(k + 1)) / 2 ** (n - 1)) if n else 1.0
+    return min(1.0, 2 * float(betainc(n - k, k + 1, 0.5))) if n else 1.0
 
 
 def paired(
-    problem: Problem, w: Array, other: Array, fed: Federation, trained: int | None = None
+    problem: Problem,
+    w: Array,
+    other: Array,
+    fed: Federation,
+    trained: int | None = None,
+    tests: int = 1,
 ) -> Record:
     """Rows that only one of two models gets right (regression: that it gets closer), and how their
     losses differ.
 
-    ``less`` is how much lower the first model's mean loss is, ``margin`` half the width of its 95 %
-    interval (normal); ``risk_less`` and ``risk_margin`` are those of a risk by rank.
+    ``less`` is how much lower the first model's mean loss is, ``margin`` half the width of its
+    interval, which is corrected for the number of ``tests``; ``risk_less`` and ``risk_margin`` are
+    those of a risk by rank. Below ``floor`` and ``risk_floor`` a difference does not count.
     """
-    both = list(zip(rows_of(problem, w, fed), rows_of(problem, other, fed), strict=True))
-    merit = np.concatenate([a[1] - b[1] for a, b in both])
-    losses, theirs = (np.concatenate([pair[k][0] for pair in both]) for k in (0, 1))
-    saved = theirs - losses
-    better, worse = int((merit > 0).sum()), int((merit < 0).sum())
-    margin = 1.96 * float(saved.std(ddof=1)) / math.sqrt(len(saved)) if len(saved) > 1 else math.inf
-    pair: Record = {"better": better, "worse": worse, "p": sign_test(better, worse)}
-    pair |= {"less": float(saved.mean()), "margin": margin}
+    mine, theirs = (together(rows_of(problem, model, fed)) for model in (w, other))
+    pair = effects(problem.loss, mine, theirs, tests)
     if by_rank(problem.over_samples):
-        less, width = risk_saved(problem.over_samples, losses, theirs, trained)
-        pair |= {"risk_less": less, "risk_margin": width}
+        less, width = risk_saved(problem.over_samples, mine.loss, theirs.loss, trained)
+        width = None if width is None else width * _normal(tests) / _normal(1)
+        risk = risk_of(problem.over_samples, theirs.loss, trained)
+        floor = _floor(risk, _without(problem.loss, theirs))
+        pair |= {"risk_less": less, "risk_margin": width, "risk_floor": floor}
     return pair
+
+
+def effects(loss: Loss, mine: Judged, theirs: Judged, tests: int = 1) -> Record:
+    """What `paired` states of the same rows under two models, but for risks by rank."""
+    n, saved, merit = len(mine.loss), theirs.loss - mine.loss, mine.merit - theirs.merit
+    if loss.targets == "real":  # nearly every row is closer to one of the models
+        near = FLOOR_OF_LOSS * max(-float(theirs.merit.mean()), ROUNDING * _spread(theirs.y))
+        merit[np.abs(merit) <= near] = 0.0
+    else:
+        merit[np.abs(saved) <= ROUNDING * _without(loss, theirs)] = 0.0
+    better, worse = int((merit > 0).sum()), int((merit < 0).sum())
+    quantile = -float(stdtrit(n - 1, ERROR / (2 * tests))) if n > 1 else math.inf
+    margin = quantile * float(saved.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
+    return {
+        "better": better,
+        "worse": worse,
+        "p": sign_test(better, worse),
+        "less": float(saved.mean()),
+        "margin": margin,
+        "tests": tests,
+        "floor": _floor(float(theirs.loss.mean()), _without(loss, theirs)),
+    }
 
 
 def evaluate(
@@ -107,21 +150,47 @@ def evaluate(
     models: Mapping[str, Array],
     tests: Mapping[str, Federation],
     trained: int | None = None,
+    calibrations: Mapping[str, Calibration] | None = None,
 ) -> Record:
     """Every model on every set, the first model paired with each other one, and the verdict in
     words.
 
-    ``trained`` is the number of rows that a risk of counted ranks was stated for.
+    ``trained`` is the number of rows that a risk of counted ranks was stated for; ``calibrations``
+    make probabilities of the scores of a model.
     """
     main, *others = models
-    measures, pairs = [], []
+    measures, pairs, how = [], [], calibrations or {}
+    asked = (3 if by_rank(problem.over_samples) else 2) * len(others) * len(tests)
     for name, fed in tests.items():
         for model, w in models.items():
-            measures.append({"set": name, "model": model, **measure(problem, w, fed, trained)})
+            judged = judge(problem, w, fed, trained, how.get(model), curves=model == main)
+            measures.append({"set": name, "model": model, **judged})
         for model in others:
-            numbers = paired(problem, models[main], models[model], fed, trained)
+            numbers = paired(problem, models[main], models[model], fed, trained, asked)
             pairs.append({"set": name, "model": main, "other": model, **numbers})
     return {"measures": measures, "pairs": pairs, "verdict": verdict(measures, pairs)}
+
+
+def _normal(tests: int) -> float:
+    """Half the width of an interval in standard errors."""
+    return -float(ndtri(ERROR / (2 * tests)))
+
+
+def _floor(value: float, without: float) -> float:
+    """What a difference from a loss has to exceed; the second term is far above a solver's
+    tolerance.
+    """
+    return FLOOR_OF_LOSS * max(abs(value), FLOOR_OF_LOSS * without)
+
+
+def _without(loss: Loss, rows: Judged) -> float:
+    """The mean loss without a model: of the score 0, or of the median of y."""
+    middle = np.median(rows.y) if loss.targets == "real" else 0.0
+    return float(loss.value(np.full_like(rows.prediction, middle), rows.y).mean())
+
+
+def _spread(y: Array) -> float:
+    return float(np.abs(y - np.median(y)).mean())
 
 
 # -------------------------------------------------------------------------------------- in words
@@ -131,13 +200,14 @@ def verdict(measures: Sequence[Row], pairs: Pairs) -> list[str]:
     """The answer in short, then one sentence for each set and other model."""
     headline: list[str] = []
     sentence: Callable[[Row, Row, Row], str] = _sentence
+    by = {(row["set"], row["model"]): row for row in measures}
+    compared = [Effect.of(pair, by[pair["set"], pair["other"]]) for pair in pairs]
     if any("asked" in row for row in measures):
         headline, sentence = [_headline_of_constraints(measures)], _sentence_of_constraints
     elif any("risk_less" in pair for pair in pairs):
-        headline, sentence = [_headline_of_rank(pairs)], _sentence_of_rank
+        headline, sentence = [_headline_of_rank(pairs, compared)], _sentence_of_rank
     elif pairs:
-        headline = [_headline(pairs)]
-    by = {(row["set"], row["model"]): row for row in measures}
+        headline = [_headline(pairs, compared)]
     return headline + [
         f"On {pair['set']} ({by[pair['set'], pair['model']]['n']} rows), against {pair['other']}:"
         f" {sentence(pair, by[pair['set'], pair['model']], by[pair['set'], pair['other']])}"
@@ -145,20 +215,75 @@ def verdict(measures: Sequence[Row], pairs: Pairs) -> list[str]:
     ]
 
 
-def shown(pair: Row) -> tuple[int, int, int]:
-    """Whether the first model is better beyond chance (1), worse (-1) or neither (0) in rows, in
-    mean loss and in the risk.
+class Effect(NamedTuple):
+    """A pair in short. For rows, mean loss and risk: whether the first model is better (1), worse
+    (-1) or neither (0), and the smallest effect that would count: a share of the rows, and shares
+    of the other model's loss and risk.
     """
-    rows = 0 if pair["p"] >= SHOWN else 1 if pair["better"] > pair["worse"] else -1
+
+    rows: int
+    loss: int
+    risk: int
+    least: tuple[float, float, float]
+    unit: str  # what a share of the rows is one of
+
+    @classmethod
+    def of(cls, pair: Row, other: Row) -> Effect:
+        """The pair, beside the other model's measures."""
+        n, unit = other["n"], "accuracy" if "accuracy" in other else "rows predicted closer"
+        least = smallest_share(pair["better"] + pair["worse"], n, _level(pair))
+        losses = [_least(pair, key, other) for key in ("loss", "risk")]
+        return cls(*shown(pair, n), (least, losses[0], losses[1]), unit)
+
+
+def shown(pair: Row, n: int) -> tuple[int, int, int]:
+    """Whether the first model is better in a way that counts (1), worse (-1) or neither (0) in n
+    rows, in mean loss and in the risk.
+    """
+    net = pair["better"] - pair["worse"]
+    rows = 0 if pair["p"] >= _level(pair) or abs(net) <= FLOOR_OF_ROWS * n else _sign(net)
+    return rows, _beyond(pair, "less"), _beyond(pair, "risk_less")
+
+
+def smallest_share(single: int, n: int, level: float) -> float:
+    """The smallest net share of n rows that would count, where ``single`` rows are right under one
+    model alone, or as many more as a test of this level needs.
+    """
+    needed = max(single, math.floor(1 - math.log2(level)) + 1)
+    k = np.arange(needed // 2 + 1)
+    fewer = int((2 * betainc(needed - k, k + 1, 0.5) < level).sum()) - 1
+    return max((needed - 2 * fewer) / n, FLOOR_OF_ROWS)
+
+
+def _level(pair: Row) -> float:
+    return ERROR / pair.get("tests", 1)
+
+
+def _beyond(pair: Row, key: str) -> int:
+    less, margin, floor = _numbers(pair, key)
+    return 0 if abs(less) <= max(margin, floor) else _sign(less)
+
+
+def _numbers(pair: Row, key: str) -> tuple[float, float, float]:
+    """(difference, margin, floor) of "less" or "risk_less"; no margin is an infinite one."""
+    kind = key.removesuffix("less")
+    margin = pair.get(f"{kind}margin")
     return (
-        rows,
-        _beyond(pair["less"], pair["margin"]),
-        _beyond(pair.get("risk_less", 0.0), pair.get("risk_margin")),
+        pair.get(key, 0.0),
+        math.inf if margin is None else float(margin),
+        pair.get(f"{kind}floor", 0.0),
     )
 
 
-def _beyond(less: float, margin: float | None) -> int:
-    return 0 if margin is None or abs(less) <= margin else 1 if less > 0 else -1
+def _least(pair: Row, kind: str, other: Row) -> float:
+    """The smallest difference that would count, as a share of the other model's loss or risk."""
+    _, margin, floor = _numbers(pair, "less" if kind == "loss" else "risk_less")
+    scale = max(abs(other.get(kind, 0.0)), floor / FLOOR_OF_LOSS)
+    return max(margin, floor) / scale if scale else math.inf
+
+
+def _sign(value: float) -> int:
+    return 1 if value > 0 else -1
 
 
 def _compared(pairs: Pairs) -> str:
@@ -170,44 +295,89 @@ def _compared(pairs: Pairs) -> str:
     )
 
 
-def _counts(pairs: Pairs) -> list[tuple[int, int]]:
-    """(better, worse) in rows, in mean loss and in the risk."""
-    return [(signs.count(1), signs.count(-1)) for signs in zip(*map(shown, pairs), strict=True)]
+def _counts(signs: Sequence[int]) -> tuple[int, int]:
+    """(better, worse)"""
+    return signs.count(1), signs.count(-1)
 
 
-def _answer(better: int, worse: int, always: bool, no: str, none: str = "Not measurably") -> str:
-    """The answer to whether the model helped; ``always``: in every comparison."""
-    if better and worse:
-        return "It depends"
-    if better:
-        return "Yes" if always else "Yes, in part"
-    return no if worse else none
+def _no_difference(pairs: Pairs, effects: Sequence[Effect], kinds: Sequence[str]) -> str:
+    """That nothing counts, with the smallest effects that would have."""
+    names = {"rows": f"of {effects[0].unit}", "loss": "of the mean loss"}
+    names["risk"] = f"of the {_name(pairs[0])} of the losses"
+    places = ("rows", "loss", "risk")
+    least = [
+        f"{_shares([effect.least[places.index(kind)] for effect in effects])} {names[kind]}"
+        for kind in kinds
+    ]
+    alike = all(map(_alike, pairs))
+    agree = " The models agree to rounding." if alike else ""
+    return (
+        f"{NONE[:1].upper()}{NONE[1:]}. {_compared(pairs)} differences from"
+        f" {' or '.join(least)} on would have shown.{agree}"
+    )
 
 
-def _others(pairs: Pairs, places: slice) -> str:
-    """What the comparisons that are not counted show, where some are."""
-    same = not all(any(shown(pair)[places]) for pair in pairs)
-    return " The other comparisons show no difference." * (same and len(pairs) > 1)
+def _shares(values: Sequence[float]) -> str:
+    """One share in percent, or the smallest and the largest of several."""
+    low, high = (_percent(value) for value in (min(values), max(values)))
+    return low if low == high else f"{low} ({high} in the least sensitive)"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %" if value <= 1 else "more than 100 %"
+
+
+def _alike(pair: Row) -> bool:
+    less, margin, floor = _numbers(pair, "less")
+    return not pair["better"] and not pair["worse"] and abs(less) + margin <= ROUNDING * floor
+
+
+def _counted(pairs: Pairs, rest: Sequence[bool]) -> str:
+    """What the comparisons show in which nothing counts, where there are some, and what counts."""
+    tests, n = pairs[0].get("tests", 1), sum(rest)
+    other = "The other comparison shows" if n == 1 else f"The other {n} comparisons show"
+    text = f" {other} {NONE}." if n else ""
+    return (
+        f"{text} An effect counts above {100 * FLOOR_OF_ROWS:g} % of the rows or"
+        f" {100 * FLOOR_OF_LOSS:g} % of the loss where its interval"
+        f"{f', corrected for {tests} tests,' if tests > 1 else ''} excludes zero."
+    )
 
 
 # ------------------------------------------------------------------------------------ robust models
 
 
-def _headline(pairs: Pairs) -> str:
-    (up, down), (lower, higher), _ = _counts(pairs)
-    always = all(1 in shown(pair)[:2] for pair in pairs)
-    start = (
-        f"{_answer(up + lower, down + higher, always, 'No, it hurt')}. {_compared(pairs)} it was"
-    )
+def _headline(pairs: Pairs, effects: Sequence[Effect]) -> str:
+    if not any(effect.rows or effect.loss for effect in effects):
+        return _no_difference(pairs, effects, ("rows", "loss"))
+    up, down = _counts([effect.rows for effect in effects])
+    lower, higher = _counts([effect.loss for effect in effects])
+    answer = _answer((up, down), (lower, higher), len(pairs))
+    start = f"{answer}. {_compared(pairs)} it was"
+    close = "right" if effects[0].unit == "accuracy" else "closer"
+    rest = [not (effect.rows or effect.loss) for effect in effects]
     if len(pairs) == 1:
-        right, loss = shown(pairs[0])[:2]
-        often = ("neither more nor less often", "more often", "less often")[right]
-        height = ("not measurably different", "lower", "higher")[loss]
-        return f"{start} right {often} than chance would show; its mean loss was {height}."
-    return (
-        f"{start} right more often than chance would show in {up} and less often in {down}; its"
-        f" mean loss was lower in {lower} and higher in {higher}.{_others(pairs, slice(0, 2))}"
-    )
+        often = ("neither more nor less often", "more often", "less often")[effects[0].rows]
+        height = ("not measurably different", "lower", "higher")[effects[0].loss]
+        text = f"{close} {often} than chance would show; its mean loss was {height}."
+    else:
+        text = (
+            f"{close} more often than chance would show in {up} and less often in {down}; its mean"
+            f" loss was lower in {lower} and higher in {higher}."
+        )
+    return f"{start} {text}{_counted(pairs, rest)}"
+
+
+def _answer(rows: tuple[int, int], loss: tuple[int, int], n: int) -> str:
+    """Whether the model helped; some effect counts."""
+    (up, down), (lower, higher) = rows, loss
+    if up + lower and down + higher:
+        return "It depends"
+    if up:
+        return "Yes" if up == n else "Yes, in part"
+    if down:
+        return "No, it hurt"
+    return "Its mean loss alone was lower" if lower else "No, its mean loss was higher"
 
 
 def _sentence(pair: Row, main: Row, other: Row) -> str:
@@ -216,51 +386,67 @@ def _sentence(pair: Row, main: Row, other: Row) -> str:
 
 def _rows(pair: Row, main: Row, other: Row) -> str:
     """Which rows only one of the models gets right, and how right both are at the worst client."""
-    right = "accuracy" in main
     key, words, verb = ("accuracy", "accuracy", "right")
-    if not right:
+    if "accuracy" not in main:
         key, words, verb = ("error", "mean absolute error", "closer")
     here, there = main[f"worst_{key}"], other[f"worst_{key}"]
-    worst = "better" if (here > there) == right else "worse"
-    worst = "the same" if abs(here - there) < 5e-4 else worst
     return (
         f"{pair['better']} that only {_name(pair)} gets {verb}, {pair['worse']} only"
-        f" {pair['other']}, {(NONE, 'helped', 'hurt')[shown(pair)[0]]} "
+        f" {pair['other']}, {(NONE, 'helped', 'hurt')[shown(pair, main['n'])[0]]} "
         f"(sign test p = {pair['p']:.2g}); {words} {main[key]:.3f} against {other[key]:.3f}, "
-        f"at the worst client {here:.3f} against {there:.3f} ({worst})."
+        f"at the worst client {here:.3f} against {there:.3f}."
     )
 
 
 def _mean_loss(pair: Row, main: Row, other: Row) -> str:
     return (
-        f"Mean loss {main['loss']:.3f} against {other['loss']:.3f}, {LOSS[shown(pair)[1]]} "
-        f"({-pair['less']:+.3f} ± {pair['margin']:.3f} at 95 %)"
+        f"Mean loss {main['loss']:.3f} against {other['loss']:.3f}, {LOSS[_beyond(pair, 'less')]} "
+        f"({-pair['less']:+.3f} ± {_half(pair['margin'])} at {_confidence(pair)})"
     )
+
+
+def _half(margin: float | str) -> str:
+    return f"{float(margin):.3f}"
+
+
+def _confidence(pair: Row) -> str:
+    tests = pair.get("tests", 1)
+    return "95 %" + (f", corrected for {tests} tests" if tests > 1 else "")
 
 
 # ------------------------------------------------------------------------------------ risks by rank
 
 
-def _headline_of_rank(pairs: Pairs) -> str:
-    _, (lower, higher), (better, worse) = _counts(pairs)
+def _headline_of_rank(pairs: Pairs, effects: Sequence[Effect]) -> str:
     untested = sum(pair["risk_margin"] is None for pair in pairs)
-    none = "It cannot be tested" if untested == len(pairs) else "Not measurably"
-    answer = _answer(better, worse, better == len(pairs), "No, it rose", none)
+    better, worse = _counts([effect.risk for effect in effects])
+    lower, higher = _counts([effect.loss for effect in effects])
+    few = f" In {untested} too few rows carry the {_name(pairs[0])} for an interval."
+    if not (better or worse or lower or higher):
+        if untested == len(pairs):
+            start = "It cannot be tested. "
+            return f"{start}{_compared(pairs)} too few rows carry the {_name(pairs[0])}."
+        return _no_difference(pairs, effects, ("risk", "loss")) + few * bool(untested)
+    answer = "It cannot be tested" if untested == len(pairs) else NONE[:1].upper() + NONE[1:]
+    if better and worse:
+        answer = "It depends"
+    elif better or worse:
+        answer = "No, it rose" if worse else "Yes" if better == len(pairs) else "Yes, in part"
     text = (
         f"{answer}. {_compared(pairs)} the {_name(pairs[0])} of the losses was lower than chance"
         f" would show in {better} and higher in {worse}; the mean loss was higher in {higher} and"
         f" lower in {lower}."
     )
-    if untested:
-        return text + f" In {untested} too few rows carry the {_name(pairs[0])} for an interval."
-    return text + _others(pairs, slice(1, 3))
+    rest = [not (effect.risk or effect.loss) for effect in effects]
+    return text + _counted(pairs, rest) + few * bool(untested)
 
 
 def _sentence_of_rank(pair: Row, main: Row, other: Row) -> str:
     margin = pair["risk_margin"]
     sign, width = "too few rows carry it for an interval", ""
     if margin is not None:
-        sign, width = LOSS[shown(pair)[2]], f" ± {margin:.3f} at 95 %, rows drawn again"
+        sign = LOSS[_beyond(pair, "risk_less")]
+        width = f" ± {_half(margin)} at {_confidence(pair)}, rows drawn again"
     return (
         f"{_name(pair)} of the losses {main['risk']:.3f} against {other['risk']:.3f}, {sign}"
         f" ({-pair['risk_less']:+.3f}{width}). {_cost(pair, main, other)}"
@@ -270,7 +456,7 @@ def _sentence_of_rank(pair: Row, main: Row, other: Row) -> str:
 def _cost(pair: Row, main: Row, other: Row) -> str:
     """The mean loss, as a cost where it is higher, and the rows."""
     text = _mean_loss(pair, main, other)
-    if shown(pair)[1] < 0:
+    if _beyond(pair, "less") < 0:
         text = f"What it costs: {text[:1].lower()}{text[1:]}"
     return f"{text}. Of the rows, {_rows(pair, main, other)}"
 
@@ -283,15 +469,22 @@ def _name(pair: Row) -> str:
 
 
 def _headline_of_constraints(measures: Sequence[Row]) -> str:
-    """How many constraints the first model meets on each set."""
-    main = [row for row in measures if row["model"] == measures[0]["model"] and "asked" in row]
-    text = "; ".join(f"{_met(row)} on {row['set']}" for row in main)
-    answer = "In part" if any(row["met"] for row in main) else "No"
-    answer = "Yes" if all(row["met"] == row["asked"] for row in main) else answer
+    """How many constraints the first model meets on each set, and which others meet as many."""
+    by: dict[str, list[Row]] = {}
+    for row in measures:
+        if "asked" in row:
+            by.setdefault(row["model"], []).append(row)
+    name, *others = by
+    text = "; ".join(f"{_met(row)} on {row['set']}" for row in by[name])
+    answer = "In part" if any(row["met"] for row in by[name]) else "No"
+    answer = "Yes" if all(row["met"] == row["asked"] for row in by[name]) else answer
+    met = {model: [row["met"] for row in rows] for model, rows in by.items()}
+    same = [model.replace("_", " ") for model in others if met[model] == met[name]]
+    also = f" {' and '.join(same)} meet{'s' * (len(same) == 1)} as many." if same else ""
     return (
-        f"{answer}. Of the constraints that can be asked there, {_name(main[0])} meets {text}. They"
-        " are guaranteed for the training rows; on others chance alone violates some whose limit is"
-        " reached."
+        f"{answer}. Of the constraints that can be asked there, {name.replace('_', ' ')} meets"
+        f" {text}.{also} They are guaranteed for the training rows; on others chance alone violates"
+        " some whose limit is reached."
     )
 
 

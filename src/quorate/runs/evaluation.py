@@ -1,20 +1,25 @@
-"""A model judged on rows that it was not trained on: losses, accuracies, and the worst client."""
+"""A model judged on rows that it was not trained on: losses, figures that people use, and the
+worst client.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from quorate.arrays import Array
 from quorate.data.federation import Federation
+from quorate.measures import RATES, small
 from quorate.problem.prediction import scores
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
 from quorate.runs.constraint_metrics import summary
 from quorate.runs.files import Record
 from quorate.runs.form import (
+    FAR,
     Count,
     Extended,
     Form,
@@ -23,20 +28,88 @@ from quorate.runs.form import (
     Share,
     Whole,
     at_least,
+    one_of,
     optional,
 )
 from quorate.runs.rank_metrics import fairness, risk_of
+from quorate.solution.figures import Calibration, drawn, figures
+
+Interval = Annotated[list[Share], at_least(2), Field(max_length=2)]
+Point = Annotated[list[Share], at_least(2), Field(max_length=2)]
+Bin = Annotated[list[NonNegative], at_least(3), Field(max_length=3)]
+CLIENT_POINTS = 21  # of a client's ROC curve
 
 
-class ClientMeasureForm(Form):
-    """How a model does at one client."""
+class ConfusionForm(Form):
+    """Rows by truth and prediction."""
 
-    client: str
+    tp: Whole
+    fp: Whole
+    fn: Whole
+    tn: Whole
+
+
+class CurvesForm(Form):
+    """What is drawn of the main model, see `quorate.measures.curves`."""
+
+    roc: list[Point]
+    reliability: list[Bin]
+
+
+TWO_CLASSES = ("positives", "recall", "precision", "specificity")
+SEVERAL = ("counts", "recalls", "precisions")
+CLASSES = ("balanced_accuracy", "auc", "brier", "log_loss", "confusion", "interval")
+NUMBERS = ("mae", "rmse", "r2")
+
+
+class JudgedForm(Form):
+    """The figures of a set of rows, or of a client's; folders of an earlier version have none."""
+
+    TOGETHER: ClassVar = (TWO_CLASSES, SEVERAL, CLASSES, NUMBERS)
+
     n: Count
     loss: Number
     accuracy: Share = optional()
     error: NonNegative = optional()
     risk: Number = optional()
+    small: bool = optional()
+    positives: Whole = optional()
+    recall: Share | None = optional()
+    precision: Share | None = optional()
+    specificity: Share | None = optional()
+    counts: list[Whole] = optional()
+    recalls: list[Share | None] = optional()
+    precisions: list[Share | None] = optional()
+    balanced_accuracy: Share | None = optional()
+    auc: Share | None = optional()
+    brier: NonNegative | None = optional()
+    log_loss: NonNegative | None = optional()
+    confusion: ConfusionForm | list[list[Whole]] = optional()
+    interval: dict[Annotated[str, one_of([*RATES])], Interval] = optional()
+    mae: NonNegative = optional()
+    rmse: NonNegative = optional()
+    r2: Annotated[float, Field(ge=-FAR, le=1)] | None = optional()
+    curves: CurvesForm = optional()
+
+    @model_validator(mode="after")
+    def _rows_are_counted_once(self) -> JudgedForm:
+        cells, counts = self.confusion, self.counts
+        if isinstance(cells, ConfusionForm):
+            rows = cells.tp + cells.fp + cells.fn + cells.tn, cells.tp + cells.fn
+            right = rows == (self.n, self.positives)
+        elif cells is not None:
+            right = [sum(row) for row in cells] == counts and sum(counts) == self.n
+        else:
+            right = True
+        if not right:
+            raise ValueError("a confusion of n rows, as many of each class as there are")
+        return self
+
+
+class ClientMeasureForm(JudgedForm):
+    """How a model does at one client."""
+
+    client: str
 
 
 class RatesForm(Form):
@@ -64,10 +137,11 @@ class FairnessForm(Form):
     rates: dict[str, RatesForm] = optional()
 
 
-class MeasureForm(Form):
+class MeasureForm(JudgedForm):
     """How a model does on one set of rows, see `measure`."""
 
     TOGETHER: ClassVar = (
+        *JudgedForm.TOGETHER,
         ("accuracy", "worst_accuracy", "worst_accuracy_client"),
         ("error", "worst_error", "worst_error_client"),
         ("asked", "met", "excess", "excess_owner"),
@@ -75,18 +149,13 @@ class MeasureForm(Form):
 
     set: str
     model: str
-    n: Count
-    loss: Number
     worst_loss: Number
     worst_loss_client: str
-    accuracy: Share = optional()
     worst_accuracy: Share = optional()
     worst_accuracy_client: str = optional()
-    error: NonNegative = optional()
     worst_error: NonNegative = optional()
     worst_error_client: str = optional()
     clients: Annotated[list[ClientMeasureForm], at_least(1)]
-    risk: Number = optional()
     fairness: FairnessForm = optional()
     asked: Count = optional()
     met: Whole = optional()
@@ -95,17 +164,26 @@ class MeasureForm(Form):
 
     @model_validator(mode="after")
     def _clients_are_judged_alike(self) -> MeasureForm:
-        keys = {"accuracy", "error", "risk"}
+        keys = {"accuracy", "error", "risk", *TWO_CLASSES, *SEVERAL, *CLASSES, *NUMBERS}
         alike = {frozenset(each.model_fields_set & keys) for each in (self, *self.clients)}
-        if len(alike) > 1 or len(keys & self.model_fields_set - {"risk"}) != 1:
+        if len(alike) > 1 or len({"accuracy", "error"} & self.model_fields_set) != 1:
             raise ValueError("accuracy or error, and risk, of the set and of every client alike")
         return self
 
 
-def rows_of(problem: Problem, w: Array, fed: Federation) -> list[tuple[Array, Array, Array]]:
-    """For every client the loss of each row, its merit (1 or 0, right or wrong; or minus the
-    absolute error), and y.
+class Judged(NamedTuple):
+    """The rows of a client under a model: the loss of each, its merit (1 or 0, right or wrong; or
+    minus the absolute error), y as the loss has it, and the prediction.
     """
+
+    loss: Array
+    merit: Array
+    y: Array
+    prediction: Array
+
+
+def rows_of(problem: Problem, w: Array, fed: Federation) -> list[Judged]:
+    """How a model does on every client's rows."""
     rows = []
     for X, y in zip(fed.X, fed.y, strict=True):
         prediction = scores(problem.predictor, w, X)
@@ -118,13 +196,18 @@ def rows_of(problem: Problem, w: Array, fed: Federation) -> list[tuple[Array, Ar
         else:
             coded = y.astype(float)
             merit = -np.abs(prediction - coded)
-        rows.append((problem.loss.value(prediction, coded), merit, coded))
+        rows.append(Judged(problem.loss.value(prediction, coded), merit, coded, prediction))
     return rows
 
 
 def losses_of(problem: Problem, w: Array, fed: Federation) -> list[Array]:
     """The losses of every client's rows."""
-    return [loss for loss, *_ in rows_of(problem, w, fed)]
+    return [rows.loss for rows in rows_of(problem, w, fed)]
+
+
+def together(rows: Sequence[Judged]) -> Judged:
+    """The rows of all clients."""
+    return Judged(*map(np.concatenate, zip(*rows, strict=True)))
 
 
 def measure(problem: Problem, w: Array, fed: Federation, trained: int | None = None) -> Record:
@@ -133,20 +216,51 @@ def measure(problem: Problem, w: Array, fed: Federation, trained: int | None = N
     With a risk by rank also that risk of the losses, and for two classes the fairness between
     clients; ``trained`` is the number of rows that a risk of counted ranks was stated for.
     """
+    return _measure(problem, w, fed, rows_of(problem, w, fed), trained)
+
+
+def judge(
+    problem: Problem,
+    w: Array,
+    fed: Federation,
+    trained: int | None = None,
+    calibration: Calibration | None = None,
+    curves: bool = False,
+) -> Record:
+    """What `measure` states, with the figures of `quorate.measures` over all rows and for every
+    client, which says whether it is small; ``curves`` adds what is drawn of two classes.
+    """
     rows = rows_of(problem, w, fed)
+    numbers = _measure(problem, w, fed, rows, trained)
+    for record, part in zip((numbers, *numbers["clients"]), (together(rows), *rows), strict=True):
+        judged = figures(problem.loss, part.prediction, part.y, calibration)
+        record |= {**judged, "small": small(judged)}
+        points = {} if record is numbers else {"points": CLIENT_POINTS}
+        if curves and (
+            lines := drawn(problem.loss, part.prediction, part.y, calibration, **points)
+        ):
+            record["curves"] = lines
+    return numbers
+
+
+def _measure(
+    problem: Problem, w: Array, fed: Federation, rows: list[Judged], trained: int | None
+) -> Record:
     name, sign = ("error", -1.0) if problem.loss.targets == "real" else ("accuracy", 1.0)
     clients = [
-        {"client": c, "n": len(merit), "loss": float(loss.mean()), name: float(sign * merit.mean())}
-        for c, (loss, merit, _) in zip(fed.clients, rows, strict=True)
+        {"client": c, "n": len(row.merit), "loss": float(row.loss.mean())}
+        | {name: float(sign * row.merit.mean())}
+        for c, row in zip(fed.clients, rows, strict=True)
     ]
     worst = max(clients, key=lambda row: row["loss"])
     least = min(clients, key=lambda row: sign * row[name])
+    whole = together(rows)
     numbers = {
         "n": int(fed.sizes.sum()),
-        "loss": float(np.concatenate([loss for loss, *_ in rows]).mean()),
+        "loss": float(whole.loss.mean()),
         "worst_loss": worst["loss"],
         "worst_loss_client": worst["client"],
-        name: float(sign * np.concatenate([merit for _, merit, _ in rows]).mean()),
+        name: float(sign * whole.merit.mean()),
         f"worst_{name}": least[name],
         f"worst_{name}_client": least["client"],
         "clients": clients,
@@ -156,7 +270,7 @@ def measure(problem: Problem, w: Array, fed: Federation, trained: int | None = N
 
 def _by_rank(
     problem: Problem,
-    rows: list[tuple[Array, Array, Array]],
+    rows: list[Judged],
     fed: Federation,
     clients: list[Record],
     n: int | None,
@@ -165,11 +279,10 @@ def _by_rank(
     risk = problem.over_samples
     if not by_rank(risk):
         return {}
-    for client, (loss, *_) in zip(clients, rows, strict=True):
-        client["risk"] = risk_of(risk, loss, n)
-    numbers: Record = {"risk": risk_of(risk, np.concatenate([loss for loss, *_ in rows]), n)}
+    for client, row in zip(clients, rows, strict=True):
+        client["risk"] = risk_of(risk, row.loss, n)
+    numbers: Record = {"risk": risk_of(risk, together(rows).loss, n)}
     if problem.loss.targets == "sign":
-        truth = [y for *_, y in rows]
-        chosen = [np.where(merit > 0, y, -y) for _, merit, y in rows]
-        numbers["fairness"] = fairness(truth, chosen, fed.names)
+        chosen = [np.where(row.merit > 0, row.y, -row.y) for row in rows]
+        numbers["fairness"] = fairness([row.y for row in rows], chosen, fed.names)
     return numbers
