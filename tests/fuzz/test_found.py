@@ -10,7 +10,7 @@ import small_run
 from fuzz.corpus import ledger_file
 from fuzz.laws import judged
 
-from quorate.data.tables import read
+from quorate.data.readers import read
 from quorate.privacy.ledger_file import Book
 from quorate.runs.files import sealed, to_json
 from quorate.runs.observers import ObjectiveForm, Trace, ViolationForm

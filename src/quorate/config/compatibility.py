@@ -108,4 +108,13 @@ def _trade_off(config: Tables) -> Iterator[Refusal]:
         )
 
 
-RULES = (private_rules, _path, _one_place, _tables_of_constraints, _trade_off)
+def _positive(config: Tables) -> Iterator[Refusal]:
+    if config.data.positive is not None and config.loss().targets != "sign":
+        yield Refusal(
+            f"data.positive names one of two classes, and problem.loss = {config.problem_.loss!r}"
+            " has none: leave it out",
+            *("data", "positive"),
+        )
+
+
+RULES = (private_rules, _positive, _path, _one_place, _tables_of_constraints, _trade_off)

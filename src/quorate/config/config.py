@@ -40,8 +40,24 @@ class Config(Tables):
         return self
 
     def check(self) -> None:
-        """Raise what cannot be built, such as a clock of delays in a file that is not there."""
+        """Raise what cannot be built, such as a clock of delays in a file that is not there, and
+        what is left to declare.
+        """
+        if text := self.unfilled():
+            raise ConfigError(text)
         self.solve_arguments()
+
+    def unfilled(self) -> str:
+        """Which columns are not declared yet, as a sentence; empty if all are."""
+        if not (names := self.data.blanks):
+            return ""
+        shown = ", ".join(map(repr, names))
+        return (
+            f"data.columns: {shown} {'has' if len(names) == 1 else 'have'} '?': write what is"
+            " possible, from what you know of the columns and not from these rows, such as"
+            " age = { min = 0, max = 110 } or ward = { categories = ['a', 'b'] }, or leave a column"
+            " out. Nothing was read or spent"
+        )
 
     def settled(self, fed: Federation) -> Config:
         """The same run with radius = "auto" as one number for each client of ``fed``

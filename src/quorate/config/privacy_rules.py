@@ -49,6 +49,12 @@ def _rows(config: Tables, privacy: PrivacySection) -> Iterator[Refusal]:
             " [data.columns], such as ward = { categories = ['a', 'b'] }",
             *("data", key),
         )
+    if data.min_count is not None:
+        yield Refusal(
+            "data.min_count pools categories by how often the rows have them: declare the"
+            " categories under [data.columns]",
+            *("data", "min_count"),
+        )
     if data.path is not None and data.classes is None and config.loss_of_classes:
         yield Refusal(
             "[data] needs `classes` under [privacy], the values that the target can have, such as"

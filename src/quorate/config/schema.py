@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+
+from quorate.data.reading import PARTS, Dates, Reading, is_delimiter
 
 
 def number(value: object) -> float:
@@ -56,11 +59,14 @@ def _server(value: object) -> str | float | None:
     )
 
 
+BLANK = "?"  # what a person has still to declare of a column
+
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 Probability = Annotated[float, Field(ge=0, le=1)]
+Texts = Annotated[list[str], PlainValidator(lambda value: _texts(value))]
 
 
 # ---------------------------------------------------------------------------------------- sections
@@ -98,6 +104,15 @@ class Partition(Section):
     labels: Count = 1  # of "label": classes per client
 
 
+class DatesTable(Section):
+    """In which order the dates of a column stand, and which numbers are made of them."""
+
+    order: Literal["ymd", "dmy", "mdy"]
+    parts: Annotated[list[Literal["year", "month", "weekday", "days"]], Field(min_length=1)] = [
+        *PARTS
+    ]
+
+
 class DataSection(Section):
     """Where the rows are, whose they are, and what is held out."""
 
@@ -119,6 +134,20 @@ class DataSection(Section):
         dict[str, dict[str, Any]] | None, PlainValidator(lambda value: _columns(value))
     ] = None
     indicators: bool = False
+    # how tables are read that are not as a program would write them
+    encoding: Literal["utf-8", "latin-1", "cp1252", "utf-16"] = "utf-8"
+    delimiter: Annotated[str | None, PlainValidator(lambda value: _delimiter(value))] = None
+    decimal: Literal[".", ","] = "."
+    missing: Texts = []  # further texts that mean a missing cell
+    exclude: Texts = []  # columns that are no features
+    dates: dict[str, DatesTable] = {}
+    censored: Texts = []  # columns with limits such as <0.5
+    merge: Annotated[dict[str, dict[str, str]], PlainValidator(lambda value: _merge(value))] = {}
+    min_count: Count | None = None  # rarer categories are pooled
+    positive: Annotated[str | float | None, PlainValidator(label_of_a_class)] = None
+    drop_missing_target: bool = False
+    drop_missing_client: bool = False
+    person: str | None = None  # a column: rows of one person are on one side of every split
     test: Share = 0.3
     shifted: list[str] = []
     drift: Drift | None = None
@@ -130,9 +159,25 @@ class DataSection(Section):
         return self
 
     @property
+    def reading(self) -> Reading:
+        """How the tables are read."""
+        keys = {field.name: getattr(self, field.name) for field in fields(Reading)}
+        dates = {name: Dates(d.order, tuple(d.parts)) for name, d in self.dates.items()}
+        return Reading(**{**keys, "dates": dates})
+
+    @property
+    def blanks(self) -> list[str]:
+        """The columns of which something is still to be declared: it is ``"?"``."""
+        return [
+            name
+            for name, how in (self.columns or {}).items()
+            if BLANK in (*how.values(), *how.get("categories", ()))
+        ]
+
+    @property
     def _is_fitted(self) -> bool:
         """Whether keys say how features are made of the rows, which declared columns need not."""
-        chosen = self.features or self.categorical or self.indicators
+        chosen = self.features or self.categorical or self.indicators or self.min_count
         return bool(chosen) or self.scale != "none"
 
     def _rules(self) -> Iterator[str]:
@@ -157,8 +202,35 @@ class DataSection(Section):
         if self.columns is not None and self._is_fitted:
             yield (
                 "has `columns`, which say how every feature is made: set scale = 'none', and leave"
-                " out features, categorical and indicators"
+                " out features, categorical, indicators and min_count"
             )
+        yield from self._reading_rules()
+
+    def _reading_rules(self) -> Iterator[str]:
+        """What the keys about untidy tables ask of each other and of the others."""
+        if self.path is None:
+            for key in ("encoding", "delimiter", "decimal", "drop_missing_client"):
+                if getattr(self, key) != DataSection.model_fields[key].default:
+                    yield f"has `{key}`, which is for tables by `path`: leave it out"
+        roles = {"target": [self.target], "client": [self.client], "person": [self.person]}
+        used = {key: getattr(self, key) or [] for key in ("features", "categorical", "groups")}
+        made = {"dates": [*self.dates], "censored": self.censored}
+        merged = {"columns": [*(self.columns or {})], "merge": [*self.merge]}
+        exclusive = (
+            ("exclude", {**roles, **used, **made, **merged}),
+            ("dates", {**roles, **used, "censored": self.censored, "merge": [*self.merge]}),
+            ("censored", {**roles, "categorical": self.categorical, "groups": self.groups}),
+            ("person", {"target": [self.target], "client": [self.client], **used}),
+        )
+        for key, others in exclusive:
+            own = [self.person] if key == "person" else [*getattr(self, key)]
+            for other, names in others.items():
+                if both := [name for name in own if name is not None and name in names]:
+                    yield f"has {both[0]!r} in `{key}` and in `{other}`: take it out of one"
+        if self.drop_missing_client and self.client is None:
+            yield "has `drop_missing_client` and no `client`, a column: leave one out, or give both"
+        if self.classes is not None and self.positive not in (None, *self.classes):
+            yield f"has positive = {self.positive!r}, which is none of `classes`"
 
 
 def _finite(value: object) -> TypeGuard[float]:
@@ -207,13 +279,39 @@ def _is_column(column: Mapping[str, Any]) -> bool:
         texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
         return bool(texts and names) and len(column) == 1
     numbers = {key: value for key, value in column.items() if key != "indicator"}
+    if not isinstance(column.get("indicator", False), bool):
+        return False
+    if {*numbers} - {"missing"} not in ({"min", "max"}, {"mean", "scale"}, set()):
+        return False
+    if BLANK in numbers.values():
+        return all(value == BLANK or _finite(value) for value in numbers.values())
     return (
-        {*numbers} - {"missing"} in ({"min", "max"}, {"mean", "scale"}, set())
-        and all(map(_finite, numbers.values()))
-        and isinstance(column.get("indicator", False), bool)
+        all(map(_finite, numbers.values()))
         and column.get("min", 0) < column.get("max", 1)
         and column.get("scale", 1) > 0
     )
+
+
+def _delimiter(value: object) -> str | None:
+    if value is None or (isinstance(value, str) and is_delimiter(value)):
+        return value
+    raise ValueError("allowed: one character that stands between cells, such as ';'")
+
+
+def _texts(value: object) -> list[str]:
+    texts = value if isinstance(value, list) else [None]
+    if all(isinstance(text, str) for text in texts) and len({*texts}) == len(texts):
+        return texts
+    raise ValueError("allowed: a list of texts, each once")
+
+
+def _merge(value: object) -> dict[str, dict[str, str]]:
+    tables = [*value.values()] if isinstance(value, Mapping) else [None]
+    if all(isinstance(table, Mapping) and table for table in tables) and all(
+        isinstance(text, str) and text.strip() for table in tables for text in table.values()
+    ):
+        return {name: {**table} for name, table in value.items()}
+    raise ValueError("allowed: a table for each column, such as sex = { M = 'male', F = 'female' }")
 
 
 def _paths(value: object) -> list[str]:

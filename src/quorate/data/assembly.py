@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from dataclasses import replace
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,17 +12,23 @@ from numpy.typing import ArrayLike
 from quorate.arrays import Array
 from quorate.client_names import ByClient, ClientName, client_name
 from quorate.data import validation as check
-from quorate.data.schema import Numeric, Recipe, Schema
+from quorate.data.reading import Reading
+from quorate.data.refine import refined
+from quorate.data.schema import Categorical, Numeric, Recipe, Schema
 from quorate.data.tables import (
     Table,
     check_numbers,
     has_column,
     matrix,
     numbers,
+    persons_of,
+    present,
     same_columns,
     table_of,
     targets_of,
 )
+
+Name = TypeVar("Name", str, ClientName)
 
 
 class TableOptions(TypedDict, total=False):
@@ -33,13 +40,41 @@ class TableOptions(TypedDict, total=False):
     classes: ArrayLike | None
     schema: Schema | Recipe | None
     unknown: str
+    reading: Reading
+    person: str | None
+    positive: str | float | None
 
 
-def tables_of(tables: ByClient[Mapping[str, Any]]) -> dict[ClientName, Table]:
-    """The clients' tables by their names as they are kept."""
+def codes_of(schema: Schema | Recipe | None, *names: str | None) -> tuple[str, ...]:
+    """The columns whose cells are codes, to be read as they are written."""
+    codes: Sequence[str] = ()
+    if isinstance(schema, Recipe):
+        codes = schema.categorical
+    elif schema is not None:
+        codes = [column.name for column in schema.columns if isinstance(column, Categorical)]
+    return tuple(name for name in (*codes, *names) if name is not None)
+
+
+def tables_of(
+    tables: ByClient[Mapping[str, Any]], target: str, reading: Reading, codes: Sequence[str]
+) -> dict[ClientName, Table]:
+    """The clients' tables by their names as they are kept, read as declared."""
     if not tables:
         raise ValueError("a federation needs at least one client, got none.")
-    return {client_name(name): table_of(table) for name, table in tables.items()}
+    whole = {
+        client_name(name): refined(table_of(table), reading, codes, f"client {name!r}")
+        for name, table in tables.items()
+    }
+    return with_targets(whole, target) if reading.drop_missing_target else whole
+
+
+def with_targets(tables: Mapping[Name, Table], target: str) -> dict[Name, Table]:
+    """The rows with a target, of the clients that have some."""
+    kept = {name: present(table, target) for name, table in tables.items()}
+    kept = {name: table for name, table in kept.items() if len(next(iter(table.values()), ()))}
+    if not kept:
+        raise ValueError(f"no row has a target: column {target!r} is empty everywhere.")
+    return kept
 
 
 def federation_parts(
@@ -51,15 +86,23 @@ def federation_parts(
     classes: ArrayLike | None,
     schema: Schema | Recipe | None,
     unknown: str = "error",
+    person: str | None = None,
+    positive: str | float | None = None,
 ) -> dict[str, Any]:
     """The arguments of `Federation` from one table per client."""
     same_columns({f"client {name!r}": table for name, table in whole.items()})
     first, fitted = next(iter(whole.values())), isinstance(schema, Schema)
-    names = _feature_names(first, target, features, sample_weight, columns, fitted)
+    roles = {target: "the target"}
+    roles |= {} if sample_weight is None else {sample_weight: "the sample weight"}
+    roles |= {} if person is None else {person: "the person of each row"}
+    names = _feature_names(first, roles, features, columns, fitted)
     if isinstance(schema, Recipe):
         schema = Schema.fit(whole, schema, features=names, target=target, classes=classes)
     if schema is not None and classes is None:
         classes = schema.classes
+    if schema is not None and positive is not None and classes is not None:
+        classes = check.ordered(np.asarray(classes), positive)
+        schema = replace(schema, classes=tuple(np.asarray(classes).tolist()))
     declared = classes is not None and np.asarray(classes).dtype.kind != "U"
     if schema is None:
         check_numbers(whole, names)
@@ -78,21 +121,19 @@ def federation_parts(
         "sample_weight": weights,
         "columns": {key: [table[key] for table in whole.values()] for key in columns},
         "schema": schema,
+        "persons": None if person is None else persons_of(whole, person),
+        "positive": positive,
     }
 
 
 def _feature_names(
     table: Table,
-    target: str,
+    roles: Mapping[str, str],
     features: Sequence[str] | None,
-    sample_weight: str | None,
     columns: Sequence[str],
     fitted: bool,
 ) -> list[str]:
     """The columns that features are made of; a fitted schema names them itself."""
-    roles = {target: "the target"}
-    if sample_weight is not None:
-        roles[sample_weight] = "the sample weight"
     for name, role in {**dict.fromkeys(columns, "a further column"), **roles}.items():
         has_column(table, name, role)
     if features is None:

@@ -35,7 +35,7 @@ def flip_labels(
         raise ValueError(
             f"rate must lie in [0, 1], got {rate}: it is the share of labels that change."
         )
-    classes = federation.classes
+    classes = None if federation.classes is None else np.sort(federation.classes)
     if (
         classes is None
         or len(classes) < 2

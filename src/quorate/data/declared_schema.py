@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from quorate.data.federation import Federation
+from quorate.data.persons import is_held
+from quorate.data.reading import PLAIN, Reading
 from quorate.data.schema import Categorical, Numeric, Schema
 from quorate.data.validation import Rows
 
@@ -25,6 +27,7 @@ def declared_schema(
     declared: Mapping[str, Mapping[str, Any]],
     target: str | None,
     classes: ArrayLike | None = None,
+    reading: Reading = PLAIN,
 ) -> Schema:
     """The schema of ``features``, each made as ``declared`` says; one without a declaration is
     taken as it is.
@@ -34,7 +37,8 @@ def declared_schema(
     which becomes 0, of a range its middle), and ``indicator`` asks for a feature of its own.
     """
     columns = tuple(_column(name, declared.get(name, {})) for name in features)
-    return Schema(columns, target, None if classes is None else tuple(np.asarray(classes).tolist()))
+    known = None if classes is None else tuple(np.asarray(classes).tolist())
+    return Schema(columns, target, known, reading=reading)
 
 
 def _column(name: str, how: Mapping[str, Any]) -> Numeric | Categorical:
@@ -53,11 +57,14 @@ def _column(name: str, how: Mapping[str, Any]) -> Numeric | Categorical:
 
 def apart(fed: Federation, share: float, seed: int) -> tuple[Federation, Federation | None]:
     """(train, test): every row by itself is held out with probability ``share``, decided by its own
-    values.
+    values, or by its person's name where persons are known.
 
-    Equal rows are on the same side. A client all of whose rows are held out is not in train.
+    Equal rows are on the same side, and so are those of a person. A client all of whose rows are held out is not in train.
     """
-    held = [_held(fed.X[i], fed.y[i], share, seed) for i in range(fed.n_clients)]
+    if fed.persons is None:
+        held = [_held(fed.X[i], fed.y[i], share, seed) for i in range(fed.n_clients)]
+    else:
+        held = [np.array([is_held(p, share, seed) for p in who]) for who in fed.persons]
     if all(part.all() for part in held):
         raise ValueError(
             "no client has a row left to train on: give a smaller data.test, or more rows."

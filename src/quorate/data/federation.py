@@ -20,11 +20,13 @@ from quorate import client_names
 from quorate.arrays import Array, Block
 from quorate.client_names import ByClient, ClientName
 from quorate.data import validation as check
+from quorate.data.persons import held_out
+from quorate.data.reading import PLAIN, Reading
 
 if TYPE_CHECKING:
     from quorate.data.assembly import TableOptions
+    from quorate.data.readers import Files
     from quorate.data.schema import Recipe, Schema
-    from quorate.data.tables import Files
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,6 +52,9 @@ class Federation:
         constraints on them
     linear : one (C_i, d_i) of shapes (k_i, d) and (k_i,) per client: what ``LinearEquality()``
         reads as C_i w + d_i = 0
+    persons : one (m_i,) array of text or numbers per client: whose each row is; rows of one person
+        are on one side of every split, also where several clients have some
+    positive : of two classes the one that counts as +1; ``classes`` are then (negative, positive)
 
     Raises
     ------
@@ -70,6 +75,8 @@ class Federation:
     schema: Schema | None = None
     server: Any = None  # a Federation of one client once constructed
     linear: tuple[tuple[Array, Array], ...] | None = None
+    persons: tuple[NDArray[Any], ...] | None = None
+    positive: str | float | None = None
 
     def __post_init__(self) -> None:
         clients = tuple(map(client_names.client_name, self.clients))
@@ -94,7 +101,8 @@ class Federation:
             feature_names=names,
             sample_weight=None if weights is None else check.weights(weights, clients, lengths),
             columns=columns,
-            classes=check.classes(y, self.classes, clients),
+            persons=None if self.persons is None else check.persons(self.persons, clients, lengths),
+            classes=check.ordered(check.classes(y, self.classes, clients), self.positive),
             linear=None if linear is None else check.linear(linear, clients, X[0].shape[1]),
             server=self._of_server(self.server, names, X[0].shape[1]),
         )
@@ -149,6 +157,8 @@ class Federation:
         feature_names: Sequence[str] | None = None,
         columns: Mapping[str, ArrayLike] | None = None,
         schema: Schema | None = None,
+        persons: ArrayLike | None = None,
+        positive: str | float | None = None,
     ) -> Federation:
         """A federation from one table with the rows of all clients; ``groups`` says whose each row
         is, and X is copied at most once.
@@ -161,6 +171,7 @@ class Federation:
         groups : (n,) the client of each row, text or whole numbers; of other hashables their text
         sample_weight : (n,) weights >= 0
         columns : further columns, ``{name: (n,) array}``
+        persons : (n,) whose each row is
 
         The other parameters are those of `Federation`.
         """
@@ -197,6 +208,8 @@ class Federation:
                 key: parts(column, f"columns[{key!r}]") for key, column in (columns or {}).items()
             },
             schema=schema,
+            persons=None if persons is None else parts(persons, "persons"),
+            positive=positive,
         )
 
     @classmethod
@@ -211,6 +224,9 @@ class Federation:
         classes: ArrayLike | None = None,
         schema: Schema | Recipe | None = None,
         unknown: str = "error",
+        reading: Reading = PLAIN,
+        person: str | None = None,
+        positive: str | float | None = None,
     ) -> Federation:
         """A federation from one table ``{column: (m_i,) array}`` per client name, as
         `quorate.data.tables` reads them.
@@ -218,15 +234,26 @@ class Federation:
         ``target``, ``sample_weight`` and ``columns`` name columns; ``features`` defaults to all the
         others. Columns of text, and missing values, need a ``schema``: a fitted `Schema`, or a
         `Recipe` to fit one over the clients. ``unknown``: as in `Schema.transform`, for categories
-        that a fitted schema does not have.
+        that a fitted schema does not have. ``reading`` says what is untidy in the tables, and
+        ``person`` names the column of persons, which is no feature; ``positive`` as in
+        `Federation`.
         """
-        from quorate.data.assembly import federation_parts, tables_of
+        from quorate.data.assembly import codes_of, federation_parts, tables_of
         from quorate.data.row_errors import located
 
-        whole = tables_of(tables)
+        whole = tables_of(tables, target, reading, codes_of(schema, person))
         with located(whole):
             parts = federation_parts(
-                whole, target, features, sample_weight, tuple(columns), classes, schema, unknown
+                whole,
+                target,
+                features,
+                sample_weight,
+                tuple(columns),
+                classes,
+                schema,
+                unknown,
+                person,
+                positive,
             )
             return cls(**parts)
 
@@ -237,9 +264,15 @@ class Federation:
         """A federation from a pandas, polars or Arrow table with a column ``client``; options as in
         `from_tables`.
         """
-        from quorate.data.tables import by_client_name, table_of
+        from quorate.data.assembly import codes_of
+        from quorate.data.refine import refined
+        from quorate.data.tables import by_client_name, present, table_of
 
-        return cls.from_tables(by_client_name(table_of(df), client), target, **options)
+        reading = options.get("reading", PLAIN)
+        codes = codes_of(options.get("schema"), options.get("person"))
+        table = refined(table_of(df), reading, codes)
+        table = present(table, client) if reading.drop_missing_client else table
+        return cls.from_tables(by_client_name(table, client), target, **options)
 
     @classmethod
     def from_files(
@@ -251,9 +284,13 @@ class Federation:
         ``files`` is a path, a pattern such as "sites/*.csv" (sorted by name), or a list of them;
         options as in `from_tables`.
         """
-        from quorate.data.tables import read_clients
+        from quorate.data.assembly import codes_of
+        from quorate.data.readers import read_clients
 
-        return cls.from_tables(read_clients(files, client), target, **options)
+        reading = options.get("reading", PLAIN)
+        codes = codes_of(options.get("schema"), options.get("person"))
+        tables = read_clients(files, client, text=codes, reading=reading)
+        return cls.from_tables(tables, target, **options)
 
     @classmethod
     def from_quadratics(
@@ -358,6 +395,7 @@ class Federation:
         def digest(i: int) -> str:
             more = [array for key, parts in columns for array in (np.array([key]), parts[i])]
             more += [] if self.linear is None else self.linear[i]
+            more += [] if self.persons is None else [np.array(["persons"]), self.persons[i]]
             return check.digest(self.X[i], self.y[i], self.share(i), *more, *server)
 
         return tuple(map(digest, range(self.n_clients)))
@@ -441,7 +479,8 @@ class Federation:
         check.per_row("targets", y, self.clients, [len(t) for t in self.y])
         y = check.same_type(y, self.clients)
         if not isinstance(classes, str):
-            return self._with(y=y, classes=check.classes(y, classes, self.clients))
+            known = check.classes(y, classes, self.clients)
+            return self._with(y=y, classes=known, positive=None)
         return self._with(y=y)
 
     def with_features(self, X: Sequence[Any]) -> Federation:
@@ -466,13 +505,10 @@ class Federation:
         there are classes.
 
         A client with two rows or more has at least one on either side; one with a single row is in
-        train only.
+        train only. Where ``persons`` are known, the share is of persons, and all rows of one are on
+        one side.
         """
-        by_class = self.classes is not None
-        held = [
-            check.held_out(name, y, test, seed, by_class)
-            for name, y in zip(self.clients, self.y, strict=True)
-        ]
+        held = held_out(self.clients, self.y, test, seed, self.classes is not None, self.persons)
         if not any(part.any() for part in held):
             raise ValueError(
                 "no client has two rows or more, so nothing can be held out within a client."
@@ -497,6 +533,7 @@ class Federation:
             sample_weight=None if self.sample_weight is None else part(self.sample_weight),
             columns={key: part(parts) for key, parts in (self.columns or {}).items()},
             linear=None if self.linear is None else tuple(self.linear[i] for i, _ in picks),
+            persons=None if self.persons is None else part(self.persons),
         )
 
     def pooled(self, prior: ArrayLike | ByClient[float] | None = None) -> Federation:
@@ -528,4 +565,5 @@ class Federation:
                 if self.linear is None
                 else (tuple(map(np.concatenate, zip(*self.linear, strict=True))),)
             ),
+            persons=None if self.persons is None else (np.concatenate(self.persons),),
         )

@@ -29,8 +29,6 @@ LINE = 2**24  # bytes of a line
 
 # how files begin that are taken for CSV by mistake, and what to do with them
 OTHERS = {
-    b"\xff\xfe": ("UTF-16 text", "Save it as CSV in UTF-8."),
-    b"\xfe\xff": ("UTF-16 text", "Save it as CSV in UTF-8."),
     b"PK\x03\x04": ("a ZIP archive or a spreadsheet", "Unpack it, or save it as CSV in UTF-8."),
     b"PAR1": ("a Parquet file", "Give it the ending .parquet."),
     b"\x1f\x8b": ("compressed by gzip", "Give it the ending .gz."),
@@ -39,6 +37,9 @@ OTHERS = {
     b"\x28\xb5\x2f\xfd": ("compressed by zstd", "Unpack it, or compress it by gzip."),
 }
 
+
+# the byte-order marks that texts begin with, and what is read after them
+MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 
 CHANGED = "{path} was changed while it was read: wait until nobody writes it, and read it again."
 
@@ -71,8 +72,9 @@ def _regular(path: Path) -> Any:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[str]]:
-    """The text of a file in UTF-8, expanded on the way where its name ends in .gz.
+def opened(path: Path, encoding: str = "utf-8") -> Iterator[IO[str]]:
+    """The text of a file, expanded on the way where its name ends in .gz; a byte-order mark at its
+    start counts for more than ``encoding``.
 
     Raises
     ------
@@ -82,19 +84,24 @@ def opened(path: Path) -> Iterator[IO[str]]:
         packed = path.suffix == ".gz"
         size = _regular(path).st_size
         if packed and _stated(file) > most(size):  # expanding it alone tells so in seconds
-            source: Any = _Guarded(gzip.GzipFile(fileobj=file), str(path), most(size), packed)
+            source: Any = _Guarded(gzip.GzipFile(fileobj=file), str(path), most(size), packed, encoding)
             while source.read(2**20):
                 pass
             file.seek(0)
         source = gzip.GzipFile(fileobj=file) if packed else file
-        raw = _Guarded(source, str(path), most(size) if packed else size, packed)
-        with io.TextIOWrapper(io.BufferedReader(raw, 2**17), "utf-8-sig", newline="") as text:
+        raw = _Guarded(source, str(path), most(size) if packed else size, packed, encoding)
+        buffered = io.BufferedReader(raw, 2**17)
+        marked = (of for mark, of in MARKS.items() if buffered.peek(4).startswith(mark))
+        encoding = next(marked, encoding)
+        with io.TextIOWrapper(buffered, encoding, newline="") as text:
             try:
                 yield text
-            except UnicodeDecodeError as error:
+            except UnicodeError as error:
+                name = encoding.upper().removesuffix("-SIG")
                 raise ValueError(
-                    f"{path} is no readable CSV file: line {_not_utf8(path)} is no text in UTF-8."
-                    " Save it as CSV in UTF-8, or as Parquet."
+                    f"{path} is no readable CSV file: {_not_in(encoding, path)} is no text in"
+                    f" {name}. Declare another `encoding`, such as 'cp1252' or 'latin-1' (many"
+                    " spreadsheets write it), or save it as CSV in UTF-8, or as Parquet."
                 ) from error
 
 
@@ -123,8 +130,11 @@ def expanded(content: bytes, what: str) -> bytes:
 class _Guarded(io.RawIOBase):
     """The bytes of a file as they are read, within the limits, and damage in words."""
 
-    def __init__(self, source: Any, path: str, allowed: int, packed: bool) -> None:
+    def __init__(
+        self, source: Any, path: str, allowed: int, packed: bool, encoding: str = "utf-8"
+    ) -> None:
         self.source, self.path, self.allowed, self.packed = source, path, allowed, packed
+        self.wide = encoding == "utf-16"  # whose letters have bytes of zeros
         self.total, self.line = 0, 0  # bytes so far: of the file, and since the last line began
 
     def readable(self) -> bool:
@@ -144,10 +154,11 @@ class _Guarded(io.RawIOBase):
 
     def _check(self, data: bytes) -> None:
         if self.total == 0:
+            self.wide |= MARKS.get(data[:2]) == "utf-16"
             for start, (kind, do) in OTHERS.items():
                 if data.startswith(start):
                     raise ValueError(f"{self.path} is no readable CSV file: it is {kind}. {do}")
-        if b"\0" in data:
+        if b"\0" in data and not self.wide:
             at = data.count(b"\n", 0, data.index(b"\0"))
             raise ValueError(
                 f"{self.path} is no readable CSV file: it has NUL bytes, which no text has"
@@ -170,17 +181,19 @@ class _Guarded(io.RawIOBase):
             )
 
 
-def _not_utf8(path: Path) -> int:
-    """The number of the first line that is not in UTF-8."""
+def _not_in(encoding: str, path: Path) -> str:
+    """The first line that is not in an encoding, in words."""
+    if encoding == "utf-16":
+        return "it"  # lines cannot be told apart before it is decoded
     number = 0
     with path.open("rb") as file, suppress(EOFError, zlib.error, gzip.BadGzipFile):
         raw = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
         for number, line in enumerate(raw, 1):
             try:
-                line.decode("utf-8")
+                line.decode(encoding)
             except UnicodeDecodeError:
-                return number
-    return number + 1  # an archive that is damaged there, too
+                return f"line {number}"
+    return f"line {number + 1}"  # an archive that is damaged there, too
 
 
 # ------------------------------------------------------------------------------------------ Parquet

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 Place = Callable[[Sequence[int]], str]
 
@@ -42,15 +42,68 @@ class RowError(ValueError):
         """The error with the rows where ``place`` says that they are."""
         return self._with(place=place)
 
-    def _with(self, *, shown: str | None = None, place: Place | None = None) -> RowError:
-        return RowError(
-            self.where,
-            self.what,
-            shown=self.shown if shown is None else shown,
-            rows=self.rows,
-            do=self.do,
-            place=place or self.place,
-        )
+    def located(self, tables: Mapping[str, Located]) -> RowError:
+        """The error with the rows where the table that it is about says that they are."""
+        return self.placed(tables[self.where].place) if self.where in tables else self
+
+    def reworded(self, words: Callable[[str], str]) -> RowError:
+        """The error with what is wrong and what to do in other words."""
+        return self._with(what=words(self.what), do=words(self.do))
+
+    def _with(self, **changes: Any) -> RowError:
+        keys = ("where", "what", "shown", "rows", "do", "place")
+        return RowError(**{key: getattr(self, key) for key in keys} | changes)
+
+
+class RowErrors(RowError):
+    """Several errors about one table or federation, a line each."""
+
+    def __init__(self, errors: Sequence[RowError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("", "", do="")
+        self.args = ("\n".join(map(str, self.errors)),)
+
+    def withheld(self) -> RowErrors:
+        return RowErrors([error.withheld() for error in self.errors])
+
+    def placed(self, place: Place) -> RowErrors:
+        return RowErrors([error.placed(place) for error in self.errors])
+
+    def located(self, tables: Mapping[str, Located]) -> RowErrors:
+        return RowErrors([error.located(tables) for error in self.errors])
+
+    def reworded(self, words: Callable[[str], str]) -> RowErrors:
+        return RowErrors([error.reworded(words) for error in self.errors])
+
+
+class Faults:
+    """Gathers the errors of several columns, the first of each, and raises them together where the
+    ``with`` statement ends.
+    """
+
+    def __init__(self) -> None:
+        self.errors: dict[str, RowError] = {}
+
+    def __enter__(self) -> Faults:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        errors = [*self.errors.values()]
+        if errors and isinstance(error, RowError):
+            raise RowErrors([*errors, error]) from None
+        if errors and error is None:
+            raise errors[0] if len(errors) == 1 else RowErrors(errors)
+
+    @contextmanager
+    def of(self, column: str) -> Iterator[None]:
+        """Gather an error about a column."""
+        try:
+            yield
+        except RowErrors as several:
+            for k, error in enumerate(several.errors):
+                self.errors.setdefault(f"{column} {k}", error)
+        except RowError as error:
+            self.errors.setdefault(column, error)
 
 
 class Located(Protocol):
@@ -74,9 +127,7 @@ def located(
         yield
     except RowError as error:
         known = {f"{kind} {name!r}": table for name, table in tables.items()}
-        if error.where not in known:
-            raise
-        raise error.placed(known[error.where].place) from None
+        raise error.located(known) from None
 
 
 @contextmanager

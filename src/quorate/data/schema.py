@@ -24,7 +24,9 @@ from numpy.typing import ArrayLike
 from quorate.arrays import Array
 from quorate.client_names import ByClient, ClientName
 from quorate.data import validation as check
-from quorate.data.row_errors import RowError
+from quorate.data.reading import PLAIN, Reading
+from quorate.data.refine import CENSORED, COMMA, DATES, OTHERWISE, refined
+from quorate.data.row_errors import Faults, RowError
 from quorate.data.tables import (
     Table,
     check_numbers,
@@ -38,6 +40,7 @@ from quorate.data.tables import (
 )
 
 SMALL = 2**16  # cells of a table whose columns are taken together
+OTHER = "other"  # the category of rare ones
 SCALINGS = ("standard", "minmax", "none")
 
 
@@ -53,6 +56,7 @@ class Recipe:
     indicators : add a 0/1 feature "<column> is missing" for each numeric column with missing values
     units : ``{column: unit}``, kept for reports
     max_categories : more in one column are refused: it is likely a name, a date or an identifier
+    min_count : categories of fewer rows, counted over all clients, are pooled as one, "other"
     """
 
     scaling: str = "standard"
@@ -60,8 +64,10 @@ class Recipe:
     indicators: bool = False
     units: Mapping[str, str] = field(default_factory=dict)
     max_categories: int = 100
+    min_count: int = 1
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "categorical", tuple(self.categorical))
         if self.scaling not in SCALINGS:
             raise ValueError(f"scaling must be one of {SCALINGS}, got {self.scaling!r}.")
 
@@ -84,12 +90,16 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """One 0/1 feature per category, and one for missing values where there were any."""
+    """One 0/1 feature per category, and one for missing values where there were any.
+
+    ``pooled``: the category "other" stands for all that are not named, be they rare or new.
+    """
 
     name: str
     categories: tuple[str, ...]
     missing: bool = False
     unit: str | None = None
+    pooled: bool = False
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -103,7 +113,7 @@ class Categorical:
 
 
 def client_kinds(
-    table: Table, features: Sequence[str], declared: Sequence[str], where: str
+    table: Table, features: Sequence[str], declared: Sequence[str], where: str, faults: Faults
 ) -> dict[str, Any]:
     """The first message of a client: which columns hold text, and which hold numbers. Both are
     allowed only where the column is declared categorical.
@@ -116,14 +126,15 @@ def client_kinds(
             continue
         text, odd = sum(v is not None for v in cells), odd_rows(cells)
         if odd and len(odd) < text and name not in declared:
-            raise RowError(
-                where,
-                f"column {name!r} holds numbers, but also text",
-                shown=f" such as {cells[odd[0]]!r}",
-                rows=odd,
-                do=f"Correct these cells, or declare the column: Recipe(categorical=({name!r},)).",
-                place=table.place,
-            )
+            with faults.of(name):
+                raise RowError(
+                    where,
+                    f"column {name!r} holds numbers, but also text",
+                    shown=f" such as {cells[odd[0]]!r}",
+                    rows=odd,
+                    do=_advice([str(cells[r]) for r in odd]),
+                    place=table.place,
+                )
         kinds.append((text > 0, text > len(odd)))
     flags = np.array(kinds, dtype=np.float64).reshape(-1, 2)
     return {"max": {"text": flags[:, 0], "number": flags[:, 1]}}
@@ -214,13 +225,14 @@ class Schema:
     training data.
 
     ``fitted``: scale and categories were read off rows and disclose something about them, so that a
-    private run refuses the schema.
+    private run refuses the schema. ``reading``: how tables were read, and are read by `transform`.
     """
 
     columns: tuple[Numeric | Categorical, ...]
     target: str | None = None
     classes: tuple[Any, ...] | None = None
     fitted: bool = False
+    reading: Reading = PLAIN
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -247,25 +259,31 @@ class Schema:
         recipe = recipe or Recipe()
         if not isinstance(tables, Mapping):
             tables = {str(k): table for k, table in enumerate(tables)}
-        by_name = {name: table_of(table) for name, table in tables.items()}
+        given = [table_of(table) for table in tables.values()]
+        reading = next((table.reading for table in given if table.reading is not None), PLAIN)
+        by_name = {
+            name: refined(table, reading, recipe.categorical, f"client {name!r}")
+            for name, table in zip(tables, given, strict=True)
+        }
         clients = {f"client {name!r}": table for name, table in by_name.items()}
         same_columns(clients)
         chosen = _chosen(next(iter(clients.values())), features, target, recipe)
         if classes is None and target is not None:
             y = targets_of(by_name, target)
             classes = check.classes(y, None, [*by_name])
-        kinds = [client_kinds(t, chosen, recipe.categorical, c) for c, t in clients.items()]
-        codes = _codes(combine(kinds), chosen, recipe, by_name)
-        plain = [name for name in chosen if name not in codes]
-        totals = combine([client_totals(t, plain, codes, c) for c, t in clients.items()])
-        mean = _means(plain, totals)
+        with Faults() as faults:
+            declared = recipe.categorical
+            kinds = [client_kinds(t, chosen, declared, c, faults) for c, t in clients.items()]
+            codes = _codes(combine(kinds), chosen, recipe, by_name, faults)
+            plain = [name for name in chosen if name not in (*codes, *faults.errors)]
+            totals = combine([client_totals(t, plain, codes, c) for c, t in clients.items()])
+            mean = _means(plain, totals, faults)
+            coded = _categorical(codes, totals, recipe, faults)
         squares = combine([client_squares(t, plain, mean, c) for c, t in clients.items()])
-        columns: dict[str, Numeric | Categorical] = {
-            **_numeric(plain, totals, squares, mean, recipe),
-            **_categorical(codes, totals, recipe),
-        }
+        columns = {**_numeric(plain, totals, squares, mean, recipe), **coded}
         known = None if classes is None else tuple(np.asarray(classes).tolist())
-        return cls(tuple(columns[name] for name in chosen), target, known, fitted=True)
+        made = tuple(columns[name] for name in chosen)
+        return cls(made, target, known, fitted=True, reading=reading)
 
     def public(self) -> Schema:
         """The same schema, declared to come from rows that are nobody's secret, so that private
@@ -281,7 +299,8 @@ class Schema:
         """
         if unknown not in ("error", "ignore"):
             raise ValueError(f"unknown must be 'error' or 'ignore', got {unknown!r}.")
-        cells = table_of(table)
+        codes = [column.name for column in self.columns if isinstance(column, Categorical)]
+        cells = refined(table_of(table), self.reading, codes, where)
         for column in self.columns:
             has_column(cells, column.name, "a column of the model's schema")
         m = len(next(iter(cells.values()), ()))
@@ -312,12 +331,16 @@ class Schema:
         for column in columns:
             if "categories" in column:
                 column["categories"] = list(column["categories"])
+                if not column["pooled"]:
+                    del column["pooled"]
+        reading = self.reading.to_dict()
         return {
             "version": 1,
             "columns": columns,
             "target": self.target,
             "classes": None if self.classes is None else list(self.classes),
             "fitted": self.fitted,
+            **({"reading": reading} if reading else {}),
         }
 
     @classmethod
@@ -336,8 +359,10 @@ class Schema:
                 del fields["kind"]
                 columns.append(kinds[column["kind"]](**fields))
             classes = None if data["classes"] is None else tuple(data["classes"])
-            return cls(tuple(columns), data["target"], classes, bool(data.get("fitted", True)))
-        except (KeyError, TypeError) as error:
+            reading = Reading.from_dict(data.get("reading", {}))
+            fitted = bool(data.get("fitted", True))
+            return cls(tuple(columns), data["target"], classes, fitted, reading)
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no schema written by quorate: {error!r}.") from error
 
 
@@ -364,34 +389,34 @@ def _codes(
     features: Sequence[str],
     recipe: Recipe,
     tables: Mapping[ClientName, Table],
+    faults: Faults,
 ) -> list[str]:
     """The categorical columns: those declared, and those of text."""
-    flags = zip(features, kinds["text"], kinds["number"], strict=True)
-    odd = [name for name, text, number in flags if text and number]
-    if odd := [name for name in odd if name not in recipe.categorical]:
-        check_numbers(tables, odd, some=True)
-        text = [repr(client) for client, table in tables.items() if odd_rows(table[odd[0]])]
-        raise ValueError(
-            f"{check.listed(map(repr, odd), 'column')}: numbers at some clients, text at others"
-            f" ({check.listed(text, 'client')}). Correct the cells, or declare the column in"
-            " Recipe(categorical=...)."
-        )
-    return [
-        name
-        for name, text in zip(features, kinds["text"], strict=True)
-        if text or name in recipe.categorical
-    ]
+    for name, text, number in zip(features, kinds["text"], kinds["number"], strict=True):
+        if not (text and number) or name in (*recipe.categorical, *faults.errors):
+            continue
+        with faults.of(name):
+            check_numbers(tables, [name], some=True)
+            of_text = [repr(client) for client, table in tables.items() if odd_rows(table[name])]
+            raise RowError(
+                "",
+                f"column {name!r} holds numbers at some clients, text at others"
+                f" ({check.listed(of_text, 'client')})",
+                do="Correct the cells, or declare the column in `categorical` or `exclude`.",
+            )
+    texts = [name for name, text in zip(features, kinds["text"], strict=True) if text]
+    codes = {*texts, *recipe.categorical} - {*faults.errors}
+    return [name for name in features if name in codes]
 
 
-def _means(names: Sequence[str], totals: Mapping[str, Array]) -> Array:
-    """The mean of every numeric column over all clients; a column without any value is refused."""
-    empty = [name for name, count in zip(names, totals["count"], strict=True) if count == 0]
-    if empty:
-        raise ValueError(
-            f"{check.listed(map(repr, empty), 'column')}: no value at any client. Use"
-            " features=... without."
-        )
-    return totals["total"] / totals["count"]
+def _means(names: Sequence[str], totals: Mapping[str, Array], faults: Faults) -> Array:
+    """The mean of every numeric column over all clients; columns without any value are faults."""
+    for name, count in zip(names, totals["count"], strict=True):
+        with faults.of(name):
+            if count == 0:
+                what = f"column {name!r} has no value at any client"
+                raise RowError("", what, do="Leave it out by `exclude`.")
+    return totals["total"] / np.maximum(totals["count"], 1.0)
 
 
 def _numeric(
@@ -419,21 +444,46 @@ def _numeric(
 
 
 def _categorical(
-    names: Sequence[str], totals: Mapping[str, Any], recipe: Recipe
+    names: Sequence[str],
+    totals: Mapping[str, Any],
+    recipe: Recipe,
+    faults: Faults,
 ) -> dict[str, Categorical]:
-    """The categorical columns, with the categories of all clients."""
+    """The categorical columns, with the categories of all clients; rare ones are pooled."""
     columns = {}
     for name in names:
         counts = totals["categories"][name]
-        if len(counts) > recipe.max_categories:
-            raise ValueError(
-                f"column {name!r} has {len(counts)} categories, more than"
-                f" max_categories={recipe.max_categories}. Leave it out (features=...), or raise"
-                " max_categories in the Recipe."
-            )
-        known = tuple(sorted(category for category in counts if category is not None))
-        columns[name] = Categorical(name, known, None in counts, recipe.units.get(name))
+        found = {category: n for category, n in counts.items() if category is not None}
+        known = {category for category, n in found.items() if n >= recipe.min_count}
+        if pooled := len(known) < len(found):
+            known |= {OTHER}
+        with faults.of(name):
+            if len(known) > recipe.max_categories:
+                raise RowError(
+                    "",
+                    f"column {name!r} has {len(known)} categories, more than"
+                    f" {recipe.max_categories}",
+                    do=_advice([*found], sum(found.values())),
+                )
+        missing = None in counts
+        columns[name] = Categorical(
+            name, tuple(sorted(known)), missing, recipe.units.get(name), pooled
+        )
     return columns
+
+
+def _advice(cells: Sequence[str], rows: int = 0) -> str:
+    """What to do about a column of text, by what its cells look like; ``rows`` have one of them."""
+    if all(COMMA.fullmatch(cell) for cell in cells):
+        return "They look like numbers with a decimal comma: set `decimal` to ','."
+    if any(all(pattern.fullmatch(cell) for cell in cells) for pattern in DATES.values()):
+        return "They look like dates: declare their order in `dates`, or leave it out by `exclude`."
+    if all(CENSORED.fullmatch(cell) for cell in cells):
+        return "They look like limits of a measurement: declare the column in `censored`."
+    if rows:
+        likely = "It looks like an identifier: leave" if 2 * len(cells) > rows else "Leave"
+        return f"{likely} it out by `exclude`, or pool rare categories by `min_count`."
+    return OTHERWISE
 
 
 def _fill_numeric(part: Array, column: Numeric, table: Table, where: str) -> None:
@@ -451,6 +501,8 @@ def _fill_categorical(
     position: dict[str | None, int] = {c: k for k, c in enumerate(column.categories)}
     position |= {None: len(column.categories)} if column.missing else {}
     values = texts(table, column.name, where)
+    if column.pooled:
+        values = [v if v is None or v in position else OTHER for v in values]
     rows = [r for r, v in enumerate(values) if v not in position] if unknown == "error" else []
     if rows:
         odd = sorted({"a missing value" if values[r] is None else repr(values[r]) for r in rows})

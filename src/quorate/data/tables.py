@@ -1,20 +1,14 @@
-"""Tables ``{column: (m,) array}`` from CSV, Parquet and data frames, and federations from tables.
+"""Tables ``{column: (m,) array}`` from data frames, and the tables of clients.
 
 A column is int64, float64 (NaN where missing), bool, or an object array of text (None where
-missing). CSV is read strictly and the same way on every installation: a line with too few or too
-many cells is an error, never a guess.
+missing).
 """
 
 from __future__ import annotations
 
-import csv
-import glob
-import itertools
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, SupportsFloat, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,35 +16,39 @@ from numpy.typing import NDArray
 from quorate.arrays import Array
 from quorate.client_names import ByClient, ClientName, closest
 from quorate.data import validation as check
-from quorate.data.files import opened, read_parquet, unchanged
+from quorate.data.persons import held_out
+from quorate.data.reading import Reading
 from quorate.data.row_errors import RowError, in_table, located
 
 if TYPE_CHECKING:
     from narwhals import Series
 
-Files: TypeAlias = str | Path | Iterable[str | Path]  # a path, a pattern, a folder, or several
-
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "?"})
-CHUNK = 65536  # lines that are held as text at a time; fewer of wide tables
-CELLS = 2**20  # cells that are held as text at a time
 
 
 class Table(dict[str, NDArray[Any]]):
-    """Columns by name, and where their rows are from: lines of a file, if they were read there."""
+    """Columns by name, and where their rows are from: lines of a file, if they were read there.
+
+    ``header``: the columns of the file, also those that were left out; ``reading``: how it was
+    read, None for a table as somebody gave it.
+    """
 
     file: str = ""
     lines: NDArray[np.int64] | None = None
+    header: tuple[str, ...] = ()
+    reading: Reading | None = None
 
     def with_columns(self, columns: Mapping[str, NDArray[Any]]) -> Table:
         """Other columns of the same rows."""
         table = Table(columns)
         table.file, table.lines = self.file, self.lines
+        table.header, table.reading = self.header, self.reading
         return table
 
     def pick(self, rows: slice | NDArray[Any]) -> Table:
         """Some of the rows."""
-        table = Table({name: column[rows] for name, column in self.items()})
-        table.file, table.lines = self.file, None if self.lines is None else self.lines[rows]
+        table = self.with_columns({name: column[rows] for name, column in self.items()})
+        table.lines = None if self.lines is None else self.lines[rows]
         return table
 
     def without(self, *names: str) -> Table:
@@ -144,6 +142,29 @@ def numbers(table: Table, name: str, where: str = "the table") -> Array:
     return column.astype(np.float64, copy=False)
 
 
+def parsed(
+    cells: Sequence[str], as_text: bool = False, absent: Collection[str] = MISSING
+) -> NDArray[Any]:
+    """Cells of text as int64, float64 with NaN where missing, or text with None where missing."""
+    if not as_text and "_" not in "".join(cells):  # Python reads 1_000 as a number
+        try:
+            values = np.array(list(map(float, cells)))
+            return (
+                np.array(list(map(int, cells)), dtype=np.int64)
+                if (values == np.rint(values)).all()
+                else values
+            )
+        except (ValueError, OverflowError):
+            pass  # a missing cell, "1.0" or an integer beyond 64 bits, or text
+        try:
+            return np.array([np.nan if (cell := c.strip()) in absent else float(cell) for c in cells])
+        except ValueError:
+            pass
+    return np.array(
+        [None if (cell := c.strip()) in absent else sys.intern(cell) for c in cells], dtype=object
+    )
+
+
 def odd_rows(column: NDArray[Any]) -> list[int]:
     """The rows of a column with a cell that is neither missing nor a number."""
     if column.dtype.kind != "O":
@@ -157,8 +178,8 @@ def missing_rows(column: NDArray[Any]) -> list[int]:
 
 
 FEATURE = (
-    "Numbers are needed there: correct the cells, leave the column out (features=...), or encode it"
-    " with schema=Recipe()."
+    "Numbers are needed there: correct the cells, list such texts in `missing`, or leave the column"
+    " out by `exclude`; a schema (schema=Recipe()) takes text."
 )
 
 
@@ -253,8 +274,20 @@ def same_columns(tables: Mapping[str, Table]) -> None:
             )
 
 
+def present(table: Table, name: str) -> Table:
+    """The rows that have a value in a column."""
+    absent = missing_rows(table[name]) if name in table else []
+    return table.pick(np.delete(np.arange(len(table[name])), absent)) if absent else table
+
+
 def has_column(table: Mapping[str, Any], name: str, what: str) -> None:
-    """Refuse a name that is no column, with what there is."""
+    """Refuse a name that is no column, with what there is, and one of two columns."""
+    if f"{name} (2)" in table and name in table:
+        raise ValueError(
+            f"there are two columns {name!r} ({what}). Give every column a name of its own, in the"
+            f" first line of the file, or leave the second one out as {name + ' (2)'!r} by"
+            " `exclude`."
+        )
     if name not in table:
         raise RowError(
             "",
@@ -264,205 +297,7 @@ def has_column(table: Mapping[str, Any], name: str, what: str) -> None:
         )
 
 
-# -------------------------------------------------------------------- files
-
-
-def read(path: str | Path, text: Sequence[str] = ()) -> Table:
-    """One file: .parquet, else text with a header line, separated by comma, semicolon or tab (.gz:
-    compressed).
-
-    A column is a column of numbers if every cell is one or is missing (empty, NA, NaN, null, ?),
-    else of text; columns in ``text`` stay text ("007" is not 7).
-    """
-    path = Path(path)
-    with unchanged(path):
-        if path.suffix == ".parquet":
-            table = read_parquet(path, table_of)
-            table.file = str(path)
-            return table
-        try:
-            with opened(path) as file:
-                return _read_csv(file, str(path), text)
-        except _HoldsText as column:
-            return read(path, (*text, column.args[0]))
-
-
-class NoRowsError(ValueError):
-    """A file with a header and no rows."""
-
-
-class _HoldsText(Exception):  # noqa: N818
-    """A column that held numbers so far has a cell of text; this is not an error."""
-
-
-def _read_csv(file: IO[str], path: str, text: Sequence[str]) -> Table:
-    first = file.readline()
-    if not first.strip():
-        raise ValueError(f"{path} is empty: its first line must name the columns.")
-    separator = max(",;\t", key=first.count)
-    options: Any = {"delimiter": separator, "skipinitialspace": True, "strict": True}
-    header = [name.strip() for name in _records(csv.reader([first], **options), path, 1, 1)[0]]
-    twice = [repr(name) for name, count in Counter(header).items() if count > 1]
-    if twice:
-        raise RowError(
-            path,
-            "it names a column more than once",
-            shown=f": {check.listed(sorted(twice), 'column')}",
-            do="Give every column a name of its own, in the first line of the file.",
-        )
-    chunks: list[list[NDArray[Any]]] = [[] for _ in header]
-    numbered = []
-    for lines, records in _chunks(file, options, len(header), path):
-        numbered.append(lines)
-        for name, parts, cells in zip(header, chunks, zip(*records, strict=True), strict=True):
-            parts.append(parsed(cells, name in text))
-            if parts[0].dtype.kind != parts[-1].dtype.kind and "O" in (
-                parts[0].dtype.kind,
-                parts[-1].dtype.kind,
-            ):
-                raise _HoldsText(name)
-    if not numbered:
-        raise NoRowsError(f"{path} has a header but no rows.")
-    columns = {name: _joined(parts) for name, parts in zip(header, chunks, strict=True)}
-    table = Table(columns)
-    table.file, table.lines = path, _joined(numbered)
-    return table
-
-
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """The parts as one array; they are released."""
-    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    parts.clear()
-    return whole
-
-
-def _chunks(
-    file: IO[str], options: Mapping[str, Any], width: int, path: str
-) -> Iterator[tuple[NDArray[np.int64], list[list[str]]]]:
-    """The records of a CSV file as lists of cells, and the lines on which they begin, a chunk of
-    them at a time.
-    """
-    reader, first = csv.reader(file, **options), 2
-    while records := _records(reader, path, first, max(1, min(CHUNK, CELLS // width))):
-        lines = _lines(records, first, reader.line_num + 2)
-        first = reader.line_num + 2
-        if not all(records):  # blank lines
-            lines, records = lines[[bool(r) for r in records]], [r for r in records if r]
-        if any(len(record) != width for record in records):
-            k, n = next((k, len(r)) for k, r in enumerate(records) if len(r) != width)
-            raise ValueError(
-                f"{path}, line {lines[k]}: {n} cells where the header has {width}. Write one cell"
-                " for each column, in quotes where it holds the separator."
-            )
-        if records:
-            yield lines, records
-
-
-def _records(reader: Any, path: str, first: int, most: int) -> list[list[str]]:
-    """The next records of a CSV file, whose first is on line ``first``."""
-    records: list[list[str]] = []
-    try:
-        records.extend(itertools.islice(reader, most))
-    except csv.Error as error:
-        at = first + sum(map(_height, records))
-        raise ValueError(
-            f"{path} is no readable CSV file: line {at}: {error}. Is a quote left open there? Save"
-            " it as CSV in UTF-8, or as Parquet."
-        ) from error
-    return records
-
-
-def _lines(records: Sequence[Sequence[str]], first: int, end: int) -> NDArray[np.int64]:
-    """The lines on which records begin that take those from ``first`` up to ``end``."""
-    if len(records) == end - first:
-        return np.arange(first, end)
-    return first + np.cumsum([0, *map(_height, records[:-1])])
-
-
-def _height(record: Sequence[str]) -> int:
-    """The lines that a record takes: more than one where a cell in quotes has line breaks."""
-    breaks = (c.count("\n") + c.count("\r") - c.count("\r\n") for c in record)
-    return 1 + sum(breaks)
-
-
-def parsed(cells: Sequence[str], as_text: bool = False) -> NDArray[Any]:
-    """Cells of text as int64, float64 with NaN where missing, or text with None where missing."""
-    if not as_text and "_" not in "".join(cells):  # Python reads 1_000 as a number
-        try:
-            values = np.array(list(map(float, cells)))
-            return (
-                np.array(list(map(int, cells)), dtype=np.int64)
-                if (values == np.rint(values)).all()
-                else values
-            )
-        except (ValueError, OverflowError):
-            pass  # a missing cell, "1.0" or an integer beyond 64 bits, or text
-        try:
-            return np.array(
-                [np.nan if (cell := c.strip()) in MISSING else float(cell) for c in cells]
-            )
-        except ValueError:
-            pass
-    return np.array(
-        [None if (cell := c.strip()) in MISSING else sys.intern(cell) for c in cells], dtype=object
-    )
-
-
-def read_clients(
-    files: Files,
-    client: str | None = None,
-    empty: bool = False,
-    watch: Callable[[int, int], object] = lambda done, total: None,
-) -> dict[str, Table]:
-    """One table per client: from one file each (named by its stem), or by the values of the column
-    ``client``.
-
-    ``empty``: files with a header and no rows are left out, and not refused. ``watch`` is called
-    with the files that are read, and with how many there are.
-    """
-    text = () if client is None else (client,)
-    clients: dict[str, Table] = {}
-    reference: dict[str, Table] = {}
-    every = paths(files)
-    for done, path in enumerate(every):
-        watch(done, len(every))
-        try:
-            table = read(path, text)
-        except NoRowsError:
-            if not empty:
-                raise
-            continue
-        reference = reference or {str(path): table}
-        same_columns({**reference, str(path): table})
-        parts = {path.name.split(".")[0]: table} if client is None else by_client(table, client)
-        for name, part in parts.items():
-            if name in clients:
-                raise RowError(
-                    str(path),
-                    f"it has a client that is in {clients[name].file} as well",
-                    shown=f", {name!r}",
-                    do="Rename one, or join the files.",
-                )
-            clients[name] = part
-    if not clients:
-        raise NoRowsError("no file has any row.")
-    return clients
-
-
-def paths(files: Files) -> list[Path]:
-    """The files that a path, a pattern or a folder stands for, sorted by name; or several such."""
-    if not isinstance(files, str | Path):
-        matches = [path for part in files for path in paths(part)]
-    elif Path(files).is_dir():
-        endings = (".csv", ".csv.gz", ".tsv", ".parquet")
-        matches = sorted(p for p in Path(files).iterdir() if p.name.endswith(endings))
-    elif glob.has_magic(str(files)) and not Path(files).exists():
-        matches = sorted(map(Path, glob.glob(str(files))))
-    else:
-        return [Path(files)]
-    if not matches:
-        raise FileNotFoundError(f"no file matches {str(files)!r} (seen from {Path.cwd()}).")
-    return matches
+# -------------------------------------------------------------------- clients
 
 
 def by_client(table: Table, client: str) -> dict[str, Table]:
@@ -500,18 +335,33 @@ def split(
     test: float = 0.4,
     seed: int = 0,
     by_class: bool = True,
+    person: str | None = None,
 ) -> tuple[dict[str, Table], dict[str, Table]]:
     """(train, test) tables with the same rows as `Federation.split`, so that a schema can be fitted
-    on train only.
+    on train only; clients all of whose rows are on the other side are left out.
     """
-    train, held = {}, {}
     whole = {name: table_of(table) for name, table in tables.items()}
     with located(whole):
-        for name, table in whole.items():
+        for table in whole.values():
             has_column(table, target, "the target")
-            y = check.targets(table[target], name, f"column {target!r}")
-            out = check.held_out(name, y, test, seed, by_class)
-            train[name] = table.pick(~out)
-            if out.any():
-                held[name] = table.pick(out)
-    return train, held
+        y = [check.targets(t[target], name, f"column {target!r}") for name, t in whole.items()]
+        persons = None if person is None else persons_of(whole, person)
+    held = held_out([*whole], y, test, seed, by_class, persons)
+    parts = [*zip(whole.items(), held, strict=True)]
+    train = {name: table.pick(~out) for (name, table), out in parts if not out.all()}
+    return train, {name: table.pick(out) for (name, table), out in parts if out.any()}
+
+
+def persons_of(tables: ByClient[Table], person: str) -> list[NDArray[Any]]:
+    """The person of every row, as text."""
+    for name, table in tables.items():
+        has_column(table, person, "the person of each row")
+        if absent := missing_rows(table[person]):
+            raise RowError(
+                f"client {name!r}",
+                f"column {person!r} is missing",
+                rows=absent,
+                do="Every row needs a person (`person`), if need be one of its own.",
+                place=table.place,
+            )
+    return [np.array(texts(table, person, f"client {n!r}")) for n, table in tables.items()]

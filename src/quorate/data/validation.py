@@ -265,6 +265,33 @@ def classes(
     return known
 
 
+def ordered(
+    known: NDArray[Any] | None, positive: str | float | None
+) -> NDArray[Any] | None:
+    """The classes as (negative, positive) where one of two is called positive, else sorted."""
+    if positive is None:
+        return known
+    if known is None or len(known) != 2 or positive not in known.tolist():
+        shown = "there are none" if known is None else f"they are {known.tolist()[:6]}"
+        raise ValueError(
+            f"positive = {positive!r} must be one of two classes, and {shown}: leave it out, or"
+            " correct it."
+        )
+    return known if known[1] == positive else known[::-1].copy()
+
+
+def persons(
+    values: Sequence[ArrayLike], clients: Sequence[ClientName], lengths: Sequence[int]
+) -> tuple[NDArray[Any], ...]:
+    """One (m_i,) array of persons as text per client; whole numbers are written as such."""
+    parts = per_row("persons", [np.asarray(v) for v in values], clients, lengths)
+    for name, part in zip(clients, parts, strict=True):
+        if rows := [r for r, value in enumerate(part.tolist()) if missing(value)]:
+            do = "Every row needs a person, if need be one of its own."
+            raise RowError(f"client {name!r}", "persons are missing", rows=rows, do=do)
+    return tuple(part.astype(str) for part in parts)
+
+
 def per_row(
     key: str, parts: Sequence[NDArray[Any]], clients: Sequence[ClientName], lengths: Sequence[int]
 ) -> tuple[NDArray[Any], ...]:

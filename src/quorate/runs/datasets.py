@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+import re
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -11,14 +13,19 @@ from numpy.typing import NDArray
 
 from quorate.config.config import Config, ConfigError
 from quorate.config.errors import near as near_miss
+from quorate.config.schema import DataSection
 from quorate.data import load, partition
+from quorate.data.assembly import with_targets
 from quorate.data.federation import Federation
+from quorate.data.readers import read_clients
+from quorate.data.refine import refined
 from quorate.data.row_errors import RowError, without_values
 from quorate.data.schema import Recipe
-from quorate.data.tables import Table, by_client, has_column, read_clients, table_of, targets_of
+from quorate.data.tables import Table, by_client, has_column, table_of, targets_of
+from quorate.data.validation import ordered
 
 MOST = 1000  # classes
-Reading: TypeAlias = Callable[[int, int], object]  # of the files that are read, and of all
+Watch: TypeAlias = Callable[[int, int], object]  # of the files that are read, and of all
 
 
 @dataclass(frozen=True)
@@ -54,26 +61,80 @@ class Tables:
         return f"{owners}\ntarget {self.target!r}: {kinds}\ncolumns: {columns}"
 
 
-def read_tables(config: Config, watch: Reading | None = None) -> Tables:
+def read_tables(config: Config, watch: Watch | None = None) -> Tables:
     """The tables of a configuration; ``watch`` is called with the files read so far and all."""
-    with without_values(config.privacy is not None):
-        return _read(config, watch or (lambda done, total: None))
+    if text := config.unfilled():
+        raise ConfigError(text)
+    with in_words_of_files(), without_values(config.privacy is not None):
+        tables = _read(config, watch or (lambda done, total: None))
+    if config.data.positive is None:
+        return tables
+    return replace(tables, classes=ordered(tables.classes, config.data.positive))
 
 
-def _read(config: Config, watch: Reading) -> Tables:
+@contextmanager
+def in_words_of_files() -> Iterator[None]:
+    """Errors about rows name the keys of [data] as a configuration has them."""
+
+    def words(text: str) -> str:
+        return re.sub(
+            r"`(\w+)`", lambda m: f"data.{m[1]}" if m[1] in DataSection.keys() else m[0], text
+        )
+
+    try:
+        yield
+    except RowError as error:
+        kept = error.reworded(words)
+    else:
+        return
+    try:
+        raise kept
+    finally:
+        kept.__context__ = None  # as in `without_values`
+
+
+def needed(config: Config) -> list[str] | None:
+    """The columns of a private run that are declared, so that no other is read; else None: all."""
+    data = config.data
+    if config.privacy is None or data.path is None:
+        return None
+    declared = data.columns or data.features
+    if not declared:
+        return None
+    roles = (data.target, data.client, data.person)
+    return [*dict.fromkeys((*declared, *(name for name in roles if name is not None)))]
+
+
+def codes(config: Config) -> list[str]:
+    """The columns whose cells are read as they are written, as codes."""
+    data = config.data
+    declared = [name for name, how in (data.columns or {}).items() if "categories" in how]
+    return [*data.categorical, *declared, *([] if data.person is None else [data.person])]
+
+
+def _read(config: Config, watch: Watch) -> Tables:
     data = config.data
     if data.path is None:
-        return _dealt(dataset(str(data.name)), config)
+        named = dataset(str(data.name))
+        tables = {
+            name: refined(table, data.reading, codes(config))
+            for name, table in named.tables.items()
+        }
+        return _dealt(replace(named, tables=tables), config)
     assert data.target is not None
     # clients whose rows are declared need not have any
     sizes = None if config.privacy is None else config.privacy.sizes
     declared = isinstance(sizes, Mapping)
     files = [str(config.folder / path) for path in data.path]
-    tables = read_clients(files, data.client, declared, watch)
+    tables = read_clients(
+        files, data.client, declared, watch, codes(config), data.reading, needed(config)
+    )
     if declared:
         _check_declared(tables, {*sizes, *data.shifted})
     for table in tables.values():
         has_column(table, data.target, "data.target")
+    if data.drop_missing_target:
+        tables = with_targets(tables, data.target)
     kind = config.loss().targets
     if kind == "real":
         targets_of(tables, data.target, numeric=True)

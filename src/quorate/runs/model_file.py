@@ -18,13 +18,24 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_v
 from quorate.arrays import Array
 from quorate.config.config import Config
 from quorate.data.federation import Federation
-from quorate.data.schema import Schema
+from quorate.data.reading import ENCODINGS, ORDERS, PARTS, is_delimiter
+from quorate.data.schema import OTHER, Schema
 from quorate.names import NAMED, load
 from quorate.problem.calibration import Sigmoid
 from quorate.problem.prediction import predictor
 from quorate.rounds import Stop
 from quorate.runs.files import Record, Row, RunError, load_tensors, parsed, plain, save_arrays
-from quorate.runs.form import Form, NonNegative, Number, Positive, check_form, damaged, optional
+from quorate.runs.form import (
+    Form,
+    NonNegative,
+    Number,
+    Positive,
+    at_least,
+    check_form,
+    damaged,
+    one_of,
+    optional,
+)
 from quorate.solution.solution import Solution
 
 FORMAT = 1
@@ -47,10 +58,13 @@ class Column(Form):
     indicator: bool = optional()
     categories: list[str] = optional()
     missing: bool = optional()
+    pooled: Literal[True] = optional()
 
     @model_validator(mode="after")
     def _as_its_kind(self) -> Column:
         stated = self.model_fields_set - {"kind", "name", "unit"}
+        if "pooled" in stated and OTHER in (self.categories or ()):
+            stated -= {"pooled"}
         if stated != self.OF[self.kind]:
             needed = ", ".join(sorted(self.OF[self.kind]))
             raise ValueError(f"a {self.kind} column with {needed} alone")
@@ -62,6 +76,35 @@ class Column(Form):
 Classes = list[str] | list[int] | list[float] | list[bool] | None
 
 
+class DatesForm(Form):
+    """How dates are read."""
+
+    order: Annotated[str, one_of(ORDERS)]
+    parts: Annotated[list[Annotated[str, one_of(PARTS)]], at_least(1)]
+
+
+class ReadingForm(Form):
+    """What is declared of untidy tables; what is not declared is absent."""
+
+    encoding: Annotated[str, one_of(ENCODINGS)] = optional()
+    delimiter: str = optional()
+    decimal: Literal[","] = optional()
+    missing: list[str] = optional()
+    exclude: list[str] = optional()
+    dates: dict[str, DatesForm] = optional()
+    censored: list[str] = optional()
+    merge: dict[str, dict[str, str]] = optional()
+    drop_missing_target: Literal[True] = optional()
+    drop_missing_client: Literal[True] = optional()
+
+    @field_validator("delimiter")
+    @classmethod
+    def _separates(cls, text: str) -> str:
+        if not is_delimiter(text):
+            raise ValueError("one character that stands between cells")
+        return text
+
+
 class SchemaForm(Form):
     """How all features are made."""
 
@@ -70,6 +113,7 @@ class SchemaForm(Form):
     target: str
     classes: Classes
     fitted: bool
+    reading: ReadingForm = optional()
 
     @model_validator(mode="after")
     def _every_column_once(self) -> SchemaForm:

@@ -12,7 +12,9 @@ from pathlib import Path
 from scipy.special import softmax
 
 from quorate.arrays import Array
-from quorate.data.tables import Table, read
+from quorate.data.readers import read
+from quorate.data.reading import Reading
+from quorate.data.tables import Table
 from quorate.problem.calibration import Sigmoid
 from quorate.problem.prediction import predictor, scores, with_ones
 from quorate.runs.files import Row
@@ -49,17 +51,18 @@ def predict_table(
     """
     w, model, schema = read_model(path)
     codes = [column.name for column in schema.columns if hasattr(column, "categories")]
-    client = model.get("client")
-    text = [*codes, *filter(None, [client])]
-    cells = read(Path(table), text)
+    client, reading, file = model.get("client"), schema.reading, Path(table)
+    cells = read(file, [*codes, *filter(None, [client])], reading)
     X = schema.transform(cells, unknown, where=str(table))
     score = scores(predictor(model), w, with_ones(X) if model.get("ones") else X)
     columns: dict[str, list[object]] = {}
     taken = {client, schema.target, *(column.name for column in schema.columns)}
-    if (key := _identifier(cells, taken)) is None:
+    # columns that were excluded are looked at as well: an identifier is likely one of them
+    as_written = Reading(encoding=reading.encoding, delimiter=reading.delimiter)
+    if (key := _identifier(read(file, (), as_written), taken)) is None:
         columns["row"] = list(range(1, len(score) + 1))
     else:  # as it stands in the file: "007" is not 7
-        columns[key] = read(Path(table), [*text, key])[key].tolist()
+        columns[key] = read(file, [key], as_written, [key])[key].tolist()
     if client is not None and client in cells:
         columns["client"] = cells[client].tolist()
     return columns | _predicted(model, score)

@@ -15,6 +15,7 @@ from quorate.config.config import Config, ConfigError, Drift
 from quorate.data import corrupt
 from quorate.data.declared_schema import apart, declared_schema
 from quorate.data.federation import Federation
+from quorate.data.readers import read
 from quorate.data.row_errors import RowError, without_values
 from quorate.data.schema import Recipe, Schema
 from quorate.data.tables import (
@@ -24,13 +25,13 @@ from quorate.data.tables import (
     is_number,
     missing_rows,
     odd_rows,
-    read,
+    present,
     same_columns,
     split,
 )
 from quorate.data.validation import missing
 from quorate.problem.prediction import with_ones
-from quorate.runs.datasets import Reading, Tables, read_tables
+from quorate.runs.datasets import Tables, Watch, codes, in_words_of_files, needed, read_tables
 
 HELD_OUT, SHIFTED, DRIFTED = "held-out rows", "shifted clients", "shifted clients, drifted"
 
@@ -62,7 +63,7 @@ class Parts:
         return max(1, round(float(self.train.sizes.mean())))
 
 
-def prepare(config: Config, watch: Reading | None = None) -> Parts:
+def prepare(config: Config, watch: Watch | None = None) -> Parts:
     """Read the rows, hold some of them out, and scale them; ``watch`` sees how far reading is.
 
     Raises
@@ -71,11 +72,11 @@ def prepare(config: Config, watch: Reading | None = None) -> Parts:
         to train on
     ValueError, OSError : files that cannot be read or hold no such table
     """
-    with without_values(config.privacy is not None):
+    with in_words_of_files(), without_values(config.privacy is not None):
         return _prepared(config, watch)
 
 
-def _prepared(config: Config, watch: Reading | None) -> Parts:
+def _prepared(config: Config, watch: Watch | None) -> Parts:
     data, source = config.data, read_tables(config, watch)
     local = trained_clients(config, source)
     # in a private run one row must not move others: each is held out by itself, below
@@ -83,7 +84,9 @@ def _prepared(config: Config, watch: Reading | None) -> Parts:
     columns = _columns(config, source)
     train, held = local, {}
     if data.test and not by_row:
-        train, held = split(local, target, data.test, config.seed, classes is not None)
+        train, held = split(
+            local, target, data.test, config.seed, classes is not None, data.person
+        )
     _check_cells(train, source.tables)
     train, server = _server(config, train, source)
     schema = _schema(config, source, local, train)
@@ -94,7 +97,14 @@ def _prepared(config: Config, watch: Reading | None) -> Parts:
 
     def federation(tables: Mapping[str, Table], unknown: str = "ignore") -> Federation:
         fed = Federation.from_tables(
-            tables, target, schema=schema, classes=classes, unknown=unknown, columns=columns
+            tables,
+            target,
+            schema=schema,
+            classes=classes,
+            unknown=unknown,
+            columns=columns,
+            person=data.person,
+            positive=data.positive,
         )
         return _with_ones(fed) if config.ones else fed
 
@@ -162,17 +172,24 @@ def _schema(
     data, target = config.data, source.target
     if config.privacy is not None or data.columns is not None:
         names = features_of(config, local, target)
-        return declared_schema(names, data.columns or {}, target, source.classes)
+        return declared_schema(names, data.columns or {}, target, source.classes, data.reading)
     categorical = (*source.recipe.categorical, *data.categorical)
-    recipe = Recipe(data.scale, categorical, data.indicators or source.recipe.indicators)
+    recipe = Recipe(
+        data.scale,
+        categorical,
+        data.indicators or source.recipe.indicators,
+        min_count=data.min_count or 1,
+    )
     features = data.features or _features(config, local, target)
     return Schema.fit(train, recipe, features=features, target=target, classes=source.classes)
 
 
 def _features(config: Config, tables: Mapping[str, Table], target: str) -> list[str]:
-    """All columns but the target and those that are groups."""
+    """All columns but the target, those that are groups, and persons."""
     first = next(iter(tables.values()))
-    return [name for name in first if name not in (target, *config.data.groups)]
+    return [
+        name for name in first if name not in (target, *config.data.groups, config.data.person)
+    ]
 
 
 def features_of(config: Config, tables: Mapping[str, Table], target: str) -> list[str]:
@@ -248,15 +265,21 @@ def _server(
     if server is None:
         return train, None
     if isinstance(server, str):
-        table = read(config.folder / server)
+        stated = config.data
+        table = read(config.folder / server, codes(config), stated.reading, needed(config))
+        table = present(table, source.target) if stated.drop_missing_target else table
         held = table.without(*filter(None, [config.data.client]))
         same_columns({"the clients' rows": next(iter(train.values())), "data.server": held})
         return train, held
     by_class = source.classes is not None
-    train, parts = split(train, source.target, server, config.seed + 1, by_class)
+    train, parts = split(
+        train, source.target, server, config.seed + 1, by_class, config.data.person
+    )
     tables = [*parts.values()]
     joined = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-    return train, Table(joined)
+    whole = Table(joined)
+    whole.reading = tables[0].reading
+    return train, whole
 
 
 def _shifted(
