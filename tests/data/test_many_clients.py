@@ -14,7 +14,7 @@ from rich.console import Console
 
 import quorate as qr
 from quorate.config.config import read_config
-from quorate.data import tables
+from quorate.data import readers
 from quorate.report.progress import Guarded, Lines
 from quorate.runs.splits import prepare
 from quorate.solution.client_table import client_table
@@ -92,10 +92,10 @@ def test_reading_that_takes_long_says_how_far_it_is(
     for k in range(4):
         (tmp_path / f"{k}.csv").write_text("a,y\n1,0\n2,1\n", "utf-8")
     shown = Guarded(Lines(Console()))
-    tables.read_clients(tmp_path, watch=shown.read)
+    readers.read_clients(tmp_path, watch=shown.read)
     assert capsys.readouterr().out == ""  # quick
     now = iter([10.0, 10.5, 11.5, 12.0])
     monkeypatch.setattr("quorate.report.progress.time.monotonic", lambda: next(now))
     shown = Guarded(Lines(Console()))
-    tables.read_clients(tmp_path, watch=shown.read)
+    readers.read_clients(tmp_path, watch=shown.read)
     assert capsys.readouterr().out == "reading: 2 of 4 files\n"

@@ -42,7 +42,7 @@ class ProblemSection(Objects):
 
     loss: Annotated[str, known("loss")] = "hinge"
     # only rows of this class are minimised
-    label: Annotated[str | float | None, PlainValidator(label_of_a_class)] = None
+    label: Annotated[str | int | float | None, PlainValidator(label_of_a_class)] = None
     regulariser: Annotated[str, known("regulariser")] = "l2"
     strength: NonNegative = 1e-3
     l1_share: Probability = 0.5

@@ -144,7 +144,7 @@ class DataSection(Section):
     censored: Texts = []  # columns with limits such as <0.5
     merge: Annotated[dict[str, dict[str, str]], PlainValidator(lambda value: _merge(value))] = {}
     min_count: Count | None = None  # rarer categories are pooled
-    positive: Annotated[str | float | None, PlainValidator(label_of_a_class)] = None
+    positive: Annotated[str | int | float | None, PlainValidator(label_of_a_class)] = None
     drop_missing_target: bool = False
     drop_missing_client: bool = False
     person: str | None = None  # a column: rows of one person are on one side of every split

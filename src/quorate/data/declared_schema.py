@@ -59,7 +59,8 @@ def apart(fed: Federation, share: float, seed: int) -> tuple[Federation, Federat
     """(train, test): every row by itself is held out with probability ``share``, decided by its own
     values, or by its person's name where persons are known.
 
-    Equal rows are on the same side, and so are those of a person. A client all of whose rows are held out is not in train.
+    Equal rows are on the same side, and so are those of a person. A client all of whose rows are
+    held out is not in train.
     """
     if fed.persons is None:
         held = [_held(fed.X[i], fed.y[i], share, seed) for i in range(fed.n_clients)]

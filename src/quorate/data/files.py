@@ -84,7 +84,9 @@ def opened(path: Path, encoding: str = "utf-8") -> Iterator[IO[str]]:
         packed = path.suffix == ".gz"
         size = _regular(path).st_size
         if packed and _stated(file) > most(size):  # expanding it alone tells so in seconds
-            source: Any = _Guarded(gzip.GzipFile(fileobj=file), str(path), most(size), packed, encoding)
+            source: Any = _Guarded(
+                gzip.GzipFile(fileobj=file), str(path), most(size), packed, encoding
+            )
             while source.read(2**20):
                 pass
             file.seek(0)

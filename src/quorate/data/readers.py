@@ -95,8 +95,8 @@ def _read_csv(
 ) -> Table:
     header, options, start = _header(file, path, reading.delimiter)
     kept = [
-        name not in reading.exclude and (not NAMELESS.fullmatch(name) if wanted is None else
-        name in wanted)
+        name not in reading.exclude
+        and (not NAMELESS.fullmatch(name) if wanted is None else name in wanted)
         for name in header
     ]
     absent = MISSING.union(reading.missing)
@@ -118,9 +118,7 @@ def _read_csv(
                 raise _HoldsText(name)
     if not numbered:
         raise NoRowsError(f"{path} has a header but no rows.")
-    table = Table(
-        {n: _joined(part) for n, k, part in zip(header, kept, chunks, strict=True) if k}
-    )
+    table = Table({n: _joined(part) for n, k, part in zip(header, kept, chunks, strict=True) if k})
     table.file, table.lines, table.header = path, _joined(numbered), tuple(header)
     return table
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from quorate.arrays import Array
 from quorate.data.reading import Dates, Reading, is_censored
 from quorate.data.row_errors import Faults, RowError
-from quorate.data.tables import MISSING, Table, is_number, parsed, texts
+from quorate.data.tables import Table, is_number, parsed, texts
 
 # an index that was saved with the rows has no name; pandas calls it "Unnamed: 0" when it reads it
 NAMELESS = re.compile(r"(Unnamed: \d+(_level_\d+)?)?")
@@ -74,7 +74,8 @@ def _columns(
     table: Table, name: str, reading: Reading, as_text: bool, where: str
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     """The columns that one column becomes, by name."""
-    table = table.with_columns({name: _cells(table, name, reading, where)})
+    whole = as_text or name in reading.dates or name in reading.censored
+    table = table.with_columns({name: _cells(table, name, reading, whole, where)})
     if name in reading.dates:
         yield from _of_dates(table, name, reading.dates[name], where)
     elif name in reading.censored:
@@ -87,25 +88,24 @@ def _columns(
         yield name, table[name]
 
 
-def _cells(table: Table, name: str, reading: Reading, where: str) -> NDArray[Any]:
-    """The cells with those missing that are declared so, and spellings merged; numbers again where
+def _cells(table: Table, name: str, reading: Reading, as_text: bool, where: str) -> NDArray[Any]:
+    """The cells with spellings merged, and those missing that are declared so; numbers again where
     nothing else is left.
     """
     column, merge = table[name], reading.merge.get(name, {})
-    if column.dtype.kind in "if" and (codes := [float(m) for m in reading.missing if is_number(m)]):
-        absent = np.isin(column, codes)
-        column = np.where(absent, np.nan, column) if absent.any() else column
-    if not merge and (column.dtype.kind != "O" or not reading.missing):
-        return column
-    table = table.with_columns({name: column})
-    cells = column.tolist()
-    if merge:
+    if merge or (column.dtype.kind == "O" and reading.missing):
         spellings = {as_it_stands.strip(): text for as_it_stands, text in merge.items()}
-        cells = [spellings.get(cell, cell) for cell in texts(table, name, where)]
-    cells = [None if isinstance(c, str) and c.strip() in reading.missing else c for c in cells]
-    if all(c is None or (isinstance(c, str) and is_number(c)) for c in cells):
-        return parsed(["" if c is None else c for c in cells], name in reading.text, MISSING)
-    return _objects(cells)
+        cells = texts(table, name, where) if merge else column.tolist()
+        cells = [spellings.get(cell, cell) if isinstance(cell, str) else cell for cell in cells]
+        absent = {*reading.missing}
+        cells = [None if isinstance(c, str) and c.strip() in absent else c for c in cells]
+        column = _objects(cells)
+        if not as_text and all(c is None or (isinstance(c, str) and is_number(c)) for c in cells):
+            column = parsed(["" if c is None else c for c in cells])
+    codes = [float(text) for text in reading.missing if is_number(text)]
+    if column.dtype.kind in "if" and (absent_rows := np.isin(column, codes)).any():
+        return np.where(absent_rows, np.nan, column)
+    return column
 
 
 def _objects(cells: Sequence[object]) -> NDArray[Any]:

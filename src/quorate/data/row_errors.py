@@ -55,7 +55,7 @@ class RowError(ValueError):
         return RowError(**{key: getattr(self, key) for key in keys} | changes)
 
 
-class RowErrors(RowError):
+class RowErrors(RowError):  # noqa: N818
     """Several errors about one table or federation, a line each."""
 
     def __init__(self, errors: Sequence[RowError]) -> None:

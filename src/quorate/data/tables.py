@@ -157,7 +157,9 @@ def parsed(
         except (ValueError, OverflowError):
             pass  # a missing cell, "1.0" or an integer beyond 64 bits, or text
         try:
-            return np.array([np.nan if (cell := c.strip()) in absent else float(cell) for c in cells])
+            return np.array(
+                [np.nan if (cell := c.strip()) in absent else float(cell) for c in cells]
+            )
         except ValueError:
             pass
     return np.array(

@@ -265,9 +265,7 @@ def classes(
     return known
 
 
-def ordered(
-    known: NDArray[Any] | None, positive: str | float | None
-) -> NDArray[Any] | None:
+def ordered(known: NDArray[Any] | None, positive: str | float | None) -> NDArray[Any] | None:
     """The classes as (negative, positive) where one of two is called positive, else sorted."""
     if positive is None:
         return known

@@ -75,11 +75,10 @@ def read_tables(config: Config, watch: Watch | None = None) -> Tables:
 @contextmanager
 def in_words_of_files() -> Iterator[None]:
     """Errors about rows name the keys of [data] as a configuration has them."""
+    keys = "|".join(DataSection.keys())
 
     def words(text: str) -> str:
-        return re.sub(
-            r"`(\w+)`", lambda m: f"data.{m[1]}" if m[1] in DataSection.keys() else m[0], text
-        )
+        return re.sub(rf"`({keys})`", r"data.\1", text)
 
     try:
         yield

@@ -84,9 +84,7 @@ def _prepared(config: Config, watch: Watch | None) -> Parts:
     columns = _columns(config, source)
     train, held = local, {}
     if data.test and not by_row:
-        train, held = split(
-            local, target, data.test, config.seed, classes is not None, data.person
-        )
+        train, held = split(local, target, data.test, config.seed, classes is not None, data.person)
     _check_cells(train, source.tables)
     train, server = _server(config, train, source)
     schema = _schema(config, source, local, train)
@@ -187,9 +185,7 @@ def _schema(
 def _features(config: Config, tables: Mapping[str, Table], target: str) -> list[str]:
     """All columns but the target, those that are groups, and persons."""
     first = next(iter(tables.values()))
-    return [
-        name for name in first if name not in (target, *config.data.groups, config.data.person)
-    ]
+    return [name for name in first if name not in (target, *config.data.groups, config.data.person)]
 
 
 def features_of(config: Config, tables: Mapping[str, Table], target: str) -> list[str]:

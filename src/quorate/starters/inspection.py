@@ -80,10 +80,10 @@ def inspect_tables(
     """The user's tables; a column that is not named is guessed. With ``several`` a text of up to 50
     classes is a target, without it one of two.
     """
-    from quorate.data import tables
+    from quorate.data import readers, tables
 
-    files, guesses = tables.paths(path), []
-    first = tables.read(files[0])
+    files, guesses = readers.paths(path), []
+    first = readers.read(files[0])
     for name in filter(None, (client, target)):
         tables.has_column(first, name, "given")
     if target is None:
@@ -101,7 +101,7 @@ def inspect_tables(
     return Inspected(
         title=_title(path),
         source="\n".join(lines),
-        classes=_classes([tables.read(file)[target] for file in files], target, several),
+        classes=_classes([readers.read(file)[target] for file in files], target, several),
         columns={key: column for key, column in first.items() if key not in (target, client)},
         from_tables=True,
         guesses=tuple(guesses),
