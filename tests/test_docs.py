@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 import quorate
 from quorate.cli import app
@@ -180,6 +181,8 @@ def test_links_resolve(page: Path) -> None:
         path, _, anchor = target.partition("#")
         there = (page.parent / path).resolve() if path else page
         assert there.is_file(), target
+        if there.suffix != ".md":
+            continue
         headings = re.findall(r"^#+ (.*)$", prose(there), re.MULTILINE)
         assert not anchor or anchor in map(slug, headings), target
 
@@ -314,3 +317,53 @@ def test_the_default_radius_is_as_measured_in_its_docstring() -> None:
     for figure in ("1.06", "1.38", "1.83", "1.50", "3.03", "3.57", "27 %", "81 %"):
         assert figure in page, figure
         assert figure in said, figure
+
+
+# ---- what a stranger reads first
+
+
+def test_the_readme_shows_five_capabilities_in_six_lines_each() -> None:
+    _, *examples = [text for _, text in blocks(ROOT / "README.md", "python")]
+    assert len(examples) == 5
+    assert all(len(text.splitlines()) <= 6 for text in examples)
+    assert [
+        code[0] for code in (re.findall(r"qr\.(\w+Classifier)", text) for text in examples)
+    ] == [
+        "RobustClassifier",
+        "AgnosticClassifier",
+        "ConstrainedClassifier",
+        "PrivateClassifier",
+        "RiskClassifier",
+    ]
+
+
+def test_every_figure_beside_what_people_use_is_one_of_the_benchmark_named() -> None:
+    text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## [^\n]*\(`(\w+\.py)`\)\n(.*?)(?=^## |\Z)", text, re.M | re.S))
+    number = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e-\d+)?(?![\w.]\d)")
+    for _, theirs, ours, script in table(ROOT / "README.md", "problem "):
+        measured = sections[code(script)[0].removeprefix("benchmarks/")]
+        printed = {*number.findall(measured)}
+        for figure in re.sub(r"\(1, 1e-6\)|epsilon 1|27 settings", "", theirs + " " + ours).split():
+            if number.fullmatch(figure.rstrip(":,")):
+                figure = figure.rstrip(":,")
+                places = len(figure.partition(".")[2]) if "e" not in figure else 0
+                rounded = {f"{float(p):.{places}f}" for p in printed if "e" not in p} | printed
+                assert figure in rounded, f"{figure} is not printed by {script}"
+
+
+def test_the_citation_names_this_version_and_the_five_papers() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert cited["cff-version"] == "1.2.0"
+    assert cited["version"] == quorate.__version__
+    assert {"message", "title", "authors"} <= cited.keys()
+    papers = cited["references"]
+    assert [paper["authors"][0]["family-names"] for paper in papers] == [
+        "Bai",
+        "Jiao",
+        "He",
+        "Ryu",
+        "Xiao",
+    ]
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert all(paper["title"] in readme for paper in papers)
