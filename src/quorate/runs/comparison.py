@@ -30,6 +30,7 @@ from scipy.special import betainc, ndtri, stdtrit
 
 from quorate.arrays import Array
 from quorate.data.federation import Federation
+from quorate.problem.calibration import Sigmoid
 from quorate.problem.losses import Loss
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
@@ -37,7 +38,6 @@ from quorate.runs.evaluation import Judged, MeasureForm, judge, rows_of, togethe
 from quorate.runs.files import Record, Row
 from quorate.runs.form import Count, Extended, Form, NonNegative, Number, Share, Whole, optional
 from quorate.runs.rank_metrics import risk_of, risk_saved
-from quorate.solution.figures import Calibration
 
 Pairs: TypeAlias = Sequence[Row]
 ERROR = 0.05  # of all tests of a run together
@@ -150,7 +150,7 @@ def evaluate(
     models: Mapping[str, Array],
     tests: Mapping[str, Federation],
     trained: int | None = None,
-    calibrations: Mapping[str, Calibration] | None = None,
+    calibrations: Mapping[str, Sigmoid | None] | None = None,
 ) -> Record:
     """Every model on every set, the first model paired with each other one, and the verdict in
     words.

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from quorate.arrays import Array
 from quorate.data.federation import Federation
 from quorate.measures import RATES, small
+from quorate.problem.calibration import Sigmoid
 from quorate.problem.prediction import scores
 from quorate.problem.problem import Problem
 from quorate.problem.risks.ranks import by_rank
@@ -32,7 +33,7 @@ from quorate.runs.form import (
     optional,
 )
 from quorate.runs.rank_metrics import fairness, risk_of
-from quorate.solution.figures import Calibration, drawn, figures
+from quorate.solution.figures import drawn, figures
 
 Interval = Annotated[list[Share], at_least(2), Field(max_length=2)]
 Point = Annotated[list[Share], at_least(2), Field(max_length=2)]
@@ -224,7 +225,7 @@ def judge(
     w: Array,
     fed: Federation,
     trained: int | None = None,
-    calibration: Calibration | None = None,
+    calibration: Sigmoid | None = None,
     curves: bool = False,
 ) -> Record:
     """What `measure` states, with the figures of `quorate.measures` over all rows and for every

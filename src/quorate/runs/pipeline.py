@@ -144,7 +144,8 @@ def run_study(
         models, points = trained(study, progress or Silent())
         weights: Mapping = {name: solution.w for name, solution in models.items()}
         problem, parts = study.config.problem(), study.parts
-        evaluation = evaluate(problem, weights, parts.tests, parts.ranked)
+        sigmoids = {name: solution.calibration for name, solution in models.items()}
+        evaluation = evaluate(problem, weights, parts.tests, parts.ranked, sigmoids)
         result = result_of(study, models, points, evaluation)
         return write_run(out, study, models, points, result, render=render, today=today)
 

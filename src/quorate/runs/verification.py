@@ -21,6 +21,7 @@ from quorate.certificates.constrained import certify_constrained
 from quorate.certificates.duality import certify_run
 from quorate.config.config import ConfigError
 from quorate.data.federation import Federation
+from quorate.problem.calibration import Sigmoid, calibrated
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers, no_multipliers, signed
 from quorate.problem.problem import Problem
@@ -250,8 +251,17 @@ def _check_models(run: Run, inputs: Inputs) -> Iterator[Check]:
     if again:
         text = "rounds up to max_rounds, and how they ended by their own test: no history is kept"
         yield not_checked("baselines", f"{text}; points of their proofs that bear no bound")
-    again = evaluate(problem, inputs.models, parts.tests, parts.ranked)
+    again = evaluate(problem, inputs.models, parts.tests, parts.ranked, _sigmoids(run, inputs))
     yield inputs.compared("evaluation", result["evaluation"], again)
+
+
+def _sigmoids(run: Run, inputs: Inputs) -> dict[str, Sigmoid | None]:
+    """What makes probabilities of the scores of every model."""
+    problem, fed = inputs.problem, inputs.parts.train
+    others = {name: BASELINES[name](problem, fed) for name in run.config.report.compare_with}
+    return {label(problem): calibrated(problem, fed, run.w)} | {
+        called(name): calibrated(*stated, run.baselines[name]) for name, stated in others.items()
+    }
 
 
 def _baseline(run: Run, name: str, problem: Problem, parts: Parts) -> Record:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from scipy.special import expit, softmax
+from scipy.special import softmax
 
 from quorate.arrays import Array
 from quorate.measures import (
@@ -17,19 +15,12 @@ from quorate.measures import (
     regression,
     several_classes,
 )
+from quorate.problem.calibration import Sigmoid
 from quorate.problem.losses import Logistic, Loss
 
 
-class Calibration(Protocol):
-    """How the scores of a model become probabilities of the positive class."""
-
-    def probability(self, score: Array) -> Array:
-        """(n,) of scores (n,)."""
-        ...
-
-
 def figures(
-    loss: Loss, prediction: Array, y: Array, calibration: Calibration | None = None
+    loss: Loss, prediction: Array, y: Array, calibration: Sigmoid | None = None
 ) -> Classification | SeveralClasses | Regression:
     """The figures of predictions (n,), or (n, C) of C classes, of the targets y as the loss has
     them.
@@ -45,7 +36,7 @@ def drawn(
     loss: Loss,
     prediction: Array,
     y: Array,
-    calibration: Calibration | None = None,
+    calibration: Sigmoid | None = None,
     points: int = 101,
 ) -> Curves | None:
     """The curves of a model of two classes; None for others."""
@@ -54,8 +45,8 @@ def drawn(
     return curves(y, prediction, probability(loss, prediction, calibration), points)
 
 
-def probability(loss: Loss, score: Array, calibration: Calibration | None = None) -> Array | None:
+def probability(loss: Loss, score: Array, calibration: Sigmoid | None = None) -> Array | None:
     """(n,) the probability of the positive class; None where scores have no such meaning."""
-    if calibration is not None:
-        return calibration.probability(score)
-    return expit(score) if isinstance(loss, Logistic) else None
+    if calibration is None and isinstance(loss, Logistic):  # of a private run
+        calibration = Sigmoid()
+    return None if calibration is None else calibration.probability(score)
