@@ -88,6 +88,8 @@ def notebook(path: Path) -> str:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made, and put them in the navigation."""
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    files.append(File.generated(config, "CITATION.cff", content=citation))
     made = {page: (ROOT / path).read_text(encoding="utf-8") for path, page in OUTSIDE.items()}
     nav: dict[str, list[Any]] = {"reference": [], "tutorials": []}
     for title, names in reference().items():
