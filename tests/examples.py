@@ -97,6 +97,7 @@ class Example:
     # of the last state: what a run in blocks must share with one in turn ...
     answer: Callable[[Any], Any]
     tolerance: float  # ... to this, relative
+    stated: tuple[Problem, Any] | None = None  # the problem and the algorithm as a user gives them
 
 
 def solving(algorithm: Any, problem: Problem, tol: float) -> Example:
@@ -110,6 +111,7 @@ def solving(algorithm: Any, problem: Problem, tol: float) -> Example:
         fed,
         lambda state: problem.objective(state.w, raw),
         tol,
+        (problem, algorithm),
     )
 
 
@@ -128,9 +130,8 @@ def first(algorithm: Any, problem: Problem) -> Example:
     rounding.
     """
     concrete, fed = problem.at(federation((20, 35, 12, 28, 9), 4))
-    return Example(
-        configure(algorithm, concrete, fed, None, None, 10, None), fed, lambda state: state.w, 1e-9
-    )
+    configured = configure(algorithm, concrete, fed, None, None, 10, None)
+    return Example(configured, fed, lambda state: state.w, 1e-9, (problem, algorithm))
 
 
 def planes(algorithm: Any, problem: Problem) -> Example:
@@ -140,16 +141,18 @@ def planes(algorithm: Any, problem: Problem) -> Example:
 
 def private(algorithm: Any, problem: Problem, tolerance: float, budget: Any = _BUDGET) -> Example:
     """The first rounds of a method with noise, whose keys are the same in every mode."""
-    concrete, fed = replace(problem, privacy=budget).at(federation((20, 35, 12, 28, 9), 4))
-    algorithm = configure(algorithm, concrete, fed, None, None, 6, None).planned(concrete, fed)
-    return Example(algorithm, fed, lambda state: state.w, tolerance)
+    problem = replace(problem, privacy=budget)
+    concrete, fed = problem.at(federation((20, 35, 12, 28, 9), 4))
+    configured = configure(algorithm, concrete, fed, None, None, 6, None).planned(concrete, fed)
+    return Example(configured, fed, lambda state: state.w, tolerance, (problem, algorithm))
 
 
 def pooling(algorithm: Any, problem: Problem, tolerance: float = 1e-12) -> Example:
     """The first rounds of a method on pooled rows: one client, who does all the work."""
     concrete, fed = problem.at(federation((20, 35, 12, 28, 9), 4).pooled())
-    algorithm = configure(algorithm, concrete, fed, 0.0, None, 6, None)
-    return Example(algorithm, fed, lambda state: concrete.objective(state.w, fed), tolerance)
+    configured = configure(algorithm, concrete, fed, 0.0, None, 6, None)
+    objective = lambda state: concrete.objective(state.w, fed)  # noqa: E731
+    return Example(configured, fed, objective, tolerance, (problem, algorithm))
 
 
 HINGE, LOGISTIC = (

@@ -18,7 +18,7 @@ import quorate as qr
 from quorate.algorithms.federated.private_admm.client import Perturbed
 from quorate.config.config import read_config
 from quorate.privacy.accounting import Release, gaussian_epsilon
-from quorate.runs.disclosure import HISTORY, OWNER
+from quorate.runs.disclosure import OWNER
 from quorate.runs.files import save_arrays, sealed
 from quorate.runs.folder import read_run
 from quorate.runs.pipeline import begin, run_study
@@ -26,6 +26,7 @@ from quorate.runs.result import data_digests
 from quorate.runs.run import Run
 from quorate.runs.splits import prepare
 from quorate.runs.verification import passed, verify_run
+from quorate.solution.public_part import HISTORY
 
 CURVED = small_run.PRIVATE.replace("[privacy]", "[privacy]\ncurve = [1.0, 1.5]")
 COUNTED = small_run.PRIVATE.replace("sizes = { East = 15, North = 14 }", 'adjacency = "replace"')

@@ -172,6 +172,7 @@ PUBLIC: tuple[str, ...] = (
     "quorate.rounds:Stop",
     "quorate.problem.calibration:Sigmoid",
     "quorate.solution.client_table:exposed_rows",
+    "quorate.solution.load:load",
     "quorate.solution.solution:Solution",
     "quorate.solution.solve:solve",
     "quorate.estimators.agnostic:AgnosticClassifier",
@@ -203,19 +204,31 @@ PUBLIC: tuple[str, ...] = (
 
 def by_module() -> dict[str, list[str]]:
     """The public names of quorate, by the module that has them."""
-    places = (*PUBLIC, *(place for kind in NAMED.values() for place in kind.values()))
     modules: defaultdict[str, list[str]] = defaultdict(list)
-    for place in sorted({*places}):
+    for place in sorted(listed_places()):
         module, _, name = place.partition(":")
         modules[module].append(name)
     return dict(modules)
 
 
 @cache
+def listed_places() -> frozenset[str]:
+    """The places of all public names."""
+    return frozenset((*PUBLIC, *(place for kind in NAMED.values() for place in kind.values())))
+
+
+def of_place(place: str) -> Any:
+    """What a place of the list holds, imported on first use; ``ValueError`` for any other place."""
+    if place not in listed_places():
+        raise ValueError(f"{str(place)[:60]!r} is no public name of quorate")
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+@cache
 def load(kind: str, name: str) -> Any:
     """The class of a short name, such as ``load("loss", "hinge")``, imported on first use."""
-    module, _, attribute = NAMED[kind][name].partition(":")
-    return getattr(import_module(module), attribute)
+    return of_place(NAMED[kind][name])
 
 
 def short_name(kind: str, thing: object) -> str | None:

@@ -11,9 +11,10 @@ import numpy as np
 
 from quorate.arrays import Array
 from quorate.problem.problem import Problem
+from quorate.text import card
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Certificate:
     """The guarantees of a model as numbers; None where a number does not apply.
 
@@ -79,6 +80,31 @@ class Certificate:
         in a list, and "inf".
         """
         return cls(**{name: _entry(value) for name, value in numbers.items()})
+
+    def in_words(self) -> str:
+        """The value, and what is proved of the optimum."""
+        if self.infeasible is not None:
+            return f"{self.value:.6g}; no model meets all constraints"
+        if self.bound is None:
+            return f"{self.value:.6g}; no bound is proved"
+        gap, relative = max(self.gap or 0.0, 0.0), max(self.relative_gap or 0.0, 0.0)
+        return (
+            f"{self.value:.6g}; no model is below {self.bound:.6g} (gap {gap:.1e}, relative"
+            f" {relative:.1e})"
+        )
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """The numbers that are there, and how many clients they are of."""
+        numbers = [(name, value) for name, value in vars(self).items() if isinstance(value, float)]
+        return [(name, f"{value:.6g}") for name, value in numbers] + [
+            ("clients", f"{len(self.weights):,}")
+        ]
+
+    def __repr__(self) -> str:
+        return f"Certificate({', '.join(f'{name}={value}' for name, value in self._facts())})"
+
+    def _repr_html_(self) -> str:
+        return card("Certificate", [("value", self.in_words()), *self._facts()[1:]])
 
 
 def _entry(value: Any) -> Any:

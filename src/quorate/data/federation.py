@@ -22,6 +22,7 @@ from quorate.client_names import ByClient, ClientName
 from quorate.data import validation as check
 from quorate.data.persons import held_out
 from quorate.data.reading import PLAIN, Reading
+from quorate.text import card, listed, short
 
 if TYPE_CHECKING:
     from quorate.data.assembly import TableOptions
@@ -351,15 +352,29 @@ class Federation:
     def __len__(self) -> int:
         return len(self.clients)
 
+    def _facts(self) -> list[tuple[str, str]]:
+        """What it holds, for people."""
+        names, n = self.feature_names, self.sizes
+        kind = "real" if self.classes is None else f"{len(self.classes)} classes"
+        if self.classes is not None:
+            kind += f": {listed(self.classes, len(self.classes))}"
+        rows = f"{n.sum():,}, from {n.min():,} to {n.max():,} a client"
+        features = f"{self.n_features:,}: {listed(names, len(names))}"
+        return [("rows", rows), ("features", features), ("targets", kind)]
+
     def __repr__(self) -> str:
-        shown = ", ".join(
-            f"{name}: {len(t)}" for name, t in zip(self.clients[:6], self.y[:6], strict=True)
-        )
-        more = ", ..." if self.n_clients > 6 else ""
+        pairs = zip(self.clients, self.y, strict=True)
+        rows = (f"{short(str(name), 16)}: {len(t)}" for name, t in pairs)
         kind = "real targets" if self.classes is None else f"{len(self.classes)} classes"
         return (
             f"Federation({self.n_clients} clients, {self.sizes.sum()} rows, {self.n_features}"
-            f" features, {kind}; rows by client: {shown}{more})"
+            f" features, {kind}; rows by client: {listed(rows, self.n_clients, 6)})"
+        )
+
+    def _repr_html_(self) -> str:
+        clients = listed(self.clients, self.n_clients, 6)
+        return card(
+            f"Federation of {self.n_clients:,} clients", [("clients", clients), *self._facts()]
         )
 
     @property

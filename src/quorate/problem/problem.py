@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ from quorate.problem.risks.mean import Mean, among
 from quorate.problem.risks.ranks import RankRisk, TwoSided, by_rank
 from quorate.problem.targets import check_quadratic, class_numbers, classes_of, coded
 from quorate.problem.wasserstein.ball import Cut, WassersteinBall, free_space
+from quorate.text import card, shown
 
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
@@ -48,7 +49,7 @@ VERBS = {  # methods that every problem calls, by slot
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Problem:
     """minimise R(F_1(w), ..., F_N(w)) + h(w) subject to c_0(w) <= 0 and c_i(w) <= 0 for every
     client i.
@@ -206,6 +207,30 @@ class Problem:
             )
         if ball.support is not None:
             ball.support.check(self.loss)
+
+    # -- for people
+
+    def _stated(self) -> list[tuple[str, str]]:
+        """The loss, and every slot that is not as by default, each with its value in words."""
+        stated = [("loss", shown(self.loss))]
+        for slot in fields(self)[1:]:
+            usual = slot.default if slot.default_factory is MISSING else slot.default_factory()
+            value = getattr(self, slot.name)
+            if shown(value) != shown(usual):
+                stated.append((slot.name, shown(value)))
+        if self.privacy is not None:  # its ledger file is a place on the owner's machine
+            stated[-1] = "privacy", f"Budget({self.privacy.epsilon:g}, {self.privacy.delta:g})"
+        return stated
+
+    def in_words(self) -> str:
+        """The slots that are not as by default, on one line."""
+        return ", ".join(f"{name}={value}" for name, value in self._stated())
+
+    def __repr__(self) -> str:
+        return f"Problem({self.in_words()})"
+
+    def _repr_html_(self) -> str:
+        return card("Problem", self._stated())
 
     # -- the concrete problem of one federation
     # ---------------------------------------------------------------

@@ -24,11 +24,9 @@ from quorate.runs.run import Run
 from quorate.runs.sections.all import SECTIONS
 from quorate.runs.sections.privacy import client_weights
 from quorate.runs.sections.section import bytes_sent
+from quorate.solution.public_part import HISTORY, public_messages
 
 OWNER = "owner/"
-# columns of the history that follow from public numbers and noisy answers
-HISTORY = ("round", "rho", "gap", "noise", "bytes_up", "bytes_down")
-MESSAGES = ("Perturb", "Perturbed")
 FILES = ("config.toml", "model.safetensors", "history.jsonl", "result.json", "report.html")
 COPIED = ("format", "title", "model", "problem", "outcome", "rounds", "versions")
 NOTHING = {"certificate": None, "notes": [], "baselines": {}, "data": {}}
@@ -58,7 +56,7 @@ def parts_of(config: Config, result: Row) -> dict[str, Record]:
 
 def public_result(config: Config, result: Row) -> Record:
     """The result.json that may leave the owner, digests of the files excepted."""
-    messages = [row for row in result["messages"] if row["message"] in MESSAGES]
+    messages = public_messages(result["messages"])
     public = {key: result[key] for key in (*COPIED, *PUBLIC)} | NOTHING
     public |= {"clients": public_clients(config, messages), "messages": messages}
     return plain({**public, "evaluation": public_evaluation(config, result["evaluation"])})
@@ -80,11 +78,6 @@ def public_evaluation(config: Config, evaluation: Row) -> Record:
     public = config.evaluation.public
     measures = [row for row in evaluation["measures"] if public and row["model"] == "private"]
     return {"measures": measures, "pairs": [], "verdict": []}
-
-
-def public_history(rows: Sequence[Row]) -> list[Record]:
-    """The columns of every round that may leave the owner."""
-    return [{key: row[key] for key in HISTORY if key in row} for row in rows]
 
 
 def check_public(run: Run) -> Check:

@@ -31,7 +31,7 @@ from quorate.engines.event_log import Log
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
 from quorate.runs.baselines import check_proof, proof_arrays, restored, stored
-from quorate.runs.disclosure import OWNER, README, exact_folder, parts_of, public_history
+from quorate.runs.disclosure import OWNER, README, exact_folder, parts_of
 from quorate.runs.files import (
     CLAIMED,
     FINISHED,
@@ -57,6 +57,7 @@ from quorate.runs.result_form import history_in, result_in
 from quorate.runs.run import Points, Run
 from quorate.runs.sections.all import SECTIONS
 from quorate.runs.sections.section import Study
+from quorate.solution.public_part import public_history
 from quorate.solution.solution import Solution
 from quorate.storage import OWN_FOLDER
 

@@ -32,7 +32,6 @@ from quorate.runs.disclosure import (
     OWNER,
     check_public,
     public_evaluation,
-    public_history,
     public_result,
 )
 from quorate.runs.files import FormError, Record, Row, plain
@@ -54,6 +53,7 @@ from quorate.runs.traffic import Marks, check_history, check_messages
 from quorate.solution.client_table import client_table
 from quorate.solution.constraint_table import constraint_table
 from quorate.solution.outcome import UNPROVED
+from quorate.solution.public_part import public_history
 from quorate.solution.warnings import notes
 
 __all__ = ["Check", "passed", "verify_run"]

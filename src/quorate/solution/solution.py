@@ -1,22 +1,49 @@
-"""What ``solve`` returns: a model, why its run ended, and what is guaranteed about it."""
+"""What ``solve`` returns: a model that predicts, why its run ended, and what is guaranteed of it.
+
+It keeps no row of a client, so that it may be saved and handed on as far as its text may.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import ArrayLike, NDArray
 
 from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
+from quorate.data.federation import Federation
 from quorate.engines.event_log import Log
 from quorate.privacy.ledger import Ledger
 from quorate.problem.calibration import Sigmoid
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
+from quorate.problem.prediction import Rows, scores
 from quorate.problem.problem import Problem
 from quorate.rounds import Outcome
+from quorate.solution import predictions
+from quorate.solution.frames import Table, frame
+from quorate.solution.inputs import Inputs, Rated
+from quorate.solution.plots import Kind, plotted
+from quorate.solution.public_part import (
+    public_clients,
+    public_history,
+    public_messages,
+    public_outcome,
+)
+from quorate.solution.stored import described, store
+from quorate.text import card, listed, shown
+from quorate.text import described as as_text
+
+if TYPE_CHECKING:
+    from quorate.drawing import Axes
+
+LEFT_OUT = ("state",)  # fields that a file has not: the server's state is what a checkpoint keeps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Solution:
     """A model, why the run ended, and what is guaranteed about it.
 
@@ -45,6 +72,20 @@ class Solution:
         private run, of regression and of several classes. Its sums over clients are not in
         ``messages``
     log : of an asynchronous engine, who answered when; ``Replay(log)`` repeats the run
+    inputs : names of features and classes, and how a table becomes features
+
+    Examples
+    --------
+    >>> import numpy as np, quorate as qr
+    >>> X = np.random.default_rng(0).normal(size=(90, 2))
+    >>> y = np.where(X[:, 0] > 0.5, "ill", "well")
+    >>> fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 30))
+    >>> problem = qr.Problem(qr.Logistic(), qr.Linear(intercept=True), regulariser=qr.L2(0.01))
+    >>> solution = qr.solve(problem, fed)
+    >>> solution.predict(X[:2]).tolist()
+    ['well', 'well']
+    >>> [row["client"] for row in solution.evaluate(fed)]
+    ['a', 'b', 'c', 'all clients']
     """
 
     problem: Problem
@@ -65,3 +106,208 @@ class Solution:
     constraints: list[dict[str, Any]] = field(default_factory=list)
     log: Log | None = None
     calibration: Sigmoid | None = None
+    inputs: Inputs = field(default_factory=lambda: Inputs(()))
+
+    # ------------------------------------------------------------------------------- predictions
+
+    def decision_function(self, X: Rated, unknown: str = "error") -> Array:
+        """The scores of rows: (m,), above 0 where the last of two classes is predicted, or (m, C).
+
+        Parameters
+        ----------
+        X : (m, d) array or sparse matrix of features; or a table (pandas, polars, Arrow, a mapping
+            of columns), whose columns are found by name in any order and become features by the
+            schema of the federation, where it had one
+        unknown : what becomes of a category that the schema does not have: "error", or "ignore" for
+            zeros
+        """
+        self._of_classes("decision_function")
+        return predictions.decisions(self._scores(X, unknown))
+
+    def predict(self, X: Rated, unknown: str = "error") -> NDArray[Any]:
+        """(m,) the predicted class of each row, or of a regression its number; X as in
+        `decision_function`.
+        """
+        return self.inputs.labels(self._scores(X, unknown))
+
+    def predict_proba(self, X: Rated, unknown: str = "error") -> Array:
+        """(m, C) the probabilities of the classes, in the order of ``inputs.classes``; X as in
+        `decision_function`. Those of two classes are calibrated, see ``calibration``.
+        """
+        self._of_classes("predict_proba")
+        return predictions.probabilities(
+            self._scores(X, unknown), self.problem.loss, self.calibration
+        )
+
+    def score(self, X: Rated, y: ArrayLike | str) -> float:
+        """The accuracy on rows with the targets y, (m,) or the name of their column in the table X;
+        of a regression R2.
+        """
+        scores, truth = self._scores(X), predictions.targets(X, y)
+        return predictions.score(scores, truth, self.inputs)
+
+    def evaluate(self, fed: Federation) -> Table:
+        """The figures that people judge a model by (``quorate.measures``): one row for each client
+        of a federation, and one for all of their rows together.
+
+        Of classes: accuracy, balanced accuracy, recall, precision, AUC, Brier score, log loss,
+        counts, and exact 95 % intervals of the rates. Of a regression: MAE, RMSE, R2. ``small``
+        marks clients whose figures are mostly chance. ``.frame()`` makes a data frame of it.
+        """
+        if not isinstance(fed, Federation):
+            raise TypeError(
+                f"evaluate needs a Federation, got {type(fed).__name__}: for rows use"
+                " solution.score(X, y)."
+            )
+        self._of_rows()
+        return predictions.evaluated(
+            self.inputs.aligned(fed), self._forward, self.inputs, self._probabilities
+        )
+
+    @property
+    def module(self) -> Any:
+        """The trained torch module, a copy of the one that ``TorchPredictor`` was given."""
+        if not hasattr(self.problem.predictor, "with_parameters"):
+            raise TypeError(
+                f"the model is {shown(self.problem.predictor)} and no torch module: its parameters"
+                " are solution.w."
+            )
+        return self.problem.predictor.with_parameters(self.w)
+
+    def _scores(self, X: Rated, unknown: str = "error") -> Array:
+        self._of_rows()
+        return self._forward(self.inputs.features(X, unknown))
+
+    def _forward(self, features: Rows) -> Array:
+        classes = self.inputs.classes if self.problem.loss.targets == "class" else None
+        model: Any = self.problem.predictor
+        if hasattr(model, "sized"):
+            model = model.sized(len(self.inputs.feature_names), classes and len(classes))
+        return scores(model, self.w, features)
+
+    def _probabilities(self, scores: Array) -> Array | None:
+        """Those of scores, None where there are none."""
+        try:
+            return predictions.probabilities(scores, self.problem.loss, self.calibration)
+        except TypeError:
+            return None
+
+    def _of_rows(self) -> None:
+        if self.problem.loss.targets == "quadratic":
+            raise TypeError(
+                "the clients of Quadratic() hold no rows, so there is nothing to predict: the"
+                " optimum is solution.w."
+            )
+
+    def _of_classes(self, name: str) -> None:
+        if self.inputs.classes is None:
+            self._of_rows()
+            raise TypeError(
+                f"{name} is for classes, and the model predicts numbers: use solution.predict(X)."
+            )
+
+    # ------------------------------------------------------------------------------------ tables
+
+    def clients_frame(self, backend: str | None = None) -> Any:
+        """``clients`` as a data frame of "pandas", "polars" or "pyarrow"; None: the first of them
+        that is installed.
+        """
+        return frame(self.clients, backend)
+
+    def history_frame(self, backend: str | None = None) -> Any:
+        """``history`` as a data frame, as `clients_frame` does."""
+        return frame(self.history, backend)
+
+    def plot(self, kind: Kind | None = None, *, axes: Axes | Sequence[Axes] | None = None) -> Any:
+        """Draw the run with matplotlib.
+
+        Parameters
+        ----------
+        kind : "convergence" (the gap by round, or where there is none the residual or objective),
+            "clients" (their mean and worst-case losses), "weights" (the worst client weights);
+            None: all three
+        axes : to draw on, one for a kind, three for None; None: a new figure of pyplot
+
+        Returns
+        -------
+        the axes: one for a kind, a list of three for None
+        """
+        return plotted(kind, axes, self.history, self.clients, self.certificate)
+
+    # ------------------------------------------------------------------------------ files, texts
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the solution to a file, in one step, for ``quorate.load``.
+
+        The file holds numbers and texts and no code: of functions and torch modules in the problem
+        it has a description, and ``load(path, problem=problem)`` needs them again. The server's
+        ``state`` is left out. Of a private solution the file has the public part alone.
+        """
+        part = self._public()
+        kept = {f.name: getattr(part, f.name) for f in fields(part) if f.name not in LEFT_OUT}
+        problem = kept.pop("problem")
+        slots = {slot.name: described(getattr(problem, slot.name)) for slot in fields(problem)}
+        store(path, {"problem": slots, "solution": {k: described(v) for k, v in kept.items()}})
+
+    @property
+    def private(self) -> bool:
+        """Whether the run had a privacy budget: then a part of the solution is for the owners of
+        the rows alone.
+        """
+        return self.problem.privacy is not None and self.ledger is not None
+
+    def _public(self) -> Solution:
+        """What may leave the owners: of a private run public numbers and answers with noise, of any
+        other all of it.
+        """
+        if not self.private or self.ledger is None:
+            return self
+        budget = replace(self.ledger.budget, book=None)  # a path of the owner's machine
+        withheld: Any = None
+        return replace(
+            self,
+            problem=replace(self.problem, privacy=budget),
+            ledger=replace(self.ledger, budget=budget),
+            duals=None,
+            outcome=public_outcome(self.outcome, self.rounds),
+            history=public_history(self.history),
+            certificate=withheld,
+            clients=public_clients(self.clients, self.ledger),
+            messages=public_messages(self.messages),
+            notes=(),
+            seconds=0.0,
+            copies=None,
+            state=None,
+            tries=[],
+            constraints=[],
+            log=None,
+        )
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What it is, for people: names and values."""
+        part, names = self._public(), self.inputs.feature_names
+        zeros = int((self.w == 0).sum())
+        model = f"{len(self.w):,} coefficients" + f", {zeros:,} of them 0" * bool(zeros)
+        model += f"; features {listed(names, len(names))}" * bool(names)
+        if self.inputs.classes is not None:
+            model += f"; classes {listed(self.inputs.classes, len(self.inputs.classes))}"
+        rows = sum(row["n"] for row in part.clients)
+        clients = f"{len(part.clients)} with {rows:,} rows"
+        facts = [("outcome", part.outcome.text), ("problem", part.problem.in_words())]
+        if self.private and self.ledger is not None:
+            facts.append(("privacy", self.ledger.text))
+        else:
+            facts.append(("value", self.certificate.in_words()))
+            worst = max(part.clients, key=lambda row: row["weight"])
+            clients += f"; client {shown(worst['client'], 40)} has the largest weight,"
+            clients += f" {worst['weight']:.3g}, and mean loss {worst['loss']:.4g}"
+        return [*facts, ("model", model), ("clients", clients)]
+
+    def _title(self) -> str:
+        return f"Solution: {self.outcome.stop.value}"
+
+    def __repr__(self) -> str:
+        return as_text(self._title(), self._facts())
+
+    def _repr_html_(self) -> str:
+        return card(self._title(), self._facts())

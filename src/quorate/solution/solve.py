@@ -22,6 +22,7 @@ from quorate.solution.client_table import client_table
 from quorate.solution.configure import configure
 from quorate.solution.constraint_table import constraint_table
 from quorate.solution.default import default_algorithm
+from quorate.solution.inputs import Inputs
 from quorate.solution.outcome import confirmed, confirmed_constrained
 from quorate.solution.privacy_account import charged
 from quorate.solution.proof import prove
@@ -121,6 +122,7 @@ def solve(
         constraints=table,
         log=run.log,
         calibration=calibrated(problem, fed, answer.w),
+        inputs=Inputs.of(problem.loss, fed),
     )
 
 

@@ -1,0 +1,138 @@
+"""Pictures of a run: how it converged, its clients, and the worst weights over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from quorate.certificates.certificate import Certificate
+from quorate.drawing import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    column,
+    legend,
+    line_above_zero,
+    named_rows,
+    new_axes,
+    styled,
+    whole_numbers,
+)
+from quorate.solution.frames import Record
+
+if TYPE_CHECKING:
+    from quorate.drawing import Axes
+
+Kind: TypeAlias = Literal["convergence", "clients", "weights"]
+MOST = 20  # clients that are drawn; the table has all
+WIDTH, HEIGHT = 4.6, 3.4  # of a panel, in inches
+RESIDUALS = ("residual", "stationarity", "consensus", "primal", "moved")
+
+
+def plotted(
+    kind: Kind | None,
+    axes: Axes | Sequence[Axes] | None,
+    history: Sequence[Record],
+    clients: Sequence[Record],
+    certificate: Certificate | None,
+) -> Any:
+    """Draw one kind or all; returns the axes."""
+    drawings: dict[Kind, Callable[[Axes], None]] = {
+        "convergence": lambda panel: _convergence(panel, history, certificate),
+        "clients": lambda panel: _clients(panel, clients),
+        "weights": lambda panel: _weights(panel, clients),
+    }
+    if kind is not None and kind not in drawings:
+        raise ValueError(f"kind must be one of {', '.join(drawings)} or None, got {kind!r}.")
+    kinds = [*drawings] if kind is None else [kind]
+    with styled():
+        given: Any = new_axes(len(kinds), WIDTH, HEIGHT) if axes is None else axes
+        panels: list[Axes] = [given] if hasattr(given, "plot") else [*np.ravel(given)]
+        if len(panels) != len(kinds):
+            raise ValueError(
+                f"axes must be {len(kinds)} for {', '.join(kinds)}, got {len(panels)}: for one give"
+                " its kind, such as solution.plot('clients', axes=axes)."
+            )
+        for name, panel in zip(kinds, panels, strict=True):
+            drawings[name](panel)
+    return panels if kind is None else panels[0]
+
+
+def _titled(axes: Axes, title: str) -> None:
+    """A title with room for a legend below it."""
+    axes.set_title(title, loc="left", pad=20, fontweight="bold", fontsize=10.5)
+
+
+def _convergence(axes: Axes, history: Sequence[Record], certificate: Certificate | None) -> None:
+    """The gap of every round on a logarithmic axis; where no round has one, how far the run was
+    from rest, or its objective.
+    """
+    rounds = column(history, "round")
+    gap = column(history, "gap")
+    bound = None if certificate is None else certificate.bound
+    if not (gap > 0).any() and bound is not None:
+        gap = column(history, "objective") - bound
+    residuals = {name: column(history, name) for name in RESIDUALS}
+    some = [name for name, values in residuals.items() if (values > 0).any()]
+    _titled(axes, "Convergence")
+    if certificate is None and np.isfinite(column(history, "noise")).any():
+        axes.plot(rounds, column(history, "noise"), color=GREEN, marker="o", markersize=2.5)
+        axes.set_ylabel("scale of the noise")
+    elif (gap > 0).any():
+        line_above_zero(axes, rounds, gap, "gap to the lower bound")
+        proved = None if certificate is None else certificate.gap
+        if proved is not None and proved > 0:
+            axes.axhline(
+                proved, color=GREY, linestyle="--", label=f"proved at the end: {proved:.1e}"
+            )
+            legend(axes)
+    elif some:
+        line_above_zero(axes, rounds, residuals[some[0]], some[0])
+    else:
+        axes.plot(rounds, column(history, "objective"), color=BLUE, marker="o", markersize=2.5)
+        axes.set_ylabel("objective")
+    axes.set_xlabel("round")
+    whole_numbers(axes.xaxis)
+
+
+def _largest(clients: Sequence[Record], key: str) -> tuple[list[Record], str]:
+    """The clients that are drawn, and which they are: all in their order, or those with the largest
+    values.
+    """
+    rows = [row for row in clients if row.get(key) is not None]
+    if len(rows) <= MOST:
+        return rows, ""
+    largest = sorted(rows, key=lambda row: -row[key])[:MOST]
+    return largest, f" ({MOST} of {len(rows):,}, the largest)"
+
+
+def _clients(axes: Axes, clients: Sequence[Record]) -> None:
+    """Mean and worst-case loss of every client; of a private solution the public rows."""
+    known = any("worst_loss" in row for row in clients)
+    rows, which = _largest(clients, "worst_loss" if known else "n")
+    places = named_rows(axes, [str(row["client"]) for row in rows])
+    _titled(axes, f"Clients{which}")
+    if not known:
+        axes.barh(places, [row["n"] for row in rows], 0.5, color=BLUE)
+        axes.set_xlabel("rows as declared")
+        return
+    for key, name, colour, above in (
+        ("loss", "mean loss", BLUE, 0.18),
+        ("worst_loss", "worst-case loss", ORANGE, -0.18),
+    ):
+        axes.barh(places + above, [row[key] for row in rows], 0.34, color=colour, label=name)
+    axes.set_xlabel("loss")
+    legend(axes)
+
+
+def _weights(axes: Axes, clients: Sequence[Record]) -> None:
+    """The weight of every client in the worst mixture of them."""
+    rows, which = _largest(clients, "weight")
+    places = named_rows(axes, [str(row["client"]) for row in rows])
+    _titled(axes, f"Worst weights{which}")
+    axes.barh(places, [100 * row["weight"] for row in rows], 0.5, color=PURPLE)
+    axes.set_xlabel("weight in %")
