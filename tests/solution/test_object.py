@@ -125,7 +125,7 @@ def test_every_constraint_is_read_as_it_was_written_or_is_code():
             code.add(name)
         else:
             assert encode((packed(unpacked(tree)),)) == encode((tree,))
-    assert code == {name for name in examples.CONSTRAINTS if "own " in name}
+    assert code == {name for name in examples.CONSTRAINTS if "own function" in name}
 
 
 # ------------------------------------------------------------------------------------ many of them
