@@ -188,7 +188,7 @@ def test_rows_are_predicted_from_arrays_sparse_rows_and_tables_in_any_order(solv
     assert solved.score(X, y) == (predicted == y).mean() == solved.score(columns, "other")
 
 
-def test_a_table_becomes_features_by_the_schema_of_the_federation():
+def test_a_table_becomes_features_by_the_schema_of_the_federation(tmp_path):
     pd = pytest.importorskip("pandas")
     X, y, groups = rows()
     frame = pd.DataFrame({"sex": np.where(X[:, 1] > 0, "f", "m"), "age": 50 + 10 * X[:, 0]})
@@ -199,6 +199,10 @@ def test_a_table_becomes_features_by_the_schema_of_the_federation():
     by_client = [solution.predict(frame[["age", "sex"]][groups == name]) for name in fed.clients]
     again = [solution.inputs.labels(solution.decision_function(x)) for x in fed.X]
     assert [a.tolist() for a in by_client] == [a.tolist() for a in again]
+    solution.save(tmp_path / "model")
+    read = qr.load(tmp_path / "model")
+    assert read.inputs == solution.inputs
+    assert read.predict(frame).tolist() == solution.predict(frame).tolist()
     with pytest.raises(ValueError, match=r"'sex' holds what the training data did not.*'x'"):
         solution.predict(frame.assign(sex="x"))
     assert len(solution.predict(frame.assign(sex="x"), unknown="ignore")) == 120

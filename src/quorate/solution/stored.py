@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from quorate.codec import FIELDS, CodecError, decode, encode
-from quorate.data.schema import Categorical, Numeric, Schema
+from quorate.data.schema import Schema
 from quorate.names import listed_places, of_place
 from quorate.privacy.accounting import Release
 from quorate.solution.inputs import Inputs
@@ -65,6 +65,8 @@ def packed(value: Any) -> Any:
         return ("absent", value.description)
     if isinstance(value, os.PathLike):
         return ("path", os.fspath(value))
+    if isinstance(value, Schema):
+        return ("schema", packed(value.to_dict()))
     place = f"{type(value).__module__}:{type(value).__qualname__}"
     if not is_dataclass(value) or not (place in MORE or place in listed_places()):
         raise HoldsCodeError(shown(value))
@@ -105,6 +107,7 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
     "tuple": tuple,
     "texts": lambda parts: np.array([*parts]),
     "absent": lambda parts: Absent(*parts),
+    "schema": lambda parts: Schema.from_dict(*parts),
     "path": lambda parts: Path(*parts),
 }
 
