@@ -25,10 +25,7 @@ from quorate.storage import write_whole
 from quorate.text import shown
 
 FORMAT = "quorate solution 1"
-MORE = {
-    f"{cls.__module__}:{cls.__name__}": cls
-    for cls in (Release, Schema, Numeric, Categorical, Inputs)
-}
+MORE = {f"{cls.__module__}:{cls.__name__}": cls for cls in (Inputs, Release)}
 
 
 class HoldsCodeError(Exception):
