@@ -111,9 +111,7 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
 
 def store(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
     """Write packed values to a file, in one step."""
-    from quorate import __version__
-
-    write_whole(Path(path), encode({"what": FORMAT, "version": __version__, **values}))
+    write_whole(Path(path), encode({"what": FORMAT, **values}))
 
 
 def stored(path: str | os.PathLike[str]) -> dict[str, Any]:
