@@ -205,7 +205,7 @@ def test_nothing_shown_comes_with_what_could_have_been() -> None:
     score, y = rows(400, 3)
     headline = compared({"new": score, "old": score}, y)[0]
     # seven rows under one model alone have a sign test below .05 / 2
-    assert "differences from 1.8 % of accuracy or 1.0 % of the mean loss on would have" in headline
+    assert "would have shown was 1.8 points of accuracy or 1.0 % of the mean loss. " in headline
     several = compared({"new": score, "old": score, "older": np.flip(score)}, y)[0]
     assert not several.startswith(NOTHING)
 
@@ -231,7 +231,13 @@ def numbers(better: int, p: float, less: float, count: int) -> tuple[list[Any], 
         (0, 0.01, -0.3, "No, it hurt. ", "less often than chance would show; its mean loss was"),
         (9, 0.01, -0.3, "It depends. ", "more often than chance would show; its mean loss was h"),
         (2, 0.90, 0.3, "Its mean loss alone was lower. ", "neither more nor less often than"),
-        (2, 0.90, 0.0, NOTHING, "differences from 35.0 % of accuracy or 20.0 % of the mean loss"),
+        (
+            2,
+            0.90,
+            0.0,
+            NOTHING,
+            "shown was 35.0 points of accuracy or 20.0 % of the mean loss.",
+        ),
     ],
 )
 def test_one_comparison_is_described(

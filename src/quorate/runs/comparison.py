@@ -43,6 +43,7 @@ Pairs: TypeAlias = Sequence[Row]
 ERROR = 0.05  # of all tests of a run together
 FLOOR_OF_ROWS, FLOOR_OF_LOSS = 0.005, 0.01  # what a person would care about
 ROUNDING = 1e-4  # of the loss without a model: rows whose losses differ by less belong to none
+_PLACES = {"rows": 0, "loss": 1, "risk": 2}  # of what counts, in an `Effect`
 NONE = "no difference that these data could show"
 LOSS = (NONE, "lower", "higher")
 
@@ -225,12 +226,14 @@ class Effect(NamedTuple):
     loss: int
     risk: int
     least: tuple[float, float, float]
-    unit: str  # what a share of the rows is one of
+    unit: str  # of a share of the rows, in hundredths
 
     @classmethod
     def of(cls, pair: Row, other: Row) -> Effect:
         """The pair, beside the other model's measures."""
-        n, unit = other["n"], "accuracy" if "accuracy" in other else "rows predicted closer"
+        n, unit = other["n"], "points of accuracy"
+        if "accuracy" not in other:
+            unit = "% of the rows predicted closer"
         least = smallest_share(pair["better"] + pair["worse"], n, _level(pair))
         losses = [_least(pair, key, other) for key in ("loss", "risk")]
         return cls(*shown(pair, n), (least, losses[0], losses[1]), unit)
@@ -302,29 +305,29 @@ def _counts(signs: Sequence[int]) -> tuple[int, int]:
 
 def _no_difference(pairs: Pairs, effects: Sequence[Effect], kinds: Sequence[str]) -> str:
     """That nothing counts, with the smallest effects that would have."""
-    names = {"rows": f"of {effects[0].unit}", "loss": "of the mean loss"}
-    names["risk"] = f"of the {_name(pairs[0])} of the losses"
-    places = ("rows", "loss", "risk")
-    least = [
-        f"{_shares([effect.least[places.index(kind)] for effect in effects])} {names[kind]}"
-        for kind in kinds
-    ]
-    alike = all(map(_alike, pairs))
-    agree = " The models agree to rounding." if alike else ""
+    units = {"rows": effects[0].unit, "loss": "% of the mean loss"}
+    units["risk"] = f"% of the {_name(pairs[0])} of the losses"
+    low, high = (
+        " or ".join(
+            f"{_hundred(pick(effect.least[_PLACES[kind]] for effect in effects))} {units[kind]}"
+            for kind in kinds
+        )
+        for pick in (min, max)
+    )
+    least = low + f" (in the least sensitive comparison {high})" * (low != high)
+    agree = " The models agree to rounding." * all(map(_alike, pairs))
     return (
-        f"{NONE[:1].upper()}{NONE[1:]}. {_compared(pairs)} differences from"
-        f" {' or '.join(least)} on would have shown.{agree}"
+        f"{_capital(NONE)}. {_compared(pairs)} the smallest difference that would have shown was"
+        f" {least}.{agree}"
     )
 
 
-def _shares(values: Sequence[float]) -> str:
-    """One share in percent, or the smallest and the largest of several."""
-    low, high = (_percent(value) for value in (min(values), max(values)))
-    return low if low == high else f"{low} ({high} in the least sensitive)"
+def _hundred(value: float) -> str:
+    return f"{100 * value:.1f}" if value <= 1 else "more than 100"
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %" if value <= 1 else "more than 100 %"
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _alike(pair: Row) -> bool:
@@ -354,7 +357,7 @@ def _headline(pairs: Pairs, effects: Sequence[Effect]) -> str:
     lower, higher = _counts([effect.loss for effect in effects])
     answer = _answer((up, down), (lower, higher), len(pairs))
     start = f"{answer}. {_compared(pairs)} it was"
-    close = "right" if effects[0].unit == "accuracy" else "closer"
+    close = "right" if "accuracy" in effects[0].unit else "closer"
     rest = [not (effect.rows or effect.loss) for effect in effects]
     if len(pairs) == 1:
         often = ("neither more nor less often", "more often", "less often")[effects[0].rows]
@@ -427,7 +430,7 @@ def _headline_of_rank(pairs: Pairs, effects: Sequence[Effect]) -> str:
             start = "It cannot be tested. "
             return f"{start}{_compared(pairs)} too few rows carry the {_name(pairs[0])}."
         return _no_difference(pairs, effects, ("risk", "loss")) + few * bool(untested)
-    answer = "It cannot be tested" if untested == len(pairs) else NONE[:1].upper() + NONE[1:]
+    answer = "It cannot be tested" if untested == len(pairs) else _capital(NONE)
     if better and worse:
         answer = "It depends"
     elif better or worse:

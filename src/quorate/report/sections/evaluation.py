@@ -7,6 +7,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
 from quorate.drawing import INK, MODELS, legend
+from quorate.measures import FEW_OF_A_CLASS, FEW_ROWS
 from quorate.report import words
 from quorate.report.figures import Plot
 from quorate.report.sections.section import (
@@ -23,14 +24,19 @@ from quorate.report.sections.section import (
     texts,
 )
 from quorate.report.tables import (
+    Record,
     Result,
     Rows,
     Table,
+    Way,
     by_set,
     capital,
+    filled,
     merit,
     number,
     of_rows,
+    own_measures,
+    percent,
     spaced,
     table,
 )
@@ -39,6 +45,8 @@ from quorate.runs.run import Run
 if TYPE_CHECKING:
     from quorate.drawing import Canvas
 
+NAMED = 6  # classes or clients that a line names
+HIGHER = {"auc", "balanced_accuracy", "recall", "precision", "accuracy", "r2"}  # are better
 FAIRNESS = ("SPD", "DI", "EOD", "AOD", "FNRD", "TI")
 ABOUT_FAIRNESS = (
     "All other clients minus the largest one: in how often they are predicted positive (SPD; DI is"
@@ -46,6 +54,11 @@ ABOUT_FAIRNESS = (
     " missed positives (FNRD). 0 means alike, for DI 1. TI is the Theil index of who is served"
     " well."
 )
+ABOUT_INTERVALS = (
+    "Intervals of rates are exact (Clopper and Pearson): they miss the true rate in at most 5 % of"
+    " samples. Brier score and log loss judge probabilities; the mean loss is that of the problem."
+)
+ABOUT_CLIENTS = "In brackets: the exact 95 % interval of a rate, in percent."
 ABOUT_SPREAD = (
     "Every client counts once, however many rows it has. A model for the worst client weights"
     " should have a better worst client and a smaller deviation; what that costs is in the means."
@@ -71,11 +84,14 @@ class Evaluation(ReportSection):
         result = run.result
         blocks: list[Block] = [*_answer(result)]
         if result["evaluation"]["measures"]:
-            blocks += [Row((Figure("evaluation", _caption(result)), *measures(result)))]
+            blocks += [Row((Figure("evaluation", _caption(result)), *measures(run)))]
+            blocks += [Text(ABOUT_INTERVALS, soft=True), *small(result)]
         if tables := spread(result):
             blocks += [Heading("Spread over the clients"), Text(ABOUT_SPREAD), *tables]
         if tables := fairness(result):
             blocks += [Heading("Fairness between clients"), Text(ABOUT_FAIRNESS), *tables]
+        if tables := by_client(run):
+            blocks += [Fold("Figures of every client", (Text(ABOUT_CLIENTS), *tables))]
         comparisons = words.answer(result)[1:]
         if comparisons and not words.private(result):
             blocks += [Fold("Every comparison, row by row", (Items(tuple(comparisons)),))]
@@ -83,7 +99,7 @@ class Evaluation(ReportSection):
 
     def brief(self, run: Run, columns: int) -> list[Block]:
         result, timed = run.result, "clock" in run.result
-        tables = [*measures(result), *fairness(result), *spread(result)[: 1 if timed else 0]]
+        tables = [*measures(run), *fairness(result), *spread(result)[: 1 if timed else 0]]
         if words.private(result):
             return [*tables, *_answer(result)]
         answer, pairs = words.answer(result), result["evaluation"]["pairs"]
@@ -118,34 +134,127 @@ def _caption(result: Result) -> str:
 # ----------------------------------------------------------------------------------------- tables
 
 
-def measures(result: Result) -> list[Table]:
+def measures(run: Run) -> list[Table]:
     """Every model on each set of rows that none was trained on."""
-    return [
-        _measured(result, name, rows)
-        for name, rows in by_set(result["evaluation"]["measures"]).items()
-    ]
+    sets = by_set(run.result["evaluation"]["measures"])
+    return [_measured(run, name, rows) for name, rows in sets.items()]
 
 
-def _measured(result: Result, name: str, rows: Rows) -> Table:
-    """One row a model, with its risk in place of the largest mean loss where there is a risk."""
-    (key, show), ranked = merit(rows[0]), "risk" in rows[0]
-    heads = {"model": "Model"}
-    if ranked:
-        heads["risk"] = capital(words.risk_called(result["risk"]))
-    heads[key] = "Accuracy" if key == "accuracy" else "Mean absolute error"
-    heads |= {f"worst_{key}": "Worst client", "loss": "Mean loss"}
-    if not ranked:
-        heads["worst_loss"] = "Worst client"
-    lines = [
-        {
-            **row,
-            f"worst_{key}": f"{show(row[f'worst_{key}'])} {row[f'worst_{key}_client']}",
-            "worst_loss": f"{number(row['worst_loss'])} {row['worst_loss_client']}",
+def _measured(run: Run, name: str, rows: Rows) -> Table:
+    """One row a figure: the model of the run with its interval and its worst client, then the
+    others.
+    """
+    main, *others = rows
+    several = len(main["clients"]) > 1
+    lines = []
+    for key, (head, show) in _figures(run, main).items():
+        low, high = main.get("interval", {}).get(key, (None, None))
+        line = {
+            "figure": head,
+            "main": show(main[key]),
+            "interval": "" if low is None else f"{100 * low:.1f}–{100 * high:.1f} %",
+            "worst": _worst(main, key, show) if several else "",
         }
-        for row in rows
+        lines.append(line)
+        line |= {str(k): show(row[key]) for k, row in enumerate(others)}
+        if several and f"worst_{key}" in main:
+            line["worst"] = ""
+            worst = {"figure": f"{head}, worst client", "worst": main[f"worst_{key}_client"]}
+            shown = {str(k): show(row[f"worst_{key}"]) for k, row in enumerate(others)}
+            lines.append(worst | shown | {"main": show(main[f"worst_{key}"]), "interval": ""})
+    heads = {"figure": "Figure", "main": spaced(main["model"])}
+    heads |= filled({"interval": "95 % interval", "worst": "Worst client"}, lines)
+    heads |= {str(k): spaced(row["model"]) for k, row in enumerate(others)}
+    return of_rows(f"{capital(name)} ({_counts(run, main)})", lines, heads, text=["worst"])
+
+
+def _figures(run: Run, row: Record) -> dict[str, tuple[str, Way]]:
+    """What a row of measures has of the figures, in the order in which people ask for them."""
+    risk, positive = run.result.get("risk"), _classes(run)[-1:]
+    of = f" of {positive[0]}" if positive and "recall" in row else ""
+    figures = {
+        "risk": ("" if risk is None else capital(words.risk_called(risk)), number),
+        "auc": ("AUC", number),
+        "balanced_accuracy": ("Balanced accuracy", percent),
+        "recall": (f"Recall{of}", percent),
+        "precision": (f"Precision{of}", percent),
+        "accuracy": ("Accuracy", percent),
+        "error": ("Mean absolute error", number),
+        "rmse": ("Root mean squared error", number),
+        "r2": ("R²", number),
+        "brier": ("Brier score", number),
+        "log_loss": ("Log loss", number),
+        "loss": ("Mean loss", number),
+    }
+    return {key: figure for key, figure in figures.items() if key in row}
+
+
+def _classes(run: Run) -> list[str]:
+    """The names of the classes, the positive one last; nothing for numbers."""
+    return list(map(str, run.model["classes"] or []))
+
+
+def _counts(run: Run, row: Record) -> str:
+    """How many rows a set has, and how many of each class."""
+    names, counts = _classes(run), row.get("counts")
+    if "positives" in row:
+        counts = [row["n"] - row["positives"], row["positives"]]
+    text = f"{row['n']:,} rows"
+    if counts is None or len(counts) > NAMED:
+        return text
+    return f"{text}: {', '.join(f'{n:,} {c}' for c, n in zip(names, counts, strict=True))}"
+
+
+def _worst(row: Record, key: str, show: Way) -> str:
+    """The worst client that is not small, with its figure."""
+    able = [each for each in row["clients"] if not each.get("small")]
+    able = [each for each in able if each[key] is not None]
+    if not able:
+        return ""
+    worst = (min if key in HIGHER else max)(able, key=lambda each: each[key])
+    return f"{show(worst[key])} {worst['client']}"
+
+
+def small(result: Result) -> list[Text]:
+    """Which clients have too few rows for figures of their own."""
+    rows = own_measures(result)
+    names = {each["client"]: None for row in rows for each in row["clients"] if each.get("small")}
+    if not names:
+        return []
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return [
+        Text(
+            f"Small clients on some set (fewer than {FEW_ROWS} rows, or {FEW_OF_A_CLASS} of a"
+            f" class), whose figures are mostly chance: {', '.join([*names][:NAMED])}{more}. Only"
+            " of accuracy (or error) and mean loss can they be the worst client.",
+            soft=True,
+        )
     ]
-    title = f"{capital(name)} ({rows[0]['n']} rows)"
-    return of_rows(title, lines, heads, {"model": spaced, key: show})
+
+
+def by_client(run: Run) -> list[Table]:
+    """The figures of the model at every client, on each set of several clients."""
+    tables = []
+    for row in own_measures(run.result):
+        figures = _figures(run, row)
+        if len(row["clients"]) < 2 or "small" not in row:
+            continue
+        lines = [_line(client, figures) for client in row["clients"]]
+        heads = {"client": "Client", "n": "Rows", "positives": "Positives"}
+        heads |= {key: head for key, (head, _) in figures.items()} | {"small": "Small"}
+        title = f"Every client of {row['set']}, under {spaced(row['model'])}"
+        tables.append(of_rows(title, lines, filled(heads, lines), text=["small"]))
+    return tables
+
+
+def _line(client: Record, figures: Mapping[str, tuple[str, Way]]) -> Record:
+    shown = {key: show(client[key]) for key, (_, show) in figures.items()}
+    for key in shown.keys() & client.get("interval", {}).keys():
+        if client[key] is not None:
+            low, high = client["interval"][key]
+            shown[key] = f"{shown[key]} ({100 * low:.0f}–{100 * high:.0f})"
+    counts = {key: client.get(key) for key in ("n", "positives")}
+    return {"client": client["client"], **counts, **shown, "small": "small" * client["small"]}
 
 
 def fairness(result: Result) -> list[Table]:
