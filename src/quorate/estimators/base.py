@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +28,15 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from quorate.algorithms.method import Method
-from quorate.arrays import Array, Features
+from quorate.arrays import Array, Features, Label
 from quorate.certificates.certificate import Certificate
 from quorate.client_names import ClientName
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
-from quorate.estimators.rows import Matrix, Rows, merged, names_of
-from quorate.problem.calibration import Sigmoid
+from quorate.estimators.rows import Matrix, Rows, class_factors, merged, names_of
+from quorate.measures import classification
+from quorate.parameters import Parameters
+from quorate.problem.calibration import Sigmoid, calibrated
 from quorate.problem.losses import Loss
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
@@ -43,6 +46,8 @@ from quorate.solution.solution import Solution
 from quorate.solution.solve import solve
 
 DEFAULT_L2 = 1e-4
+FIGURES = ("accuracy", "balanced_accuracy", "recall", "precision", "auc", "log_loss")
+ClassWeight = Literal["balanced"] | Mapping[Any, float] | None
 Seed = int | np.random.RandomState | None
 
 
@@ -90,15 +95,16 @@ class FederatedModel(BaseEstimator):
     n_iter_: int
     clients_: NDArray[Any]
     client_weights_: Array
-    client_scores_: dict[ClientName, dict[str, float]]
+    client_scores_: dict[ClientName, dict[str, float | None]]
 
     # -- the steps of a fit
 
     def _fit(self, rows: Rows) -> Self:
         """Fit to checked rows."""
         fed = self._federation(rows)
-        problem = self._problem(fed)
-        solution = self._solution(problem, fed)
+        weighted = self._weighted(fed)
+        problem = self._problem(weighted)
+        solution = self._solution(problem, weighted)
         self._keep(solution, fed, rows)
         if self._unfinished(solution):
             warnings.warn(solution.outcome.text, ConvergenceWarning, stacklevel=3)
@@ -119,6 +125,10 @@ class FederatedModel(BaseEstimator):
     def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Coded targets (n,), and the codes of the classes where there are classes."""
         raise NotImplementedError
+
+    def _weighted(self, fed: Federation) -> Federation:
+        """The federation with the weights that rows have in the problem."""
+        return fed
 
     @abstractmethod
     def _problem(self, fed: Federation) -> Problem:
@@ -159,7 +169,7 @@ class FederatedModel(BaseEstimator):
     def _set_model(self, solution: Solution) -> None:
         self.coef_, self.intercept_ = coefficients(solution.w, solution.problem.predictor)
 
-    def _client_score(self, fed: Federation, i: int) -> dict[str, float]:
+    def _client_score(self, fed: Federation, i: int) -> dict[str, float | None]:
         """How well the model predicts the training rows of client i."""
         raise NotImplementedError
 
@@ -228,6 +238,22 @@ class FederatedModel(BaseEstimator):
             for row in self.solution_.clients
         ]
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; ``risk__tail=0.3`` puts another value of the risk in its place.
+
+        Risks, losses and regularisers are values, so that one which several estimators share stays
+        as it is.
+        """
+        plain: dict[str, Any] = {}
+        for key, value in params.items():
+            name, _, field = key.partition("__")
+            part = plain.get(name, getattr(self, name, None))
+            if field and isinstance(part, Parameters):
+                plain[name] = part.set_params(**{field: value})
+            else:
+                plain[key] = value
+        return super().set_params(**plain)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -239,12 +265,32 @@ class Classifier(ClassifierMixin, FederatedModel):
 
     targets: ClassVar[str] = "sign"
     several_classes: ClassVar[bool] = False
+    use_for_several: ClassVar[str] = "AgnosticClassifier()"
+    class_weight: ClassWeight = None
+    positive: Label | None = None
     classes_: NDArray[Any]
+    positive_: Any
     calibration_: Sigmoid
 
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
+        self.calibration_ = solution.calibration or Sigmoid()  # without one: the loss's own
+        if self.class_weight is not None and solution.calibration is not None:
+            # to the rows as they are: weights of the classes are no part of their probabilities
+            fitted = calibrated(solution.problem, fed, solution.w, always=True)
+            self.calibration_ = fitted or Sigmoid()
         super()._keep(solution, fed, rows)
-        self.calibration_ = solution.calibration or Sigmoid()  # of a private run: its loss's own
+
+    def _weighted(self, fed: Federation) -> Federation:
+        """Every row times the weight of its class, from sums of counts over the clients."""
+        if self.class_weight is None:
+            return fed
+        codes = [np.searchsorted(fed.classes, y) for y in fed.y]  # type: ignore[arg-type]
+        weights = fed.sample_weight or tuple(np.ones(len(y)) for y in fed.y)
+        each = zip(codes, weights, strict=True)
+        counts = sum(np.bincount(c, v, len(self.classes_)) for c, v in each)
+        factors = class_factors(self.class_weight, self.classes_, np.asarray(counts))
+        each = zip(codes, weights, strict=True)
+        return fed._with(sample_weight=tuple(factors[c] * v for c, v in each))
 
     def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
         return 2 * self._classes(y) - 1, np.array([-1, 1])
@@ -257,6 +303,7 @@ class Classifier(ClassifierMixin, FederatedModel):
             kind = type_of_target(y, input_name="y")
             raise ValueError(
                 f"Only binary classification is supported. The type of the target is {kind}."
+                f" For several classes use {self.use_for_several}."
             )
         if len(self.classes_) < 2:
             raise ValueError(
@@ -264,11 +311,36 @@ class Classifier(ClassifierMixin, FederatedModel):
                 f" {self.classes_.tolist()[0]!r}. One client or group may hold a single class, but"
                 " all rows together must hold two."
             )
+        self._choose_positive()
         return codes
 
-    def _client_score(self, fed: Federation, i: int) -> dict[str, float]:
+    def _choose_positive(self) -> None:
+        """Store which class figures, constraints and reports call positive."""
+        known = self.classes_.tolist()
+        if self.positive is not None and self.positive not in known:
+            raise ValueError(f"positive={self.positive!r} is not one of the classes {known[:10]}.")
+        self.positive_ = known[-1] if self.positive is None else self.positive
+
+    def _client_score(self, fed: Federation, i: int) -> dict[str, float | None]:
         X, y = fed.rows(i)
-        return {"accuracy": float(fed.share(i) @ ((self._scores(X) > 0) == (y > 0)))}
+        return self._figures(self._scores(X), np.searchsorted(fed.classes, y), fed.share(i))
+
+    def _figures(
+        self, scores: Array, codes: NDArray[np.intp], share: Array
+    ) -> dict[str, float | None]:
+        """How well rows of these scores and classes are told apart; None where rows do not say."""
+        if len(self.classes_) > 2:
+            return {"accuracy": float(share @ (chosen(scores) == codes))}
+        second = self.positive_ == self.classes_.tolist()[1]
+        probability = self._probabilities(scores)[:, int(second)]
+        score = scores if scores.ndim == 1 else scores[:, 1] - scores[:, 0]
+        positive, score = codes == int(second), score if second else -score
+        weight = None if np.ptp(share) == 0 else share * len(share)
+        return {
+            key: figure
+            for key, figure in classification(positive, score, probability, weight).items()
+            if key in FIGURES
+        }
 
     def decision_function(self, X: Features) -> Array:
         """Of two classes (n,): above 0 means ``classes_[1]``. Of several (n, C): the largest score
@@ -294,7 +366,9 @@ class Classifier(ClassifierMixin, FederatedModel):
         private noise are not corrected for: calibrate on other rows (scikit-learn's
         ``CalibratedClassifierCV``) where that matters.
         """
-        scores = self._raw(X)
+        return self._probabilities(self._raw(X))
+
+    def _probabilities(self, scores: Array) -> Array:
         return self.calibration_.both(scores) if scores.ndim == 1 else softmax(scores, axis=1)
 
     def __sklearn_tags__(self) -> Any:
@@ -315,7 +389,7 @@ class Regressor(RegressorMixin, FederatedModel):
         super()._set_model(solution)
         self.coef_, self.intercept_ = self.coef_[0], float(self.intercept_[0])
 
-    def _client_score(self, fed: Federation, i: int) -> dict[str, float]:
+    def _client_score(self, fed: Federation, i: int) -> dict[str, float | None]:
         X, y = fed.rows(i)
         return {"mae": float(fed.share(i) @ np.abs(self._scores(X) - y))}
 

@@ -18,32 +18,34 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from quorate.algorithms.method import Method
-from quorate.arrays import Array, Features
+from quorate.arrays import Array, Features, Label, is_number
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.estimators.base import (
     Classifier,
+    ClassWeight,
     FederatedModel,
     Regressor,
     Seed,
     TrivialModelWarning,
 )
 from quorate.estimators.rows import Groups, Rows, centred, check_rows, present
-from quorate.problem.losses import Hinge, Huber, Loss
+from quorate.problem.losses import Huber, Logistic, Loss
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Regulariser
+from quorate.problem.risks.chi_square import ChiSquareBall
 from quorate.problem.risks.inputs import PerClient
 from quorate.problem.risks.lp_ball import LpBall
 from quorate.problem.risks.risk import Prior, Risk
 from quorate.problem.wasserstein.ball import Support, WassersteinBall
-from quorate.solution.default_radius import default_radius
+from quorate.solution.default_radius import default_radius, residual_scale
 from quorate.solution.solution import Solution
 
 
 class _RobustModel(FederatedModel):
     """The parameters of a problem with a Wasserstein ball per client, and that problem."""
 
-    default_label_cost: ClassVar[float]
+    label_flips: float | None = None
     prior: Prior
     radius_: Array
 
@@ -51,13 +53,13 @@ class _RobustModel(FederatedModel):
         self,
         loss: Loss | None = None,
         *,
-        radius: PerClient | Literal["auto"] = 0.05,
-        label_cost: float | None = None,
-        norm: str = "l1",
+        radius: PerClient | Literal["auto"] = "auto",
+        label_cost: float = np.inf,
+        norm: str = "linf",
         support: Support | None = None,
         clip: bool = False,
-        client_radius: float = 0.1,
-        client_p: float = 2.0,
+        client_radius: float = 0.05,
+        client_p: float | None = None,
         prior: Prior = "size",
         over_clients: Risk | None = None,
         regulariser: Regulariser | None = None,
@@ -90,23 +92,42 @@ class _RobustModel(FederatedModel):
 
     def _problem(self, fed: Federation) -> Problem:
         clients = self.over_clients
-        if clients is None:
+        if clients is None and self.client_p is None:
+            clients = ChiSquareBall(self.client_radius, self.prior)
+        elif clients is None:
             clients = LpBall(self.client_radius, self.client_p, self.prior)
-        cost = self.default_label_cost if self.label_cost is None else self.label_cost
-        ball = WassersteinBall(0.0, cost, self.norm, self.support, self.clip)
-        ball = replace(ball, radius=self._radius(ball, fed))
+        ball = WassersteinBall(0.0, self.label_cost, self.norm, self.support, self.clip)
         over = centred(clients, fed)
-        return Problem(self._loss(), self._linear(), ball, over, self._regulariser())
+        problem = Problem(self._loss_for(fed), self._linear(), ball, over, self._regulariser())
+        ball = replace(ball, radius=self._radius(problem, fed))
+        if self.label_flips is not None:
+            ball = replace(ball, label_cost=self._flip_cost(ball))
+        return replace(problem, over_samples=ball)
 
-    def _radius(self, ball: WassersteinBall, fed: Federation) -> PerClient:
-        """The radius as stated, or by client where it is "auto" or a mapping by client name."""
+    def _loss_for(self, fed: Federation) -> Loss:
+        """The loss; one that depends on the rows where none is stated."""
+        return self._loss()
+
+    def _radius(self, problem: Problem, fed: Federation) -> PerClient:
+        """The radius as stated, or read off the rows where it is "auto"."""
         if not isinstance(self.radius, str):
             return present(self.radius, fed, "radius")
         if self.radius != "auto":
             raise ValueError(
                 f"radius must be numbers, a mapping by client, or 'auto', got {self.radius!r}."
             )
-        return default_radius(fed, norm=ball.norm, label_cost=ball.label_cost, loss=self._loss())
+        return default_radius(problem, fed)
+
+    def _flip_cost(self, ball: WassersteinBall) -> float:
+        """The label cost at which the share ``label_flips`` of labels can flip at most."""
+        share = self.label_flips
+        if not is_number(share) or not 0 <= share < 0.5 or not np.isinf(self.label_cost):
+            raise ValueError(
+                f"label_flips must be a share in [0, 1/2), and label_cost then stays inf, got"
+                f" label_flips={share!r} and label_cost={self.label_cost!r}."
+            )
+        largest = max(ball.radii())
+        return largest / share if share > 0 and largest > 0 else np.inf
 
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
         super()._keep(solution, fed, rows)
@@ -128,21 +149,30 @@ class RobustClassifier(Classifier, _RobustModel):
 
     Parameters
     ----------
-    loss : a loss of the margin: ``Hinge()`` (None), ``SmoothHinge()`` or ``Logistic()``
-    radius : Wasserstein radius of every client's ball: a number >= 0, one per client (in the order
-        of their first appearance), a mapping by client name, or "auto"
-        (`quorate.model_selection.default_radius`)
-    label_cost : in (0, inf], cost of flipping a label, in units of ``norm``; None is 1. At most
-        radius / label_cost of a client's labels can flip; from 1/2 on the zero model is optimal
-        (`TrivialModelWarning`)
-    norm : "l1", "l2" or "linf", the norm of a move of the features
+    loss : a loss of the margin: ``Logistic()`` (None), ``SmoothHinge()`` or ``Hinge()``. With the
+        hinge a constant is optimal, at any radius, where the rarer class lies inside the other one
+    positive : the class that figures and reports call positive; None: the second of ``classes_``
+    class_weight : None, "balanced" (as in scikit-learn, n / (2 n_c), from counts over all clients)
+        or a mapping by class. Rows count by the weight of their class, and clients by theirs;
+        ``predict_proba`` stays calibrated to the rows as they are
+    radius : Wasserstein radius of every client's ball: "auto" (`default_radius`, from the noise in
+        the rows), a number >= 0, one per client (in the order of their first appearance), or a
+        mapping by client name
+    label_cost : in (0, inf], cost of flipping a label, in units of ``norm``. At most
+        radius / label_cost of a client's labels can flip
+    label_flips : instead of a label cost, the share of every client's labels that can flip at most
+        (0.005 costs nothing on clean labels, 0.05 makes some models constant)
+    norm : "linf", "l1" or "l2", the norm of a move of the features. With "linf" small coefficients
+        become 0, with "l1" all become alike
     support : None (features may move anywhere), ``BoxSupport(lower, upper)`` or
         ``PolytopeSupport(C, d)``
     clip : move rows outside the support to its nearest point instead of refusing them
-    client_radius : >= 0, how far the clients' weights may be from ``prior`` in the norm
-        ``client_p``; 0: fixed weights
-    client_p : in [1, inf]
-    prior : "size", "uniform", weights that sum to one, or a mapping by client name
+    client_radius : >= 0, how far the clients' weights may be from ``prior``: the radius of
+        ``ChiSquareBall``, or with ``client_p`` of ``LpBall``; 0: fixed weights. At 0.05 a client of
+        one row in 700 has at most 1 % of the weight
+    client_p : None, or in [1, inf]
+    prior : "size", "uniform", weights that sum to one, or a mapping by client name. With "uniform"
+        one row of a tiny client counts as much as all of a large one
     over_clients : a risk over clients such as ``Simplex()``, instead of the ball of the three
         parameters above
     regulariser : h of the coefficients; None is ``L2(1e-4)``: small, and enough for a proven lower
@@ -155,12 +185,15 @@ class RobustClassifier(Classifier, _RobustModel):
 
     Attributes
     ----------
-    classes_ : the two labels, sorted; the second is the positive one
+    classes_ : the two labels, sorted; scores above 0 mean the second
+    positive_ : the class that figures call positive
     coef_, intercept_ : (1, d) and (1,)
     clients_ : (N,) names of the clients, in the order of first appearance
     client_weights_ : (N,) the worst client weights at the model
-    client_scores_ : by client name, the accuracy on its training rows
+    client_scores_ : by client name, on its training rows: accuracy, balanced accuracy, recall and
+        precision of the positive class, AUC, log loss; None where the rows do not say
     radius_ : (N,) the radii used
+    calibration_ : makes the probabilities of ``predict_proba``
     certificate_ : value, proven lower bound, gap
     history_, n_iter_ : one row a round; the number of rounds
     solution_ : the solution of the problem, with ``notes`` on clients and radii
@@ -168,8 +201,8 @@ class RobustClassifier(Classifier, _RobustModel):
     Notes
     -----
     ``fit`` requests ``groups``, so with metadata routing enabled a Pipeline or GridSearchCV passes
-    them on. Clients with one class are allowed. A ``sample_weight`` equals repeating rows (but see
-    `default_radius`). Scale the features: ``radius`` is in their units.
+    them on. Clients with one class are allowed. A ``sample_weight`` equals repeating rows.
+    Scale the features: ``radius`` is in their units.
 
     Examples
     --------
@@ -177,9 +210,61 @@ class RobustClassifier(Classifier, _RobustModel):
     doctest: +SKIP
     """
 
-    default_loss: ClassVar[Loss] = Hinge()
+    default_loss: ClassVar[Loss] = Logistic()
     losses_to_use: ClassVar[str] = "Hinge(), SmoothHinge() or Logistic()"
-    default_label_cost: ClassVar[float] = 1.0
+    use_for_several: ClassVar[str] = (
+        "AgnosticClassifier(), or one RobustClassifier for each class by scikit-learn's"
+        " OneVsRestClassifier"
+    )
+
+    def __init__(
+        self,
+        loss: Loss | None = None,
+        *,
+        positive: Label | None = None,
+        class_weight: ClassWeight = None,
+        radius: PerClient | Literal["auto"] = "auto",
+        label_cost: float = np.inf,
+        label_flips: float | None = None,
+        norm: str = "linf",
+        support: Support | None = None,
+        clip: bool = False,
+        client_radius: float = 0.05,
+        client_p: float | None = None,
+        prior: Prior = "size",
+        over_clients: Risk | None = None,
+        regulariser: Regulariser | None = None,
+        fit_intercept: bool = True,
+        algorithm: Method | None = None,
+        engine: Engine | None = None,
+        tol: float = 1e-6,
+        max_rounds: int | None = None,
+        warm_start: bool = False,
+        random_state: Seed = 0,
+    ) -> None:
+        super().__init__(
+            loss,
+            radius=radius,
+            label_cost=label_cost,
+            norm=norm,
+            support=support,
+            clip=clip,
+            client_radius=client_radius,
+            client_p=client_p,
+            prior=prior,
+            over_clients=over_clients,
+            regulariser=regulariser,
+            fit_intercept=fit_intercept,
+            algorithm=algorithm,
+            engine=engine,
+            tol=tol,
+            max_rounds=max_rounds,
+            warm_start=warm_start,
+            random_state=random_state,
+        )
+        self.positive = positive
+        self.class_weight = class_weight
+        self.label_flips = label_flips
 
     def fit(
         self,
@@ -215,11 +300,13 @@ class RobustRegressor(Regressor, _RobustModel):
 
     Parameters
     ----------
-    loss : a Lipschitz loss of the residual, in units of y: ``Huber()`` (None),
-        ``EpsilonInsensitive()``, ``Absolute()``, ``Quantile()``; ``Squared()`` with radius=0 only
-    label_cost : in (0, inf], cost of moving a target by one unit, in units of ``norm``; None is
-        inf (targets stay). With a finite one the radius plays no part until ||coef_||_* exceeds 1 /
-        label_cost (the dual norm)
+    loss : a Lipschitz loss of the residual, in units of y: ``Huber(1.35 s)`` (None; s is the spread
+        of the residuals of a ridge regression, 1.4826 times their median size, so that the model
+        follows the unit of y), ``EpsilonInsensitive()``, ``Absolute()``, ``Quantile()``;
+        ``Squared()`` with radius=0 only
+    label_cost : in (0, inf], cost of moving a target by one unit, in units of ``norm``; inf:
+        targets stay. With a finite one the radius plays no part until ||coef_||_* exceeds
+        1 / label_cost (the dual norm)
 
     Attributes
     ----------
@@ -229,7 +316,9 @@ class RobustRegressor(Regressor, _RobustModel):
 
     default_loss: ClassVar[Loss] = Huber()
     losses_to_use: ClassVar[str] = "Huber(), EpsilonInsensitive() or Quantile()"
-    default_label_cost: ClassVar[float] = np.inf
+
+    def _loss_for(self, fed: Federation) -> Loss:
+        return self._loss() if self.loss is not None else Huber(1.35 * residual_scale(fed))
 
     def fit(
         self,

@@ -69,7 +69,7 @@ class Sigmoid:
 
 
 def calibrated(
-    problem: Problem, fed: Federation, w: Array, weights: tuple[Array, ...] | None = None
+    problem: Problem, fed: Federation, w: Array, *, always: bool = False
 ) -> Sigmoid | None:
     """The sigmoid that makes probabilities of the scores of the model w.
 
@@ -78,20 +78,19 @@ def calibrated(
     Parameters
     ----------
     problem, fed : the user's, or what ``problem.at(fed)`` makes of them
-    weights : one (m_i,) array of row weights per client; None: those of ``fed``
+    always : fit one even where scores are log odds, as for a model of rows with other weights
     """
     if problem.loss.targets != "sign" or problem.privacy is not None:
         return None
-    if has_log_odds(problem) and weights is None:
+    if has_log_odds(problem) and not always:
         return Sigmoid()
     concrete, data = problem.at(fed)
     blocks = [data.block(i) for i in range(data.n_clients)]
     score = np.concatenate([concrete.predictor.forward(w, block)[0] for block in blocks])
     positive = np.concatenate([data.rows(i)[1] for i in range(data.n_clients)]) > 0
-    weights = data.sample_weight if weights is None else weights
-    return fit_sigmoid(
-        score, positive, np.ones(len(score)) if weights is None else np.concatenate(weights)
-    )
+    weights = data.sample_weight
+    weight = np.ones(len(score)) if weights is None else np.concatenate(weights)
+    return fit_sigmoid(score, positive, weight)
 
 
 def has_log_odds(problem: Problem) -> bool:

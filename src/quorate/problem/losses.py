@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from quorate.arrays import Array
 from quorate.names import NAMED, load
+from quorate.parameters import Parameters
 from quorate.solvers.rank.scalar_losses import EXPONENTIAL, LOGISTIC, PLUS, RAMP, Kernel
 
 
@@ -71,7 +72,7 @@ class Loss(Protocol):
         ...
 
 
-class Smooth:
+class Smooth(Parameters):
     """A loss with a continuous derivative."""
 
     smooth: ClassVar[bool] = True
@@ -90,7 +91,7 @@ class ResidualLoss(Smooth):
     targets: ClassVar[str] = "real"
 
 
-class PiecewiseLinear:
+class PiecewiseLinear(Parameters):
     """A maximum of finitely many linear pieces, with kinks between them."""
 
     smooth: ClassVar[bool] = False

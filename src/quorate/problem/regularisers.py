@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array, is_number
+from quorate.parameters import Parameters
 from quorate.solvers.sets.projections import soft_threshold
 
 
@@ -73,7 +74,7 @@ def _at_least(name: str, value: float, least: float, remedy: str, strict: bool =
 
 
 @dataclass(frozen=True)
-class Zero:
+class Zero(Parameters):
     """h = 0."""
 
     weak_convexity = 0.0
@@ -93,7 +94,7 @@ class Zero:
 
 
 @dataclass(frozen=True)
-class L1:
+class L1(Parameters):
     """strength ||w||_1, strength >= 0."""
 
     strength: float
@@ -117,7 +118,7 @@ class L1:
 
 
 @dataclass(frozen=True)
-class L2:
+class L2(Parameters):
     """strength / 2 ||w||_2^2, strength >= 0."""
 
     strength: float
@@ -144,7 +145,7 @@ class L2:
 
 
 @dataclass(frozen=True)
-class ElasticNet:
+class ElasticNet(Parameters):
     """l1 ||w||_1 + l2 / 2 ||w||_2^2, l1 >= 0, l2 >= 0."""
 
     l1: float
@@ -177,7 +178,7 @@ class ElasticNet:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class Bounds(Parameters):
     """0 where lower <= w <= upper, inf elsewhere; the bounds are numbers or (d,) and may be
     infinite.
     """
@@ -221,7 +222,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class GroupL2:
+class GroupL2(Parameters):
     """strength sum_g sqrt(size of g) ||w_g||_2, the group lasso: whole groups of coefficients are
     zero together.
 
@@ -284,7 +285,7 @@ class GroupL2:
 
 
 @dataclass(frozen=True)
-class MCP:
+class MCP(Parameters):
     """Minimax concave: strength |w| - w^2 / (2 gamma) up to |w| = gamma strength, constant beyond;
     gamma > 0.
     """
@@ -324,7 +325,7 @@ class MCP:
 
 
 @dataclass(frozen=True)
-class SCAD:
+class SCAD(Parameters):
     """Smoothly clipped absolute deviation: gradient strength up to |w| = strength, falling to 0 at
     a strength; a > 2.
     """

@@ -24,6 +24,7 @@ from typing import ClassVar
 import numpy as np
 
 from quorate.arrays import Array
+from quorate.parameters import Parameters
 from quorate.problem.risks.ranks import NonconvexByRank, prox_two_sided, two_sided, weights_by_rank
 from quorate.problem.risks.risk import Names, Sizes, vector
 
@@ -74,7 +75,7 @@ class HumanAligned(NonconvexByRank):
 
 
 @dataclass(frozen=True)
-class ProspectTheory:
+class ProspectTheory(Parameters):
     """Losses up to a reference weigh as gains do, those above it as losses do, in cumulative
     prospect theory.
 

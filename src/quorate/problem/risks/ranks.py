@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
+from quorate.parameters import Parameters
 from quorate.problem.risks.risk import Names, Sizes, Worst, nonnegative, prox_by_moreau, vector
 from quorate.solvers.sets.projections import EPS
 
@@ -140,7 +141,7 @@ def enough(n: int, needed: int, what: str) -> None:
         )
 
 
-class ByRank(ABC):
+class ByRank(Parameters, ABC):
     """A risk that is stated by ``rank_weights`` alone; no final class overrides what is here."""
 
     @abstractmethod

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from quorate.arrays import Array
+from quorate.parameters import Parameters
 from quorate.problem.risks.inputs import number
 from quorate.problem.risks.risk import (
     Names,
@@ -24,7 +25,7 @@ from quorate.problem.risks.risk import (
 )
 
 
-class WeightSet(ABC):
+class WeightSet(Parameters, ABC):
     """A closed convex set of weights. A subclass defines ``at`` and the three methods with an
     underscore, whose arguments are checked vectors.
     """
