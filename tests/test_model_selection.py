@@ -6,11 +6,12 @@ import pytest
 import sklearn
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import ndtri
 from sklearn import model_selection
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from quorate.arrays import stream
 from quorate.data.federation import Federation
 from quorate.estimators import (
     MissingGroupsWarning,
@@ -26,14 +27,17 @@ from quorate.model_selection import (
     paper_grid,
     radius_path,
 )
-from quorate.problem.losses import Hinge, Huber, Logistic
+from quorate.problem.losses import Exponential, Hinge, Huber, Logistic
 from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2
+from quorate.problem.risks.chi_square import ChiSquareBall
 from quorate.problem.risks.lp_ball import LpBall
 from quorate.problem.risks.mean import Mean
 from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.solution.default_radius import residual_scale
 from quorate.solution.solve import solve
+from quorate.solution.thresholds import largest_radius
 
 
 def clinics(seed=3):
@@ -316,65 +320,80 @@ def test_the_path_marks_the_trivial_region_and_refuses_what_has_no_radius():
 # ---- the default radius
 
 
+def auto(fed, norm="linf", loss=None, over=None, label_cost=math.inf):
+    ball = WassersteinBall(0.0, label_cost, norm)
+    stated = Problem(loss or Logistic(), Linear(True), ball, over or Mean("size"), L2(1e-4))
+    return default_radius(stated, fed)
+
+
+def a_table(n=1000, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, d))
+    return x, np.where(x[:, 0] + rng.logistic(size=n) > 0, 1, 0)
+
+
 def test_default_radius_of_one_client_by_hand():
-    """One feature: the noise is |sum e_i (x_i - mean)| / m, nearly normal with standard deviation
-    sd / sqrt(m).
-    """
-    x = np.random.default_rng(0).standard_normal(1000)
-    one = Federation(("a",), (x[:, None],), (x,))
-    quantile = 1.645 * x.std() / math.sqrt(1000)  # 90 % of |normal|
-    found = default_radius(one, errors=0.04)
-    # 200 draws: standard error 6 %
-    assert found == pytest.approx(math.sqrt(0.04) * quantile, rel=0.15)
-    four = Federation(("a", "b", "c", "d"), (x[:, None],) * 4, (x,) * 4)
-    assert default_radius(four, errors=0.04) == pytest.approx(
-        np.full(4, found[0] / 2), rel=0.15
-    )  # noises average: 1 / sqrt(4)
+    """The noise of the gradients at logistic regression, by scikit-learn and its definition."""
+    x, y = a_table()
+    pilot = LogisticRegression(C=1.0, tol=1e-8).fit(x, y)  # strength 1 / n, spread about 1
+    z = (pilot.predict_proba(x)[:, 1] - y)[:, None] * (x - x.mean(0))
+    largest = z.std(0).max() / math.sqrt(1000)
+    one = Federation(("a",), (x,), (y,))
+    assert auto(one) == pytest.approx(0.25 * ndtri(1 - 0.1 / 6) * largest, rel=1e-2)
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], (2000, 1000))
+    drawn = np.quantile(np.linalg.norm(signs @ (z - z.mean(0)) / 1000, axis=1), 0.9)
+    assert auto(one, "l2") == pytest.approx(0.3 * drawn, rel=0.1)  # of 200 draws
+    four = Federation.from_arrays(x, y, np.arange(1000) % 4)
+    assert auto(four) == pytest.approx(auto(one), rel=1e-6)  # the mean over clients is over rows
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
 def test_default_radius_scales_with_the_data(norm):
-    radius = default_radius(FED, norm=norm)
+    radius = auto(FED, norm)
     tripled = Federation.from_arrays(3 * X + 7, Y, GROUPS)
     # shift-free, in units of the features
-    assert default_radius(tripled, norm=norm) == pytest.approx(3 * radius)
+    assert auto(tripled, norm) == pytest.approx(3 * radius, rel=1e-3)
     again = Federation(FED.clients[::-1], FED.X[::-1], FED.y[::-1])
-    assert default_radius(again, norm=norm) == pytest.approx(radius[::-1])
-    sizes = dict(zip(FED.clients, FED.sizes, strict=True))
-    by_size = [radius[FED.position(c)] for c in sorted(sizes, key=sizes.get)]
-    assert by_size == sorted(by_size, reverse=True)  # 20, 40, 60 rows
+    assert auto(again, norm) == pytest.approx(radius)
 
 
-def test_default_radius_samples_large_clients():
-    """Over 2,000 rows the noise is read off a sample; the size counts in full."""
-    rng = stream(0, "large", 0)
-    x = rng.standard_normal((20_000, 3))
-    large = default_radius(Federation(("a",), (x,), (x[:, 0],)), norm="l2")
-    small = default_radius(Federation(("a",), (x[:2000],), (x[:2000, 0],)), norm="l2")
-    assert large * math.sqrt(10) == pytest.approx(small, rel=0.1)  # two quantiles of 200 draws
+def test_default_radius_is_never_trivial_and_never_zero():
+    x, _ = a_table(100)
+    noise = Federation(("a",), (x,), (np.random.default_rng(5).integers(0, 2, 100),))
+    parts = Federation(("a",), (x,), ((x[:, 0] > 0).astype(int),))  # separable
+    for fed in (noise, parts):
+        ball = WassersteinBall(0.0, norm="linf")
+        largest = largest_radius(Problem(Logistic(), Linear(True), ball), fed)
+        assert 0.01 * largest * (1 - 1e-9) <= auto(fed) <= 0.3 * largest * (1 + 1e-9)
+    assert auto(FED, label_cost=1e-3) <= 0.005e-3
 
 
-def test_default_radius_stays_away_from_the_trivial_region():
-    assert default_radius(FED, label_cost=1e-3).max() <= 0.05e-3
-    assert default_radius(FED, label_cost=1e-3, loss=Huber()).min() > 1e-3  # no labels to flip
+def test_a_row_of_weight_two_is_two_rows_to_the_default_radius():
+    x, y = a_table(200)
+    weight = np.random.default_rng(3).integers(1, 4, 200)
+    rows = np.repeat(np.arange(200), weight)
+    one = Federation(("a",), (x,), (y,), sample_weight=(weight.astype(float),))
+    assert auto(one) == pytest.approx(auto(Federation(("a",), (x[rows],), (y[rows],))), rel=1e-6)
 
 
-def test_default_radius_of_clients_with_one_row_and_of_weights():
-    fed = Federation(("a", "b"), (X[:100], X[100:101]), (X[:100, 0], X[100:101, 0]))
-    a, b = default_radius(fed)
-    assert b == pytest.approx(10 * a)  # the spread of a, at one row
-    with pytest.raises(ValueError, match="no client has two rows"):
-        default_radius(Federation(("b",), (X[:1],), (X[:1, 0],)))
-    weight = (np.r_[np.ones(50), np.full(50, 1e-9)],)
-    half = default_radius(Federation(("a",), (X[:100],), (X[:100, 0],), sample_weight=weight))
-    assert half == pytest.approx(
-        default_radius(Federation(("a",), (X[:50],), (X[:50, 0],))), rel=0.2
-    )
-    for wrong in ({"errors": 0.5}, {"errors": 0.0}, {"level": 1.0}):
-        with pytest.raises(ValueError, match="errors must lie"):
-            default_radius(FED, **wrong)
+def test_the_default_radius_of_a_regression_follows_the_unit_of_the_target():
+    fed = Federation.from_arrays(X, X[:, 0] + 0.1 * np.sin(np.arange(len(X))), GROUPS)
+    large = fed.with_targets([1000 * y for y in fed.y])
+    one, other = auto(fed, loss=Huber(0.1)), auto(large, loss=Huber(100.0))
+    assert one == pytest.approx(other, rel=1e-4)
+    assert residual_scale(large) == pytest.approx(1000 * residual_scale(fed), rel=1e-4)
+
+
+def test_default_radius_needs_a_ball_and_a_loss_with_a_worst_case():
+    with pytest.raises(ValueError, match="needs over_samples=WassersteinBall"):
+        default_radius(Problem(Logistic(), Linear(True)), FED)
+    with pytest.raises(ValueError, match="not Lipschitz"):
+        auto(FED, loss=Exponential())
 
 
 def test_auto_in_the_estimator():
-    model = RobustClassifier(radius="auto", norm="l2").fit(X, Y, groups=GROUPS)
-    assert model.radius_ == pytest.approx(default_radius(FED, norm="l2", label_cost=1.0))
+    model = RobustClassifier(norm="l2").fit(X, Y, groups=GROUPS)
+    over = ChiSquareBall(0.05, "size")
+    assert model.radius_ == pytest.approx(auto(FED, "l2", over=over), rel=0.1)  # of 200 draws
+    plain = RobustClassifier().fit(X, Y, groups=GROUPS)
+    assert plain.radius_ == pytest.approx(auto(FED, over=over), rel=1e-9)

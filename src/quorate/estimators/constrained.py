@@ -28,7 +28,7 @@ from quorate.arrays import Features, Label
 from quorate.client_names import ClientName
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
-from quorate.estimators.base import Classifier, Plan, Seed
+from quorate.estimators.base import Classifier, ClassWeight, Plan, Seed
 from quorate.estimators.rows import (
     Groups,
     Rows,
@@ -89,6 +89,9 @@ class ConstrainedClassifier(Classifier):
     Parameters
     ----------
     loss : a loss of the margin: ``Logistic()`` (None), ``SmoothHinge()``, ``Exponential()``
+    positive : the class that figures and reports call positive; None: the second of ``classes_``
+    class_weight : None, "balanced" or a mapping by class, as of `RobustClassifier`; constraints
+        read the weights of rows, too
     constraint : None, one or a tuple: on all clients together (``Coupled(...)``), on the model
         alone (``Sign``, ``Monotone``, ``CostLimit``, ``LinearInequality``), or on the rows of
         ``fit(server=...)``
@@ -115,7 +118,8 @@ class ConstrainedClassifier(Classifier):
 
     Attributes
     ----------
-    classes_ : the two labels, sorted; the second is the positive one
+    classes_ : the two labels, sorted; scores above 0 mean the second
+    positive_ : the class that figures and reports call positive
     coef_, intercept_ : (1, d) and (1,)
     clients_ : (N,) names of the clients, in the order of first appearance
     client_weights_ : (N,) their weights in the objective; under a risk the worst ones, at the model
@@ -133,7 +137,7 @@ class ConstrainedClassifier(Classifier):
     -----
     A level bounds a mean of the loss (or of scores), not an error rate: `client_report` has both
     side by side. For other rows ``quorate.group_rates(y, model.predict(X), groups,
-    model.classes_[1])`` has every client's ``fnr`` and ``fpr``, and `WorstClassError` is a scorer.
+    model.positive_)`` has every client's ``fnr`` and ``fpr``, and `WorstClassError` is a scorer.
 
     ``fit`` never returns a model that breaks its constraints silently. Where no model meets them,
     and this is proved, it raises `InfeasibleProblemError`; a ``ConvergenceWarning`` says that the
@@ -181,6 +185,8 @@ class ConstrainedClassifier(Classifier):
         self,
         loss: Loss | None = None,
         *,
+        positive: Label | None = None,
+        class_weight: ClassWeight = None,
         constraint: Slot = None,
         local_constraint: Slot = None,
         objective_label: Label | None = None,
@@ -196,6 +202,8 @@ class ConstrainedClassifier(Classifier):
         random_state: Seed = 0,
     ) -> None:
         self.loss = loss
+        self.positive = positive
+        self.class_weight = class_weight
         self.constraint = constraint
         self.local_constraint = local_constraint
         self.objective_label = objective_label
@@ -334,10 +342,11 @@ class ConstrainedClassifier(Classifier):
     def _unfinished(self, solution: Solution) -> bool:
         return super()._unfinished(solution) or not _settled(solution)
 
-    def _client_score(self, fed: Federation, i: int) -> dict[str, float]:
+    def _client_score(self, fed: Federation, i: int) -> dict[str, float | None]:
         """accuracy, selected, fnr, fpr of client i's rows, by their weights; NaN over no row."""
         X, y = fed.rows(i)
-        truth, selected = y == self.classes_[1], self._scores(X) > 0
+        truth = y == self.positive_
+        selected = (self._scores(X) > 0) == (self.positive_ == self.classes_.tolist()[1])
         weight = np.ones(len(y)) if fed.sample_weight is None else fed.sample_weight[i]
 
         def mean(hit: NDArray[np.bool_], inside: NDArray[np.bool_]) -> float:

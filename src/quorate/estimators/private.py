@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from sklearn.utils.multiclass import check_classification_targets
 
 from quorate.algorithms.federated.private_admm.private_admm import PrivateADMM
-from quorate.arrays import Array, Features
+from quorate.arrays import Array, Features, Label
 from quorate.client_names import ByClient, ClientName, by_position
 from quorate.data.federation import Federation
 from quorate.data.row_errors import RowError, without_values
@@ -78,6 +78,7 @@ class PrivateClassifier(Classifier):
         experiments. None: "secure" unless ``random_state`` is given
     classes : the labels as declared to everybody, among which a client need not have all; None:
         those of ``y``, which then are public
+    positive : the class that figures and reports call positive; None: the last of ``classes_``
     prior : weights of the clients: "size", "uniform", weights that sum to one, or a mapping by name
     regulariser : h of the coefficients; None is ``L2(1e-4)``; ``Bounds`` limits them
     fit_intercept : add an intercept. Of two classes it is free of h, of more it is regularised as
@@ -157,6 +158,7 @@ class PrivateClassifier(Classifier):
         spend: float | None = None,
         noise: str | None = None,
         classes: ArrayLike | None = None,
+        positive: Label | None = None,
         prior: Prior = "size",
         regulariser: Regulariser | None = None,
         fit_intercept: bool = True,
@@ -176,6 +178,7 @@ class PrivateClassifier(Classifier):
         self.spend = spend
         self.noise = noise
         self.classes = classes
+        self.positive = positive
         self.prior = prior
         self.regulariser = regulariser
         self.fit_intercept = fit_intercept
@@ -271,6 +274,7 @@ class PrivateClassifier(Classifier):
                 rows=np.flatnonzero(np.isin(place, others)).tolist(),
                 do="Declare all classes, or leave these rows out.",
             )
+        self._choose_positive()
         return np.array([known[label] for label in values.tolist()], np.intp)[place]
 
     def _federation(self, rows: Rows) -> Federation:

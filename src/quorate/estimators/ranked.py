@@ -42,6 +42,9 @@ from quorate.problem.risks.risk import Risk
 from quorate.problem.risks.superquantile import Superquantile
 from quorate.rounds import Stop
 from quorate.solution.solution import Solution
+from quorate.solution.thresholds import largest_tail
+
+TAIL, ABOVE = 0.5, 2.0  # the default tail, and how many times the largest trivial one at least
 
 
 class _RankModel(FederatedModel):
@@ -103,7 +106,7 @@ class _RankModel(FederatedModel):
         )
 
     def _problem(self, fed: Federation) -> Problem:
-        risk = Superquantile(0.2) if self.risk is None else self.risk
+        risk = self._default_risk(fed) if self.risk is None else self.risk
         if not isinstance(risk, Mean) and not by_rank(risk):
             raise TypeError(
                 "risk must be Mean() or a risk by rank, such as Superquantile(0.2) or"
@@ -111,6 +114,10 @@ class _RankModel(FederatedModel):
                 " robust estimators."
             )
         return Problem(self._loss(), self._linear(), risk, Mean(), self._regulariser())
+
+    def _default_risk(self, fed: Federation) -> Superquantile:
+        """The mean of the larger losses: of half of them, where that is no trivial model."""
+        return Superquantile(TAIL)
 
     def _plan(self, problem: Problem, fed: Federation) -> Plan:
         return Plan(self.algorithm, self.engine, fed)
@@ -159,7 +166,7 @@ class _RankModel(FederatedModel):
 
         group · n : rows · loss : their mean loss · weight : what the risk gives them together at
         the model (for the mean, their share of the rows) · a classifier: positives, selected, tpr,
-        fpr, fnr, accuracy, as in `quorate.group_rates`, the second of ``classes_`` being positive ·
+        fpr, fnr, accuracy, as in `quorate.group_rates`, of ``positive_`` ·
         a regressor: mae, their mean absolute error
         """
         check_is_fitted(self)
@@ -172,10 +179,13 @@ class RiskClassifier(Classifier, _RankModel):
 
     Parameters
     ----------
-    risk : how losses are weighed by their rank. ``Superquantile(tail=0.2)`` (None) is the mean of
-        the worst fifth; ``Mean()``, ``Extremile(r)``, ``ExponentialSpectral(rho)``, ``TopK(k)``,
-        ``Maximum()`` and ``Spectral(weights)`` are convex too; ``RankedRange(k, m)``, ``Median()``,
+    risk : how losses are weighed by their rank. None is ``Superquantile(tail)``, the mean of the
+        worst half, or of more where a constant would be optimal for half of the rows
+        (``solution_.problem.over_samples`` says which): twice the largest such tail. ``Mean()``,
+        ``Extremile(r)``, ``ExponentialSpectral(rho)``, ``TopK(k)``, ``Maximum()`` and
+        ``Spectral(weights)`` are convex too; ``RankedRange(k, m)``, ``Median()``,
         ``ValueAtRisk(level)``, ``HumanAligned(a, b)`` and ``ProspectTheory()`` are not
+    positive : the class that figures and reports call positive; None: the second of ``classes_``
     loss : a loss of the margin: ``Logistic()`` (None), ``Hinge()``, ``SmoothHinge()`` or
         ``Exponential()``
     regulariser : h of the coefficients; None is ``L2(1e-4)``: small, and enough for a proven lower
@@ -189,7 +199,8 @@ class RiskClassifier(Classifier, _RankModel):
 
     Attributes
     ----------
-    classes_ : the two labels, sorted; the second is the positive one
+    classes_ : the two labels, sorted; scores above 0 mean the second
+    positive_ : the class that figures call positive
     coef_, intercept_ : (1, d) and (1,)
     risk_weights_ : (n,) the weight that the risk gives each training row at the model, by the rank
         of its loss; equal losses share theirs
@@ -202,7 +213,8 @@ class RiskClassifier(Classifier, _RankModel):
 
     Notes
     -----
-    Every row is one of the ranked, so that there is no ``sample_weight``: repeat rows instead. Rows
+    Every row is one of the ranked, so that there is no ``sample_weight`` and no ``class_weight``:
+    repeat rows instead. Rows
     in another order give the same model bit for bit. For risks that a spectrum defines
     (``Superquantile``, ``Extremile``, ``ExponentialSpectral``, ``HumanAligned``) so does, within
     ``tol``, every row given twice; ``TopK`` and ``RankedRange`` count rows, and ``Maximum``
@@ -236,6 +248,40 @@ class RiskClassifier(Classifier, _RankModel):
     default_loss: ClassVar[Loss] = Logistic()
     losses_to_use: ClassVar[str] = "Logistic(), Hinge(), SmoothHinge() or Exponential()"
 
+    def __init__(
+        self,
+        risk: Risk | None = None,
+        *,
+        positive: Label | None = None,
+        loss: Loss | None = None,
+        regulariser: Regulariser | None = None,
+        fit_intercept: bool = True,
+        algorithm: Method | None = None,
+        engine: Engine | None = None,
+        tol: float = 1e-6,
+        max_rounds: int | None = None,
+        warm_start: bool = False,
+        random_state: Seed = 0,
+    ) -> None:
+        super().__init__(
+            risk,
+            loss=loss,
+            regulariser=regulariser,
+            fit_intercept=fit_intercept,
+            algorithm=algorithm,
+            engine=engine,
+            tol=tol,
+            max_rounds=max_rounds,
+            warm_start=warm_start,
+            random_state=random_state,
+        )
+        self.positive = positive
+
+    def _default_risk(self, fed: Federation) -> Superquantile:
+        """Half of the losses, or twice the largest tail at which a constant is optimal."""
+        problem = Problem(self._loss(), self._linear(), Superquantile(TAIL))
+        return Superquantile(min(1.0, max(TAIL, ABOVE * largest_tail(problem, fed))))
+
     def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
         """Fit to rows and labels.
 
@@ -262,7 +308,8 @@ class RiskClassifier(Classifier, _RankModel):
         names = np.empty(len(rows.y), object)
         for name, picked in rows_of_groups(rows.groups, len(rows.y)).items():
             names[picked] = name
-        truth, selected = rows.y == self.classes_[1], self._scores(rows.X) > 0
+        second = self.positive_ == self.classes_.tolist()[1]
+        truth, selected = rows.y == self.positive_, (self._scores(rows.X) > 0) == second
         for name, rates in group_rates(truth, selected, names, positive=True).items():
             self.group_scores_[name] |= {k: v for k, v in asdict(rates).items() if k != "rows"}
 
@@ -271,7 +318,7 @@ class RiskClassifier(Classifier, _RankModel):
         FNRD.
 
         For other rows call ``quorate.fairness_metrics(y, model.predict(X), group, privileged,
-        model.classes_[1])``.
+        model.positive_)``.
 
         Parameters
         ----------

@@ -29,8 +29,8 @@ from quorate.estimators.base import (
     Seed,
     TrivialModelWarning,
 )
-from quorate.estimators.rows import Groups, Rows, centred, check_rows, present
-from quorate.problem.losses import Huber, Logistic, Loss
+from quorate.estimators.rows import Groups, Rows, centred, check_rows, merged, present
+from quorate.problem.losses import Hinge, Huber, Logistic, Loss
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import Regulariser
 from quorate.problem.risks.chi_square import ChiSquareBall
@@ -116,7 +116,7 @@ class _RobustModel(FederatedModel):
             raise ValueError(
                 f"radius must be numbers, a mapping by client, or 'auto', got {self.radius!r}."
             )
-        return default_radius(problem, fed)
+        return default_radius(problem, merged(fed))
 
     def _flip_cost(self, ball: WassersteinBall) -> float:
         """The label cost at which the share ``label_flips`` of labels can flip at most."""
@@ -149,8 +149,9 @@ class RobustClassifier(Classifier, _RobustModel):
 
     Parameters
     ----------
-    loss : a loss of the margin: ``Logistic()`` (None), ``SmoothHinge()`` or ``Hinge()``. With the
-        hinge a constant is optimal, at any radius, where the rarer class lies inside the other one
+    loss : a loss of the margin: ``Logistic()`` (None), ``SmoothHinge()`` or ``Hinge()``, which is
+        the default on a ``support``, where the others have no worst case. With the hinge a constant
+        is optimal, at any radius, where the rarer class lies inside the other one
     positive : the class that figures and reports call positive; None: the second of ``classes_``
     class_weight : None, "balanced" (as in scikit-learn, n / (2 n_c), from counts over all clients)
         or a mapping by class. Rows count by the weight of their class, and clients by theirs;
@@ -216,6 +217,9 @@ class RobustClassifier(Classifier, _RobustModel):
         "AgnosticClassifier(), or one RobustClassifier for each class by scikit-learn's"
         " OneVsRestClassifier"
     )
+
+    def _loss_for(self, fed: Federation) -> Loss:
+        return Hinge() if self.loss is None and self.support is not None else self._loss()
 
     def __init__(
         self,
@@ -318,7 +322,7 @@ class RobustRegressor(Regressor, _RobustModel):
     losses_to_use: ClassVar[str] = "Huber(), EpsilonInsensitive() or Quantile()"
 
     def _loss_for(self, fed: Federation) -> Loss:
-        return self._loss() if self.loss is not None else Huber(1.35 * residual_scale(fed))
+        return self._loss() if self.loss is not None else Huber(1.35 * residual_scale(merged(fed)))
 
     def fit(
         self,

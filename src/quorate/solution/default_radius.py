@@ -39,7 +39,7 @@ def default_radius(problem: Problem, fed: Federation) -> float:
     """A Wasserstein radius for all clients, from the noise in the gradients at a pilot model.
 
         radius = min(max(c b, r* / 100), 0.3 r*)
-        b = the 90 % quantile of || sum_i v_i e_i (z_i - mean z) ||,  z_i = loss'(i) x_i
+        b = the 90 % quantile of || sum_i v_i e_i (z_i - mean z) ||,  z_i = loss'(i) (x_i - mean x)
 
     v_i is the share of row i in the mean of all clients (by their prior; a row of weight 2 is two
     rows), e_i = -1 or 1 at random, and loss'(i) the slope of the loss at row i of a pilot model:
@@ -149,24 +149,26 @@ class _Rows:
     def __iter__(self) -> Iterator[tuple[Block, Array]]:
         return zip(self.blocks, self.shares, strict=True)
 
+    def moments(self) -> tuple[Array, Array]:
+        """Means of the features and of their squares."""
+        mean = square = np.zeros(self.blocks[0].n_features)
+        for block, v in self:
+            mean = mean + block.backward(v[None])[0]
+            square = square + _squares(block, v)
+        return mean, square
+
     def model(self) -> tuple[Array, float]:
         """Coefficients and intercept of the pilot model."""
-        d = self.blocks[0].n_features
+        mean, square = self.moments()
         # 1 / n where all rows count alike
         strength = sum(float(v.sum()) * u for v, u in zip(self.shares, self.units, strict=True))
-        mean = np.zeros(d)
-        square, target = np.zeros(d), 0.0
-        for block, v in self:
-            mean += block.backward(v[None])[0]
-            square += block.squares()[0] * v.sum()
-            target += float(v @ block.y[0])
         scale = np.sqrt(np.maximum(square - mean * mean, 0.0))
         scale = np.where(scale > 1e-9 * np.sqrt(square), scale, np.inf)
 
         def value(u: Array) -> tuple[Array, Array]:
             w = u[0, :-1] / scale
             b = float(u[0, -1] - w @ mean)
-            total, gradient, slope = strength / 2 * float(u[0, :-1] @ u[0, :-1]), np.zeros(d), 0.0
+            total, gradient, slope = strength / 2 * float(u[0, :-1] @ u[0, :-1]), 0.0 * mean, 0.0
             for block, v in self:
                 score = block.forward(w) + b
                 total += float(v @ self.pilot.value(score, block.y)[0])
@@ -176,35 +178,44 @@ class _Rows:
             gradient = (gradient - slope * mean) / scale + strength * u[0, :-1]
             return np.array([total]), np.append(gradient, slope)[None]
 
-        start = np.zeros((1, d + 1))
-        start[0, -1] = target if self.loss.targets == "real" else 0.0
+        start = np.zeros((1, len(mean) + 1))
+        if self.loss.targets == "real":
+            start[0, -1] = sum(float(v @ block.y[0]) for block, v in self)
         first = np.abs(value(start)[1]).max()
         u = lbfgs(value, start, 1e-6 * max(float(first), 1e-300), cap=200).v[0]
         w = u[:-1] / scale
         return w, float(u[-1] - w @ mean)
 
     def noise(self, norm: str) -> float:
-        """b."""
+        """b, of features about their means: an intercept takes the noise that they share."""
         w, b = self.model()
         loss = self.pilot if self.loss.targets == "sign" else self.loss
         slopes = [loss.gradient(block.forward(w) + b, block.y)[0] for block in self.blocks]
-        mean = sum(
-            block.backward((v * s)[None])[0] for (block, v), s in zip(self, slopes, strict=True)
-        )
+        parts = [*zip(self.blocks, self.shares, slopes, self.units, strict=True)]
+        centre = self.moments()[0]
+
+        def weighed(block: Block, rows: Array) -> Array:
+            """sum_i rows_i (x_i - centre)."""
+            return block.backward(rows[None])[0] - rows.sum() * centre
+
+        mean = sum(weighed(block, v * s) for block, v, s, _ in parts)
         if norm == "linf":
             spread = np.zeros(len(w))
-            for (block, v), s, unit in zip(self, slopes, self.units, strict=True):
-                # sums of unit v (z - mean)^2
-                spread += unit * _squares(block, v * s * s)
-                spread += unit * mean * (mean * v.sum() - 2 * block.backward((v * s)[None])[0])
+            for block, v, s, unit in parts:  # sums of unit v (z - mean)^2
+                a = v * s * s
+                squares = _squares(block, a) - centre * (
+                    weighed(block, a) + block.backward(a[None])[0]
+                )
+                spread += unit * (squares + mean * (mean * v.sum() - 2 * weighed(block, v * s)))
             deviation = math.sqrt(max(float(spread.max(initial=0.0)), 0.0))
             return float(ndtri(1 - (1 - LEVEL) / (2 * max(len(w), 1)))) * deviation
         total = np.zeros((DRAWS, len(w)))
-        for (block, v), s, unit in zip(self, slopes, self.units, strict=True):
+        for block, v, s, unit in parts:
             rng = stream(0, block.names[0], 1)
             e = rng.choice([-1.0, 1.0], (DRAWS, len(v))) * np.sqrt(unit * v)
             X = block.X[0] if isinstance(block.X, np.ndarray) else block.X
-            total += np.asarray(X.T @ (e * s).T).T - e.sum(1, keepdims=True) * mean
+            drawn = np.asarray(X.T @ (e * s).T).T
+            total += drawn - (e @ s)[:, None] * centre - e.sum(1, keepdims=True) * mean
         return float(np.quantile(norm_of(total, norm), LEVEL))
 
 
