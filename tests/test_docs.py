@@ -310,15 +310,6 @@ def test_every_folder_and_every_module_at_the_root_is_described() -> None:
     assert sorted(named) == sorted((folders - {"./"}) | modules)
 
 
-def test_the_default_radius_is_as_measured_in_its_docstring() -> None:
-    """The figures are stated in two places; they must be the same ones."""
-    page = (ROOT / "docs" / "drfl.md").read_text(encoding="utf-8")
-    said = quorate.default_radius.__doc__ or ""
-    for figure in ("1.06", "1.38", "1.83", "1.50", "3.03", "3.57", "27 %", "81 %"):
-        assert figure in page, figure
-        assert figure in said, figure
-
-
 # ---- what a stranger reads first
 
 

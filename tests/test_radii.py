@@ -118,8 +118,8 @@ def test_ctrl_c_ends_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aft
 def test_auto_is_the_default_radius_of_the_training_rows(finished: Path) -> None:
     run = read_run(finished)
     train = prepare(run.config).train
-    radius = default_radius(train, label_cost=2.0, prior="uniform")
-    assert [row["radius"] for row in run.result["clients"]] == radius.tolist()
+    radius = default_radius(run.config.stated(), train)
+    assert {row["radius"] for row in run.result["clients"]} == {radius}
     assert run.config.robust.radius == "auto"  # what was asked for stays readable
     assert "read off" in run.result["problem"]
     problem = run.config.settled(train).problem()

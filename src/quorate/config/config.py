@@ -60,21 +60,11 @@ class Config(Tables):
         )
 
     def settled(self, fed: Federation) -> Config:
-        """The same run with radius = "auto" as one number for each client of ``fed``
-        (`quorate.default_radius`).
-        """
+        """The same run with radius = "auto" as a number (`quorate.default_radius`)."""
         r = self.robust
         if r.radius != "auto":
             return self
-        radii = default_radius(
-            fed,
-            norm=r.norm,
-            label_cost=r.label_cost,
-            loss=self.loss(),
-            prior=self.clients.get("prior") or "size",
-            seed=self.seed,
-        )
-        radius = dict(zip(fed.clients, radii.tolist(), strict=True))
+        radius = default_radius(self.stated(), fed)
         return self._with(robust=r.model_copy(update={"radius": radius}))
 
     def _with(self, **sections: object) -> Config:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PlainValidator
+from pydantic import Field, PlainValidator, model_validator
 
 from quorate.algorithms.federated.private_admm.penalty import Penalty
 from quorate.algorithms.method import Method
@@ -76,6 +76,24 @@ class RobustSection(Objects):
     }
 
     ball: ClassVar[str] = "wasserstein"
+    # instead of a label cost: the share of every client's labels that can flip at most
+    label_flips: Annotated[float | None, Field(ge=0, lt=0.5)] = None
+
+    @model_validator(mode="after")
+    def _one_cost_of_labels(self) -> Self:
+        if self.label_flips is not None and math.isfinite(self.label_cost):
+            raise ValueError("give label_cost or label_flips, not both: either limits flips")
+        return self
+
+    @property
+    def flip_cost(self) -> float:
+        """The label cost, as stated or by ``label_flips``; inf until the radius is known."""
+        if self.label_flips is None:
+            return self.label_cost
+        radius = self.radius
+        largest = max(radius.values()) if isinstance(radius, Mapping) else radius
+        free = radius == "auto" or not self.label_flips or not largest
+        return math.inf if free else largest / self.label_flips
 
     @property
     def is_robust(self) -> bool:
@@ -87,7 +105,8 @@ class RobustSection(Objects):
         """The ball; a radius that is read off the rows is 1 until they are known."""
         known = {"radius": 1.0} if self.radius == "auto" else {}
         support = {"support": None} if self.support == "none" else {}
-        return super().build(of, **known | support | more)
+        cost = {} if self.label_flips is None else {"label_cost": self.flip_cost}
+        return super().build(of, **known | support | cost | more)
 
 
 class RiskSection(Objects):

@@ -41,5 +41,7 @@ def _near(ball: RobustSection) -> str:
         near = 'near its rows, the Wasserstein distance read off them ("auto")'
     cost = f"a target costs {ball.label_cost:g}"
     target = "targets never move" if math.isinf(ball.label_cost) else cost
+    if ball.label_flips is not None:
+        target = f"at most {ball.label_flips:.3g} of a client's labels flip"
     support = "" if ball.support in (None, "none") else ", features stay in the support"
     return f"{near}, {ball.norm} norm on the features, {target}{support}"

@@ -258,6 +258,11 @@ class Problem:
         if isinstance(ball, Mean) and ball.label is not None and ball.code is None:
             ball = replace(ball, code=label_code(ball.label, labelled, self.loss))
         if isinstance(ball, WassersteinBall):
+            if ball.is_auto:
+                raise ValueError(
+                    "radius='auto' is no number yet: quorate.solve reads it off the rows, and its"
+                    " solution.problem has it; quorate.default_radius(problem, fed) computes it."
+                )
             ball = replace(
                 ball, radius=per_client(ball.radius, fed.n_clients, fed.clients, "radius")
             )

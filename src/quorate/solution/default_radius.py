@@ -114,10 +114,9 @@ def residual_scale(fed: Federation) -> float:
 def settled(problem: Problem, fed: Federation) -> Problem:
     """The problem with the radius "auto" as a number."""
     ball = problem.over_samples
-    if not isinstance(ball, WassersteinBall) or ball.radius != "auto":
+    if not isinstance(ball, WassersteinBall) or not ball.is_auto:
         return problem
-    known = replace(problem, over_samples=replace(ball, radius=0.0))
-    radius = default_radius(known, fed)
+    radius = default_radius(problem, fed)
     return replace(problem, over_samples=replace(ball, radius=radius))
 
 

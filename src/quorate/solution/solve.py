@@ -22,6 +22,7 @@ from quorate.solution.client_table import client_table
 from quorate.solution.configure import configure
 from quorate.solution.constraint_table import constraint_table
 from quorate.solution.default import default_algorithm
+from quorate.solution.default_radius import settled
 from quorate.solution.inputs import Inputs
 from quorate.solution.outcome import confirmed, confirmed_constrained
 from quorate.solution.privacy_account import charged
@@ -81,6 +82,7 @@ def solve(
     _check_run(engine, watch)
     began = time.perf_counter()
     engine = engine or InProcess()
+    problem = settled(problem, fed)
     concrete, data = problem.at(fed)
     chosen = algorithm or default_algorithm(concrete, data, engine)
     method = configure(chosen, concrete, data, tol, atol, max_rounds, start, engine)

@@ -19,7 +19,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,7 +190,7 @@ class WassersteinBall:
     Parameters
     ----------
     radius : number >= 0, array with one entry per client, or mapping from client name; in units of
-        the transport cost
+        the transport cost. "auto": `quorate.solve` reads one off the rows (`default_radius`)
     label_cost : cost of moving y by one unit (regression) or of flipping a label (classification);
         in (0, inf]
     norm : "l1", "l2" or "linf", the norm on the features in the transport cost
@@ -199,7 +199,7 @@ class WassersteinBall:
     clip : move data that lie outside the support to its nearest point instead of refusing them
     """
 
-    radius: PerClient
+    radius: PerClient | Literal["auto"]
     label_cost: float = math.inf
     norm: str = "l1"
     support: Support | None = None
@@ -208,16 +208,22 @@ class WassersteinBall:
     def __post_init__(self) -> None:
         if self.norm not in DUAL:
             raise ValueError(f"norm must be 'l1', 'l2' or 'linf', got {self.norm!r}.")
-        if not all(is_number(radius) and 0 <= radius < math.inf for radius in self.radii()):
+        stated = [] if self.is_auto else self.radii()
+        if not all(is_number(radius) and 0 <= radius < math.inf for radius in stated):
             raise ValueError(
                 f"radius must be >= 0 and finite, got {self.radius!r}: give a number, one per"
-                " client, or a mapping by client name; 0 means the empirical distribution."
+                " client, a mapping by client name, or 'auto'; 0 means the empirical distribution."
             )
         if not self.label_cost > 0:
             raise ValueError(
                 f"label_cost must be in (0, inf], got {self.label_cost}: at 0 every label could be"
                 " flipped for free. For labels that never move use label_cost=float('inf')."
             )
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the radius is still to be read off the rows."""
+        return isinstance(self.radius, str) and self.radius == "auto"
 
     def radii(self) -> list[float]:
         """The radii of the clients as they are stated, or the one radius of all."""

@@ -185,7 +185,9 @@ def line(row: Row) -> str:
 
 
 def radii_in_words(config: Config, most: int = 20) -> str:
-    """The radii that "auto" became, by client."""
+    """What "auto" became: one radius, or in older runs one by client."""
     radii = config.robust.radius
+    if not isinstance(radii, Mapping):
+        return f"radius auto: {radii:.3g}"
     named = [f"{client} {radius:.3g}" for client, radius in radii.items()]
     return f"radius auto: {', '.join(named[:most])}{', ...' * (len(named) > most)}"
