@@ -371,7 +371,8 @@ def test_features_and_classes_do_not_follow_the_rows(tmp_path: Path) -> None:
 
 
 def test_a_column_that_is_not_declared_has_numbers_in_every_row(tmp_path: Path) -> None:
-    text, table = TEXT.replace(COLUMNS, ""), small_run.table()
+    named = 'scale = "none"\nfeatures = ["age", "dose"]'
+    text, table = TEXT.replace(COLUMNS, "").replace('scale = "none"', named), small_run.table()
     assert prepare(
         read_config(small_run.write_config(tmp_path, text, table))
     ).train.feature_names == ("age", "dose")
@@ -493,7 +494,8 @@ def test_a_first_configuration_holds_no_value_of_the_rows(tmp_path: Path) -> Non
     }
     text, _ = starter(**own, private=True)
     config = parse_config(text, folder=tmp_path)
-    config.check()
+    with pytest.raises(ConfigError, match=r"'ward' has '\?': write what is possible"):
+        config.check()
     assert config.data.columns == {
         "age": {"min": 0.0, "max": 1.0},
         "dose": {"min": 0.0, "max": 1.0},

@@ -177,9 +177,12 @@ def run(
     console, work, finished = Terminal(patient=True), None, None
     try:
         if dry:
+            from quorate.runs.declared_ranges import told_before
             from quorate.runs.pipeline import dry_run
 
-            for line in dry_run(_checked(config, quick, seed)):
+            settings = _checked(config, quick, seed)
+            spent = dry_run(settings)
+            for line in [*told_before(settings), *spent]:
                 say(line, console)
             return
         with _work(config, out, quick, resume, seed) as work:
@@ -239,6 +242,7 @@ def _trained(work: Work, console: Console) -> Run:
     from quorate.report.html import render
     from quorate.report.progress import progress
     from quorate.report.terminal import say
+    from quorate.runs.declared_ranges import told
     from quorate.runs.folder import read_run
     from quorate.runs.pipeline import begin, opening, run_study
 
@@ -246,7 +250,7 @@ def _trained(work: Work, console: Console) -> Run:
         return read_run(work.done)
     shown = progress(console)
     study = begin(work.config, work.folder, work.resume, shown)
-    for line in opening(study):
+    for line in [*opening(study), *told(study.config, study.parts)]:
         say(line, console)
     with shown as show:
         drawn = render if work.config.report.html else None

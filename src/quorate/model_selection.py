@@ -17,6 +17,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils.validation import _num_samples
 
 from quorate.arrays import Features, stream
+from quorate.data.persons import draw, shared
 from quorate.data.validation import grouped
 from quorate.estimators.rows import Groups
 from quorate.solution.default_radius import default_radius
@@ -63,7 +64,8 @@ class WithinClients(BaseCrossValidator):
 
     A client's rows are dealt to the folds in turn, class by class unless y holds real numbers; a
     client with fewer rows than folds is in as many test sets as it has rows, a client with one row
-    in none.
+    in none. Where ``persons`` are given, persons are dealt and not rows: all rows of one are in the
+    same test set, also those at other clients.
 
     Parameters
     ----------
@@ -73,7 +75,7 @@ class WithinClients(BaseCrossValidator):
         nobody else's rows
     """
 
-    __metadata_request__split = {"groups": True}  # noqa: RUF012  # scikit-learn's protocol
+    __metadata_request__split = {"groups": True, "persons": True}  # noqa: RUF012  # scikit-learn's protocol
 
     def __init__(self, n_splits: int = 5, *, shuffle: bool = True, random_state: int = 0) -> None:
         if n_splits < 2:
@@ -89,10 +91,17 @@ class WithinClients(BaseCrossValidator):
         return self.n_splits
 
     def split(
-        self, X: Features, y: ArrayLike | None = None, groups: Groups | None = None
+        self,
+        X: Features,
+        y: ArrayLike | None = None,
+        groups: Groups | None = None,
+        persons: ArrayLike | None = None,
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """(train, test) row numbers of every fold; ``groups`` (n,) says whose each row is."""
-        fold = self._folds(_num_samples(X), y, groups)
+        """(train, test) row numbers of every fold; ``groups`` (n,) says which client has each row,
+        ``persons`` (n,) whose it is.
+        """
+        who = None if persons is None else np.asarray(persons).astype(str)
+        fold = self._folds(_num_samples(X), y, groups, who)
         for k in range(self.n_splits):
             if not (fold == k).any():
                 raise ValueError(
@@ -101,7 +110,9 @@ class WithinClients(BaseCrossValidator):
                 )
             yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
 
-    def _folds(self, n: int, y: ArrayLike | None, groups: Groups | None) -> NDArray[np.intp]:
+    def _folds(
+        self, n: int, y: ArrayLike | None, groups: Groups | None, who: NDArray[Any] | None
+    ) -> NDArray[np.intp]:
         """(n,) the fold in which each row is tested; -1 for none."""
         if groups is None:
             raise ValueError(
@@ -116,13 +127,22 @@ class WithinClients(BaseCrossValidator):
             code = np.zeros(n, int)  # numbers are dealt at random
         fold = np.full(n, -1)
         for i, (name, pick) in enumerate(zip(names, picks, strict=True)):
-            rows, first = np.arange(n)[pick], i
+            rows, first, person = np.arange(n)[pick], i, None
+            dealt = rows
+            if who is not None:  # one row of each person is dealt
+                _, at, person = np.unique(who[rows], return_index=True, return_inverse=True)
+                dealt = ones = rows[at]
             if self.shuffle:
                 rng = stream(self.random_state, name, 0)
-                rows, first = rng.permutation(rows), int(rng.integers(self.n_splits))
-            rows = rows[np.argsort(code[rows], kind="stable")]
-            if len(rows) > 1:
-                fold[rows] = (first + np.arange(len(rows))) % self.n_splits
+                dealt, first = rng.permutation(dealt), int(rng.integers(self.n_splits))
+            dealt = dealt[np.argsort(code[dealt], kind="stable")]
+            if len(dealt) > 1:
+                fold[dealt] = (first + np.arange(len(dealt))) % self.n_splits
+            if person is not None:
+                fold[rows] = fold[ones[person]]
+        if who is not None:
+            for one in sorted(shared([who[pick] for pick in picks])):
+                fold[who == one] = int(draw(one, self.random_state) * self.n_splits)
         return fold
 
 
@@ -136,6 +156,7 @@ def cross_validate(
     cv: int | BaseCrossValidator = 5,
     scoring: str | Scorer | Sequence[str] | Mapping[str, str | Scorer] | None = None,
     sample_weight: ArrayLike | None = None,
+    persons: ArrayLike | None = None,
     **options: object,
 ) -> dict[str, Any]:
     """scikit-learn's ``cross_validate`` with the clients routed to splitter, ``fit`` and scorers.
@@ -151,6 +172,7 @@ def cross_validate(
     scoring : as in scikit-learn; None is accuracy and worst_client_accuracy (or r2), and
         worst_client_loss
     sample_weight : (n,), passed to what requests it
+    persons : (n,) whose each row is: a person is in one test set, with all rows (by="rows")
     options : return_train_score, return_estimator, n_jobs, error_score, ... as in scikit-learn
 
     Returns
@@ -177,6 +199,7 @@ def cross_validate(
     params = {"groups": groups} | (
         {} if sample_weight is None else {"sample_weight": sample_weight}
     )
+    params |= {} if persons is None else {"persons": persons}
     with config_context(enable_metadata_routing=True):
         return model_selection.cross_validate(
             estimator, X, y, scoring=scoring, cv=cv, params=params, **settings

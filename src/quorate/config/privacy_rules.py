@@ -49,6 +49,13 @@ def _rows(config: Tables, privacy: PrivacySection) -> Iterator[Refusal]:
             " [data.columns], such as ward = { categories = ['a', 'b'] }",
             *("data", key),
         )
+    if data.path is not None and not (data.columns or data.features or privacy.rehearsal):
+        yield Refusal(
+            "[data] needs `columns` (or `features`, columns of numbers) under [privacy]: no other"
+            " column is read. Declare what is possible of each, such as"
+            " age = { min = 0, max = 100 }",
+            *("data", "path"),
+        )
     if data.min_count is not None:
         yield Refusal(
             "data.min_count pools categories by how often the rows have them: declare the"

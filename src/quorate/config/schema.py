@@ -213,13 +213,14 @@ class DataSection(Section):
                 if getattr(self, key) != DataSection.model_fields[key].default:
                     yield f"has `{key}`, which is for tables by `path`: leave it out"
         roles = {"target": [self.target], "client": [self.client], "person": [self.person]}
-        used = {key: getattr(self, key) or [] for key in ("features", "categorical", "groups")}
+        codes = {"categorical": self.categorical, "groups": self.groups}
+        used = {"features": self.features or [], **codes}
         made = {"dates": [*self.dates], "censored": self.censored}
         merged = {"columns": [*(self.columns or {})], "merge": [*self.merge]}
         exclusive = (
             ("exclude", {**roles, **used, **made, **merged}),
-            ("dates", {**roles, **used, "censored": self.censored, "merge": [*self.merge]}),
-            ("censored", {**roles, "categorical": self.categorical, "groups": self.groups}),
+            ("dates", {**roles, **codes, "censored": self.censored, "merge": [*self.merge]}),
+            ("censored", {**roles, **codes}),
             ("person", {"target": [self.target], "client": [self.client], **used}),
         )
         for key, others in exclusive:

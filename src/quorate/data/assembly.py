@@ -95,6 +95,8 @@ def federation_parts(
     roles = {target: "the target"}
     roles |= {} if sample_weight is None else {sample_weight: "the sample weight"}
     roles |= {} if person is None else {person: "the person of each row"}
+    if features is not None and first.reading is not None:
+        features = first.reading.made(features)
     names = _feature_names(first, roles, features, columns, fitted)
     if isinstance(schema, Recipe):
         schema = Schema.fit(whole, schema, features=names, target=target, classes=classes)

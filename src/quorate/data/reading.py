@@ -6,7 +6,7 @@ every later table alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -97,12 +97,16 @@ class Reading:
         """The columns whose cells have to be read as they are written."""
         return (*self.dates, *self.censored, *self.merge)
 
+    def made(self, names: Iterable[str]) -> list[str]:
+        """Columns of a file as the columns that are made of them."""
+        made = {name: [name, is_censored(name)] for name in self.censored}
+        made |= {name: [*how.columns(name).values()] for name, how in self.dates.items()}
+        return [column for name in names for column in made.get(name, [name])]
+
     def sources(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The columns of a file from which columns of the table are made."""
-        made = {is_censored(name): name for name in self.censored}
-        for name, how in self.dates.items():
-            made |= dict.fromkeys(how.columns(name).values(), name)
-        return tuple(dict.fromkeys(made.get(name, name) for name in names))
+        of = {made: name for name in (*self.censored, *self.dates) for made in self.made([name])}
+        return tuple(dict.fromkeys(of.get(name, name) for name in names))
 
     def to_dict(self) -> dict[str, Any]:
         """What differs from the defaults, for JSON."""

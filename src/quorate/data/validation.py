@@ -194,6 +194,9 @@ def _largest(values: NDArray[Any]) -> float:
     return max(float(values.max(initial=0)), -float(values.min(initial=0)))
 
 
+REMOVE = "Remove these rows (of a table by `drop_missing_target`)."
+
+
 def targets(y: ArrayLike, client: ClientName, what: str = "y") -> NDArray[Any]:
     """(m,) booleans, int64, float64 or text; ``what`` names them in errors."""
     y, where = np.asarray(y), f"client {client!r}"
@@ -202,7 +205,7 @@ def targets(y: ArrayLike, client: ClientName, what: str = "y") -> NDArray[Any]:
     if y.dtype.kind == "O":
         absent = [r for r, v in enumerate(y) if missing(v)]
         if absent:
-            raise RowError(where, f"{what} is missing", rows=absent, do="Remove these rows.")
+            raise RowError(where, f"{what} is missing", rows=absent, do=REMOVE)
         text = [r for r, v in enumerate(y) if isinstance(v, str)]
         if 0 < len(text) < len(y):
             odd = f"{what} mixes text with other values; there is text"
@@ -214,7 +217,7 @@ def targets(y: ArrayLike, client: ClientName, what: str = "y") -> NDArray[Any]:
         )
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         at = np.flatnonzero(~np.isfinite(y)).tolist()
-        raise RowError(where, f"{what} is missing or infinite", rows=at, do="Remove these rows.")
+        raise RowError(where, f"{what} is missing or infinite", rows=at, do=REMOVE)
     if y.dtype.kind == "f":
         in_range(y, where, what)
     if y.dtype.kind == "u" and y.max(initial=0) > np.iinfo(np.int64).max:
@@ -389,7 +392,10 @@ def grouped(
     if unnamed:
         at = np.flatnonzero(np.isin(codes, unnamed))
         count = f"{len(at)} missing {'entry' if len(at) == 1 else 'entries'}"
-        raise RowError(what, f"{count},", rows=at.tolist(), do="Give one for every row.")
+        do = (
+            "Give one for every row, or leave these rows out (of a table by `drop_missing_client`)."
+        )
+        raise RowError(what, f"{count},", rows=at.tolist(), do=do)
     names = tuple(map(client_name, seen))
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
     if (np.diff(codes) >= 0).all():

@@ -19,8 +19,8 @@ from quorate.data.assembly import with_targets
 from quorate.data.federation import Federation
 from quorate.data.readers import read_clients
 from quorate.data.refine import refined
-from quorate.data.row_errors import RowError, without_values
-from quorate.data.schema import Recipe
+from quorate.data.row_errors import Faults, RowError, without_values
+from quorate.data.schema import Recipe, Schema
 from quorate.data.tables import Table, by_client, has_column, table_of, targets_of
 from quorate.data.validation import ordered
 
@@ -97,7 +97,7 @@ def needed(config: Config) -> list[str] | None:
     data = config.data
     if config.privacy is None or data.path is None:
         return None
-    declared = data.columns or data.features
+    declared = data.columns or data.reading.made(data.features or ())
     if not declared:
         return None
     roles = (data.target, data.client, data.person)
@@ -134,14 +134,48 @@ def _read(config: Config, watch: Watch) -> Tables:
         has_column(table, data.target, "data.target")
     if data.drop_missing_target:
         tables = with_targets(tables, data.target)
-    kind = config.loss().targets
+    try:
+        return Tables(tables, data.target, _known(config, tables, data.target))
+    except RowError as error:
+        with Faults() as faults:  # the other columns are looked at as well
+            with faults.of(data.target):
+                raise error
+            if config.privacy is None and data.columns is None:
+                with faults.of("features"):
+                    features = features_of(config, tables, data.target)
+                    Schema.fit(tables, recipe_of(config, Recipe()), features=features)
+        raise
+
+
+def _known(config: Config, tables: Mapping[str, Table], target: str) -> NDArray[Any] | None:
+    """The classes of the target, checked for the loss; None where it is a number."""
+    kind, stated = config.loss().targets, config.data.classes
     if kind == "real":
-        targets_of(tables, data.target, numeric=True)
-        return Tables(tables, data.target, None)
-    known = np.array(data.classes) if data.classes else _classes(tables, data.target, kind)
+        targets_of(tables, target, numeric=True)
+        return None
+    known = np.array(stated) if stated else _classes(tables, target, kind)
     if kind == "sign":
-        _check_two(known, tables, data.target)
-    return Tables(tables, data.target, known)
+        _check_two(known, tables, target)
+    return known
+
+
+def features_of(config: Config, tables: Mapping[str, Table], target: str) -> list[str]:
+    """The columns that are named as features, else all but the target, groups and persons."""
+    if config.data.features:
+        return config.data.reading.made(config.data.features)
+    others = (target, *config.data.groups, config.data.person)
+    return [name for name in next(iter(tables.values())) if name not in others]
+
+
+def recipe_of(config: Config, known: Recipe) -> Recipe:
+    """How features are fitted; ``known`` of a data set by name."""
+    data = config.data
+    return Recipe(
+        data.scale,
+        (*known.categorical, *data.categorical),
+        data.indicators or known.indicators,
+        min_count=data.min_count or 1,
+    )
 
 
 def _dealt(data: Tables, config: Config) -> Tables:

@@ -16,8 +16,8 @@ from quorate.data import corrupt
 from quorate.data.declared_schema import apart, declared_schema
 from quorate.data.federation import Federation
 from quorate.data.readers import read
-from quorate.data.row_errors import RowError, without_values
-from quorate.data.schema import Recipe, Schema
+from quorate.data.row_errors import Faults, RowError, without_values
+from quorate.data.schema import Schema
 from quorate.data.tables import (
     Table,
     check_numbers,
@@ -31,7 +31,16 @@ from quorate.data.tables import (
 )
 from quorate.data.validation import missing
 from quorate.problem.prediction import with_ones
-from quorate.runs.datasets import Tables, Watch, codes, in_words_of_files, needed, read_tables
+from quorate.runs.datasets import (
+    Tables,
+    Watch,
+    codes,
+    features_of,
+    in_words_of_files,
+    needed,
+    read_tables,
+    recipe_of,
+)
 
 HELD_OUT, SHIFTED, DRIFTED = "held-out rows", "shifted clients", "shifted clients, drifted"
 
@@ -169,37 +178,27 @@ def _schema(
     """How features are made: as declared, else as fitted on the rows to train on."""
     data, target = config.data, source.target
     if config.privacy is not None or data.columns is not None:
-        names = features_of(config, local, target)
+        names = _declared(config, local, target)
         return declared_schema(names, data.columns or {}, target, source.classes, data.reading)
-    categorical = (*source.recipe.categorical, *data.categorical)
-    recipe = Recipe(
-        data.scale,
-        categorical,
-        data.indicators or source.recipe.indicators,
-        min_count=data.min_count or 1,
-    )
-    features = data.features or _features(config, local, target)
+    recipe = recipe_of(config, source.recipe)
+    features = features_of(config, local, target)
     return Schema.fit(train, recipe, features=features, target=target, classes=source.classes)
 
 
-def _features(config: Config, tables: Mapping[str, Table], target: str) -> list[str]:
-    """All columns but the target, those that are groups, and persons."""
-    first = next(iter(tables.values()))
-    return [name for name in first if name not in (target, *config.data.groups, config.data.person)]
-
-
-def features_of(config: Config, tables: Mapping[str, Table], target: str) -> list[str]:
+def _declared(config: Config, tables: Mapping[str, Table], target: str) -> list[str]:
     """The columns that features are made of where nothing is fitted; each has numbers, or is
     declared.
     """
     data, first = config.data, next(iter(tables.values()))
     declared = data.columns or {}
-    names = [*(declared or data.features or _features(config, tables, target))]
-    for name in names:
-        has_column(first, name, "data.columns" if declared else "data.features")
-        if not declared.get(name):
-            for client, table in tables.items():
-                _check_numbers(client, name, table)
+    names = [*(declared or features_of(config, tables, target))]
+    with Faults() as faults:
+        for name in names:
+            with faults.of(name):
+                has_column(first, name, "data.columns" if declared else "data.features")
+                for client, table in tables.items():
+                    if not declared.get(name):
+                        _check_numbers(client, name, table)
     return names
 
 
