@@ -297,6 +297,27 @@ def a_scale_that_is_tripled(run: Forged) -> None:
     describe(run, lambda model: [lowered(c, "scale", 3.0) for c in model["schema"]["columns"]])
 
 
+@forgery("robust, private", "model")
+def cells_that_later_tables_would_miss(run: Forged) -> None:
+    describe(run, lambda model: model["schema"].update(reading={"missing": ["1"]}))
+
+
+@forgery("robust", "model")
+def dates_that_were_none(run: Forged) -> None:
+    dates = {"age": {"order": "dmy", "parts": ["year"]}}
+    describe(run, lambda model: model["schema"].update(reading={"dates": dates}))
+
+
+@forgery("robust", "model")
+def another_positive_class(run: Forged) -> None:
+    run.config('target = "sick"', 'target = "sick"\npositive = "no"')
+
+
+@forgery("robust", "data: train")
+def rows_of_one_person(run: Forged) -> None:
+    run.config('target = "sick"', 'target = "sick"\nperson = "dose"')
+
+
 @forgery("robust", "model")
 def columns_that_are_swapped(run: Forged) -> None:
     def swapped(model: dict[str, Any]) -> None:
