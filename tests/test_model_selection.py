@@ -397,3 +397,19 @@ def test_auto_in_the_estimator():
     assert model.radius_ == pytest.approx(auto(FED, "l2", over=over), rel=0.1)  # of 200 draws
     plain = RobustClassifier().fit(X, Y, groups=GROUPS)
     assert plain.radius_ == pytest.approx(auto(FED, over=over), rel=1e-9)
+
+
+def test_no_person_is_in_two_folds() -> None:
+    rng = np.random.default_rng(0)
+    X, y, groups = rng.normal(size=(120, 2)), rng.integers(0, 2, 120), np.repeat(["a", "b"], 60)
+    persons = rng.integers(0, 50, 120)
+    for shuffle in (True, False):
+        folds = [*WithinClients(4, shuffle=shuffle).split(X, y, groups, persons)]
+        assert sum(len(test) for _, test in folds) == 120
+        for train, test in folds:
+            assert not {*persons[train]} & {*persons[test]}
+            assert len(test) > 10
+    scores = cross_validate(
+        LogisticRegression(), X, y, groups=groups, persons=persons, scoring="accuracy", cv=3
+    )
+    assert scores["test_score"].shape == (3,)

@@ -75,7 +75,8 @@ class WithinClients(BaseCrossValidator):
         nobody else's rows
     """
 
-    __metadata_request__split = {"groups": True, "persons": True}  # noqa: RUF012  # scikit-learn's protocol
+    # scikit-learn's protocol
+    __metadata_request__split = {"groups": True, "persons": True}  # noqa: RUF012
 
     def __init__(self, n_splits: int = 5, *, shuffle: bool = True, random_state: int = 0) -> None:
         if n_splits < 2:
