@@ -91,6 +91,21 @@ def init(
     ] = None,
     client: Annotated[str | None, typer.Option(help="Column with the client of each row.")] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Column to leave out; may be given several times.")
+    ] = None,
+    dates: Annotated[
+        list[str] | None,
+        typer.Option(help="COLUMN=ORDER of a column of dates: ymd, dmy or mdy; several times."),
+    ] = None,
+    decimal: Annotated[str | None, typer.Option(help='Sign before decimals, "." or ",".')] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="utf-8, latin-1, cp1252 or utf-16.")
+    ] = None,
+    classes: Annotated[
+        bool | None,
+        typer.Option("--classes/--numbers", help="What a target of few whole numbers is."),
+    ] = None,
     private: Annotated[bool, typer.Option("--private", help="Within a budget of privacy.")] = False,
     agnostic: Annotated[
         bool, typer.Option("--agnostic", help="For the worst client, on a simulated clock.")
@@ -98,8 +113,9 @@ def init(
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("quorate.toml"),
     force: Annotated[bool, typer.Option(help="Overwrite it.")] = False,
 ) -> None:
-    """Write a commented configuration to start from."""
+    """Look at tables, propose how to read them, and write it as a commented configuration."""
     from quorate.config.config import ConfigError, parse_config
+    from quorate.starters.look import Asked
     from quorate.starters.starter import starter
 
     if (path is None) == (dataset is None):
@@ -110,12 +126,13 @@ def init(
         )
     if out.exists() and not force:
         raise ConfigError(f"{out} exists: give another --out, or --force to overwrite it")
-    more = {"client": client, "target": target, "private": private, "agnostic": agnostic}
-    text, guesses = starter(out=out.absolute(), dataset=dataset, path=path, **more)
+    asked = Asked.of(client, target, exclude, dates, decimal, encoding, classes)
+    more = {"private": private, "agnostic": agnostic}
+    text, shown = starter(out=out.absolute(), dataset=dataset, path=path, asked=asked, **more)
     parse_config(text, folder=out.absolute().parent)  # what is written must be valid
     deliver(text, out)
-    for line in guesses:
-        print(sentence(line))
+    for line in shown:
+        print(printable(line))
     print(printable(f"wrote {out}; next: quorate run {quote(str(out))}"))
 
 

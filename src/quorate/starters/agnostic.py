@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from quorate.starters.inspection import Inspected, toml_key
+from quorate.starters.inspection import Inspected
+from quorate.starters.toml import toml_key
 
 TEMPLATE = """\
 # Written by `quorate init --agnostic`. Run it with `quorate run {file}`; every key has a default.

@@ -4,7 +4,8 @@ values.
 
 from __future__ import annotations
 
-from quorate.starters.inspection import Column, Inspected, toml_key, toml_value
+from quorate.starters.inspection import Inspected
+from quorate.starters.toml import toml_key
 
 TEMPLATE = """\
 # Written by `quorate init --private`.
@@ -15,14 +16,16 @@ seed = 0                       # of which rows are held out; noise has keys of i
 
 [data]
 {source}
-{classes}scale = "none"  # nothing is read off the rows: that would not be charged
+scale = "none"  # nothing is read off the rows: that would not be charged
 test = 0.3      # share of every client's rows that is held out, each row decided by itself; 0: none
 
-[data.columns]            # what is possible, from what you know of the columns, NOT from these rows
+# What is possible in each column, from what everybody may know of it and NOT from these rows: put
+# numbers and names where a "?" stands; until then the run refuses to begin, and spends nothing.
+[data.columns]
 {columns}
 
 [problem]
-loss = {loss}  # it must be smooth
+loss = {loss}  # it must be smooth{model}
 regulariser = "l2"
 strength = 1e-3
 
@@ -56,27 +59,19 @@ def private_starter(file: str, data: Inspected) -> str:
     """The text of the configuration, to be written to ``file``; of the columns the kind is looked
     at and nothing else.
     """
-    classes, named = data.classes, ""
-    if data.from_tables and classes:
-        values = ", ".join(map(toml_value, classes))
-        named = f"classes = [{values}]       # the two values of the target: check them\n"
-    columns = (_declared(toml_key(name), column) for name, column in data.columns.items())
+    columns = (f"{toml_key(name)} = {how}" for name, how in data.columns.items())
+    several = len(data.classes) > 2
     return data.filled(
         TEMPLATE,
         file,
         loss=(
-            '"logistic"              # or "smooth_hinge"'
-            if classes
+            '"multinomial"           # of several classes'
+            if several
+            else '"logistic"              # or "smooth_hinge"'
+            if data.classes
             else '"huber"                 # or "squared"'
         ),
-        classes=named,
+        model='\nmodel = "softmax"' * several,
         columns="\n".join(columns),
         rehearsal=f"# {PUBLIC}" if data.from_tables else PUBLIC,
     )
-
-
-def _declared(key: str, column: Column) -> str:
-    """What the user has to declare of a column: its categories, or its range."""
-    if column.dtype.kind == "O":
-        return f'{key} = {{ categories = ["?"] }}  # every one that is possible'
-    return f"{key} = {{ min = 0.0, max = 1.0 }}"

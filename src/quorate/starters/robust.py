@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from quorate.starters.inspection import Inspected, toml_value
+from quorate.starters.inspection import Inspected
+from quorate.starters.toml import toml_value
 
 TEMPLATE = """\
 # Written by `quorate init`. Run it with `quorate run {file}`.
@@ -26,16 +27,15 @@ strength = 1e-3
 intercept = true               # free of the regulariser and of the adversary
 
 [robust]                       # the Wasserstein ball round every client's rows
-radius = {radius}    # 0: their own distribution; "auto": read off the rows; a table: one per client
-label_cost = {label_cost}               # {label_cost_means}; inf: labels never move
-norm = "l1"                    # of a change of the features: "l1", "l2" or "linf"
+radius = "auto"                # read off the rows; 0: their own distribution; a table: by client
+label_cost = inf               # {label_cost_means}; inf: labels never move
+norm = "linf"                  # of a change of the features: "l1", "l2" or "linf"
 support = "none"             # or a box the features stay in, such as {{ lower = 0.0, upper = 1.0 }}
 
 [clients]                      # the worst client weights
-risk = "lp_ball"     # "mean" (no worst case), "simplex" (any weights) or "lp_ball" (near the prior)
-radius = 0.1                   # how far the weights may be from the prior, in the p-norm
-p = 2.0                        # >= 1 or inf
-prior = "uniform"              # or "size" (by rows), or a table with one weight per client
+risk = "chi_square"  # near the prior; "mean": no worst case; "simplex": any weights; "lp_ball", ...
+radius = 0.05                  # how far from the prior; 0.2 to 0.5 where clients truly differ
+prior = "size"                 # by rows; or "uniform", or a table with one weight per client
 
 # [[constraint]]  # what the model must keep; leave out [robust] and [clients]; smooth losses
 # kind = "neyman_pearson"  # or "demographic_parity", "bounded_group_loss", "sign", ...
@@ -67,12 +67,10 @@ def robust_starter(file: str, data: Inspected) -> str:
         file,
         shifted=toml_value([]),
         loss=(
-            '"hinge"                 # or "smooth_hinge", "logistic"'
+            '"logistic"              # or "hinge", "smooth_hinge"'
             if classes
             else '"huber"                 # or "absolute", "epsilon_insensitive", "quantile"'
         ),
         label=toml_value(classes[-1] if classes else "a class"),
-        radius=0.05,
-        label_cost=1.0 if classes else "inf",
         label_cost_means="of flipping a label" if classes else "of moving the target by one unit",
     )

@@ -8,8 +8,11 @@ from pathlib import Path
 
 from quorate.starters.agnostic import agnostic_starter
 from quorate.starters.inspection import inspect_dataset, inspect_tables
+from quorate.starters.look import Asked
 from quorate.starters.private import private_starter
 from quorate.starters.robust import robust_starter
+
+SOFTMAX = "a linear model of several classes for the worst client weights"
 
 
 def starter(
@@ -17,25 +20,27 @@ def starter(
     out: Path,
     dataset: str | None = None,
     path: str | None = None,
-    client: str | None = None,
-    target: str | None = None,
+    asked: Asked | None = None,
     private: bool = False,
     agnostic: bool = False,
 ) -> tuple[str, list[str]]:
-    """(the text of a configuration to be written to ``out``, what was guessed in words).
+    """(the text of a configuration to be written to ``out``, what was seen and proposed in lines).
 
     Raises
     ------
-    ConfigError : columns that do not exist or cannot be guessed
+    ConfigError : columns that do not exist, and all that cannot be guessed safely
     ValueError, OSError : a file that cannot be read
     """
-    several = agnostic  # classes
     if dataset is not None:
-        data = inspect_dataset(dataset, several)
+        data = inspect_dataset(dataset, agnostic)
     else:
         assert path is not None
-        data = inspect_tables(path, out, client, target, several)
+        data = inspect_tables(path, out, asked or Asked(), private)
+    shown = [*data.shown]
+    if len(data.classes) > 2 and not private and not agnostic:
+        agnostic = True
+        shown.append(f"{len(data.classes)} classes: {SOFTMAX}, as with --agnostic")
     write = private_starter if private else agnostic_starter if agnostic else robust_starter
     # it stands in comments, which end with their line
     file = "".join(c if c.isprintable() else "?" for c in out.name)
-    return write(file, data), [*data.guesses]
+    return write(file, data), shown

@@ -1,0 +1,520 @@
+"""A look at the user's tables before anything is configured: who the clients are, what the target
+is, and of which kind every column is. Each client's columns are summarised by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quorate.config.config import ConfigError
+from quorate.data.files import opened
+from quorate.data.kinds import OUTCOMES, Kind, kind_of, words
+from quorate.data.profile import SURE, Link, Summary, link, merged, summarise, total, variants
+from quorate.data.readers import paths, read
+from quorate.data.reading import ENCODINGS, ORDERS, Reading
+from quorate.data.sniffing import LINES, delimiter_and_header, encoding_of
+from quorate.data.tables import Table, has_column, same_columns
+
+CLIENTS = (
+    *("client", "site", "hospital", "clinic", "center", "centre", "bank", "branch", "region"),
+    *("group", "source"),
+)
+TARGETS = (
+    *("target", "label", "outcome", "diagnosis", "class", "y", "sick", "disease", "default"),
+    "response",
+)
+MOST = 50  # classes of a target of text
+GRADES = 10  # whole numbers that may be classes
+TOLD = 0.98  # share of a class from which a column is a near-copy of the target
+TINY = 10  # rows
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user said; nothing of it is guessed."""
+
+    client: str | None = None
+    target: str | None = None
+    exclude: Sequence[str] = ()
+    dates: Mapping[str, str] = field(default_factory=dict)
+    decimal: str | None = None
+    encoding: str | None = None
+    classes: bool | None = None  # whether a target of few whole numbers is one of classes
+
+    @classmethod
+    def of(
+        cls,
+        client: str | None,
+        target: str | None,
+        exclude: Sequence[str] | None,
+        dates: Sequence[str] | None,
+        decimal: str | None,
+        encoding: str | None,
+        classes: bool | None,
+    ) -> Asked:
+        """What the options of the command say."""
+        orders = {}
+        for text in dates or ():
+            name, _, order = text.rpartition("=")
+            if order not in ORDERS or not name:
+                raise ConfigError(
+                    f"--dates must be COLUMN=ORDER with the order ymd, dmy or mdy, got {text!r}"
+                )
+            orders[name] = order
+        for option, value, allowed in (
+            ("--decimal", decimal, (".", ",")),
+            ("--encoding", encoding, ENCODINGS),
+        ):
+            if value is not None and value not in allowed:
+                raise ConfigError(f"{option} must be one of {', '.join(allowed)}, got {value!r}")
+        return cls(client, target, tuple(exclude or ()), orders, decimal, encoding, classes)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the files are written, and why that is known."""
+
+    encoding: str = "utf-8"
+    delimiter: str | None = None  # None: each file has its own
+    reason: str = ""  # of the encoding
+    header: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The columns of the target and of the client, and why they are taken for it."""
+
+    target: str
+    client: str | None
+    guesses: tuple[tuple[str, str], ...] = ()  # (key, why)
+
+    def why(self, key: str) -> str:
+        """Why a column has its role, "as asked" where the user named it."""
+        return dict(self.guesses).get(key, "as asked")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is known of tables.
+
+    Attributes
+    ----------
+    clients : the rows of every client, by column
+    unnamed : rows without a client
+    accepted : texts that stand for a missing cell
+    problems : what has to be asked, in words, with the options that answer it
+    """
+
+    shape: Shape
+    roles: Roles
+    clients: Mapping[str, Table]
+    asked: Asked
+    unnamed: int = 0
+    client_merge: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that are neither the target nor the client."""
+        first = next(iter(self.clients.values()))
+        return [name for name in first if name != self.roles.target]
+
+    @property
+    def rows(self) -> int:
+        """All rows, with those without a client."""
+        return self.target.rows + self.unnamed
+
+    @property
+    def unread(self) -> list[str]:
+        """The columns of the files that are never read, since they have no name."""
+        first = next(iter(self.clients.values()))
+        known = {self.roles.client, *first}
+        return [name for name in first.header if name not in known]
+
+    @cached_property
+    def _raw(self) -> dict[str, dict[str, Summary]]:
+        every = [*self.names, self.roles.target]
+        parts = self.clients.items()
+        return {name: {c: summarise(table[name]) for c, table in parts} for name in every}
+
+    @cached_property
+    def accepted(self) -> tuple[str, ...]:
+        """The texts that stand for a missing cell beside the usual ones."""
+        found: set[str] = set()
+        for parts in self._raw.values():
+            column = total(parts.values())
+            found |= {t for t in column.tokens if not column.text or t.casefold() in SURE}
+        return tuple(sorted(found))
+
+    @cached_property
+    def parts(self) -> dict[str, dict[str, Summary]]:
+        """The summaries by column and client."""
+        return {
+            name: {client: part.with_tokens(self.accepted) for client, part in parts.items()}
+            for name, parts in self._raw.items()
+        }
+
+    @cached_property
+    def columns(self) -> dict[str, Summary]:
+        """The summaries over all clients."""
+        return {name: total(parts.values()) for name, parts in self.parts.items()}
+
+    @property
+    def target(self) -> Summary:
+        """The summary of the target."""
+        return self.columns[self.roles.target]
+
+    @cached_property
+    def target_merge(self) -> dict[str, str]:
+        """The target's variants by case and spaces."""
+        counts = self.target.counts
+        return variants(counts) if counts and self.target.text else {}
+
+    @cached_property
+    def classes(self) -> dict[str, int]:
+        """The rows of every class; none of a target of numbers."""
+        column = self.target
+        if column.counts is None:
+            return {}
+        counts = merged(column.counts, self.target_merge)
+        numbers = column.numbers + column.commas == column.present
+        if numbers and len(counts) > 2 and not self.asked.classes:
+            return {}
+        return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+
+    @property
+    def values_of_classes(self) -> list[object]:
+        """The classes as the configuration names them: numbers, or text."""
+        numbers = self.target.numbers == self.target.present
+        return [_value(name) if numbers else name for name in self.classes]
+
+    @cached_property
+    def kinds(self) -> dict[str, Kind]:
+        """The kind of every column."""
+        digests = {name: self.columns[name].digest for name in (self.roles.target, *self.names)}
+        found: dict[str, Kind] = {}
+        for k, name in enumerate(self.names):
+            before = [self.roles.target, *self.names[:k]]
+            same = next((other for other in before if digests[other] == digests[name]), None)
+            found[name] = self._kind(name, same)
+        people = [name for name, kind in found.items() if kind.name == "person"]
+        for name in people[1:]:
+            found[name] = Kind("identifier", f"of people, as {people[0]!r} is")
+        return found
+
+    def _kind(self, name: str, same: str | None) -> Kind:
+        if same == self.roles.target:
+            return Kind("near-copy", "it has the target's cells")
+        kind = kind_of(name, self.columns[name], same, self.asked.dates.get(name))
+        if kind.name in ("empty", "copy", "constant", "index", "person", "identifier", "text"):
+            return kind
+        if OUTCOMES & {*words(name)}:
+            return Kind("outcome", "named as an outcome, which is known when the target is")
+        told = self._links(name)
+        return told or kind
+
+    def _links(self, name: str) -> Kind | None:
+        """Whether the column is the target once more."""
+        numbers = not self.classes
+        middles = None
+        if numbers:
+            middles = (self.columns[name].middle, self.target.middle)
+            if not np.isfinite(middles).all():
+                return None
+        beside = Link()
+        for table in self.clients.values():
+            target = [self._class(cell) for cell in table[self.roles.target].tolist()]
+            beside = beside + link(table[name], target, middles)
+        if numbers and abs(r := beside.correlation()) > 0.9995:
+            return Kind("near-copy", "it has the target's numbers", f"correlation {r:.4f}")
+        if not numbers and (told := beside.told()) >= TOLD:
+            return Kind("near-copy", "it tells the target", f"{100 * told:.1f} % of each class")
+        if not numbers and beside.apart():
+            return Kind("apart", "its numbers do not overlap between the classes")
+        return None
+
+    def _class(self, cell: object) -> str | None:
+        if cell is None or cell != cell or str(cell) in self.accepted:
+            return None
+        return self.target_merge.get(str(cell), str(cell))
+
+    @cached_property
+    def decimal(self) -> str:
+        """The sign in front of decimals."""
+        if self.asked.decimal:
+            return self.asked.decimal
+        return "," if self._sure_commas else "."
+
+    @cached_property
+    def _sure_commas(self) -> list[str]:
+        """The columns that have a decimal comma for sure: no thousands are written so."""
+        sure = [
+            name
+            for name, column in self.columns.items()
+            if column.commas > column.thousands and column.text == column.dates == 0
+        ]
+        return sure or (self.commas if self.shape.delimiter == ";" else [])
+
+    @cached_property
+    def commas(self) -> list[str]:
+        """The columns of numbers with commas in them."""
+        every = self.columns.items()
+        return [n for n, c in every if c.commas and c.text == c.dates == 0]
+
+    # ----------------------------------------------------------------- what has to be asked
+
+    def problems(self) -> list[str]:
+        """Everything that cannot be guessed safely, with the options to give. It names columns and
+        clients, and no cell.
+        """
+        return [*self._of_target(), *self._of_decimals(), *self._of_dates()]
+
+    def _of_target(self) -> list[str]:
+        name, column = self.roles.target, self.target
+        if not column.present:
+            return [f"the target {name!r} has no value in any row: give another --target"]
+        counts = len(self.classes) or column.distinct
+        numbers = column.numbers + column.commas == column.present
+        if counts == 1:
+            return [f"the target {name!r} has one value in all rows: give another --target"]
+        if column.censored and not column.text:
+            return [f"the target {name!r} has limits such as <1 for numbers: give another --target"]
+        if not numbers and (column.numbers + column.commas) > 0.5 * column.present:
+            return [
+                f"the target {name!r} is numbers in {column.numbers + column.commas:,} rows and"
+                f" text in {column.text:,}: correct these cells, or give another --target"
+            ]
+        if not numbers and counts > MOST:
+            return [f"the target {name!r} holds text of {counts:,} kinds: give another --target"]
+        grades = numbers and 2 < counts <= GRADES and column.whole == column.present
+        if grades and self.asked.classes is None:
+            return [
+                f"the target {name!r} holds {counts} different whole numbers: give --classes if"
+                " they are classes, or --numbers if they are amounts"
+            ]
+        return []
+
+    def _of_decimals(self) -> list[str]:
+        if self.asked.decimal or not self.commas:
+            return []
+        options = "give --decimal , or --decimal . (then they are text, and left out)"
+        if not self._sure_commas:
+            names = ", ".join(map(repr, self.commas))
+            return [f"the commas in {names} may be decimal or stand after thousands: {options}"]
+        points = [name for name, c in self.columns.items() if c.points and c.text <= c.dates == 0]
+        if points := [name for name in points if name not in self.asked.exclude]:
+            return [
+                f"decimal commas in {', '.join(map(repr, self._sure_commas))} and decimal points in"
+                f" {', '.join(map(repr, points))}: write one of them in the tables, or"
+                f" {_options('exclude', points)}"
+            ]
+        return []
+
+    def _of_dates(self) -> list[str]:
+        asked = []
+        for name, kind in self.kinds.items():
+            if kind.name != "asked" or name in self.asked.exclude:
+                continue
+            orders = sorted(self.columns[name].orders)
+            if orders:
+                choices = " or ".join(f"--dates {_word(f'{name}={order}')}" for order in orders)
+                asked.append(
+                    f"the dates in {name!r} may be {' or '.join(orders)} (day and month are both at"
+                    f" most 12): give {choices}"
+                )
+                continue
+            at = [
+                f"{'/'.join(sorted(part.orders)) or 'no one order'} at {client}"
+                for client, part in self.parts[name].items()
+                if part.dates
+            ]
+            asked.append(
+                f"the dates in {name!r} have no one order: {', '.join(at[:6])}"
+                f"{', ...' * (len(at) > 6)}: write them in one order, or"
+                f" {_options('exclude', [name])}"
+            )
+        return asked
+
+    # --------------------------------------------------------------------------- clients
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The rows of every client that have a target."""
+        return {client: part.present for client, part in self.parts[self.roles.target].items()}
+
+    @property
+    def one_class(self) -> list[str]:
+        """Clients whose rows are all of one class."""
+        if not self.classes:
+            return []
+        parts = self.parts[self.roles.target].items()
+        return [c for c, part in parts if len(merged(part.counts or {}, self.target_merge)) == 1]
+
+    @property
+    def tiny(self) -> list[str]:
+        """Clients of few rows."""
+        return [client for client, n in self.sizes.items() if n < TINY]
+
+
+def _value(text: str) -> int | float:
+    value = float(text)
+    return int(value) if value.is_integer() else value
+
+
+def _options(option: str, names: Collection[str]) -> str:
+    return "give " + " ".join(f"--{option} {_word(name)}" for name in names)
+
+
+def _word(text: str) -> str:
+    """A word of a command."""
+    from shlex import quote
+
+    return quote(text)
+
+
+# ------------------------------------------------------------------------------- reading the tables
+
+
+def look(path: str, asked: Asked) -> Look:
+    """A look at the tables.
+
+    Raises
+    ------
+    ConfigError : columns that do not exist, or a client that cannot be guessed
+    ValueError, OSError : a file that cannot be read
+    """
+    files = paths(path)
+    shape = _shape(files, asked)
+    reading = Reading(encoding=shape.encoding, delimiter=shape.delimiter)
+    whole = {str(file): read(file, shape.header, reading) for file in files}
+    same_columns(whole)
+    first = next(iter(whole.values()))
+    named = [("--client", asked.client), ("--target", asked.target)]
+    named += [("--exclude", name) for name in asked.exclude]
+    named += [("--dates", name) for name in asked.dates]
+    for option, name in named:
+        if name is not None:
+            has_column(first, name, option)
+    roles = _roles(whole, asked)
+    if roles.client is None:
+        clients = {Path(file).name.split(".")[0]: table for file, table in whole.items()}
+        return Look(shape, roles, clients, asked)
+    return _by_column(Look(shape, roles, whole, asked), roles.client)
+
+
+def _by_column(known: Look, client: str) -> Look:
+    """The rows by the values of the column of clients, variants of a name taken together."""
+    counts = total(summarise(table[client]) for table in known.clients.values()).counts or {}
+    merge = variants(counts)
+    clients: dict[str, list[Table]] = {}
+    unnamed = 0
+    for table in known.clients.values():
+        labels = np.array([None if c is None else str(c) for c in table[client].tolist()], object)
+        absent = np.array([c is None for c in labels])
+        unnamed += int(absent.sum())
+        names = np.array([merge.get(c, c) for c in labels], dtype=object)
+        rest = table.without(client)
+        for name in dict.fromkeys(names[~absent].tolist()):
+            clients.setdefault(name, []).append(rest.pick(names == name))
+    joined = {name: _stacked(parts) for name, parts in clients.items()}
+    return replace(known, clients=joined, unnamed=unnamed, client_merge=merge)
+
+
+def _stacked(parts: list[Table]) -> Table:
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    return first.with_columns({name: np.concatenate([p[name] for p in parts]) for name in first})
+
+
+def _shape(files: Sequence[Path], asked: Asked) -> Shape:
+    """How the files are written: all in one encoding."""
+    texts = [file for file in files if file.suffix != ".parquet"]
+    found = {file: encoding_of(file) for file in texts}
+    known = {e: (file, why) for file, (e, why) in found.items() if e != "ascii"}
+    if asked.encoding is not None:
+        encoding, reason = asked.encoding, "as asked"
+    elif {*known} == {"latin-1", "cp1252"}:
+        encoding, reason = "cp1252", known["cp1252"][1]
+    elif len(known) > 1:
+        every = ", ".join(f"{file.name} is {e}" for e, (file, _) in known.items())
+        raise ConfigError(
+            f"the files are in different encodings: {every}. Save them in one of them"
+        )
+    else:
+        encoding, (_, reason) = next(iter(known.items()), ("utf-8", (None, "")))
+    begun = [_begun(file, encoding) for file in texts]
+    header = tuple({name: None for _, names in begun for name in names})
+    signs = {sign for sign, _ in begun}
+    return Shape(encoding, signs.pop() if len(signs) == 1 else None, reason, header)
+
+
+def _begun(file: Path, encoding: str) -> tuple[str, list[str]]:
+    """What stands between the cells of a file, and the names in its first line."""
+    with opened(file, encoding) as text:
+        lines = [line for line, _ in zip(text, range(LINES), strict=False)]
+    return delimiter_and_header(lines)
+
+
+# ----------------------------------------------------------------------------- target and client
+
+
+def _roles(whole: Mapping[str, Table], asked: Asked) -> Roles:
+    """The target and the client: as asked, else guessed where that is safe."""
+    first = next(iter(whole.values()))
+    guesses, target, client = [], asked.target, asked.client
+    taken = {name for name in (*asked.exclude, client, *asked.dates) if name is not None}
+    if target is None:
+        target, why = _target(whole, [name for name in first if name not in taken])
+        guesses.append(("target", why))
+    if client is None and len(whole) == 1:
+        client, why = _client(first, [n for n in first if n != target and n not in taken])
+        guesses.append(("client", why))
+    return Roles(target, client, tuple(guesses))
+
+
+def _target(whole: Mapping[str, Table], names: Sequence[str]) -> tuple[str, str]:
+    if found := _named(names, TARGETS):
+        return found, "so named"
+    known = {name: total(summarise(table[name]) for table in whole.values()) for name in names}
+    two = [name for name, column in known.items() if column.distinct == 2]
+    if names and two[-1:] == [names[-1]]:
+        return names[-1], "the last column, of two values"
+    if names and known[names[-1]].numbers == known[names[-1]].present and not two:
+        return names[-1], "the last column, of numbers"
+    likely = f" Columns of two values: {', '.join(map(repr, two))}." if two else ""
+    raise ConfigError(
+        f"no column looks like the target: give --target.{likely} Columns: {', '.join(names)}"
+    )
+
+
+def _client(table: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str]:
+    if found := _named(names, CLIENTS):
+        return found, "so named"
+    repeats = [name for name in names if _few_texts(summarise(table[name]))]
+    if len(repeats) == 1:
+        return repeats[0], "the only column of text that repeats"
+    may = f" It may be one of {', '.join(map(repr, repeats))}." if repeats else ""
+    raise ConfigError(
+        f"no column looks like the client of each row: give --client.{may} Columns:"
+        f" {', '.join(table)}"
+    )
+
+
+def _few_texts(column: Summary) -> bool:
+    """Whether a column holds text that repeats, as names of clients do."""
+    most = max(2, column.present // 5)
+    return column.text == column.present > 0 and 2 <= column.distinct <= most
+
+
+def _named(names: Sequence[str], known: Sequence[str]) -> str | None:
+    """The column with one of the known names, alone or as a part of its name."""
+    parts = {name: name.lower().replace("-", "_").replace(" ", "_").split("_") for name in names}
+    alone = [name for word in known for name in names if name.lower() == word]
+    inside = [name for word in known for name in names if word in parts[name]]
+    return next(iter([*alone, *inside]), None)

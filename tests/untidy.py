@@ -1,0 +1,386 @@
+"""Tables as people have them: every file has a fault of its own, and is made by code from a seed.
+
+Each of them has to pass `init`, `run`, `predict` and `verify` without an edit. ``proposed`` are
+lines that the configuration then has, ``asked`` what `init` asks first, and ``told`` the options
+that answer it.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+SITES = ("north", "east", "south")
+Columns = dict[str, list[str]]
+FILES: dict[str, Untidy] = {}
+
+
+@dataclass(frozen=True)
+class Untidy:
+    """A file, or several.
+
+    Attributes
+    ----------
+    path : of the tables, as it is given to `init`
+    options : of `init`, from the start
+    proposed : texts that stand in the configuration
+    printed : texts that `init` prints
+    asked, told : what `init` asks, if it does, and the options that answer it
+    rows : that `predict` predicts
+    """
+
+    make: Callable[[Path], None]
+    path: str
+    options: tuple[str, ...]
+    proposed: tuple[str, ...]
+    printed: tuple[str, ...]
+    asked: tuple[str, ...]
+    told: tuple[str, ...]
+
+
+def untidy(
+    path: str = "table.csv",
+    *options: str,
+    proposed: Sequence[str] = (),
+    printed: Sequence[str] = (),
+    asked: Sequence[str] = (),
+    told: Sequence[str] = (),
+) -> Callable[[Callable[[Path], None]], Callable[[Path], None]]:
+    """Enter a maker of files under its name."""
+
+    def enter(make: Callable[[Path], None]) -> Callable[[Path], None]:
+        FILES[make.__name__] = Untidy(
+            make, path, options, tuple(proposed), tuple(printed), tuple(asked), tuple(told)
+        )
+        return make
+
+    return enter
+
+
+def people(n: int = 240, seed: int = 0) -> Columns:
+    """Patients of three sites: the older and the higher the dose, the more often sick."""
+    rng = np.random.default_rng(seed)
+    age, dose = rng.integers(18, 91, n), rng.gamma(2.0, 1.5, n).round(2)
+    sex = rng.choice(["f", "m"], n)
+    chance = 1 / (1 + np.exp(-((age - 70) / 12 + (dose - 3) / 1.5)))
+    return {
+        "site": rng.choice(SITES, n, p=(0.5, 0.3, 0.2)).tolist(),
+        "age": [str(v) for v in age],
+        "sex": sex.tolist(),
+        "dose": [f"{v:.2f}" for v in dose],
+        "sick": np.where(rng.random(n) < chance, "yes", "no").tolist(),
+    }
+
+
+def text(columns: Mapping[str, Sequence[str]], sign: str = ",", end: str = "\n") -> str:
+    """The columns as CSV; a cell with the sign or a line break in it is in quotes."""
+
+    def cell(value: str) -> str:
+        return f'"{value}"' if sign in value or "\n" in value else value
+
+    rows = zip(*columns.values(), strict=True)
+    lines = [columns.keys(), *rows]
+    return "".join(sign.join(map(cell, line)) + end for line in lines)
+
+
+def write(folder: Path, columns: Columns, sign: str = ",", encoding: str = "utf-8") -> None:
+    (folder / "table.csv").write_bytes(text(columns, sign).encode(encoding))
+
+
+def with_comma(cells: Sequence[str]) -> list[str]:
+    return [cell.replace(".", ",") for cell in cells]
+
+
+def before(columns: Columns, **more: list[str]) -> Columns:
+    """The columns with others in front of them."""
+    return {**more, **columns}
+
+
+def dates(n: int, pattern: str, seed: int = 1, days: int = 28) -> list[str]:
+    rng = np.random.default_rng(seed)
+    parts = zip(rng.integers(1, days + 1, n), rng.integers(1, 13, n), strict=True)
+    years = rng.integers(2015, 2024, n).tolist()
+    whole = zip(parts, years, strict=True)
+    return [pattern.format(d=int(d), m=int(m), y=y) for (d, m), y in whole]
+
+
+# ------------------------------------------------------------------------------- how it is written
+
+
+@untidy(proposed=['delimiter = ";"', 'decimal = ","', 'positive = "yes"'])
+def semicolons_and_decimal_commas(folder: Path) -> None:
+    columns = people()
+    columns["dose"] = with_comma(columns["dose"])
+    write(folder, columns, ";")
+
+
+@untidy(proposed=['delimiter = "\\t"', 'encoding = "latin-1"'])
+def tabs_in_latin_1(folder: Path) -> None:
+    columns = people()
+    columns["site"] = [{"north": "Köln", "east": "Füssen"}.get(s, s) for s in columns["site"]]
+    write(folder, columns, "\t", "latin-1")
+
+
+@untidy(proposed=['encoding = "cp1252"', "Windows-1252"])
+def signs_of_windows(folder: Path) -> None:
+    columns = people()
+    columns["sex"] = [{"f": "f – “w”", "m": "m €"}[s] for s in columns["sex"]]
+    write(folder, columns, ";", "cp1252")
+
+
+@untidy(proposed=['target = "sick"'])
+def a_byte_order_mark(folder: Path) -> None:
+    data = codecs.BOM_UTF8 + text(people(), ",", "\r\n").encode()
+    (folder / "table.csv").write_bytes(data)
+
+
+@untidy(proposed=['encoding = "utf-16"', "byte-order mark"])
+def saved_as_unicode_text_by_a_spreadsheet(folder: Path) -> None:
+    (folder / "table.csv").write_bytes(text(people(), "\t", "\r\n").encode("utf-16"))
+
+
+@untidy(proposed=['"remark",  # nearly unique text'])
+def quoted_line_breaks(folder: Path) -> None:
+    columns = people()
+    ages = columns["age"]
+    columns["remark"] = [f"aged {a},\nseen {k}\n\ntwice" for k, a in enumerate(ages)]
+    write(folder, columns)
+
+
+# ------------------------------------------------------------------------------------ what it holds
+
+
+@untidy(
+    proposed=[
+        '"case_id",  # so named, and nearly unique',
+        '"email",  # nearly unique text',
+        '"number_of_row",  # whole numbers that rise',
+        "exclude = [",
+    ],
+    printed=["never read: it has no name"],
+)
+def identifiers_and_an_unnamed_index(folder: Path) -> None:
+    columns, n = people(), 240
+    rng = np.random.default_rng(2)
+    more = {
+        "": [str(k) for k in range(n)],
+        "case_id": [str(v) for v in rng.permutation(10**6)[:n]],
+        "number_of_row": [str(7 * k) for k in range(n)],
+        "email": [f"{v:x}@example.org" for v in rng.integers(0, 2**40, n).tolist()],
+    }
+    write(folder, before(columns, **more))
+
+
+@untidy(
+    proposed=[
+        'dates.admitted = { order = "dmy" }',
+        'dates.born = { order = "mdy" }',
+        'dates.seen = { order = "ymd" }',
+        '"died_on",  # named as an outcome',
+    ]
+)
+def dates_in_three_orders(folder: Path) -> None:
+    columns, n = people(), 240
+    columns["admitted"] = dates(n, "{d}.{m}.{y}")
+    columns["born"] = dates(n, "{m:02d}/{d:02d}/{y}", 2)
+    columns["seen"] = dates(n, "{y}-{m:02d}-{d:02d} 10:30", 3)
+    columns["died_on"] = dates(n, "{y}-{m:02d}-{d:02d}", 4)
+    write(folder, columns)
+
+
+@untidy(
+    "sites/*.csv",
+    "--target",
+    "sick",
+    proposed=['"admitted",  # as asked'],
+    asked=["'admitted'", "no one order", "mdy at north", "dmy at south", "--exclude admitted"],
+    told=["--exclude", "admitted"],
+)
+def dates_in_two_orders_between_clients(folder: Path) -> None:
+    columns, n = people(), 240
+    columns["admitted"] = dates(n, "{d:02d}/{m:02d}/{y}")
+    american = dates(n, "{m:02d}/{d:02d}/{y}")
+    (folder / "sites").mkdir()
+    for site in SITES:
+        rows = [r for r in range(n) if columns["site"][r] == site]
+        part = {name: [cells[r] for r in rows] for name, cells in columns.items()}
+        if site == "north":
+            part["admitted"] = [american[r] for r in rows]
+        del part["site"]
+        order = sorted(part) if site == "east" else [*part]  # columns may stand in another order
+        (folder / "sites" / f"{site}.csv").write_text(text({c: part[c] for c in order}))
+
+
+@untidy(
+    proposed=['dates.admitted = { order = "mdy" }'],
+    asked=["--dates admitted=dmy or --dates admitted=mdy", "--decimal", "'cost'"],
+    told=["--dates", "admitted=mdy", "--decimal", "."],
+)
+def dates_and_thousands_that_may_be_either(folder: Path) -> None:
+    columns, n = people(), 240
+    columns["admitted"] = dates(n, "{d:02d}/{m:02d}/{y}", days=12)
+    columns["cost"] = [f"{k % 9 + 1},{(k * 37) % 1000:03d}" for k in range(n)]
+    write(folder, columns)
+
+
+@untidy(
+    proposed=[
+        "drop_missing_target = true  # 9 rows have none",
+        "drop_missing_client = true  # 6 rows have none",
+        'missing = ["-", "k.A."]',
+        "-999",
+    ]
+)
+def missing_targets_clients_and_cells(folder: Path) -> None:
+    columns = people()
+    for name, cell, rows in (
+        ("sick", "", range(0, 36, 4)),
+        ("site", "", range(1, 7)),
+        ("dose", "-", range(10, 30)),
+        ("sex", "k.A.", range(40, 60)),
+        ("age", "-999", range(70, 75)),
+    ):
+        for r in rows:
+            columns[name][r] = cell
+    write(folder, columns)
+
+
+@untidy(proposed=["Fewer than 10 rows are at 'practice 1'", "One class alone is at"])
+def clients_of_one_row(folder: Path) -> None:
+    columns = people()
+    for k in range(8):
+        columns["site"][k * 3] = f"practice {k + 1}"
+    write(folder, columns)
+
+
+@untidy(
+    proposed=[
+        'censored = [\n  "crp",  # numbers and limits such as <1: ',
+        'categorical = [\n  "plz",',
+        "min_count = 10  # rarer categories are one: in 'icd'",
+        'decimal = ","',
+    ]
+)
+def limits_codes_and_rare_categories(folder: Path) -> None:
+    columns, n = people(), 240
+    rng = np.random.default_rng(5)
+    crp = rng.gamma(1.0, 4.0, n)
+    columns["crp"] = ["<0,5" if v < 0.5 else ">15" if v > 15 else f"{v:.1f}" for v in crp]
+    columns["crp"] = with_comma(columns["crp"])
+    columns["dose"] = with_comma(columns["dose"])
+    often = rng.choice(["A10.1", "I10", "C34.9"], n).tolist()
+    columns["icd"] = [f"B{k:02d}" if k < 40 else code for k, code in enumerate(often)]
+    columns["plz"] = rng.choice(["01067", "50667", "80331"], n).tolist()
+    write(folder, columns, ";")
+
+
+@untidy(
+    proposed=[
+        'merge.sex = { "F" = "f", "M" = "m" }',
+        'merge.site = { "NORTH" = "north" }',
+        'merge.sick = { "Yes" = "yes" }',
+    ]
+)
+def variants_by_case(folder: Path) -> None:
+    columns = people()
+    for k in range(0, 60, 5):
+        columns["sex"][k] = columns["sex"][k].upper()
+        columns["site"][k] = columns["site"][k].replace("north", "NORTH")
+        columns["sick"][k] = columns["sick"][k].replace("yes", "Yes")
+    write(folder, columns)
+
+
+@untidy(proposed=['person = "patient_id"', "a split parts no person's"])
+def several_rows_of_a_person(folder: Path) -> None:
+    columns = people()
+    columns["patient_id"] = [f"P{k // 3:04d}" for k in range(240)]
+    write(folder, columns)
+
+
+@untidy(
+    proposed=[
+        '"age (2)",  # the same cells as \'age\'',
+        '"empty",  # no cell has a value',
+        '"country",  # one value in all rows',
+        '"status",  # it tells the target: 100.0 % of each class',
+        '"site_code",',
+    ]
+)
+def duplicate_empty_and_telling_columns(folder: Path) -> None:
+    columns, n = people(), 240
+    columns |= {
+        "empty": [""] * n,
+        "country": ["DE"] * n,
+        "status": [{"yes": "S", "no": "H"}[s] for s in columns["sick"]],
+        "site_code": [{"north": "1", "east": "2", "south": "3"}[s] for s in columns["site"]],
+    }
+    lines = text(columns).splitlines()
+    twice = [f"{line},{age}" for line, age in zip(lines, ["age", *columns["age"]], strict=True)]
+    (folder / "table.csv").write_text("\n".join(twice) + "\n")
+
+
+@untidy(
+    "table.csv", "--target", "stage", proposed=['loss = "multinomial"'], printed=["3 classes"]
+)
+def three_classes(folder: Path) -> None:
+    columns = people()
+    rng = np.random.default_rng(3)
+    score = np.array(columns["age"], float) / 20 + rng.normal(0, 1, 240)
+    columns["stage"] = np.array(["low", "mid", "high"])[np.digitize(score, (2.2, 3.2))].tolist()
+    del columns["sick"]
+    write(folder, columns)
+
+
+@untidy(
+    "table.csv",
+    "--client",
+    "site",
+    "--target",
+    "days",
+    proposed=['loss = "huber"', 'decimal = ","', '"days_again",  # it has the target\'s numbers'],
+)
+def numbers_to_predict(folder: Path) -> None:
+    columns = people()
+    rng = np.random.default_rng(4)
+    days = np.array(columns["age"], float) / 7 + rng.gamma(2.0, 2.0, 240)
+    columns["days"] = with_comma([f"{v:.1f}" for v in days])
+    columns["days_again"] = with_comma([f"{24 * v:.0f},0" for v in days])
+    columns["dose"] = with_comma(columns["dose"])
+    del columns["sick"]
+    write(folder, columns, ";")
+
+
+@untidy(
+    "table.csv",
+    proposed=[
+        '"ward",  # text of more than 100 values: 120 values in 240 cells',
+        '"glucose",  # mostly numbers, and some cells are not: 3 of 240',
+        "Few whole numbers",
+        'categorical = ["grade"]',
+    ],
+)
+def text_of_many_values_and_mixed_cells(folder: Path) -> None:
+    columns, n = people(), 240
+    rng = np.random.default_rng(6)
+    columns["ward"] = [f"{'abc'[k % 3]} corridor {k % 120}" for k in range(n)]
+    columns["glucose"] = [f"{v:.1f}" for v in rng.normal(90, 10, n)]
+    for k, cell in enumerate(("see below", "error", "12 mg")):
+        columns["glucose"][50 * k] = cell
+    columns["grade"] = [str(v) for v in rng.integers(1, 5, n)]
+    write(folder, columns)
+
+
+def large(folder: Path, n: int = 40_000, d: int = 60) -> None:
+    """Numbers, categories and an identifier of 40,000 rows in 60 columns."""
+    rng = np.random.default_rng(7)
+    columns = people(n, 7)
+    columns = {"record_id": [f"R{k:06d}" for k in rng.permutation(n)], **columns}
+    for k in range(d - len(columns) - 10):
+        columns[f"x{k}"] = [f"{v:.4g}" for v in rng.normal(k, 1 + k, n)]
+    for k in range(d - len(columns)):
+        columns[f"c{k}"] = rng.choice([f"v{j}" for j in range(3 + k)], n).tolist()
+    write(folder, columns)
