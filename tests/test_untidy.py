@@ -12,6 +12,11 @@ import untidy
 Call = Callable[..., int]
 
 
+def flat(text: str) -> str:
+    """The text with comments and breaks taken as spaces."""
+    return " ".join(text.replace("#", " ").split())
+
+
 @pytest.mark.parametrize("name", untidy.FILES)
 def test_an_untidy_table_passes_without_an_edit(
     name: str, quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -30,7 +35,7 @@ def test_an_untidy_table_passes_without_an_edit(
     assert max(map(len, printed.splitlines())) <= 80
     written = (tmp_path / "q.toml").read_text("utf-8")
     for part in case.proposed:
-        assert part in written, written
+        assert flat(part) in flat(written), written
     for part in case.printed:
         assert part in printed, printed
     assert quorate("run", "q.toml", "--quick", "--out", "runs") == 0, capsys.readouterr().err
@@ -38,5 +43,5 @@ def test_an_untidy_table_passes_without_an_edit(
     files = sorted(tmp_path.glob(case.path))
     assert quorate("predict", folder, files[0], "--out", "p.csv") == 0, capsys.readouterr().err
     rows = [*csv.DictReader((tmp_path / "p.csv").read_text("utf-8").splitlines())]
-    assert len(rows) in (240, sum(1 for _ in files[0].open(errors="replace")) - 1)
+    assert len(rows) == (240 if len(files) == 1 else files[0].read_text("utf-8").count("\n") - 1)
     assert quorate("verify", folder) == 0, capsys.readouterr().out

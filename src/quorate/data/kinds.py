@@ -48,7 +48,7 @@ OUTCOMES = frozenset(
     {"target", "label", "outcome", "response", "death", "died", "dead", "mortality", "survived"}
     | {"survival", "deceased", "readmitted", "readmission", "relapse"}
 )
-INDICES = re.compile(r"(unnamed:? ?\d*|\.\.\.\d+|index|row_?(names?|id)|_c0|x1?)?", re.I)
+INDICES = re.compile(r"(unnamed:? ?\d*|\.\.\.\d+|index|row_?(names?|id)|_c0)?", re.I)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ TARGETS = (
 MOST = 50  # classes of a target of text
 GRADES = 10  # whole numbers that may be classes
 TOLD = 0.98  # share of a class from which a column is a near-copy of the target
-TINY = 10  # rows
+TINY = 20  # rows
 
 
 @dataclass(frozen=True)
@@ -480,13 +480,13 @@ def _roles(whole: Mapping[str, Table], asked: Asked) -> Roles:
 
 def _target(whole: Mapping[str, Table], names: Sequence[str]) -> tuple[str, str]:
     if found := _named(names, TARGETS):
-        return found, "so named"
+        return found, "guessed: so named"
     known = {name: total(summarise(table[name]) for table in whole.values()) for name in names}
     two = [name for name, column in known.items() if column.distinct == 2]
     if names and two[-1:] == [names[-1]]:
-        return names[-1], "the last column, of two values"
+        return names[-1], "guessed: the last column, of two values"
     if names and known[names[-1]].numbers == known[names[-1]].present and not two:
-        return names[-1], "the last column, of numbers"
+        return names[-1], "guessed: the last column, of numbers"
     likely = f" Columns of two values: {', '.join(map(repr, two))}." if two else ""
     raise ConfigError(
         f"no column looks like the target: give --target.{likely} Columns: {', '.join(names)}"
@@ -495,10 +495,10 @@ def _target(whole: Mapping[str, Table], names: Sequence[str]) -> tuple[str, str]
 
 def _client(table: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str]:
     if found := _named(names, CLIENTS):
-        return found, "so named"
+        return found, "guessed: so named"
     repeats = [name for name in names if _few_texts(summarise(table[name]))]
     if len(repeats) == 1:
-        return repeats[0], "the only column of text that repeats"
+        return repeats[0], "guessed: the only text that repeats"
     may = f" It may be one of {', '.join(map(repr, repeats))}." if repeats else ""
     raise ConfigError(
         f"no column looks like the client of each row: give --client.{may} Columns:"

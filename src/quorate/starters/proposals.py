@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from quorate.data.kinds import MOST, RARE, Kind, sentinel
 from quorate.data.profile import Summary, merged, variants
-from quorate.starters.look import Look
+from quorate.starters.look import TINY, Look
 from quorate.starters.toml import toml_key, toml_line, toml_value
 from quorate.text import printable
 
@@ -94,7 +94,7 @@ def _columns(look: Look) -> Iterator[str]:
     }
     for name, kind in kinds.items():
         if kind.name == "person" and name not in look.asked.exclude:
-            yield _stated(toml_line("person", name), f"{kind.why}; a split parts no person's rows")
+            yield _stated(toml_line("person", name), f"{kind.why}; no split parts a person's rows")
     yield from _list("exclude", left)
     yield from _list("categorical", dict(_codes(look)))
     yield from _list("censored", {n: kinds[n].why for n in chosen if kinds[n].name == "censored"})
@@ -157,7 +157,7 @@ def _notes(look: Look) -> Iterator[str]:
     if look.one_class:
         yield from _comment(f"One class alone is at {_listed(look.one_class)}.")
     if look.tiny:
-        yield from _comment(f"Fewer than 10 rows are at {_listed(look.tiny)}.")
+        yield from _comment(f"Fewer than {TINY} rows are at {_listed(look.tiny)}.")
     kinds, chosen = look.kinds, used(look)
     for name in chosen:
         column = look.columns[name]
@@ -300,16 +300,20 @@ def _values(column: Summary, kind: Kind) -> str:
 
 
 def _proposal(kind: Kind, name: str, look: Look, chosen: bool) -> str:
+    """The keys of the configuration that name the column."""
     if name in look.asked.exclude:
-        return "left out, as asked"
-    if kind.name == "person":
-        return "person"
-    if not chosen:
-        return f"left out: {kind.rule or 'a comma in numbers'}"
-    if kind.name == "date":
-        return "year, month, weekday, days"
-    parts = {"comma": "decimal comma", "censored": "half of a limit"}
-    return parts.get(kind.name, "category" if kind.name in ("category", "code") else "")
+        return "exclude, as asked"
+    if kind.name == "person" or not chosen:
+        return "person" if kind.name == "person" else "exclude"
+    column, found = look.columns[name], []
+    if kind.name in ("date", "censored"):
+        found.append({"date": "dates", "censored": "censored"}[kind.name])
+    found += ["categorical"] * (name in dict(_codes(look)))
+    found += ["decimal"] * (column.commas > 0 and look.decimal == ",")
+    found += ["merge"] * bool(column.text and variants(column.counts or {}))
+    found += ["missing"] * bool(column.tokens)
+    found += ["min_count"] * (name in rare(look))
+    return ", ".join(found)
 
 
 def drawn(lines: Sequence[Line], width: int = WIDTH) -> list[str]:

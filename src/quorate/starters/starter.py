@@ -12,7 +12,7 @@ from quorate.starters.look import Asked
 from quorate.starters.private import private_starter
 from quorate.starters.robust import robust_starter
 
-SOFTMAX = "a linear model of several classes for the worst client weights"
+SOFTMAX = "a softmax model for the worst client weights"
 
 
 def starter(
@@ -39,7 +39,7 @@ def starter(
     shown = [*data.shown]
     if len(data.classes) > 2 and not private and not agnostic:
         agnostic = True
-        shown.append(f"{len(data.classes)} classes: {SOFTMAX}, as with --agnostic")
+        shown.append(f"{len(data.classes)} classes: {SOFTMAX} (--agnostic)")
     write = private_starter if private else agnostic_starter if agnostic else robust_starter
     # it stands in comments, which end with their line
     file = "".join(c if c.isprintable() else "?" for c in out.name)

@@ -14,7 +14,7 @@ def toml_value(value: object) -> str:
 
     if isinstance(value, list | tuple):  # on one line
         return f"[{', '.join(map(toml_value, value))}]"
-    return tomli_w.dumps({"v": value}).removeprefix("v = ").strip()
+    return tomli_w.dumps({"v": value}).removeprefix("v = ").strip().replace("\t", "\\t")
 
 
 def toml_key(name: str) -> str:
