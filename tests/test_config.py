@@ -492,13 +492,23 @@ def test_init_guesses_client_and_target_and_says_so(tmp_path: Path) -> None:
     small_run.write_config(tmp_path)
     text, said = starter(out=tmp_path / "q.toml", path=str(tmp_path / "clinics.csv"))
     config = parse_config(text, folder=tmp_path)
-    assert (config.data.client, config.data.target, config.problem_.loss) == (
+    assert (config.data.client, config.data.target, config.data.positive) == (
         "clinic",
         "sick",
-        "hinge",
+        "yes",
     )
-    assert len(said) == 2
-    assert all("guessed" in line for line in said)
+    assert sum("guessed" in line for line in said) == 2
+    assert text.count("# guessed: so named") == 2
+
+
+def test_the_configuration_that_init_writes_has_the_default_rules(tmp_path: Path) -> None:
+    small_run.write_config(tmp_path)
+    text, _ = starter(out=tmp_path / "q.toml", path=str(tmp_path / "clinics.csv"))
+    config = parse_config(text, folder=tmp_path)
+    robust, clients = config.robust, config.clients
+    assert config.problem_.loss == "logistic"
+    assert (robust.radius, robust.norm, robust.label_cost) == ("auto", "linf", math.inf)
+    assert (clients.risk, clients.radius, clients.prior) == ("chi_square", 0.05, "size")
 
 
 def test_init_with_one_file_per_client_and_numbers_to_predict(tmp_path: Path) -> None:
@@ -511,12 +521,12 @@ def test_init_with_one_file_per_client_and_numbers_to_predict(tmp_path: Path) ->
     config = parse_config(text, folder=tmp_path)
     assert (config.data.client, config.data.target, config.problem_.loss) == (None, "y", "huber")
     assert prepare(config).train.clients == ("a", "b")
-    assert len(said) == 1
+    assert sum("guessed" in line for line in said) == 1
 
 
 def test_init_of_a_data_set_is_valid_and_can_be_run(tmp_path: Path) -> None:
     config = parse_config(starter(out=tmp_path / "q.toml", dataset="hospitals")[0])
-    assert config.problem().over_samples.radius == 0.05
+    assert prepare(config).train.n_clients == 6
     pooled = parse_config(starter(out=tmp_path / "q.toml", dataset="breast_cancer")[0])
     assert prepare(pooled).train.n_clients == 10
 

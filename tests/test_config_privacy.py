@@ -21,6 +21,7 @@ from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.runs.pipeline import dry_run
 from quorate.runs.privacy_plan import plan, with_public_numbers
 from quorate.runs.splits import prepare
+from quorate.starters.look import Asked
 from quorate.starters.starter import starter
 
 TEXT = small_run.PRIVATE.replace("[report]\ncompare_with", "[report]\nhtml = false\ncompare_with")
@@ -488,23 +489,25 @@ def test_a_first_configuration_holds_no_value_of_the_rows(tmp_path: Path) -> Non
     (tmp_path / "clinics.csv").write_text(table, "utf-8")
     own = {
         "path": str(tmp_path / "clinics.csv"),
-        "client": "clinic",
-        "target": "sick",
+        "asked": Asked("clinic", "sick"),
         "out": tmp_path / "a.toml",
     }
     text, _ = starter(**own, private=True)
     config = parse_config(text, folder=tmp_path)
-    with pytest.raises(ConfigError, match=r"'ward' has '\?': write what is possible"):
+    with pytest.raises(ConfigError, match=r"data.classes: .*'age', 'dose', 'ward' have '\?'"):
         config.check()
+    assert config.data.classes == ["?", "?"]
     assert config.data.columns == {
-        "age": {"min": 0.0, "max": 1.0},
-        "dose": {"min": 0.0, "max": 1.0},
+        "age": {"min": "?", "max": "?"},
+        "dose": {"min": "?", "max": "?"},
         "ward": {"categories": ["?"]},
     }
     (tmp_path / "clinics.csv").write_text(small_run.wards(small_run.table(5), 7), "utf-8")
     assert starter(**own, private=True)[0] == text
     named, _ = starter(dataset="hospitals", out=tmp_path / "b.toml", private=True)
-    assert parse_config(named).privacy.rehearsal
+    public = parse_config(named)
+    assert public.privacy.rehearsal
+    public.check()
 
 
 def test_faults_of_numbers_are_said_in_one_line(

@@ -303,7 +303,7 @@ def several_rows_of_a_person(folder: Path) -> None:
 
 @untidy(
     proposed=[
-        '"age (2)",  # the same cells as \'age\'',
+        "\"age (2)\",  # the same cells as 'age'",
         '"empty",  # no cell has a value',
         '"country",  # one value in all rows',
         '"status",  # it tells the target: 100.0 % of each class',
@@ -323,9 +323,7 @@ def duplicate_empty_and_telling_columns(folder: Path) -> None:
     (folder / "table.csv").write_text("\n".join(twice) + "\n")
 
 
-@untidy(
-    "table.csv", "--target", "stage", proposed=['loss = "multinomial"'], printed=["3 classes"]
-)
+@untidy("table.csv", "--target", "stage", proposed=['loss = "multinomial"'], printed=["3 classes"])
 def three_classes(folder: Path) -> None:
     columns = people()
     rng = np.random.default_rng(3)

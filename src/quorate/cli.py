@@ -99,9 +99,7 @@ def init(
         typer.Option(help="COLUMN=ORDER of a column of dates: ymd, dmy or mdy; several times."),
     ] = None,
     decimal: Annotated[str | None, typer.Option(help='Sign before decimals, "." or ",".')] = None,
-    encoding: Annotated[
-        str | None, typer.Option(help="utf-8, latin-1, cp1252 or utf-16.")
-    ] = None,
+    encoding: Annotated[str | None, typer.Option(help="utf-8, latin-1, cp1252 or utf-16.")] = None,
     classes: Annotated[
         bool | None,
         typer.Option("--classes/--numbers", help="What a target of few whole numbers is."),

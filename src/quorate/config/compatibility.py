@@ -36,10 +36,10 @@ def _path(config: Tables) -> Iterator[Refusal]:
             f"[path] tries radii of Wasserstein balls round the clients' rows, and {why} has none:"
             " leave [path] out"
         )
-    if path.client_radii is not None and config.clients.risk != "lp_ball":
+    if path.client_radii is not None and "radius" not in config.clients.parameters():
         yield Refusal(
-            f"path.client_radii need clients.risk = 'lp_ball', got {config.clients.risk!r}: it has"
-            " no radius"
+            f"path.client_radii need clients.risk = 'lp_ball' or another with a radius, got"
+            f" {config.clients.risk!r}"
         )
 
 

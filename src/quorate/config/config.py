@@ -17,7 +17,7 @@ from pydantic import ValidationError, model_validator
 
 from quorate.config.errors import ConfigError, line_of, lines_in_words
 from quorate.config.methods import broken_rule, settings_taken
-from quorate.config.schema import Drift, moved
+from quorate.config.schema import BLANK, Drift, moved
 from quorate.config.statement import sentence
 from quorate.config.tables import Tables
 from quorate.data.federation import Federation
@@ -49,15 +49,18 @@ class Config(Tables):
 
     def unfilled(self) -> str:
         """Which columns are not declared yet, as a sentence; empty if all are."""
-        if not (names := self.data.blanks):
-            return ""
-        shown = ", ".join(map(repr, names))
-        return (
-            f"data.columns: {shown} {'has' if len(names) == 1 else 'have'} '?': write what is"
-            " possible, from what you know of the columns and not from these rows, such as"
-            " age = { min = 0, max = 110 } or ward = { categories = ['a', 'b'] }, or leave a column"
-            " out. Nothing was read or spent"
-        )
+        parts = []
+        if self.data.classes is not None and BLANK in self.data.classes:
+            parts.append("data.classes: '?' stands for the values that the target can have")
+        if names := self.data.blanks:
+            shown = ", ".join(map(repr, names))
+            parts.append(
+                f"data.columns: {shown} {'has' if len(names) == 1 else 'have'} '?': write what is"
+                " possible, from what you know of the columns and not from these rows, such as"
+                " age = { min = 0, max = 110 } or ward = { categories = ['a', 'b'] }, or leave a"
+                " column out"
+            )
+        return f"{'. '.join(parts)}. Nothing was read or spent" if parts else ""
 
     def settled(self, fed: Federation) -> Config:
         """The same run with radius = "auto" as a number (`quorate.default_radius`)."""

@@ -239,8 +239,8 @@ def _finite(value: object) -> TypeGuard[float]:
 
 
 def _classes(value: object) -> list[str | float] | None:
-    if value is None:
-        return None
+    if value is None or (isinstance(value, list) and len(value) > 1 and {*value} == {BLANK}):
+        return value
     if (
         isinstance(value, list)
         and len({*map(type, value)}) == 1

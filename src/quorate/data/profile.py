@@ -406,7 +406,7 @@ def _numbers(cells: Sequence[object]) -> Array:
 
 
 def variants(counts: Mapping[str, int]) -> dict[str, str]:
-    """``{variant: value}`` where two differ by case and spaces alone; the value is more frequent."""
+    """``{variant: value}`` of values that differ by case and spaces alone from a frequent one."""
     alike: dict[str, list[str]] = {}
     for value in counts:
         alike.setdefault(" ".join(value.casefold().split()), []).append(value)

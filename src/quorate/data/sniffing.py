@@ -9,8 +9,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
 
 DELIMITERS = (",", ";", "\t", "|")
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -51,8 +51,8 @@ def encoding_of(path: Path) -> tuple[str, str]:
     return "latin-1", "it is not UTF-8"
 
 
-def _bytes(path: Path) -> IO[bytes]:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+def _bytes(path: Path) -> BufferedIOBase:
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
 def delimiter_and_header(lines: Sequence[str]) -> tuple[str, list[str]]:
