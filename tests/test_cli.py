@@ -312,7 +312,7 @@ def test_clients_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
 
     from rich.console import Console
 
-    from quorate.report.sections.clients import clients
+    from quorate.report.sections.clients import BRIEF, clients
     from quorate.report.terminal import drawn
 
     run = small_run.small_run(
@@ -325,7 +325,7 @@ def test_clients_names_are_no_markup_on_a_terminal(tmp_path: Path) -> None:
             {"round": 1, "objective": 1.0, "gap": float("inf"), "worst_client": HOSTILE[0]}, None
         )
         live.done("DRFL", "done")
-    console.print(drawn(clients(run.result)))
+    console.print(drawn(clients(run.result, BRIEF)))
     assert out.getvalue().count(HOSTILE[0]) >= 2
     assert "\x1b[31m" not in out.getvalue()
     assert "\ufffd[31mred\ufffd" in out.getvalue()

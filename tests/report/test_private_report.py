@@ -85,7 +85,7 @@ def test_what_travels_states_the_guarantee_the_budget_and_what_is_withheld(trave
 
 def test_the_figures_of_what_travels(travels: Run) -> None:
     found = drawn(travels)
-    assert found.keys() == {"budget", "rounds", "evaluation"}
+    assert found.keys() == {"budget", "rounds", "evaluation", "coefficients"}
     assert {
         "total epsilon",
         "with this run",

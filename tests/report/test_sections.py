@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -109,7 +110,7 @@ def test_the_terminal_ends_with_where_the_report_is(kind: str, runs: dict[str, R
 def test_what_is_exact_is_in_no_section_of_the_public_part(runs: dict[str, Run]) -> None:
     public, owner = runs["public part"], runs["owner's part"]
     names = {type(section).__name__ for section in SECTIONS if section.applies(public)}
-    assert names == {"Guarantee", "Messages", "Configuration"}
+    assert names == {"Guarantee", "Coefficients", "Messages", "Configuration"}
     value = f"{owner.result['certificate']['value']:.9g}"
     assert value in markdown(owner)
     assert value not in markdown(public) + page(public, figures(public)) + as_json(public)
@@ -118,13 +119,29 @@ def test_what_is_exact_is_in_no_section_of_the_public_part(runs: dict[str, Run])
 def test_sections_of_a_plain_run(tmp_path: Path) -> None:
     run = small_run.small_run(tmp_path, text=small_run.MIXED)
     names = [type(section).__name__ for section in SECTIONS if section.applies(run)]
-    shared = [
-        "Summary",
-        "Evaluation",
-        "Checks",
-        "Certificate",
-        "Clients",
-        "Messages",
-        "Configuration",
+    asked = ["Opening", "Quality", "Evaluation", "Checks", "Coefficients", "Summary"]
+    proof = ["Certificate", "Clients", "Messages", "Configuration"]
+    assert [name for name in names if name != "Warnings"] == [*asked, *proof]
+
+
+def test_a_report_starts_with_what_a_person_asks(runs: dict[str, Run]) -> None:
+    asked = [
+        "How good is the model?",
+        "For whom is it bad?",
+        "Is it trivial?",
+        "Did robustness help?",
+        "Can I trust the numbers?",
     ]
-    assert [name for name in names if name != "Warnings"] == shared
+    text = markdown(runs["radius path"])
+    short = text[text.index("## In short") : text.index("## How good")]
+    places = [short.index(f"**{question}**") for question in asked]
+    assert places == sorted(places)
+    chapters = re.findall("^## (.*)$", text, re.M)
+    assert [c for c in chapters if c in asked] == [q for q in asked if q != "Is it trivial?"]
+    assert chapters.index("Can I trust the numbers?") < chapters.index("Certificate")
+
+
+def test_a_run_without_new_rows_says_that_nobody_knows(tmp_path: Path) -> None:
+    text = small_run.MIXED.replace("test = 0.4", "test = 0.0")
+    run = small_run.small_run(tmp_path, text=text)
+    assert "**How good is the model?** Nobody knows" in markdown(run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from quorate.report.sections import SECTIONS
-from quorate.report.sections.section import Block, Fold, Heading, Items, Row, Text
+from quorate.report.sections.section import Block, Fold, Heading, Items, Questions, Row, Text
 from quorate.report.tables import Table, escaped
 from quorate.runs.run import Run
 
@@ -35,6 +35,9 @@ def _texts(blocks: Sequence[Block], title: str) -> Iterator[str]:
                 yield f"### {escaped(block.text)}"
             case Items():
                 yield "\n".join(f"- {escaped(item)}" for item in block.items)
+            case Questions():
+                pairs = ((escaped(q), escaped(answer)) for q, answer in block.answers)
+                yield "\n".join(f"- **{question}** {answer}" for question, answer in pairs)
             case Row():
                 yield from _texts(block.blocks, title)
             case Fold():

@@ -18,7 +18,7 @@ from quorate.report.output import Output, Screen
 from quorate.report.sections import SECTIONS
 from quorate.report.sections.clients import exposed
 from quorate.report.sections.ranks import heaviest
-from quorate.report.sections.section import Block, Heading, Text
+from quorate.report.sections.section import Block, Heading, Questions, Text
 from quorate.report.tables import Table, lines, printable, sentence
 from quorate.runs.run import Run
 
@@ -114,6 +114,9 @@ def _print(block: Block, console: Console) -> None:
             say(block.text, console)
         case Heading():
             console.print(sentence(block.text), markup=False, highlight=False, style="bold")
+        case Questions():
+            for question, answer in block.answers:
+                say(f"{question} {answer}", console)
         case Table():
             console.print(drawn(block))
 

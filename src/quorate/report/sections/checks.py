@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from quorate.report.sections.section import Block, Chapter, ReportSection, Text, chapter
 from quorate.report.tables import (
+    NAME,
     NOTHING,
     Record,
     Result,
@@ -14,6 +15,7 @@ from quorate.report.tables import (
     capital,
     number,
     percent,
+    short,
     table,
 )
 from quorate.runs.run import Run
@@ -107,11 +109,13 @@ def failed(result: Result) -> list[Record]:
 def verdict(result: Result) -> str:
     """How many checks pass, and which fail."""
     judged = [row for row in result["checks"] if row["passed"] is not None]
+    unjudged = len(result["checks"]) - len(judged)
+    more = f" Not judged: {unjudged}." * (unjudged > 0)
     if not (bad := failed(result)):
-        return f"All {len(judged)} checks of the rows and the model pass."
+        return f"All {len(judged)} checks of the rows and the model pass.{more}"
     names = "; ".join(failure(row) for row in bad)
     verb = "fails" if len(bad) == 1 else "fail"
-    return f"{len(bad)} of {len(judged)} checks {verb}. {capital(names)}."
+    return f"{len(bad)} of {len(judged)} checks {verb}. {capital(names)}.{more}"
 
 
 def failure(row: Record) -> str:
@@ -140,4 +144,4 @@ def _seen(row: Record) -> str:
 def _where(row: Record) -> str:
     """The features or clients that a check is about."""
     more = row["count"] - len(row["where"])
-    return ", ".join(row["where"]) + f" and {more} more" * (more > 0)
+    return ", ".join(short(name, NAME) for name in row["where"]) + f" and {more} more" * (more > 0)

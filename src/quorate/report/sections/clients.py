@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from quorate.report.sections.section import (
     Block,
     Chapter,
     Figure,
+    Fold,
     ReportSection,
     Row,
     Text,
@@ -54,14 +56,8 @@ HEADS = {
     "flips": "Label flips",
     "shift": "Feature shift",
     "active": "Adversary",
-    "held_n": "Held out",
-    "held_loss": "Held-out loss",
-    "held_risk": "Held-out risk",
     "held_accuracy": "Held-out accuracy",
     "held_error": "Held-out error",
-    "held_selected": "Selected",
-    "held_tpr": "True positives",
-    "held_fpr": "False positives",
     "bytes_up": "Sent",
     "bytes_down": "Received",
     "note": "Note",
@@ -76,18 +72,20 @@ EXPOSED = {
 }
 CELLS = {
     **dict.fromkeys(("share", "weight", "flips", "shift", "held_accuracy"), percent),
-    **dict.fromkeys(("held_selected", "held_tpr", "held_fpr"), percent),
     **dict.fromkeys(("bytes_up", "bytes_down"), size),
     **dict.fromkeys(("slack", "price"), without_rounding),
 }
 TEXTS = ("client", "active", "note")  # columns of words
 SENT = ("bytes_up", "bytes_down")
-JUDGED = ("held_n", "held_loss", "held_accuracy", "held_error")
+TRAINED = (
+    *("client", "n", "share", "loss", "worst_loss", "weight", "radius"),
+    *("flips", "shift", "active", "note"),
+)
 CONSTRAINED = (
     *("client", "n", "loss", "worst_loss", "weight", "limit", "measured", "slack", "price"),
-    *(*JUDGED, *SENT, "note"),
+    "note",
 )
-PRIVATE = ("client", "n", "loss", "weight", *JUDGED, "note")
+PRIVATE = ("client", "n", "loss", "weight", "note")
 BRIEF = ("client", "n", "loss", "worst_loss", "weight", "flips", "held_accuracy", "held_error")
 BRIEF_CONSTRAINED = (
     *("client", "n", "loss", "limit", "measured", "slack", "price"),
@@ -135,9 +133,13 @@ class Clients(ReportSection):
         if len(people(result)) > MOST and blocks:
             shown = f"The figures show the {MOST} clients with the largest worst-case loss."
             blocks.append(Text(shown, soft=True))
-        heads = CONSTRAINED if words.constrained(result) else tuple(HEADS)
+        heads = CONSTRAINED if words.constrained(result) else TRAINED
         heads = PRIVATE if words.private(result) else heads
-        return [chapter("clients", "Clients", *blocks, clients(result, heads))]
+        blocks.append(clients(result, heads))
+        if not words.private(result) and not words.pooled(result):
+            sent = replace(clients(result, ("client", *SENT)), title="Sent and received")
+            blocks.append(Fold(sent.title, (sent,)))
+        return [chapter("clients", "Clients in training", *blocks)]
 
     def brief(self, run: Run, columns: int) -> list[Block]:
         result = run.result
@@ -172,7 +174,7 @@ def _figures(result: Result) -> tuple[Figure, ...]:
 # ----------------------------------------------------------------------------------------- tables
 
 
-def clients(result: Result, heads: Sequence[str] = tuple(HEADS), most: int | None = None) -> Table:
+def clients(result: Result, heads: Sequence[str], most: int | None = None) -> Table:
     """One row a client, with how the model does on its held-out rows; ``most`` keeps those of
     largest worst case.
     """
@@ -187,8 +189,7 @@ def _with_held_out(result: Result) -> Rows:
     """The rows of the clients, with the first evaluation of the model on held-out rows."""
     none: Record = {"clients": ()}
     judged = next(iter(own_measures(result)), none)
-    rates = judged.get("fairness", {}).get("rates", {})
-    held = {row["client"]: row | rates.get(row["client"], {}) for row in judged["clients"]}
+    held = {row["client"]: row for row in judged["clients"]}
     return [
         row | {f"held_{key}": value for key, value in held.get(row["client"], {}).items()}
         for row in people(result)
@@ -203,7 +204,7 @@ def _heads(result: Result) -> dict[str, str]:
     if risk is None:
         return {}
     weight = {"weight": "Share of the weight"} if risk["pooled"] else {}
-    return {"worst_loss": capital(risk["name"]), "held_risk": f"Held-out {risk['name']}"} | weight
+    return {"worst_loss": capital(risk["name"])} | weight
 
 
 def exposed(client: str, rows: Rows) -> Table:

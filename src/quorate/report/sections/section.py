@@ -35,6 +35,13 @@ class Items:
 
 
 @dataclass(frozen=True)
+class Questions:
+    """Questions and their answers, each one sentence or a few."""
+
+    answers: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Figure:
     """The place of a figure; where the run has no figure of this name, nothing is shown."""
 
@@ -65,7 +72,7 @@ class Fold:
     open: bool = False
 
 
-Block: TypeAlias = Text | Heading | Items | Figure | Code | Row | Fold | Table
+Block: TypeAlias = Text | Heading | Items | Questions | Figure | Code | Row | Fold | Table
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from quorate.report.sections.section import (
     chapter,
     texts,
 )
-from quorate.report.tables import people, spaced
+from quorate.report.tables import Result, merit, own_measures, people, short
 from quorate.runs.run import Run
 
 CLOSE = 0.1  # a relative gap up to this counts as good
@@ -35,15 +35,14 @@ class Summary(ReportSection):
         rows = sum(row["n"] for row in result["clients"])
         proven = words.proven(result)
         return [
-            Fact(f"{certificate['value']:.4g}", _objective(run)),
+            *_judged(result),
             Fact(
                 f"{certificate['relative_gap']:.1e}" if proven else "none",
-                "proven relative gap",
+                f"proven relative gap, after {result['rounds']} rounds",
                 "good" if proven and certificate["relative_gap"] <= CLOSE else "warn",
             ),
-            Fact(str(result["rounds"]), f"rounds, ended {spaced(result['outcome']['stop'])}"),
             Fact(
-                str(rows),
+                f"{rows:,}",
                 f"training rows {'of' if words.pooled(result) else 'at'} {words.clients(n)}",
             ),
         ]
@@ -55,12 +54,21 @@ class Summary(ReportSection):
         return [Heading("In plain words"), *texts(words.summary(run.result))]
 
 
-def _objective(run: Run) -> str:
-    """What the objective is one of."""
-    result = run.result
-    if words.constrained(result):
-        return "objective" + " of a model that is not recommended" * words.infeasible(result)
-    return "objective" if "risk" in result else "objective, worst cases included"
+def _judged(result: Result) -> list[Fact]:
+    """How the model does on the first set of new rows, and at its worst client; without such rows
+    its objective.
+    """
+    if not (judged := own_measures(result)):
+        return [Fact(f"{result['certificate']['value']:.4g}", "objective")]
+    row, (key, show) = judged[0], merit(judged[0])
+    called = "mean absolute error" if key == "error" else key
+    facts = [Fact(show(row[key]), f"{called} on {row['n']:,} {row['set']}")]
+    if row.get("auc") is not None:
+        facts.append(Fact(f"{row['auc']:.3f}", "AUC on these rows"))
+    if len(row["clients"]) > 1:
+        worst = short(row[f"worst_{key}_client"], 24)
+        facts.append(Fact(show(row[f"worst_{key}"]), f"{called} at the worst client, {worst}"))
+    return facts
 
 
 class Warnings(ReportSection):
