@@ -85,7 +85,7 @@ def test_what_travels_states_the_guarantee_the_budget_and_what_is_withheld(trave
 
 def test_the_figures_of_what_travels(travels: Run) -> None:
     found = drawn(travels)
-    assert found.keys() == {"budget", "rounds", "evaluation", "coefficients"}
+    assert found.keys() == {"budget", "rounds", "evaluation", "coefficients", "roc", "calibration"}
     assert {
         "total epsilon",
         "with this run",
@@ -105,7 +105,7 @@ def test_the_owner_sees_what_privacy_cost(stays: Run) -> None:
     for point in stays.result["curve"]:
         assert f"{point['value']:.4g}" in text
     assert "← this run" in text
-    assert found.keys() == {"curve", "evaluation"}
+    assert found.keys() == {"curve", "evaluation", "roc", "calibration"}
     assert {"epsilon", "accuracy in %", "held-out rows", "shifted clients", "1", "1.5"} <= found[
         "curve"
     ]

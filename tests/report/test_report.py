@@ -313,7 +313,8 @@ def test_constraints_show_limits_rates_prices_bands_and_levels(kept: Run) -> Non
     assert "<i>a$</i>" in text
     assert "<i>" not in (kept.path / "report.html").read_text("utf-8")
     names = {path.stem for path in (kept.path / "figures").iterdir()}
-    assert names == {"rounds", "bands", "kept", "trade_off", "evaluation", "coefficients"}
+    shown = {"evaluation", "coefficients", "roc", "calibration"}
+    assert names == {"rounds", "bands", "kept", "trade_off"} | shown
     drawn = {n: ET.parse(kept.path / "figures" / f"{n}.svg").getroot() for n in names}
     assert all(root[0].tag == SVG + "title" for root in drawn.values())
     letters = {name: {t.text for t in root.iter(SVG + "text")} for name, root in drawn.items()}

@@ -18,7 +18,6 @@ from quorate.report.sections.section import (
     Heading,
     Items,
     ReportSection,
-    Row,
     Text,
     chapter,
     texts,
@@ -58,7 +57,6 @@ ABOUT_INTERVALS = (
     "Intervals of rates are exact (Clopper and Pearson): they miss the true rate in at most 5 % of"
     " samples. Brier score and log loss judge probabilities; the mean loss is that of the problem."
 )
-ABOUT_CLIENTS = "In brackets: the exact 95 % interval of a rate, in percent."
 ABOUT_SPREAD = (
     "Every client counts once, however many rows it has. A model for the worst client weights"
     " should have a better worst client and a smaller deviation; what that costs is in the means."
@@ -84,14 +82,12 @@ class Evaluation(ReportSection):
         result = run.result
         blocks: list[Block] = [*_answer(result)]
         if result["evaluation"]["measures"]:
-            blocks += [Row((Figure("evaluation", _caption(result)), *measures(run)))]
+            blocks += [Figure("evaluation", _caption(result)), *measures(run)]
             blocks += [Text(ABOUT_INTERVALS, soft=True), *small(result)]
         if tables := spread(result):
             blocks += [Heading("Spread over the clients"), Text(ABOUT_SPREAD), *tables]
         if tables := fairness(result):
             blocks += [Heading("Fairness between clients"), Text(ABOUT_FAIRNESS), *tables]
-        if tables := by_client(run):
-            blocks += [Fold("Figures of every client", (Text(ABOUT_CLIENTS), *tables))]
         comparisons = words.answer(result)[1:]
         if comparisons and not words.private(result):
             blocks += [Fold("Every comparison, row by row", (Items(tuple(comparisons)),))]
@@ -233,18 +229,24 @@ def small(result: Result) -> list[Text]:
 
 
 def by_client(run: Run) -> list[Table]:
-    """The figures of the model at every client, on each set of several clients."""
+    """The figures of the model at every client, on each set of several clients, the worst first."""
     tables = []
     for row in own_measures(run.result):
         figures = _figures(run, row)
         if len(row["clients"]) < 2 or "small" not in row:
             continue
-        lines = [_line(client, figures) for client in row["clients"]]
+        lines = [_line(client, figures) for client in worst_first(row)]
         heads = {"client": "Client", "n": "Rows", "positives": "Positives"}
         heads |= {key: head for key, (head, _) in figures.items()} | {"small": "Small"}
         title = f"Every client of {row['set']}, under {spaced(row['model'])}"
         tables.append(of_rows(title, lines, filled(heads, lines), text=["small"]))
     return tables
+
+
+def worst_first(row: Record) -> list[Record]:
+    """The clients of a set, from the lowest accuracy or the largest error."""
+    key, _ = merit(row)
+    return sorted(row["clients"], key=lambda client: client[key], reverse=key == "error")
 
 
 def _line(client: Record, figures: Mapping[str, tuple[str, Way]]) -> Record:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quorate.drawing import BLUE, GREY, INK, label, shades
 from quorate.report.figures import Plot
+from quorate.report.sections.evaluation import by_client
 from quorate.report.sections.section import (
     Block,
     Chapter,
@@ -20,10 +22,8 @@ from quorate.report.sections.section import (
 from quorate.report.tables import (
     NOTHING,
     Record,
-    Result,
     Table,
     capital,
-    filled,
     number,
     of_rows,
     own_measures,
@@ -54,25 +54,7 @@ FIGURES = {  # of all rows together -> what it says
     "r2": "share of the variance that is explained; 0 is the mean of all, 1 is perfect",
 }
 CALLED = {"auc": "AUC", "brier": "Brier score", "mae": "MAE", "rmse": "RMSE", "r2": "R2"}
-CLIENT = {
-    "client": "Client",
-    "n": "Rows",
-    "positives": "Positive",
-    "accuracy": "Accuracy",
-    "within": "95 % interval",
-    "balanced_accuracy": "Balanced accuracy",
-    "recall": "Recall",
-    "precision": "Precision",
-    "auc": "AUC",
-    "brier": "Brier score",
-    "mae": "MAE",
-    "rmse": "RMSE",
-    "r2": "R2",
-    "loss": "Mean loss",
-    "risk": "Risk",
-    "selected": "Selected",
-    "fpr": "False alarms",
-}
+ABOUT_CLIENTS = "The worst come first. In brackets: the exact 95 % interval of a rate, in percent."
 CELLS = {"tp": "{1}, found", "fn": "{1}, missed", "fp": "{0}, false alarm", "tn": "{0}, left alone"}
 ROC = Figure(
     "roc",
@@ -105,9 +87,9 @@ class Quality(ReportSection):
     def chapters(self, run: Run) -> list[Chapter]:
         result = run.result
         judged, classes = own_measures(result)[0], run.model["classes"]
-        tables = [*_figures(judged, classes), *_confusion([judged], classes)]
-        good = [Row((ROC, CALIBRATION)), *tables] if tables else [Text(goodness(run))]
-        bad = [*_by_client(result)]
+        good: list[Block] = [Text(goodness(run)), Row((ROC, CALIBRATION))]
+        good += [*_figures(judged, classes), *_confusion([judged], classes)]
+        bad: list[Block] = [Text(badness(run)), *_by_client(run)]
         if len(judged["clients"]) > 1:
             bad += [_folded(each) for each in _confusion(judged["clients"], classes)]
         return [
@@ -211,30 +193,18 @@ def _figures(judged: Record, classes: Sequence[object] | None) -> list[Table]:
     return [table(title, ("Figure", "Value", "95 % interval", "Meaning"), rows, (0, 3), (3,))]
 
 
-def _by_client(result: Result) -> list[Block]:
-    """The figures of every client, the worst first."""
-    judged, heads = own_measures(result)[0], dict(CLIENT)
-    if "risk" in judged:
-        heads["risk"] = capital(result["risk"]["name"])
-    rates = judged.get("fairness", {}).get("rates", {})
-    key, sign = ("error", -1.0) if "error" in judged else ("accuracy", 1.0)
-    rows = [
-        {
-            **rates.get(row["client"], {}),
-            **row,
-            "client": row["client"] + " (few rows)" * bool(row.get("small")),
-            "within": _range(row["interval"]["accuracy"]) if row.get("interval") else "",
-            "mae": row.get("mae", row.get("error")),
-        }
-        for row in sorted(judged["clients"], key=lambda row: sign * row[key])
-    ]
-    ways = {**dict.fromkeys((*RATES, "selected", "fpr"), percent), "within": str, "auc": _area}
-    rest = f"The other {len(rows) - OPEN} clients"
-    titled = {"By client": rows[:OPEN], rest: rows[OPEN:]}
-    first, *others = (
-        of_rows(title, part, filled(heads, rows), ways) for title, part in titled.items() if part
-    )
-    return [first, *(Fold(each.title, (each,)) for each in others)]
+def _by_client(run: Run) -> list[Block]:
+    """The figures of every client on each set, the worst first; those of the first set open."""
+    if not (tables := by_client(run)):
+        return []
+    first, *others = tables
+    blocks: list[Block] = [Text(ABOUT_CLIENTS), first.first(OPEN)]
+    if len(first.rows) > OPEN:
+        rest = replace(
+            first, title=f"The other {len(first.rows) - OPEN} clients", rows=first.rows[OPEN:]
+        )
+        blocks.append(Fold(rest.title, (rest,)))
+    return blocks + ([Fold("Clients of other sets", tuple(others))] if others else [])
 
 
 def _area(value: float | None) -> str:
