@@ -44,6 +44,25 @@ UNREAD = 141  # as of a process that the system ends at a closed pipe
 RunPath = Annotated[Path, typer.Argument(help="Folder of a run.")]
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"quorate {version('quorate')}")
+        printed()
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    """Robust models over data that stays with its owners, with a certificate for every result."""
+
+
 def main() -> None:
     """Entry point of the console script."""
     with guarded(), signals.listening():

@@ -421,7 +421,7 @@ def test_a_class_that_no_row_has_is_declared(clinics):
             "sizes has no entry for south: declare every client's rows",
         ),
         ({"sizes": 0}, "sizes must be whole numbers >= 1 and at most .*, got 0"),
-        ({"prior": "largest"}, "prior must be 'uniform', 'size' or 3 weights"),
+        ({"prior": "largest"}, "prior must be 'uniform', 'size' or weights by client"),
         ({"spend": 0.5}, "spend=0.5 is a part of what a privacy ledger allows, and there is none"),
         (
             {"spend": 2.0, "book": "b.json"},

@@ -115,8 +115,9 @@ def test_labels_need_a_loss_of_two_classes(label):
 
 
 def test_parity_needs_a_measure():
-    for measure in ("score", qr.Score):
-        with pytest.raises(TypeError, match=r"measure must be Score\(\) or Probability\(\), got"):
+    several = r"measure must be Score\(\) or Probability\(\), got"
+    for measure, text in (("score", several), (qr.Score, r"measure .* write Score\(\)")):
+        with pytest.raises(TypeError, match=text):
             local(qr.DemographicParity("sex", 0.2, measure))
 
 

@@ -150,8 +150,8 @@ class Federation:
     def from_arrays(
         cls,
         X: object,
-        y: ArrayLike,
-        groups: Iterable[object],
+        y: ArrayLike | str | None = None,
+        groups: Iterable[object] | None = None,
         *,
         sample_weight: ArrayLike | None = None,
         classes: ArrayLike | None = None,
@@ -161,21 +161,51 @@ class Federation:
         persons: ArrayLike | None = None,
         positive: str | float | None = None,
     ) -> Federation:
-        """A federation from one table with the rows of all clients; ``groups`` says whose each row
-        is, and X is copied at most once.
+        """A federation from one table with the rows of all clients, which is copied at most once;
+        or from ``{client: (X_i, y_i)}``.
 
         Parameters
         ----------
         X : (n, d) numpy array, scipy.sparse matrix (kept sparse), or pandas, polars or Arrow table
-            of numbers
-        y : (n,) targets
-        groups : (n,) the client of each row, text or whole numbers; of other hashables their text
+            of numbers; or a mapping from client name to a pair (X_i, y_i), without y and groups:
+            then sample_weight, persons and each of columns are mappings by client name too
+        y : (n,) targets, or the name of their column in the table X
+        groups : (n,) the client of each row, text or whole numbers; of other hashables their text;
+            or the name of their column in the table X
         sample_weight : (n,) weights >= 0
         columns : further columns, ``{name: (n,) array}``
         persons : (n,) whose each row is
 
         The other parameters are those of `Federation`.
+
+        Examples
+        --------
+        >>> import numpy as np, quorate as qr
+        >>> X, y = np.eye(4), np.array([0, 1, 0, 1])
+        >>> qr.Federation.from_arrays(X, y, groups=[3, 3, 1, 1]).clients
+        (3, 1)
+        >>> qr.Federation.from_arrays({3: (X[:2], y[:2]), 1: (X[2:], y[2:])}).clients
+        (3, 1)
         """
+        if isinstance(X, Mapping) and y is None and groups is None:
+            from quorate.data.arguments import by_client
+
+            parts_of = by_client(X, feature_names, sample_weight, columns, persons)
+            declared = None if classes is None else np.asarray(classes)
+            return cls(**parts_of, classes=declared, schema=schema, positive=positive)
+        if y is None or groups is None:
+            raise ValueError(
+                f"from_arrays needs {'y' if y is None else 'groups'}: give X, y and groups (the"
+                " client of each row), or {client: (X, y)}; from_frame(df, client, target) takes"
+                " both from a table."
+            )
+        for_name = {"groups": groups, "y": y}
+        for what, name in for_name.items():
+            if isinstance(name, str):
+                from quorate.data.arguments import without_column
+
+                X, for_name[what] = without_column(X, name, what)
+        groups, y = for_name["groups"], for_name["y"]
         if not (hasattr(X, "tocsr") or isinstance(X, np.ndarray | list | tuple)):
             from quorate.data.tables import matrix_of
 
@@ -319,7 +349,7 @@ class Federation:
         matrices, vectors = (tuple(np.asarray(a, float) for a in each) for each in (A, b))
         if clients is None:
             clients = (f"client {i + 1}" for i in range(len(matrices)))
-        names = tuple(map(str, clients))
+        names = tuple(map(client_names.client_name, clients))
         check.quadratics(matrices, vectors, names)
         if C is None and d is None:
             return cls(names, matrices, vectors)

@@ -31,6 +31,7 @@ from quorate.algorithms.method import Method
 from quorate.arrays import Array, Features, Label
 from quorate.certificates.certificate import Certificate
 from quorate.client_names import ClientName
+from quorate.data.arguments import column_names, without_column
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.estimators.rows import Matrix, Rows, class_factors, merged, names_of
@@ -218,6 +219,9 @@ class FederatedModel(BaseEstimator):
         """Scores (n,), or (n, C) of a model with one score per class."""
         check_is_fitted(self)
         table: Any = X
+        clients = getattr(self, "groups_column_", None)
+        if clients is not None and clients in (column_names(X) or ()):
+            table, _ = without_column(X, clients, "groups")
         rows: Any = validate_data(self, table, accept_sparse="csr", dtype=np.float64, reset=False)
         return self._scores(rows)
 

@@ -338,7 +338,7 @@ class PrivateClassifier(Classifier):
         assert solution.ledger is not None
         declared = self.sizes if isinstance(self.sizes, Mapping) else {}
         names = {str(name): name for name in (*declared, *fed.clients)}
-        self.clients_ = names_of([names[name] for name in solution.ledger.sizes])
+        self.clients_ = names_of([names[str(name)] for name in solution.ledger.sizes])
         self.privacy_, self.n_iter_ = solution.ledger, solution.rounds
         self.history_ = [
             {key: value for key, value in row.items() if key != "seconds"}

@@ -19,6 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from quorate.arrays import Array, Features, shape_of
 from quorate.client_names import ClientName, by_position, repeated
+from quorate.data.arguments import without_column
 from quorate.data.federation import Federation
 from quorate.data.row_errors import RowError
 from quorate.data.tables import is_number
@@ -65,6 +66,12 @@ def check_rows(
 
     ``alone`` says what a fit without groups is, ``y_numeric`` that targets are numbers.
     """
+    if isinstance(groups, str):  # a column of the table X, which is no feature
+        named: Any = estimator
+        named.groups_column_ = groups
+        X, groups = without_column(X, groups, "groups")
+    elif hasattr(estimator, "groups_column_"):
+        del estimator.groups_column_
     rows, targets = arrays(estimator, X, y, y_numeric)
     n = len(targets)
     if groups is None:

@@ -9,10 +9,11 @@ the decision to interrupt it did not depend on its answers; the budget always ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from quorate.client_names import ClientName, position
 from quorate.privacy.accounting import Release, accounts, total_epsilon
 from quorate.privacy.budget import Budget
 
@@ -34,9 +35,9 @@ class Ledger:
     """
 
     budget: Budget
-    releases: Mapping[str, tuple[Release, ...]]
-    before: Mapping[str, tuple[Release, ...]]
-    sizes: Mapping[str, int]
+    releases: Mapping[ClientName, tuple[Release, ...]]
+    before: Mapping[ClientName, tuple[Release, ...]]
+    sizes: Mapping[ClientName, int]
     mechanism: str
     caveat: str = ""
     book: str = ""
@@ -56,11 +57,20 @@ class Ledger:
             return None
         return max((self.spent(client) for client in self.releases), default=0.0)
 
-    def spent(self, client: str) -> float:
+    def spent(self, client: ClientName) -> float:
         """The total epsilon of one client, earlier runs included."""
-        return total_epsilon(
-            (*self.before.get(client, ()), *self.releases[client]), self.budget.delta
-        )
+        known = [*self.releases]
+        name = known[position(client, known)]
+        return total_epsilon((*self.before.get(name, ()), *self.releases[name]), self.budget.delta)
+
+    def named(self, clients: Iterable[ClientName]) -> Ledger:
+        """The same with clients called as the user calls them, whole numbers included."""
+        names = {str(name): name for name in clients}
+        parts = {
+            key: {names.get(str(name), name): value for name, value in getattr(self, key).items()}
+            for key in ("releases", "before", "sizes")
+        }
+        return replace(self, **parts)
 
     def table(self) -> list[dict[str, Any]]:
         """One row a client: public rows, answers, noise, epsilons, and what is left."""

@@ -10,8 +10,8 @@ i's rows, h the regulariser; c_0 = ``constraint`` and c_i = ``local_constraint``
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from quorate.problem.constraints.server import Global, shared
 from quorate.problem.losses import Loss, Quadratic, others, value_and_gradient
 from quorate.problem.predictors.affine import Linear, Predictor, check_outputs, is_affine, pullback
 from quorate.problem.regularisers import Zero
-from quorate.problem.risks.inputs import per_client
+from quorate.problem.risks.inputs import check_prior, per_client
 from quorate.problem.risks.mean import Mean, among
 from quorate.problem.risks.ranks import RankRisk, TwoSided, by_rank
 from quorate.problem.targets import check_quadratic, class_numbers, classes_of, coded
@@ -102,14 +102,14 @@ class Problem:
 
     def _check_slots(self) -> None:
         """Raise ``TypeError`` where a slot holds a class instead of a value, or another thing."""
-        for slot in fields(self):
-            value = getattr(self, slot.name)
+        for name, value in [pair for slot in fields(self) for pair in self._inside(slot.name)]:
             if isinstance(value, type):
                 needed = [p for p in signature(value).parameters.values() if p.default is p.empty]
                 call = f"{value.__name__}({'...' if needed else ''})"
                 raise TypeError(
-                    f"{slot.name} must be a value, got the class {value.__name__}: write {call}."
+                    f"{name} must be a value, got the class {value.__name__}: write {call}."
                 )
+        check_prior(self.over_clients)
         if not getattr(self.over_clients, "convex", True):
             raise ValueError(
                 f"over_clients must be a convex risk, got {self.over_clients!r}, which is for"
@@ -130,6 +130,17 @@ class Problem:
                 )
         if self.privacy is not None and not isinstance(self.privacy, Budget):
             raise TypeError(f"privacy must be Budget(epsilon, delta), got {self.privacy!r}.")
+
+    def _inside(self, slot: str) -> Iterator[tuple[str, object]]:
+        """The value of a slot, and the classes of quorate inside it, each with its name."""
+        value = getattr(self, slot)
+        yield slot, value
+        parts = value if isinstance(value, tuple | list) else (value,)
+        held = [("", part) for part in parts] if parts is value else []
+        held += [pair for part in parts if is_dataclass(part) for pair in vars(part).items()]
+        for name, inner in held:
+            if isinstance(inner, type) and inner.__module__.startswith("quorate."):
+                yield f"{name} of {slot}" if name else f"every part of {slot}", inner
 
     def _check_outputs(self) -> None:
         only_affine = (

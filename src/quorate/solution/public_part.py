@@ -28,7 +28,7 @@ def public_messages(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def public_clients(rows: Sequence[Mapping[str, Any]], ledger: Ledger) -> list[dict[str, Any]]:
     """The clients and their public numbers of rows."""
-    return [{"client": row["client"], "n": ledger.sizes[str(row["client"])]} for row in rows]
+    return [{"client": row["client"], "n": ledger.sizes[row["client"]]} for row in rows]
 
 
 def public_outcome(outcome: Outcome, rounds: int) -> Outcome:

@@ -111,7 +111,7 @@ def solve(
         duals=duals,
         outcome=outcome,
         rounds=run.rounds,
-        ledger=charge.ledger,
+        ledger=charge.ledger and charge.ledger.named(charge.fed.clients),
         history=[_named_row(row, fed.clients) for row in run.history],
         certificate=certificate,
         clients=_with_bytes(client_table(concrete, data, certificate, table), runs),

@@ -57,6 +57,18 @@ def numbers(value: object, name: str) -> Array:
     return array
 
 
+def check_prior(risk: object) -> None:
+    """Raise ``ValueError`` for a prior that is none, whoever the clients are."""
+    prior = getattr(risk, "prior", "uniform")
+    if isinstance(prior, str):
+        if prior not in ("uniform", "size"):
+            raise ValueError(
+                f"prior must be 'uniform', 'size' or weights by client, got {prior!r}."
+            )
+    elif prior is not None and (numbers(entries(prior), "prior") < 0).any():
+        raise ValueError(f"prior must be >= 0, got {prior!r}. A client may have weight 0.")
+
+
 def per_client(value: PerClient, n: int, names: Names, name: str) -> Array:
     """One number for all, n numbers or a mapping by client name, as n numbers."""
     array = numbers(by_name(value, names, name), name)

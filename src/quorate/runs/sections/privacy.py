@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from quorate.algorithms.federated.private_admm.client import mean_noise
+from quorate.client_names import ClientName
 from quorate.config.config import Config
 from quorate.privacy.accounting import (
     LEAST_DELTA,
@@ -151,10 +152,11 @@ class Privacy(Section):
         yield from ()
 
 
-def _rows(releases: Mapping[str, Sequence[Release]]) -> dict[str, list[list[Any]]]:
+def _rows(releases: Mapping[ClientName, Sequence[Release]]) -> dict[str, list[list[Any]]]:
     """Releases by client, as in result.json."""
     return {
-        name: [[r.mechanism, r.noise, r.count] for r in each] for name, each in releases.items()
+        str(name): [[r.mechanism, r.noise, r.count] for r in each]
+        for name, each in releases.items()
     }
 
 
