@@ -47,9 +47,9 @@ class Box(WeightSet):
     def __post_init__(self) -> None:
         for name in ("lower", "upper"):
             numbers(entries(getattr(self, name)), name)
-        given = entries(self.lower), entries(self.upper)
-        if np.ndim(given[0]) == np.ndim(given[1]) == 0 and given[0] > given[1]:  # type: ignore[operator]
-            raise ValueError(f"lower must not be above upper, got {given[0]} and {given[1]}.")
+        lower, upper = (np.asarray(entries(limit)) for limit in (self.lower, self.upper))
+        if lower.ndim == upper.ndim == 0 and lower > upper:
+            raise ValueError(f"lower must not be above upper, got {lower:g} and {upper:g}.")
 
     def at(self, sizes: Sizes, names: Names = None) -> Box:
         lower, upper = limits(self, len(sizes), names)
