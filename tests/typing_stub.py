@@ -18,10 +18,14 @@ def stub() -> str:
     imports = [
         _import(module, name)
         for module, names in by_module().items()
-        for name in sorted(names, key=lambda name: (not name.isupper(), name[0].islower(), name))
+        for name in sorted(names, key=_order)
     ]
     head = '"""Types of the public names. Made by ``python tests/typing_stub.py``."""'
     return "\n".join([head, "", *imports, "", "__version__: str", ""])
+
+
+def _order(name: str) -> tuple[bool, bool, str]:
+    return not name.isupper(), name[0].islower(), name.lower()
 
 
 def _import(module: str, name: str) -> str:

@@ -54,7 +54,6 @@ from quorate.engines.waiting import Adaptive as Adaptive
 from quorate.engines.waiting import First as First
 from quorate.engines.waiting import Stale as Stale
 from quorate.estimators.agnostic import AgnosticClassifier as AgnosticClassifier
-from quorate.estimators.base import TrivialModelWarning as TrivialModelWarning
 from quorate.estimators.constrained import ConstrainedClassifier as ConstrainedClassifier
 from quorate.estimators.constrained import InfeasibleProblemError as InfeasibleProblemError
 from quorate.estimators.private import PrivateClassifier as PrivateClassifier
@@ -157,5 +156,7 @@ from quorate.solution.load import load as load
 from quorate.solution.radius_path import radius_path as radius_path
 from quorate.solution.solution import Solution as Solution
 from quorate.solution.solve import solve as solve
+from quorate.solution.trivial import Triviality as Triviality
+from quorate.solution.trivial import TrivialModelWarning as TrivialModelWarning
 
 __version__: str

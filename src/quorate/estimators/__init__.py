@@ -1,7 +1,6 @@
 """scikit-learn estimators and scorers; importing this imports scikit-learn."""
 
 from quorate.estimators.agnostic import AgnosticClassifier
-from quorate.estimators.base import TrivialModelWarning
 from quorate.estimators.constrained import ConstrainedClassifier, InfeasibleProblemError
 from quorate.estimators.private import PrivateClassifier
 from quorate.estimators.ranked import RiskClassifier, RiskRegressor
@@ -16,6 +15,7 @@ from quorate.estimators.scorers import (
     worst_client_accuracy,
     worst_client_loss,
 )
+from quorate.solution.trivial import TrivialModelWarning
 
 __all__ = [
     "AgnosticClassifier",

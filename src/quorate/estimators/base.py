@@ -52,12 +52,6 @@ ClassWeight = Literal["balanced"] | Mapping[Any, float] | None
 Seed = int | np.random.RandomState | None
 
 
-class TrivialModelWarning(UserWarning):
-    """Zero coefficients are optimal: the radii are so large, or the risk counts so few rows, that
-    no others help.
-    """
-
-
 class Plan(NamedTuple):
     """How a problem is solved: algorithm and engine (None: as `quorate.solve`), and the rows."""
 

@@ -10,7 +10,6 @@ part in the model, only in its report.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, ClassVar, Self
@@ -29,7 +28,6 @@ from quorate.estimators.base import (
     Plan,
     Regressor,
     Seed,
-    TrivialModelWarning,
 )
 from quorate.estimators.rows import Groups, Rows, arrays, by_value, rows_of_groups
 from quorate.fairness import fairness_metrics, group_rates
@@ -40,7 +38,6 @@ from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.ranks import by_rank
 from quorate.problem.risks.risk import Risk
 from quorate.problem.risks.superquantile import Superquantile
-from quorate.rounds import Stop
 from quorate.solution.solution import Solution
 from quorate.solution.thresholds import largest_tail
 
@@ -125,7 +122,6 @@ class _RankModel(FederatedModel):
     def _keep(self, solution: Solution, fed: Federation, rows: Rows) -> None:
         super()._keep(solution, fed, rows)
         problem, order = solution.problem, (fed.columns or {})["row"][0]
-        self._warn_if_constant(solution, fed)
         self.losses_ = problem.loss.value(
             self._scores(rows.X), self._targets(rows.y)[0].astype(float)
         )
@@ -141,24 +137,6 @@ class _RankModel(FederatedModel):
             }
             for name, picked in rows_of_groups(rows.groups, len(rows.y)).items()
         }
-
-    def _warn_if_constant(self, solution: Solution, fed: Federation) -> None:
-        """Say so where zero coefficients, with the intercept of the model, are as good as the model
-        of a finished solve.
-        """
-        problem, w = solution.problem, solution.w
-        constant = np.zeros(len(w))
-        constant[fed.n_features :] = w[fed.n_features :]
-        value = solution.certificate.value
-        done = solution.outcome.stop in (Stop.OPTIMAL, Stop.UNPROVEN)
-        if done and problem.objective(constant, fed) <= value + self.tol * abs(value):
-            warnings.warn(
-                f"the best model is a constant: with zero coefficients"
-                f" {problem.over_samples!r} of the losses, plus regulariser, is as small. Let the"
-                " risk count more rows (a larger tail, or Mean()), or regularise less.",
-                TrivialModelWarning,
-                stacklevel=5,
-            )
 
     def risk_report(self) -> list[dict[str, Any]]:
         """One row per group, in the order of first appearance; without groups one row, "all". On

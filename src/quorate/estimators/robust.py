@@ -10,7 +10,6 @@ distance) of the rows of client s, Q the client weights within ``client_radius``
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
@@ -27,7 +26,6 @@ from quorate.estimators.base import (
     FederatedModel,
     Regressor,
     Seed,
-    TrivialModelWarning,
 )
 from quorate.estimators.rows import Groups, Rows, centred, check_rows, merged, present
 from quorate.problem.losses import Hinge, Huber, Logistic, Loss
@@ -133,14 +131,6 @@ class _RobustModel(FederatedModel):
         super()._keep(solution, fed, rows)
         ball = solution.problem.at(fed)[0].over_samples
         self.radius_ = ball.radius
-        if self.targets == "sign" and (ball.radius >= ball.label_cost / 2).all():
-            warnings.warn(
-                f"every radius is >= label_cost / 2 = {ball.label_cost / 2:g}, so the adversary may"
-                " flip every label with probability 1/2 and the zero model is optimal. Lower radius"
-                " or raise label_cost.",
-                TrivialModelWarning,
-                stacklevel=4,
-            )
 
 
 class RobustClassifier(Classifier, _RobustModel):

@@ -25,7 +25,7 @@ from quorate.problem.targets import classes_of
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.solution.configure import setting_of
 from quorate.solution.solution import Solution
-from quorate.solution.solve import solve
+from quorate.solution.solve import fit
 
 
 class Options(TypedDict, total=False):
@@ -93,7 +93,7 @@ def mixture(
         concrete, data = problem.at(fed)
         refusal = MultiplierMethod.requirements.refusal("", concrete, setting_of(data))
         algorithm = MultiplierMethod() if refusal is None else None
-    return solve(problem, fed, algorithm=algorithm, **options)
+    return fit(problem, fed, algorithm=algorithm, **options)
 
 
 def client_risks(problem: Problem, w: Array, fed: Federation) -> Array:

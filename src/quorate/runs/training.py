@@ -22,7 +22,7 @@ from quorate.runs.outcomes import method_of
 from quorate.runs.splits import Parts
 from quorate.solution.privacy_account import was_begun
 from quorate.solution.solution import Solution
-from quorate.solution.solve import solve
+from quorate.solution.solve import fit
 
 UNAWARE = (ASPIRE, AsyncDRO)  # methods that do not know the exact objective on their way
 
@@ -65,7 +65,7 @@ def train(
             file = path and path.with_suffix(".reached")
             traces.append(ObjectiveTrace(problem, parts.train, judge, keep, file, again))
         shown = [] if watch is None else [watch(name)]
-        solution = solve(stated, fed, **arguments, watch=[*traces, *shown], resume=again)
+        solution = fit(stated, fed, **arguments, watch=[*traces, *shown], resume=again)
         for trace in traces:
             solution = trace.beside(solution)
         models[name] = solution

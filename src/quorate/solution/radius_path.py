@@ -18,7 +18,7 @@ from quorate.problem.problem import Problem
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import Stop
 from quorate.solution.solution import Solution
-from quorate.solution.solve import solve
+from quorate.solution.solve import fit
 
 Radius = float | Sequence[float] | Array | ByClient[float]  # of the Wasserstein balls
 
@@ -73,7 +73,7 @@ def radius_path(
     for points in _points(problem, radii, client_radii):
         last = corner
         for k, point in enumerate(points):
-            last = solve(
+            last = fit(
                 point,
                 train,
                 algorithm=_warm(algorithm, last),

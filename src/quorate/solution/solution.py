@@ -34,6 +34,7 @@ from quorate.solution.public_part import (
     public_outcome,
 )
 from quorate.solution.stored import described, store
+from quorate.solution.trivial import Triviality
 from quorate.text import card, listed, shown
 from quorate.text import described as as_text
 
@@ -71,6 +72,8 @@ class Solution:
     calibration : makes probabilities of the scores of a classifier of two classes; None of a
         private run, of regression and of several classes. Its sums over clients are not in
         ``messages``
+    trivial : why the model is no better than a constant, and None where it is; of a private run for
+        the owners alone
     log : of an asynchronous engine, who answered when; ``Replay(log)`` repeats the run
     inputs : names of features and classes, and how a table becomes features
 
@@ -107,6 +110,7 @@ class Solution:
     log: Log | None = None
     calibration: Sigmoid | None = None
     inputs: Inputs = field(default_factory=lambda: Inputs(()))
+    trivial: Triviality | None = None
 
     # ------------------------------------------------------------------------------- predictions
 
@@ -281,6 +285,7 @@ class Solution:
             tries=[],
             constraints=[],
             log=None,
+            trivial=None,
         )
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -293,7 +298,8 @@ class Solution:
             model += f"; classes {listed(self.inputs.classes, len(self.inputs.classes))}"
         rows = sum(row["n"] for row in part.clients)
         clients = f"{len(part.clients)} with {rows:,} rows"
-        facts = [("outcome", part.outcome.text), ("problem", part.problem.in_words())]
+        facts = [] if part.trivial is None else [("warning", part.trivial.text)]
+        facts += [("outcome", part.outcome.text), ("problem", part.problem.in_words())]
         if self.private and self.ledger is not None:
             facts.append(("privacy", self.ledger.text))
         else:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from quorate.problem.calibration import calibrated
 from quorate.problem.multipliers import Multipliers, no_multipliers
 from quorate.problem.problem import Problem
 from quorate.rounds import Stop
+from quorate.solution.blame import triviality
 from quorate.solution.client_table import client_table
 from quorate.solution.configure import configure
 from quorate.solution.constraint_table import constraint_table
@@ -28,6 +31,7 @@ from quorate.solution.outcome import confirmed, confirmed_constrained
 from quorate.solution.privacy_account import charged
 from quorate.solution.proof import prove
 from quorate.solution.solution import Solution
+from quorate.solution.trivial import TrivialModelWarning
 from quorate.solution.warnings import notes
 
 
@@ -68,6 +72,12 @@ def solve(
         rounds of cuts started at its model prove the bound; these are counted in ``messages`` and
         in the clients' bytes, not in ``rounds``
 
+    Warns
+    -----
+    TrivialModelWarning
+        the model is no better than a constant (``solution.trivial`` says why); never of a private
+        run, whose ``trivial`` is for the owners
+
     Raises
     ------
     ValueError, TypeError
@@ -75,6 +85,40 @@ def solve(
     KeyboardInterrupt
         Ctrl-C during the proof; Ctrl-C before it ends the run with ``Stop.INTERRUPTED``
     """
+    solution = fit(
+        problem,
+        fed,
+        algorithm=algorithm,
+        engine=engine,
+        tol=tol,
+        atol=atol,
+        max_rounds=max_rounds,
+        start=start,
+        seed=seed,
+        watch=watch,
+        resume=resume,
+    )
+    found = triviality(problem, fed, solution, fit)
+    if found is not None and problem.privacy is None:
+        warnings.warn(found.text, TrivialModelWarning, stacklevel=2)
+    return replace(solution, trivial=found)
+
+
+def fit(
+    problem: Problem,
+    fed: Federation,
+    *,
+    algorithm: Method | None = None,
+    engine: Engine | None = None,
+    tol: float | None = None,
+    atol: float | None = None,
+    max_rounds: int | None = None,
+    start: Array | None = None,
+    seed: int = 0,
+    watch: Sequence[Watch] = (),
+    resume: bool = False,
+) -> Solution:
+    """`solve` without the check for a trivial model, for models that are steps to others."""
     if not isinstance(problem, Problem) or not isinstance(fed, Federation):
         raise TypeError(
             f"solve(problem, federation) got {type(problem).__name__} and {type(fed).__name__}."

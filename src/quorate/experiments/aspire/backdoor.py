@@ -36,7 +36,7 @@ from quorate.problem.risks.kl_ball import KLBall
 from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.risk import Risk
 from quorate.problem.risks.simplex import Simplex
-from quorate.solution.solve import solve
+from quorate.solution.solve import fit
 
 CORNERS = (0, 7, 56, 63)  # of an image of 8 x 8 pixels: nearly always blank
 
@@ -164,7 +164,7 @@ def blind(attack: Attack) -> dict[str, Any]:
 def judged(attack: Attack, name: str, over_clients: Risk, tol: float = 1e-6) -> Outcome:
     """The certified optimum of softmax regression with this set of weights, under the attack."""
     problem = stated(over_clients)
-    solution = solve(problem, attack.fed, algorithm=MultiplierMethod(), tol=tol)
+    solution = fit(problem, attack.fed, algorithm=MultiplierMethod(), tol=tol)
     risks = client_risks(replace(problem, over_clients=Mean()), solution.w, attack.fed)
     weights = getattr(solution.duals, "weights", over_clients.weights(risks))
     bad, gap = attack.bad, solution.certificate.relative_gap

@@ -29,7 +29,7 @@ from quorate.experiments.aspire.setups import SetUp
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 from quorate.solution.configure import configure
-from quorate.solution.solve import solve
+from quorate.solution.solve import fit
 
 LEVELS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3)
 COSTED = 1e-2  # the level whose messages and bytes are shown
@@ -91,7 +91,7 @@ class _Over(Exception):  # noqa: N818  no error
 
 def optimum(setup: SetUp, tol: float = 1e-9) -> Optimum:
     """The certified optimum, by the synchronous reference."""
-    solution = solve(setup.problem, setup.fed, algorithm=MultiplierMethod(), tol=tol)
+    solution = fit(setup.problem, setup.fed, algorithm=MultiplierMethod(), tol=tol)
     proof = solution.certificate
     if proof.bound is None:
         raise ArithmeticError(

@@ -38,7 +38,7 @@ from quorate.problem.risks.superquantile import Superquantile
 from quorate.problem.risks.total_variation import TotalVariationBall
 from quorate.problem.risks.wasserstein import WassersteinOverClients
 from quorate.solution.solution import Solution
-from quorate.solution.solve import solve
+from quorate.solution.solve import fit
 
 FEATURES = 6
 
@@ -118,13 +118,13 @@ class Solved:
 
 def reference(case: SetUp) -> Solved:
     """The solution by ``MultiplierMethod`` at its defaults."""
-    return _solved(solve(case.problem, case.fed, algorithm=MultiplierMethod()))
+    return _solved(fit(case.problem, case.fed, algorithm=MultiplierMethod()))
 
 
 def asynchronous(case: SetUp, wait: Waiting | None = None, seed: int = 0) -> Solved:
     """The solution by ``AsyncDRO`` at its defaults, on the virtual clock."""
     clock, algorithm = case.clock(wait, keep_rows=1000), AsyncDRO(max_rounds=300_000)
-    return _solved(solve(case.problem, case.fed, algorithm=algorithm, engine=clock, seed=seed))
+    return _solved(fit(case.problem, case.fed, algorithm=algorithm, engine=clock, seed=seed))
 
 
 def _solved(solution: Solution) -> Solved:

@@ -20,7 +20,7 @@ from quorate.problem.client_means import client_values
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.problem import Problem
 from quorate.solution.configure import configure
-from quorate.solution.solve import solve
+from quorate.solution.solve import fit
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def follow(
     method = configure(algorithm, *problem.at(fed), None, None, None, start)
     models: list[Array] = []
     began = time.process_time()
-    solution = solve(
+    solution = fit(
         problem,
         fed,
         algorithm=algorithm,

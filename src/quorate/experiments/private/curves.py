@@ -28,7 +28,7 @@ from quorate.problem.losses import Multinomial
 from quorate.problem.predictors.affine import Softmax
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
-from quorate.solution.solve import solve
+from quorate.solution.solve import fit
 
 DELTA = 1e-6
 METHODS = ("ObjT", "ObjT 1/t", "ObjT 1/t^2", "ObjP", "OutP", "OutP+")
@@ -80,7 +80,7 @@ def follow(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ``Curve.epsilon`` says where there is no guarantee
-        solution = solve(problem, split.fed, algorithm=algorithm, watch=[watch], seed=seed)
+        solution = fit(problem, split.fed, algorithm=algorithm, watch=[watch], seed=seed)
     return Curve(tuple(points), solution.ledger and solution.ledger.epsilon)
 
 

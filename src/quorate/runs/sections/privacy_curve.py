@@ -52,7 +52,7 @@ from quorate.runs.sections.section import Inputs, Progress, Section, Study
 from quorate.runs.splits import Parts
 from quorate.solution.privacy_account import was_begun
 from quorate.solution.solution import Solution
-from quorate.solution.solve import solve
+from quorate.solution.solve import fit
 
 FINISHED = "curve.json"  # of a working folder: the points that are finished
 
@@ -195,7 +195,7 @@ def _trained(study: Study, k: int, epsilon: float, total: float, progress: Progr
     budget = replace(budget, book=None) if privacy_of(config).rehearsal else budget
     path = study.work / f"curve-{k}.checkpoint"
     arguments = {**config.solve_arguments(path), "seed": config.seed + 1 + k}
-    solution = solve(
+    solution = fit(
         replace(config.problem(), privacy=budget),
         study.parts.train,
         **arguments,

@@ -50,7 +50,7 @@ from quorate.runs.sections.section import Inputs, Progress, Study, TableSection
 from quorate.runs.splits import HELD_OUT, Parts
 from quorate.solution.constraint_table import constraint_table
 from quorate.solution.outcome import UNPROVED
-from quorate.solution.solve import solve
+from quorate.solution.solve import fit
 
 
 class LevelForm(Form):
@@ -113,7 +113,7 @@ class TradeOff(TableSection):
         points, arrays = [], {}
         for level in stated(config).levels:
             there = at(config, level)
-            solution = solve(there.problem(), parts.train, **there.solve_arguments(clock=False))
+            solution = fit(there.problem(), parts.train, **there.solve_arguments(clock=False))
             if solution.outcome.stop is Stop.INTERRUPTED:
                 raise KeyboardInterrupt
             assert isinstance(solution.duals, Multipliers)

@@ -1,0 +1,512 @@
+"""The parameter that makes a model trivial, and up to which value of it a model is better.
+
+Every parameter that can make a constant optimal has a harmless value: no constraint, labels that
+cannot flip, radius 0, the mean over rows and over clients, a small regulariser, the logistic loss.
+They are set to it in turn, the mildest change first, until a model is better than a constant; what
+was needed of these is to blame. Where a formula of `quorate.solution.thresholds` says whether a
+constant is optimal, nothing is solved for it; the threshold is that formula, or else the end of an
+interval that is halved until its ends are 5 % apart, one coarse solve a step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from quorate.arrays import Array
+from quorate.certificates.certificate import Certificate
+from quorate.data.federation import Federation
+from quorate.problem.constraints.constraint import several
+from quorate.problem.constraints.coupled import Coupled
+from quorate.problem.losses import Logistic
+from quorate.problem.predictors.affine import is_affine
+from quorate.problem.problem import Problem
+from quorate.problem.regularisers import L1, L2, Bounds, Zero
+from quorate.problem.risks.mean import Mean, Sum
+from quorate.problem.risks.ranks import by_rank
+from quorate.problem.risks.superquantile import Superquantile
+from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.solution import thresholds
+from quorate.solution.thresholds import Threshold
+from quorate.solution.trivial import Finding, Triviality, balanced_accuracy, finding
+
+MOST_NUMBERS = 1_000_000  # features times rows up to which problems are solved for the answer
+WIDEST = 1e3  # the threshold is looked for within this factor
+APART = 1.05  # the ends of the last interval
+FAINT = 1e-4  # strength of a regulariser that does no harm
+COARSE: dict[str, Any] = {"tol": 1e-4, "max_rounds": 100}
+NEAR = 1.1  # factor round a guess that is tried first
+ROBUST = 0.3  # of r*: a radius up to this leaves most of a model
+
+
+class Fitted(Protocol):
+    """What is asked of a solution."""
+
+    @property
+    def w(self) -> Array: ...
+    @property
+    def certificate(self) -> Certificate: ...
+
+
+Fit = Callable[..., Fitted]  # (problem, federation, tol=, max_rounds=) -> solution
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A parameter that can make a constant optimal."""
+
+    parameter: str
+    value: float | str  # as stated
+    harmless: Problem
+    at: Callable[[float], Problem] | None = None  # the problem at a number of the parameter
+    falls: bool = False  # whether small values are the ones that make a model trivial
+    most: float = math.inf  # the largest number that it can be
+    words: str = ""  # the parameter in a sentence
+    do: str = ""
+
+
+def triviality(problem: Problem, fed: Federation, solution: Fitted, fit: Fit) -> Triviality | None:
+    """Why the model of a solution is trivial, and None where it is not.
+
+    Parameters
+    ----------
+    problem, fed : as stated
+    solution : the model, with its value and gap
+    fit : solves a problem, as `quorate.solve` does without this check
+    """
+    proof = solution.certificate
+    if proof.infeasible is not None:
+        return None
+    search = _Search(problem, fed, fit)
+    found = search.judged(problem, solution)
+    return None if found is None else search.answer(found)
+
+
+class _Search:
+    """The search for the parameter that is to blame; what was solved for it is kept."""
+
+    def __init__(self, problem: Problem, fed: Federation, fit: Fit) -> None:
+        self.problem, self.fed, self.fit = problem, fed, fit
+        self.found = Finding("coefficients are zero")  # until `answer` knows
+        self.balanced: float | None = None
+
+    def judged(self, problem: Problem, solution: Fitted) -> Finding | None:
+        """What makes a solution of a problem trivial."""
+        concrete, data = problem.at(self.fed)
+        proof = solution.certificate
+        return finding(concrete, data, solution.w, proof.value, proof.gap, self._of_plain)
+
+    def _of_plain(self) -> float | None:
+        """The balanced accuracy of the model with the least mean loss."""
+        plain = _plain(self.problem)
+        if self.balanced is None and self._small and is_affine(plain.predictor):
+            model = self.fit(plain, self.fed, **COARSE)
+            self.balanced = balanced_accuracy(*plain.at(self.fed), model.w)
+        return self.balanced
+
+    @property
+    def _small(self) -> bool:
+        return bool(self.fed.sizes.sum() * self.fed.n_features <= MOST_NUMBERS)
+
+    def answer(self, found: Finding) -> Triviality:
+        """Why a model with this finding is trivial."""
+        self.found = found
+        if self._is_trivial(self.problem) is False:
+            return self._unfinished()
+        needed = self._needed()
+        if not needed:
+            return self._without_signal()
+        cause, *others = needed
+        problem = self.problem
+        for other in others:
+            problem = _relaxed(problem, other)
+        there = (one for one in _causes(problem, self.fed) if one.parameter == cause.parameter)
+        limit = self._threshold(problem, next(there, cause))
+        return _told(self.found, cause, limit, others)
+
+    # -- which parameters
+
+    def _needed(self) -> list[Cause]:
+        """The causes that have to be taken away together; none where that does not help."""
+        causes = list(_causes(self.problem, self.fed))
+        for cause in causes:
+            if self._is_trivial(cause.harmless) is False:
+                return [cause]
+        taken, there = [], self.problem
+        for cause in causes:
+            taken, there = [*taken, cause], _relaxed(there, cause)
+            if len(taken) > 1 and self._is_trivial(there) is False:
+                break
+        else:
+            return []
+        for cause in [*taken]:
+            left = [other for other in taken if other is not cause]
+            there = self.problem
+            for other in left:
+                there = _relaxed(there, other)
+            if left and self._is_trivial(there) is False:
+                taken = left
+        return taken
+
+    def _is_trivial(self, problem: Problem, formulas: bool = True) -> bool | None:
+        """Whether the optimal model of a problem is trivial; None where nothing says so."""
+        if self.found.of_coefficients and formulas:
+            by_formula = _by_formula(problem, self.fed)
+            if by_formula is not None:
+                return by_formula
+        if not self._small:
+            return None
+        try:
+            solution = self.fit(problem, self.fed, **COARSE)
+        except (ValueError, ArithmeticError, TypeError):  # no method takes it, or it has no optimum
+            return None
+        other = self.judged(problem, solution)
+        return other is not None and (other.of_coefficients or not self.found.of_coefficients)
+
+    # -- up to which value
+
+    def _threshold(self, problem: Problem, cause: Cause) -> tuple[float, str] | None:
+        """The threshold of a parameter and how it was computed."""
+        if cause.at is None or isinstance(cause.value, str):
+            return None
+        limit = _formula(problem, self.fed, cause) if self.found.of_coefficients else None
+        if limit is not None and limit.exact:
+            return limit.value, limit.how
+        return self._halved(cause, limit) if self._small else None
+
+    def _halved(self, cause: Cause, guess: Threshold | None) -> tuple[float, str] | None:
+        """The end of an interval, halved by its logarithm, at which the model is not trivial."""
+        assert cause.at is not None
+        bad, factor = float(cause.value), WIDEST if cause.falls else 1 / WIDEST
+        good = min(bad * factor, cause.most)
+        formulas = self.found.of_coefficients and _by_formula(cause.at(good), self.fed) is not None
+        if self._is_trivial(cause.at(good), formulas) is not False:
+            return None
+        tried = [] if guess is None else [guess.value * NEAR, guess.value / NEAR]
+        steps = 1
+        while max(good / bad, bad / good) > APART:
+            middle = tried.pop() if tried else math.sqrt(good * bad)
+            if not min(good, bad) < middle < max(good, bad):
+                continue
+            answer = self._is_trivial(cause.at(middle), formulas)
+            if answer is None:
+                return None
+            good, bad = (good, middle) if answer else (middle, bad)
+            steps += 1
+        return good, "by formulas" if formulas else f"by {steps} solves"
+
+    # -- no parameter
+
+    def _unfinished(self) -> Triviality:
+        text = (
+            f"The model is trivial ({self.found.kind}), and the optimal one is not: the run stopped"
+            " before it was done. Raise max_rounds, or lower tol."
+        )
+        return Triviality(self.found.kind, "max_rounds", None, None, text)
+
+    def _without_signal(self) -> Triviality:
+        kind, share = self.found.kind, self.found.positives
+        rarer = None if share is None else min(share, 1 - share)
+        if not self.found.of_coefficients and rarer is not None and rarer < 0.25:
+            text = (
+                f"The model is trivial: {kind}. The rarer class has {rarer:.1%} of the rows, so"
+                " that hardly any row has a probability above 1/2; it is the same without any"
+                " robustness. Its scores may still tell the classes apart (see the AUC): predict"
+                f" the rarer class above a probability of {rarer:.2g}, or use"
+                " class_weight='balanced'."
+            )
+            return Triviality(kind, "cut", 0.5, float(rarer), text)
+        text = (
+            f"The model is trivial: {kind}. So is the plain mean of the losses without any"
+            " robustness: the features say little or nothing about the target. Look for other"
+            " features, or more rows."
+        )
+        return Triviality(kind, None, None, None, text)
+
+
+def _by_formula(problem: Problem, fed: Federation) -> bool | None:
+    """Whether a constant is optimal, where a formula says so."""
+    try:
+        if isinstance(problem.over_samples, Superquantile):
+            limit = thresholds.tail_threshold(problem, fed)
+            plain = isinstance(problem.regulariser, Zero | L2)
+            return problem.over_samples.tail <= limit.value if limit.exact and plain else None
+        limit = thresholds.radius_threshold(problem, fed)
+    except (ValueError, ArithmeticError):
+        return None
+    ball = problem.over_samples
+    radius = max(ball.radii()) if isinstance(ball, WassersteinBall) else 0.0
+    if radius >= limit.value * (1 - 1e-6) or limit.value <= 1e-9:
+        return True
+    return False if limit.exact else None
+
+
+def _formula(problem: Problem, fed: Federation, cause: Cause) -> Threshold | None:
+    """The threshold of a parameter in closed form or by one program, where there is one."""
+    try:
+        match cause.parameter:
+            case "radius":
+                limit = thresholds.radius_threshold(problem, fed)
+            case "tail":
+                limit = thresholds.tail_threshold(problem, fed)
+            case "strength" if isinstance(problem.regulariser, L1):
+                limit = thresholds.strength_threshold(problem, fed)
+            case "label_cost":
+                limit = _label_cost(problem, fed)
+            case _:
+                return None
+    except (ValueError, ArithmeticError):
+        return None
+    return limit if limit is not None and 0 < limit.value < math.inf else None
+
+
+def _label_cost(problem: Problem, fed: Federation) -> Threshold | None:
+    """The label cost from which on a model is better, at the radius of the problem."""
+    ball: WassersteinBall = problem.over_samples
+    radius, bad = max(ball.radii()), ball.label_cost
+    good = bad * WIDEST
+    if fed.sizes.sum() * fed.n_features > MOST_NUMBERS / 10:
+        return None
+    while good / bad > 1.005:
+        middle = math.sqrt(good * bad)
+        there = replace(problem, over_samples=replace(ball, label_cost=middle))
+        limit = thresholds.radius_threshold(there, fed)
+        if not limit.exact:
+            return None
+        good, bad = (good, middle) if radius >= limit.value else (middle, bad)
+    return Threshold(good, True, "by conic programs")
+
+
+# ----------------------------------------------------------------------------- what may be to blame
+
+
+def _plain(problem: Problem) -> Problem:
+    """The mean loss of all rows, without robustness and constraints."""
+    margin = problem.loss.targets == "sign"
+    return replace(
+        problem,
+        loss=Logistic() if margin else problem.loss,
+        over_samples=Mean(),
+        over_clients=Mean("size"),
+        regulariser=L2(FAINT),
+        constraint=None,
+        local_constraint=None,
+        privacy=None,
+    )
+
+
+def _relaxed(problem: Problem, cause: Cause) -> Problem:
+    """The problem with the parameter of a cause harmless."""
+    slot = SLOTS.get(cause.parameter, cause.parameter)
+    if cause.parameter == "label_cost":
+        return replace(problem, over_samples=replace(problem.over_samples, label_cost=math.inf))
+    if slot == "constraint":
+        return replace(problem, constraint=None, local_constraint=None)
+    return replace(problem, **{slot: getattr(cause.harmless, slot)})
+
+
+SLOTS = {
+    **dict.fromkeys(("radius", "tail", "r", "rho"), "over_samples"),
+    "strength": "regulariser",
+}
+
+
+def _causes(problem: Problem, fed: Federation) -> Iterator[Cause]:
+    """The parameters that can make a constant optimal, the mildest change first."""
+    if problem.constrained:
+        yield _of_constraints(problem)
+    ball = problem.over_samples
+    if isinstance(ball, WassersteinBall) and any(ball.radii()):
+        yield from _of_ball(problem, ball)
+    elif by_rank(ball):
+        yield _of_ranks(problem)
+    yield from _of_clients(problem, fed)
+    yield from _of_regulariser(problem)
+    if problem.loss.targets == "sign" and not isinstance(problem.loss, Logistic):
+        do = "Use loss=Logistic(), under which a rare class alone makes no constant optimal."
+        name = type(problem.loss).__name__
+        words = f"under the loss {name}, which counts only rows near or beyond its margin,"
+        yield Cause("loss", name, replace(problem, loss=Logistic()), words=words, do=do)
+
+
+def _of_ball(problem: Problem, ball: WassersteinBall) -> Iterator[Cause]:
+    radii = np.asarray(ball.radii(), float)
+    largest = float(radii.max())
+    if problem.loss.targets == "sign" and math.isfinite(ball.label_cost):
+
+        def at_cost(cost: float) -> Problem:
+            return replace(problem, over_samples=replace(ball, label_cost=cost))
+
+        share = largest / ball.label_cost
+        yield Cause(
+            "label_cost",
+            float(ball.label_cost),
+            at_cost(math.inf),
+            at_cost,
+            falls=True,
+            words=f"at label_cost {ball.label_cost:g} and radius {largest:g}, by which"
+            f" {min(share, 1):.1%} of the labels may flip,",
+            do="Use label_cost=inf, or let fewer labels flip.",
+        )
+
+    def at_radius(radius: float) -> Problem:
+        stated: Any = ball.radius
+        if isinstance(stated, dict):
+            scaled = {name: r * radius / largest for name, r in stated.items()}
+        else:
+            scaled = np.asarray(stated, float) * (radius / largest)
+            scaled = float(scaled) if scaled.ndim == 0 else scaled
+        return replace(problem, over_samples=replace(ball, radius=scaled))
+
+    yield Cause(
+        "radius",
+        largest,
+        at_radius(0.0),
+        at_radius,
+        words=f"at radius {largest:g}",
+        do="Use radius='auto' (quorate.default_radius)",
+    )
+
+
+def _of_ranks(problem: Problem) -> Cause:
+    risk = problem.over_samples
+    harmless = replace(problem, over_samples=Mean())
+    for name, falls, most in (
+        ("tail", True, 1.0),
+        ("r", False, math.inf),
+        ("rho", False, math.inf),
+    ):
+        if isinstance(number := getattr(risk, name, None), int | float):
+            least = 1.0 if name == "r" else 0.0
+
+            def at(value: float, name: str = name, least: float = least) -> Problem:
+                return replace(problem, over_samples=replace(risk, **{name: max(value, least)}))
+
+            words = f"at {name} {number:g} of {type(risk).__name__} over the rows"
+            do = "Let the risk count more rows: a larger tail, or Mean()."
+            return Cause(name, float(number), harmless, at, falls, most, words, do)
+    words = f"under {risk!r} of the losses of rows"
+    do = "Let the risk count more rows: Superquantile with a large tail, or Mean()."
+    return Cause("over_samples", repr(risk), harmless, words=words, do=do)
+
+
+def _of_clients(problem: Problem, fed: Federation) -> Iterator[Cause]:
+    risk = problem.over_clients
+    if isinstance(risk, Mean | Sum) or fed.n_clients == 1:
+        return
+    prior = getattr(risk, "prior", "size")
+    harmless = replace(problem, over_clients=Mean(prior))
+    words = f"under the worst client weights of {type(risk).__name__}"
+    do = "Use ChiSquareBall(0.05, prior='size'), or the mean."
+    for name, falls, most in (("radius", False, math.inf), ("tail", True, 1.0)):
+        number = getattr(risk, name, None)
+        if isinstance(number, int | float) and number > 0:
+
+            def at(value: float, name: str = name) -> Problem:
+                return replace(problem, over_clients=replace(risk, **{name: value}))
+
+            yield Cause(
+                "over_clients",
+                float(number),
+                harmless,
+                at,
+                falls,
+                most,
+                f"{words} with {name} {number:g}",
+                do,
+            )
+            return
+    yield Cause("over_clients", repr(risk), harmless, words=words, do=do)
+
+
+def _of_regulariser(problem: Problem) -> Iterator[Cause]:
+    regulariser = problem.regulariser
+    if isinstance(regulariser, Zero):
+        return
+    harmless = replace(problem, regulariser=L2(FAINT))
+    strength = getattr(regulariser, "strength", None)
+    name = type(regulariser).__name__
+    if isinstance(strength, int | float) and strength > FAINT:
+
+        def at(value: float) -> Problem:
+            return replace(problem, regulariser=replace(regulariser, strength=value))
+
+        words = f"at strength {strength:g} of {name}"
+        yield Cause("strength", float(strength), harmless, at, words=words, do="Regularise less.")
+    elif strength is None:
+        words = f"under the {'bounds' if isinstance(regulariser, Bounds) else 'regulariser'} {name}"
+        yield Cause("regulariser", repr(regulariser), harmless, words=words, do="Regularise less.")
+
+
+def _of_constraints(problem: Problem) -> Cause:
+    harmless = replace(problem, constraint=None, local_constraint=None)
+    for slot in ("local_constraint", "constraint"):
+        parts = several(getattr(problem, slot), slot)
+        for k, part in enumerate(parts):
+            inner = part.constraint if isinstance(part, Coupled) else part
+            level, name = getattr(inner, "level", None), type(inner).__name__
+            if not isinstance(level, int | float) or level <= 0:
+                continue
+
+            def at(value: float, slot: str = slot, k: int = k, part: Any = part) -> Problem:
+                inner = part.constraint if isinstance(part, Coupled) else part
+                new = replace(inner, level=value)
+                new = replace(part, constraint=new) if isinstance(part, Coupled) else new
+                stated = list(several(getattr(problem, slot), slot))
+                stated[k] = new
+                return replace(problem, **{slot: tuple(stated)})
+
+            do = "Raise the level"
+            if hasattr(inner, "measure"):
+                do += ", state it for all clients together (Coupled), or use measure=Probability()"
+            words = f"under {name} with level {level:g}"
+            return Cause("constraint", float(level), harmless, at, True, words=words, do=f"{do}.")
+    words = "under the constraints"
+    return Cause("constraint", "as stated", harmless, words=words, do="Relax them.")
+
+
+# ------------------------------------------------------------------------------------------- words
+
+
+def _told(
+    found: Finding, cause: Cause, limit: tuple[float, str] | None, others: Sequence[Cause]
+) -> Triviality:
+    """The finding with its parameter, in words."""
+    head = {
+        "coefficients are zero": "The model is constant",
+        "one value predicted": "The model is constant",
+        "one class predicted": "The model predicts one class for all rows",
+        "balanced accuracy at chance": "The model is no better than chance",
+        "no better than a constant in its own objective": "The model is no better than a constant",
+        "worse than the constant": "The model is worse than a constant",
+    }[found.kind]
+    robust = any(name in cause.parameter for name in ("radius", "label_cost"))
+    what = "the worst-case loss" if robust else "the objective"
+    lowers = (
+        f"no coefficient lowers {what}" if found.of_coefficients else f"that is best for {what}"
+    )
+    text = f"{head}: {cause.words} {lowers}."
+    threshold, do = None, cause.do
+    if limit is not None:
+        threshold, how = limit
+        end = "smallest" if cause.falls else "largest"
+        star = {"radius": "r*, ", "tail": "tail*, "}.get(cause.parameter, "")
+        star = star if found.of_coefficients and "by" not in how else ""
+        name = NAMES.get(cause.parameter, cause.parameter)
+        model = "a model" if found.of_coefficients else "a model of both classes"
+        text += f" The {end} {name} with {model} is {threshold:.3g} ({star}{how})."
+        if cause.parameter == "radius":
+            do += f", or one below {ROBUST * threshold:.2g}"
+    if others:
+        also = " and ".join(other.words for other in others)
+        text += f" The same holds {also} alone, so that both have to change."
+        do = " ".join([do.rstrip(".") + ".", *(other.do.rstrip(".") + "." for other in others)])
+    text += f" {do.rstrip('.')}."
+    return Triviality(found.kind, cause.parameter, cause.value, threshold, text)
+
+
+NAMES = {"constraint": "level", "over_clients": "parameter of the risk over clients"}
