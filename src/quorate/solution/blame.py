@@ -90,7 +90,9 @@ class _Search:
     """The search for the parameter that is to blame; what was solved for it is kept."""
 
     def __init__(self, problem: Problem, fed: Federation, fit: Fit) -> None:
-        self.problem, self.fed, self.fit = problem, fed, fit
+        self.private = problem.privacy is not None
+        # nothing that is solved for the answer is charged to a budget
+        self.problem, self.fed, self.fit = replace(problem, privacy=None), fed, fit
         self.found = Finding("coefficients are zero")  # until `answer` knows
         self.balanced: float | None = None
 
@@ -116,7 +118,7 @@ class _Search:
         """Why a model with this finding is trivial."""
         self.found = found
         if self._is_trivial(self.problem) is False:
-            return self._unfinished()
+            return self._by_noise() if self.private else self._unfinished()
         needed = self._needed()
         if not needed:
             return self._without_signal()
@@ -207,6 +209,13 @@ class _Search:
             " before it was done. Raise max_rounds, or lower tol."
         )
         return Triviality(self.found.kind, "max_rounds", None, None, text)
+
+    def _by_noise(self) -> Triviality:
+        text = (
+            f"The model is trivial ({self.found.kind}); without privacy it would not be: the noise"
+            " hides the rows. Raise epsilon, or take more rows or fewer features."
+        )
+        return Triviality(self.found.kind, "epsilon", None, None, text)
 
     def _without_signal(self) -> Triviality:
         kind, share = self.found.kind, self.found.positives
@@ -506,6 +515,7 @@ def _told(
         text += f" The same holds {also} alone, so that both have to change."
         do = " ".join([do.rstrip(".") + ".", *(other.do.rstrip(".") + "." for other in others)])
     text += f" {do.rstrip('.')}."
+    threshold = None if threshold is None else float(threshold)
     return Triviality(found.kind, cause.parameter, cause.value, threshold, text)
 
 

@@ -98,6 +98,8 @@ def solve(
         watch=watch,
         resume=resume,
     )
+    if solution.outcome.stop is Stop.INTERRUPTED:
+        return solution
     found = triviality(problem, fed, solution, fit)
     if found is not None and problem.privacy is None:
         warnings.warn(found.text, TrivialModelWarning, stacklevel=2)
