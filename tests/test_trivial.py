@@ -1,13 +1,11 @@
 """A model that is no better than a constant comes with a warning that names what is to blame."""
 
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import quorate as qr
-from quorate.solution.solve import fit
 
 AFFINE = qr.Linear(intercept=True)
 ROWS, FEATURES = 300, 5
