@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def judged(score: Array, y: Array) -> Judged:
     return Judged(LOSS.value(score, y), (score * y > 0).astype(float), y, score)
 
 
-def compared(scores: dict[str, Array], y: Array, sets: int = 1) -> list[str]:
+def compared(scores: Mapping[str, Array], y: Array, sets: int = 1) -> list[str]:
     """The verdict over models given by their scores on the rows of every set."""
     main, *others = scores
     parts, tests = np.array_split(np.arange(len(y)), sets), 2 * len(others) * sets
@@ -121,7 +122,7 @@ def test_without_effect_at_most_one_run_in_twenty_claims_one(kind: str) -> None:
         else:
             signal = y + rng.normal(size=450)
             scores = [signal + 0.3 * rng.normal(size=450) for _ in range(3)]
-        models = dict(zip(("new", "one", "two"), scores, strict=True))
+        models = dict(zip(["new", "one", "two"], scores, strict=True))
         claims += not compared(models, y, sets=3)[0].startswith(NOTHING)
     assert claims <= 10
 

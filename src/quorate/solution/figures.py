@@ -20,16 +20,22 @@ from quorate.problem.losses import Logistic, Loss
 
 
 def figures(
-    loss: Loss, prediction: Array, y: Array, calibration: Sigmoid | None = None
+    loss: Loss,
+    prediction: Array,
+    y: Array,
+    calibration: Sigmoid | None = None,
+    weight: Array | None = None,
 ) -> Classification | SeveralClasses | Regression:
-    """The figures of predictions (n,), or (n, C) of C classes, of the targets y as the loss has
-    them.
+    """The figures of predictions (n,), or (n, C) of C classes.
+
+    Of two classes y is above 0 where a row is of the positive one, of several it has their numbers.
     """
-    if loss.targets == "sign":
-        return classification(y, prediction, probability(loss, prediction, calibration))
-    if loss.targets == "class":
-        return several_classes(y, softmax(prediction, axis=1))
-    return regression(y, prediction)
+    if loss.targets == "real":
+        return regression(y, prediction, weight)
+    if prediction.ndim == 2 and prediction.shape[1] > 2:
+        return several_classes(y, softmax(prediction, axis=1), weight)
+    score = decisions(prediction)
+    return classification(y, score, positive(loss, prediction, calibration), weight)
 
 
 def drawn(
@@ -40,13 +46,22 @@ def drawn(
     points: int = 101,
 ) -> Curves | None:
     """The curves of a model of two classes; None for others."""
-    if loss.targets != "sign":
+    if loss.targets == "real" or (prediction.ndim == 2 and prediction.shape[1] > 2):
         return None
-    return curves(y, prediction, probability(loss, prediction, calibration), points)
+    return curves(y, decisions(prediction), positive(loss, prediction, calibration), points)
 
 
-def probability(loss: Loss, score: Array, calibration: Sigmoid | None = None) -> Array | None:
-    """(n,) the probability of the positive class; None where scores have no such meaning."""
+def decisions(scores: Array) -> Array:
+    """The scores of several classes, (m, C); of two one number, (m,), above 0 for the last one."""
+    return scores[:, 1] - scores[:, 0] if scores.shape[1:] == (2,) else scores
+
+
+def positive(loss: Loss, score: Array, calibration: Sigmoid | None = None) -> Array | None:
+    """(n,) the probability of the positive one of two classes; None where scores have no such
+    meaning.
+    """
+    if score.ndim == 2:
+        return softmax(score, axis=1)[:, 1]
     if calibration is None and isinstance(loss, Logistic):  # of a private run
         calibration = Sigmoid()
     return None if calibration is None else calibration.probability(score)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,11 @@ from quorate.problem.calibration import Sigmoid
 from quorate.problem.losses import Logistic, Loss
 from quorate.problem.prediction import Rows
 from quorate.solution.constraint_table import TOGETHER
-from quorate.solution.frames import Record, Table
+from quorate.solution.figures import figures
+from quorate.solution.frames import Table
 from quorate.solution.inputs import Inputs, Rated
 
 LISTS = ("confusion", "interval", "recalls", "precisions", "counts")  # become columns of numbers
-
-
-def decisions(scores: Array) -> Array:
-    """The scores of several classes, (m, C); of two one number, (m,), above 0 for the last one."""
-    return scores[:, 1] - scores[:, 0] if scores.shape[1:] == (2,) else scores
 
 
 def probabilities(scores: Array, loss: Loss, calibration: Sigmoid | None) -> Array:
@@ -71,7 +67,8 @@ def evaluated(
     fed: Federation,
     forward: Callable[[Rows], Array],
     inputs: Inputs,
-    rated: Callable[[Array], Array | None],
+    loss: Loss,
+    calibration: Sigmoid | None,
 ) -> Table:
     """One row of figures for each client, and one for all rows together.
 
@@ -79,7 +76,7 @@ def evaluated(
     ----------
     fed : with the features of the model
     forward : the scores of features
-    rated : the probabilities of scores, or None
+    loss, calibration : of the model
     """
     clients = [forward(fed.X[i]) for i in range(fed.n_clients)]
     truths = [inputs.codes(y) if inputs.classes else np.asarray(y, float) for y in fed.y]
@@ -91,29 +88,13 @@ def evaluated(
     ]
     table = Table()
     for name, truth, scores, weight in parts:
-        figures = _figures(truth, scores, rated(scores), weight, inputs)
-        small = {"small": measures.small(figures)}
-        table.append({"client": name, **small, **dict(_flat(figures, inputs))})
+        judged = figures(loss, scores, truth, calibration, weight)
+        small = {"small": measures.small(judged)}
+        table.append({"client": name, **small, **dict(_flat(judged, inputs))})
     return table
 
 
-def _figures(
-    truth: NDArray[Any],
-    scores: Array,
-    probability: Array | None,
-    weight: Array | None,
-    inputs: Inputs,
-) -> Any:
-    if inputs.classes is None:
-        return measures.regression(truth, scores, weight)
-    if len(inputs.classes) > 2:
-        assert probability is not None  # of several classes there always are some
-        return measures.several_classes(truth, probability, weight)
-    of_last = None if probability is None else probability[:, 1]
-    return measures.classification(truth, decisions(scores), of_last, weight)
-
-
-def _flat(figures: Record, inputs: Inputs) -> Iterator[tuple[str, Any]]:
+def _flat(figures: Mapping[str, Any], inputs: Inputs) -> Iterator[tuple[str, Any]]:
     """The figures as columns of numbers: a list by class has a column for each class."""
     yield from ((key, value) for key, value in figures.items() if key not in LISTS)
     for key, head in (("recalls", "recall of"), ("precisions", "precision of")):

@@ -24,6 +24,7 @@ from quorate.problem.prediction import Rows, scores
 from quorate.problem.problem import Problem
 from quorate.rounds import Outcome
 from quorate.solution import predictions
+from quorate.solution.figures import decisions
 from quorate.solution.frames import Table, frame
 from quorate.solution.inputs import Inputs, Rated
 from quorate.solution.plots import Kind, plotted
@@ -126,7 +127,7 @@ class Solution:
             zeros
         """
         self._of_classes("decision_function")
-        return predictions.decisions(self._scores(X, unknown))
+        return decisions(self._scores(X, unknown))
 
     def predict(self, X: Rated, unknown: str = "error") -> NDArray[Any]:
         """(m,) the predicted class of each row, or of a regression its number; X as in
@@ -165,7 +166,11 @@ class Solution:
             )
         self._of_rows()
         return predictions.evaluated(
-            self.inputs.aligned(fed), self._forward, self.inputs, self._probabilities
+            self.inputs.aligned(fed),
+            self._forward,
+            self.inputs,
+            self.problem.loss,
+            self.calibration,
         )
 
     @property
@@ -188,13 +193,6 @@ class Solution:
         if hasattr(model, "sized"):
             model = model.sized(len(self.inputs.feature_names), classes and len(classes))
         return scores(model, self.w, features)
-
-    def _probabilities(self, scores: Array) -> Array | None:
-        """Those of scores, None where there are none."""
-        try:
-            return predictions.probabilities(scores, self.problem.loss, self.calibration)
-        except TypeError:
-            return None
 
     def _of_rows(self) -> None:
         if self.problem.loss.targets == "quadratic":
