@@ -288,10 +288,10 @@ def test_from_init_to_a_verified_report(
     assert quorate("report", folder, "--format", "md") == 0
     assert quorate("predict", folder, "clinics.csv", "--out", "p.csv") == 0
     assert set((tmp_path / "p.csv").read_text().splitlines()[0].split(",")) == {
+        "row",
+        "client",
         "prediction",
-        "score_high",
-        "score_low",
-        "score_mid",
+        *(f"{kind}_{name}" for kind in ("probability", "score") for name in ("high", "low", "mid")),
     }
     capsys.readouterr()
     assert quorate("compare", folder, folder) == 0

@@ -73,14 +73,15 @@ def calibrated(
 ) -> Sigmoid | None:
     """The sigmoid that makes probabilities of the scores of the model w.
 
-    None of a private run, whose rows are not asked again, and of anything but two classes.
+    None of a private run, whose rows are not asked again, of anything but two classes, and of a
+    model that is not finite.
 
     Parameters
     ----------
     problem, fed : the user's, or what ``problem.at(fed)`` makes of them
     always : fit one even where scores are log odds, as for a model of rows with other weights
     """
-    if problem.loss.targets != "sign" or problem.privacy is not None:
+    if problem.loss.targets != "sign" or problem.privacy is not None or not np.isfinite(w).all():
         return None
     if has_log_odds(problem) and not always:
         return Sigmoid()
