@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,3 +47,76 @@ def test_an_untidy_table_passes_without_an_edit(
     rows = [*csv.DictReader((tmp_path / "p.csv").read_text("utf-8").splitlines())]
     assert len(rows) == (240 if len(files) == 1 else files[0].read_text("utf-8").count("\n") - 1)
     assert quorate("verify", folder) == 0, capsys.readouterr().out
+
+
+# -------------------------------------------------------------------------------- private runs
+
+
+def secret_tables(folder: Path) -> set[str]:
+    """Patients of three sites in a file each; the cells that nobody outside may see."""
+    columns, n = untidy.people(), 240
+    malignant = [{"yes": "malignant", "no": "benign"}[cell] for cell in columns.pop("sick")]
+    columns |= {
+        "patient_id": [f"P{k // 2:04d}" for k in range(n)],
+        "born": untidy.dates(n, "1950-{m:02d}-{d:02d}"),
+        "town": [("Köln", "köln", "Ulm")[k % 3] for k in range(n)],
+        "crp": [f"<{k % 3 + 1},5" if k % 9 == 0 else f"{k % 40},25" for k in range(n)],
+        "died": [("never", "early")[k % 5 == 0] for k in range(n)],
+        "finding": malignant,
+    }
+    columns["dose"] = untidy.with_comma(columns["dose"])
+    sites = columns.pop("site")
+    (folder / "sites").mkdir()
+    for site in untidy.SITES:
+        part = {
+            c: [v for v, s in zip(v_, sites, strict=True) if s == site] for c, v_ in columns.items()
+        }
+        (folder / "sites" / f"{site}.csv").write_text(untidy.text(part, ";"), "utf-8")
+    return {cell for cells in columns.values() for cell in cells if len(cell) > 2}
+
+
+def test_a_private_start_names_no_value_and_spends_nothing(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secrets = secret_tables(tmp_path)
+
+    def said() -> str:
+        text = "\n".join(capsys.readouterr())
+        assert not secrets & {*re.findall(r"[\w.,<-]+", text)}, text
+        assert not any(secret in text for secret in secrets), text
+        return text
+
+    init = ("init", "sites/*.csv", "--private", "--target", "finding", "--out", "q.toml")
+    assert quorate(*init) == 0
+    assert "person" in said()
+    written = (tmp_path / "q.toml").read_text("utf-8")
+    assert not any(secret in written for secret in secrets)
+    declared = tomllib.loads(written)["data"]
+    assert declared["classes"] == ["?", "?"]
+    assert {*declared["columns"]} == {"age", "sex", "dose", "town", "crp", "crp is censored"}
+    for command in (("run", "q.toml"), ("run", "--dry-run", "q.toml")):
+        assert quorate(*command) == 2
+        text = said()
+        assert "'age', 'sex', 'dose', 'town', 'crp' have '?'" in text
+        assert "Nothing was read or spent" in text
+    assert {path.name for path in tmp_path.iterdir()} == {"sites", "q.toml"}
+    for old, new in (
+        ('["?", "?"]', '["benign", "malignant"]'),
+        ('age = { min = "?", max = "?" }', "age = { min = 0, max = 110 }"),
+        ('dose = { min = "?", max = "?" }', "dose = { min = 0, max = 30 }"),
+        ('crp = { min = "?", max = "?" }', "crp = { min = 0, max = 200 }"),
+        ('sex = { categories = ["?"] }', 'sex = { categories = ["f", "m"] }'),
+        ('town = { categories = ["?"] }', 'town = { categories = ["Köln", "Ulm"] }'),
+    ):
+        assert old in written
+        written = written.replace(old, new)
+    secrets -= {"benign", "malignant", "Köln", "Ulm"}  # they are declared
+    (tmp_path / "q.toml").write_text(written, "utf-8")
+    assert quorate("run", "q.toml") == 2  # a town is not declared, and no message names it
+    assert "'town'" in said()
+    written = written.replace('["Köln", "Ulm"]', '["Köln", "Ulm", "köln"]')
+    (tmp_path / "q.toml").write_text(written.replace("max_rounds = 100", "max_rounds = 5"), "utf-8")
+    secrets -= {"köln"}
+    assert quorate("run", "q.toml") == 0, said()
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert quorate("verify", folder) == 0

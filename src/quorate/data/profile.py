@@ -128,7 +128,7 @@ class Summary:
         """How many values there are, about; exactly where they are few."""
         if len(self.hashes) < SKETCH:
             return len(self.hashes)
-        return round((SKETCH - 1) / (float(self.hashes[-1]) / 2.0**64))
+        return min(self.present, round((SKETCH - 1) / (float(self.hashes[-1]) / 2.0**64)))
 
     @property
     def text(self) -> int:
@@ -372,8 +372,10 @@ def link(
     """A client's column beside its target, as classes, or as numbers if the middles of the column's
     and the target's numbers over all clients are given, so that few digits cancel.
     """
-    cells = [None if c is None or c != c else c for c in column.tolist()]
-    rows = [(c, t) for c, t in zip(cells, target, strict=True) if t is not None]
+    cells = column.tolist()
+    if column.dtype.kind == "f":
+        cells = [None if c != c else c for c in cells]
+    rows = [row for row in zip(cells, target, strict=True) if row[1] is not None]
     if middles is not None:
         x, y = (_numbers([row[k] for row in rows]) - middles[k] for k in (0, 1))
         both = np.isfinite(x) & np.isfinite(y)

@@ -10,8 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from quorate.config.config import ConfigError
-from quorate.starters.look import Asked, Look, look
-from quorate.starters.proposals import data_keys, drawn, lines_of, private_keys, summary, used
+from quorate.starters.look import Asked, look
+from quorate.starters.proposals import (
+    data_keys,
+    declared,
+    drawn,
+    lines_of,
+    private_keys,
+    summary,
+    used,
+)
 from quorate.starters.toml import toml_line, toml_value
 
 SOMEBODY = "a_client"  # in examples, where no client is known by name
@@ -101,18 +109,11 @@ def inspect_tables(path: str, out: Path, asked: Asked, private: bool) -> Inspect
         title=_title(path),
         source=f"{toml_line('path', _relative(path, out))}\n{keys}",
         classes=seen.values_of_classes,
-        columns={name: _declared(seen, name) for name in used(seen)},
+        columns=declared(seen),
         from_tables=True,
         shown=tuple(about),
         about=tuple(about),
     )
-
-
-def _declared(seen: Look, name: str) -> str:
-    """The placeholder for what the owner of a column has to declare."""
-    if seen.kinds[name].name in ("category", "code"):
-        return '{ categories = ["?"] }  # every one that is possible'
-    return '{ min = "?", max = "?" }'
 
 
 def _relative(path: str, out: Path) -> str:

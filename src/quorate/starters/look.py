@@ -227,9 +227,8 @@ class Look:
             if not np.isfinite(middles).all():
                 return None
         beside = Link()
-        for table in self.clients.values():
-            target = [self._class(cell) for cell in table[self.roles.target].tolist()]
-            beside = beside + link(table[name], target, middles)
+        for client, table in self.clients.items():
+            beside = beside + link(table[name], self._targets[client], middles)
         if numbers and abs(r := beside.correlation()) > 0.9995:
             return Kind("near-copy", "it has the target's numbers", f"correlation {r:.4f}")
         if not numbers and (told := beside.told()) >= TOLD:
@@ -237,6 +236,12 @@ class Look:
         if not numbers and beside.apart():
             return Kind("apart", "its numbers do not overlap between the classes")
         return None
+
+    @cached_property
+    def _targets(self) -> dict[str, list[str | None]]:
+        """The target of every row, by client."""
+        parts = self.clients.items()
+        return {c: [self._class(v) for v in t[self.roles.target].tolist()] for c, t in parts}
 
     def _class(self, cell: object) -> str | None:
         if cell is None or cell != cell or str(cell) in self.accepted:

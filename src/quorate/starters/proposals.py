@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from quorate.data.kinds import MOST, RARE, Kind, sentinel
-from quorate.data.profile import Summary, merged, variants
+from quorate.data.profile import SURE, Summary, merged, variants
+from quorate.data.reading import is_censored
+from quorate.data.tables import MISSING
 from quorate.starters.look import TINY, Look
 from quorate.starters.toml import toml_key, toml_line, toml_value
 from quorate.text import printable
@@ -231,11 +233,35 @@ def private_keys(look: Look) -> str:
         lines.append(toml_line("delimiter", look.shape.delimiter))
     if look.decimal == ",":
         lines.append('decimal = ","')
-    if look.target.absent:
-        lines.append("drop_missing_target = true")
-    if look.unnamed:
-        lines.append("drop_missing_client = true")
+    # all texts that may stand for a missing cell, whether they do or not
+    every = {text for text in (*SURE, *map(str.upper, SURE), "k.A.") if " " not in text}
+    texts = f"missing = {toml_value(sorted(every - MISSING))}"
+    lines += textwrap.wrap(texts, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    lines += ["drop_missing_target = true"] + ["drop_missing_client = true"] * bool(
+        look.roles.client
+    )
+    for name in (n for n, kind in look.kinds.items() if kind.name == "person"):
+        why = (
+            "its rows stay together, and the budget is one of rows: of n rows it is n times as much"
+        )
+        lines.append(_stated(toml_line("person", name), why))
+    if limits := [name for name in used(look) if look.kinds[name].name == "censored"]:
+        lines.append(_stated(toml_line("censored", limits), "half of a limit such as <1"))
     return "\n".join(lines)
+
+
+def declared(look: Look) -> dict[str, str]:
+    """What a private run has to declare, with a "?" for what its owner knows of each column."""
+    found = {}
+    for name in used(look):
+        kind = look.kinds[name].name
+        if kind in ("category", "code"):
+            found[name] = '{ categories = ["?"] }  # every one that is possible'
+        elif kind != "date":
+            found[name] = '{ min = "?", max = "?" }'
+        if kind == "censored":
+            found[is_censored(name)] = "{ min = 0, max = 1 }"
+    return found
 
 
 # -------------------------------------------------------------------------- the table of columns
@@ -257,7 +283,7 @@ def summary(look: Look, private: bool = False) -> list[str]:
 
 def lines_of(look: Look, private: bool = False) -> list[Line]:
     """What every column is, and what is proposed for it; of a private run nothing of the values."""
-    chosen = {*used(look)}
+    chosen = {*(declared(look) if private else used(look))}
     found = [*_given(look, private)]
     for name, kind in look.kinds.items():
         shown = SHOWN.get(kind.name, kind.name)
@@ -268,7 +294,7 @@ def lines_of(look: Look, private: bool = False) -> list[Line]:
                 shown,
                 "" if private else f"{100 * column.absent / column.rows:.0f} %",
                 "" if private else _values(column, kind),
-                _proposal(kind, name, look, name in chosen),
+                _proposal(kind, name, look, name in chosen, private),
             )
         )
     return found
@@ -299,8 +325,10 @@ def _values(column: Summary, kind: Kind) -> str:
     return f"{column.distinct:,} values" if column.distinct else ""
 
 
-def _proposal(kind: Kind, name: str, look: Look, chosen: bool) -> str:
+def _proposal(kind: Kind, name: str, look: Look, chosen: bool, private: bool) -> str:
     """The keys of the configuration that name the column."""
+    if private and kind.name != "person":
+        return "columns" if chosen else "left out"
     if name in look.asked.exclude:
         return "exclude, as asked"
     if kind.name == "person" or not chosen:
