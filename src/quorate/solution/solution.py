@@ -21,6 +21,7 @@ from quorate.problem.calibration import Sigmoid
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.prediction import Rows, scores
+from quorate.problem.predictors.torch_module import TorchPredictor
 from quorate.problem.problem import Problem
 from quorate.rounds import Outcome
 from quorate.solution import predictions
@@ -176,12 +177,12 @@ class Solution:
     @property
     def module(self) -> Any:
         """The trained torch module, a copy of the one that ``TorchPredictor`` was given."""
-        if not hasattr(self.problem.predictor, "with_parameters"):
+        if not isinstance(self.problem.predictor, TorchPredictor):
             raise TypeError(
                 f"the model is {shown(self.problem.predictor)} and no torch module: its parameters"
                 " are solution.w."
             )
-        return self.problem.predictor.with_parameters(self.w)
+        return self.problem.predictor.trained(self.w)
 
     def _scores(self, X: Rated, unknown: str = "error") -> Array:
         self._of_rows()
