@@ -328,6 +328,25 @@ def test_what_is_no_module_to_fit_is_refused():
         qr.Problem(qr.Logistic(), TorchPredictor(net(4, 1)), qr.WassersteinBall(0.1))
 
 
+@needs_torch
+def test_a_solution_predicts_with_its_module_and_is_read_where_the_module_is_given(tmp_path):
+    fed, problem = federation(), qr.Problem(qr.Logistic(), TorchPredictor(net(4, 3, 1)))
+    solution = qr.solve(problem, fed, max_rounds=5)
+    X = np.vstack(fed.X)
+    scores = solution.decision_function(X)
+    module = solution.module
+    assert_allclose(module(torch.from_numpy(X)).detach().numpy()[:, 0], scores, rtol=1e-12)
+    assert module is not problem.predictor.module
+    assert len(repr(solution)) <= 2000
+    solution.save(tmp_path / "net")
+    with pytest.raises(ValueError, match=r"predictor of the problem is TorchPredictor\(.*problem="):
+        qr.load(tmp_path / "net")
+    again = qr.load(tmp_path / "net", problem=problem)
+    assert_array_equal(again.decision_function(X), scores)
+    with pytest.raises(ValueError, match="another loss than"):
+        qr.load(tmp_path / "net", problem=replace(problem, loss=qr.Exponential()))
+
+
 @pytest.mark.skipif(INSTALLED, reason="torch is installed")
 def test_without_torch_the_error_says_what_to_install():
     with pytest.raises(ImportError, match=r"pip install 'quorate\[torch\]'.*MLP"):

@@ -473,3 +473,14 @@ def test_of_a_private_solution_only_the_public_part_is_shown_and_saved(tmp_path)
 def test_a_solution_reads_and_writes_paths_as_texts(solved, tmp_path):
     solved.save(str(tmp_path / "a"))
     assert qr.load(str(tmp_path / "a")).rounds == qr.load(Path(tmp_path / "a")).rounds
+
+
+def test_the_page_of_the_docs_shows_what_is_printed(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "solution.md").read_text(encoding="utf-8")
+    exec(page.split("```python\n")[1].split("```")[0], {})
+    shown = page.split("```text\n")[1].split("```")[0].splitlines()
+    printed = capsys.readouterr().out.splitlines()
+    assert len(shown) == len(printed)
+    for line, told in zip(printed, shown, strict=True):
+        assert line.startswith(told.rstrip("…"))

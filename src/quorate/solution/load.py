@@ -10,13 +10,17 @@ import numpy as np
 
 from quorate.certificates.certificate import Certificate
 from quorate.codec import encode
+from quorate.engines.event_log import Log
 from quorate.privacy.ledger import Ledger
 from quorate.problem.calibration import Sigmoid
+from quorate.problem.lower_bounds import Duals
+from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem, checked_model
 from quorate.rounds import Outcome
 from quorate.solution.inputs import Inputs
 from quorate.solution.solution import LEFT_OUT, Solution
 from quorate.solution.stored import Absent, described, stored, unpacked
+from quorate.solution.trivial import Triviality
 from quorate.text import shown
 
 # what a field of a file may hold, where an object's own checks do not say it
@@ -30,6 +34,10 @@ KINDS: dict[str, tuple[type, ...]] = {
     "ledger": (Ledger, type(None)),
     "calibration": (Sigmoid, type(None)),
     "inputs": (Inputs,),
+    "trivial": (Triviality, type(None)),
+    "duals": (Duals, Multipliers, type(None)),
+    "log": (Log, type(None)),
+    "copies": (np.ndarray, type(None)),
     **dict.fromkeys(TABLES, (list,)),
 }
 REFUSED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
