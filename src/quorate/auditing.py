@@ -56,6 +56,18 @@ class Audit:
         of the answer's noise, or the "reported size" of noise beside the one seen
     hits, alarms : share of runs with and without the canary that the attack takes for runs with it
     runs : of either kind
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(-1, 1, (1000, 3)), rng.integers(0, 2, 1000)
+    >>> fed = qr.Federation.from_arrays(X, y, rng.choice(["north", "east"], 1000))
+    >>> problem = qr.Problem(qr.Logistic(), privacy=qr.Budget(epsilon=1.0, delta=1e-6))
+    >>> result = qr.audit(problem, fed, algorithm=qr.PrivateADMM(max_rounds=1), runs=100)
+    >>> result.claimed, result.runs
+    (1.0, 100)
     """
 
     claimed: float
@@ -123,6 +135,18 @@ def audit(
     -----
     The data are read and attacked, and nothing is charged to a privacy ledger: an audit is for the
     owner of the data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(-1, 1, (1000, 3)), rng.integers(0, 2, 1000)
+    >>> fed = qr.Federation.from_arrays(X, y, rng.choice(["north", "east"], 1000))
+    >>> problem = qr.Problem(qr.Logistic(), privacy=qr.Budget(epsilon=1.0, delta=1e-6))
+    >>> result = qr.audit(problem, fed, algorithm=qr.PrivateADMM(max_rounds=1), runs=100)
+    >>> result.epsilon <= result.claimed  # a bound from below, by an attack
+    True
     """
     _check(runs, confidence, weaken, claimed, seed)
     record = _record(_canary(problem, fed) if canary is None else canary, fed.n_features)

@@ -64,6 +64,16 @@ def group_rates(
     ------
     ValueError : lengths that differ, no rows, missing values, a third label, or no row with the
         label ``positive``
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> qr.group_rates(truth, predicted, group)["f"].tpr
+    0.5
     """
     truth, chosen = _positive(y_true, y_pred, positive)
     names = _column(group, "group", len(truth))
@@ -92,6 +102,16 @@ def fairness_metrics(
     Raises
     ------
     ValueError : as `group_rates`, and for a group without rows
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> sorted(qr.fairness_metrics(truth, predicted, group, privileged="m"))
+    ['AOD', 'DI', 'EOD', 'FNRD', 'SPD', 'TI']
     """
     u, p = _pair(y_true, y_pred, group, privileged, positive)
     return {
@@ -110,6 +130,16 @@ def statistical_parity_difference(
     """SPD = P(y^ = + | U) - P(y^ = + | P), in [-1, 1]; arguments and errors as `fairness_metrics`.
 
     The truth does not enter; ``y_true`` is there so that all metrics are called alike.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> qr.statistical_parity_difference(truth, predicted, group, privileged="m")
+    -0.5
     """
     u, p = _pair(y_true, y_pred, group, privileged, positive)
     return u.selected - p.selected
@@ -123,6 +153,16 @@ def disparate_impact(
 
     The truth does not enter. Raises ValueError where nobody is selected, else as
     `fairness_metrics`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> round(qr.disparate_impact(truth, predicted, group, privileged="m"), 4)
+    0.3333
     """
     u, p = _pair(y_true, y_pred, group, privileged, positive)
     if math.isnan(ratio := _ratio(u.selected, p.selected)):
@@ -139,6 +179,16 @@ def equal_opportunity_difference(
     """EOD = TPR(U) - TPR(P), in [-1, 1].
 
     Raises ValueError for a group without positives, else as `fairness_metrics`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> qr.equal_opportunity_difference(truth, predicted, group, privileged="m")
+    -0.5
     """
     return _difference(
         "equal opportunity difference", _tpr, y_true, y_pred, group, privileged, positive
@@ -152,6 +202,16 @@ def average_odds_difference(
 
     Raises ValueError for a group without positives or without negatives, else as
     `fairness_metrics`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> qr.average_odds_difference(truth, predicted, group, privileged="m")
+    -0.5
     """
     return _difference(
         "average odds difference", _odds, y_true, y_pred, group, privileged, positive
@@ -164,6 +224,16 @@ def false_negative_rate_difference(
     """FNRD = FNR(U) - FNR(P), in [-1, 1].
 
     Raises ValueError for a group without positives, else as `fairness_metrics`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> qr.false_negative_rate_difference(truth, predicted, group, privileged="m")
+    0.5
     """
     return _difference(
         "false negative rate difference", _fnr, y_true, y_pred, group, privileged, positive
@@ -176,6 +246,16 @@ def theil_index(y_true: ArrayLike, y_pred: ArrayLike, positive: Label = 1) -> fl
     How unevenly the benefit b is spread: 0 for a missed positive, 1 where the prediction is right,
     2 for a false positive. Groups do not enter. Raises ValueError where every row is a missed
     positive, so that mu = 0; labels as in `group_rates`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> truth = np.array([1, 1, 0, 0, 1, 0, 1, 0])
+    >>> predicted = np.array([1, 0, 0, 0, 1, 1, 1, 0])
+    >>> group = np.array(["f", "f", "f", "f", "m", "m", "m", "m"])
+    >>> round(qr.theil_index(truth, predicted), 4)
+    0.1733
     """
     index = _theil(*_positive(y_true, y_pred, positive))
     if math.isnan(index):

@@ -104,7 +104,19 @@ def _mark(hint: object) -> str | None:
 
 @named
 class Stop(enum.Enum):
-    """Why a run ended."""
+    """Why a run ended.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> qr.solve(problem, fed).outcome.stop is qr.Stop.OPTIMAL
+    True
+    >>> [stop.value for stop in qr.Stop]
+    ['optimal', 'unproven', 'max_rounds', 'stalled', 'interrupted', 'infeasible', 'unbounded']
+    """
 
     OPTIMAL = "optimal"  # gap or residual within tolerance
     # no further decrease is in sight, but no bound is provable: it may not be the optimum
@@ -118,7 +130,18 @@ class Stop(enum.Enum):
 
 @record
 class Outcome:
-    """Why the run ended, and in words what to do about it."""
+    """Why the run ended, and in words what to do about it.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> outcome = qr.solve(problem, fed, max_rounds=2).outcome
+    >>> outcome.stop.value, outcome.text.startswith("stopped at max_rounds = 2")
+    ('max_rounds', True)
+    """
 
     stop: Stop
     text: str

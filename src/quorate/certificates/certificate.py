@@ -47,6 +47,16 @@ class Certificate:
         gradients at w
     infeasible : where the multipliers prove that no model meets all constraints: a positive lower
         bound on their combination of the constraints, over all models
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> proof = qr.solve(problem, fed).certificate
+    >>> proof.bound <= proof.value, bool(proof.relative_gap < 1e-5)
+    (True, True)
     """
 
     value: float

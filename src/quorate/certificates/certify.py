@@ -31,6 +31,19 @@ def certify(
     ------
     ValueError
         w, points or multipliers that are not finite or do not fit the problem
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed)
+    >>> proof = qr.certify(problem, fed, solution.w, solution.duals)
+    >>> proof.bound <= proof.value, bool(proof.relative_gap < 1e-5)
+    (True, True)
+    >>> qr.certify(problem, fed, solution.w + 0.1, solution.duals).gap > proof.gap
+    True
     """
     if only_constrained(problem) or isinstance(duals, Multipliers):
         check_affine(problem, "a certificate of constraints")

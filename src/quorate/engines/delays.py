@@ -101,6 +101,13 @@ class LogNormal:
     client_sigma : spread between clients
     per_gradient : the part of a trip that grows with the gradients a message asks for
     unit : the unit of all delays, in virtual seconds
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> clock = qr.VirtualClock(delays=qr.LogNormal(sigma=0.5, unit=2.0))  # some two seconds
+    >>> clock.delays.unit
+    2.0
     """
 
     sigma: float = 0.3
@@ -132,6 +139,13 @@ class LogNormal:
 class Constant:
     """Constant delays: every trip takes ``seconds + per_gradient · gradients``; clients differ by
     their factor in ``stragglers`` alone.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> clock = qr.VirtualClock(delays=qr.Constant(seconds=1.0, per_gradient=0.1))
+    >>> clock.delays.seconds
+    1.0
     """
 
     seconds: float = 1.0
@@ -158,6 +172,13 @@ class Trace:
     recorded : the delays of every client in seconds: a mapping by name, an array (N, trips) in the
         order of the federation, or a CSV file with the columns client and delay, one row a trip, in
         order
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> recorded = qr.Trace({"north": [1.0, 1.2], "east": [3.0]})
+    >>> qr.VirtualClock(delays=recorded).delays is recorded
+    True
     """
 
     recorded: Any  # afterwards a mapping of arrays

@@ -37,6 +37,16 @@ class Log:
     ends : (rounds,) answers by the end of each round
     crashed : (name, seconds) of those who never answer again
     outcome : why the run ended, where the engine ended it
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.1))
+    >>> log = qr.solve(problem, fed, engine=qr.VirtualClock(max_time=20.0)).log
+    >>> log.clients == tuple(fed.clients)
+    True
     """
 
     clients: tuple[str, ...]

@@ -66,6 +66,16 @@ class InProcess:
     checkpoint : file to keep the run in (overwritten by a run that does not resume), or None
     every : rounds between two writes of the checkpoint; the end, an interruption and a failure
         write it too
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> as_bytes = qr.InProcess(mode="bytes")  # every message as on a wire
+    >>> qr.solve(problem, fed, engine=as_bytes).outcome.stop.value
+    'optimal'
     """
 
     mode: str = "blocks"

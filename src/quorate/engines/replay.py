@@ -32,6 +32,17 @@ class Replay(EventEngine):
     ----------
     log : the events to repeat
     keep_rows, checkpoint, every : as of ``VirtualClock``
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.1))
+    >>> first = qr.solve(problem, fed, engine=qr.VirtualClock(max_time=20.0))
+    >>> again = qr.solve(problem, fed, engine=qr.Replay(first.log))
+    >>> bool((again.w == first.w).all())
+    True
     """
 
     log: Log

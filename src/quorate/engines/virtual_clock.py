@@ -56,6 +56,17 @@ class VirtualClock(EventEngine):
     checkpoint : file to keep the run in (overwritten by a run that does not resume), or None
     every : rounds between two writes of the checkpoint; the end, an interruption and a failure
         write it too
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.1))
+    >>> clock = qr.VirtualClock(stragglers={"Old Mill": 10.0}, max_time=30.0)
+    >>> solution = qr.solve(problem, fed, engine=clock)
+    >>> solution.history[-1]["time"] <= 30
+    True
     """
 
     delays: Delays = field(default_factory=LogNormal)

@@ -55,6 +55,12 @@ def _whole(name: str, value: float, least: int) -> None:
 class First:
     """The server goes on with the first ``n`` answers, or where fewer clients in flight can still
     answer, with all of theirs.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> qr.VirtualClock(wait=qr.First(10)).wait.n  # the server goes on with ten answers
+    10
     """
 
     n: int = 1
@@ -74,6 +80,12 @@ class Stale:
 
     In round t + 1 the server waits for all clients asked after round s with t + 1 - s > tau, so no
     answer is older than ``tau`` rounds. ``tau = 0`` is synchronous.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> qr.VirtualClock(wait=qr.Stale(n=1, tau=10)).wait.tau  # and waits for older messages
+    10
     """
 
     n: int = 1
@@ -105,6 +117,12 @@ class Adaptive:
     threshold : in virtual seconds; None: by ``factor`` and ``centre``
     as_printed : (36) as the paper prints it, the other way round: wait for all when a client is
         slow. For study only
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> qr.VirtualClock(wait=qr.Adaptive(n=2)).wait.n  # two, as soon as somebody is slow
+    2
     """
 
     n: int = 1

@@ -19,11 +19,49 @@ MOST = 2**53  # rows; doubles cannot count further
 
 
 class BudgetSpentError(ValueError):
-    """A run or a round would spend more than the budget allows. Nothing was released."""
+    """A run or a round would spend more than the budget allows. Nothing was released.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(-1, 1, (1000, 3)), rng.integers(0, 2, 1000)
+    >>> fed = qr.Federation.from_arrays(X, y, rng.choice(["north", "east"], 1000))
+    >>> budget = qr.Budget(epsilon=1.0, delta=1e-6, book=Path(mkdtemp()) / "ledger.json")
+    >>> problem = qr.Problem(qr.Logistic(), privacy=budget)
+    >>> first = qr.solve(problem, fed, max_rounds=5)
+    >>> try:
+    ...     qr.solve(problem, fed, max_rounds=5)
+    ... except qr.BudgetSpentError:
+    ...     print("everything is spent")
+    everything is spent
+    """
 
 
 class NoPrivacyWarning(UserWarning):
-    """A run adds noise that gives no guarantee of privacy."""
+    """A run adds noise that gives no guarantee of privacy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> import warnings
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(-1, 1, (1000, 3)), rng.integers(0, 2, 1000)
+    >>> fed = qr.Federation.from_arrays(X, y, rng.choice(["north", "east"], 1000))
+    >>> problem = qr.Problem(qr.Logistic())
+    >>> rehearsal = qr.PrivateADMM(
+    ...     max_rounds=5, sensitivity="local-unsafe", local_epsilon=1.0
+    ... )
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     solution = qr.solve(problem, fed, algorithm=rehearsal)
+    >>> [w.category.__name__ for w in caught]
+    ['NoPrivacyWarning']
+    """
 
 
 @dataclass(frozen=True)
@@ -61,6 +99,12 @@ class Budget:
     ------
     ValueError
         for numbers out of range
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> qr.Budget(epsilon=1.0, delta=1e-6).adjacency
+    'add-remove'
     """
 
     epsilon: float

@@ -32,6 +32,18 @@ class Ledger:
     caveat : why there is no guarantee; empty where there is one
     book : digest of the ledger file once the run was settled, which the file knows from then on:
         ``Book(path).knows(digest)``
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(-1, 1, (1000, 3)), rng.integers(0, 2, 1000)
+    >>> fed = qr.Federation.from_arrays(X, y, rng.choice(["north", "east"], 1000))
+    >>> problem = qr.Problem(qr.Logistic(), privacy=qr.Budget(epsilon=1.0, delta=1e-6))
+    >>> ledger = qr.solve(problem, fed, max_rounds=20).ledger
+    >>> ledger.releases["north"][0].count, bool(ledger.epsilon <= 1)
+    (20, True)
     """
 
     budget: Budget

@@ -48,6 +48,21 @@ class Book:
     sum by at most twice as much as adding or removing one, so noise m under "add-remove" is m / 2
     under "replace", and m under "replace" is 2 m under "add-remove". Runs without an adjacency
     count as "add-remove", the worse of both.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(-1, 1, (1000, 3)), rng.integers(0, 2, 1000)
+    >>> fed = qr.Federation.from_arrays(X, y, rng.choice(["north", "east"], 1000))
+    >>> book = qr.Book(Path(mkdtemp()) / "ledger.json")
+    >>> budget = qr.Budget(epsilon=1.0, delta=1e-6, book=book.path)
+    >>> solution = qr.solve(qr.Problem(qr.Logistic(), privacy=budget), fed, max_rounds=5)
+    >>> book.path.exists()
+    True
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

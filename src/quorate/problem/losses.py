@@ -102,7 +102,16 @@ class PiecewiseLinear(Parameters):
 
 @dataclass(frozen=True)
 class Hinge(PiecewiseLinear, MarginLoss):
-    """max(0, 1 - m)."""
+    """max(0, 1 - m).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> prediction, y = np.array([2.0, 0.5, -1.0]), np.array([1.0, 1.0, 1.0])
+    >>> qr.Hinge().value(prediction, y).tolist()
+    [0.0, 0.5, 2.0]
+    """
 
     lipschitz = 1.0
     pieces = ((0.0, 0.0), (-1.0, 1.0))
@@ -118,7 +127,16 @@ class Hinge(PiecewiseLinear, MarginLoss):
 
 @dataclass(frozen=True)
 class SmoothHinge(MarginLoss):
-    """1/2 - m for m <= 0, (1 - m)^2 / 2 for 0 < m < 1, 0 for m >= 1."""
+    """1/2 - m for m <= 0, (1 - m)^2 / 2 for 0 < m < 1, 0 for m >= 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> prediction, y = np.array([2.0, 0.5, -1.0]), np.array([1.0, 1.0, 1.0])
+    >>> qr.SmoothHinge().value(prediction, y).tolist()
+    [0.0, 0.125, 1.5]
+    """
 
     lipschitz = 1.0
     floor = (1.0, 0.0)
@@ -139,7 +157,16 @@ class SmoothHinge(MarginLoss):
 
 @dataclass(frozen=True)
 class Logistic(MarginLoss):
-    """log(1 + exp(-m))."""
+    """log(1 + exp(-m)).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> prediction, y = np.array([2.0, 0.5, -1.0]), np.array([1.0, 1.0, 1.0])
+    >>> qr.Logistic().value(prediction, y).round(4).tolist()
+    [0.1269, 0.4741, 1.3133]
+    """
 
     lipschitz = 1.0
     floor = (1.0, 0.0)
@@ -161,7 +188,16 @@ class Logistic(MarginLoss):
 
 @dataclass(frozen=True)
 class Exponential(MarginLoss):
-    """exp(-m); not Lipschitz, so it has no Wasserstein worst case."""
+    """exp(-m); not Lipschitz, so it has no Wasserstein worst case.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> prediction, y = np.array([2.0, 0.5, -1.0]), np.array([1.0, 1.0, 1.0])
+    >>> qr.Exponential().value(prediction, y).round(4).tolist()
+    [0.1353, 0.6065, 2.7183]
+    """
 
     lipschitz = math.inf
     floor = (1.0, 0.0)
@@ -179,7 +215,16 @@ class Exponential(MarginLoss):
 
 @dataclass(frozen=True)
 class Squared(ResidualLoss):
-    """u^2 / 2; not Lipschitz: with a Wasserstein radius > 0 its worst case is infinite."""
+    """u^2 / 2; not Lipschitz: with a Wasserstein radius > 0 its worst case is infinite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> prediction, y = np.array([0.0, 1.0, 5.0]), np.zeros(3)
+    >>> qr.Squared().value(prediction, y).tolist()
+    [0.0, 0.5, 12.5]
+    """
 
     lipschitz = math.inf
     floor = (1.0, 0.5)
@@ -203,6 +248,18 @@ class Quadratic(Smooth):
     Row r adds w_r (p_r / 2 + b_r), p = A w: not a function of its prediction alone, so only methods
     for constraints take it. It can be negative; ``value`` and ``gradient`` are of no use by
     themselves.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> A, b = np.array([[[2.0]], [[4.0]]]), np.array([[-2.0], [-2.0]])  # of two clients
+    >>> fed = qr.Federation.from_quadratics(A, b)
+    >>> problem = qr.Problem(
+    ...     qr.Quadratic(), qr.Linear(intercept=False), over_clients=qr.Sum()
+    ... )
+    >>> qr.solve(problem, fed).w.round(4).tolist()  # 6 w = 4
+    [0.6667]
     """
 
     targets: ClassVar[str] = "quadratic"
@@ -225,7 +282,16 @@ class Quadratic(Smooth):
 
 @dataclass(frozen=True)
 class Absolute(PiecewiseLinear, ResidualLoss):
-    """|u|."""
+    """|u|.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> prediction, y = np.array([0.0, 1.0, 5.0]), np.zeros(3)
+    >>> qr.Absolute().value(prediction, y).tolist()
+    [0.0, 1.0, 5.0]
+    """
 
     lipschitz = 1.0
     pieces = ((1.0, 0.0), (-1.0, 0.0))
@@ -243,6 +309,14 @@ class Absolute(PiecewiseLinear, ResidualLoss):
 class Huber(ResidualLoss):
     """u^2 / 2 for |u| <= threshold, threshold (|u| - threshold / 2) beyond; threshold > 0, in units
     of y.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> prediction, y = np.array([0.0, 1.0, 5.0]), np.zeros(3)
+    >>> qr.Huber(threshold=2.0).value(prediction, y).tolist()
+    [0.0, 0.5, 8.0]
     """
 
     threshold: float = 1.35
@@ -282,6 +356,14 @@ class Huber(ResidualLoss):
 class EpsilonInsensitive(PiecewiseLinear, ResidualLoss):
     """max(0, |u| - tolerance), the loss of support vector regression; tolerance >= 0, in units of
     y.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> prediction, y = np.array([0.0, 1.0, 5.0]), np.zeros(3)
+    >>> qr.EpsilonInsensitive(tolerance=0.5).value(prediction, y).tolist()
+    [0.0, 0.5, 4.5]
     """
 
     tolerance: float = 0.1
@@ -317,6 +399,16 @@ class EpsilonInsensitive(PiecewiseLinear, ResidualLoss):
 class Quantile(PiecewiseLinear, ResidualLoss):
     """max(-level u, (1 - level) u), the pinball loss; level in (0, 1) is the quantile that is
     fitted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> prediction, y = np.array([0.0, 1.0, 5.0]), np.zeros(3)
+    >>> qr.Quantile(level=0.1).value(prediction, y).tolist()  # too high is dear
+    [0.0, 0.9, 4.5]
+    >>> qr.Quantile(level=0.9).value(prediction, y).round(1).tolist()
+    [0.0, 0.1, 0.5]
     """
 
     level: float = 0.5
@@ -355,6 +447,14 @@ class Multinomial(Smooth):
 
     The negative log-likelihood of multinomial logistic regression. Adding a number to all of p
     changes nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> prediction, y = np.array([[2.0, 0.0, 0.0], [0.0, 0.0, 0.0]]), np.array([0, 2])
+    >>> qr.Multinomial().value(prediction, y).round(4).tolist()
+    [0.2395, 1.0986]
     """
 
     targets: ClassVar[str] = "class"

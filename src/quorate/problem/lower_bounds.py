@@ -57,7 +57,18 @@ class Surveyed:
 
 @record
 class Duals:
-    """What proves a bound: models, and each client's multipliers of the cuts at these models."""
+    """What proves a bound: models, and each client's multipliers of the cuts at these models.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> duals = qr.solve(problem, fed).duals
+    >>> round(float(duals.weights.sum()), 6)
+    1.0
+    """
 
     weights: Annotated[Array, Form("N")]  # the adversary's client weights, in Q
     points: Annotated[Array, Form("J, D")]

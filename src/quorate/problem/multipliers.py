@@ -24,7 +24,24 @@ from quorate.rounds import record
 
 @record
 class Multipliers:
-    """One number for every constraint."""
+    """One number for every constraint.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> limit = qr.NeymanPearson("malignant", level=0.2)
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(),
+    ...     over_samples=qr.Mean(label="benign"),
+    ...     local_constraint=limit,
+    ...     regulariser=qr.L2(0.01),
+    ... )
+    >>> multipliers = qr.solve(problem, fed).duals
+    >>> multipliers.local.shape, bool((multipliers.local >= 0).all())
+    ((6, 1), True)
+    """
 
     server: Annotated[Array, Form("p_0")]  # of c_0
     shared: Annotated[Array, Form("p_c")]  # of the sums over the clients

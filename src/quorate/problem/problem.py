@@ -80,6 +80,21 @@ class Problem:
     ------
     ValueError
         for combinations without a finite or tractable worst case, at construction
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     loss=qr.Hinge(),
+    ...     over_samples=qr.WassersteinBall(radius=0.05),
+    ...     over_clients=qr.LpBall(radius=0.1, prior="size"),
+    ...     regulariser=qr.L2(1e-3),
+    ... )
+    >>> solution = qr.solve(problem, fed)
+    >>> bool(abs(problem.objective(solution.w, fed) - solution.certificate.value) < 1e-9)
+    True
     """
 
     loss: Loss

@@ -75,7 +75,15 @@ def _at_least(name: str, value: float, least: float, remedy: str, strict: bool =
 
 @dataclass(frozen=True)
 class Zero(Parameters):
-    """h = 0."""
+    """h = 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> float(qr.Zero().value(np.array([1.0, -2.0])))
+    0.0
+    """
 
     weak_convexity = 0.0
     strong_convexity = 0.0
@@ -95,7 +103,18 @@ class Zero(Parameters):
 
 @dataclass(frozen=True)
 class L1(Parameters):
-    """strength ||w||_1, strength >= 0."""
+    """strength ||w||_1, strength >= 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> w = np.array([1.0, -2.0])
+    >>> float(qr.L1(0.5).value(w))
+    1.5
+    >>> qr.L1(0.5).prox(w, 1.0).tolist()
+    [0.5, -1.5]
+    """
 
     strength: float
     weak_convexity = 0.0
@@ -119,7 +138,15 @@ class L1(Parameters):
 
 @dataclass(frozen=True)
 class L2(Parameters):
-    """strength / 2 ||w||_2^2, strength >= 0."""
+    """strength / 2 ||w||_2^2, strength >= 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> float(qr.L2(0.5).value(np.array([1.0, -2.0])))
+    1.25
+    """
 
     strength: float
     weak_convexity = 0.0
@@ -146,7 +173,15 @@ class L2(Parameters):
 
 @dataclass(frozen=True)
 class ElasticNet(Parameters):
-    """l1 ||w||_1 + l2 / 2 ||w||_2^2, l1 >= 0, l2 >= 0."""
+    """l1 ||w||_1 + l2 / 2 ||w||_2^2, l1 >= 0, l2 >= 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> float(qr.ElasticNet(l1=0.5, l2=0.5).value(np.array([1.0, -2.0])))
+    2.75
+    """
 
     l1: float
     l2: float
@@ -181,6 +216,13 @@ class ElasticNet(Parameters):
 class Bounds(Parameters):
     """0 where lower <= w <= upper, inf elsewhere; the bounds are numbers or (d,) and may be
     infinite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> qr.Bounds(-1.0, 1.0).prox(np.array([0.5, 3.0]), 1.0).tolist()
+    [0.5, 1.0]
     """
 
     lower: Any
@@ -234,6 +276,14 @@ class GroupL2(Parameters):
     strength : >= 0
     groups : the group of every coefficient, (d,), any labels; such as the indicators of one
         category
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> h = qr.GroupL2(1.0, groups=("site", "site", "age"))  # of every coefficient
+    >>> round(float(h.value(np.array([3.0, 4.0, 0.0]))), 4)
+    7.0711
     """
 
     strength: float
@@ -288,6 +338,16 @@ class GroupL2(Parameters):
 class MCP(Parameters):
     """Minimax concave: strength |w| - w^2 / (2 gamma) up to |w| = gamma strength, constant beyond;
     gamma > 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> (
+    ...     float(qr.MCP(1.0, gamma=3.0).value(np.array([3.0]))),
+    ...     float(qr.MCP(1.0, gamma=3.0).value(np.array([9.0]))),
+    ... )
+    (1.5, 1.5)
     """
 
     strength: float
@@ -328,6 +388,15 @@ class MCP(Parameters):
 class SCAD(Parameters):
     """Smoothly clipped absolute deviation: gradient strength up to |w| = strength, falling to 0 at
     a strength; a > 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> float(qr.SCAD(1.0).value(np.array([5.0]))) == float(
+    ...     qr.SCAD(1.0).value(np.array([9.0]))
+    ... )
+    True
     """
 
     strength: float

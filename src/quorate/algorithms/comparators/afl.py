@@ -112,6 +112,16 @@ class AFL(Method):
     ------
     ValueError
         for step sizes that are not positive, and sets without a projection
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed, algorithm=qr.AFL())
+    >>> bool(solution.certificate.relative_gap < 1e-2)
+    True
     """
 
     step_size: float | None = None

@@ -125,7 +125,16 @@ def bulyan(models: Array, weights: Array, byzantine: int) -> Array:
 
 @dataclass(frozen=True)
 class Average(Aggregation):
-    """The weighted mean: one false upload can carry it anywhere."""
+    """The weighted mean: one false upload can carry it anywhere.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> models = np.array([[1.0], [2.0], [3.0], [100.0]])  # the last is false
+    >>> qr.Average().of(models, np.full(4, 0.25)).tolist()
+    [26.5]
+    """
 
     single: ClassVar[bool] = False
 
@@ -138,6 +147,14 @@ class CoordinateMedian(Aggregation):
     """The weighted median of every coordinate.
 
     It withstands false uploads of less than half of the weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> models = np.array([[1.0], [2.0], [3.0], [100.0]])  # the last is false
+    >>> qr.CoordinateMedian().of(models, np.full(4, 0.25)).tolist()
+    [2.5]
     """
 
     single: ClassVar[bool] = True
@@ -151,6 +168,14 @@ class TrimmedMean(Aggregation):
     """The mean of every coordinate without the lowest and the highest ``share`` of the weight.
 
     ``share`` is in [0, 1/2).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> models = np.array([[1.0], [2.0], [3.0], [100.0]])  # the last is false
+    >>> qr.TrimmedMean(share=0.25).of(models, np.full(4, 0.25)).tolist()
+    [2.5]
     """
 
     share: float = 0.1
@@ -172,6 +197,14 @@ class Krum(Aggregation):
     """The mean of the ``multi`` models with the nearest neighbours.
 
     ``byzantine`` uploads may be false; N >= 2 byzantine + 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> models = np.array([[1.0], [2.0], [3.0], [2.5], [100.0]])  # the last is false
+    >>> qr.Krum(byzantine=1).of(models, np.full(5, 0.2)).tolist()
+    [2.5]
     """
 
     byzantine: int
@@ -199,6 +232,16 @@ class Bulyan(Aggregation):
     """A trimmed mean of the models that Krum chooses.
 
     ``byzantine`` uploads may be false; N >= 4 byzantine + 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> models = np.array(
+    ...     [[1.0], [2.0], [3.0], [2.5], [1.5], [2.2], [100.0]]
+    ... )  # the last is false
+    >>> qr.Bulyan(byzantine=1).of(models, np.full(7, 1 / 7)).round(2).tolist()
+    [2.23]
     """
 
     byzantine: int

@@ -77,6 +77,17 @@ class CentralConic:
     -----
     Size grows with the number of rows (times the number of faces on a support): meant for up to
     some thousand rows.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Hinge(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed)
+    >>> reference = qr.CentralConic().solve(problem, fed)
+    >>> bool(abs(problem.objective(reference.w, fed) - solution.certificate.value) < 1e-5)
+    True
     """
 
     tol: float = 1e-9

@@ -117,6 +117,22 @@ class CentralisedAL:
     For losses and constraints that are continuously differentiable, and a convex regulariser. A
     ``Constraint`` without ``hessian`` has its curvature from differences of its Jacobian: 2 D
     evaluations a step, which are not counted. Each step factors a (D, D) matrix.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> limit = qr.NeymanPearson("malignant", level=0.2)
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(),
+    ...     over_samples=qr.Mean(label="benign"),
+    ...     local_constraint=limit,
+    ...     regulariser=qr.L2(0.01),
+    ... )
+    >>> result = qr.CentralisedAL(tol=1e-3).solve(problem, fed)
+    >>> result.w.shape
+    (30,)
     """
 
     beta: float = 300.0

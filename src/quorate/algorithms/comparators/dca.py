@@ -61,6 +61,18 @@ class DCA(PooledMethod):
         range
     DivergedError
         where the model stops being finite
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(), over_samples=qr.Superquantile(0.5), regulariser=qr.L2(0.1)
+    ... )
+    >>> solution = qr.solve(problem, fed.pooled(), algorithm=qr.DCA(inner=500, max_rounds=2))
+    >>> bool(solution.certificate.relative_gap < 1e-2)
+    True
     """
 
     learning_rate: float = 0.01

@@ -86,6 +86,16 @@ class DoubleLoop(Method):
     -----
     The model returned is the best one seen, with its exact objective; nothing is proved about it
     here.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed, algorithm=qr.DoubleLoop())
+    >>> bool(solution.certificate.relative_gap < 1e-3)
+    True
     """
 
     inner: int = 10

@@ -102,6 +102,17 @@ class DRFA(LocalStepsMethod):
     ------
     ValueError
         for settings out of range, and sets without a projection
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed, algorithm=qr.DRFA(max_rounds=50))
+    >>> bool(solution.certificate.value < np.log(2))
+    True
     """
 
     local_steps: int = 5

@@ -85,6 +85,16 @@ class FedAvg(LocalStepsMethod):
     ------
     ValueError
         for settings out of range; risks over clients other than Mean and Sum
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed, algorithm=qr.FedAvg())
+    >>> bool(solution.certificate.relative_gap < 1e-2)
+    True
     """
 
     local_steps: int = 5
@@ -220,6 +230,16 @@ def FedProx(strength: float = 0.1, **settings: object) -> FedAvg:
     """``FedAvg`` with local steps that also minimise strength/2 ||u - w||^2.
 
     ``settings`` are those of ``FedAvg``.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed, algorithm=qr.FedProx(strength=0.1))
+    >>> bool(solution.certificate.relative_gap < 1e-2)
+    True
     """
     more: dict[str, Any] = dict(settings)
     return FedAvg(strength=strength, **more)

@@ -57,6 +57,18 @@ class LSVRG(common.EpochMethod):
         for a Wasserstein ball over samples, more than one client, or settings out of range
     DivergedError
         where the model stops being finite
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(), over_samples=qr.Superquantile(0.5), regulariser=qr.L2(0.1)
+    ... )
+    >>> solution = qr.solve(problem, fed.pooled(), algorithm=qr.LSVRG(max_rounds=5))
+    >>> bool(solution.certificate.relative_gap < 1e-2)
+    True
     """
 
     learning_rate: float | None = None

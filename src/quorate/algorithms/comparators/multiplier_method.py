@@ -107,6 +107,16 @@ class MultiplierMethod(Method):
     ValueError
         for losses that are not smooth, risks over samples other than the mean, regularisers that
         are not convex
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed, algorithm=qr.MultiplierMethod())
+    >>> bool(solution.certificate.relative_gap < 1e-6)
+    True
     """
 
     tol: float = 1e-9

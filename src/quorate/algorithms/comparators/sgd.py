@@ -47,6 +47,18 @@ class SGD(common.EpochMethod):
         for a Wasserstein ball over samples, more than one client, or settings out of range
     DivergedError
         where the model stops being finite
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(), over_samples=qr.Superquantile(0.5), regulariser=qr.L2(0.1)
+    ... )
+    >>> solution = qr.solve(problem, fed.pooled(), algorithm=qr.SGD(max_rounds=20))
+    >>> bool(solution.certificate.relative_gap < 0.1)
+    True
     """
 
     learning_rate: float | None = None

@@ -81,6 +81,16 @@ class ADLPMM(EpigraphMethod):
     ------
     ValueError
         for settings out of range and nonconvex regularisers
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed, algorithm=qr.ADLPMM(max_rounds=50))
+    >>> bool(solution.certificate.relative_gap < 1e-3)
+    True
     """
 
     steps: str = "paper"

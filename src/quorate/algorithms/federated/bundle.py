@@ -143,6 +143,16 @@ class Bundle(Method):
     ValueError
         for nonconvex regularisers or risks over samples, and metric="hessian" with a loss that has
         no second derivative
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed, algorithm=qr.Bundle())
+    >>> bool(solution.certificate.relative_gap < 1e-5)
+    True
     """
 
     tol: float = 1e-6

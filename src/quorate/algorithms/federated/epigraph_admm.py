@@ -78,6 +78,18 @@ class EpigraphADMM(EpigraphMethod):
     ------
     ValueError
         for settings out of range and nonconvex regularisers
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(), over_clients=qr.LpBall(0.1), regulariser=qr.L2(0.1)
+    ... )
+    >>> solution = qr.solve(problem, fed, algorithm=qr.EpigraphADMM())
+    >>> bool(solution.certificate.relative_gap < 1e-5)
+    True
     """
 
     c_w: float | None = None
@@ -159,6 +171,20 @@ class EpigraphADMM(EpigraphMethod):
 
 
 RiskADMM = EpigraphADMM  # one iteration for every such risk
+"""The name of `EpigraphADMM` by what it takes: every risk with a projection.
+
+Examples
+--------
+>>> import quorate as qr
+>>> from quorate.data import load
+>>> fed = load.hospitals()
+>>> problem = qr.Problem(
+...     qr.Logistic(), over_clients=qr.Superquantile(0.5), regulariser=qr.L2(0.1)
+... )
+>>> solution = qr.solve(problem, fed, algorithm=qr.RiskADMM())
+>>> bool(solution.certificate.relative_gap < 1e-5)
+True
+"""
 
 
 def _factor(pair: tuple[float, float]) -> float:

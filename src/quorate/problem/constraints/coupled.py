@@ -30,6 +30,23 @@ class Coupled:
     prior : "rows": the constraint on all rows as if one client had them (every group's mean is over
         all its rows). "uniform", "size", weights (N,) or a mapping by client name: the weighted
         mean of the constraints of those clients that have rows for them
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    >>> fed = qr.Federation.from_arrays(
+    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
+    ... )
+    >>> parity = qr.Coupled(
+    ...     qr.DemographicParity("sex", level=0.05)
+    ... )  # over both clients together
+    >>> problem = qr.Problem(qr.Logistic(), constraint=parity, regulariser=qr.L2(0.01))
+    >>> all(row["met"] for row in qr.solve(problem, fed).constraints)
+    True
     """
 
     constraint: Stated

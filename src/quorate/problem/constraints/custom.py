@@ -39,6 +39,21 @@ class Constraint:
     ValueError
         at the first evaluation, where the function returns other shapes or numbers that are not
         finite
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> def norm(w, X, y):  # |w|^2 <= 0.1, and its gradient
+    ...     return np.array([w @ w - 0.1]), 2 * w[None]
+    ...
+    >>> ball = qr.Constraint(norm, convex=True)
+    >>> problem = qr.Problem(qr.Logistic(), qr.Linear(intercept=False), local_constraint=ball)
+    >>> w = qr.solve(problem, fed).w
+    >>> bool(w @ w <= 0.1 + 1e-4)
+    True
     """
 
     value_and_jacobian: Callable[..., tuple[ArrayLike, ArrayLike]]

@@ -55,7 +55,26 @@ class Measure(Protocol):
 
 @dataclass(frozen=True)
 class Score:
-    """phi = x'w: affine in the model, so that a bound on a difference of its means is convex."""
+    """phi = x'w: affine in the model, so that a bound on a difference of its means is convex.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    >>> fed = qr.Federation.from_arrays(
+    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
+    ... )
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(),
+    ...     local_constraint=qr.DemographicParity("sex", 0.1, qr.Score()),
+    ...     regulariser=qr.L2(0.01),
+    ... )
+    >>> all(row["met"] for row in qr.solve(problem, fed).constraints)
+    True
+    """
 
     affine: ClassVar[bool] = True
     convex: ClassVar[bool] = True
@@ -75,6 +94,24 @@ class Score:
 class Probability:
     """phi = 1 / (1 + exp(-x'w)), the probability of the larger class under a logistic model; not
     convex.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    >>> fed = qr.Federation.from_arrays(
+    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
+    ... )
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(),
+    ...     local_constraint=qr.DemographicParity("sex", 0.05, qr.Probability()),
+    ...     regulariser=qr.L2(0.01),
+    ... )
+    >>> all(row["met"] for row in qr.solve(problem, fed).constraints)
+    True
     """
 
     affine: ClassVar[bool] = False
@@ -294,6 +331,21 @@ class NeymanPearson(Levelled):
     ----------
     label : the class, as in the data
     level : in units of the loss, >= 0: a number, one per client, or a mapping by client name
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> limit = qr.NeymanPearson("malignant", level=0.2)
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(),
+    ...     over_samples=qr.Mean(label="benign"),
+    ...     local_constraint=limit,
+    ...     regulariser=qr.L2(0.01),
+    ... )
+    >>> all(row["met"] for row in qr.solve(problem, fed).constraints)
+    True
     """
 
     phrase: ClassVar[str] = "mean loss of class {label} at most {level}"
@@ -320,6 +372,24 @@ class LossGap(Levelled):
     ----------
     column : a column of the federation, or a feature, with two values
     level : in units of the loss, >= 0: a number, one per client, or a mapping by client name
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    >>> fed = qr.Federation.from_arrays(
+    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
+    ... )
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(),
+    ...     local_constraint=qr.LossGap("sex", level=0.1),
+    ...     regulariser=qr.L2(0.01),
+    ... )
+    >>> all(row["met"] for row in qr.solve(problem, fed).constraints)
+    True
     """
 
     phrase: ClassVar[str] = "mean losses of the groups of {column} at most {level} apart"
@@ -344,6 +414,24 @@ class BoundedGroupLoss(Levelled):
     ----------
     column : a column of the federation, or a feature, with at most 20 values
     level : in units of the loss, >= 0: a number, one per client, or a mapping by client name
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    >>> fed = qr.Federation.from_arrays(
+    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
+    ... )
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(),
+    ...     local_constraint=qr.BoundedGroupLoss("sex", level=0.65),
+    ...     regulariser=qr.L2(0.01),
+    ... )
+    >>> all(row["met"] for row in qr.solve(problem, fed).constraints)
+    True
     """
 
     phrase: ClassVar[str] = "mean loss of every group of {column} at most {level}"
@@ -369,6 +457,24 @@ class DemographicParity(Levelled):
     level : >= 0, in units of the measure: a number, one per client, or a mapping by client name
     measure : ``Score()``: convex. ``Probability()``: nearer to the rate of positive predictions,
         not convex
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    >>> fed = qr.Federation.from_arrays(
+    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
+    ... )
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(),
+    ...     local_constraint=qr.DemographicParity("sex", level=0.1),
+    ...     regulariser=qr.L2(0.01),
+    ... )
+    >>> all(row["met"] for row in qr.solve(problem, fed).constraints)
+    True
     """
 
     phrase: ClassVar[str] = (
@@ -392,6 +498,24 @@ class EqualisedOdds(Levelled):
     Parameters
     ----------
     column, level, measure : as of ``DemographicParity``
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(200, 3)), rng.choice(["f", "m"], 200)
+    >>> y = X[:, 0] + 0.5 * (sex == "m") + rng.normal(size=200) > 0
+    >>> fed = qr.Federation.from_arrays(
+    ...     X, y, rng.choice(["north", "east"], 200), columns={"sex": sex}
+    ... )
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(),
+    ...     local_constraint=qr.EqualisedOdds("sex", level=0.1),
+    ...     regulariser=qr.L2(0.01),
+    ... )
+    >>> all(row["met"] for row in qr.solve(problem, fed).constraints)
+    True
     """
 
     phrase: ClassVar[str] = (

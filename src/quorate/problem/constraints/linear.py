@@ -100,7 +100,23 @@ class LinearConstraint:
 
 @dataclass(frozen=True, eq=False)
 class LinearEquality(LinearConstraint):
-    """C w + d = 0; parameters as of `LinearConstraint`."""
+    """C w + d = 0; parameters as of `LinearConstraint`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(),
+    ...     constraint=qr.LinearEquality(C=np.ones((1, 30)), d=[-1.0]),
+    ...     regulariser=qr.L2(0.1),
+    ... )
+    >>> w = qr.solve(problem, fed).w
+    >>> bool(abs(w[:30].sum() - 1) < 1e-6)
+    True
+    """
 
     phrase: ClassVar[str] = "C w + d = 0"
     equality: ClassVar[bool] = True
@@ -108,7 +124,23 @@ class LinearEquality(LinearConstraint):
 
 @dataclass(frozen=True, eq=False)
 class LinearInequality(LinearConstraint):
-    """C w + d <= 0; parameters as of `LinearConstraint`."""
+    """C w + d <= 0; parameters as of `LinearConstraint`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(),
+    ...     constraint=qr.LinearInequality(C=np.eye(30)[:1], d=[0.0]),
+    ...     regulariser=qr.L2(0.1),
+    ... )
+    >>> w = qr.solve(problem, fed).w
+    >>> bool(w[0] <= 1e-6)
+    True
+    """
 
     phrase: ClassVar[str] = "C w + d <= 0"
     equality: ClassVar[bool] = False
@@ -170,6 +202,18 @@ class Sign:
     Parameters
     ----------
     of : mapping from feature name to +1 (never falls with it) or -1 (never rises)
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(), constraint=qr.Sign({"mean radius": -1}), regulariser=qr.L2(0.1)
+    ... )
+    >>> w = qr.solve(problem, fed).w
+    >>> bool(w[0] <= 1e-6)
+    True
     """
 
     phrase: ClassVar[str] = "given signs of the coefficients of {of:*}"
@@ -201,6 +245,23 @@ class Monotone:
     Parameters
     ----------
     features : names, two or more, smallest coefficient first
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(),
+    ...     constraint=qr.Monotone(["mean radius", "mean texture", "mean area"]),
+    ...     regulariser=qr.L2(0.1),
+    ... )
+    >>> w = qr.solve(problem, fed).w
+    >>> names = list(fed.feature_names)
+    >>> chosen = [w[names.index(f"mean {name}")] for name in ("radius", "texture", "area")]
+    >>> bool(np.all(np.diff(chosen) >= -1e-6))
+    True
     """
 
     phrase: ClassVar[str] = "coefficients in ascending order: {features:*}"
@@ -230,6 +291,20 @@ class CostLimit:
     ----------
     costs : mapping from feature name to a cost per unit of its coefficient
     limit : in the same unit
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(),
+    ...     constraint=qr.CostLimit({"mean radius": 1.0, "mean texture": 1.0}, limit=0.1),
+    ...     regulariser=qr.L2(0.1),
+    ... )
+    >>> w = qr.solve(problem, fed).w
+    >>> bool(w[:2].sum() <= 0.1 + 1e-6)
+    True
     """
 
     phrase: ClassVar[str] = "cost of the coefficients at most {limit}"

@@ -45,6 +45,17 @@ class TorchConstraint:
     ValueError
         at the first evaluation, where the function returns another shape, numbers that are not
         finite, or what does not depend on w by torch operations
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> from importlib.util import find_spec
+    >>> if find_spec("torch"):
+    ...     ball = qr.TorchConstraint(lambda w, X, y: w @ w - 0.1, convex=True)
+    ...     problem = qr.Problem(qr.Logistic(), local_constraint=ball)
+    ...     assert qr.solve(problem, fed).constraints[0]["met"]
     """
 
     function: Callable[..., Any]

@@ -119,6 +119,14 @@ def check_count(classes: int | None) -> None:
 class Linear:
     """<w, x>, or <w, x> + b with ``intercept=True``: then b is the last entry of w, free of norms
     and regularisers.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> qr.Linear(intercept=True).dimension(3)  # three coefficients and an intercept
+    4
+    >>> qr.Linear(intercept=False).dimension(3)
+    3
     """
 
     intercept: bool = False
@@ -182,6 +190,12 @@ class Softmax:
     Parameters
     ----------
     classes : C; None: the number of classes of the data, set by ``problem.at(fed)``
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> qr.Softmax(classes=4).dimension(3)
+    12
     """
 
     classes: int | None = None

@@ -60,6 +60,12 @@ class MLP:
     ------
     ValueError
         for settings out of range
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> qr.MLP(hidden=(8,)).dimension(3)  # 3 x 8 + 8, then 8 + 1
+    41
     """
 
     hidden: Sequence[int] = (16,)

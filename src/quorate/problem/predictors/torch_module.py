@@ -56,6 +56,15 @@ class TorchPredictor:
         for a module without parameters to fit, of several types, or that has not seen its inputs
         yet (lazy); in ``problem.at(fed)`` for predictions of another shape, or that do not depend
         on w by torch operations
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from importlib.util import find_spec
+    >>> if find_spec("torch"):
+    ...     import torch
+    ...
+    ...     assert qr.TorchPredictor(torch.nn.Linear(3, 1)).dimension(3) == 4
     """
 
     module: Any

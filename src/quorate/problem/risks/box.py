@@ -38,6 +38,15 @@ class Box(WeightSet):
     ValueError
         where no weights keep the limits: a lower above its upper, lower ones that sum to more than
         one, upper ones that sum to less (by ``at`` or at the first use)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> risk = qr.Box(lower=0.1, upper=0.5)
+    >>> risk.worst(losses).weights.round(3).tolist()
+    [0.1, 0.4, 0.5]
     """
 
     phrase: ClassVar[str] = "weights between {lower} and {upper}"

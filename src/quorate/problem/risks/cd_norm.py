@@ -43,6 +43,15 @@ class CDNorm(WeightSet):
     ValueError
         a negative budget or bound; a prior that is no probability vector (by ``at`` or at the first
         use)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> risk = qr.CDNorm(budget=1.0, bounds=0.2)
+    >>> risk.worst(losses).weights.round(3).tolist()
+    [0.233, 0.333, 0.433]
     """
 
     phrase: ClassVar[str] = (

@@ -36,6 +36,15 @@ class ChiSquareBall(PriorBall):
     ValueError
         radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first
         use)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> risk = qr.ChiSquareBall(radius=0.1)
+    >>> risk.worst(losses).weights.round(3).tolist()
+    [0.221, 0.305, 0.474]
     """
 
     phrase: ClassVar[str] = (

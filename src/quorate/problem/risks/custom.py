@@ -44,6 +44,15 @@ class OwnSet(WeightSet):
         where one is no function
     ValueError
         at the first use, for weights of another length, not finite, negative or not summing to one
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> half = qr.OwnSet(lambda losses: np.where(losses >= np.sort(losses)[-2], 0.5, 0.0))
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> half.worst(losses).weights.tolist()
+    [0.0, 0.5, 0.5]
     """
 
     maximiser: Callable[[Array], ArrayLike | tuple[ArrayLike, float]]

@@ -49,6 +49,15 @@ class Ellipsoid(WeightSet):
         radius < 0 or not finite; a shape that is not positive (definite) or not symmetric, or of
         another number of clients; a prior that is no probability vector (the last two by ``at`` or
         at the first use)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> risk = qr.Ellipsoid(shape=[1.0, 1.0, 1.0], radius=0.01)
+    >>> risk.worst(losses).weights.round(3).tolist()
+    [0.272, 0.318, 0.41]
     """
 
     phrase: ClassVar[str] = (

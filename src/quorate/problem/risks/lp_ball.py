@@ -41,6 +41,15 @@ class LpBall(Centred):
     ValueError
         radius < 0 or not finite, p < 1; a prior that is no probability vector (by ``at`` or at the
         first use)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> risk = qr.LpBall(radius=0.1)
+    >>> risk.worst(losses).weights.round(3).tolist()
+    [0.272, 0.318, 0.41]
     """
 
     phrase: ClassVar[str] = "weights within {radius} of the {prior:given} prior, l{p} norm"

@@ -35,6 +35,14 @@ class Mean(Centred):
         a mapping by name
     label : over samples, the class whose rows alone are averaged, as in Neyman-Pearson
         classification; a client without such rows has the mean 0. None: all rows
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> round(float(qr.Mean().value(losses)), 4)
+    2.3333
     """
 
     prior: Prior = "uniform"
@@ -75,7 +83,16 @@ def among(risk: R, names: Sequence[ClientName], declared: object) -> R:
 
 @dataclass(frozen=True)
 class Sum(WeightSet):
-    """The sum of the losses, for problems stated without 1/N; its only weights are ones."""
+    """The sum of the losses, for problems stated without 1/N; its only weights are ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> round(float(qr.Sum().value(losses)), 4)
+    7.0
+    """
 
     def at(self, sizes: Sizes, names: Names = None) -> Sum:
         return self

@@ -46,6 +46,15 @@ class Polyhedron(WeightSet):
     ValueError
         shapes that do not match, numbers that are not finite; by ``at`` or at the first use, where
         no weights keep all inequalities
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> risk = qr.Polyhedron(D=[[0.0, 0.0, 1.0]], c=[0.5])  # at most half on the third
+    >>> risk.worst(losses).weights.round(3).tolist()
+    [0.0, 0.5, 0.5]
     """
 
     phrase: ClassVar[str] = "weights p with D p <= c, {c:#row}"

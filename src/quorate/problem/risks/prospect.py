@@ -44,6 +44,14 @@ class HumanAligned(NonconvexByRank):
     ------
     ValueError
         for a, b whose weights are negative somewhere on [0, 1]
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> round(float(qr.HumanAligned(a=0.4, b=0.3).value(losses)), 4)
+    2.6199
     """
 
     phrase: ClassVar[str] = "a = {a}, b = {b}"
@@ -90,6 +98,14 @@ class ProspectTheory(Parameters):
     delta : that of the weights up to it; gamma = delta = 1 is the mean
     reference : in units of the loss, B in (4). (The paper compares z = -y <w, x> itself, whose
         logistic loss at -5 is the default)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> round(float(qr.ProspectTheory(reference=2.0).value(losses)), 4)
+    2.0468
     """
 
     gamma: float = 0.61

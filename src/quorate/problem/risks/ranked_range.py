@@ -37,6 +37,14 @@ class RankedRange(NonconvexByRank):
     ------
     ValueError
         for other k, m or order, and at the first use for k above the number of losses
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> float(qr.RankedRange(k=2, m=0).value(losses))  # without the largest
+    1.5
     """
 
     phrase: ClassVar[str] = "mean of ranks above {m} up to {k}, in {order} order"
@@ -65,7 +73,16 @@ class RankedRange(NonconvexByRank):
 
 @dataclass(frozen=True)
 class Median(NonconvexByRank):
-    """The middle loss; of an even number the mean of the two in the middle."""
+    """The middle loss; of an even number the mean of the two in the middle.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> round(float(qr.Median().value(losses)), 4)
+    2.0
+    """
 
     def rank_weights(self, n: int) -> Array:
         sigma = np.zeros(n)
@@ -82,6 +99,14 @@ class ValueAtRisk(NonconvexByRank):
     ----------
     level : in (0, 1]; 1 is the maximum (``Maximum()`` is convex and can be certified). The mean of
         the losses beyond it is ``Superquantile(tail=1 - level)``, its nearest convex relative
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> round(float(qr.ValueAtRisk(level=0.5).value(losses)), 4)
+    2.0
     """
 
     phrase: ClassVar[str] = "{level} quantile"

@@ -14,7 +14,17 @@ from quorate.problem.risks.weight_set import WeightSet
 
 @dataclass(frozen=True)
 class Simplex(WeightSet):
-    """The maximum of the losses; equal maxima share the weight equally."""
+    """The maximum of the losses; equal maxima share the weight equally.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> risk = qr.Simplex()
+    >>> risk.worst(losses).weights.round(3).tolist()
+    [0.0, 0.0, 1.0]
+    """
 
     phrase: ClassVar[str] = "any weights"
 

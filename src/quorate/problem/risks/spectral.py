@@ -50,6 +50,14 @@ class Spectral(ByRank):
     ValueError
         weights that are negative, not finite, or off a sum of one by more than 1e-9; a number of
         losses other than n; ``worst``, ``project`` and ``contains`` where the weights do not ascend
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> round(float(qr.Spectral([0.2, 0.3, 0.5]).value(losses)), 4)
+    2.8
     """
 
     sigma: Array
@@ -117,6 +125,14 @@ class Extremile(ConvexByRank):
     Parameters
     ----------
     r : number >= 1; 1 is the mean, -> inf the maximum
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> round(float(qr.Extremile(r=2.0).value(losses)), 4)
+    3.0
     """
 
     phrase: ClassVar[str] = "r = {r}"
@@ -143,6 +159,14 @@ class ExponentialSpectral(ConvexByRank):
     Parameters
     ----------
     rho : number > 0, the growth; -> 0 is the mean, -> inf the maximum
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> round(float(qr.ExponentialSpectral(rho=1.0).value(losses)), 4)
+    2.6666
     """
 
     phrase: ClassVar[str] = "rho = {rho}"
@@ -159,7 +183,16 @@ class ExponentialSpectral(ConvexByRank):
 
 @dataclass(frozen=True)
 class Maximum(ConvexByRank):
-    """The largest loss; over clients the same as ``Simplex()``."""
+    """The largest loss; over clients the same as ``Simplex()``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> round(float(qr.Maximum().value(losses)), 4)
+    4.0
+    """
 
     def rank_weights(self, n: int) -> Array:
         return np.append(np.zeros(n - 1), 1.0)
@@ -178,6 +211,14 @@ class TopK(ConvexByRank):
     ------
     ValueError
         k < 1, or at the first use k above the number of losses
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> round(float(qr.TopK(k=2).value(losses)), 4)
+    3.0
     """
 
     phrase: ClassVar[str] = "mean of the {k} largest"

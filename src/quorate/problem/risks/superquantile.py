@@ -38,6 +38,17 @@ class Superquantile(Centred):
     ------
     ValueError
         tail outside (0, 1]; a prior that is no probability vector (by ``at`` or at the first use)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> (
+    ...     float(qr.Superquantile(tail=1 / 3).value(losses)),
+    ...     float(qr.Superquantile(tail=2 / 3).value(losses)),
+    ... )
+    (4.0, 3.0)
     """
 
     phrase: ClassVar[str] = "mean of the largest {tail:%}"

@@ -33,6 +33,15 @@ class TotalVariationBall(PriorBall):
     ValueError
         radius < 0 or not finite; a prior that is no probability vector (by ``at`` or at the first
         use)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> risk = qr.TotalVariationBall(radius=0.1)
+    >>> risk.worst(losses).weights.round(3).tolist()
+    [0.233, 0.333, 0.433]
     """
 
     phrase: ClassVar[str] = (

@@ -41,6 +41,15 @@ class WassersteinOverClients(WeightSet):
     ValueError
         radius < 0 or not finite; costs that are negative, or not 0 from a client to itself; a prior
         that is no probability vector (by ``at`` or at the first use)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> losses = np.array([1.0, 2.0, 4.0])
+    >>> risk = qr.WassersteinOverClients(radius=0.1)
+    >>> risk.worst(losses).weights.round(3).tolist()
+    [0.333, 0.233, 0.433]
     """
 
     phrase: ClassVar[str] = (

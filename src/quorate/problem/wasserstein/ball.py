@@ -197,6 +197,17 @@ class WassersteinBall:
     support : None (all of R^n), ``BoxSupport(lower, upper)`` or ``PolytopeSupport(C, d,
         c_label=None)``
     clip : move data that lie outside the support to its nearest point instead of refusing them
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> ball = qr.WassersteinBall(radius=0.1)
+    >>> problem = qr.Problem(qr.Hinge(), over_samples=ball, regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed)
+    >>> all(row["worst_loss"] > row["loss"] for row in solution.clients)
+    True
     """
 
     radius: PerClient | Literal["auto"]

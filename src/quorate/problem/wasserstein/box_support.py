@@ -135,6 +135,13 @@ class BoxSupport(Support):
     Parameters
     ----------
     lower, upper : numbers, or arrays with one entry per feature; finite, lower < upper
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> support = qr.BoxSupport(lower=0.0, upper=1.0)
+    >>> qr.WassersteinBall(radius=0.1, support=support).support == support
+    True
     """
 
     named: ClassVar[str] = "a box"

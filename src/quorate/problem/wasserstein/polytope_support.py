@@ -66,6 +66,13 @@ class PolytopeSupport(Support):
     C : (q, n_features) matrix
     d : (q,) right-hand sides
     c_label : (q,) coefficients of the target, or None: targets are free
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> support = qr.PolytopeSupport(C=[[1.0, 1.0]], d=[1.0])  # x_1 + x_2 <= 1
+    >>> qr.WassersteinBall(radius=0.1, support=support).support == support
+    True
     """
 
     named: ClassVar[str] = "a polytope C x <= d"

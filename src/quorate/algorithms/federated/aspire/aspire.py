@@ -104,6 +104,17 @@ class ASPIRE(StepSettings, Method):
     ValueError, TypeError
         for settings out of range; by ``quorate.solve`` for losses that are not smooth and samples
         that are not averaged
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed, algorithm=qr.ASPIRE(), max_rounds=100)
+    >>> bool(solution.certificate.value < np.log(2))  # better than zeros
+    True
     """
 
     drop: bool = True

@@ -139,6 +139,16 @@ class AsyncDRO(Method):
     ------
     ValueError
         for losses that are not smooth, settings out of range
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed, algorithm=qr.AsyncDRO())
+    >>> bool(solution.certificate.relative_gap < 1e-2)
+    True
     """
 
     tol: float = 1e-3

@@ -127,6 +127,16 @@ class InteriorPoint(Method):
     -----
     A round sends D numbers down and D (D + 1) up per client (the Hessian is not packed), p (D + 1)
     for p constraints.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed, algorithm=qr.InteriorPoint())
+    >>> bool(solution.certificate.relative_gap < 1e-6)
+    True
     """
 
     tol: float = 1e-9

@@ -15,6 +15,13 @@ class Penalty:
     ``epsilon`` is that of one iteration; inf means no noise.
 
     ``scale=0.01`` with ``OutputPerturbedADMM`` is the paper's OutP+.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> rho = qr.Penalty(c1=2.0, c2=5.0, period=10.0)
+    >>> [round(rho(t), 3) for t in (0, 10, 20)]
+    [2.0, 2.4, 2.88]
     """
 
     c1: float = 2.0

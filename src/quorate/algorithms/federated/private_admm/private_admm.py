@@ -128,6 +128,18 @@ class PrivateADMM(Settings):
     -----
     The server handles h; ``Bounds`` is W. A round sends D + 4 numbers down and D + 2 up
     per client.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(-1, 1, (1000, 3)), rng.integers(0, 2, 1000)
+    >>> fed = qr.Federation.from_arrays(X, y, rng.choice(["north", "east"], 1000))
+    >>> problem = qr.Problem(qr.Logistic(), privacy=qr.Budget(epsilon=1.0, delta=1e-6))
+    >>> solution = qr.solve(problem, fed, algorithm=qr.PrivateADMM(max_rounds=20))
+    >>> bool(0.9 < solution.ledger.epsilon <= 1)
+    True
     """
 
     private: ClassVar[bool] = True
@@ -359,6 +371,22 @@ class OutputPerturbedADMM(PrivateADMM):
     """The paper's comparator OutP: step (5) without noise, then noise on z_p^{t+1}.
 
     The noise is calibrated: a row moves z_p by at most its gradient over rho + 1 / eta.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.uniform(-1, 1, (1000, 3)), rng.integers(0, 2, 1000)
+    >>> fed = qr.Federation.from_arrays(X, y, rng.choice(["north", "east"], 1000))
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(), regulariser=qr.L2(0.1), privacy=qr.Budget(epsilon=1.0, delta=1e-6)
+    ... )
+    >>> solution = qr.solve(
+    ...     problem, fed, algorithm=qr.OutputPerturbedADMM(max_rounds=20, rho=1.0)
+    ... )
+    >>> bool(0.9 < solution.ledger.epsilon <= 1)
+    True
     """
 
     update: str = "prox"

@@ -102,6 +102,16 @@ class ProximalAL(Method):
     -----
     A round sends D + 6 numbers down and 2 D + 20 up per client. Where no feasible model exists the
     changes of the multipliers tend to a proof of it, which is then returned as the multipliers.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed, algorithm=qr.ProximalAL())
+    >>> bool(solution.certificate.relative_gap < 1e-4)
+    True
     """
 
     beta: float | None = None

@@ -36,6 +36,18 @@ class Start:
     """A schedule and a first model: the method's, plus ``spread`` times standard normal numbers.
 
     Without a schedule the polish begins at the first model itself.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(), over_samples=qr.RankedRange(500, 0), regulariser=qr.L2(0.1)
+    ... )
+    >>> method = qr.RankADMM(starts=(qr.Start(qr.Growing()), qr.Start(None, spread=1.0)))
+    >>> len(qr.solve(problem, fed.pooled(), algorithm=method).tries)
+    2
     """
 
     penalty: Penalty | None

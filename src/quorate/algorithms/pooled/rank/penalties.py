@@ -57,6 +57,18 @@ class Balanced:
     scale : rho_0 = scale / n; the multipliers of n rows are of size 1 / n
     every : iterations before the first change
     damping : factor by which the wait grows at every change
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(), over_samples=qr.Superquantile(0.5), regulariser=qr.L2(0.1)
+    ... )
+    >>> method = qr.RankADMM(penalty=qr.Balanced(scale=0.3))
+    >>> qr.solve(problem, fed.pooled(), algorithm=method).outcome.stop.value
+    'optimal'
     """
 
     scale: float = 0.3
@@ -82,6 +94,18 @@ class Growing:
     """rho_k = start * factor^floor(max(0, k - delay) / every), at most ``limit``.
 
     Table 6 of the paper: SRM ``Growing(1e-5, 1.2)``, AoRR ``Growing(2e-7, 5, every=3, delay=7)``.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(), over_samples=qr.Superquantile(0.5), regulariser=qr.L2(0.1)
+    ... )
+    >>> method = qr.RankADMM(penalty=qr.Growing(start=1e-3))
+    >>> qr.solve(problem, fed.pooled(), algorithm=method).outcome.stop.value
+    'optimal'
     """
 
     start: float = 2e-7
@@ -111,6 +135,18 @@ class ByResidual:
     This is EHRM in Table 6 of the paper.
 
     At most ``limit``.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(), over_samples=qr.Superquantile(0.5), regulariser=qr.L2(0.1)
+    ... )
+    >>> method = qr.RankADMM(penalty=qr.ByResidual(start=1e-3))
+    >>> qr.solve(problem, fed.pooled(), algorithm=method).outcome.stop.value
+    'optimal'
     """
 
     start: float = 1e-4

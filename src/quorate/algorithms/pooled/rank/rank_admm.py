@@ -100,6 +100,18 @@ class RankADMM(RankMethod):
     applies (prospect weights, MCP, SCAD) the model may end up to 1e-6, relative, above the best
     start's, so that its multipliers are its own. Memory is that of the dense matrix and of min(n,
     D)^2 numbers.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(), over_samples=qr.Superquantile(0.5), regulariser=qr.L2(0.1)
+    ... )
+    >>> solution = qr.solve(problem, fed.pooled(), algorithm=qr.RankADMM())
+    >>> bool(solution.certificate.relative_gap < 1e-5)
+    True
     """
 
     tol: float = 1e-6

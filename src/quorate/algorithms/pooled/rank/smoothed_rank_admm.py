@@ -56,6 +56,13 @@ class Smoothing:
     start : gamma_0 > 0
     factor : in (0, 1]
     least : > 0; the optimum moves by at most least / 2 times the squared gradient of g
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> gamma = qr.Smoothing(start=1e-3, factor=0.5, least=1e-4)
+    >>> [gamma.at(k) for k in range(5)]
+    [0.001, 0.0005, 0.00025, 0.000125, 0.0001]
     """
 
     start: float = 1e-5
@@ -106,6 +113,18 @@ class SmoothedRankADMM(RankMethod):
     TypeError
         losses without a rank coordinate (``Quantile``, ``Multinomial``), predictors other than
         ``Linear``
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(
+    ...     qr.Logistic(), over_samples=qr.Superquantile(0.5), regulariser=qr.L2(0.1)
+    ... )
+    >>> solution = qr.solve(problem, fed.pooled(), algorithm=qr.SmoothedRankADMM())
+    >>> bool(solution.certificate.relative_gap < 1e-5)
+    True
     """
 
     smoothing: Smoothing = Smoothing()
