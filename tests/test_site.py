@@ -42,6 +42,8 @@ def test_every_public_name_is_in_the_reference_with_its_example(site: Path) -> N
     texts = {entry.split('"')[1]: entry for entry in entries if entry.startswith("<h2 id=")}
     places = {f"{module}.{name}" for module, names in by_module().items() for name in names}
     assert not places - texts.keys(), "names on no page of the reference"
+    without = {place for place in places if "Examples" not in texts[place]}
+    assert not without, "names whose example the reference does not show"
 
 
 def test_every_page_is_reached_and_none_needs_the_net(site: Path) -> None:

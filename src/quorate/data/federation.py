@@ -62,6 +62,19 @@ class Federation:
     ValueError : duplicate names, a client without rows, unequal numbers of features or rows, values
         that are not finite (naming client, rows and columns), targets of different types, targets
         outside the declared classes
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = qr.Federation.from_arrays(
+    ...     [[0.0], [1.0], [2.0]], ["no", "no", "yes"], ["a", "a", "b"]
+    ... )
+    >>> fed.clients, fed.sizes.tolist(), fed.classes.tolist()
+    (('a', 'b'), [2, 1], ['no', 'yes'])
+    >>> train, test = load.hospitals().split(test=0.4, seed=0)
+    >>> train.n_clients, int(train.sizes.sum() + test.sizes.sum())
+    (6, 569)
     """
 
     clients: tuple[ClientName, ...]

@@ -69,6 +69,19 @@ class InfeasibleProblemError(ValueError):
         where they are
     model : a fitted copy of the estimator: the model that breaks its constraints least. Its
         ``constraints_`` say which and by how much
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> X, y = np.array([[0.0], [0.0]]), np.array(["no", "yes"])
+    >>> limits = [qr.NeymanPearson("no", 0.1), qr.NeymanPearson("yes", 0.1)]
+    >>> model = qr.ConstrainedClassifier(local_constraint=limits)
+    >>> try:
+    ...     model.fit(X, y, groups=["a", "a"])
+    ... except qr.InfeasibleProblemError as error:
+    ...     print(error.owners)
+    ('a',)
     """
 
     def __init__(

@@ -197,8 +197,15 @@ class RobustClassifier(Classifier, _RobustModel):
 
     Examples
     --------
-    >>> model = RobustClassifier(radius=0.02, client_radius=0.2).fit(X, y, groups=hospital)  #
-    doctest: +SKIP
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> X, y = fed.pooled().rows(0)
+    >>> hospital = np.repeat(fed.clients, fed.sizes)
+    >>> model = qr.RobustClassifier().fit(X, y, groups=hospital)
+    >>> model.score(X, y) > 0.9, bool(model.certificate_.relative_gap < 1e-5)
+    (True, True)
     """
 
     default_loss: ClassVar[Loss] = Logistic()
@@ -306,6 +313,17 @@ class RobustRegressor(Regressor, _RobustModel):
     ----------
     coef_, intercept_ : (d,) and a number
     client_scores_ : by client name, the mean absolute error on its training rows
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> clinic = np.where(np.arange(442) < 300, "north", "east")
+    >>> model = qr.RobustRegressor().fit(X / X.std(0), y, groups=clinic)
+    >>> model.coef_.shape, bool(model.certificate_.relative_gap < 1e-5)
+    ((10,), True)
     """
 
     default_loss: ClassVar[Loss] = Huber()

@@ -36,6 +36,19 @@ Groups = Iterable[object]  # the client of each row: text or whole numbers
 class MissingGroupsWarning(UserWarning):
     """``fit`` got no ``groups``, so all rows were taken as one client and nothing is robust over
     clients.
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> import warnings
+    >>> X, y = fed.restrict(["Old Mill"]).rows(0)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     model = qr.RobustClassifier().fit(X, y)  # whose is each row?
+    >>> any(issubclass(w.category, qr.MissingGroupsWarning) for w in caught)
+    True
     """
 
 

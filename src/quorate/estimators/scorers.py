@@ -78,6 +78,20 @@ class WorstClassError:
     With the positive class as ``label`` it is minus the largest false negative rate of a client:
     the error rate that stands behind the level of ``NeymanPearson(label, level)``. Clients without
     rows of the class are left out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = fed.pooled().rows(0)
+    >>> hospital = np.repeat(fed.clients, fed.sizes)
+    >>> model = LogisticRegression().fit(X, y)  # any classifier
+    >>> scorer = qr.WorstClassError("malignant")
+    >>> -1 <= scorer(model, X, y, groups=hospital) <= 0
+    True
     """
 
     label: Label
@@ -166,5 +180,48 @@ def _last(estimator: object) -> object:
 
 
 worst_client_accuracy = WorstClient(_right, "worst_client_accuracy")
+"""A scorer: the smallest of the clients' accuracies.
+
+Examples
+--------
+>>> import numpy as np
+>>> import quorate as qr
+>>> from quorate.data import load
+>>> fed = load.hospitals()
+>>> from sklearn.linear_model import LogisticRegression
+>>> X, y = fed.pooled().rows(0)
+>>> hospital = np.repeat(fed.clients, fed.sizes)
+>>> model = LogisticRegression().fit(X, y)  # any classifier
+>>> bool(qr.worst_client_accuracy(model, X, y, groups=hospital) <= model.score(X, y))
+True
+"""
 worst_client_loss = WorstClient(MinusLoss(), "worst_client_loss")
+"""A scorer: minus the largest of the clients' mean losses.
+
+Examples
+--------
+>>> import numpy as np
+>>> import quorate as qr
+>>> from quorate.data import load
+>>> fed = load.hospitals()
+>>> X, y = fed.pooled().rows(0)
+>>> hospital = np.repeat(fed.clients, fed.sizes)
+>>> model = qr.RobustClassifier().fit(X, y, groups=hospital)
+>>> qr.worst_client_loss(model, X, y, groups=hospital) < 0
+True
+"""
 tail_loss = MinusRisk(Superquantile(0.2))
+"""A scorer: minus the mean of the fifth of all rows with the largest losses.
+
+Examples
+--------
+>>> import numpy as np
+>>> import quorate as qr
+>>> from quorate.data import load
+>>> fed = load.hospitals()
+>>> X, y = fed.pooled().rows(0)
+>>> hospital = np.repeat(fed.clients, fed.sizes)
+>>> model = qr.RiskClassifier(qr.Superquantile(0.3)).fit(X, y, groups=hospital)
+>>> qr.tail_loss(model, X, y) < 0
+True
+"""

@@ -71,6 +71,18 @@ def exposed_rows(
         row (position within the client), loss, worst_loss, added (to the client's risk), flip
         (probability that its label is flipped) and moved (norm of its mean displacement); empty
         without a Wasserstein ball round this client
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> ball = qr.WassersteinBall(radius=0.1)
+    >>> problem = qr.Problem(qr.Hinge(), over_samples=ball, regulariser=qr.L2(0.1))
+    >>> w = qr.solve(problem, fed).w
+    >>> rows = qr.exposed_rows(problem, fed, w, "Old Mill", top=3)
+    >>> len(rows), sorted(rows[0])
+    (3, ['added', 'flip', 'loss', 'moved', 'row', 'worst_loss'])
     """
     i = fed.position(client)
     concrete, data = problem.at(fed)

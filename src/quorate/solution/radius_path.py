@@ -64,6 +64,18 @@ def radius_path(
     Raises
     ------
     KeyboardInterrupt : Ctrl-C; the rows so far went to ``watch``
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> ball = qr.WassersteinBall(radius=0.1)
+    >>> problem = qr.Problem(qr.Hinge(), over_samples=ball, regulariser=qr.L2(0.1))
+    >>> train, test = fed.split(test=0.4, seed=0)
+    >>> path = qr.radius_path(problem, train, radii=[0.0, 0.1], test=test)
+    >>> [point["radius"] for point in path]
+    [0.0, 0.1]
     """
     _check(problem, radii, client_radii)
     train, test = fed.split(held_out, seed) if test is None else (fed, test)

@@ -88,7 +88,7 @@ class Solution:
     >>> problem = qr.Problem(qr.Logistic(), qr.Linear(intercept=True), regulariser=qr.L2(0.01))
     >>> solution = qr.solve(problem, fed)
     >>> solution.predict(X[:2]).tolist()
-    ['well', 'well']
+    ['well', 'ill']
     >>> [row["client"] for row in solution.evaluate(fed)]
     ['a', 'b', 'c', 'all clients']
     """

@@ -84,6 +84,16 @@ def solve(
         where problem, data and algorithm do not fit; the text says what would
     KeyboardInterrupt
         Ctrl-C during the proof; Ctrl-C before it ends the run with ``Stop.INTERRUPTED``
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    >>> solution = qr.solve(problem, fed, tol=1e-8)
+    >>> solution.outcome.stop.value, bool(solution.certificate.relative_gap < 1e-8)
+    ('optimal', True)
     """
     solution = fit(
         problem,

@@ -52,6 +52,21 @@ class TrivialModelWarning(UserWarning):
 
     The text names the parameter that is to blame, and up to which value a model is better.
     ``Solution.trivial`` has the same as a record.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> import warnings
+    >>> X, y = fed.pooled().rows(0)
+    >>> hospital = np.repeat(fed.clients, fed.sizes)
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     model = qr.RobustClassifier(radius=50.0).fit(X, y, groups=hospital)
+    >>> any(issubclass(w.category, qr.TrivialModelWarning) for w in caught)
+    True
     """
 
 

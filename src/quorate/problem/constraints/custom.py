@@ -49,10 +49,13 @@ class Constraint:
     >>> def norm(w, X, y):  # |w|^2 <= 0.1, and its gradient
     ...     return np.array([w @ w - 0.1]), 2 * w[None]
     ...
-    >>> ball = qr.Constraint(norm, convex=True)
+    >>> def curvature(w, X, y, multipliers):
+    ...     return 2 * multipliers[0] * np.eye(len(w))
+    ...
+    >>> ball = qr.Constraint(norm, convex=True, hessian=curvature)
     >>> problem = qr.Problem(qr.Logistic(), qr.Linear(intercept=False), local_constraint=ball)
     >>> w = qr.solve(problem, fed).w
-    >>> bool(w @ w <= 0.1 + 1e-4)
+    >>> bool(w @ w <= 0.1 + 1e-6)
     True
     """
 

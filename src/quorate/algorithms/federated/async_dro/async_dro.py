@@ -146,7 +146,7 @@ class AsyncDRO(Method):
     >>> from quorate.data import load
     >>> fed = load.hospitals()
     >>> problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.1))
-    >>> solution = qr.solve(problem, fed, algorithm=qr.AsyncDRO())
+    >>> solution = qr.solve(problem, fed, algorithm=qr.AsyncDRO(), max_rounds=500)
     >>> bool(solution.certificate.relative_gap < 1e-2)
     True
     """
