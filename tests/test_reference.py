@@ -28,7 +28,10 @@ def docstring(module: str, name: str) -> str:
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES, ids=[name for _, name in NAMES])
-def test_the_example_of_a_public_name_runs(module: str, name: str) -> None:
+def test_the_example_of_a_public_name_runs(
+    module: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where examples may write
     text = docstring(module, name)
     assert "\nExamples\n--------\n" in text, f"the docstring of {name} has no section Examples"
     test = doctest.DocTestParser().get_doctest(text, {}, name, module, None)

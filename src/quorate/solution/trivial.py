@@ -82,6 +82,20 @@ class Triviality:
     threshold : the value up to which (of a tail or a label cost: from which on) a model is not
         trivial; None where the parameter has no such value, or it was not computed
     text : all of it in words, and what to do
+
+    Examples
+    --------
+    >>> import quorate as qr
+    >>> from quorate.data import load
+    >>> fed = load.hospitals()
+    >>> import warnings
+    >>> ball = qr.WassersteinBall(radius=50.0)
+    >>> problem = qr.Problem(qr.Logistic(), over_samples=ball)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", qr.TrivialModelWarning)
+    ...     triviality = qr.solve(problem, fed).trivial
+    >>> triviality.parameter, bool(triviality.threshold < 50)
+    ('radius', True)
     """
 
     kind: str
