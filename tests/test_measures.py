@@ -142,6 +142,9 @@ def test_the_roc_curve_has_the_area_and_at_most_101_points() -> None:
     assert points[[0, -1]].tolist() == [[0.0, 0.0], [1.0, 1.0]]
     assert (np.diff(points, axis=0) >= 0).all()
     assert np.trapezoid(points[:, 1], points[:, 0]) == pytest.approx(auc(truth, score), abs=0.002)
+    # a curve of few corners keeps them all
+    drawn = curves(np.arange(40) >= 20, np.arange(40.0), points=5)
+    assert drawn["roc"] == [[0.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     assert curves([1, 1], [0.1, 0.2]) == {"roc": [], "reliability": []}
 
 

@@ -264,10 +264,10 @@ def curves(
 
     Returns
     -------
-    ``roc``: false and true positive rate at so many thresholds, from (0, 0) to (1, 1); nothing
-    where the rows have one class. ``reliability``: mean probability, share of positives and number
-    of rows in up to ten groups of neighbouring probabilities, of ten rows or more where there are
-    so many; nothing without probabilities.
+    ``roc``: false and true positive rate at the corners of the curve, from (0, 0) to (1, 1);
+    nothing where the rows have one class. ``reliability``: mean probability, share of positives and
+    number of rows in up to ten groups of neighbouring probabilities, of ten rows or more where
+    there are so many; nothing without probabilities.
 
     Examples
     --------
@@ -275,13 +275,15 @@ def curves(
     >>> curves([0, 1], [-1.0, 1.0])["roc"]
     [[0.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     """
-    positives, negatives = (np.cumsum(each[::-1]) for each in _by_score(truth, score, None))
+    positives, negatives = _by_score(truth, score, None)
+    steps = np.column_stack([negatives[::-1], positives[::-1]])
+    path = np.vstack([np.zeros((1, 2)), np.cumsum(steps, 0)])
     roc: list[list[float]] = []
-    if len(positives) and positives[-1] and negatives[-1]:
-        rates = np.stack([negatives / negatives[-1], positives / positives[-1]], 1)
-        rates = np.vstack([np.zeros((1, 2)), rates])
-        shown = np.unique(np.linspace(0, len(rates) - 1, points).round().astype(int))
-        roc = rates[shown].tolist()
+    if path[-1].all():
+        (x, y), (to_x, to_y) = np.diff(path[:-1], axis=0).T, np.diff(path[1:], axis=0).T
+        corners = path[np.concatenate([[True], x * to_y != y * to_x, [True]])]
+        shown = np.unique(np.linspace(0, len(corners) - 1, points).round().astype(int))
+        roc = (corners[shown] / path[-1]).tolist()
     if probability is None:
         return {"roc": roc, "reliability": []}
     positive, p = np.asarray(truth) > 0, np.asarray(probability, float)

@@ -38,7 +38,7 @@ from quorate.solution.figures import drawn, figures
 Interval = Annotated[list[Share], at_least(2), Field(max_length=2)]
 Point = Annotated[list[Share], at_least(2), Field(max_length=2)]
 Bin = Annotated[list[NonNegative], at_least(3), Field(max_length=3)]
-CLIENT_POINTS = 21  # of a client's ROC curve
+POINTS, CLIENT_POINTS = 101, 21  # of the ROC curve of all rows, and of a client's
 
 
 class ConfusionForm(Form):
@@ -229,18 +229,18 @@ def judge(
     curves: bool = False,
 ) -> Record:
     """What `measure` states, with the figures of `quorate.measures` over all rows and for every
-    client, which says whether it is small; ``curves`` adds what is drawn of two classes.
+    client, which says whether it is small; ``curves`` adds what is drawn of two classes, for all
+    rows and clients that are not small.
     """
     rows = rows_of(problem, w, fed)
     numbers = _measure(problem, w, fed, rows, trained)
     for record, part in zip((numbers, *numbers["clients"]), (together(rows), *rows), strict=True):
         judged = figures(problem.loss, part.prediction, part.y, calibration)
         record |= {**judged, "small": small(judged)}
-        points = {} if record is numbers else {"points": CLIENT_POINTS}
-        if curves and (
-            lines := drawn(problem.loss, part.prediction, part.y, calibration, **points)
-        ):
-            record["curves"] = lines
+        if curves and (record is numbers or not record["small"]):
+            points = CLIENT_POINTS if record is not numbers else POINTS
+            lines = drawn(problem.loss, part.prediction, part.y, calibration, points)
+            record |= {} if lines is None else {"curves": lines}
     return numbers
 
 

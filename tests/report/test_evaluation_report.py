@@ -1,0 +1,176 @@
+"""The figures of a run are those of its predictions, and the report shows those asked for first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import small_run
+from rich.console import Console
+from sklearn import metrics
+
+import quorate as qr
+from quorate.measures import clopper_pearson, small
+from quorate.problem.calibration import calibrated
+from quorate.problem.prediction import scores
+from quorate.report.markdown import markdown
+from quorate.report.sections.evaluation import Evaluation, by_client, measures
+from quorate.report.tables import Table
+from quorate.report.terminal import drawn
+from quorate.runs.comparison import EvaluationForm, evaluate
+from quorate.runs.evaluation import JudgedForm
+from quorate.runs.files import plain
+from quorate.runs.run import Run
+from quorate.runs.splits import Parts, prepare
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    table = small_run.table(rows=60)
+    return small_run.small_run(tmp_path_factory.mktemp("judged"), data=table)
+
+
+@pytest.fixture(scope="module")
+def parts(run: Run) -> Parts:
+    return prepare(run.config)
+
+
+def with_evaluation(run: Run, models: dict[str, Any], problem: qr.Problem, fed: Any) -> Run:
+    """The run with the evaluation of other models of another problem."""
+    found = plain(evaluate(problem, models, {"held-out rows": fed}))
+    result = {**run.result, "model": next(iter(models)), "evaluation": found}
+    classes = None if fed.classes is None else [str(c) for c in fed.classes]
+    return replace(run, result=result, model={**run.model, "classes": classes})
+
+
+def cells(table: Table) -> dict[str, dict[str, str]]:
+    """The text of a table by row and column."""
+    heads = table.columns[1:]
+    return {row[0]: dict(zip(heads, row[1:], strict=True)) for row in table.rows}
+
+
+def test_the_figures_of_a_run_are_those_of_its_predictions(run: Run, parts: Parts) -> None:
+    fed, judged = parts.tests["held-out rows"], run.result["evaluation"]["measures"][0]
+    problem = run.config.settled(parts.train).problem()
+    sigmoid = calibrated(problem, parts.train, run.w)
+    assert sigmoid is not None
+    for record, part in [
+        (judged, fed.pooled()),
+        *((row, fed.restrict([row["client"]])) for row in judged["clients"]),
+    ]:
+        score = scores(problem.predictor, run.w, part.X[0])
+        truth = part.y[0] == "yes"
+        assert record["auc"] == pytest.approx(metrics.roc_auc_score(truth, score))
+        assert record["recall"] == pytest.approx(metrics.recall_score(truth, score > 0))
+        p = sigmoid.probability(score)
+        assert record["log_loss"] == pytest.approx(metrics.log_loss(truth, p))
+        right = int(((score > 0) == truth).sum())
+        assert record["interval"]["accuracy"] == [*clopper_pearson(right, len(truth))]
+        assert record["positives"] == truth.sum()
+        assert record["small"] is small(record)
+        assert ("curves" in record) is (record is judged or not record["small"])
+    others = [row for row in run.result["evaluation"]["measures"] if row["model"] != "DRFL"]
+    assert not any("curves" in row for row in others)
+
+
+def test_a_table_of_a_set_starts_with_what_people_ask_for(run: Run) -> None:
+    first = measures(run)[0]
+    assert first.title.startswith("Held-out rows (48 rows: ")
+    assert first.title.endswith(" yes)")
+    assert first.columns == ("Figure", "DRFL", "95 % interval", "Worst client", "AFL", "ERM")
+    shown = cells(first)
+    assert [*shown][:5] == [
+        "AUC",
+        "Balanced accuracy",
+        "Recall of yes",
+        "Precision of yes",
+        "Accuracy",
+    ]
+    judged = run.result["evaluation"]["measures"][0]
+    low, high = judged["interval"]["recall"]
+    assert shown["Recall of yes"]["95 % interval"] == f"{100 * low:.1f}–{100 * high:.1f} %"
+    worst = min(judged["clients"], key=lambda row: row["auc"])
+    assert shown["AUC"]["Worst client"] == f"{worst['auc']:.4g} {worst['client']}"
+    console = Console(width=80)
+    with console.capture() as kept:
+        console.print(drawn(first))
+    lines = kept.get().splitlines()
+    assert len(lines) == 2 + len(first.rows)  # nothing wraps
+    assert all(len(line.rstrip()) <= 80 for line in lines)
+
+
+def test_every_client_has_its_figures_and_its_exact_intervals(run: Run) -> None:
+    client = run.result["evaluation"]["measures"][0]["clients"][0]
+    shown = cells(by_client(run)[0])[client["client"]]
+    low, high = client["interval"]["recall"]
+    recall = f"{100 * client['recall']:.1f} % ({100 * low:.0f}–{100 * high:.0f})"
+    assert shown["Recall of yes"] == recall
+
+
+def test_a_small_client_is_marked_and_names_no_worst_figure(run: Run) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(64, 2))
+    y = np.where(X[:, 0] > 0, "ill", "well")
+    y[60:] = np.where(X[60:, 0] > 0, "well", "ill")  # the model is wrong at the client of 4 rows
+    fed = qr.Federation.from_arrays(X, y, ["a"] * 30 + ["b"] * 30 + ["tiny"] * 4)
+    problem = qr.Problem(qr.Logistic())
+    told = with_evaluation(run, {"model": np.array([-3.0, 0.1])}, problem, fed)
+    shown = cells(measures(told)[0])
+    assert "tiny" not in shown["AUC"]["Worst client"]
+    assert shown["Accuracy, worst client"]["Worst client"] == "tiny"
+    assert cells(by_client(told)[0])["tiny"]["Small"] == "small"
+    assert cells(by_client(told)[0])["a"]["Small"] == ""
+    (chapter,) = Evaluation().chapters(told)
+    assert any("mostly chance: tiny." in getattr(block, "text", "") for block in chapter.blocks)
+
+
+def test_a_regression_has_its_errors_and_r2(run: Run) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=60)
+    fed = qr.Federation.from_arrays(X, y, ["a"] * 30 + ["b"] * 30)
+    models = {"model": np.array([1.0, 0.0]), "ERM": np.array([0.9, 0.0])}
+    told = with_evaluation(run, models, qr.Problem(qr.Huber(1.0)), fed)
+    shown = cells(measures(told)[0])
+    r2 = metrics.r2_score(y, X[:, 0])
+    assert shown["R²"]["model"] == f"{r2:.4g}"
+    assert {"Mean absolute error", "Root mean squared error"} <= {*shown}
+    assert "95 % interval" not in shown["R²"]
+
+
+def test_several_classes_have_one_area_and_no_recall(run: Run) -> None:
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(90, 2))
+    y = np.array(["low", "mid", "high"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+    fed = qr.Federation.from_arrays(X, y, ["a"] * 45 + ["b"] * 45)
+    problem = qr.Problem(qr.Multinomial(), qr.Softmax(classes=3))
+    told = with_evaluation(run, {"model": rng.normal(size=6)}, problem, fed)
+    (table,) = measures(told)
+    assert {"AUC", "Balanced accuracy", "Accuracy", "Log loss"} <= {*cells(table)}
+    assert not any("Recall" in name for name in cells(table))
+    counts = told.result["evaluation"]["measures"][0]["counts"]
+    assert table.title.endswith(f"90 rows: {counts[0]} high, {counts[1]} low, {counts[2]} mid)")
+
+
+def test_the_folder_of_an_earlier_version_is_read_and_reported(run: Run) -> None:
+    """Without figures, floors and the number of tests."""
+    new = {*JudgedForm.model_fields} - {"n", "loss", "accuracy", "error", "risk"}
+    old = {
+        **run.result["evaluation"],
+        "measures": [
+            {key: value for key, value in row.items() if key not in new}
+            | {"clients": [{k: v for k, v in c.items() if k not in new} for c in row["clients"]]}
+            for row in run.result["evaluation"]["measures"]
+        ],
+        "pairs": [
+            {key: value for key, value in pair.items() if key not in ("tests", "floor")}
+            for pair in run.result["evaluation"]["pairs"]
+        ],
+    }
+    EvaluationForm.model_validate(old)
+    told = replace(run, result={**run.result, "evaluation": old})
+    assert [*cells(measures(told)[0])][::2] == ["Accuracy", "Mean loss"]
+    assert by_client(told) == []
+    assert "Accuracy, worst client" in markdown(told)
