@@ -108,9 +108,7 @@ def _read_csv(
         for name, is_kept, parts, cells in columns:
             if not is_kept:
                 continue
-            # where the comma is the decimal sign, a point is none, and `refined` says so
-            points = reading.decimal == "," and any("." in cell for cell in cells)
-            parts.append(parsed(cells, name in text or points, absent))
+            parts.append(_column(cells, name in text, absent, reading.decimal))
             if parts[0].dtype.kind != parts[-1].dtype.kind and "O" in (
                 parts[0].dtype.kind,
                 parts[-1].dtype.kind,
@@ -121,6 +119,21 @@ def _read_csv(
     table = Table({n: _joined(part) for n, k, part in zip(header, kept, chunks, strict=True) if k})
     table.file, table.lines, table.header = path, _joined(numbered), tuple(header)
     return table
+
+
+def _column(
+    cells: Sequence[str], as_text: bool, absent: Collection[str], decimal: str
+) -> NDArray[Any]:
+    """The cells of a column as numbers or text; where the comma is the decimal sign, a point makes
+    text, about which `refined` decides.
+    """
+    if decimal == "," and not as_text:
+        as_text = any("." in cell and cell.strip() not in absent for cell in cells)
+        if not as_text:
+            numbers = parsed([cell.replace(",", ".") for cell in cells], False, absent)
+            if numbers.dtype.kind != "O":
+                return numbers
+    return parsed(cells, as_text, absent)
 
 
 def _header(

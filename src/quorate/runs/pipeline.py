@@ -21,6 +21,7 @@ from quorate.engines.checkpoint import load, save
 from quorate.rounds import Stop, record
 from quorate.runs.comparison import evaluate
 from quorate.runs.folder import Render, write_run
+from quorate.runs.noise_estimate import noise_alone
 from quorate.runs.privacy_plan import plan, public_of, with_public_numbers, with_sizes
 from quorate.runs.privacy_statement import words
 from quorate.runs.result import result_of
@@ -158,4 +159,5 @@ def dry_run(config: Config) -> list[str]:
             " leave --dry-run out"
         )
     config, public = with_public_numbers(config)
-    return [*words(config, plan(config, public)), "nothing was run"]
+    planned = plan(config, public)
+    return [*words(config, planned), *noise_alone(config, planned), "nothing was run"]
