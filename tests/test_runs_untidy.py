@@ -174,7 +174,7 @@ def test_the_problems_of_target_and_columns_are_told_together_in_words_of_the_fi
     [
         ('exclude = ["y"]', "has 'y' in `exclude` and in `target`"),
         ('exclude = "id"', "data.exclude: got 'id'; allowed: a list of texts"),
-        ('exclude = ["a", "a"]', "allowed: a list of texts, each once"),
+        ('exclude = ["a", "a"]', "allowed: every text once"),
         ('encoding = "utf8"', "data.encoding: got 'utf8' .did you mean 'utf-8'"),
         ('delimiter = "ab"', "data.delimiter: got 'ab'; allowed: one character"),
         ('decimal = ";"', "data.decimal: got ';'. Allowed: '.', ','"),

@@ -159,7 +159,7 @@ def test_dates_become_numbers_by_one_declared_order(
     }.items():
         np.testing.assert_array_equal(table[f"came {part}"], [*map(of, days), np.nan])
     frame = pd.DataFrame({"came": [*map(pd.Timestamp, days), pd.NaT], "x": 1})
-    made = refined(table_of(frame), table.reading)
+    made = refined(table_of(frame), Reading(dates={"came": Dates(order)}))
     np.testing.assert_array_equal(made["came days"], table["came days"])
 
 
@@ -241,6 +241,7 @@ def test_rare_categories_are_pooled_by_counts_over_all_clients() -> None:
     assert fed.feature_names == ("ward=a", "ward=b", "ward=other")
     assert [x[:, 2].sum() for x in fed.X] == [1, 1]
     assert [len(x) for x in fed.X] == [9, 8]
+    assert fed.schema is not None
     kept = Schema.from_dict(fed.schema.to_dict())
     new = kept.transform({"ward": np.array(["b", "d", "never seen"], object)})
     assert new.tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 1]]  # a new one is a rare one
@@ -252,6 +253,7 @@ def test_the_positive_class_is_the_second_one_and_is_kept() -> None:
     X, y = np.arange(8.0)[:, None], np.array(["ill", "well"] * 4)
     fed = qr.Federation.from_arrays(X, y, np.repeat([0, 1], 4), positive="ill")
     for each in (fed, fed.restrict(0), fed.pooled(), fed.split(0.5)[0], fed.with_features(fed.X)):
+        assert each.classes is not None
         assert each.classes.tolist() == ["well", "ill"]
     at = qr.Problem(qr.Logistic()).at(fed)
     assert at is not None
@@ -277,7 +279,7 @@ def people(seed: int = 0) -> qr.Federation:
 @pytest.mark.parametrize("seed", range(5))
 def test_no_person_is_on_both_sides_of_a_split(seed: int) -> None:
     train, test = people(seed).split(0.3, seed)
-    on = [{name for part in fed.persons for name in part.tolist()} for fed in (train, test)]
+    on = [{n for part in fed.persons or () for n in part.tolist()} for fed in (train, test)]
     assert on[0]
     assert on[1]
     assert not on[0] & on[1]
@@ -353,6 +355,7 @@ def test_a_reading_survives_the_way_to_json_and_a_schema_reads_by_it() -> None:
     fed = qr.Federation.from_frame(
         pd.DataFrame(rows), "site", "ill", reading=READING, schema=Recipe()
     )
+    assert fed.schema is not None
     kept = Schema.from_dict(fed.schema.to_dict())
     new = kept.transform({"sex": ["M"], "crp": ["<1"], "came": ["1/2/2024"]})  # no id is needed
     np.testing.assert_allclose(new, fed.X[0][:1])

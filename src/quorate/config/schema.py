@@ -300,19 +300,25 @@ def _delimiter(value: object) -> str | None:
 
 
 def _texts(value: object) -> list[str]:
-    texts = value if isinstance(value, list) else [None]
-    if all(isinstance(text, str) for text in texts) and len({*texts}) == len(texts):
+    texts = value if isinstance(value, list) else []
+    if texts == value and all(isinstance(text, str) for text in texts):
+        if len({*texts}) < len(texts):
+            raise ValueError("allowed: every text once")
         return texts
-    raise ValueError("allowed: a list of texts, each once")
+    raise ValueError("allowed: a list of texts")
 
 
 def _merge(value: object) -> dict[str, dict[str, str]]:
-    tables = [*value.values()] if isinstance(value, Mapping) else [None]
-    if all(isinstance(table, Mapping) and table for table in tables) and all(
-        isinstance(text, str) and text.strip() for table in tables for text in table.values()
-    ):
+    if isinstance(value, Mapping) and all(map(_merges, value.values())):
         return {name: {**table} for name, table in value.items()}
     raise ValueError("allowed: a table for each column, such as sex = { M = 'male', F = 'female' }")
+
+
+def _merges(table: object) -> bool:
+    """Whether a table has texts for texts."""
+    if not isinstance(table, Mapping) or not table:
+        return False
+    return all(isinstance(text, str) and text.strip() for text in table.values())
 
 
 def _paths(value: object) -> list[str]:
