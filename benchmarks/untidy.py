@@ -1,4 +1,4 @@
-"""A table of 40,000 rows and 60 columns from `init` to `verify`: CPU seconds and memory of each.
+"""A table of 40,000 rows and 60 columns from `init` to `verify`: CPU seconds of each.
 
 python benchmarks/untidy.py [--rows 40000] [--columns 60]
 """
@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import untidy
 
 
-def measured(folder: Path, *command: str) -> tuple[float, float, int]:
-    """(CPU seconds, MB, status) of one call of the command line."""
+def measured(folder: Path, *command: str) -> tuple[float, int]:
+    """(CPU seconds, status) of one call of the command line."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     call = [sys.executable, "-m", "quorate", *command]
     done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
@@ -27,7 +27,7 @@ def measured(folder: Path, *command: str) -> tuple[float, float, int]:
     if done.returncode:
         print(done.stdout[-2000:], done.stderr[-2000:], file=sys.stderr)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return seconds, after.ru_maxrss / 1024, done.returncode
+    return seconds, done.returncode
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
         untidy.large(folder, asked.rows, asked.columns)
         size = (folder / "table.csv").stat().st_size / 1e6
         print(f"{asked.rows:,} x {asked.columns}, {size:.1f} MB\n")
-        print("| command | CPU s | MB | status |\n|---|---|---|---|")
+        print("| command | CPU s | status |\n|---|---|---|")
         for command in (
             ("init", "table.csv", "--out", "q.toml"),
             ("run", "q.toml", "--out", "runs"),
@@ -49,8 +49,8 @@ def main() -> None:
             ("verify", "{run}"),
         ):
             run = next(iter((folder / "runs").glob("*table")), folder)
-            seconds, memory, status = measured(folder, *(c.format(run=run) for c in command))
-            print(f"| `{command[0]}` | {seconds:.1f} | {memory:.0f} | {status} |", flush=True)
+            seconds, status = measured(folder, *(c.format(run=run) for c in command))
+            print(f"| `{command[0]}` | {seconds:.1f} | {status} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import small_run
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from quorate.report.markdown import markdown
 from quorate.runs.pipeline import begin
 from quorate.runs.splits import DRIFTED, HELD_OUT, SHIFTED, prepare
 from quorate.runs.verification import passed, verify_run
+from quorate.starters.look import Asked
 from quorate.starters.starter import starter
 
 PRIVATE = names_with("algorithm", "private")
@@ -529,6 +531,38 @@ def test_init_of_a_data_set_is_valid_and_can_be_run(tmp_path: Path) -> None:
     assert prepare(config).train.n_clients == 6
     pooled = parse_config(starter(out=tmp_path / "q.toml", dataset="breast_cancer")[0])
     assert prepare(pooled).train.n_clients == 10
+
+
+def test_the_loss_that_init_writes_is_in_the_unit_of_the_target(tmp_path: Path) -> None:
+    rng, thresholds = np.random.default_rng(0), []
+    x, noise = rng.normal(size=(2, 90))
+    for unit in (1.0, 1000.0):
+        rows = zip(["ab"[k % 2] for k in range(90)], x, unit * (x + noise), strict=True)
+        lines = "".join(f"{site},{a:.6f},{b:.6f}\n" for site, a, b in rows)
+        (tmp_path / "a.csv").write_text("site,x,y\n" + lines)
+        text, _ = starter(out=tmp_path / "q.toml", path=str(tmp_path / "a.csv"))
+        thresholds.append(parse_config(text, folder=tmp_path).loss().threshold)
+    assert thresholds[0] == pytest.approx(1.35, rel=0.3)
+    assert thresholds[1] == pytest.approx(1000 * thresholds[0], rel=1e-2)
+
+
+def test_init_asks_everything_at_once(tmp_path: Path) -> None:
+    rows = [f"{k % 12 + 1}/{k % 11 + 1}/2020,{k % 9 + 1},{k % 3}" for k in range(99)]
+    (tmp_path / "a.csv").write_text("seen;cost;x\n" + "\n".join(rows).replace(",", ";"))
+    with pytest.raises(ConfigError) as caught:
+        starter(out=tmp_path / "q.toml", path=str(tmp_path / "a.csv"))
+    assert "--client" in str(caught.value)
+    asked = Asked(target="x", alone=True)
+    with pytest.raises(ConfigError) as caught:
+        starter(out=tmp_path / "q.toml", path=str(tmp_path / "a.csv"), asked=asked)
+    first, second = str(caught.value).split("\n")
+    assert "--classes" in first
+    assert "--dates seen=dmy or --dates seen=mdy" in second
+    asked = Asked(target="x", alone=True, classes=True, dates={"seen": "mdy"})
+    text, _ = starter(out=tmp_path / "q.toml", path=str(tmp_path / "a.csv"), asked=asked)
+    config = parse_config(text, folder=tmp_path)
+    assert config.data.dates["seen"].order == "mdy"
+    assert prepare(config).train.n_clients == 1
 
 
 def test_init_says_what_it_cannot_guess(tmp_path: Path) -> None:

@@ -339,7 +339,12 @@ def three_classes(folder: Path) -> None:
     "site",
     "--target",
     "days",
-    proposed=['loss = "huber"', 'decimal = ","', '"days_again",  # it has the target\'s numbers'],
+    proposed=[
+        'loss = "huber"',
+        "threshold = ",
+        'decimal = ","',
+        '"days_again",  # it has the target\'s numbers',
+    ],
 )
 def numbers_to_predict(folder: Path) -> None:
     columns = people()

@@ -109,6 +109,9 @@ def init(
         str | None, typer.Option(help="A data set by name, see `quorate data`.")
     ] = None,
     client: Annotated[str | None, typer.Option(help="Column with the client of each row.")] = None,
+    alone: Annotated[
+        bool, typer.Option("--one-client", help="All rows are those of one client.")
+    ] = False,
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
     exclude: Annotated[
         list[str] | None, typer.Option(help="Column to leave out; may be given several times.")
@@ -143,7 +146,7 @@ def init(
         )
     if out.exists() and not force:
         raise ConfigError(f"{out} exists: give another --out, or --force to overwrite it")
-    asked = Asked.of(client, target, exclude, dates, decimal, encoding, classes)
+    asked = Asked.of(client, target, exclude, dates, decimal, encoding, classes, alone)
     more = {"private": private, "agnostic": agnostic}
     text, shown = starter(out=out.absolute(), dataset=dataset, path=path, asked=asked, **more)
     parse_config(text, folder=out.absolute().parent)  # what is written must be valid

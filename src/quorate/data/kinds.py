@@ -202,6 +202,6 @@ def sentinel(column: Summary) -> str | None:
     spread = numbers[-2][0] - numbers[1][0]
     if re.fullmatch(r"-9{1,5}(\.0)?|-1", first) and numbers[1][0] >= 0 and low < -0.2 * spread:
         return first
-    if re.fullmatch(r"9{3,6}(\.0)?", last) and high > numbers[-2][0] + 2 * spread:
+    if re.fullmatch(r"9{3,6}(\.0)?", last) and high >= 2 * max(numbers[-2][0], spread):
         return last
     return None

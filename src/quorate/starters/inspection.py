@@ -97,7 +97,7 @@ def inspect_tables(path: str, out: Path, asked: Asked, private: bool) -> Inspect
     ConfigError : what cannot be guessed safely, all at once, with the options to give
     """
     seen = look(path, asked)
-    if problems := seen.problems():
+    if problems := seen.problems(private):
         raise ConfigError("\n".join(problems))
     if not used(seen):
         lines = drawn(lines_of(seen, private))

@@ -46,6 +46,7 @@ class Asked:
     decimal: str | None = None
     encoding: str | None = None
     classes: bool | None = None  # whether a target of few whole numbers is one of classes
+    alone: bool = False  # one client has all rows
 
     @classmethod
     def of(
@@ -57,8 +58,11 @@ class Asked:
         decimal: str | None,
         encoding: str | None,
         classes: bool | None,
+        alone: bool,
     ) -> Asked:
         """What the options of the command say."""
+        if alone and client is not None:
+            raise ConfigError("--client and --one-client exclude each other")
         orders = {}
         for text in dates or ():
             name, _, order = text.rpartition("=")
@@ -73,7 +77,7 @@ class Asked:
         ):
             if value is not None and value not in allowed:
                 raise ConfigError(f"{option} must be one of {', '.join(allowed)}, got {value!r}")
-        return cls(client, target, tuple(exclude or ()), orders, decimal, encoding, classes)
+        return cls(client, target, tuple(exclude or ()), orders, decimal, encoding, classes, alone)
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,8 @@ class Look:
         return found
 
     def _kind(self, name: str, same: str | None) -> Kind:
+        if name in (f"{self.roles.target} (2)", f"{self.roles.client} (2)"):
+            return Kind("copy", f"a second column {name.removesuffix(' (2)')!r}")
         if same == self.roles.target:
             return Kind("near-copy", "it has the target's cells")
         kind = kind_of(name, self.columns[name], same, self.asked.dates.get(name))
@@ -273,11 +279,12 @@ class Look:
 
     # ----------------------------------------------------------------- what has to be asked
 
-    def problems(self) -> list[str]:
-        """Everything that cannot be guessed safely, with the options to give. It names columns and
-        clients, and no cell.
+    def problems(self, private: bool = False) -> list[str]:
+        """Everything that cannot be guessed safely, with the options to give: columns and clients
+        are named, and no cell. A private run uses no dates.
         """
-        return [*self._of_target(), *self._of_decimals(), *self._of_dates()]
+        dates = [] if private else self._of_dates()
+        return [*self._of_target(), *self._of_decimals(), *dates]
 
     def _of_target(self) -> list[str]:
         name, column = self.roles.target, self.target
@@ -474,16 +481,21 @@ def _roles(whole: Mapping[str, Table], asked: Asked) -> Roles:
     first = next(iter(whole.values()))
     guesses, target, client = [], asked.target, asked.client
     taken = {name for name in (*asked.exclude, client, *asked.dates) if name is not None}
+    unclear = []
     if target is None:
         target, why = _target(whole, [name for name in first if name not in taken])
-        guesses.append(("target", why))
-    if client is None and len(whole) == 1:
+        (guesses if target else unclear).append(("target", why))
+    if client is None and len(whole) == 1 and not asked.alone:
         client, why = _client(first, [n for n in first if n != target and n not in taken])
-        guesses.append(("client", why))
+        (guesses if client else unclear).append(("client", why))
+    if unclear or target is None:
+        columns = f"Columns: {', '.join(first)}"
+        raise ConfigError("\n".join([*(why for _, why in unclear), columns]))
     return Roles(target, client, tuple(guesses))
 
 
-def _target(whole: Mapping[str, Table], names: Sequence[str]) -> tuple[str, str]:
+def _target(whole: Mapping[str, Table], names: Sequence[str]) -> tuple[str | None, str]:
+    """The target and why, or None and what to do."""
     if found := _named(names, TARGETS):
         return found, "guessed: so named"
     known = {name: total(summarise(table[name]) for table in whole.values()) for name in names}
@@ -493,21 +505,20 @@ def _target(whole: Mapping[str, Table], names: Sequence[str]) -> tuple[str, str]
     if names and known[names[-1]].numbers == known[names[-1]].present and not two:
         return names[-1], "guessed: the last column, of numbers"
     likely = f" Columns of two values: {', '.join(map(repr, two))}." if two else ""
-    raise ConfigError(
-        f"no column looks like the target: give --target.{likely} Columns: {', '.join(names)}"
-    )
+    return None, f"no column looks like the target: give --target.{likely}"
 
 
-def _client(table: Mapping[str, Any], names: Sequence[str]) -> tuple[str, str]:
+def _client(table: Mapping[str, Any], names: Sequence[str]) -> tuple[str | None, str]:
+    """The column of clients and why, or None and what to do."""
     if found := _named(names, CLIENTS):
         return found, "guessed: so named"
     repeats = [name for name in names if _few_texts(summarise(table[name]))]
     if len(repeats) == 1:
         return repeats[0], "guessed: the only text that repeats"
     may = f" It may be one of {', '.join(map(repr, repeats))}." if repeats else ""
-    raise ConfigError(
-        f"no column looks like the client of each row: give --client.{may} Columns:"
-        f" {', '.join(table)}"
+    return None, (
+        "no column looks like the client of each row: give --client, or --one-client if one owner"
+        f" has all rows.{may}"
     )
 
 

@@ -45,7 +45,7 @@ def data_keys(look: Look) -> str:
 def _roles(look: Look) -> Iterator[str]:
     roles, sizes = look.roles, look.sizes.values()
     if roles.client is None:
-        yield "# one file per client, named by the file"
+        yield _files(look)
     else:
         yield _stated(toml_line("client", roles.client), roles.why("client"))
     yield _stated(toml_line("target", roles.target), roles.why("target"))
@@ -61,7 +61,12 @@ def _roles(look: Look) -> Iterator[str]:
         yield from _merges(str(roles.client), look.client_merge)
     if look.target_merge:
         yield from _merges(roles.target, look.target_merge)
-    yield from _comment(f"{len(sizes)} clients of {min(sizes):,} to {max(sizes):,} rows.")
+    if len(sizes) > 1:
+        yield from _comment(f"{len(sizes):,} clients of {min(sizes):,} to {max(sizes):,} rows.")
+
+
+def _files(look: Look) -> str:
+    return "# all rows are those of one client" if look.asked.alone else "# one file per client"
 
 
 def positive(look: Look) -> Iterator[str]:
@@ -220,7 +225,7 @@ def _listed(names: Iterable[str], most: int = 6) -> str:
 
 def private_keys(look: Look) -> str:
     """The keys of [data] of a private run: how the files are written, and nothing of the cells."""
-    lines = ["# one file per client, named by the file"]
+    lines = [_files(look)]
     if look.roles.client is not None:
         lines = [_stated(toml_line("client", look.roles.client), look.roles.why("client"))]
     lines.append(_stated(toml_line("target", look.roles.target), look.roles.why("target")))
@@ -241,9 +246,7 @@ def private_keys(look: Look) -> str:
         look.roles.client
     )
     for name in (n for n, kind in look.kinds.items() if kind.name == "person"):
-        why = (
-            "its rows stay together, and the budget is one of rows: of n rows it is n times as much"
-        )
+        why = "no split parts a person's rows; epsilon is of one row: of n rows it is n times that"
         lines.append(_stated(toml_line("person", name), why))
     if limits := [name for name in used(look) if look.kinds[name].name == "censored"]:
         lines.append(_stated(toml_line("censored", limits), "half of a limit such as <1"))
@@ -277,7 +280,8 @@ def summary(look: Look, private: bool = False) -> list[str]:
         files.append("decimal commas")
     if private:
         return textwrap.wrap(f"What the columns are ({', '.join(files)}):", 78)
-    text = f"{look.rows:,} rows of {len(look.clients):,} clients; {', '.join(files)}"
+    clients = f"{len(look.clients):,} client{'s' * (len(look.clients) > 1)}"
+    text = f"{look.rows:,} rows of {clients}; {', '.join(files)}"
     return textwrap.wrap(text, 78)
 
 
@@ -369,7 +373,7 @@ def _cut(text: str, most: int) -> str:
     """The text in at most so many columns, without what is no letter or sign."""
     plain = printable(text)
     while _wide(plain) > most:
-        plain = plain.removesuffix("…")[:-1] + "…"
+        plain = plain.removesuffix("…")[:-1].rstrip("…,. ") + "…"
     return plain
 
 

@@ -4,8 +4,12 @@ columns.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from quorate.config.config import parse_config
+from quorate.runs.splits import prepare
+from quorate.solution.default_radius import residual_scale
 from quorate.starters.agnostic import agnostic_starter
 from quorate.starters.inspection import inspect_dataset, inspect_tables
 from quorate.starters.look import Asked
@@ -43,4 +47,13 @@ def starter(
     write = private_starter if private else agnostic_starter if agnostic else robust_starter
     # it stands in comments, which end with their line
     file = "".join(c if c.isprintable() else "?" for c in out.name)
-    return write(file, data), shown
+    text = write(file, data)
+    return text if data.classes or private else _in_units(text, out.parent), shown
+
+
+def _in_units(text: str, folder: Path) -> str:
+    """The configuration of a target of numbers, with the loss in units of the target."""
+    train = prepare(parse_config(text, folder=folder)).train
+    threshold = f"threshold = {1.35 * residual_scale(train):.3g}"
+    why = "1.35 times the spread of the residuals of a ridge regression"
+    return re.sub(r"(?m)^(loss = .*)$", rf"\1\n{threshold}  # {why}", text, count=1)
