@@ -254,6 +254,23 @@ def a_check_of_the_owner_that_passes(run: Forged) -> None:
     a_check_that_passes(run.exact)
 
 
+@forgery("robust, rank", "trivial")
+def another_verdict_on_the_model(run: Forged) -> None:
+    kind = "coefficients are zero"
+    why = {"kind": kind, "parameter": "radius", "value": 1.0, "threshold": 0.5, "text": "Lower it."}
+    run.result["trivial"] = why if run.result["trivial"] is None else None
+
+
+@forgery("private", f"{OWNER}trivial")
+def another_verdict_on_the_owners_model(run: Forged) -> None:
+    another_verdict_on_the_model(run.exact)
+
+
+@forgery("robust", "trivial")
+def no_verdict_on_the_model(run: Forged) -> None:
+    del run.result["trivial"]
+
+
 @forgery("robust", "data checks")
 def no_checks(run: Forged) -> None:
     del run.result["checks"]

@@ -1,11 +1,13 @@
 """A model that is no better than a constant comes with a warning that names what is to blame."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import quorate as qr
+from quorate.solution.solve import fit
 
 AFFINE = qr.Linear(intercept=True)
 ROWS, FEATURES = 300, 5
@@ -57,3 +59,171 @@ def test_ordinary_tables_get_no_warning(seed):
         solution, said = solved(problem, fed)
         assert not said
         assert solution.trivial is None
+
+
+def test_a_rare_class_under_the_old_defaults_of_the_robust_classifier_is_said():
+    """Hinge, radius .05, label cost 1, 10 % positives: one class for everybody, and why."""
+    fed = table(1, rarer=0.1)
+    ball = qr.WassersteinBall(0.05, label_cost=1.0)
+    problem = logistic(loss=qr.Hinge(), over_samples=ball, over_clients=qr.LpBall(0.1, 2, "size"))
+    why = trivial(problem, fed)
+    assert why.kind == "coefficients are zero"
+    assert why.parameter in ("radius", "label_cost")
+    assert why.threshold is not None
+    assert f"{why.threshold:.3g}" in why.text
+
+
+def at_radius(radius):
+    return logistic(over_samples=qr.WassersteinBall(radius, norm="l2"), over_clients=qr.Simplex())
+
+
+def at_tail(tail):
+    return logistic(over_samples=qr.Superquantile(tail))
+
+
+def at_strength(strength):
+    return logistic(regulariser=qr.L1(strength))
+
+
+def at_client_radius(radius):
+    ball = qr.WassersteinBall(0.12, norm="linf")
+    return logistic(over_samples=ball, over_clients=qr.LpBall(radius, 2, "size"))
+
+
+def at_label_cost(cost):
+    return logistic(over_samples=qr.WassersteinBall(0.1, label_cost=cost, norm="l2"))
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "parameter", "falls"),
+    [
+        (at_radius, 5.0, "radius", False),
+        (at_tail, 0.05, "tail", True),
+        (at_strength, 2.0, "strength", False),
+        (at_label_cost, 0.25, "label_cost", True),
+    ],
+)
+def test_the_threshold_named_is_where_a_model_begins(at, value, parameter, falls):
+    fed = table(2)
+    fed = fed.pooled() if parameter in ("tail", "label_cost") else fed
+    why = trivial(at(value), fed)
+    assert (why.parameter, why.value) == (parameter, value)
+    assert f"{why.threshold:.3g}" in why.text
+    better, worse = (1.05, 0.97) if falls else (0.97, 1.05)
+    assert solved(at(better * why.threshold), fed)[0].trivial is None or (
+        solved(at(better * why.threshold), fed)[0].trivial.kind != "coefficients are zero"
+    )
+    assert trivial(at(worse * why.threshold), fed).kind == "coefficients are zero"
+
+
+def test_a_radius_just_below_r_star_still_predicts_one_class_and_says_so():
+    fed = table(3, rarer=0.2)
+    limit = trivial(at_radius(5.0), fed).threshold
+    why = trivial(at_radius(0.95 * limit), fed)
+    assert why.kind in ("one class predicted", "no better than a constant in its own objective")
+    assert why.parameter == "radius"
+    assert why.threshold < 0.95 * limit
+    assert solved(at_radius(0.9 * why.threshold), fed)[0].trivial is None
+
+
+def test_the_hinge_with_a_rare_class_is_to_blame_at_radius_0():
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(300) < 30, 1, -1)
+    X = rng.normal(size=(300, 3)) + 0.6 * (y[:, None] > 0)
+    fed = qr.Federation.from_arrays(X, y, np.arange(300) % 3)
+    why = trivial(logistic(loss=qr.Hinge()), fed)
+    assert why.kind == "coefficients are zero"
+    assert (why.parameter, why.value) == ("loss", "Hinge")
+    assert "loss=Logistic()" in why.text
+
+
+def test_a_rare_class_that_no_model_predicts_is_the_cuts_fault():
+    fed = table(4, rarer=0.03, signal=0.2)
+    why = trivial(logistic(), fed)
+    assert (why.kind, why.parameter) == ("one class predicted", "cut")
+    assert why.threshold == pytest.approx(0.03)
+    assert "class_weight='balanced'" in why.text
+
+
+def test_parity_on_scores_of_many_small_clients_is_to_blame():
+    """Equal mean scores at thirty clients leave hardly a direction: nearly all are selected."""
+    rng = np.random.default_rng(5)
+    X, y, _ = rows(5, n=600, d=6, rarer=0.4, signal=1.0)
+    y = np.where(y == "no", "yes", "no")  # three in five are positive
+    sex = (X[:, 0] + rng.normal(size=600) > 0).astype(int)
+    columns = {"sex": sex}
+    fed = qr.Federation.from_arrays(X, y, np.arange(600) % 20, columns=columns)
+    parity = qr.DemographicParity("sex", 0.01)
+    why = trivial(logistic(local_constraint=parity, regulariser=qr.L2(1e-4)), fed)
+    assert why.parameter == "constraint"
+    assert "DemographicParity" in why.text
+    assert "Probability()" in why.text
+    assert why.threshold > 0.01
+
+
+def test_a_regression_that_predicts_one_number_is_said():
+    X = rows()[0]
+    y = X @ np.arange(1.0, 1 + FEATURES) + np.random.default_rng(0).normal(size=ROWS)
+    fed = qr.Federation.from_arrays(X, y, np.arange(ROWS) % 3)
+    problem = logistic(loss=qr.Huber(), over_samples=qr.WassersteinBall(50.0, norm="linf"))
+    why = trivial(problem, fed)
+    assert (why.kind, why.parameter) == ("coefficients are zero", "radius")
+    assert 0 < why.threshold < 50
+    ordinary = replace(problem, over_samples=qr.WassersteinBall(0.1, norm="linf"))
+    assert solved(ordinary, fed)[0].trivial is None
+
+
+def test_several_classes_and_networks_are_judged_by_what_they_predict():
+    X = rows()[0]
+    y = np.array(["a", "b", "c"])[np.random.default_rng(0).choice(3, ROWS, p=[0.8, 0.1, 0.1])]
+    fed = qr.Federation.from_arrays(0.1 * X, y, np.arange(ROWS) % 3)
+    softmax = qr.Problem(qr.Multinomial(), qr.Softmax(), regulariser=qr.L2(10.0))
+    ones = fed.with_features([np.column_stack([x[:, 1:], np.ones(len(x))]) for x in fed.X])
+    assert trivial(softmax, ones).kind == "one class predicted"
+    network = qr.Problem(qr.Logistic(), qr.MLP((2,)), regulariser=qr.L2(50.0))
+    with warnings.catch_warnings(record=True):
+        solution = qr.solve(network, table(1, rarer=0.2), max_rounds=20)
+    assert solution.trivial is not None
+    assert solution.trivial.kind == "one class predicted"
+
+
+def test_a_private_solution_warns_of_nothing_and_saves_nothing_of_it(tmp_path):
+    fed = table(1, rarer=0.1)
+    sizes = dict(zip(fed.clients, fed.sizes.tolist(), strict=True))
+    budget = qr.Budget(epsilon=1.0, delta=1e-5, sizes=sizes)
+    problem = logistic(regulariser=qr.L2(50.0), privacy=budget, predictor=qr.Linear())
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        solution = qr.solve(problem, fed, algorithm=qr.PrivateADMM(max_rounds=3))
+    assert not [w for w in said if w.category is qr.TrivialModelWarning]
+    assert solution.trivial is not None  # for the owner
+    assert solution.trivial.text not in repr(solution)
+    solution.save(tmp_path / "solution.qrt")
+    assert qr.load(tmp_path / "solution.qrt").trivial is None
+
+
+def test_what_is_asked_of_steps_to_other_models_is_not_judged():
+    problem, fed = at_radius(5.0), table(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fit(problem, fed).trivial is None
+        qr.radius_path(problem, fed, radii=[5.0])
+
+
+def test_a_solution_says_it_first_and_keeps_it(tmp_path):
+    solution, said = solved(at_radius(5.0), table(2))
+    assert len(said) == 1
+    assert repr(solution).splitlines()[1].split()[0].startswith("warning")
+    assert len(repr(solution)) <= 2000
+    solution.save(tmp_path / "solution.qrt")
+    assert qr.load(tmp_path / "solution.qrt").trivial == solution.trivial
+
+
+def test_an_estimator_warns_once():
+    X, y, groups = rows(2)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        qr.RobustClassifier(loss=qr.Logistic(), radius=5.0, label_cost=np.inf).fit(
+            X, y, groups=groups
+        )
+    assert len([w for w in said if w.category is qr.TrivialModelWarning]) == 1

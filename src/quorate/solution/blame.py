@@ -338,7 +338,7 @@ def _causes(problem: Problem, fed: Federation) -> Iterator[Cause]:
     if problem.loss.targets == "sign" and not isinstance(problem.loss, Logistic):
         do = "Use loss=Logistic(), under which a rare class alone makes no constant optimal."
         name = type(problem.loss).__name__
-        words = f"under the loss {name}, which counts only rows near or beyond its margin,"
+        words = f"under the loss {name}"
         yield Cause("loss", name, replace(problem, loss=Logistic()), words=words, do=do)
 
 
@@ -498,8 +498,11 @@ def _told(
     lowers = (
         f"no coefficient lowers {what}" if found.of_coefficients else f"that is best for {what}"
     )
-    text = f"{head}: {cause.words} {lowers}."
+    also = "".join(f" and {other.words}" for other in others)
+    text = f"{head}: {cause.words}{also} {lowers}."
     threshold, do = None, cause.do
+    if others:
+        text += " All of these have to change." if len(others) > 1 else " Both have to change."
     if limit is not None:
         threshold, how = limit
         end = "smallest" if cause.falls else "largest"
@@ -507,14 +510,11 @@ def _told(
         star = star if found.of_coefficients and "by" not in how else ""
         name = NAMES.get(cause.parameter, cause.parameter)
         model = "a model" if found.of_coefficients else "a model of both classes"
-        text += f" The {end} {name} with {model} is {threshold:.3g} ({star}{how})."
+        first = "Then the" if others else "The"
+        text += f" {first} {end} {name} with {model} is {threshold:.3g} ({star}{how})."
         if cause.parameter == "radius":
             do += f", or one below {ROBUST * threshold:.2g}"
-    if others:
-        also = " and ".join(other.words for other in others)
-        text += f" The same holds {also} alone, so that both have to change."
-        do = " ".join([do.rstrip(".") + ".", *(other.do.rstrip(".") + "." for other in others)])
-    text += f" {do.rstrip('.')}."
+    text += "".join(f" {each.rstrip('.')}." for each in (do, *(other.do for other in others)))
     threshold = None if threshold is None else float(threshold)
     return Triviality(found.kind, cause.parameter, cause.value, threshold, text)
 

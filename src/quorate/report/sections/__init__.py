@@ -17,8 +17,10 @@ from quorate.report.sections.ranks import Ranks
 from quorate.report.sections.section import ReportSection
 from quorate.report.sections.summary import Summary, Warnings
 from quorate.report.sections.trade_off import TradeOff
+from quorate.report.sections.trivial import Trivial
 
 SECTIONS: tuple[ReportSection, ...] = (
+    Trivial(),
     Guarantee(),
     OwnersPart(),
     Opening(),

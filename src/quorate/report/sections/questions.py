@@ -53,13 +53,12 @@ def answers(run: Run) -> dict[str, str]:
 
 
 def _trivial(result: Result) -> str:
-    """Whether the model says anything; empty of a run that was not checked."""
-    rows = [row for row in result.get("checks", ()) if row["name"] == "trivial"]
-    if not rows:
+    """Whether the model says anything; empty of a run of an earlier version."""
+    if "trivial" not in result:
         return ""
-    if rows[0]["passed"]:
-        return "No: it tells rows apart."
-    return "Yes: a constant would do as well. Its figures are those of the commonest answer."
+    if result["trivial"] is None:
+        return "No: it is better than a constant."
+    return f"Yes: {result['trivial']['kind']}. The warning above says why, and what to do."
 
 
 def _trust(result: Result) -> str:

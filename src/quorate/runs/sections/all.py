@@ -11,8 +11,10 @@ from quorate.runs.sections.radius_path import RadiusPath
 from quorate.runs.sections.ranks import Ranks
 from quorate.runs.sections.section import Section
 from quorate.runs.sections.trade_off import TradeOff
+from quorate.runs.sections.trivial import Trivial
 
 SECTIONS: tuple[Section, ...] = (
+    Trivial(),
     Ranks(),
     Constraints(),
     RadiusPath(),

@@ -1,0 +1,68 @@
+"""Whether the model of a run is no better than a constant, and which parameter is to blame."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated, get_args
+
+from pydantic import model_validator
+
+from quorate.arrays import Array
+from quorate.certificates.certificate import Certificate
+from quorate.config.config import Config
+from quorate.runs.files import Record
+from quorate.runs.form import Form, Number, one_of, optional
+from quorate.runs.sections.section import Inputs, Section
+from quorate.solution.blame import triviality
+from quorate.solution.solve import fit
+from quorate.solution.trivial import Kind
+
+
+class TrivialityForm(Form):
+    """Why a model is trivial, see `quorate.Triviality`."""
+
+    kind: Annotated[str, one_of(get_args(Kind))]
+    parameter: str | None
+    value: Number | str | None
+    threshold: Number | None
+    text: str
+
+    @model_validator(mode="after")
+    def _a_threshold_is_of_a_parameter(self) -> TrivialityForm:
+        if self.threshold is not None and self.parameter is None:
+            raise ValueError("a parameter beside its threshold")
+        return self
+
+
+class TrivialForm(Form):
+    """What a run states of it: null where the model is not trivial. Runs of earlier versions have
+    no such key.
+    """
+
+    trivial: TrivialityForm | None = optional()
+
+
+@dataclass(frozen=True)
+class _Model:
+    w: Array
+    certificate: Certificate
+
+
+class Trivial(Section):
+    """The model against the best constant one."""
+
+    name = "trivial"
+    keys = ("trivial",)
+    form = TrivialForm
+
+    def applies(self, config: Config) -> bool:
+        return True
+
+    def result(self, inputs: Inputs) -> Record:
+        """The record, or None; what is solved for it starts from the data alone, so that
+        verification finds the same.
+        """
+        w = next(iter(inputs.models.values()))
+        model = _Model(w, inputs.certificate)
+        found = triviality(inputs.problem, inputs.parts.train, model, fit)
+        return {"trivial": None if found is None else asdict(found)}
