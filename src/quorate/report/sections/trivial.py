@@ -19,9 +19,6 @@ class Trivial(ReportSection):
     def applies(self, run: Run) -> bool:
         return bool(run.result.get("trivial"))
 
-    def lead(self, run: Run) -> str:
-        return f"Warning: the model is trivial ({run.result['trivial']['kind']})."
-
     def facts(self, run: Run) -> list[Fact]:
         return [Fact("trivial", run.result["trivial"]["kind"], "warn")]
 
