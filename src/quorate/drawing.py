@@ -137,7 +137,10 @@ def line_above_zero(axes: Axes, x: Array, y: Array, name: str) -> None:
     axes.plot(x, positive, color=GREEN, marker="o", markersize=2.5)
     if np.isfinite(positive).any():
         axes.set_yscale("log")
-        plain_decades(axes.yaxis)
+        if np.nanmax(positive) > 100 * np.nanmin(positive):
+            plain_decades(axes.yaxis)
+        else:
+            ones_twos_and_fives(axes.yaxis)
     axes.set_ylabel(name)
 
 
@@ -147,6 +150,15 @@ def plain_decades(axis: Axis) -> None:
 
     axis.set_major_formatter(lambda y, _: f"{y:g}" if y in (0, 1, 10) else f"1e{np.log10(y):.0f}")
     axis.set_minor_locator(NullLocator())
+
+
+def ones_twos_and_fives(axis: Axis) -> None:
+    """Set the ticks of a logarithmic axis of few decades, which may show no power of ten."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(lambda y, _: f"{y:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def whole_numbers(axis: Axis) -> None:

@@ -47,7 +47,7 @@ def _symmetric(A: Array) -> bool:
 
 
 def class_numbers(ys: list[Any], classes: list[Any], declared: bool) -> list[Array]:
-    """The classes' numbers, in ascending order of their labels."""
+    """The classes' numbers, in the order of the classes."""
     if len(classes) < 2:
         raise RowError(
             "Multinomial",
@@ -73,7 +73,8 @@ def class_numbers(ys: list[Any], classes: list[Any], declared: bool) -> list[Arr
             shown=f" {classes[:6]}",
             do="Give the federation with its labels.",
         )
-    return [np.searchsorted(labels, y).astype(float) for y in ys]
+    order = np.argsort(labels)  # a positive class is the last one, wherever it sorts
+    return [order[np.searchsorted(labels, y, sorter=order)].astype(float) for y in ys]
 
 
 def classes_of(fed: Federation) -> list[Any]:

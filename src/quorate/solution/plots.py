@@ -39,11 +39,12 @@ def plotted(
     history: Sequence[Record],
     clients: Sequence[Record],
     certificate: Certificate | None,
+    risk: str,
 ) -> Any:
-    """Draw one kind or all; returns the axes."""
+    """Draw one kind or all; returns the axes. ``risk`` says what a client's risk is."""
     drawings: dict[Kind, Callable[[Axes], None]] = {
         "convergence": lambda panel: _convergence(panel, history, certificate),
-        "clients": lambda panel: _clients(panel, clients),
+        "clients": lambda panel: _clients(panel, clients, risk),
         "weights": lambda panel: _weights(panel, clients),
     }
     if kind is not None and kind not in drawings:
@@ -78,8 +79,9 @@ def _convergence(axes: Axes, history: Sequence[Record], certificate: Certificate
         gap = column(history, "objective") - bound
     residuals = {name: column(history, name) for name in RESIDUALS}
     some = [name for name, values in residuals.items() if (values > 0).any()]
-    _titled(axes, "Convergence")
-    if certificate is None and np.isfinite(column(history, "noise")).any():
+    noisy = certificate is None and bool(np.isfinite(column(history, "noise")).any())
+    _titled(axes, "Noise" if noisy else "Convergence")
+    if noisy:
         axes.plot(rounds, column(history, "noise"), color=GREEN, marker="o", markersize=2.5)
         axes.set_ylabel("scale of the noise")
     elif (gap > 0).any():
@@ -110,8 +112,10 @@ def _largest(clients: Sequence[Record], key: str) -> tuple[list[Record], str]:
     return largest, f" ({MOST} of {len(rows):,}, the largest)"
 
 
-def _clients(axes: Axes, clients: Sequence[Record]) -> None:
-    """Mean and worst-case loss of every client; of a private solution the public rows."""
+def _clients(axes: Axes, clients: Sequence[Record], risk: str) -> None:
+    """Mean loss of every client, and its risk where that is another number; of a private solution
+    that was read from a file the public rows.
+    """
     known = any("worst_loss" in row for row in clients)
     rows, which = _largest(clients, "worst_loss" if known else "n")
     places = named_rows(axes, [str(row["client"]) for row in rows])
@@ -120,19 +124,24 @@ def _clients(axes: Axes, clients: Sequence[Record]) -> None:
         axes.barh(places, [row["n"] for row in rows], 0.5, color=BLUE)
         axes.set_xlabel("rows as declared")
         return
-    for key, name, colour, above in (
-        ("loss", "mean loss", BLUE, 0.18),
-        ("worst_loss", "worst-case loss", ORANGE, -0.18),
-    ):
-        axes.barh(places + above, [row[key] for row in rows], 0.34, color=colour, label=name)
+    bars = [("loss", "mean loss", BLUE)]
+    loss, worst = (column(rows, key) for key in ("loss", "worst_loss"))
+    if not np.allclose(loss, worst, rtol=1e-9):
+        bars.append(("worst_loss", risk, ORANGE))
+    height = 0.68 / len(bars)
+    for k, (key, name, colour) in enumerate(bars):
+        above = (len(bars) - 1 - 2 * k) * height / 2
+        axes.barh(places + above, [row[key] for row in rows], height, color=colour, label=name)
     axes.set_xlabel("loss")
     legend(axes)
 
 
 def _weights(axes: Axes, clients: Sequence[Record]) -> None:
-    """The weight of every client in the worst mixture of them."""
+    """The weight of every client in the risk over clients at the model."""
     rows, which = _largest(clients, "weight")
     places = named_rows(axes, [str(row["client"]) for row in rows])
-    _titled(axes, f"Worst weights{which}")
+    _titled(axes, f"Client weights{which}")
     axes.barh(places, [100 * row["weight"] for row in rows], 0.5, color=PURPLE)
     axes.set_xlabel("weight in %")
+    if not rows:
+        axes.text(0.5, 0.5, "for the owners alone", ha="center", transform=axes.transAxes)

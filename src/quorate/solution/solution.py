@@ -23,6 +23,7 @@ from quorate.problem.multipliers import Multipliers
 from quorate.problem.prediction import Rows, scores
 from quorate.problem.predictors.torch_module import TorchPredictor
 from quorate.problem.problem import Problem
+from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import Outcome
 from quorate.solution import predictions
 from quorate.solution.figures import decisions
@@ -227,7 +228,7 @@ class Solution:
         Parameters
         ----------
         kind : "convergence" (the gap by round, or where there is none the residual or objective),
-            "clients" (their mean and worst-case losses), "weights" (the worst client weights);
+            "clients" (their mean losses and risks), "weights" (of the clients, at the model);
             None: all three
         axes : to draw on, one for a kind, three for None; None: a new figure of pyplot
 
@@ -235,7 +236,9 @@ class Solution:
         -------
         the axes: one for a kind, a list of three for None
         """
-        return plotted(kind, axes, self.history, self.clients, self.certificate)
+        ball = isinstance(self.problem.over_samples, WassersteinBall)
+        risk = "worst-case loss" if ball else "risk in the problem"
+        return plotted(kind, axes, self.history, self.clients, self.certificate, risk)
 
     # ------------------------------------------------------------------------------ files, texts
 

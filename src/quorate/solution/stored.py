@@ -66,7 +66,7 @@ def packed(value: Any) -> Any:
         return ("schema", packed(value.to_dict()))
     place = f"{type(value).__module__}:{type(value).__qualname__}"
     if not is_dataclass(value) or not (place in MORE or place in listed_places()):
-        raise HoldsCodeError(shown(value))
+        raise HoldsCodeError
     kept = {f.name: packed(getattr(value, f.name)) for f in fields(value) if f.init}
     return ("object", place, kept)
 
@@ -75,8 +75,8 @@ def described(value: Any) -> Any:
     """The value packed, or what it is where it is code."""
     try:
         return packed(value)
-    except HoldsCodeError as code:
-        return packed(Absent(str(code)))
+    except HoldsCodeError:
+        return packed(Absent(shown(value)))
 
 
 def unpacked(value: Any) -> Any:
