@@ -128,6 +128,28 @@ def test_auto_is_the_default_radius_of_the_training_rows(finished: Path) -> None
         run.config.problem()
 
 
+def test_weights_of_classes_and_shares_of_flips_run_and_verify(tmp_path: Path) -> None:
+    text = AUTO.replace("label_cost = 2.0", 'label_flips = 0.01\nnorm = "linf"').replace(
+        "[robust]", '[problem]\nloss = "logistic"\nclass_weight = { yes = 3.0 }\n[robust]'
+    )
+    text = text.replace("radius = 0.2", 'radius = 0.2\nprior = "size"')
+    run = small_run.small_run(tmp_path, text=text)
+    assert passed(verify_run(run.path))
+    train = prepare(run.config).train
+    problem = run.config.settled(train).problem()
+    ball = problem.over_samples
+    assert ball.radius / ball.label_cost == pytest.approx(0.01)
+    assert dict(problem.class_weight) == {"yes": 3.0}
+    assert "weight of its class" in run.result["problem"]
+    assert "at most 0.01 of a client's labels flip" in run.result["problem"]
+    shares = [float((y == "yes").mean()) for y in train.y]
+    mass = [n * (1 + 2 * p) for n, p in zip(train.sizes, shares, strict=True)]
+    prior = problem.at(train)[0].over_clients.prior
+    assert prior == pytest.approx(np.array(mass) / sum(mass))
+    with pytest.raises(ValueError, match="not both"):
+        config_of(text.replace("label_flips", "label_cost = 1.0\nlabel_flips"), tmp_path)
+
+
 def test_numbers_settle_to_themselves(tmp_path: Path) -> None:
     config = config_of(QUICK, tmp_path)
     assert config.settled(prepare(config).train) is config

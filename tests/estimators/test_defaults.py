@@ -52,7 +52,7 @@ def test_probabilities_under_class_weights_are_those_of_the_rows(rare, make):
 
 @pytest.mark.parametrize(
     ("weight", "said"),
-    [("equal", "'balanced'"), ({"sick": 2.0}, "not one of"), ({"ill": 0.0}, "> 0")],
+    [("equal", "'balanced'"), ({"sick": 2.0}, "is no class"), ({"ill": 0.0}, "> 0")],
 )
 def test_weights_of_no_class_are_refused(rare, weight, said):
     X, y, groups = rare
@@ -147,3 +147,35 @@ def test_one_row_of_seven_hundred_gets_at_most_one_percent_of_the_weight():
     for make in (qr.RobustClassifier, qr.AgnosticClassifier):
         model = make().fit(X, y, groups=groups)
         assert model.client_weights_[0] < (0.01 if make is qr.RobustClassifier else 0.02)
+
+
+def test_class_weights_of_a_problem_are_those_of_the_estimator(rare):
+    X, y, groups = rare
+    fed = qr.Federation.from_arrays(X, y, groups)
+    ball = qr.WassersteinBall("auto", norm="linf")
+    over, h = qr.ChiSquareBall(0.05, "size"), qr.L2(1e-4)
+    problem = qr.Problem(
+        qr.Logistic(), qr.Linear(True), ball, over, h, class_weight={"ill": 4.0, "well": 0.5}
+    )
+    solution = qr.solve(problem, fed)
+    model = qr.RobustClassifier(class_weight=problem.class_weight).fit(X, y, groups=groups)
+    assert solution.problem.over_samples.radius == pytest.approx(model.radius_[0], rel=1e-6)
+    assert solution.w == pytest.approx(np.append(model.coef_, model.intercept_), abs=1e-4)
+    assert solution.certificate.relative_gap <= 1e-6
+    found, own = solution.calibration, model.calibration_
+    assert (found.slope, found.offset) == pytest.approx((own.slope, own.offset), rel=1e-3)
+    same = qr.solve(qr.Problem(qr.Logistic(), class_weight="balanced"), fed).certificate
+    assert same.weights == pytest.approx(1 / 3)  # of the default prior, "uniform"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"loss": qr.Huber()}, "has no classes"),
+        ({"privacy": qr.Budget(1.0, 1e-6)}, "not paid for"),
+        ({"over_samples": qr.Superquantile(0.5)}, "one weight alone"),
+    ],
+)
+def test_class_weights_are_refused_where_rows_cannot_have_them(options, why):
+    with pytest.raises(ValueError, match=why):
+        qr.Problem(**{"loss": qr.Logistic(), **options}, class_weight="balanced")

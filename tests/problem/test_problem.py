@@ -77,7 +77,7 @@ def test_radii_are_refused_when_the_set_is_made(build, radius):
         build(radius)
 
 
-@pytest.mark.parametrize("radius", ["auto", None, [[0.1], [0.2, 0.3]], True, {"A": "x"}])
+@pytest.mark.parametrize("radius", ["automatic", None, [[0.1], [0.2, 0.3]], True, {"A": "x"}])
 def test_a_wasserstein_radius_is_made_of_numbers(radius):
     with pytest.raises(ValueError, match="radius must be >= 0 and finite, got"):
         qr.WassersteinBall(radius)

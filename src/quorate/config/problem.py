@@ -48,6 +48,8 @@ class ProblemSection(Objects):
     l1_share: Probability = 0.5
     intercept: bool = True  # of "linear"; of "softmax" a feature of ones
     model: Annotated[str, known("model")] = "linear"
+    # "balanced", or the weight of every class: of rows, and so of clients
+    class_weight: Literal["balanced"] | dict[str, Positive] | None = None
     # all rows in one place: one client to solve for; whose rows they are stays for the report
     pooled: bool = False
 

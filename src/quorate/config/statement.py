@@ -14,6 +14,8 @@ def sentence(config: Tables) -> str:
     h, losses = config.problem_, _over_rows(config)
     over = losses if h.pooled else f"{config.clients.words()} of {losses}"
     text = f"Minimised over {h.phrase('model')}: {over}"
+    if h.class_weight is not None:
+        text += ", every row counted by the weight of its class"
     if h.regulariser != "none":
         text += f", plus {h.regulariser} regularisation of strength {h.strength:g}"
     if config.constraint:

@@ -169,6 +169,7 @@ class Tables(Section):
                 over_clients=Mean() if self.problem_.pooled else self.clients.build("risk"),
                 regulariser=self.problem_.build("regulariser"),
                 privacy=self.privacy and self.privacy.budget(self._folder),
+                class_weight=self.problem_.class_weight,
                 **slots(self.constraint),
             )
         except (ValueError, TypeError) as error:

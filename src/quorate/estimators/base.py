@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +33,11 @@ from quorate.client_names import ClientName
 from quorate.data.arguments import column_names, without_column
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
-from quorate.estimators.rows import Matrix, Rows, class_factors, merged, names_of
+from quorate.estimators.rows import Matrix, Rows, merged, names_of
 from quorate.measures import classification
 from quorate.parameters import Parameters
 from quorate.problem.calibration import Sigmoid, calibrated
+from quorate.problem.class_weights import Balance, weighted
 from quorate.problem.losses import Loss
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
@@ -48,7 +48,7 @@ from quorate.solution.solve import solve
 
 DEFAULT_L2 = 1e-4
 FIGURES = ("accuracy", "balanced_accuracy", "recall", "precision", "auc", "log_loss")
-ClassWeight = Literal["balanced"] | Mapping[Any, float] | None
+ClassWeight = Balance | None
 Seed = int | np.random.RandomState | None
 
 
@@ -97,9 +97,9 @@ class FederatedModel(BaseEstimator):
     def _fit(self, rows: Rows) -> Self:
         """Fit to checked rows."""
         fed = self._federation(rows)
-        weighted = self._weighted(fed)
-        problem = self._problem(weighted)
-        solution = self._solution(problem, weighted)
+        counted = self._weighted(fed)
+        problem = self._problem(counted)
+        solution = self._solution(problem, counted)
         self._keep(solution, fed, rows)
         if self._unfinished(solution):
             warnings.warn(solution.outcome.text, ConvergenceWarning, stacklevel=3)
@@ -282,13 +282,7 @@ class Classifier(ClassifierMixin, FederatedModel):
         """Every row times the weight of its class, from sums of counts over the clients."""
         if self.class_weight is None:
             return fed
-        codes = [np.searchsorted(fed.classes, y) for y in fed.y]  # type: ignore[arg-type]
-        weights = fed.sample_weight or tuple(np.ones(len(y)) for y in fed.y)
-        each = zip(codes, weights, strict=True)
-        counts = sum(np.bincount(c, v, len(self.classes_)) for c, v in each)
-        factors = class_factors(self.class_weight, self.classes_, np.asarray(counts))
-        each = zip(codes, weights, strict=True)
-        return fed._with(sample_weight=tuple(factors[c] * v for c, v in each))
+        return weighted(fed, np.asarray(fed.classes), self.classes_, self.class_weight)
 
     def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
         return 2 * self._classes(y) - 1, np.array([-1, 1])

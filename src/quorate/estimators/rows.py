@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -218,30 +218,6 @@ def _key(X: Matrix, rows: int = 4096) -> Array:
     if not isinstance(X, np.ndarray):
         return np.asarray(X @ direction)
     return np.concatenate([(X[i : i + rows] * direction).sum(1) for i in range(0, len(X), rows)])
-
-
-def class_factors(
-    stated: Literal["balanced"] | Mapping[Any, float], classes: NDArray[Any], counts: Array
-) -> Array:
-    """(C,) the weight of every class: "balanced" is n / (C n_c), a mapping has 1 for the others."""
-    if isinstance(stated, str):
-        if stated != "balanced":
-            raise ValueError(
-                f"class_weight must be None, 'balanced' or a mapping by class, got {stated!r}."
-            )
-        return counts.sum() / (len(counts) * counts)
-    known = classes.tolist()
-    if odd := [label for label in stated if label not in known]:
-        raise ValueError(
-            f"class_weight has {odd[0]!r}, which is not one of the classes {known[:10]}."
-        )
-    factors = np.array([stated.get(label, 1.0) for label in known], float)
-    if not (np.isfinite(factors).all() and (factors > 0).all()):
-        raise ValueError(
-            f"class_weight must be finite and > 0, got {dict(stated)}: leave out rows of a class"
-            " that is not to count."
-        )
-    return factors
 
 
 def prior_of(prior: Prior, fed: Federation) -> Array:

@@ -85,7 +85,7 @@ def calibrated(
         return None
     if has_log_odds(problem) and not always:
         return Sigmoid()
-    concrete, data = problem.at(fed)
+    concrete, data = replace(problem, class_weight=None).at(fed)
     blocks = [data.block(i) for i in range(data.n_clients)]
     score = np.concatenate([concrete.predictor.forward(w, block)[0] for block in blocks])
     positive = np.concatenate([data.rows(i)[1] for i in range(data.n_clients)]) > 0
@@ -96,7 +96,7 @@ def calibrated(
 
 def has_log_odds(problem: Problem) -> bool:
     """Whether the scores of the best model are log odds: the loss is logistic, all rows of a client
-    count alike, no label flips, and no constraint moves the model.
+    count alike whatever their class, no label flips, and no constraint moves the model.
 
     A regulariser, and a Wasserstein ball that moves features alone, shrink scores on purpose: a
     sigmoid fitted to the rows of the training would undo that.
@@ -106,6 +106,7 @@ def has_log_odds(problem: Problem) -> bool:
         alike = rows.support is None and (math.isinf(rows.label_cost) or not any(rows.radii()))
     else:
         alike = isinstance(rows, Mean) and rows.label is None
+    alike = alike and problem.class_weight is None
     return isinstance(problem.loss, Logistic) and alike and not problem.constrained
 
 

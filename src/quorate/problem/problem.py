@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from quorate.arrays import Array, Block, by_row, dense
 from quorate.data.row_errors import RowError, without_values
 from quorate.privacy.budget import Budget
+from quorate.problem.class_weights import Balance, checked, masses, weighted
 from quorate.problem.client_means import client_values, row_shares
 from quorate.problem.compiled_means import in_one_pass
 from quorate.problem.constraints.constraint import Point, Slot, Stack, excess, several, stack
@@ -73,6 +74,8 @@ class Problem:
         (``Coupled(...)``)
     local_constraint : c_i, one or a sequence, on every client's own rows, such as
         ``NeymanPearson(label, level)``
+    class_weight : None, "balanced" (n / (2 n_c) of two classes, from counts over all clients) or a
+        mapping by class: every row counts by the weight of its class, and clients by their rows
     privacy : ``Budget(epsilon, delta)``, the total that may be spent on every record;
         ``PrivateADMM`` keeps within it
 
@@ -105,9 +108,11 @@ class Problem:
     constraint: Any = None
     local_constraint: Any = None
     privacy: Budget | None = None
+    class_weight: Balance | None = None
 
     def __post_init__(self) -> None:
         self._check_slots()
+        self._check_weights()
         self._check_outputs()
         self._check_constraints()
         if isinstance(self.over_samples, WassersteinBall):
@@ -156,6 +161,21 @@ class Problem:
         for name, inner in held:
             if isinstance(inner, type) and inner.__module__.startswith("quorate."):
                 yield f"{name} of {slot}" if name else f"every part of {slot}", inner
+
+    def _check_weights(self) -> None:
+        """Raise where classes cannot have weights."""
+        checked(self.class_weight)
+        if self.class_weight is None:
+            return
+        why = ""
+        if self.loss.targets not in ("sign", "class"):
+            why = f"{type(self.loss).__name__} has no classes"
+        elif self.privacy is not None:
+            why = "counts of the classes of private rows are not paid for"
+        elif by_rank(self.over_samples):
+            why = "a risk by rank counts rows of one weight alone"
+        if why:
+            raise ValueError(f"class_weight is not for this problem: {why}. Leave it out.")
 
     def _check_outputs(self) -> None:
         only_affine = (
@@ -277,7 +297,11 @@ class Problem:
             targets, server = self._targets(fed), self._of_server(fed)
         predictor, ball = self._predictor(fed), self.over_samples
         known = {"classes": np.asarray(classes_of(fed))} if self.loss.targets == "sign" else {}
-        fed = fed.with_targets(targets)
+        stated, fed = fed, fed.with_targets(targets)
+        if self.class_weight is not None:
+            labels = np.asarray(classes_of(stated))
+            values = [-1.0, 1.0] if self.loss.targets == "sign" else np.arange(len(labels))
+            fed = weighted(fed, values, labels, self.class_weight)
         labelled = fed._with(**known)
         local = stack(self.local_constraint, self, labelled, "local_constraint")
         glob = shared(self.constraint, self, labelled, server)
@@ -300,6 +324,7 @@ class Problem:
         public = (
             fed.sizes if self.privacy is None else self.privacy.sizes_of(fed.clients, fed.sizes)
         )
+        public = public if self.class_weight is None else masses(fed)
         over = among(self.over_clients, fed.clients, getattr(self.privacy, "sizes", None))
         clients = over.at(np.asarray(public), fed.clients)
         if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
@@ -313,6 +338,7 @@ class Problem:
             over_clients=clients,
             constraint=glob,
             local_constraint=local,
+            class_weight=None,
         )
         return concrete, fed
 

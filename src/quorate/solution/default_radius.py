@@ -19,10 +19,10 @@ from scipy.special import ndtri
 from quorate.arrays import Array, Block, stream
 from quorate.arrays import norm as norm_of
 from quorate.data.federation import Federation
+from quorate.problem.class_weights import masses
 from quorate.problem.losses import Logistic, Loss, Squared
 from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
-from quorate.problem.risks.risk import resolve_prior
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.solution.thresholds import largest_radius
 from quorate.solvers.smooth.newton import lbfgs
@@ -83,7 +83,7 @@ def default_radius(problem: Problem, fed: Federation) -> float:
     # at any radius > 0 a loss without a worst case is refused
     one = replace(problem, over_samples=replace(ball, radius=1.0, support=None))
     concrete, data = one.at(fed)
-    noise = _Rows.of(one, concrete, data).noise(ball.norm)
+    noise = _Rows.of(concrete, data).noise(ball.norm)
     largest = largest_radius(one, fed)
     scale = 1.0 if loss.targets == "sign" else loss.lipschitz
     radius = min(max(SHARE[ball.norm] * noise / scale, LEAST * largest), MOST * largest)
@@ -97,7 +97,7 @@ def residual_scale(fed: Federation) -> float:
     interval, clients say how many of their residuals are smaller.
     """
     problem = Problem(Squared(), Linear(True))
-    rows = _Rows.of(problem, *problem.at(fed))
+    rows = _Rows.of(*problem.at(fed))
     w, b = rows.model()
     sizes = [np.abs(block.y[0] - block.forward(w)[0] - b) for block in rows.blocks]
     high = max(float(part.max()) for part in sizes)
@@ -134,13 +134,11 @@ class _Rows:
     pilot: Loss
 
     @classmethod
-    def of(cls, stated: Problem, problem: Problem, fed: Federation) -> _Rows:
-        prior = getattr(stated.over_clients, "prior", None)
-        sizes = fed.sizes.astype(float)
-        q = resolve_prior("size" if prior is None else prior, sizes, fed.clients)
+    def of(cls, problem: Problem, fed: Federation) -> _Rows:
+        prior, mass = getattr(problem.over_clients, "prior", None), masses(fed)
+        q = mass / mass.sum() if prior is None else np.asarray(prior, float)
         shares = [q[i] * fed.share(i) for i in range(fed.n_clients)]
-        masses = sizes if fed.sample_weight is None else [v.sum() for v in fed.sample_weight]
-        units = [float(one / mass) for one, mass in zip(q, masses, strict=True)]
+        units = (q / mass).tolist()
         pilot = Logistic() if problem.loss.targets == "sign" else Squared()
         blocks = [fed.block(i) for i in range(fed.n_clients)]
         return cls(problem.loss, blocks, shares, units, pilot)
