@@ -15,6 +15,7 @@ import quorate as qr
 from quorate.measures import clopper_pearson, small
 from quorate.problem.calibration import calibrated
 from quorate.problem.prediction import scores
+from quorate.report import tables
 from quorate.report.markdown import markdown
 from quorate.report.sections.evaluation import Evaluation, by_client, measures
 from quorate.report.tables import Table
@@ -99,6 +100,13 @@ def test_a_table_of_a_set_starts_with_what_people_ask_for(run: Run) -> None:
     lines = kept.get().splitlines()
     assert len(lines) == 2 + len(first.rows)  # nothing wraps
     assert all(len(line.rstrip()) <= 80 for line in lines)
+
+
+def test_runs_side_by_side_have_the_area_and_claim_nothing(run: Run) -> None:
+    rows = {row[0]: row[1:] for row in tables.compared({"one": run.result, "two": run.result}).rows}
+    auc = run.result["evaluation"]["measures"][0]["auc"]
+    assert rows["held-out rows: AUC"] == (f"{auc:.4g}",) * 2
+    assert "held-out rows: balanced accuracy" in rows
 
 
 def test_every_client_has_its_figures_and_its_exact_intervals(run: Run) -> None:

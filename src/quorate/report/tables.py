@@ -188,7 +188,8 @@ def merit(row: Record) -> tuple[str, Way]:
     return ("accuracy", percent) if "accuracy" in row else ("error", number)
 
 
-JUDGED = ("risk", "accuracy", "worst_accuracy", "error", "worst_error", "loss", "worst_loss")
+JUDGED = ("risk", "auc", "balanced_accuracy", "accuracy", "worst_accuracy", "error", "worst_error")
+JUDGED += ("r2", "loss", "worst_loss")
 
 
 def compared(runs: Mapping[str, Result]) -> Table:
@@ -218,7 +219,8 @@ def _column(result: Result) -> dict[str, Any]:
     column[WORST] = max(losses, key=lambda loss: -math.inf if loss is None else loss)
     for row in own_measures(result):
         for key in JUDGED:
-            name = f"{row['set']}: {spaced(key).replace('worst', 'worst client')}"
+            called = {"auc": "AUC", "r2": "R²"}.get(key, spaced(key))
+            name = f"{row['set']}: {called.replace('worst', 'worst client')}"
             column[name] = row.get(key)
     return column
 

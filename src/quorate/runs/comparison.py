@@ -404,8 +404,12 @@ def _rows(pair: Row, main: Row, other: Row) -> str:
 def _mean_loss(pair: Row, main: Row, other: Row) -> str:
     return (
         f"Mean loss {main['loss']:.3f} against {other['loss']:.3f}, {LOSS[_beyond(pair, 'less')]} "
-        f"({-pair['less']:+.3f} ± {_half(pair['margin'])} at {_confidence(pair)})"
+        f"({_signed(-pair['less'])} ± {_half(pair['margin'])} at {_confidence(pair)})"
     )
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 3) + 0.0:+.3f}"  # no minus before zeros
 
 
 def _half(margin: float | str) -> str:
@@ -452,7 +456,7 @@ def _sentence_of_rank(pair: Row, main: Row, other: Row) -> str:
         width = f" ± {_half(margin)} at {_confidence(pair)}, rows drawn again"
     return (
         f"{_name(pair)} of the losses {main['risk']:.3f} against {other['risk']:.3f}, {sign}"
-        f" ({-pair['risk_less']:+.3f}{width}). {_cost(pair, main, other)}"
+        f" ({_signed(-pair['risk_less'])}{width}). {_cost(pair, main, other)}"
     )
 
 
@@ -483,7 +487,7 @@ def _headline_of_constraints(measures: Sequence[Row]) -> str:
     answer = "Yes" if all(row["met"] == row["asked"] for row in by[name]) else answer
     met = {model: [row["met"] for row in rows] for model, rows in by.items()}
     same = [model.replace("_", " ") for model in others if met[model] == met[name]]
-    also = f" {' and '.join(same)} meet{'s' * (len(same) == 1)} as many." if same else ""
+    also = f" {_capital(' and '.join(same))} meet{'s' * (len(same) == 1)} as many." * bool(same)
     return (
         f"{answer}. Of the constraints that can be asked there, {name.replace('_', ' ')} meets"
         f" {text}.{also} They are guaranteed for the training rows; on others chance alone violates"
