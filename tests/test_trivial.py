@@ -227,3 +227,10 @@ def test_an_estimator_warns_once():
             X, y, groups=groups
         )
     assert len([w for w in said if w.category is qr.TrivialModelWarning]) == 1
+
+
+def test_a_radius_read_off_the_rows_is_judged_as_the_number_that_it_is():
+    ball = qr.WassersteinBall("auto", norm="linf")
+    solution, said = solved(logistic(over_samples=ball), table(2))
+    assert not said
+    assert solution.problem.over_samples.radius > 0

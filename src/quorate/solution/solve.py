@@ -110,7 +110,7 @@ def solve(
     )
     if solution.outcome.stop is Stop.INTERRUPTED:
         return solution
-    found = triviality(problem, fed, solution, fit)
+    found = triviality(solution.problem, fed, solution, fit)
     if found is not None and problem.privacy is None:
         warnings.warn(found.text, TrivialModelWarning, stacklevel=2)
     return replace(solution, trivial=found)
