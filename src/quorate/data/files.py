@@ -80,22 +80,10 @@ def opened(path: Path, encoding: str = "utf-8") -> Iterator[IO[str]]:
     ------
     ValueError : the file is damaged, is no text, or goes beyond a limit, while it is read
     """
-    with path.open("rb") as file:
-        packed = path.suffix == ".gz"
-        size = _regular(path).st_size
-        if packed and _stated(file) > most(size):  # expanding it alone tells so in seconds
-            source: Any = _Guarded(
-                gzip.GzipFile(fileobj=file), str(path), most(size), packed, encoding
-            )
-            while source.read(2**20):
-                pass
-            file.seek(0)
-        source = gzip.GzipFile(fileobj=file) if packed else file
-        raw = _Guarded(source, str(path), most(size) if packed else size, packed, encoding)
-        buffered = io.BufferedReader(raw, 2**17)
-        marked = (of for mark, of in MARKS.items() if buffered.peek(4).startswith(mark))
+    with bytes_of(path, encoding) as raw:
+        marked = (of for mark, of in MARKS.items() if raw.peek(4).startswith(mark))
         encoding = next(marked, encoding)
-        with io.TextIOWrapper(buffered, encoding, newline="") as text:
+        with io.TextIOWrapper(raw, encoding, newline="") as text:
             try:
                 yield text
             except UnicodeError as error:
@@ -105,6 +93,25 @@ def opened(path: Path, encoding: str = "utf-8") -> Iterator[IO[str]]:
                     f" {name}. Declare another `encoding`, such as 'cp1252' or 'latin-1' (many"
                     " spreadsheets write it), or save it as CSV in UTF-8, or as Parquet."
                 ) from error
+
+
+@contextmanager
+def bytes_of(path: Path, encoding: str = "utf-16") -> Iterator[io.BufferedReader]:
+    """The bytes of a file, expanded on the way where its name ends in .gz; bytes of zeros are
+    refused unless ``encoding`` or a byte-order mark allows for them. Raises as `opened`.
+    """
+    with path.open("rb") as file:
+        packed = path.suffix == ".gz"
+        size = _regular(path).st_size
+        if packed and _stated(file) > most(size):  # expanding it alone tells so in seconds
+            archive: Any = gzip.GzipFile(fileobj=file)
+            source: Any = _Guarded(archive, str(path), most(size), packed, encoding)
+            while source.read(2**20):
+                pass
+            file.seek(0)
+        source = gzip.GzipFile(fileobj=file) if packed else file
+        allowed = most(size) if packed else size
+        yield io.BufferedReader(_Guarded(source, str(path), allowed, packed, encoding), 2**17)
 
 
 def _stated(file: IO[bytes]) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from io import BufferedIOBase
 from pathlib import Path
+
+from quorate.data.files import bytes_of
 
 DELIMITERS = (",", ";", "\t", "|")
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -23,7 +23,7 @@ def encoding_of(path: Path) -> tuple[str, str]:
 
     Text that is not UTF-8 is taken for Windows-1252 if it has signs that Latin-1 lacks.
     """
-    with _bytes(path) as file:
+    with bytes_of(path) as file:
         piece = file.read(PIECE)
         for mark, encoding in MARKS.items():
             if piece.startswith(mark):
@@ -49,10 +49,6 @@ def encoding_of(path: Path) -> tuple[str, str]:
     if windows:
         return "cp1252", "it is not UTF-8, and has signs of Windows-1252"
     return "latin-1", "it is not UTF-8"
-
-
-def _bytes(path: Path) -> BufferedIOBase:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
 def delimiter_and_header(lines: Sequence[str]) -> tuple[str, list[str]]:
