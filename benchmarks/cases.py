@@ -36,6 +36,7 @@ def robust(
     """DRFL: a Wasserstein ball at every client, an lp ball round the uniform client weights."""
     return qr.Problem(
         loss,
+        qr.Linear(intercept=False),
         over_samples=qr.WassersteinBall(radius, label_cost, norm),
         over_clients=qr.LpBall(0.1, p),
         **more,

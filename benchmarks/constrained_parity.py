@@ -50,7 +50,9 @@ def to_all(values: np.ndarray, group: np.ndarray, y: np.ndarray, kind: str) -> f
 def ours(found: data.Encoded, fed: qr.Federation, kind: str, bound: float) -> tuple:
     stated = qr.DemographicParity if kind == KINDS[0] else qr.EqualisedOdds
     problem = qr.Problem(
-        qr.Logistic(), constraint=qr.Coupled(stated("group", bound, qr.Probability()))
+        qr.Logistic(),
+        qr.Linear(intercept=False),
+        constraint=qr.Coupled(stated("group", bound, qr.Probability())),
     )
     began = time.process_time()
     solution = qr.solve(problem, fed)

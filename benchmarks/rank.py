@@ -38,6 +38,7 @@ RISKS = {
     "extremile": qr.Extremile(2.0),
     "ESRM": qr.ExponentialSpectral(1.0),
 }
+LINEAR = qr.Linear(intercept=False)
 LOSSES = {"logistic": data.LOGISTIC, "hinge": data.HINGE}
 REGULARISERS = {"l2": qr.L2(data.MU), "l1": qr.L1(data.MU / 2)}
 TOL = {"l2": 1e-9, "l1": 1e-7}  # asked of the method
@@ -64,7 +65,7 @@ def rows_of(n_samples: int, n_features: int) -> data.Rows:
 
 
 def problem(risk: str, loss: str, g: str) -> qr.Problem:
-    return qr.Problem(LOSSES[loss], over_samples=RISKS[risk], regulariser=REGULARISERS[g])
+    return qr.Problem(LOSSES[loss], LINEAR, over_samples=RISKS[risk], regulariser=REGULARISERS[g])
 
 
 def solved(stated: qr.Problem, rows: data.Rows, **options: Any) -> tuple[float, qr.Solution]:
@@ -81,7 +82,9 @@ def warm_up() -> None:
         for g in REGULARISERS:
             for risk in RISKS:
                 solved(problem(risk, loss, g), small, tol=1e-9)
-    ranged = qr.Problem(data.LOGISTIC, over_samples=qr.RankedRange(50, 5), regulariser=qr.L2(1e-2))
+    ranged = qr.Problem(
+        data.LOGISTIC, LINEAR, over_samples=qr.RankedRange(50, 5), regulariser=qr.L2(1e-2)
+    )
     for algorithm in (None, qr.LSVRG(0.01, max_rounds=2), qr.DCA(inner=5, max_rounds=2)):
         qr.solve(ranged, small.federation(), algorithm=algorithm)
 
@@ -307,10 +310,14 @@ def ranges(targets: Targets) -> None:
         rows, loss = data.aorr(case.name), type(case.loss).__name__.lower()
         for order, known in (("ascending", case.ascending), ("descending", case.descending)):
             risk = qr.RankedRange(case.k, case.m, order)
-            stated = qr.Problem(case.loss, over_samples=risk, regulariser=qr.L2(data.MU_RANGE))
+            stated = qr.Problem(
+                case.loss, LINEAR, over_samples=risk, regulariser=qr.L2(data.MU_RANGE)
+            )
             name = f"{case.name}, {loss}, {case.k}/{case.m}, {order}"
             table.append(_beside_known(name, stated, rows, known, targets))
-    human = qr.Problem(data.LOGISTIC, over_samples=qr.ProspectTheory(), regulariser=qr.L2(data.MU))
+    human = qr.Problem(
+        data.LOGISTIC, LINEAR, over_samples=qr.ProspectTheory(), regulariser=qr.L2(data.MU)
+    )
     for name, known in data.HUMAN.items():
         rows = data.synthetic(500, 60) if name == "synthetic" else data.human(name)
         table.append(_beside_known(f"{name}, prospect theory", human, rows, known, targets))

@@ -84,11 +84,16 @@ def rank() -> dict[str, Case]:
     fed = data.synthetic(1000, 500).federation()
     risks = {"mean": qr.Mean(), "CVaR": qr.Superquantile(tail=0.2), "extremile": qr.Extremile(2.0)}
     problems = {
-        name: qr.Problem(data.LOGISTIC, over_samples=risk, regulariser=qr.L2(data.MU))
+        name: qr.Problem(
+            data.LOGISTIC, qr.Linear(intercept=False), over_samples=risk, regulariser=qr.L2(data.MU)
+        )
         for name, risk in risks.items()
     }
     problems["CVaR, hinge"] = qr.Problem(
-        data.HINGE, over_samples=risks["CVaR"], regulariser=qr.L2(data.MU)
+        data.HINGE,
+        qr.Linear(intercept=False),
+        over_samples=risks["CVaR"],
+        regulariser=qr.L2(data.MU),
     )
     return {
         f"{name}, 600 x 500": lambda problem=problem: qr.solve(problem, fed, tol=1e-9)

@@ -202,7 +202,8 @@ class Flight:
         """These clients in ascending order, the round of their oldest message, and whether all of
         them can step together.
         """
-        return together(arrived, self.since, self.slots, self.kind, place, sort)
+        ids = np.sort(arrived)
+        return ids, *together(ids, self.since, self.slots, self.kind, place, sort)
 
     def kind_of(self, i: int) -> Kind:
         """The kind of the message that client i is to answer."""

@@ -6,7 +6,6 @@ bytes every client has exchanged.
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 
@@ -46,11 +45,10 @@ def unasked(to, slot, size, since, message_bytes, left, free):
 
 
 @njit(cache=True)
-def together(arrived, since, slots, kinds, place, sort):
-    """(clients ascending, round of the oldest message, whether all are of one kind of message, of
-    memory and of rows).
+def together(ids, since, slots, kinds, place, sort):
+    """(round of the oldest message, whether all are of one kind of message, of memory and of
+    rows).
     """
-    ids = np.sort(arrived)
     first, oldest, alike = ids[0], since[ids[0]], True
     for p in range(1, len(ids)):
         i = ids[p]
@@ -60,7 +58,7 @@ def together(arrived, since, slots, kinds, place, sort):
             and place[i] == place[first]
             and sort[i] == sort[first]
         )
-    return ids, oldest, alike
+    return oldest, alike
 
 
 @njit(cache=True)

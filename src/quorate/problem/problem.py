@@ -29,7 +29,14 @@ from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.group_means import label_code
 from quorate.problem.constraints.server import Global, shared
 from quorate.problem.losses import Loss, Quadratic, others, value_and_gradient
-from quorate.problem.predictors.affine import Linear, Predictor, check_outputs, is_affine, pullback
+from quorate.problem.predictors.affine import (
+    Linear,
+    Predictor,
+    Softmax,
+    check_outputs,
+    is_affine,
+    pullback,
+)
 from quorate.problem.regularisers import Zero
 from quorate.problem.risks.inputs import check_prior, per_client
 from quorate.problem.risks.mean import Mean, among
@@ -58,9 +65,10 @@ class Problem:
     Parameters
     ----------
     loss : the loss of one row, such as ``Hinge()``
-    predictor : the model; ``Linear()`` adds no intercept, ``Linear(intercept=True)`` does;
-        ``Softmax()`` for the loss ``Multinomial()``; ``MLP(hidden)`` and ``TorchPredictor(module)``
-        for any loss, without a bound on the optimum
+    predictor : the model; None: what the loss needs, which is ``Linear()``, a linear model with an
+        intercept, for ``Quadratic()`` ``Linear(intercept=False)``, and for ``Multinomial()``
+        ``Softmax()``. ``MLP(hidden)`` and ``TorchPredictor(module)`` are for any loss, without a
+        bound on the optimum
     over_samples : ``Mean()``; ``WassersteinBall(radius, ...)``: the worst distribution near each
         client's rows; or a risk by rank such as ``Superquantile(0.1)`` or ``RankedRange(k, m)``:
         each client's losses weighed by their rank among its own. For ranks among all rows pool
@@ -101,7 +109,7 @@ class Problem:
     """
 
     loss: Loss
-    predictor: Any = field(default_factory=Linear)
+    predictor: Any = None
     over_samples: Any = field(default_factory=Mean)
     over_clients: Any = field(default_factory=Mean)
     regulariser: Any = field(default_factory=Zero)
@@ -111,6 +119,8 @@ class Problem:
     class_weight: Balance | None = None
 
     def __post_init__(self) -> None:
+        if self.predictor is None:
+            object.__setattr__(self, "predictor", _default_predictor(self.loss))
         self._check_slots()
         self._check_weights()
         self._check_outputs()
@@ -508,6 +518,13 @@ def with_columns(fed: Federation, slots: Sequence[Slot | Stack | Global]) -> Fed
         n: tuple(dense(x[:, [fed.feature_names.index(n)]])[:, 0] for x in fed.X) for n in missing
     }
     return fed._with(columns=dict(fed.columns or {}) | more) if more else fed
+
+
+def _default_predictor(loss: object) -> Predictor:
+    """What a loss needs: a score for every class, or one number a row."""
+    if getattr(loss, "targets", None) == "class":
+        return Softmax()
+    return Linear(intercept=not isinstance(loss, Quadratic))
 
 
 def _check_ranks(risk: object) -> None:

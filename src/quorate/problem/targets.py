@@ -37,8 +37,8 @@ def check_quadratic(fed: Federation, predictor: Predictor) -> None:
         of_server or all(isinstance(x, np.ndarray) and _symmetric(x) for x in fed.X)
     ):
         raise ValueError(
-            "Quadratic() needs clients with symmetric A and the predictor Linear(): make them by "
-            "Federation.from_quadratics(A, b, C, d)."
+            "Quadratic() needs the predictor Linear(intercept=False) and clients with symmetric A:"
+            " make them by Federation.from_quadratics(A, b, C, d)."
         )
 
 

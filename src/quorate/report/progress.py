@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -20,6 +21,10 @@ from quorate.report.output import note
 from quorate.report.tables import NAME, NOTHING, Record, printable, sentence, short, size
 from quorate.runs.sections.section import Progress
 
+COMPILING = (
+    "compiling numerical kernels for this machine, some seconds and only once; the next run"
+    " finds them ready"
+)
 EVERY = 5  # rounds between two plain lines at first
 REFRESH = 1 / 8  # seconds between two drawings of the table at least
 
@@ -77,12 +82,15 @@ class Guarded:
     def __init__(self, shown: Shown) -> None:
         self.shown, self.on = shown, True
         self.start, self.due = 0.0, 1.0  # seconds: of the first file, and until the next line
+        self.listening = ExitStack()
 
     def __enter__(self) -> Guarded:
         self._try(self.shown.__enter__)
+        self.listening.enter_context(on_first_compilation(partial(self.say, COMPILING)))
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.listening.close()
         with suppress(Exception):  # also of a display that is off
             self.shown.__exit__(*error)
 
@@ -112,6 +120,25 @@ class Guarded:
         except Exception as error:
             self.on = False
             note(f"progress cannot be shown ({type(error).__name__}: {error}); the run goes on")
+
+
+@contextmanager
+def on_first_compilation(act: Callable[[], None]) -> Iterator[None]:
+    """Call ``act`` once if numba compiles a kernel meanwhile; one from its cache is not compiled."""
+    from numba.core import event
+
+    class First(event.Listener):
+        done = False
+
+        def on_start(self, event: object) -> None:
+            if not self.done:
+                self.done = True
+                act()
+
+        def on_end(self, event: object) -> None: ...
+
+    with event.install_listener("numba:compile", First()):
+        yield
 
 
 class _Count:

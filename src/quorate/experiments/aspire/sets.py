@@ -20,6 +20,7 @@ from quorate.data.federation import Federation
 from quorate.engines.waiting import Waiting
 from quorate.experiments.aspire.setups import RIDGE, SetUp
 from quorate.problem.losses import Logistic
+from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2
 from quorate.problem.risks.box import Box
@@ -100,7 +101,7 @@ class _HalfWorst:
 def setup(name: str, over_clients: Risk, fed: Federation, factor: float) -> SetUp:
     """One problem with a straggler."""
     risk: Any = over_clients
-    problem = Problem(Logistic(), over_clients=risk, regulariser=L2(RIDGE))
+    problem = Problem(Logistic(), Linear(intercept=False), over_clients=risk, regulariser=L2(RIDGE))
     return SetUp(name, problem, fed, {fed.names[3]: factor})
 
 

@@ -23,6 +23,7 @@ from quorate.experiments.constrained.tables import Printed, Row, Trial, row
 from quorate.experiments.constrained.trace import bands, evaluate, follow, on_sphere
 from quorate.problem.constraints.group_means import LossGap
 from quorate.problem.losses import Logistic
+from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 
 LEVEL = 0.1
@@ -40,7 +41,7 @@ PRINTED = {
 def problem(level: float = LEVEL) -> Problem:
     """The problem (32)."""
     gap = LossGap("group", level)
-    return Problem(Logistic(), constraint=gap, local_constraint=gap)
+    return Problem(Logistic(), Linear(intercept=False), constraint=gap, local_constraint=gap)
 
 
 def gaps(trial: Trial) -> Array:

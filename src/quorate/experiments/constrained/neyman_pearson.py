@@ -21,6 +21,7 @@ from quorate.experiments.constrained.tables import Printed, Row, Trial, row
 from quorate.experiments.constrained.trace import bands, evaluate, follow, on_sphere
 from quorate.problem.constraints.group_means import NeymanPearson
 from quorate.problem.losses import Logistic
+from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 
@@ -51,7 +52,12 @@ PRINTED = {
 
 def problem(level: float = LEVEL) -> Problem:
     """The problem (30), with the loss of class 1 bounded."""
-    return Problem(Logistic(), over_samples=Mean(label=0), local_constraint=NeymanPearson(1, level))
+    return Problem(
+        Logistic(),
+        Linear(intercept=False),  # every encoding has a column of ones
+        over_samples=Mean(label=0),
+        local_constraint=NeymanPearson(1, level),
+    )
 
 
 def losses_of_class_1(trial: Trial) -> Array:

@@ -117,19 +117,19 @@ def check_count(classes: int | None) -> None:
 
 @dataclass(frozen=True)
 class Linear:
-    """<w, x>, or <w, x> + b with ``intercept=True``: then b is the last entry of w, free of norms
-    and regularisers.
+    """<w, x> + b, or <w, x> with ``intercept=False``. The intercept b is the last entry of w, free
+    of norms and regularisers.
 
     Examples
     --------
     >>> import quorate as qr
-    >>> qr.Linear(intercept=True).dimension(3)  # three coefficients and an intercept
+    >>> qr.Linear().dimension(3)  # three coefficients and an intercept
     4
     >>> qr.Linear(intercept=False).dimension(3)
     3
     """
 
-    intercept: bool = False
+    intercept: bool = True
     phrase: ClassVar[str] = "linear models"
     convex: ClassVar[bool] = True
     outputs = (1, 1)

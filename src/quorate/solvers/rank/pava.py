@@ -76,7 +76,7 @@ class RankProx(NamedTuple):
 # ---- chains --------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@njit(inline="always")
 def _beyond(kind, knot, width, c, k, total, at, side):
     """Whether the value of a block of k entries lies beyond ``at``.
 
@@ -91,7 +91,7 @@ def _beyond(kind, knot, width, c, k, total, at, side):
     return side * (c * gradient + (k * at - total)) < 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(inline="always")
 def _level(z, start, stop):
     """Give every entry of a block the value of the block's last one."""
     for b in range(len(start)):
@@ -228,33 +228,36 @@ def ascending(m: Array) -> NDArray[np.intp]:
     One sort of 64-bit keys (the leading bits of the number, then its position) and a pass that puts
     neighbours which differ in the last bits only in order; half the time of an argsort.
     """
-    order = _keys(m)
-    order.sort()
-    if _positions(m, order):
-        return order.view(np.intp)
+    keys = _keys(m.view(np.uint64))
+    keys.sort()
+    order = keys.view(np.intp)
+    if _positions(m, keys, order):
+        return order
     return np.argsort(m, kind="stable")  # very many entries differ in the last bits only
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _low(n):
     """A mask of the bits that hold a position."""
     return np.uint64(2 ** math.ceil(math.log2(max(n, 2))) - 1)
 
 
 @njit(cache=True)
-def _keys(m):
-    low, bits, sign = _low(len(m)), m.view(np.uint64), np.uint64(1) << np.uint64(63)
-    keys = np.empty(len(m), np.uint64)
-    for i in range(len(m)):
+def _keys(bits):
+    low, sign = _low(len(bits)), np.uint64(1) << np.uint64(63)
+    keys = np.empty(len(bits), np.uint64)
+    for i in range(len(bits)):
         b = bits[i] if bits[i] != sign else np.uint64(0)  # -0.0 and 0.0 are equal
         keys[i] = ((b ^ (sign | (np.uint64(0) - (b >> np.uint64(63))))) & ~low) | np.uint64(i)
     return keys
 
 
 @njit(cache=True)
-def _positions(m, keys):
-    """Write the order over the sorted keys; False where that takes too many exchanges."""
-    n, low, order, moves = len(m), _low(len(m)), keys.view(np.intp), 0
+def _positions(m, keys, order):
+    """Write the order over the sorted keys, whose memory it shares; False where that takes too
+    many exchanges.
+    """
+    n, low, moves = len(m), _low(len(m)), 0
     before = np.uint64(0) if n == 0 else ~keys[0]
     for i in range(n):
         key = keys[i]

@@ -21,7 +21,8 @@ from numba import njit
 from quorate.arrays import Array
 from quorate.solvers.kernels.exponential import exp64
 
-LINEAR, PLUS, RAMP, LOGISTIC, EXPONENTIAL = range(5)
+# NumPy's integers, since numba would compile a callee again for every Python integer that is constant
+LINEAR, PLUS, RAMP, LOGISTIC, EXPONENTIAL = np.arange(5)
 
 
 class Kernel(NamedTuple):
@@ -132,7 +133,7 @@ def prox_at(kind, knot, width, c, m):
 ROUNDS, SMALL, SPAN = 20, 5e-6, 256
 
 
-@njit(cache=True, error_model="numpy")
+@njit(inline="always")
 def _rough_log(x):
     """log x within 0.06 for x > 0, from the bits of x."""
     return (np.float64(x).view(np.int64) * 2.0**-52 - 1022.9570) * 0.6931471805599453
@@ -164,7 +165,7 @@ def _step(kind, c, shift, u, bend):
     return 2 * f * d / max(2 * d * d - bend * f * curvature, d * d)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(inline="always")
 def _inside(kind, c, shift, u):
     return min(max(u, 0.0, -shift), c / 2 - shift) if kind == LOGISTIC else u
 

@@ -18,14 +18,19 @@ def onto_simplex(v, total):
     simplex of R^n*; the largest entry alone says g >= -total. Entries at or below the level are
     dropped for good.
     """
-    active, count, top = np.empty(len(v)), 0, v.max()
+    # loops instead of max and sum, whose messages about axes take seconds to compile
+    active, count, top = np.empty(len(v)), 0, v[0]
+    for x in v:
+        top = max(top, x)
     # whether an entry stays is hard to predict, so counting is quicker than branching
     for x in v:
         active[count] = x - top
         count += x - top > -total
     while True:
-        level = (active[:count].sum() - total) / count
-        kept = 0
+        level, kept = 0.0, 0
+        for k in range(count):
+            level += active[k]
+        level = (level - total) / count
         for k in range(count):
             active[kept] = active[k]
             kept += active[k] > level

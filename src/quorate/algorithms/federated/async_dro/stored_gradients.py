@@ -335,7 +335,9 @@ def _predict(
     """
     _renew((ids, levels, steep, curved), w, mean, turn, written)
     _, _, _, losses, _, curvature, apart, gap, last, made, _, _, _ = written
-    square, here = np.full(len(models), -1.0, np.float32), np.zeros(models.shape[1], np.float32)
+    square, here = np.zeros(len(models), np.float32), np.zeros(models.shape[1], np.float32)
+    for v in range(len(models)):
+        square[v] = -1.0
     for j in range(len(made)):
         square[made[j]] = 0.0
     for k in range(len(w)):
@@ -391,7 +393,8 @@ def _descend(
     for j in some[:count]:
         each[made[j]] += weights[j] * force[j]
     _mean(gradients, weights, mean)
-    to[:] = mean
+    for k in range(len(mean)):  # to[:] = mean takes seconds to compile
+        to[k] = mean[k]
     some, count = _positions(each)
     for v in some[:count]:
         for k in range(len(w)):
