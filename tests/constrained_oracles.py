@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from problems import PLAIN
 
 from quorate.data.federation import Federation
 from quorate.problem.losses import Logistic
@@ -133,7 +134,7 @@ class Constrained:
     stated: Any
     measure: Measure
     limit: Any
-    problem: Problem = field(default_factory=lambda: Problem(Logistic()))
+    problem: Problem = field(default_factory=lambda: Problem(Logistic(), PLAIN))
     fed: Federation = field(default_factory=federation)
     # of a sum over the clients: weights, or "rows" where all rows are one owner's
     prior: Any = None

@@ -10,6 +10,7 @@ from typing import Any
 import constrained_oracles as oracle
 import numpy as np
 from constrained_oracles import Constrained
+from problems import PLAIN, SOFTMAX
 from toy import AsyncToy, SeparateToy, Toy, federation
 
 from quorate.algorithms.comparators.afl import AFL
@@ -158,6 +159,7 @@ def pooling(algorithm: Any, problem: Problem, tolerance: float = 1e-12) -> Examp
 HINGE, LOGISTIC = (
     Problem(
         loss=loss,
+        predictor=PLAIN,
         over_samples=WassersteinBall(0.05, 0.5, "l2"),
         over_clients=LpBall(0.2, 2),
         regulariser=L2(1e-2),
@@ -166,6 +168,7 @@ HINGE, LOGISTIC = (
 )
 NEYMAN_PEARSON = Problem(
     Logistic(),
+    PLAIN,
     over_samples=Mean(label=-1.0),
     regulariser=L1(1e-2),
     local_constraint=NeymanPearson(1.0, 0.6),
@@ -184,34 +187,36 @@ ALGORITHMS: dict[str, Example] = {
     "epigraph ADMM": short(EpigraphADMM(), HINGE),
     "double loop": short(DoubleLoop(), LOGISTIC),
     "AsyncDRO": short(
-        AsyncDRO(), Problem(Logistic(), over_clients=Simplex(), regulariser=L2(1e-2))
+        AsyncDRO(), Problem(Logistic(), PLAIN, over_clients=Simplex(), regulariser=L2(1e-2))
     ),
     "AsyncDRO, many classes": replace(
         short(
             AsyncDRO(),
-            Problem(Multinomial(), Softmax(), over_clients=LpBall(0.2, 2), regulariser=L1(1e-2)),
+            Problem(Multinomial(), SOFTMAX, over_clients=LpBall(0.2, 2), regulariser=L1(1e-2)),
         ),
         answer=lambda state: state.w,
     ),
-    "AFL": first(AFL(), Problem(Logistic(), over_clients=Simplex(), regulariser=L2(1e-2))),
+    "AFL": first(AFL(), Problem(Logistic(), PLAIN, over_clients=Simplex(), regulariser=L2(1e-2))),
     "AFL, subgradients, extrapolated and averaged": first(
         AFL(0.1, 0.1, average=True, optimistic=True), HINGE
     ),
     "DRFA": first(
         DRFA(2, participation=0.5, batch=8),
-        Problem(Multinomial(), Softmax(), over_clients=Simplex()),
+        Problem(Multinomial(), SOFTMAX, over_clients=Simplex()),
     ),
     "DRFA-Prox, all clients": first(DRFA(2, strength=0.1), LOGISTIC),
     "FedAvg": first(FedAvg(), Problem(Logistic(), Linear(True), regulariser=L1(1e-2))),
     "FedAvg, some clients and rows": first(
         FedAvg(1, batch=8, epochs=True, participation=0.5),
-        Problem(Multinomial(), Softmax(), over_clients=Mean("size")),
+        Problem(Multinomial(), SOFTMAX, over_clients=Mean("size")),
     ),
     "FedProx, Krum": first(
-        FedProx(0.5, aggregate=Krum(1, 2)), Problem(Logistic(), regulariser=L2(1e-2))
+        FedProx(0.5, aggregate=Krum(1, 2)), Problem(Logistic(), PLAIN, regulariser=L2(1e-2))
     ),
     "multiplier method": solving(
-        MultiplierMethod(), Problem(Logistic(), over_clients=Simplex(), regulariser=L2(1e-2)), 1e-6
+        MultiplierMethod(),
+        Problem(Logistic(), PLAIN, over_clients=Simplex(), regulariser=L2(1e-2)),
+        1e-6,
     ),
     "multiplier method, bounds": solving(
         MultiplierMethod(),
@@ -235,16 +240,18 @@ ALGORITHMS: dict[str, Example] = {
         ProximalAL(),
         Problem(Logistic(), Linear(True), regulariser=Bounds(-0.5, 0.5), constraint=TOGETHER),
     ),
-    "ASPIRE": planes(ASPIRE(), Problem(Logistic(), over_clients=LpBall(0.4), regulariser=L1(1e-2))),
+    "ASPIRE": planes(
+        ASPIRE(), Problem(Logistic(), PLAIN, over_clients=LpBall(0.4), regulariser=L1(1e-2))
+    ),
     "ASPIRE, all general": planes(
         ASPIRE.paper(
             drop=False, synchronous=True, local_steps=2, every=1, max_planes=2, reuse=False
         ),
-        Problem(Multinomial(), Softmax(), over_clients=Superquantile(0.3), regulariser=L2(1e-2)),
+        Problem(Multinomial(), SOFTMAX, over_clients=Superquantile(0.3), regulariser=L2(1e-2)),
     ),
     "private ADMM": private(
         PrivateADMM(noise="simulation"),
-        Problem(Multinomial(), Softmax(), regulariser=L2(1e-2)),
+        Problem(Multinomial(), SOFTMAX, regulariser=L2(1e-2)),
         1e-12,
     ),
     "private ADMM, all general": private(
@@ -255,30 +262,36 @@ ALGORITHMS: dict[str, Example] = {
         1e-12,
     ),
     "private ADMM, noise-free": private(
-        PrivateADMM(rho=1.0, radius="1/t"), Problem(Logistic()), 1e-12, None
+        PrivateADMM(rho=1.0, radius="1/t"), Problem(Logistic(), PLAIN), 1e-12, None
     ),
     "private ADMM, exact": private(
-        PrivateADMM(rho=1.0, update="exact", tol=1e-10), Problem(Logistic()), 1e-6, None
+        PrivateADMM(rho=1.0, update="exact", tol=1e-10), Problem(Logistic(), PLAIN), 1e-6, None
     ),
     "output-perturbed ADMM": private(
-        OutputPerturbedADMM(noise="simulation"), Problem(Multinomial(), Softmax()), 1e-12
+        OutputPerturbedADMM(noise="simulation"), Problem(Multinomial(), SOFTMAX), 1e-12
     ),
     "SGD": pooling(
         SGD(trial_epochs=2),
-        Problem(loss=Hinge(), over_samples=Superquantile(0.3), regulariser=L1(1e-2)),
+        Problem(
+            loss=Hinge(), predictor=PLAIN, over_samples=Superquantile(0.3), regulariser=L1(1e-2)
+        ),
     ),
     "LSVRG": pooling(
-        LSVRG(trial_epochs=2), Problem(loss=Logistic(), over_samples=Superquantile(0.3))
+        LSVRG(trial_epochs=2),
+        Problem(loss=Logistic(), predictor=PLAIN, over_samples=Superquantile(0.3)),
     ),
     "LSVRG, not uniform": pooling(
-        LSVRG(0.01, False), Problem(loss=Hinge(), over_samples=RankedRange(80, 10))
+        LSVRG(0.01, False), Problem(loss=Hinge(), predictor=PLAIN, over_samples=RankedRange(80, 10))
     ),
     "DCA": pooling(
         DCA(inner=20),
-        Problem(loss=Logistic(), over_samples=RankedRange(80, 10), regulariser=L2(1e-2)),
+        Problem(
+            loss=Logistic(), predictor=PLAIN, over_samples=RankedRange(80, 10), regulariser=L2(1e-2)
+        ),
     ),
     "rank ADMM": pooling(
-        RankADMM(), Problem(Logistic(), over_samples=Superquantile(0.3), regulariser=L2(1e-2))
+        RankADMM(),
+        Problem(Logistic(), PLAIN, over_samples=Superquantile(0.3), regulariser=L2(1e-2)),
     ),
     "rank ADMM, Newton steps": pooling(
         RankADMM(check=2),
@@ -290,11 +303,13 @@ ALGORITHMS: dict[str, Example] = {
             max_iterations=10,
             starts=(Start(Growing(1e-4, 1.5)), Start(Growing(1e-4, 1.5), 1.0)),
         ),
-        Problem(Hinge(), over_samples=RankedRange(80, 10), regulariser=L2(1e-2)),
+        Problem(Hinge(), PLAIN, over_samples=RankedRange(80, 10), regulariser=L2(1e-2)),
     ),
     "smoothed rank ADMM": pooling(
         SmoothedRankADMM(),
-        Problem(loss=Hinge(), over_samples=Superquantile(0.3), regulariser=L1(1e-2)),
+        Problem(
+            loss=Hinge(), predictor=PLAIN, over_samples=Superquantile(0.3), regulariser=L1(1e-2)
+        ),
     ),
 }
 
@@ -387,9 +402,9 @@ REGULARISERS = [
 
 # models of 4 features: every law of `predictor_laws.py` runs over them
 PREDICTORS = [
-    Linear(),
+    PLAIN,
     Linear(intercept=True),
-    Softmax(3),
+    Softmax(3, intercepts=False),
     MLP(),
     MLP((5, 3), "relu", seed=4),
     MLP((6,), "softplus", 3),
@@ -416,7 +431,7 @@ CONSTRAINTS: dict[str, Constrained] = {
         NeymanPearson(0, dict(zip(oracle.NAMES, LEVELS, strict=True))),
         oracle.of_class(oracle.exponential, -1.0),
         LEVELS[:, None],
-        Problem(Exponential()),
+        Problem(Exponential(), PLAIN),
         WEIGHED,
     ),
     "loss gap": Constrained(LossGap("sex", 0.1), oracle.gaps(oracle.logistic, "sex", "fm"), 0.1),
@@ -424,7 +439,7 @@ CONSTRAINTS: dict[str, Constrained] = {
         LossGap("smoker", LEVELS),
         oracle.gaps(oracle.squared, "smoker", (0.0, 1.0)),
         LEVELS[:, None],
-        Problem(Squared()),
+        Problem(Squared(), PLAIN),
         REAL,
     ),
     "bounded group loss": Constrained(
@@ -434,7 +449,7 @@ CONSTRAINTS: dict[str, Constrained] = {
         BoundedGroupLoss("sex", LEVELS),
         oracle.of_groups(oracle.squared, "sex", "fm"),
         LEVELS[:, None],
-        Problem(Squared()),
+        Problem(Squared(), PLAIN),
         REAL,
     ),
     "parity of scores": Constrained(
@@ -456,7 +471,7 @@ CONSTRAINTS: dict[str, Constrained] = {
     ),
     "linear equality": Constrained(LinearEquality(C, SUM_TO), oracle.affine(C), -SUM_TO),
     "linear inequality": Constrained(
-        LinearInequality(C, SUM_TO), oracle.affine(C), -SUM_TO, Problem(Squared()), REAL
+        LinearInequality(C, SUM_TO), oracle.affine(C), -SUM_TO, Problem(Squared(), PLAIN), REAL
     ),
     "own linear equality": Constrained(LinearEquality(), OWN, OWN_LIMIT),
     "own linear inequality": Constrained(LinearInequality(), OWN, OWN_LIMIT),

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from problems import PLAIN, SOFTMAX
 from scipy import sparse
 
 from quorate.data.federation import Federation
 from quorate.privacy.budget import Budget
 from quorate.problem.losses import Exponential, Huber, Logistic, Multinomial, SmoothHinge, Squared
-from quorate.problem.predictors.affine import Linear, Softmax
+from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.solution.configure import configure
 
@@ -30,13 +31,13 @@ class Case:
 
 
 LOSSES = {
-    "logistic": (Logistic(), Linear()),
+    "logistic": (Logistic(), PLAIN),
     "logistic, intercept": (Logistic(), Linear(True)),
     "smooth hinge, intercept": (SmoothHinge(), Linear(True)),
     "exponential": (Exponential(), Linear(True)),
     "squared": (Squared(), Linear(True)),
-    "huber": (Huber(0.5), Linear()),
-    "multinomial": (Multinomial(), Softmax()),
+    "huber": (Huber(0.5), PLAIN),
+    "multinomial": (Multinomial(), SOFTMAX),
 }
 ROWS = {
     "ordinary": 1.0,

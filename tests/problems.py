@@ -22,6 +22,8 @@ LOSSES = (
     qr.Quantile(0.3),
     qr.Absolute(),
 )
+# models without intercepts, whose dimension is that of the rows
+PLAIN, SOFTMAX = qr.Linear(intercept=False), qr.Softmax(intercepts=False)
 BOXES = {"[-1,1]": (-1.0, 1.0), "[0,1]": (0.0, 1.0), "box": (-0.7, 1.2)}
 
 

@@ -222,6 +222,10 @@ def of_place(place: str) -> Any:
     """What a place of the list holds, imported on first use; ``ValueError`` for any other place."""
     if place not in listed_places():
         raise ValueError(f"{str(place)[:60]!r} is no public name of quorate")
+    return _imported(place)
+
+
+def _imported(place: str) -> Any:
     module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)
 
@@ -229,7 +233,7 @@ def of_place(place: str) -> Any:
 @cache
 def load(kind: str, name: str) -> Any:
     """The class of a short name, such as ``load("loss", "hinge")``, imported on first use."""
-    return of_place(NAMED[kind][name])
+    return _imported(NAMED[kind][name])
 
 
 def short_name(kind: str, thing: object) -> str | None:

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from problems import PLAIN
 from scipy.sparse import csr_array
 
 from quorate.algorithms.comparators.central_conic import CentralConic
@@ -71,7 +72,7 @@ def test_one_round_of_ad_lpmm_by_hand(steps):
     """Equations (6) to (10), the clients' points, and the dual update, for two clients and numbers
     of no symmetry.
     """
-    problem = Problem(Hinge(), Linear(), WassersteinBall(0.1), LpBall(0.3, 2.0), L2(0.5))
+    problem = Problem(Hinge(), PLAIN, WassersteinBall(0.1), LpBall(0.3, 2.0), L2(0.5))
     problem, _ = problem.at(federation(True, clients=2, d=2))
     method = ADLPMM(steps=steps, c=0.8, problem=problem)
     state, _ = method.server_start(2)
@@ -117,7 +118,7 @@ def test_one_round_of_ad_lpmm_by_hand(steps):
 
 
 def test_one_round_of_the_epigraph_admm_by_hand():
-    problem, _ = Problem(Hinge(), Linear(), WassersteinBall(0.1), Simplex()).at(
+    problem, _ = Problem(Hinge(), PLAIN, WassersteinBall(0.1), Simplex()).at(
         federation(True, clients=2, d=1)
     )
     method = EpigraphADMM(c_w=0.5, c_z=2.0, relaxation=1.6, problem=problem)
@@ -140,7 +141,7 @@ def test_one_round_of_the_epigraph_admm_by_hand():
 
 
 def test_one_cycle_of_the_double_loop_by_hand():
-    problem, _ = Problem(Hinge(), Linear(), WassersteinBall(0.0), Simplex()).at(
+    problem, _ = Problem(Hinge(), PLAIN, WassersteinBall(0.0), Simplex()).at(
         federation(True, clients=2, d=1)
     )
     method = DoubleLoop(inner=1, step=0.5, ascent=0.1, problem=problem)
@@ -208,7 +209,7 @@ def test_converges_to_the_central_optimum_primal_and_dual(case, method):
 )
 def test_radius_zero_solves_agnostic_and_plain_learning(method, over):
     problem, fed = (
-        Problem(Huber(1.0), Linear(), WassersteinBall(0.0), over),
+        Problem(Huber(1.0), PLAIN, WassersteinBall(0.0), over),
         federation(False, clients=2),
     )
     central = CentralConic().solve(problem, fed)
@@ -239,7 +240,7 @@ def test_sparse_rows_plain_means_and_row_weights():
 def test_supports_are_solved_and_every_conic_program_counted():
     ball = WassersteinBall(0.2, 0.6, "l1", BoxSupport(-1.0, 1.0))
     problem, fed = (
-        Problem(Hinge(), Linear(), ball, LpBall(0.2)),
+        Problem(Hinge(), PLAIN, ball, LpBall(0.2)),
         federation(True, clients=2, rows=8),
     )
     central = CentralConic().solve(problem, fed)
@@ -337,7 +338,7 @@ def test_settings_out_of_range(make, text):
 
 
 def test_nonconvex_regularisers_are_refused():
-    problem, data = Problem(Hinge(), Linear(), regulariser=MCP(0.1)).at(federation(True))
+    problem, data = Problem(Hinge(), PLAIN, regulariser=MCP(0.1)).at(federation(True))
     for method in (ADLPMM, EpigraphADMM, DoubleLoop):
         with pytest.raises(ValueError, match="convex regulariser"):
             configure(method(), problem, data)

@@ -10,6 +10,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from problems import PLAIN
 from scipy.sparse import csr_array
 
 import quorate as qr
@@ -208,7 +209,9 @@ ENGINES = {
 def test_sixty_iterations_by_hand(variant, engine):
     fed = federation()
     settings = (GIVEN if "theory" not in variant else {}) | variant
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.LpBall(0.4, 1), regulariser=qr.L1(0.01))
+    problem = qr.Problem(
+        qr.Logistic(), PLAIN, over_clients=qr.LpBall(0.4, 1), regulariser=qr.L1(0.01)
+    )
     algorithm, end = run(ASPIRE(), problem, fed, engine, max_rounds=60, **settings)
 
     # the worst of the l1 ball by hand: as much as may move goes from the smallest to the largest
@@ -256,7 +259,7 @@ def test_the_directions_are_the_derivatives_of_the_lagrangian():
     def derivative(g, v):
         return np.array([(g(v + 1e-6 * e) - g(v - 1e-6 * e)) / 2e-6 for e in np.eye(3)])
 
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex())
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex())
     algorithm, data = configured(ASPIRE(), problem, fed)
     memory, _ = algorithm.on_client[Gauge](None, Gauge(w), data.block(0), None)
     memory = dataclasses.replace(memory, dual=phi[None])
@@ -274,7 +277,7 @@ def test_the_directions_are_the_derivatives_of_the_lagrangian():
 
 
 def gauged(fed):
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex())
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex())
     algorithm, data = configured(ASPIRE(), problem, fed)
     parts = [
         algorithm.on_client[Gauge](None, Gauge(np.zeros(0)), data.block(i), None)[1]
@@ -343,7 +346,7 @@ def test_steps_scale_with_the_workers_and_with_the_features():
 
 def test_a_run_does_not_depend_on_the_unit_of_the_features():
     fed = federation()
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex())
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex())
     large = qr.Federation(
         fed.clients, [1e5 * fed.rows(j)[0] for j in range(4)], [fed.rows(j)[1] for j in range(4)]
     )
@@ -403,7 +406,7 @@ def optimum(fed, radius=None):
 def test_certified_min_max_point(radius, engine):
     fed = federation(5, 3, 9, 0.4)
     over = qr.Simplex() if radius is None else qr.LpBall(radius)
-    problem = qr.Problem(qr.Logistic(), over_clients=over, regulariser=REGULAR)
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=over, regulariser=REGULAR)
     best = optimum(fed, radius)
     assert problem.objective(np.zeros(3), fed) > 1.05 * best  # there is something to do
     # p* of a ball is a mixture of many planes: it settles long after z
@@ -422,7 +425,7 @@ def test_certified_min_max_point(radius, engine):
 
 def test_through_solve():
     fed = federation(3, 2, 9, 0.4)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=REGULAR)
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=REGULAR)
     solution = qr.solve(problem, fed, algorithm=ASPIRE(), tol=1e-2, start=[0.1, 0.2])
     proved = solution.certificate.relative_gap
     assert -1e-9 <= proved <= 2e-2
@@ -444,7 +447,7 @@ def test_through_solve():
 def test_asynchronous_and_synchronous_rounds():
     """EASE(-) waits for everybody: every round all answer, and the straggler sets the pace."""
     fed = federation(5, 3, 9, 0.4)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=REGULAR)
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=REGULAR)
     clock = VirtualClock(stragglers={"c2": 20.0}, wait=First(1))
     _, waits = run(ASPIRE(synchronous=True), problem, fed, clock, max_rounds=30, tol=0.0)
     _, goes = run(ASPIRE(), problem, fed, clock, max_rounds=30, tol=0.0)
@@ -457,7 +460,7 @@ def test_asynchronous_and_synchronous_rounds():
 
 def test_planes_of_ease_and_of_the_cutting_plane_method():
     fed = federation(6, 3, 3, 0.2)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.LpBall(0.4), regulariser=REGULAR)
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.LpBall(0.4), regulariser=REGULAR)
     (_, ease), (_, cp_) = (
         run(ASPIRE(drop=drop), problem, fed, max_rounds=300, tol=0.0) for drop in (True, False)
     )
@@ -479,7 +482,7 @@ def test_frozen_planes_solve_another_problem():
     oracle sees.
     """
     fed = federation(5, 3, 9, 0.4)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=REGULAR)
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=REGULAR)
     best = optimum(fed)
     ends = {
         resume: (
@@ -501,7 +504,7 @@ def test_the_schedules_of_the_theory_stall():
     without.
     """
     fed = federation(5, 3, 9, 0.4)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=REGULAR)
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=REGULAR)
     best = optimum(fed)
     plain = run(ASPIRE(), problem, fed, max_rounds=250, tol=0.0)[1].state
     theory = run(ASPIRE.paper(), problem, fed, max_rounds=250, tol=0.0)[1].state
@@ -517,7 +520,7 @@ def test_the_schedules_of_the_theory_stall():
 def test_a_reused_loss_is_one_step_old():
     """Error 11."""
     fed = federation()
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex())
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex())
     f, _ = losses(fed)
     for reuse in (False, True):
         states = []
@@ -537,7 +540,7 @@ def test_no_plane_travels():
     }
     assert visibility(Approached) == {"w": "each", "loss": "each", "gap": "each"}
     fed = federation()
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.LpBall(0.4))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.LpBall(0.4))
     _, end = run(ASPIRE(drop=False), problem, fed, max_rounds=30, tol=0.0)
     assert len(end.state.planes) > 3
     sizes = {row["message"]: row["bytes"] / row["count"] for row in end.messages}
@@ -555,7 +558,7 @@ class Below(qr.Logistic):
 def test_losses_below_zero_need_a_lower_floor():
     """Error 13."""
     fed = federation(5, 3, 9, 0.4)
-    problem = qr.Problem(Below(), over_clients=qr.Simplex(), regulariser=REGULAR)
+    problem = qr.Problem(Below(), PLAIN, over_clients=qr.Simplex(), regulariser=REGULAR)
     _, stuck = run(ASPIRE(), problem, fed, max_rounds=400)
     assert "floor = 0 (h)" in stuck.outcome.text
     assert stuck.outcome.stop is not Stop.OPTIMAL
@@ -568,7 +571,7 @@ def test_losses_below_zero_need_a_lower_floor():
 def test_a_bound_that_holds_back_is_told(place, value):
     """Error 14."""
     fed = federation(5, 3, 9, 0.4)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=REGULAR)
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=REGULAR)
     bounds = tuple(value if k == place else None for k in range(4))
     _, end = run(ASPIRE(bounds=bounds), problem, fed, max_rounds=300)
     assert f"Held back by alpha_{place + 1} = {value:g}" in end.outcome.text
@@ -579,7 +582,7 @@ def test_a_bound_that_holds_back_is_told(place, value):
 
 def test_who_never_answers_keeps_the_run_from_claiming():
     fed = federation(5, 3, 9, 0.4)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=REGULAR)
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=REGULAR)
     clock = VirtualClock(crashes={"c2": 10.0}, keep_rows=100)
     _, end = run(ASPIRE(), problem, fed, clock, max_rounds=800)
     assert end.outcome.stop is not Stop.OPTIMAL
@@ -608,7 +611,7 @@ def test_a_model_that_is_not_convex():
 
 def test_a_mean_is_a_set_of_one_weighting():
     fed = federation(5, 3, 9, 0.4)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Mean("size"), regulariser=REGULAR)
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Mean("size"), regulariser=REGULAR)
     algorithm, end = run(ASPIRE(), problem, fed)
     assert len(end.state.planes) == 1
     assert_allclose(end.state.planes[0], fed.sizes / fed.sizes.sum())
@@ -620,7 +623,7 @@ def test_a_mean_is_a_set_of_one_weighting():
 def test_every_set_of_weights(risk):
     """Only ``weights`` and ``value`` are asked of a set; planes and their mixture lie in it."""
     fed = federation(6, 3, 9, 0.2)
-    problem = qr.Problem(qr.Logistic(), over_clients=risk, regulariser=REGULAR)
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=risk, regulariser=REGULAR)
     algorithm, end = run(ASPIRE(), problem, fed, max_rounds=60, tol=0.0)
     at = problem.over_clients.at(fed.sizes, fed.clients)
     w, duals = algorithm.answer(end.state)[:2]
@@ -659,7 +662,7 @@ def test_the_regulariser_leaves_an_intercept_free():
 
 def test_one_client():
     fed = federation(1, 3, 9)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.5))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(0.5))
     algorithm, end = run(ASPIRE(tol=5e-3), problem, fed)
     w, duals = algorithm.answer(end.state)[:2]
     assert qr.certify(problem, fed, w, duals).relative_gap <= 1e-2
@@ -677,7 +680,9 @@ def test_one_client():
     ],
 )
 def test_unsuitable_problems_are_refused(change, text):
-    problem = dataclasses.replace(qr.Problem(qr.Logistic(), over_clients=qr.Simplex()), **change)
+    problem = dataclasses.replace(
+        qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex()), **change
+    )
     with pytest.raises(ValueError, match=text):
         qr.solve(problem, federation(), algorithm=ASPIRE())
 
@@ -735,14 +740,17 @@ def test_without_a_problem():
     with pytest.raises(ValueError, match="ASPIRE has no problem yet"):
         ASPIRE().answer(
             dataclasses.replace(
-                run(ASPIRE(), qr.Problem(qr.Logistic()), federation(), max_rounds=1)[1].state
+                run(ASPIRE(), qr.Problem(qr.Logistic(), PLAIN), federation(), max_rounds=1)[1].state
             )
         )
 
 
 def test_a_state_survives_the_codec():
     _, end = run(
-        ASPIRE(), qr.Problem(qr.Logistic(), over_clients=qr.Simplex()), federation(), max_rounds=4
+        ASPIRE(),
+        qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex()),
+        federation(),
+        max_rounds=4,
     )
     again = decode(encode(end.state))
     assert encode(again) == encode(end.state)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from problems import PLAIN
 from toy import federation
 
 import quorate as qr
@@ -20,7 +21,7 @@ from quorate.rounds import Round, Stop
 from quorate.solution.configure import configure
 
 FED = federation((20, 35, 12, 28, 9), 4)
-PROBLEM = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
+PROBLEM = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
 SINGLE = float(np.finfo(np.float32).eps)  # of what the server keeps in single precision
 SLOW = {FED.clients[1]: 10.0}
 SETS = {
@@ -279,7 +280,7 @@ def test_units_far_from_one_change_no_step(scale):
     ]
     assert runs[1].rounds == runs[0].rounds
     np.testing.assert_allclose(scale * runs[1].w, runs[0].w, rtol=1e-6)
-    real = qr.Problem(qr.Squared(), over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
+    real = qr.Problem(qr.Squared(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
     targets = [X[:, 0] + np.sin(5 * X[:, 1]) for X in Xs]
     runs = [
         qr.solve(

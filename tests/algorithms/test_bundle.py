@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import CASES, Case, federation
+from problems import CASES, PLAIN, Case, federation
 
 import quorate as qr
 
@@ -51,7 +51,10 @@ def test_equals_the_central_optimum(case: Case):
 def test_many_clients_need_few_rounds(loss, norm, p):
     fed = federation(7, 200, 13, 30, loss.targets)
     problem = qr.Problem(
-        loss, over_samples=qr.WassersteinBall(0.05, 1.0, norm), over_clients=qr.LpBall(0.1, p)
+        loss,
+        PLAIN,
+        over_samples=qr.WassersteinBall(0.05, 1.0, norm),
+        over_clients=qr.LpBall(0.1, p),
     )
     solution = qr.solve(problem, fed)
     assert solution.certificate.relative_gap <= NEAR
@@ -84,7 +87,7 @@ def test_the_cap_is_never_called_optimal():
 
 def test_the_cap_without_a_bound_says_what_is_left():
     solution = qr.solve(
-        qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.1)), federation(18), max_rounds=3
+        qr.Problem(qr.Hinge(), PLAIN, over_clients=qr.LpBall(0.1)), federation(18), max_rounds=3
     )
     assert solution.outcome.stop is qr.Stop.MAX_ROUNDS
     assert "no bound is provable" in solution.outcome.text
@@ -93,15 +96,15 @@ def test_the_cap_without_a_bound_says_what_is_left():
 
 def test_a_flat_start_is_solved():
     fed = qr.Federation(["a"], [np.ones((2, 2))], [np.array([1, -1])])
-    solution = qr.solve(qr.Problem(qr.Logistic()), fed, algorithm=qr.Bundle())
+    solution = qr.solve(qr.Problem(qr.Logistic(), PLAIN), fed, algorithm=qr.Bundle())
     assert solution.outcome.stop is qr.Stop.UNPROVEN  # nothing bounds where an optimum lies
     assert solution.certificate.value == pytest.approx(np.log(2), rel=1e-12)
     # multipliers of the rows balance exactly: nothing has to
-    by_rows = qr.solve(qr.Problem(qr.Logistic()), fed)
+    by_rows = qr.solve(qr.Problem(qr.Logistic(), PLAIN), fed)
     assert by_rows.outcome.stop is qr.Stop.OPTIMAL
     assert 0 <= by_rows.certificate.gap <= 1e-14
     fit = qr.solve(
-        qr.Problem(qr.EpsilonInsensitive(1.0)),
+        qr.Problem(qr.EpsilonInsensitive(1.0), PLAIN),
         qr.Federation(["a"], [np.ones((1, 1))], [np.array([0.5])]),
     )
     assert fit.certificate.value == 0
@@ -128,7 +131,9 @@ def test_programs_that_cannot_be_solved_are_never_called_optimal():
 
 def test_cuts_of_another_radius_are_a_warm_start():
     fed, ball = federation(5), qr.LpBall(0.1)
-    near = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=ball)
+    near = qr.Problem(
+        qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=ball
+    )
     far = replace(near, over_samples=qr.WassersteinBall(0.06, 1.0), over_clients=qr.LpBall(0.15))
     first, cold = qr.solve(near, fed), qr.solve(far, fed)
     warm = qr.solve(far, fed, algorithm=qr.Bundle(known=first.state.cuts), start=first.w)
@@ -143,6 +148,7 @@ def test_cuts_with_flipped_labels_keep_their_price_at_radius_zero(over_samples):
     fed, h = federation(5), qr.L2(1e-3)
     near = qr.Problem(
         qr.Hinge(),
+        PLAIN,
         over_samples=qr.WassersteinBall(0.1, 0.5),
         over_clients=qr.LpBall(0.1),
         regulariser=h,
@@ -219,7 +225,7 @@ def test_label_cost_infinity_is_the_limit():
 def test_trivial_region_is_solved_and_said():
     fed = federation(16)
     problem = qr.Problem(
-        qr.Hinge(), over_samples=qr.WassersteinBall(0.3, 0.5), over_clients=qr.LpBall(0.1)
+        qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall(0.3, 0.5), over_clients=qr.LpBall(0.1)
     )
     solution = qr.solve(problem, fed)
     assert solution.certificate.value == pytest.approx(
@@ -233,6 +239,7 @@ def test_a_start_outside_the_bounds_is_moved_inside(start):
     fed = federation(17)
     problem = qr.Problem(
         qr.Hinge(),
+        PLAIN,
         over_samples=qr.WassersteinBall(0.05, 1.0),
         over_clients=qr.LpBall(0.1),
         regulariser=qr.Bounds(0.2, 1.0),
@@ -249,7 +256,7 @@ def test_a_start_outside_the_bounds_is_moved_inside(start):
 def test_separable_rows_reach_zero_and_say_so():
     X = np.array([[1.0], [2.0], [-1.0], [-2.0]])
     fed = qr.Federation.from_arrays(X, np.sign(X[:, 0]), ["a", "b", "a", "b"])
-    solution = qr.solve(qr.Problem(qr.Hinge()), fed)
+    solution = qr.solve(qr.Problem(qr.Hinge(), PLAIN), fed)
     assert solution.certificate.value == 0
     assert solution.certificate.bound == 0
     assert solution.outcome.stop is qr.Stop.OPTIMAL
@@ -264,7 +271,7 @@ def test_features_of_very_different_size(regulariser):
     mixed = qr.Federation(plain.clients, [X * sizes for X, _ in rows], [y for _, y in rows])
     ball = qr.WassersteinBall(0.05, np.inf)
     problem = qr.Problem(
-        qr.Hinge(), over_samples=ball, over_clients=qr.LpBall(0.1), regulariser=regulariser
+        qr.Hinge(), PLAIN, over_samples=ball, over_clients=qr.LpBall(0.1), regulariser=regulariser
     )
     solution = qr.solve(problem, mixed)
     central = qr.CentralConic().solve(problem, mixed)
@@ -280,7 +287,7 @@ def test_without_a_bound_nothing_is_called_optimal():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 3)) * np.array([1e5, 1.0, 1e-5])
     fed = qr.Federation.from_arrays(X, rng.integers(0, 2, 60), np.repeat(["a", "b"], 30))
-    solution = qr.solve(qr.Problem(qr.Logistic(), over_clients=qr.Simplex()), fed)
+    solution = qr.solve(qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex()), fed)
     assert solution.certificate.bound is None
     assert solution.outcome.stop is qr.Stop.UNPROVEN
     assert "add a regulariser" in solution.outcome.text
@@ -288,7 +295,7 @@ def test_without_a_bound_nothing_is_called_optimal():
 
 def test_cuts_of_other_data_are_found_out():
     problem = qr.Problem(
-        qr.Hinge(), over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=qr.LpBall(0.1)
+        qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=qr.LpBall(0.1)
     )
     foreign = qr.Bundle(known=qr.solve(problem, federation(5)).state.cuts)
     solution = qr.solve(problem, federation(6), algorithm=foreign)

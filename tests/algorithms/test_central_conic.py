@@ -13,6 +13,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from problems import PLAIN
 
 from quorate.algorithms.comparators.central_conic import CentralConic
 from quorate.data.federation import Federation
@@ -189,7 +190,7 @@ def test_every_piecewise_linear_loss_norm_and_support(k, kind, norm):
         c = np.array([0.0] * 6 + [0.0 if sign else 0.3])
         support, faces = PolytopeSupport(C, d, None if sign else c), (C, d, c)
     ball = WassersteinBall(np.array([0.05, 0.1, 0.3]), 0.7, norm, support)
-    problem = Problem(loss, Linear(), ball, LpBall(0.2, EXPONENTS[seed % 4]), Zero())
+    problem = Problem(loss, PLAIN, ball, LpBall(0.2, EXPONENTS[seed % 4]), Zero())
     fed = federation(seed, sign, rows=5)
     answer = CentralConic().solve(problem, fed)
     bound = lower_bound(
@@ -234,7 +235,7 @@ def test_one_ball_round_the_mixture_has_one_price_for_all_clients():
     """
     fed, prior = federation(8, True), np.array([0.5, 0.2, 0.3])
     ball = WassersteinBall(0.1, 0.3, "l2")
-    problem = Problem(Hinge(), Linear(), ball)
+    problem = Problem(Hinge(), PLAIN, ball)
     answer = CentralConic().solve(problem, fed.pooled(prior))
     w, level, total = cp.Variable(D), cp.Variable(), 0
     for q, s in zip(prior, range(N), strict=True):
@@ -246,16 +247,15 @@ def test_one_ball_round_the_mixture_has_one_price_for_all_clients():
     )
     assert_allclose(answer.value, value, rtol=TOL)
     assert (
-        CentralConic().solve(Problem(Hinge(), Linear(), ball, Mean(prior)), fed).value
-        <= value + TOL
+        CentralConic().solve(Problem(Hinge(), PLAIN, ball, Mean(prior)), fed).value <= value + TOL
     )
 
 
 def test_sums_weigh_every_client_by_one_and_nonconvex_regularisers_are_refused():
     fed = federation(6, True)
-    by_mean = CentralConic().solve(Problem(Logistic(), Linear(), Mean(), Mean(), L2(0.1)), fed)
-    by_sum = CentralConic().solve(Problem(Logistic(), Linear(), Mean(), Sum(), L2(0.3)), fed)
+    by_mean = CentralConic().solve(Problem(Logistic(), PLAIN, Mean(), Mean(), L2(0.1)), fed)
+    by_sum = CentralConic().solve(Problem(Logistic(), PLAIN, Mean(), Sum(), L2(0.3)), fed)
     assert_allclose(by_sum.value, 3 * by_mean.value, rtol=1e-7)
     assert_allclose(by_sum.weights, 1.0)
     with pytest.raises(TypeError, match="got MCP"):
-        CentralConic().solve(Problem(Logistic(), Linear(), Mean(), Mean(), MCP(0.1)), fed)
+        CentralConic().solve(Problem(Logistic(), PLAIN, Mean(), Mean(), MCP(0.1)), fed)

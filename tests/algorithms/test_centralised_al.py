@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from constrained_oracles import FEATURES, NAMES, federation, logistic, raw_rows
 from numpy.testing import assert_allclose, assert_array_equal
+from problems import PLAIN
 from scipy.optimize import minimize
 
 import quorate as qr
@@ -116,6 +117,7 @@ def test_box_and_constraints_on_all_clients_server_and_model():
     value = cp.Problem(cp.Minimize(f + 0.05 * cp.norm1(w)), [*held, *shared]).solve(**TIGHT)
     problem = qr.Problem(
         qr.Logistic(),
+        PLAIN,
         regulariser=qr.L1(0.05),
         constraint=[
             qr.NeymanPearson("yes", 0.66),
@@ -135,6 +137,7 @@ def test_box_and_constraints_on_all_clients_server_and_model():
     ).solve(**TIGHT)
     box = qr.Problem(
         qr.Logistic(),
+        PLAIN,
         regulariser=qr.Bounds(-0.3, 0.4),
         local_constraint=qr.NeymanPearson("yes", [0.7, 9, 9, 9, 9]),
     )
@@ -154,7 +157,7 @@ def test_parity_of_scores():
     ).solve(**TIGHT)
     mu = np.zeros((5, 2))
     mu[where] = np.reshape([c.dual_value for c in parity], (-1, 2))
-    problem = qr.Problem(qr.Logistic(), local_constraint=qr.DemographicParity("sex", 0.05))
+    problem = qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.DemographicParity("sex", 0.05))
     close(EXACT.solve(problem, FED), w.value, value, mu.ravel())
 
 
@@ -174,7 +177,7 @@ def test_quadratic_programs_with_equalities(options, beta):
 
 def test_loss_gap_that_is_not_convex_against_slsqp():
     problem = qr.Problem(
-        qr.Logistic(), regulariser=qr.L2(0.01), local_constraint=qr.LossGap("sex", 0.05)
+        qr.Logistic(), PLAIN, regulariser=qr.L2(0.01), local_constraint=qr.LossGap("sex", 0.05)
     )
 
     def losses(w, rows):
@@ -213,7 +216,7 @@ def test_functions_of_ones_own_with_and_without_curvature(hessian):
     value = cp.Problem(cp.Minimize(f), [cp.sum_squares(w) <= 0.04]).solve(**TIGHT)
     constraint = qr.Constraint(own_ball, convex=True, hessian=hessian)
     result = CentralisedAL(tol=1e-8).solve(
-        qr.Problem(qr.Logistic(), local_constraint=constraint), FED
+        qr.Problem(qr.Logistic(), PLAIN, local_constraint=constraint), FED
     )
     assert result.stop is Stop.OPTIMAL
     assert_allclose(result.value, value, rtol=1e-7)
@@ -222,7 +225,7 @@ def test_functions_of_ones_own_with_and_without_curvature(hessian):
 
 def test_an_outer_iteration_is_the_equation():
     problem = qr.Problem(
-        qr.Logistic(), regulariser=qr.L2(0.1), local_constraint=qr.NeymanPearson("yes", 0.6)
+        qr.Logistic(), PLAIN, regulariser=qr.L2(0.1), local_constraint=qr.NeymanPearson("yes", 0.6)
     )
     beta, start = 5.0, np.array([0.3, -0.2, 0.1, 0.4])
     mu = np.array([0.3, 0.0, 0.2, 0.1, 0.0])
@@ -261,7 +264,7 @@ def test_multipliers_are_prices():
     def solve(level):
         problem = qr.Problem(
             qr.Logistic(),
-            qr.Linear(),
+            PLAIN,
             qr.Mean(label="no"),
             qr.Mean("size"),
             qr.L2(0.02),
@@ -298,7 +301,7 @@ def test_the_stop_is_the_printed_one():
 
 
 def test_an_inner_cap_is_no_success():
-    problem = qr.Problem(qr.Logistic(), local_constraint=qr.NeymanPearson("yes", 0.65))
+    problem = qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.NeymanPearson("yes", 0.65))
     result = CentralisedAL(s_bar=1e-9, max_inner=1).solve(problem, FED)
     assert result.stop is Stop.STALLED
     assert "an inner solve ended at" in result.text
@@ -306,7 +309,9 @@ def test_an_inner_cap_is_no_success():
 
 def test_contradictions_are_no_success():
     problem = qr.Problem(
-        qr.Logistic(), local_constraint=[qr.NeymanPearson(label, 0.3) for label in ("yes", "no")]
+        qr.Logistic(),
+        PLAIN,
+        local_constraint=[qr.NeymanPearson(label, 0.3) for label in ("yes", "no")],
     )
     result = CentralisedAL(max_outer=30).solve(problem, FED)
     assert result.stop is Stop.MAX_ROUNDS
@@ -319,7 +324,7 @@ def test_without_constraints_it_is_a_proximal_point_method():
     f = sum(mean(w, 0, rows, every(rows)) for rows in RAW) / 5 + 0.05 * cp.norm1(w)
     value = cp.Problem(cp.Minimize(f)).solve(**TIGHT)
     close(
-        EXACT.solve(qr.Problem(qr.Logistic(), regulariser=qr.L1(0.05)), FED),
+        EXACT.solve(qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L1(0.05)), FED),
         w.value,
         value,
         np.zeros(0),
@@ -329,7 +334,7 @@ def test_without_constraints_it_is_a_proximal_point_method():
 def test_order_of_clients_and_arguments():
     problem = qr.Problem(
         qr.Logistic(),
-        qr.Linear(),
+        PLAIN,
         qr.Mean(label="no"),
         regulariser=qr.L1(0.02),
         local_constraint=qr.NeymanPearson("yes", 0.65),
@@ -368,15 +373,15 @@ def test_options_out_of_range_are_refused(options, words):
 
 def test_unsuitable_problems_are_refused():
     with pytest.raises(ValueError, match=r"needs a smooth loss .* got Hinge\(\): use Bundle"):
-        EXACT.solve(qr.Problem(qr.Hinge()), FED)
+        EXACT.solve(qr.Problem(qr.Hinge(), PLAIN), FED)
     with pytest.raises(ValueError, match=r"needs a convex regulariser .* got MCP.*AsyncDRO"):
-        EXACT.solve(qr.Problem(qr.Logistic(), regulariser=qr.MCP(0.1)), FED)
+        EXACT.solve(qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.MCP(0.1)), FED)
     with pytest.raises(ValueError, match=r"over_clients = Mean or Sum.* Bundle"):
-        EXACT.solve(qr.Problem(qr.Logistic(), over_clients=qr.Simplex()), FED)
+        EXACT.solve(qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex()), FED)
     with pytest.raises(ValueError, match="start must be 4 finite numbers"):
-        replace(EXACT, start=np.zeros(3)).solve(qr.Problem(qr.Logistic()), FED)
+        replace(EXACT, start=np.zeros(3)).solve(qr.Problem(qr.Logistic(), PLAIN), FED)
     wrong = Multipliers(np.zeros(0), np.zeros(0), np.full((5, 1), -1.0))
     with pytest.raises(ValueError, match="multipliers must be 5 finite numbers, >= 0"):
         replace(EXACT, multipliers=wrong).solve(
-            qr.Problem(qr.Logistic(), local_constraint=qr.NeymanPearson("yes", 0.6)), FED
+            qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.NeymanPearson("yes", 0.6)), FED
         )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from client_set_oracles import members
 from numpy.testing import assert_allclose
-from problems import federation
+from problems import PLAIN, federation
 
 import quorate as qr
 
@@ -71,7 +71,7 @@ def central(problem, fed):
 @pytest.mark.parametrize("risk", SETS, ids=names(SETS))
 def test_every_set_against_one_program(risk):
     fed = federation(2, N, D, 25)
-    problem = qr.Problem(qr.Logistic(), over_clients=risk, regulariser=qr.L2(STRENGTH))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=risk, regulariser=qr.L2(STRENGTH))
     solution = qr.solve(problem, fed, tol=TOL)
     value, w, weights = central(problem, fed)
     certificate = solution.certificate
@@ -100,7 +100,11 @@ def test_a_set_of_which_only_the_maximiser_is_known(own, known, robust):
     first, second = (
         qr.solve(
             qr.Problem(
-                qr.Logistic(), over_samples=over, over_clients=risk, regulariser=qr.L2(STRENGTH)
+                qr.Logistic(),
+                PLAIN,
+                over_samples=over,
+                over_clients=risk,
+                regulariser=qr.L2(STRENGTH),
             ),
             fed,
             tol=TOL,
@@ -116,13 +120,15 @@ def test_a_set_of_which_only_the_maximiser_is_known(own, known, robust):
 def test_one_program_refuses_a_set_without_a_form():
     fed = federation(2, N, D, 25)
     with pytest.raises(TypeError, match="set of weights in conic form, got OwnSet"):
-        qr.CentralConic().solve(qr.Problem(over_clients=OWN[1][0], loss=qr.Logistic()), fed)
+        qr.CentralConic().solve(
+            qr.Problem(over_clients=OWN[1][0], loss=qr.Logistic(), predictor=PLAIN), fed
+        )
 
 
 @pytest.mark.parametrize("risk", SETS, ids=names(SETS))
 def test_the_central_program_takes_every_set(risk):
     fed = federation(3, N, D, 20)
-    problem = qr.Problem(qr.Hinge(), over_clients=risk, regulariser=qr.L2(0.1))
+    problem = qr.Problem(qr.Hinge(), PLAIN, over_clients=risk, regulariser=qr.L2(0.1))
     central, solution = qr.CentralConic().solve(problem, fed), qr.solve(problem, fed, tol=TOL)
     assert central.value == pytest.approx(solution.certificate.value, rel=NEAR)
     assert problem.at(fed)[0].over_clients.contains(central.weights, 1e-5)
@@ -135,7 +141,7 @@ def test_total_variation_where_balls_are_known(algorithm):
     fed = federation(2, N, D, 25)
     one, other = (
         qr.solve(
-            qr.Problem(qr.Logistic(), over_clients=risk, regulariser=qr.L2(STRENGTH)),
+            qr.Problem(qr.Logistic(), PLAIN, over_clients=risk, regulariser=qr.L2(STRENGTH)),
             fed,
             algorithm=algorithm,
             max_rounds=5,
@@ -144,4 +150,6 @@ def test_total_variation_where_balls_are_known(algorithm):
     )
     assert_allclose(one.w, other.w, rtol=0, atol=0)
     with pytest.raises(ValueError, match="Mean, Simplex, LpBall or TotalVariationBall"):
-        qr.solve(qr.Problem(qr.Logistic(), over_clients=qr.KLBall(0.1)), fed, algorithm=algorithm)
+        qr.solve(
+            qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.KLBall(0.1)), fed, algorithm=algorithm
+        )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
-from problems import federation
+from problems import PLAIN, federation
 
 import quorate as qr
 from quorate.algorithms.comparators import local_steps
@@ -51,7 +51,7 @@ def test_one_full_step_is_proximal_gradient_descent(regulariser, over):
     fed = federation(0)
     _, found = run(
         qr.FedAvg(1, 0.2),
-        qr.Problem(qr.Logistic(), over_clients=over, regulariser=regulariser),
+        qr.Problem(qr.Logistic(), PLAIN, over_clients=over, regulariser=regulariser),
         fed,
         6,
     )
@@ -71,7 +71,7 @@ def test_local_steps_by_hand(strength):
     algorithm = (
         qr.FedProx(strength, local_steps=4, step_size=0.3) if strength else qr.FedAvg(4, 0.3)
     )
-    _, found = run(algorithm, qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1)), fed, 3)
+    _, found = run(algorithm, qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1)), fed, 3)
     w = np.zeros(8)
     for _ in range(3):
         w = np.mean([walked(fed, i, w, 0.3, 4, 0.1, strength)[-1] for i in range(4)], 0)
@@ -80,7 +80,7 @@ def test_local_steps_by_hand(strength):
 
 def test_the_measured_step_is_one_over_the_largest_curvature_met():
     fed = federation(2)
-    problem = qr.Problem(qr.Squared(), regulariser=qr.L2(0.1))
+    problem = qr.Problem(qr.Squared(), PLAIN, regulariser=qr.L2(0.1))
     largest = max(np.linalg.eigvalsh(X.T @ X / len(X))[-1] for X in fed.X)
     algorithm, found = run(qr.FedAvg(3), problem, fed, 20)
     assert 0.3 * largest < found.state.curvature <= largest * (1 + 1e-4)
@@ -91,7 +91,9 @@ def test_the_measured_step_is_one_over_the_largest_curvature_met():
 
 def test_one_step_reaches_the_optimum_and_more_drift_off_it():
     fed = federation(3, 5)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Mean("size"), regulariser=qr.L2(1e-2))
+    problem = qr.Problem(
+        qr.Logistic(), PLAIN, over_clients=qr.Mean("size"), regulariser=qr.L2(1e-2)
+    )
     best = qr.solve(problem, fed, tol=1e-10).certificate.value
     values = {}
     for name, algorithm in (
@@ -128,7 +130,7 @@ def test_batches_of_all_rows_are_full_steps_and_of_some_are_unbiased(sparse):
     fed = federation(4)
     if sparse:
         fed = qr.Federation(fed.clients, [sp.csr_array(x) for x in fed.X], fed.y)
-    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    problem = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1))
     _, full = run(qr.FedAvg(3, 0.2), problem, fed, 4)
     _, same = run(qr.FedAvg(3, 0.2, batch=1000), problem, fed, 4)
     assert_allclose(same.state.w, full.state.w, rtol=1e-11)
@@ -146,7 +148,7 @@ def test_epochs_count_passes_over_the_rows():
         [np.ones(4), np.ones(7)],
         classes=(-1.0, 1.0),
     )
-    problem = qr.Problem(qr.Squared())
+    problem = qr.Problem(qr.Squared(), PLAIN)
     _, found = run(qr.FedAvg(2, 0.1, batch=2, epochs=True), problem, fed, 1)
     # every row pulls alike: 4 and 8 steps towards 1
     ends = [1 - 0.9 ** (2 * 2), 1 - 0.9 ** (2 * 4)]
@@ -154,7 +156,10 @@ def test_epochs_count_passes_over_the_rows():
 
 
 def test_rank_risks_are_refused_with_batches():
-    fed, problem = federation(5), qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.3))
+    fed, problem = (
+        federation(5),
+        qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.3)),
+    )
     with pytest.raises(ValueError, match="batch=None"):
         qr.solve(problem, fed, algorithm=qr.FedAvg(batch=5))
     with pytest.raises(ValueError, match="batch=None"):
@@ -168,7 +173,7 @@ def test_rank_risks_are_refused_with_batches():
 
 def test_participation_draws_clients_and_averages_those():
     fed = federation(6, 10)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Mean("size"))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Mean("size"))
     _, found = run(qr.FedAvg(1, 0.2, participation=0.3), problem, fed, 40)
     assert [len(ids) for ids in found.active[1:]] == [3] * 40
     assert len(set(found.active[1:])) > 20
@@ -187,7 +192,7 @@ def test_participation_draws_clients_and_averages_those():
 
 def test_what_the_server_sees():
     assert visibility(Descended)["change"] == "sum"
-    fed, problem = federation(7, 5), qr.Problem(qr.Logistic())
+    fed, problem = federation(7, 5), qr.Problem(qr.Logistic(), PLAIN)
     up = {}
     for name, rule in (("sum", qr.Average()), ("each", qr.CoordinateMedian())):
         algorithm, _ = run(qr.FedAvg(1, 0.1, aggregate=rule), problem, fed, 1)
@@ -233,7 +238,7 @@ def test_a_false_client_breaks_the_average_but_no_robust_rule(false):
     y = [np.where(x @ np.ones(D) + 0.5 * rng.normal(size=60) > 0, 1.0, -1.0) for x in X]
     fed = qr.Federation([f"c{i}" for i in range(9)], X, y)
     honest = fed.restrict([f"c{i}" for i in range(9) if i != 4])
-    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.05))
+    problem = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.05))
     best = qr.solve(problem, honest, tol=1e-8).certificate.value
     concrete, data = problem.at(fed)
 
@@ -272,7 +277,9 @@ def test_an_iteration_of_drfa_by_hand():
     fed, eta, gamma, K = federation(9), 0.3, 0.2, 3
     for strength in (0.0, 0.5):
         algorithm = qr.DRFA(K, eta, gamma, strength=strength, seed=4)
-        problem = qr.Problem(qr.Logistic(), over_clients=qr.LpBall(0.3, 2), regulariser=qr.L2(0.2))
+        problem = qr.Problem(
+            qr.Logistic(), PLAIN, over_clients=qr.LpBall(0.3, 2), regulariser=qr.L2(0.2)
+        )
         _, found = run(algorithm, problem, fed, 4)
         w, p, prior = np.zeros(8), np.full(3, 1 / 3), np.full(3, 1 / 3)
         for turn in range(2):
@@ -290,7 +297,7 @@ def test_an_iteration_of_drfa_by_hand():
 def test_drfa_asks_by_weight_to_step_and_uniformly_to_judge():
     fed = federation(10, 8)
     problem = qr.Problem(
-        qr.Logistic(), over_clients=qr.Superquantile(0.5, [0.3, 0.3, 0.2, 0.2, 0, 0, 0, 0])
+        qr.Logistic(), PLAIN, over_clients=qr.Superquantile(0.5, [0.3, 0.3, 0.2, 0.2, 0, 0, 0, 0])
     )
     _, found = run(qr.DRFA(1, 0.1, 1e-6, participation=0.5), problem, fed, 600)
     steps, judged = found.active[1::2], found.active[2::2]
@@ -303,7 +310,7 @@ def test_drfa_asks_by_weight_to_step_and_uniformly_to_judge():
 
 def test_drfa_with_one_step_comes_near_the_worst_case_optimum():
     fed = federation(11, 4)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(1e-2))
     best = qr.solve(problem, fed, tol=1e-8).certificate
     solution = qr.solve(problem, fed, algorithm=qr.DRFA(1), max_rounds=1500)
     assert 0 <= solution.certificate.value - best.value + 1e-8 < 3e-3 * best.value
@@ -350,20 +357,24 @@ def test_other_settings_out_of_range():
             qr.FedAvg(aggregate=rule)
     with pytest.raises(ValueError, match=r"Krum\(byzantine=1.*needs 5 models"):
         qr.solve(
-            qr.Problem(qr.Logistic()), federation(0), algorithm=qr.FedAvg(aggregate=qr.Krum(1))
+            qr.Problem(qr.Logistic(), PLAIN),
+            federation(0),
+            algorithm=qr.FedAvg(aggregate=qr.Krum(1)),
         )
 
 
 def test_fed_avg_names_what_takes_a_worst_case_and_drfa_what_it_takes():
     fed = federation(0)
     with pytest.raises(ValueError, match=r"over_clients = Mean or Sum.*use Bundle\(\)"):
-        qr.solve(qr.Problem(qr.Logistic(), over_clients=qr.Simplex()), fed, algorithm=qr.FedAvg())
+        qr.solve(
+            qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex()), fed, algorithm=qr.FedAvg()
+        )
     with pytest.raises(ValueError, match="sum to one"):
-        qr.solve(qr.Problem(qr.Logistic(), over_clients=qr.Sum()), fed, algorithm=qr.DRFA())
+        qr.solve(qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Sum()), fed, algorithm=qr.DRFA())
 
 
 def test_a_step_that_diverges_is_said():
-    problem = qr.Problem(qr.Squared(), regulariser=qr.L2(1e-3))
+    problem = qr.Problem(qr.Squared(), PLAIN, regulariser=qr.L2(1e-3))
     with np.errstate(all="ignore"):
         for algorithm in (qr.FedAvg(5, 1e8), qr.DRFA(5, 1e8)):
             _, found = run(algorithm, problem, federation(0, targets="real"), 400)
@@ -373,7 +384,7 @@ def test_a_step_that_diverges_is_said():
 
 def test_bounds_hold_whatever_the_number_of_steps():
     fed = federation(12, 5)
-    problem = qr.Problem(qr.Logistic(), regulariser=qr.Bounds(-0.05, 0.1))
+    problem = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.Bounds(-0.05, 0.1))
     for steps in (1, 7):
         w = run(qr.FedAvg(steps), problem, fed, 60)[1].state.w
         assert -0.05 <= w.min() < -0.04

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from constrained_oracles import raw_rows, together
 from constrained_programs import clients, quadratic, stated
+from problems import PLAIN
 from scipy.optimize import minimize
 
 import quorate as qr
@@ -81,7 +82,7 @@ def test_a_box_too_small():
 def test_an_empty_interior_is_no_infeasibility(at):
     fed, e = clients(), np.eye(4)[:1]
     pinned = qr.LinearInequality(np.vstack([e, -e]), [-at, at])
-    problem = qr.Problem(qr.Logistic(), constraint=pinned)
+    problem = qr.Problem(qr.Logistic(), PLAIN, constraint=pinned)
     solution = solve(problem, fed)
     equal = solve(replace(problem, constraint=qr.LinearEquality(e, -at)), fed)
     assert solution.outcome.stop in (qr.Stop.OPTIMAL, qr.Stop.STALLED)
@@ -95,7 +96,7 @@ def test_near_the_edge_of_infeasibility_nothing_wrong_is_claimed(gap):
     """w1 <= 1 and w1 >= 1 + gap."""
     fed, e = clients(), np.eye(4)[:1]
     problem = qr.Problem(
-        qr.Logistic(), constraint=qr.LinearInequality(np.vstack([e, -e]), [-1.0, 1.0 + gap])
+        qr.Logistic(), PLAIN, constraint=qr.LinearInequality(np.vstack([e, -e]), [-1.0, 1.0 + gap])
     )
     stop = solve(problem, fed).outcome.stop
     if gap > 2e-6:  # beyond the tolerance of what counts as met
@@ -234,7 +235,7 @@ def fairness(seed=0, level=0.02):
         server=(X[5], y[5], {"sex": sex[5]}),
     )
     gap = qr.LossGap("sex", level)
-    return qr.Problem(qr.Logistic(), constraint=gap, local_constraint=gap), fed
+    return qr.Problem(qr.Logistic(), PLAIN, constraint=gap, local_constraint=gap), fed
 
 
 @pytest.mark.parametrize(("seed", "level"), [(0, 0.02), (1, 0.05), (2, 0.01)])

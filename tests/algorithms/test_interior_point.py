@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from constrained_programs import clients, neyman_pearson, one_hot, quadratic, stated
 from numpy.testing import assert_allclose, assert_array_equal
+from problems import PLAIN
 
 import quorate as qr
 from quorate.engines.inprocess import InProcess
@@ -73,7 +74,9 @@ def test_regression_with_linear_constraints(loss, h):
     fed = clients(6, (30, 20), real=True)
     C, d = np.array([[1.0, 1.0, 0.0, 0.0], [0.0, -1.0, 1.0, -1.0]]), np.array([-0.3, 0.2])
     known = neyman_pearson(fed, loss, 0.0, h, objective_of=None, bound_on=None, linear=(C, d))
-    solution = solve(qr.Problem(loss, regulariser=h, constraint=qr.LinearInequality(C, d)), fed)
+    solution = solve(
+        qr.Problem(loss, PLAIN, regulariser=h, constraint=qr.LinearInequality(C, d)), fed
+    )
     assert solution.outcome.stop is qr.Stop.OPTIMAL
     assert solution.certificate.value == pytest.approx(known.value, rel=1e-7)
     assert_allclose(solution.w, known.w, atol=1e-5)
@@ -149,7 +152,9 @@ def test_a_stationary_first_model():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20, 3))
     fed = qr.Federation.from_arrays(np.vstack([X, X]), np.repeat([0, 1], 20), np.arange(40) % 2)
-    solution = solve(qr.Problem(qr.Logistic(), local_constraint=qr.NeymanPearson(1, 0.9)), fed)
+    solution = solve(
+        qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.NeymanPearson(1, 0.9)), fed
+    )
     assert solution.outcome.stop is qr.Stop.OPTIMAL
     assert solution.certificate.value == pytest.approx(np.log(2), rel=1e-9)
 

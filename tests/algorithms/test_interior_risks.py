@@ -8,6 +8,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from problems import PLAIN
 
 import quorate as qr
 from quorate.algorithms.federated.interior_point.client_risk import risk_rows
@@ -87,6 +88,7 @@ def test_against_a_conic_solver(risk):
     fed = federation()
     problem = qr.Problem(
         qr.Logistic(),
+        PLAIN,
         over_samples=qr.Mean(label="ill"),
         over_clients=risk,
         regulariser=qr.L2(1e-2),
@@ -113,6 +115,7 @@ def test_radius_zero_is_the_mean_and_wide_balls_the_maximum():
     def best(risk):
         problem = qr.Problem(
             qr.Logistic(),
+            PLAIN,
             over_clients=risk,
             regulariser=qr.L2(1e-2),
             local_constraint=qr.NeymanPearson("ill", 0.5),
@@ -127,7 +130,7 @@ def test_radius_zero_is_the_mean_and_wide_balls_the_maximum():
 def test_without_constraints_it_is_the_bundle_s_optimum():
     fed, problem = (
         federation(),
-        qr.Problem(qr.Logistic(), over_clients=qr.LpBall(0.3), regulariser=qr.L2(1e-2)),
+        qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.LpBall(0.3), regulariser=qr.L2(1e-2)),
     )
     second, first = (
         qr.solve(problem, fed, algorithm=qr.InteriorPoint()),
@@ -140,6 +143,7 @@ def test_risks_without_such_rows_are_refused_in_words():
     for risk in (qr.LpBall(0.2, 3.0), qr.Extremile(2.0)):
         problem = qr.Problem(
             qr.Logistic(),
+            PLAIN,
             over_clients=risk,
             regulariser=qr.L2(1e-2),
             local_constraint=qr.NeymanPearson("ill", 0.5),

@@ -8,7 +8,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from problems import federation
+from problems import PLAIN, SOFTMAX, federation
 
 import quorate as qr
 from quorate.problem.risks.risk import Worst
@@ -84,7 +84,7 @@ def test_two_steps_of_afl_by_hand(regulariser):
     fed, eta, gamma = federation(0, 4), 0.4, 0.6
     over = qr.LpBall(0.3, 2, "size")
     problem, Q = (
-        qr.Problem(qr.Logistic(), over_clients=over, regulariser=regulariser),
+        qr.Problem(qr.Logistic(), PLAIN, over_clients=over, regulariser=regulariser),
         over.at(fed.sizes),
     )
     p0, w0 = fed.sizes / fed.sizes.sum(), np.zeros(8)
@@ -111,7 +111,7 @@ def test_two_steps_of_afl_by_hand(regulariser):
 @pytest.mark.parametrize("over", SETS[:5], ids=str)
 def test_both_methods_reach_the_optimum_of_cvxpy_in_value_model_and_weights(over):
     fed = federation(1, 4, 3, 20)
-    problem = qr.Problem(qr.Logistic(), over_clients=over, regulariser=qr.L2(0.05))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=over, regulariser=qr.L2(0.05))
     value, w, weights = reference(problem, fed)
     for algorithm, tol in (
         (qr.AFL(), 1e-5),
@@ -133,7 +133,7 @@ def test_both_methods_reach_the_optimum_of_cvxpy_in_value_model_and_weights(over
 
 def test_the_average_of_afl_comes_near_the_optimum():
     fed = federation(2, 4)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.05))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(0.05))
     best = qr.solve(problem, fed, algorithm=qr.MultiplierMethod()).certificate.value
     solution = qr.solve(problem, fed, algorithm=qr.AFL(average=True), max_rounds=800)
     assert solution.outcome.stop is qr.Stop.MAX_ROUNDS
@@ -153,7 +153,7 @@ def test_the_average_of_afl_comes_near_the_optimum():
 def test_afl_takes_subgradients_where_gradients_jump(loss, samples, regulariser):
     fed = federation(3, 4)
     problem = qr.Problem(
-        loss, over_samples=samples, over_clients=qr.Simplex(), regulariser=regulariser
+        loss, PLAIN, over_samples=samples, over_clients=qr.Simplex(), regulariser=regulariser
     )
     best = qr.solve(problem, fed, tol=1e-7).certificate.value
     solution = qr.solve(problem, fed, algorithm=qr.AFL(), max_rounds=600)
@@ -187,7 +187,7 @@ SOME = [
 
 @pytest.mark.parametrize("over", SOME, ids=lambda over: type(over).__name__)
 def test_the_reference_proves_1e_8_for_every_set(over):
-    problem = qr.Problem(qr.Multinomial(), qr.Softmax(), over_clients=over, regulariser=qr.L2(1e-2))
+    problem = qr.Problem(qr.Multinomial(), SOFTMAX, over_clients=over, regulariser=qr.L2(1e-2))
     solution = qr.solve(
         problem, unlike(10), algorithm=qr.MultiplierMethod(), tol=1e-8, max_rounds=1000
     )
@@ -202,7 +202,7 @@ def test_the_reference_proves_1e_8_for_every_set(over):
     ids=str,
 )
 def test_the_reference_with_a_hundred_clients(over):
-    problem = qr.Problem(qr.Multinomial(), qr.Softmax(), over_clients=over, regulariser=qr.L2(1e-2))
+    problem = qr.Problem(qr.Multinomial(), SOFTMAX, over_clients=over, regulariser=qr.L2(1e-2))
     solution = qr.solve(
         problem, unlike(100), algorithm=qr.MultiplierMethod(), tol=1e-8, max_rounds=1000
     )
@@ -246,7 +246,7 @@ def test_any_regulariser_with_a_prox(regulariser, intercept, loss):
 
 def test_zeros_are_zeros():
     fed = federation(5, 4, 3, 20)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L1(0.1))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L1(0.1))
     value, w, _ = reference(problem, fed)
     solution = qr.solve(problem, fed, algorithm=qr.MultiplierMethod())
     assert_allclose(solution.certificate.value, value, rtol=1e-7)
@@ -257,7 +257,7 @@ def test_zeros_are_zeros():
 
 def test_without_a_regulariser_nothing_is_proven_and_that_is_said():
     fed = federation(6, 4, targets="real")
-    problem = qr.Problem(qr.Squared(), over_clients=qr.Simplex())
+    problem = qr.Problem(qr.Squared(), PLAIN, over_clients=qr.Simplex())
     solution = qr.solve(problem, fed, algorithm=qr.MultiplierMethod(), tol=1e-8)
     assert solution.outcome.stop is qr.Stop.UNPROVEN
     assert "L2(1e-3)" in solution.outcome.text
@@ -280,7 +280,9 @@ def test_the_units_of_features_and_losses_change_little(scale):
     other = qr.Federation(fed.clients, [scale * x for x in fed.X], fed.y)
 
     def make(strength):
-        return qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(strength))
+        return qr.Problem(
+            qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(strength)
+        )
 
     one = qr.solve(make(0.01), fed, algorithm=qr.MultiplierMethod())
     two = qr.solve(make(0.01 * scale**2), other, algorithm=qr.MultiplierMethod())
@@ -291,7 +293,7 @@ def test_the_units_of_features_and_losses_change_little(scale):
 
 def test_the_answer_when_stopped_early_is_proven_as_far_as_it_goes():
     fed = federation(8, 5)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.01))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(0.01))
     best = qr.solve(problem, fed, algorithm=qr.MultiplierMethod()).certificate.value
     for algorithm in (qr.MultiplierMethod(), qr.AFL()):
         for rounds in (1, 2, 5, 15):
@@ -342,20 +344,20 @@ class Own:
 @pytest.mark.parametrize(
     ("algorithm", "problem", "match"),
     [
-        (qr.MultiplierMethod(), qr.Problem(qr.Hinge()), r"Bundle.*Logistic\(\)"),
+        (qr.MultiplierMethod(), qr.Problem(qr.Hinge(), PLAIN), r"Bundle.*Logistic\(\)"),
         (
             qr.MultiplierMethod(),
-            qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.3)),
+            qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.3)),
             "Bundle",
         ),
         (
             qr.MultiplierMethod(),
-            qr.Problem(qr.Logistic(), over_samples=qr.WassersteinBall(0.1, 0.5)),
+            qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.WassersteinBall(0.1, 0.5)),
             "Bundle",
         ),
-        (qr.MultiplierMethod(), qr.Problem(qr.Logistic(), regulariser=qr.MCP(0.1)), "AFL"),
-        (qr.MultiplierMethod(), qr.Problem(qr.Logistic(), over_clients=Own()), "project"),
-        (qr.AFL(), qr.Problem(qr.Logistic(), over_clients=Own()), "project"),
+        (qr.MultiplierMethod(), qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.MCP(0.1)), "AFL"),
+        (qr.MultiplierMethod(), qr.Problem(qr.Logistic(), PLAIN, over_clients=Own()), "project"),
+        (qr.AFL(), qr.Problem(qr.Logistic(), PLAIN, over_clients=Own()), "project"),
     ],
 )
 def test_what_cannot_be_done_names_what_can(algorithm, problem, match):
@@ -371,7 +373,7 @@ def test_settings_out_of_range(name, value):
 
 
 def test_a_step_that_diverges_is_said():
-    problem = qr.Problem(qr.Squared(), over_clients=qr.Simplex())
+    problem = qr.Problem(qr.Squared(), PLAIN, over_clients=qr.Simplex())
     with np.errstate(all="ignore"):
         _, found = run(qr.AFL(1e9, 1e-3), problem, federation(0, targets="real"), 300)
     assert found.outcome.stop is qr.Stop.STALLED
@@ -380,7 +382,7 @@ def test_a_step_that_diverges_is_said():
 
 def test_nonconvex_regularisers_by_gradient_steps():
     fed = federation(9, 4)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.SCAD(0.02))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.SCAD(0.02))
     _, found = run(qr.AFL(), problem, fed, 200)
     assert found.state.value < 0.9 * np.log(2)
     assert found.state.bound == -np.inf

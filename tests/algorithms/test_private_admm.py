@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from problems import PLAIN, SOFTMAX
 from scipy import optimize, sparse
 from scipy.special import expit, softmax
 
@@ -21,7 +22,7 @@ from quorate.engines.inprocess import InProcess
 from quorate.privacy.budget import Budget
 from quorate.privacy.mechanisms import KINDS, fill
 from quorate.problem.losses import Huber, Logistic, Multinomial, Squared
-from quorate.problem.predictors.affine import Linear, Softmax
+from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L1, L2, Bounds
 from quorate.problem.risks import Mean
@@ -136,7 +137,7 @@ def test_two_rounds_by_hand(kind, variant, regulariser, single):
     ]
     privacy = options.pop("privacy", BUDGET)
     algorithm = (OutputPerturbedADMM if options.pop("output", False) else PrivateADMM)(**options)
-    loss, predictor = (Multinomial(), Softmax()) if kind == "class" else (Logistic(), Linear(True))
+    loss, predictor = (Multinomial(), SOFTMAX) if kind == "class" else (Logistic(), Linear(True))
     problem = Problem(
         loss, predictor, over_clients=Mean("size"), regulariser=regulariser, privacy=privacy
     )
@@ -197,7 +198,7 @@ def test_the_compiled_pass_equals_the_general_one(options):
     thin = Federation(
         fed.clients, tuple(sparse.csr_array(x) for x in fed.X), fed.y, classes=[0, 1, 2]
     )
-    problem = Problem(Multinomial(), Softmax(), regulariser=L1(1e-3), privacy=BUDGET)
+    problem = Problem(Multinomial(), SOFTMAX, regulariser=L1(1e-3), privacy=BUDGET)
     runs = [
         solve(problem, each, algorithm=PrivateADMM(12, **options, **KNOWN), seed=3)
         for each in (fed, thin)
@@ -211,7 +212,7 @@ ENGINES = (("each", 1), ("bytes", 1), ("blocks", 2), ("blocks", 64))
 
 @pytest.mark.parametrize("kind", ["class", "sign"])
 def test_modes_agree(kind):
-    loss, predictor = (Multinomial(), Softmax()) if kind == "class" else (Logistic(), Linear(True))
+    loss, predictor = (Multinomial(), SOFTMAX) if kind == "class" else (Logistic(), Linear(True))
     problem = Problem(loss, predictor, privacy=BUDGET)
     engines = [
         InProcess(mode, block_size=size)
@@ -230,7 +231,7 @@ def test_modes_agree(kind):
 def test_the_order_of_the_clients_moves_rounding_alone():
     fed, problem = (
         federation(),
-        Problem(Multinomial(), Softmax(), over_clients=Mean("size"), privacy=BUDGET),
+        Problem(Multinomial(), SOFTMAX, over_clients=Mean("size"), privacy=BUDGET),
     )
     order = [2, 0, 3, 1]
     turned = Federation(
@@ -245,7 +246,7 @@ def test_the_order_of_the_clients_moves_rounding_alone():
 
 
 def test_seeds_and_clients_have_their_own_noise():
-    fed, problem = federation(), Problem(Multinomial(), Softmax(), privacy=BUDGET)
+    fed, problem = federation(), Problem(Multinomial(), SOFTMAX, privacy=BUDGET)
     runs = [
         solve(problem, fed, algorithm=PrivateADMM(3, **KNOWN), seed=seed).w for seed in (0, 0, 1)
     ]
@@ -265,7 +266,7 @@ def test_resume_is_bitwise(noise, tmp_path):
     """
     fed, problem = (
         federation(),
-        Problem(Multinomial(), Softmax(), regulariser=L2(1e-2), privacy=BUDGET),
+        Problem(Multinomial(), SOFTMAX, regulariser=L2(1e-2), privacy=BUDGET),
     )
     engine = InProcess(checkpoint=tmp_path / "run")
     algorithm = PrivateADMM(max_rounds=9, noise=noise, average=True)
@@ -296,7 +297,7 @@ def test_arguments_stay_as_they_were():
     start.flags.writeable = False
     for x in (*fed.X, *fed.y):
         x.flags.writeable = False
-    problem = Problem(Multinomial(), Softmax(), privacy=BUDGET)
+    problem = Problem(Multinomial(), SOFTMAX, privacy=BUDGET)
     solve(problem, fed, algorithm=PrivateADMM(max_rounds=3, start=start))
     assert fed.digests() == before
     np.testing.assert_array_equal(start, kept)
@@ -342,9 +343,9 @@ def optimum(problem: Problem, fed: Federation) -> np.ndarray:
     ("kind", "loss", "predictor"),
     [
         ("sign", Logistic(), Linear(True)),
-        ("class", Multinomial(), Softmax()),
+        ("class", Multinomial(), SOFTMAX),
         ("real", Huber(0.7), Linear(True)),
-        ("real", Squared(), Linear()),
+        ("real", Squared(), PLAIN),
     ],
 )
 def test_without_noise_it_ends_at_the_optimum(kind, loss, predictor, options):
@@ -359,7 +360,7 @@ def test_without_noise_it_ends_at_the_optimum(kind, loss, predictor, options):
 
 
 def test_the_mean_of_all_models_converges_more_slowly_but_does():
-    fed, problem = federation("sign", 1), Problem(Logistic(), Linear(), regulariser=L2(0.05))
+    fed, problem = federation("sign", 1), Problem(Logistic(), PLAIN, regulariser=L2(0.05))
     states = []
     s = solve(
         problem,
@@ -406,7 +407,7 @@ def test_penalty_is_21():
 )
 @pytest.mark.parametrize("region", ["linf", "l2"])
 def test_no_step_is_longer_than_its_radius(radius, power, region, scaling):
-    fed, problem = federation(), Problem(Multinomial(), Softmax(), privacy=BUDGET)
+    fed, problem = federation(), Problem(Multinomial(), SOFTMAX, privacy=BUDGET)
     run, data = planned(
         PrivateADMM(max_rounds=6, rho=0.05, radius=radius, region=region, scaling=scaling),
         problem,
@@ -430,13 +431,15 @@ def test_no_step_is_longer_than_its_radius(radius, power, region, scaling):
 
 def test_eta_is_one_over_the_root_of_t_times_the_scaling():
     run, _ = planned(
-        PrivateADMM(update="prox", scaling=10.0), Problem(Logistic()), federation("sign")
+        PrivateADMM(update="prox", scaling=10.0), Problem(Logistic(), PLAIN), federation("sign")
     )
     assert [run.ask(np.zeros(5), t).message.reach for t in (1, 4, 25)] == pytest.approx(
         [0.1, 0.2, 0.5]
     )
     own, _ = planned(
-        PrivateADMM(update="prox", eta=lambda t: 2.0 * t), Problem(Logistic()), federation("sign")
+        PrivateADMM(update="prox", eta=lambda t: 2.0 * t),
+        Problem(Logistic(), PLAIN),
+        federation("sign"),
     )
     assert own.ask(np.zeros(5), 4).message.reach == pytest.approx(1 / 8)
 
@@ -446,7 +449,7 @@ def test_without_radius_and_prox_it_is_optimistic_gradient_descent():
     (docs/private.md).
     """
     fed, rho = federation("sign", 2), 0.7
-    problem = Problem(Logistic(), Linear())
+    problem = Problem(Logistic(), PLAIN)
     run, data = planned(PrivateADMM(max_rounds=8, rho=rho), problem, fed)
     state, ask = run.server_start(4)
     memories = [run.client_start(data.block(i)) for i in range(4)]
@@ -476,7 +479,7 @@ def test_without_radius_and_prox_it_is_optimistic_gradient_descent():
 
 
 def test_history_holds_functions_of_released_numbers():
-    fed, problem = federation(), Problem(Multinomial(), Softmax(), privacy=BUDGET)
+    fed, problem = federation(), Problem(Multinomial(), SOFTMAX, privacy=BUDGET)
     s = solve(problem, fed, algorithm=PrivateADMM(max_rounds=5))
     assert set(s.history[0]) == {
         "round",
@@ -492,6 +495,6 @@ def test_history_holds_functions_of_released_numbers():
 
 
 def test_a_model_that_overflows_is_named():
-    problem = Problem(Squared())
+    problem = Problem(Squared(), PLAIN)
     with pytest.raises(ArithmeticError, match="the model is not finite any more"):
         solve(problem, federation("real"), algorithm=PrivateADMM(max_rounds=3000, rho=1e-3))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import cvxpy as cp
 import numpy as np
 import pytest
+from problems import PLAIN
 from scipy.optimize import minimize
 
 import quorate as qr
@@ -113,7 +114,7 @@ def by_hand(X, y, q, w, u, lam, mu, anchor, beta, rho, sigma):
 
 def test_two_rounds_and_the_multipliers_are_the_printed_equations():
     fed = federation()
-    problem = qr.Problem(qr.Logistic(), over_samples=MEAN0, local_constraint=ACTIVE)
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=MEAN0, local_constraint=ACTIVE)
     concrete, data = problem.at(fed)
     beta, rho, n, w0 = 7.0, 0.4, 4, np.array([0.3, -0.2, 0.1, 0.5])
     # local problems far beyond q^t
@@ -165,7 +166,9 @@ def test_the_acceleration_starts_from_the_mixed_points():
     rho.
     """
     fed = federation()
-    concrete, data = qr.Problem(qr.Logistic(), over_samples=MEAN0, local_constraint=ACTIVE).at(fed)
+    concrete, data = qr.Problem(
+        qr.Logistic(), PLAIN, over_samples=MEAN0, local_constraint=ACTIVE
+    ).at(fed)
     it = configure(qr.ProximalAL(beta=5.0, rho=0.5), concrete, data, None, None, None, None)
     memory = InProcess("each").run(it, data, max_rounds=3).memories[0]
     w, mix = np.array([0.1, 0.2, -0.1, 0.3]), np.array([-0.3, 1.3])
@@ -185,18 +188,20 @@ def test_the_acceleration_starts_from_the_mixed_points():
 # ---- optima of independent solvers
 
 KINDS = {
-    "local": qr.Problem(qr.Logistic(), over_samples=MEAN0, local_constraint=ACTIVE),
+    "local": qr.Problem(qr.Logistic(), PLAIN, over_samples=MEAN0, local_constraint=ACTIVE),
     "intercept, l2, size": qr.Problem(
         qr.Logistic(), qr.Linear(True), MEAN0, qr.Mean("size"), qr.L2(0.05), local_constraint=ACTIVE
     ),
     "coupled": qr.Problem(
         qr.Logistic(),
+        PLAIN,
         over_samples=MEAN0,
         regulariser=qr.L2(0.05),
         constraint=qr.Coupled(qr.NeymanPearson(1.0, 0.15)),
     ),
     "coupled and local": qr.Problem(
         qr.Logistic(),
+        PLAIN,
         over_samples=MEAN0,
         regulariser=qr.L2(0.02),
         local_constraint=qr.NeymanPearson(1.0, 0.45),
@@ -204,12 +209,13 @@ KINDS = {
     ),
     "server": qr.Problem(
         qr.Logistic(),
+        PLAIN,
         over_samples=MEAN0,
         regulariser=qr.L2(0.1),
         constraint=qr.NeymanPearson(1.0, 0.15),
     ),
     "affine of the server": qr.Problem(
-        qr.Logistic(), constraint=qr.LinearInequality(np.ones((1, 4)), [-0.5])
+        qr.Logistic(), PLAIN, constraint=qr.LinearInequality(np.ones((1, 4)), [-0.5])
     ),
 }
 
@@ -229,6 +235,7 @@ def test_lasso_with_local_and_server_constraints_is_that_of_cvxpy():
     fed = federation()
     problem = qr.Problem(
         qr.Logistic(),
+        PLAIN,
         regulariser=qr.L1(0.03),
         local_constraint=qr.NeymanPearson(1.0, 0.4),
         constraint=qr.NeymanPearson(1.0, 0.3),
@@ -381,6 +388,7 @@ def test_a_client_without_rows_of_the_class_has_no_constraint():
     fed = qr.Federation(["a", "b"], X, y, classes=(-1.0, 1.0))
     problem = qr.Problem(
         qr.Logistic(),
+        PLAIN,
         over_samples=MEAN0,
         regulariser=qr.L2(0.05),
         local_constraint=qr.NeymanPearson(1.0, 0.55),
@@ -407,7 +415,9 @@ def test_a_constraint_that_is_met_anyway_has_no_price():
 def test_contradictory_constraints_are_proved_infeasible_and_named():
     both = (qr.NeymanPearson(1.0, 0.02), qr.NeymanPearson(-1.0, 0.02))
     solution = qr.solve(
-        qr.Problem(qr.Logistic(), local_constraint=both), federation(), algorithm=qr.ProximalAL()
+        qr.Problem(qr.Logistic(), PLAIN, local_constraint=both),
+        federation(),
+        algorithm=qr.ProximalAL(),
     )
     assert solution.outcome.stop is Stop.INFEASIBLE, solution.outcome.text
     assert solution.certificate.infeasible > 0
@@ -450,7 +460,10 @@ def test_as_printed_stops_only_where_the_inner_tolerance_was_achieved():
 
 
 def test_loss_gaps_end_at_a_kkt_point_without_a_bound():
-    problem, fed = qr.Problem(qr.Logistic(), local_constraint=qr.LossGap("g", 0.02)), federation()
+    problem, fed = (
+        qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.LossGap("g", 0.02)),
+        federation(),
+    )
     solution = qr.solve(problem, fed, algorithm=qr.ProximalAL(tol=1e-4))
     assert solution.outcome.stop is Stop.UNPROVEN
     assert "not convex" in solution.outcome.text
@@ -512,6 +525,7 @@ def test_a_group_lasso_is_that_of_a_conic_solver():
     fed = qr.Federation.from_arrays(X, y, np.repeat([0, 1, 2], 40))
     problem = qr.Problem(
         qr.Logistic(),
+        PLAIN,
         over_samples=qr.Mean(label=0),
         regulariser=qr.GroupL2(0.02, (0, 0, 1, 1)),
         local_constraint=qr.NeymanPearson(1, 0.6),

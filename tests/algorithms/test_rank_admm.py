@@ -6,6 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from problems import PLAIN
 from rank_oracles import chain, loss
 from rank_programs import (
     TIGHT,
@@ -108,7 +109,9 @@ def test_multipliers_of_the_hinge_by_hand():
     the set of R.
     """
     X, y = data(30, 5, 3, noise=0.4)
-    problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.23), regulariser=qr.L2(0.05))
+    problem = qr.Problem(
+        qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.23), regulariser=qr.L2(0.05)
+    )
     solution = solved(problem, X, y, 1e-9)
     a = solution.duals.rows
     assert a.min() >= -1e-15
@@ -126,7 +129,7 @@ def test_the_bound_is_the_dual_value_of_the_multipliers(loss, risk):
     """bound = -Omega*(a) - a'b - |D'a|^2 / (2 mu), Omega*(a) = max_z a'z - Omega(z) by a conic
     program.
     """
-    problem = qr.Problem(loss, over_samples=risk, regulariser=qr.L2(0.05))
+    problem = qr.Problem(loss, PLAIN, over_samples=risk, regulariser=qr.L2(0.05))
     X, y = rows_of(problem, 12, 3)
     solution = solved(problem, X, y, 1e-9)
     a, z, top = solution.duals.rows, cp.Variable(12), cp.Variable(12)
@@ -166,7 +169,7 @@ def plain_w_step(g, D, v, rho, r, near):
 )
 @pytest.mark.parametrize("r", [0.0, 0.3])
 def test_iterations_are_algorithm_1(loss_, risk, g, r):
-    problem = qr.Problem(loss_, over_samples=risk, regulariser=g)
+    problem = qr.Problem(loss_, PLAIN, over_samples=risk, regulariser=g)
     X, y = rows_of(problem, 15, 4)
     concrete, fed = problem.at(pooled(X, y))
     task = RankTask.of(concrete, fed.block(0))
@@ -263,7 +266,7 @@ def test_the_schedules_of_the_paper_feasible_but_not_optimal(penalty, rounds, g)
     """A rho that only grows freezes the iterates: small residuals, some per cent above the optimum,
     never "optimal".
     """
-    problem = qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.43), regulariser=g)
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.43), regulariser=g)
     X, y = rows_of(problem, 30, 5)
     solution = solved(
         problem, X, y, 1e-12, penalty=penalty, relaxation=1.0, finish=False, max_rounds=rounds
@@ -276,7 +279,9 @@ def test_the_schedules_of_the_paper_feasible_but_not_optimal(penalty, rounds, g)
 
 
 def test_a_growing_rho_ends_somewhere():
-    problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.43), regulariser=qr.L2(0.05))
+    problem = qr.Problem(
+        qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.43), regulariser=qr.L2(0.05)
+    )
     X, y = rows_of(problem, 30, 5)
     solution = solved(
         problem, X, y, 1e-12, penalty=Growing(1e-5, 1.2), finish=False, max_rounds=400

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from problems import PLAIN, SOFTMAX
 from rank_programs import central, check, data, objective, pooled, rows_of, solved
 from scipy.sparse import csr_array
 
@@ -37,7 +38,9 @@ def test_options_out_of_range(options, named):
 def test_one_owner_only():
     X, y = data(30, 3)
     fed = qr.Federation(["a", "b"], [X[:15], X[15:]], [y[:15], y[15:]])
-    problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.3), regulariser=qr.L2(0.1))
+    problem = qr.Problem(
+        qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.3), regulariser=qr.L2(0.1)
+    )
     with pytest.raises(
         ValueError, match=r"all rows in one place, got 2 clients: use fed.pooled\(\)"
     ):
@@ -49,11 +52,11 @@ def test_one_owner_only():
     ("problem", "named"),
     [
         (
-            qr.Problem(qr.Quantile(0.3), over_samples=qr.Superquantile(0.3)),
+            qr.Problem(qr.Quantile(0.3), PLAIN, over_samples=qr.Superquantile(0.3)),
             r"increases with one rank coordinate .* got Quantile.*use Bundle\(\)",
         ),
         (
-            qr.Problem(qr.Multinomial(), qr.Softmax()),
+            qr.Problem(qr.Multinomial(), SOFTMAX),
             r"predictor Linear, got Softmax.*use Bundle\(\)",
         ),
     ],
@@ -70,10 +73,14 @@ def test_rows_of_different_weights():
     fed = qr.Federation(["a"], [X], [y], sample_weight=[np.arange(1.0, 31.0)])
     with pytest.raises(ValueError, match="weights"):
         qr.solve(
-            qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.3)), fed, algorithm=qr.RankADMM()
+            qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.3)),
+            fed,
+            algorithm=qr.RankADMM(),
         )
     with pytest.raises(ValueError, match=r"no sample weights, got rows .*: use Bundle\(\)"):
-        qr.solve(qr.Problem(qr.Hinge(), regulariser=qr.L2(0.1)), fed, algorithm=qr.RankADMM())
+        qr.solve(
+            qr.Problem(qr.Hinge(), PLAIN, regulariser=qr.L2(0.1)), fed, algorithm=qr.RankADMM()
+        )
 
 
 def test_what_solve_picks():
@@ -82,22 +89,24 @@ def test_what_solve_picks():
     weighted = qr.Federation(["a"], [X], [y], sample_weight=[np.arange(1.0, 31.0)])
     tail, g = qr.Superquantile(0.3), qr.L2(0.1)
     for expected, problem, fed in (
-        (qr.RankADMM, qr.Problem(qr.Hinge(), regulariser=g), one),
-        (qr.RankADMM, qr.Problem(qr.Hinge(), over_samples=tail, regulariser=g), one),
-        (qr.RankADMM, qr.Problem(qr.Squared(), over_samples=qr.Median()), one),
+        (qr.RankADMM, qr.Problem(qr.Hinge(), PLAIN, regulariser=g), one),
+        (qr.RankADMM, qr.Problem(qr.Hinge(), PLAIN, over_samples=tail, regulariser=g), one),
+        (qr.RankADMM, qr.Problem(qr.Squared(), PLAIN, over_samples=qr.Median()), one),
         (
             qr.RankADMM,
-            qr.Problem(qr.Hinge(), over_samples=tail, over_clients=qr.Simplex(), regulariser=g),
+            qr.Problem(
+                qr.Hinge(), PLAIN, over_samples=tail, over_clients=qr.Simplex(), regulariser=g
+            ),
             one,
         ),
-        (qr.Bundle, qr.Problem(qr.Hinge(), over_samples=tail, regulariser=g), two),
-        (qr.Bundle, qr.Problem(qr.Hinge(), regulariser=g), weighted),
-        (qr.Bundle, qr.Problem(qr.Quantile(0.3), over_samples=tail, regulariser=g), one),
-        (qr.Bundle, qr.Problem(qr.Multinomial(), qr.Softmax(), regulariser=g), one),
-        (qr.Bundle, qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.1)), one),
+        (qr.Bundle, qr.Problem(qr.Hinge(), PLAIN, over_samples=tail, regulariser=g), two),
+        (qr.Bundle, qr.Problem(qr.Hinge(), PLAIN, regulariser=g), weighted),
+        (qr.Bundle, qr.Problem(qr.Quantile(0.3), PLAIN, over_samples=tail, regulariser=g), one),
+        (qr.Bundle, qr.Problem(qr.Multinomial(), SOFTMAX, regulariser=g), one),
+        (qr.Bundle, qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall(0.1)), one),
     ):
         assert type(default_algorithm(*problem.at(fed))) is expected
-    problem = qr.Problem(qr.Quantile(0.3), over_samples=tail, regulariser=g)
+    problem = qr.Problem(qr.Quantile(0.3), PLAIN, over_samples=tail, regulariser=g)
     assert qr.solve(problem, one).outcome.stop is qr.Stop.OPTIMAL
 
 
@@ -127,7 +136,7 @@ def test_rows_of_zeros(loss, g, intercept):
 @LOSS
 @GENTLE
 def test_one_sample(loss, g):
-    problem = qr.Problem(loss, over_samples=qr.Superquantile(0.43), regulariser=g)
+    problem = qr.Problem(loss, PLAIN, over_samples=qr.Superquantile(0.43), regulariser=g)
     X, y = rows_of(problem, 1, 3)
     classes = (-1.0, 1.0) if loss.targets == "sign" else None
     # a sample that is met exactly has a loss of 0 up to rounding, which a relative gap cannot meet
@@ -142,7 +151,7 @@ def test_one_sample(loss, g):
 @GENTLE
 @pytest.mark.parametrize("label", [-1.0, 1.0])
 def test_all_rows_of_one_class(loss, g, label):
-    problem = qr.Problem(loss, over_samples=qr.Extremile(2.0), regulariser=g)
+    problem = qr.Problem(loss, PLAIN, over_samples=qr.Extremile(2.0), regulariser=g)
     X, y = data(12, 3)[0], np.full(12, label)
     solution = solved(problem, X, y, 1e-7, classes=(-1.0, 1.0))
     assert solution.outcome.stop is qr.Stop.OPTIMAL
@@ -158,7 +167,7 @@ def test_all_rows_of_one_class(loss, g, label):
         qr.Problem(
             qr.Exponential(), qr.Linear(True), qr.Superquantile(0.43), regulariser=qr.L1(0.1)
         ),
-        qr.Problem(qr.Logistic()),
+        qr.Problem(qr.Logistic(), PLAIN),
     ],
     ids=["one class", "one class, exponential", "separable"],
 )
@@ -261,7 +270,7 @@ RUNS = {
         1e-13,
     ),
     "Newton steps": (
-        qr.Problem(qr.Hinge(), over_samples=qr.Extremile(2.0), regulariser=qr.L1(0.02)),
+        qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.Extremile(2.0), regulariser=qr.L1(0.02)),
         1e-12,
     ),
 }
@@ -333,6 +342,8 @@ def test_bounds_only_rise_and_values_only_fall():
 )
 def test_options_of_the_wrong_kind_are_refused_before_anything_runs(options, named):
     X, y = data(20, 3)
-    problem = qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.3), regulariser=qr.L2(0.1))
+    problem = qr.Problem(
+        qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.3), regulariser=qr.L2(0.1)
+    )
     with pytest.raises(ValueError, match=named):
         qr.solve(problem, pooled(X, y), algorithm=qr.RankADMM(**options))

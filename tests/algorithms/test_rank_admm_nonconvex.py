@@ -8,6 +8,7 @@ import itertools
 
 import numpy as np
 import pytest
+from problems import PLAIN
 from rank_programs import central, data, objective, pooled
 from scipy.optimize import minimize
 
@@ -83,7 +84,7 @@ def searched(problem, X, y, starts=15):
     ids=str,
 )
 def test_the_best_choice_of_outliers(loss, risk, g, seed):
-    problem = qr.Problem(loss, over_samples=risk, regulariser=g)
+    problem = qr.Problem(loss, PLAIN, over_samples=risk, regulariser=g)
     X, y = data(8, 2, seed, loss.targets, noise=1.0)
     solution, least = solved(problem, X, y, starts=FEW), least_of_all_choices(problem, X, y)
     assert solution.certificate.value == pytest.approx(least, rel=1e-6)
@@ -101,7 +102,7 @@ def test_the_best_choice_of_outliers(loss, risk, g, seed):
     ids=str,
 )
 def test_weights_that_rise_and_fall_against_a_search(loss, risk, g, seed):
-    problem = qr.Problem(loss, over_samples=risk, regulariser=g)
+    problem = qr.Problem(loss, PLAIN, over_samples=risk, regulariser=g)
     X, y = data(8, 2, seed, loss.targets, noise=1.0)
     solution = solved(problem, X, y, starts=FEW)
     assert solution.certificate.value <= searched(problem, X, y) * (1 + 1e-6)
@@ -119,7 +120,7 @@ def test_weights_that_rise_and_fall_against_a_search(loss, risk, g, seed):
 )
 def test_prospect_weights_against_a_search(loss, g, seed):
     """No polish here: iterations alone."""
-    problem = qr.Problem(loss, over_samples=qr.ProspectTheory(reference=0.5), regulariser=g)
+    problem = qr.Problem(loss, PLAIN, over_samples=qr.ProspectTheory(reference=0.5), regulariser=g)
     X, y = data(8, 2, seed, loss.targets, noise=1.0)
     solution = solved(problem, X, y)
     assert solution.certificate.value <= searched(problem, X, y) * (1 + 1e-6)
@@ -134,7 +135,7 @@ def test_prospect_weights_against_a_search(loss, g, seed):
     ids=str,
 )
 def test_regularisers_that_are_not_convex(loss, risk, g):
-    problem = qr.Problem(loss, over_samples=risk, regulariser=g)
+    problem = qr.Problem(loss, PLAIN, over_samples=risk, regulariser=g)
     X, y = data(20, 2, 1, loss.targets, noise=0.5)
     solution = solved(problem, X, y, starts=(Start(Balanced()),), max_iterations=500)
     assert solution.certificate.value <= searched(problem, X, y) * (1 + 1e-5)
@@ -158,7 +159,8 @@ def test_regularisers_that_are_not_convex(loss, risk, g):
 def test_limits_are_the_convex_optima(risk, convex):
     X, y = data(15, 3, 2, noise=0.5)
     one, other = (
-        qr.Problem(qr.Logistic(), over_samples=r, regulariser=qr.L2(0.05)) for r in (risk, convex)
+        qr.Problem(qr.Logistic(), PLAIN, over_samples=r, regulariser=qr.L2(0.05))
+        for r in (risk, convex)
     )
     proven = qr.solve(other, pooled(X, y), tol=1e-9).certificate
     found = qr.solve(one, pooled(X, y), algorithm=qr.RankADMM(starts=FEW)).certificate
@@ -176,7 +178,7 @@ def test_limits_are_the_convex_optima(risk, convex):
 )
 def test_never_worse_than_the_start(risk, options):
     """However early it ends: and the start may be good."""
-    problem = qr.Problem(qr.Hinge(), over_samples=risk, regulariser=qr.L2(0.05))
+    problem = qr.Problem(qr.Hinge(), PLAIN, over_samples=risk, regulariser=qr.L2(0.05))
     X, y = data(20, 3, 0, noise=0.5)
     good = solved(problem, X, y, starts=FEW[:2])
     for start in (good.w, np.array([5.0, -3.0, 2.0])):
@@ -208,7 +210,9 @@ def test_every_start_has_a_row():
 )
 def test_one_schedule_for_all_starts(penalty):
     """The paper's own, and others: each ends, each with one row for every start."""
-    problem = qr.Problem(qr.Logistic(), over_samples=qr.RankedRange(14, 2), regulariser=qr.L2(0.05))
+    problem = qr.Problem(
+        qr.Logistic(), PLAIN, over_samples=qr.RankedRange(14, 2), regulariser=qr.L2(0.05)
+    )
     X, y = data(20, 3, 0, noise=0.5)
     solution = solved(problem, X, y, penalty=penalty, starts=FEW[:2], max_iterations=400)
     assert len(solution.tries) == 2

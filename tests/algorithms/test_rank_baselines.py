@@ -9,6 +9,7 @@ from dataclasses import replace
 import cvxpy as cp
 import numpy as np
 import pytest
+from problems import PLAIN
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import expit
@@ -79,7 +80,9 @@ def test_sgd_on_all_rows_is_one_subgradient_step():
 def test_sgd_steps_through_a_permutation_and_leaves_the_rest_out():
     fed, rate = data(), 0.2
     X, y = rows(fed)
-    problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.25), regulariser=qr.L2(0.1))
+    problem = qr.Problem(
+        qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.25), regulariser=qr.L2(0.1)
+    )
     order, w = stream(SEED, "pooled", 0).permutation(40), np.zeros(4)
     for at in (order[:16], order[16:32]):  # a quarter of 16 rows: the 4 largest losses
         margin = y[at] * (X[at] @ w)
@@ -97,7 +100,7 @@ def test_sgd_steps_through_a_permutation_and_leaves_the_rest_out():
 def test_lsvrg_by_hand(uniform):
     fed, rate, n = data(), 0.2, 40
     X, y = rows(fed)
-    problem = qr.Problem(qr.Logistic(), over_samples=qr.Extremile(3), regulariser=qr.L2(0.1))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Extremile(3), regulariser=qr.L2(0.1))
     w = np.zeros(4)
     for turn in range(2):  # the second epoch has new weights and a new checkpoint
         t = -y * (X @ w)
@@ -125,7 +128,7 @@ def test_lsvrg_steps_are_unbiased(uniform, risk):
     """Over all rows, each with its probability, the mean step is the gradient of the risk with the
     weights fixed.
     """
-    concrete, fed = qr.Problem(qr.Logistic(), over_samples=risk).at(data())
+    concrete, fed = qr.Problem(qr.Logistic(), PLAIN, over_samples=risk).at(data())
     block, n = fed.block(0), 40
     before, w = np.array([0.4, -0.1, 0.0, 0.7]), np.array([-0.5, 0.3, 0.2, 0.1])
     point = evaluate(concrete, before, block)
@@ -183,7 +186,7 @@ def test_compiled_steps_are_the_plain_ones(loss, regulariser, intercept):
 @pytest.mark.parametrize("regulariser", [qr.MCP(0.02), qr.SCAD(0.02)], ids=repr)
 def test_lsvrg_takes_regularisers_without_a_compiled_form(regulariser):
     problem = qr.Problem(
-        qr.Quantile(0.3), over_samples=qr.RankedRange(36, 0), regulariser=regulariser
+        qr.Quantile(0.3), PLAIN, over_samples=qr.RankedRange(36, 0), regulariser=regulariser
     )
     concrete, _ = problem.at(data(targets="real"))
     assert scalar_form(concrete, 4) is None
@@ -245,7 +248,7 @@ def test_equal_losses_share():
 def test_rows_of_the_negative_class_move_the_model(algorithm):
     X, _ = rows(data())
     fed = qr.Federation(["pooled"], [X], [np.zeros(40)], classes=[0, 1])
-    memory = stepped(algorithm, qr.Problem(qr.Hinge()), fed)
+    memory = stepped(algorithm, qr.Problem(qr.Hinge(), PLAIN), fed)
     # every margin is 0: gradient x
     np.testing.assert_allclose(memory.w[0], -0.1 * X.mean(0), rtol=1e-12)
 
@@ -278,7 +281,7 @@ def test_rows_of_a_mean_may_have_weights(algorithm):
     X, y = rows(data())
     share = np.arange(1.0, 41.0) / np.arange(1.0, 41.0).sum()
     fed = qr.Federation(["pooled"], [X], [y], sample_weight=[share])
-    memory = stepped(algorithm, qr.Problem(qr.Logistic()), fed)
+    memory = stepped(algorithm, qr.Problem(qr.Logistic(), PLAIN), fed)
     np.testing.assert_allclose(memory.w[0], 0.05 * X.T @ (share * y), rtol=1e-12)
 
 
@@ -303,7 +306,7 @@ def logistic_optimum(fed, strength):
 def test_lsvrg_reaches_a_proven_optimum_of_the_mean(uniform):
     fed = data(120, 6)
     solution = qr.solve(
-        qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1)),
+        qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1)),
         fed,
         algorithm=qr.LSVRG(0.05, uniform=uniform),
         tol=1e-7,
@@ -332,7 +335,7 @@ def test_near_the_optimum_of_the_superquantile(algorithm, near, loss, regularise
     optimum = cp.Problem(cp.Minimize(cap + cp.sum(cp.pos(losses - cap)) / (0.3 * 120) + h)).solve(
         cp.CLARABEL
     )
-    problem = qr.Problem(loss, over_samples=qr.Superquantile(0.3), regulariser=regulariser)
+    problem = qr.Problem(loss, PLAIN, over_samples=qr.Superquantile(0.3), regulariser=regulariser)
     concrete, fed = problem.at(fed)
     run = qr.InProcess().run(
         configure(algorithm, concrete, fed, None, None, 600, None), fed, seed=1
@@ -380,7 +383,9 @@ def test_dca_step_by_hand():
     fed, rate = data(10), 0.3
     X, y = rows(fed)
     start = np.array([0.3, -0.2, 0.1, 0.0])
-    problem = qr.Problem(qr.Logistic(), over_samples=qr.RankedRange(7, 2), regulariser=qr.L2(0.1))
+    problem = qr.Problem(
+        qr.Logistic(), PLAIN, over_samples=qr.RankedRange(7, 2), regulariser=qr.L2(0.1)
+    )
     t = -y * (X @ start)
     rank = t.argsort().argsort()  # 0 is the smallest
     gradients = X * (-y * expit(t))[:, None]
@@ -392,7 +397,7 @@ def test_dca_step_by_hand():
 
 
 def test_dca_on_a_convex_risk_is_subgradient_descent():
-    problem = qr.Problem(qr.Logistic(), over_samples=qr.Extremile(2), regulariser=qr.L2(0.1))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Extremile(2), regulariser=qr.L2(0.1))
     dca = stepped(qr.DCA(0.05, inner=8), problem, data(), 1)
     sgd = stepped(qr.SGD(0.05, batch=40), problem, data(), 8)
     np.testing.assert_allclose(dca.w, sgd.w, rtol=1e-10)
@@ -407,7 +412,7 @@ def test_dca_never_rises_and_ends_at_a_critical_point(order):
     fed = data(40, 3)
     X, y = rows(fed)
     risk = qr.RankedRange(30, 8, order)
-    problem = qr.Problem(qr.Logistic(), over_samples=risk, regulariser=qr.L2(0.1))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=risk, regulariser=qr.L2(0.1))
     start = np.array([1.0, -1.0, 0.5])
     solution = qr.solve(problem, fed, algorithm=qr.DCA(0.1, inner=400, max_rounds=60, start=start))
     values = np.array([row["objective"] for row in solution.history])
@@ -432,7 +437,9 @@ def test_dca_never_rises_and_ends_at_a_critical_point(order):
 
 def test_tuned_tries_the_papers_grid_and_keeps_the_best():
     fed = data(200, 5)
-    problem = qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.2), regulariser=qr.L2(0.01))
+    problem = qr.Problem(
+        qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.2), regulariser=qr.L2(0.01)
+    )
     for algorithm in (qr.SGD(), qr.LSVRG()):
         chosen, table = tuned(algorithm, problem, fed, rounds=5, seed=2)
         assert [row["learning_rate"] for row in table] == [1e-2, 1e-3, 1e-4, 1 / 200, 1 / 1000]
@@ -447,7 +454,9 @@ def test_tuned_tries_the_papers_grid_and_keeps_the_best():
 @pytest.mark.parametrize("kind", BOTH)
 def test_the_first_round_tries_the_grid(kind):
     fed = data(100, 5)
-    problem = qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.2), regulariser=qr.L2(0.01))
+    problem = qr.Problem(
+        qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.2), regulariser=qr.L2(0.01)
+    )
     concrete, fed = problem.at(fed)
     own = configure(
         kind(grid=(1e-4, 1e-1, 1e-3), trial_epochs=3), concrete, fed, None, None, 4, None
@@ -463,7 +472,7 @@ def test_the_first_round_tries_the_grid(kind):
 def test_divergence_is_said_never_kept(kind):
     X, y = rows(data(targets="real"))
     far = qr.Federation(["pooled"], [1e3 * X], [y])
-    problem = qr.Problem(qr.Squared())
+    problem = qr.Problem(qr.Squared(), PLAIN)
     few = {"inner": 200} if kind is qr.DCA else {"max_rounds": 50}
     with pytest.raises(qr.engines.ClientError, match=r"diverges at learning rate 0\.1"):
         qr.solve(problem, far, algorithm=kind(0.1, **few))
@@ -503,11 +512,13 @@ def test_impossible_settings_are_refused(build, words):
 def test_problems_they_do_not_solve_are_refused(kind):
     with pytest.raises(ValueError, match=r"WassersteinBall.*[Uu]se Bundle\(\)"):
         qr.solve(
-            qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.1)), data(), algorithm=kind()
+            qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall(0.1)),
+            data(),
+            algorithm=kind(),
         )
     two = qr.Federation(["a", "b"], [rows(data())[0]] * 2, [rows(data())[1]] * 2)
     with pytest.raises(ValueError, match=r"all rows in one place, got 2 clients: use fed\.pooled"):
-        qr.solve(qr.Problem(qr.Hinge()), two, algorithm=kind())
+        qr.solve(qr.Problem(qr.Hinge(), PLAIN), two, algorithm=kind())
     with pytest.raises(ValueError, match="has no problem yet"):
         kind().client_start(data().block(0))
 
@@ -517,5 +528,7 @@ def test_dca_refuses_weights_that_change_at_a_reference():
         ValueError, match="a risk with one sequence of rank weights, got ProspectTheory"
     ):
         qr.solve(
-            qr.Problem(qr.Logistic(), over_samples=qr.ProspectTheory()), data(), algorithm=qr.DCA()
+            qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.ProspectTheory()),
+            data(),
+            algorithm=qr.DCA(),
         )

@@ -8,7 +8,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from problems import federation
+from problems import PLAIN, federation
 
 import quorate as qr
 
@@ -87,7 +87,7 @@ def check(problem, fed):
 @pytest.mark.parametrize("risk", OVER_CLIENTS, ids=repr)
 def test_over_clients(risk):
     fed = federation(2, N, D, 25)
-    problem = qr.Problem(qr.Logistic(), over_clients=risk, regulariser=qr.L2(0.1))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=risk, regulariser=qr.L2(0.1))
     solution, weights = check(problem, fed)
     assert_allclose(solution.certificate.weights, weights, rtol=0, atol=1e-4)
     assert solution.certificate.complementarity <= 1e-7
@@ -97,7 +97,9 @@ def test_over_clients(risk):
 def test_over_clients_with_wasserstein_balls(risk):
     fed = federation(3, N, D, 25)
     ball = qr.WassersteinBall(np.array([0.0, 0.05, 0.1, 0.02, 0.2]))
-    problem = qr.Problem(qr.Hinge(), over_samples=ball, over_clients=risk, regulariser=qr.L2(0.1))
+    problem = qr.Problem(
+        qr.Hinge(), PLAIN, over_samples=ball, over_clients=risk, regulariser=qr.L2(0.1)
+    )
     solution, _ = check(problem, fed)
     reference = qr.CentralConic().solve(problem, fed)
     assert reference.value == pytest.approx(solution.certificate.value, rel=NEAR)
@@ -110,7 +112,10 @@ def test_over_samples(risk, over_clients):
     fed = federation(4, 3, D, 20)
     loss = qr.Logistic() if isinstance(risk, qr.Extremile) else qr.Hinge()
     check(
-        qr.Problem(loss, over_samples=risk, over_clients=over_clients, regulariser=qr.L2(0.1)), fed
+        qr.Problem(
+            loss, PLAIN, over_samples=risk, over_clients=over_clients, regulariser=qr.L2(0.1)
+        ),
+        fed,
     )
 
 
@@ -134,7 +139,7 @@ def test_special_cases_are_the_same_problem():
     fed = federation(7, 4, D, 20)
 
     def value(over_clients, over_samples=qr.Mean()):  # noqa: B008
-        problem = qr.Problem(qr.Logistic(), qr.Linear(), over_samples, over_clients, qr.L2(0.1))
+        problem = qr.Problem(qr.Logistic(), PLAIN, over_samples, over_clients, qr.L2(0.1))
         return qr.solve(problem, fed, tol=TOL).certificate.value
 
     mean, worst = value(qr.Mean("size")), value(qr.Simplex())

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from problems import PLAIN
 from toy import federation
 
 import quorate as qr
@@ -24,7 +25,9 @@ RISKS = {
 
 @pytest.mark.parametrize("risk", RISKS.values(), ids=RISKS.keys())
 def test_risks_over_clients_with_balls_inside_them(risk):
-    problem = qr.Problem(qr.Hinge(), over_samples=BALL, over_clients=risk, regulariser=qr.L2(1e-2))
+    problem = qr.Problem(
+        qr.Hinge(), PLAIN, over_samples=BALL, over_clients=risk, regulariser=qr.L2(1e-2)
+    )
     found = qr.solve(problem, FED, algorithm=qr.RiskADMM(), tol=1e-4, max_rounds=400)
     best = qr.solve(problem, FED, tol=1e-8)
     assert found.outcome.stop is Stop.OPTIMAL, found.outcome.text
@@ -51,7 +54,7 @@ def test_a_set_without_a_projection_is_refused():
             return qr.Simplex().worst(losses)
 
     problem = qr.Problem(
-        qr.Hinge(), over_samples=BALL, over_clients=qr.Simplex(), regulariser=qr.L2(1e-2)
+        qr.Hinge(), PLAIN, over_samples=BALL, over_clients=qr.Simplex(), regulariser=qr.L2(1e-2)
     )
     with pytest.raises(ValueError, match="with `project`"):
         qr.solve(replace(problem, over_clients=Only()), FED, algorithm=qr.RiskADMM())

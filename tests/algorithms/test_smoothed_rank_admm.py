@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from problems import PLAIN
 from scipy.optimize import minimize
 
 import quorate as qr
@@ -65,7 +66,7 @@ def test_gradient_of_the_envelope(g, gamma):
 @pytest.mark.parametrize("gamma", [1e-9, 0.05, 0.3])
 def test_prox_of_the_envelope(g, gamma):
     """Entry by entry the least of step M(w) + (w - v)^2 / 2, near and far."""
-    task = task_of(qr.Problem(qr.Logistic(), regulariser=g), data())
+    task = task_of(qr.Problem(qr.Logistic(), PLAIN, regulariser=g), data())
     v, step = np.linspace(-1.0, 1.0, 5), 0.7
     w = task.envelope_prox(v, step, gamma)
     for at, near in zip(w, v, strict=True):
@@ -83,7 +84,7 @@ def test_prox_of_the_envelope(g, gamma):
 def test_model_step(g, n, d, gamma):
     """Against L-BFGS on rho / 2 ||D w - v||^2 + M(w) + r / 2 ||w - near||^2."""
     task, rng = (
-        task_of(qr.Problem(qr.Logistic(), regulariser=g), data(n, d)),
+        task_of(qr.Problem(qr.Logistic(), PLAIN, regulariser=g), data(n, d)),
         np.random.default_rng(3),
     )
     D, v, near, rho, r = task.design.D, rng.normal(size=n), rng.normal(size=d), 0.7, 10.0
@@ -107,7 +108,7 @@ def test_model_step(g, n, d, gamma):
 
 def test_no_smoothing_is_the_plain_step():
     task, rng = (
-        task_of(qr.Problem(qr.Hinge(), regulariser=qr.L1(0.05)), data()),
+        task_of(qr.Problem(qr.Hinge(), PLAIN, regulariser=qr.L1(0.05)), data()),
         np.random.default_rng(4),
     )
     v, near = rng.normal(size=60), rng.normal(size=5)
@@ -136,7 +137,7 @@ def test_one_iteration_by_hand():
     """
     X, y = np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([1.0, -1.0])
     rho, r, gamma, mu = 0.5, 0.25, 0.4, 0.1
-    problem = qr.Problem(qr.Hinge(), regulariser=qr.L1(mu))
+    problem = qr.Problem(qr.Hinge(), PLAIN, regulariser=qr.L1(mu))
     algorithm = qr.SmoothedRankADMM(
         qr.Smoothing(gamma, 1.0, gamma),
         penalty=qr.Growing(rho, 1.0),
@@ -171,7 +172,7 @@ def test_proposition_2(g):
     gradient at w.
     """
     gamma, r = 0.05, 0.3
-    problem = qr.Problem(qr.Logistic(), over_samples=TAIL, regulariser=g)
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=TAIL, regulariser=g)
     concrete, fed = problem.at(data())
     algorithm = qr.SmoothedRankADMM(
         qr.Smoothing(gamma, 1.0, gamma), r=r, check=1, penalty=qr.Growing(0.01, 1.0)
@@ -209,7 +210,10 @@ def test_the_smoothing_error():
     """With a constant gamma the value ends within gamma / 2 times the squared gradient of the
     optimum, and not nearer.
     """
-    problem, gamma = qr.Problem(qr.Logistic(), over_samples=TAIL, regulariser=qr.L1(0.02)), 2.0
+    problem, gamma = (
+        qr.Problem(qr.Logistic(), PLAIN, over_samples=TAIL, regulariser=qr.L1(0.02)),
+        2.0,
+    )
     exact = qr.solve(problem, data(), tol=1e-9).certificate.value
     algorithm = qr.SmoothedRankADMM(qr.Smoothing(gamma, 1.0, gamma), max_rounds=60)
     last = qr.solve(problem, data(), algorithm=algorithm, tol=0.0)
@@ -234,7 +238,7 @@ def test_the_smoothing_error():
     "g", [qr.MCP(0.05, 3.0), qr.SCAD(0.05, 3.7)], ids=lambda g: type(g).__name__
 )
 def test_weakly_convex_regularisers_end_at_small_residuals(g):
-    problem = qr.Problem(qr.Logistic(), over_samples=TAIL, regulariser=g)
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=TAIL, regulariser=g)
     found = qr.solve(problem, data(), algorithm=qr.SmoothedRankADMM(tol_residual=2e-5))
     certificate = found.certificate
     assert found.outcome.stop is qr.Stop.UNPROVEN
@@ -250,7 +254,7 @@ def test_weakly_convex_regularisers_end_at_small_residuals(g):
     "risk", [qr.RankedRange(50, 5), qr.RankedRange(50, 5, "descending"), qr.ProspectTheory()]
 )
 def test_risks_that_are_not_convex_end_at_small_residuals(risk):
-    problem = qr.Problem(qr.Logistic(), over_samples=risk, regulariser=qr.L2(0.01))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=risk, regulariser=qr.L2(0.01))
     found = qr.solve(problem, data(), algorithm=qr.SmoothedRankADMM())
     assert found.certificate.bound is None
     assert found.certificate.residuals.max() <= 1e-3
@@ -259,7 +263,7 @@ def test_risks_that_are_not_convex_end_at_small_residuals(risk):
 
 def test_more_features_than_rows():
     fed = data(12, 30)
-    problem = qr.Problem(qr.Hinge(), over_samples=TAIL, regulariser=qr.L1(0.02))
+    problem = qr.Problem(qr.Hinge(), PLAIN, over_samples=TAIL, regulariser=qr.L1(0.02))
     exact = qr.solve(problem, fed, tol=1e-9).certificate
     found = qr.solve(problem, fed, algorithm=qr.SmoothedRankADMM(), tol=1e-4).certificate
     assert found.relative_gap <= 1e-4
@@ -270,7 +274,7 @@ def test_schedule_of_the_paper_is_no_proof():
     """rho growing by 20 % freezes the model before it is optimal; the certificate says by how much
     at most.
     """
-    problem = qr.Problem(qr.Hinge(), over_samples=TAIL, regulariser=qr.L1(0.02))
+    problem = qr.Problem(qr.Hinge(), PLAIN, over_samples=TAIL, regulariser=qr.L1(0.02))
     exact = qr.solve(problem, data(), tol=1e-9).certificate.value
     paper = qr.SmoothedRankADMM(penalty=qr.Growing(1e-5, 1.2), relaxation=1.0, max_rounds=30)
     found = qr.solve(problem, data(), algorithm=paper)
@@ -287,7 +291,7 @@ def test_refusals():
         qr.Smoothing(0.0)
     with pytest.raises(ValueError, match=r"relaxation must be in \[1, 1.9\], got 2"):
         qr.SmoothedRankADMM(relaxation=2.0)
-    steep = qr.Problem(qr.Logistic(), regulariser=qr.MCP(0.1, 0.5))
+    steep = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.MCP(0.1, 0.5))
     with pytest.raises(
         ValueError, match=r"gamma <= 1 / \(3 c\) = 0.166667, got smoothing.start = 1"
     ):
@@ -295,7 +299,7 @@ def test_refusals():
     X, y = data().rows(0)
     halves = qr.Federation(["a", "b"], [X[:30], X[30:]], [y[:30], y[30:]])
     with pytest.raises(ValueError, match="pooled"):
-        qr.solve(qr.Problem(qr.Logistic()), halves, algorithm=qr.SmoothedRankADMM())
+        qr.solve(qr.Problem(qr.Logistic(), PLAIN), halves, algorithm=qr.SmoothedRankADMM())
     with pytest.raises(ValueError, match="no problem yet"):
         qr.SmoothedRankADMM().client_start(data().block(0))
     assert replace(qr.SmoothedRankADMM(), r=1.0).r == 1.0

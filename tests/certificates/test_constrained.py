@@ -13,6 +13,7 @@ from constrained_programs import clients, neyman_pearson, one_hot, rows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from problems import PLAIN
 
 import quorate as qr
 from quorate.certificates.constrained import certify_constrained
@@ -106,7 +107,7 @@ def test_coupled_constraints_by_hand():
     fed = clients(sizes=(8, 5, 12))
     w = np.array([0.3, -0.2, 0.5, 0.1])
     problem = qr.Problem(
-        qr.Logistic(), over_clients=qr.Sum(), constraint=qr.Coupled(qr.NeymanPearson(1, 0.4))
+        qr.Logistic(), PLAIN, over_clients=qr.Sum(), constraint=qr.Coupled(qr.NeymanPearson(1, 0.4))
     )
     proof = certified(problem, fed, w, Multipliers(NONE, np.array([1.7]), np.zeros((3, 0))))
     rows = list(rows_of(fed))
@@ -147,7 +148,7 @@ OPTIMA = [
 def stated(loss, level, h):
     """The Neyman-Pearson problem of ``neyman_pearson``."""
     return qr.Problem(
-        loss, over_samples=OF, regulariser=h, local_constraint=qr.NeymanPearson(1, level)
+        loss, PLAIN, over_samples=OF, regulariser=h, local_constraint=qr.NeymanPearson(1, level)
     )
 
 
@@ -238,7 +239,7 @@ def test_a_small_value_at_a_model_that_breaks_the_constraints_bounds_nothing(los
     fed = qr.Federation(["a"], [np.ones((2, 1))], [np.zeros(2)])
     # w >= 10
     problem = qr.Problem(
-        loss, regulariser=qr.L1(0.1), constraint=qr.LinearInequality([[-1.0]], [10.0])
+        loss, PLAIN, regulariser=qr.L1(0.1), constraint=qr.LinearInequality([[-1.0]], [10.0])
     )
     optimum = {qr.Squared: 50.0, qr.Huber: 9.5}[type(loss)] + 1.0
     for price in np.append(np.linspace(0.0, 15.0, 61), 1.1):
@@ -251,7 +252,9 @@ def test_multipliers_that_cancel_hide_no_gradient():
     rounding.
     """
     fed = qr.Federation(["a"], [np.ones((2, 1))], [np.full(2, 3.0)])
-    problem = qr.Problem(qr.Squared(), constraint=qr.LinearInequality([[1.0], [-1.0]], [-3.0, 3.0]))
+    problem = qr.Problem(
+        qr.Squared(), PLAIN, constraint=qr.LinearInequality([[1.0], [-1.0]], [-3.0, 3.0])
+    )
     for size in (1e3, 1e9, 1e12, 1e13, 1e15):
         for at in (0.0, 1.0, 3.0):
             assert certified(problem, fed, np.array([at]), server([size, size])).bound <= 1e-12
@@ -267,7 +270,7 @@ def test_own_convex_functions_bound_too():
         return np.array([w @ w - 0.1]), 2 * w[None]
 
     ball = qr.Constraint(inside, convex=True, hessian=lambda w, X, y, m: 2 * m[0] * np.eye(len(w)))
-    problem = qr.Problem(qr.Logistic(), constraint=qr.Coupled(ball, "uniform"))
+    problem = qr.Problem(qr.Logistic(), PLAIN, constraint=qr.Coupled(ball, "uniform"))
     solution = qr.solve(problem, fed, algorithm=qr.InteriorPoint())
     optimum = solution.certificate.value
     assert solution.certificate.relative_gap <= 1e-9
@@ -312,14 +315,14 @@ def test_no_bound_without_convexity():
     fed = clients()
     columns = {"sex": tuple(np.where(np.arange(len(y)) % 3, "f", "m") for y in fed.y)}
     fed = qr.Federation(fed.clients, fed.X, fed.y, columns=columns)
-    problem = qr.Problem(qr.Logistic(), local_constraint=qr.LossGap("sex", 0.1))
+    problem = qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.LossGap("sex", 0.1))
     proof = certified(problem, fed, np.ones(4), local(np.ones((3, 2))))
     assert (proof.bound, proof.gap, proof.relative_gap) == (None, None, None)
     assert (
         certified(problem, fed, np.ones(4), local(np.ones((3, 2))), infeasible=True).infeasible
         is None
     )
-    mute = qr.Problem(qr.Logistic(), local_constraint=qr.LossGap("sex", 0.1))
+    mute = qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.LossGap("sex", 0.1))
     assert certified(mute, fed, np.zeros(4), None).feasibility == 0.0
 
 
@@ -333,7 +336,7 @@ def test_contradictory_equalities_by_how_much():
     fed = clients()
     e = np.eye(4)[:1]
     problem = qr.Problem(
-        qr.Logistic(), constraint=(qr.LinearEquality(e, -1.0), qr.LinearEquality(e, -2.0))
+        qr.Logistic(), PLAIN, constraint=(qr.LinearEquality(e, -1.0), qr.LinearEquality(e, -2.0))
     )
     for size in (1e-6, 1.0, 1e6):  # normalised
         proof = certified(problem, fed, np.zeros(4), server([-size, size], 3), infeasible=True)
@@ -355,7 +358,7 @@ def test_both_classes_too_tight():
     X = rng.standard_normal((20, 2))
     fed = qr.Federation(["a"], [np.vstack([X, X])], [np.repeat([0, 1], 20)])
     both = qr.NeymanPearson(0, 0.1), qr.NeymanPearson(1, 0.1)
-    problem = qr.Problem(qr.Logistic(), local_constraint=both)
+    problem = qr.Problem(qr.Logistic(), PLAIN, local_constraint=both)
     proof = certified(problem, fed, np.zeros(2), local([[1.0, 1.0]]), infeasible=True)
     assert proof.infeasible == pytest.approx(np.log(2) - 0.1, rel=1e-9)
     assert (
@@ -369,6 +372,7 @@ def test_a_box_too_small():
     for limit, broken in ((0.5, 0.5), (1.0, None), (1.5, None)):
         problem = qr.Problem(
             qr.Logistic(),
+            PLAIN,
             regulariser=qr.Bounds(-limit, limit),
             constraint=qr.LinearInequality(-np.eye(4)[:1], 1.0),
         )
@@ -384,7 +388,7 @@ def test_constraints_that_meet_in_a_point_are_not_infeasible(seed):
         C, w0 = rng.standard_normal((2, 3)), 3 * rng.standard_normal(3)
         rows = np.vstack([C, -C, C.sum(0), -C.sum(0)])
         fed = qr.Federation(["a"], [np.ones((1, 3))], [np.zeros(1)])
-        problem = qr.Problem(qr.Squared(), constraint=qr.LinearInequality(rows, -rows @ w0))
+        problem = qr.Problem(qr.Squared(), PLAIN, constraint=qr.LinearInequality(rows, -rows @ w0))
         mu = rng.uniform(0, 1, 6)
         mu[:2], mu[5] = mu[2:4] + 0.3, mu[4] + 0.3  # the gradients cancel
         assert certified(problem, fed, w0, server(mu), infeasible=True).infeasible is None

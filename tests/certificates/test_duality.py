@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import CASES, federation
+from problems import CASES, PLAIN, federation
 
 import quorate as qr
 
@@ -22,12 +22,14 @@ KINDS = {
     ),
     "elastic": qr.Problem(
         qr.Logistic(),
+        PLAIN,
         over_samples=qr.WassersteinBall(0.05, 2.0, "linf"),
         over_clients=qr.LpBall(0.2, 1.0),
         regulariser=qr.ElasticNet(0.02, 0.05),
     ),
     "bounds": qr.Problem(
         qr.Hinge(),
+        PLAIN,
         over_samples=qr.WassersteinBall({"c0": 0.0, "c1": 0.1, "c2": 0.2}, 2.0, "l2"),
         over_clients=qr.LpBall(0.2, 3.0),
         regulariser=qr.Bounds(-0.2, 0.3),
@@ -123,6 +125,6 @@ def test_without_duals_only_the_value_is_stated():
 
 def test_nothing_is_claimed_where_nothing_bounds_the_optimum():
     fed = federation(31)
-    solution = qr.solve(qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.1)), fed)
+    solution = qr.solve(qr.Problem(qr.Hinge(), PLAIN, over_clients=qr.LpBall(0.1)), fed)
     assert solution.certificate.bound is None
     assert any("No lower bound" in note for note in solution.notes)

@@ -11,6 +11,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from problems import PLAIN
 from rank_programs import by_rank, central, data, objective, penalty, pooled, row_losses, sigma_of
 
 import quorate as qr
@@ -97,7 +98,7 @@ def test_two_rows_by_hand():
     that sum to one.
     """
     X, y = np.array([[1.0], [3.0]]), np.array([1.0, -1.0])
-    problem = qr.Problem(qr.Logistic(), over_samples=qr.Maximum(), regulariser=qr.L1(0.25))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Maximum(), regulariser=qr.L1(0.25))
     zero = np.zeros(1)
     # D = (-1, 3): -D'alpha = a_1 - 3 a_2
     assert_allclose(
@@ -170,7 +171,7 @@ def brute(sigma, kernel, alpha, z):
 @pytest.mark.parametrize("risk", RISKS, ids=lambda risk: type(risk).__name__)
 def test_distance_from_the_risk_by_enumeration(loss, risk):
     """Ties, kinks and both at once; weights that rise, fall, or neither."""
-    problem, kernel = qr.Problem(loss, over_samples=risk), kernel_of(loss)
+    problem, kernel = qr.Problem(loss, PLAIN, over_samples=risk), kernel_of(loss)
     margin = loss.targets == "sign"
     X, y = np.zeros((4, 1)), np.array([1.0, -1.0, 1.0, -1.0]) if margin else np.zeros(4)
     rng = np.random.default_rng(RISKS.index(risk))
@@ -193,7 +194,7 @@ def test_distance_from_the_risk_by_enumeration(loss, risk):
 def test_jumps_of_prospect_weights_by_differences(loss, reference):
     """At the reference one side jumps up: there every gradient beyond the other side's counts."""
     risk = qr.ProspectTheory(0.61, 0.69, reference)
-    problem, kernel = qr.Problem(loss, over_samples=risk), kernel_of(loss)
+    problem, kernel = qr.Problem(loss, PLAIN, over_samples=risk), kernel_of(loss)
     at, h = knot_of(kernel, reference), 1e-5
     y = np.ones(4) if loss.targets == "sign" else np.zeros(4)
     X = np.zeros((4, 1))
@@ -254,7 +255,7 @@ def test_distance_from_the_group_lasso():
     direction.
     """
     g, rng = qr.GroupL2(0.5, (0, 1, 0, 2)), np.random.default_rng(6)
-    problem, w = qr.Problem(qr.Logistic(), regulariser=g), np.array([0.3, 0.0, -0.4, 0.0])
+    problem, w = qr.Problem(qr.Logistic(), PLAIN, regulariser=g), np.array([0.3, 0.0, -0.4, 0.0])
     X, y, alpha = rng.normal(size=(6, 4)), np.array([1.0, -1, 1, -1, 1, 1]), rng.random(6)
     push = X.T @ (y * alpha)
     active = np.hypot(*(push[[0, 2]] - 0.5 * np.sqrt(2) * np.array([0.6, -0.8])))
@@ -345,7 +346,9 @@ def test_no_multipliers_prove_more_than_the_optimum(loss, g, intercept):
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_numbers_that_are_none_are_refused(wrong):
     X, y = data(12, 3, 2)
-    problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.43), regulariser=qr.L2(0.1))
+    problem = qr.Problem(
+        qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.43), regulariser=qr.L2(0.1)
+    )
     rows = np.full(12, 0.05)
     for bad, split in (
         (np.append(rows[:-1], wrong), rows),
@@ -366,7 +369,9 @@ def test_numbers_that_are_none_are_refused(wrong):
 
 def test_where_the_risk_is_not_convex_multipliers_prove_nothing():
     X, y = data(12, 3, 2)
-    problem = qr.Problem(qr.Logistic(), over_samples=qr.RankedRange(9, 2), regulariser=qr.L2(0.1))
+    problem = qr.Problem(
+        qr.Logistic(), PLAIN, over_samples=qr.RankedRange(9, 2), regulariser=qr.L2(0.1)
+    )
     z = -y * (X @ np.ones(3))
     proof = certify(problem, pooled(X, y), np.ones(3), row_duals(np.full(12, 0.05), z, 3))
     assert proof.bound is None

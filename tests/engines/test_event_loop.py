@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from problems import PLAIN
 from scipy.sparse import csr_array
 from toy import AsyncToy, Looked, Lookup, Table, ToyMemory, federation
 
@@ -473,7 +474,10 @@ def test_clients_own_streams_count_their_own_turns():
 
 
 def test_a_solution_on_simulated_time():
-    fed, problem = federation((20, 12, 30)), qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    fed, problem = (
+        federation((20, 12, 30)),
+        qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1)),
+    )
     one, other = (
         qr.solve(problem, fed, algorithm=qr.Bundle(), engine=each)
         for each in (VirtualClock(), qr.InProcess("each"))
@@ -489,7 +493,7 @@ def test_a_solution_on_simulated_time():
 def test_a_certificate_is_made_outside_the_clock():
     fed = federation((20, 12, 30))
     engine = VirtualClock(Constant(1.0), crashes={fed.clients[0]: 1.5})
-    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    problem = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1))
     solution = qr.solve(problem, fed, algorithm=qr.Bundle(), engine=engine)
     assert (solution.outcome.stop, solution.rounds) == (Stop.STALLED, 1)
     assert np.isfinite(solution.certificate.value)  # which takes two rounds of all clients

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from problems import PLAIN, SOFTMAX
 
 import quorate as qr
 from quorate.algorithms.alternatives import RefusedError, known_methods, takes, taking
@@ -79,7 +80,7 @@ SLOTS: dict[str, list[Any]] = {
         *(qr.Logistic(), qr.Hinge(), qr.SmoothHinge(), qr.Exponential(), qr.Squared()),
         *(qr.Huber(), qr.Absolute(), qr.Quantile(0.4), qr.Multinomial()),
     ],
-    "predictor": [qr.Linear(), qr.Linear(True), qr.MLP((2,))],
+    "predictor": [PLAIN, qr.Linear(True), qr.MLP((2,))],
     "over_samples": [
         *(qr.Mean(), qr.WassersteinBall(0.05, 0.5), qr.Superquantile(0.3), qr.Extremile(2.0)),
         *(qr.Median(), qr.HumanAligned(0.4, 0.3), qr.ProspectTheory(0.4, 1.0, -1.0)),
@@ -128,10 +129,10 @@ def case(values: dict[str, Any]) -> Case | None:
     n_clients, engine = values.pop("n_clients"), values.pop("engine")
     several = values["loss"].targets == "class" and isinstance(values["predictor"], qr.Linear)
     if several:
-        values["predictor"] = qr.Softmax()
+        values["predictor"] = SOFTMAX
     if several and isinstance(values["regulariser"], qr.GroupL2):
         values["regulariser"] = qr.GroupL2(0.01, (0,) * 9)
-    plain = several or values["predictor"] == qr.Linear()
+    plain = several or values["predictor"] == PLAIN
     if values["regulariser"] is GROUPS and not plain:
         return None  # its groups are of three coefficients
     constrained = values["constraint"] is not None or values["local_constraint"] is not None
@@ -284,7 +285,7 @@ def test_custom_parts_without_a_dual_are_solved_without_a_bound(custom, lacks):
 def test_stated_problems_are_judged_as_concrete_ones():
     """A configuration asks before there are data."""
     for local in (None, HALF):
-        stated = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.01), local_constraint=local)
+        stated = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.01), local_constraint=local)
         concrete, fed = stated.at(data(3, "sign"))
         setting = setting_of(fed)
         assert taking(stated, setting) == taking(concrete, setting)
@@ -305,7 +306,7 @@ FILES: dict[str, list[tuple[dict[str, Any], Values]]] = {
     ],
     "model": [
         ({"problem": {"model": "linear"}}, {"predictor": qr.Linear(True)}),
-        ({"problem": {"model": "softmax"}}, {"predictor": qr.Softmax()}),
+        ({"problem": {"model": "softmax"}}, {"predictor": SOFTMAX}),
         ({"problem": {"model": "mlp", "hidden": [2]}}, {"predictor": qr.MLP((2,))}),
     ],
     "regulariser": [

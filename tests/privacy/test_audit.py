@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from problems import PLAIN, SOFTMAX
 from scipy import sparse
 from scipy.stats import binom
 
@@ -25,7 +26,7 @@ def problem_and_data(
     X = rng.standard_normal((40, 6))
     y = (X[:, 0] > 0).astype(int)
     fed = qr.Federation(("a", "b"), (X[:20], X[20:]), (y[:20], y[20:]), classes=[0, 1])
-    loss, predictor = (qr.Multinomial(), qr.Softmax()) if several else (qr.Logistic(), qr.Linear())
+    loss, predictor = (qr.Multinomial(), SOFTMAX) if several else (qr.Logistic(), PLAIN)
     return qr.Problem(loss, predictor, privacy=budget), fed
 
 
@@ -112,7 +113,7 @@ def test_any_client_any_canary_any_rows():
     again = qr.audit(problem, fed, algorithm=algorithm, **options)
     assert again == one
     assert qr.audit(problem, fed, algorithm=algorithm, **options, seed=1) != one
-    real = qr.Problem(qr.Squared(), privacy=BUDGET)
+    real = qr.Problem(qr.Squared(), PLAIN, privacy=BUDGET)
     numbers = qr.Federation(fed.clients, fed.X, tuple(x[:, 0] for x in fed.X))
     assert qr.audit(real, numbers, algorithm=algorithm, runs=60).epsilon <= 1.0
     secret = qr.PrivateADMM(max_rounds=2, noise="secure")

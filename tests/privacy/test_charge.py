@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from charged import DELTA, FED, Killed, Place, T, at, federation, forgotten
+from problems import PLAIN
 
 import quorate as qr
 from quorate.algorithms.federated.private_admm import client as private_client
@@ -221,7 +222,7 @@ def test_a_book_that_breaks_during_a_run_is_left_alone_and_the_model_is_kept(pla
 
 def test_a_client_never_answers_more_often_than_was_paid_for(place, tmp_path):
     """A server that asks on is refused by the client's own memory."""
-    problem = qr.Problem(qr.Logistic(), privacy=Budget(1.0, DELTA))
+    problem = qr.Problem(qr.Logistic(), PLAIN, privacy=Budget(1.0, DELTA))
     algorithm = replace(PrivateADMM(max_rounds=2), problem=problem).planned(problem, FED)
     greedy = replace(algorithm, max_rounds=9)  # the plan still pays for 2
     with pytest.raises(ClientError, match="another one would overspend") as error:

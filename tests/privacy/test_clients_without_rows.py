@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from problems import PLAIN
 from scipy import sparse
 
 import quorate as qr
@@ -13,9 +14,9 @@ from quorate.privacy.accounting import Release, total_epsilon
 
 SIZES = {"c": 4, "a": 9, "lone": 1, "b": 6}  # another order than that of the rows
 LOSSES = {
-    "logistic": (qr.Logistic(), qr.Linear()),
-    "multinomial": (qr.Multinomial(), qr.Softmax(3)),
-    "squared": (qr.Squared(), qr.Linear()),
+    "logistic": (qr.Logistic(), PLAIN),
+    "multinomial": (qr.Multinomial(), qr.Softmax(3, intercepts=False)),
+    "squared": (qr.Squared(), PLAIN),
 }
 
 
@@ -115,7 +116,7 @@ def test_copies_are_those_of_the_clients_named():
 def test_a_checkpoint_is_of_all_who_take_part(tmp_path):
     fed = federation("abc")
     budget = qr.Budget(2.0, 1e-5, sizes=SIZES, book=tmp_path / "book.json")
-    problem = qr.Problem(qr.Logistic(), privacy=budget)
+    problem = qr.Problem(qr.Logistic(), PLAIN, privacy=budget)
     engine = qr.InProcess("each", checkpoint=tmp_path / "run")
 
     def stop(row, state):
@@ -169,7 +170,7 @@ def test_the_estimator_lets_them_take_part():
 def test_the_audit_attacks_a_client_that_has_no_other_row():
     fed, problem = (
         federation("abc"),
-        qr.Problem(qr.Logistic(), qr.Linear(), privacy=qr.Budget(1.0, 1e-3, sizes=SIZES)),
+        qr.Problem(qr.Logistic(), PLAIN, privacy=qr.Budget(1.0, 1e-3, sizes=SIZES)),
     )
     algorithm = qr.PrivateADMM(max_rounds=1, clip=1.0)
     options = {"algorithm": algorithm, "client": "lone", "runs": 600}

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from private_cases import BUDGET, LOSSES, ROWS, SIZES, case, planned
+from problems import SOFTMAX
 
 from quorate.algorithms.federated.private_admm import client as private_client
 from quorate.algorithms.federated.private_admm.client import Perturb
@@ -22,7 +23,6 @@ from quorate.engines.inprocess import InProcess
 from quorate.privacy.budget import Budget, BudgetSpentError, NoPrivacyWarning
 from quorate.privacy.mechanisms import MEAN_SIZE
 from quorate.problem.losses import Multinomial
-from quorate.problem.predictors.affine import Softmax
 from quorate.problem.problem import Problem
 from quorate.solution.solve import solve
 
@@ -136,7 +136,7 @@ def test_single_precision_keeps_the_sensitivity_to_its_rounding(mechanism):
     X = np.abs(rng.standard_normal((m + 1, d))) * 50
     y = np.zeros(m + 1, int)
     w = np.tile([-1.0, 0.5, 1.0], d)
-    problem = Problem(Multinomial(), Softmax(), privacy=Budget(2.0, 1e-4, sizes=m))
+    problem = Problem(Multinomial(), SOFTMAX, privacy=Budget(2.0, 1e-4, sizes=m))
     run = PrivateADMM(max_rounds=3, mechanism=mechanism, clip=1.0)
     worst = 0.0
     for gone in (0, 1500, m):
@@ -204,7 +204,7 @@ def test_the_ledger_says_what_is_public_when_sizes_are_not_declared():
 def test_classes_are_declared_or_the_ledger_says_that_they_are_public():
     """The only row of a class must not decide how long the model is."""
     X, y = np.random.default_rng(0).standard_normal((9, 2)), np.array([0, 1] * 4 + [2])
-    problem = Problem(Multinomial(), Softmax(), privacy=BUDGET)
+    problem = Problem(Multinomial(), SOFTMAX, privacy=BUDGET)
     declared = [Federation(("a",), (X[:k],), (y[:k],), classes=[0, 1, 2]) for k in (8, 9)]
     assert [len(solve(problem, fed, max_rounds=2).w) for fed in declared] == [6, 6]
     assert "classes" in solve(problem, declared[0], max_rounds=2).ledger.text
@@ -345,7 +345,7 @@ def test_noise_of_clients_and_rounds_is_independent_and_of_the_declared_scale(ki
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((12, 200)), np.tile([0, 1, 2], 4)
     fed = Federation(("a", "b"), (X[:6], X[6:]), (y[:6], y[6:]), classes=[0, 1, 2])
-    problem = Problem(Multinomial(), Softmax(), privacy=BUDGET)
+    problem = Problem(Multinomial(), SOFTMAX, privacy=BUDGET)
     run, data = planned(PrivateADMM(max_rounds=16, noise=kind, rho=1.0), problem, fed)
     drawn = []
     for i in range(2):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from private_cases import BUDGET, case, planned
+from problems import PLAIN, SOFTMAX
 
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.federated.private_admm.penalty import Penalty
@@ -22,7 +23,7 @@ from quorate.privacy.accounting import noise_for
 from quorate.privacy.budget import Budget, BudgetSpentError
 from quorate.problem.constraints.group_means import NeymanPearson
 from quorate.problem.losses import Hinge, Logistic, Multinomial, Squared
-from quorate.problem.predictors.affine import Linear, Softmax
+from quorate.problem.predictors.affine import Linear
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import L2, MCP, Bounds
 from quorate.problem.risks import Mean, Simplex, Superquantile
@@ -239,7 +240,7 @@ def test_a_budget_that_is_spent_is_refused_before_the_data_are_touched(tmp_path)
 def test_a_class_that_a_client_lacks_changes_neither_its_noise_nor_its_right_to_take_part():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((12, 3))
-    problem = Problem(Multinomial(), Softmax(), privacy=BUDGET)
+    problem = Problem(Multinomial(), SOFTMAX, privacy=BUDGET)
     found = []
     for last in (1, 2):
         y = np.array([0, 1, 2, 0, 1, 2, 0, 1, 0, 1, 0, last])
@@ -250,7 +251,7 @@ def test_a_class_that_a_client_lacks_changes_neither_its_noise_nor_its_right_to_
     assert np.isfinite(found[0].w).all()
     alone = Federation(("a", "b"), (X[:6], X[6:]), (np.zeros(6), np.ones(6)), classes=[0, 1])
     assert np.isfinite(
-        solve(replace(problem, loss=Logistic(), predictor=Linear()), alone, max_rounds=3).w
+        solve(replace(problem, loss=Logistic(), predictor=PLAIN), alone, max_rounds=3).w
     ).all()
 
 
@@ -264,7 +265,7 @@ def test_labels_of_any_type_are_the_same_classes(kind):
     values = {"uint8": [7, 255], "int8": [-128, 127], "int16": [-3, 300], "uint32": [0, 2**32 - 1]}
     values |= {"int64": [-(2**60), 2**60], "float32": [1, 2], "bool": [0, 1], "U5": ["no", "yes"]}
     labels = np.asarray(np.asarray(values[kind])[code]).astype(kind)
-    problem = Problem(Multinomial(), Softmax(), privacy=BUDGET)
+    problem = Problem(Multinomial(), SOFTMAX, privacy=BUDGET)
     declared = Federation(("a",), (X,), (labels,), classes=np.unique(labels))
     plain = Federation(("a",), (X,), (code,), classes=[0, 1])
     run = PrivateADMM(max_rounds=3, noise="simulation")
@@ -326,7 +327,7 @@ def test_a_target_beyond_single_precision_counts_as_one_row():
     """A gradient that overflows beside a row of zeros is no number, and would end the run."""
     X, y = np.random.default_rng(0).standard_normal((40, 3)), np.zeros(40)
     X[0], y[0] = 0.0, 1e45
-    problem = Problem(Squared(), privacy=Budget(1, 1e-6, sizes=40))
+    problem = Problem(Squared(), PLAIN, privacy=Budget(1, 1e-6, sizes=40))
     solution = solve(
         problem, Federation(("a",), (X,), (y,)).single(), algorithm=PrivateADMM(max_rounds=3)
     )
@@ -388,7 +389,7 @@ def test_a_schema_fitted_on_rows_is_refused_unless_they_are_public():
     made["read"] = Federation.from_tables(
         tables(), "ill", schema=Schema.from_dict(fitted.to_dict())
     )
-    problem = Problem(Logistic(), privacy=BUDGET)
+    problem = Problem(Logistic(), PLAIN, privacy=BUDGET)
     assert solve(problem, made["no"], max_rounds=2).ledger.epsilon <= 2.0
     for name in ("recipe", "fitted", "read"):
         fed = made[name]

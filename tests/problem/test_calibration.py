@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from problems import PLAIN
 from scipy.optimize import minimize
 from sklearn.calibration import _sigmoid_calibration
 
@@ -68,11 +69,11 @@ def test_scores_that_say_nothing_have_the_base_rate(score: np.ndarray) -> None:
 @pytest.mark.parametrize(
     "problem",
     [
-        qr.Problem(qr.Hinge(), regulariser=qr.L2(1e-2)),
+        qr.Problem(qr.Hinge(), PLAIN, regulariser=qr.L2(1e-2)),
         qr.Problem(
-            qr.Logistic(), over_samples=qr.WassersteinBall(0.1, 1.0), regulariser=qr.L2(1e-2)
+            qr.Logistic(), PLAIN, over_samples=qr.WassersteinBall(0.1, 1.0), regulariser=qr.L2(1e-2)
         ),
-        qr.Problem(qr.Logistic(), constraint=qr.Coupled(qr.NeymanPearson("ill", 0.4))),
+        qr.Problem(qr.Logistic(), PLAIN, constraint=qr.Coupled(qr.NeymanPearson("ill", 0.4))),
     ],
     ids=["hinge", "flips", "constrained"],
 )
@@ -96,13 +97,16 @@ def test_the_offset_is_zero_unless_that_is_refuted() -> None:
 def test_scores_of_the_logistic_loss_stay_as_they_are() -> None:
     fed = a_federation()
     ball = qr.WassersteinBall(0.01, np.inf)
-    for problem in (qr.Problem(qr.Logistic()), qr.Problem(qr.Logistic(), over_samples=ball)):
+    for problem in (
+        qr.Problem(qr.Logistic(), PLAIN),
+        qr.Problem(qr.Logistic(), PLAIN, over_samples=ball),
+    ):
         assert calibrated(problem, fed, np.zeros(3)) == qr.Sigmoid(1.0, 0.0)
 
 
 def test_regression_several_classes_and_private_runs_have_none() -> None:
     fed = a_federation()
     real = fed.with_targets([(y == "ill").astype(float) for y in fed.y])
-    assert qr.solve(qr.Problem(qr.Huber(), regulariser=qr.L2(0.1)), real).calibration is None
-    private = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1), privacy=qr.Budget(1.0, 1e-6))
+    assert qr.solve(qr.Problem(qr.Huber(), PLAIN, regulariser=qr.L2(0.1)), real).calibration is None
+    private = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1), privacy=qr.Budget(1.0, 1e-6))
     assert calibrated(private, fed, np.zeros(3)) is None

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from constrained_oracles import FEATURES, LONE, NAMES, ONE_CLASS, SIZES, federation
 from numpy.testing import assert_allclose, assert_array_equal
+from problems import PLAIN, SOFTMAX
 
 import quorate as qr
 from quorate.problem.constraints.constraint import Point
@@ -26,7 +27,7 @@ def given(fed=FED, **options):
 
 
 def local(constraint, fed=FED, loss=LOSS, w=W):
-    return qr.Problem(loss, local_constraint=constraint).violation(w, fed)
+    return qr.Problem(loss, PLAIN, local_constraint=constraint).violation(w, fed)
 
 
 def logistic(m):
@@ -109,7 +110,7 @@ def test_labels_need_a_loss_of_two_classes(label):
     with pytest.raises(ValueError, match=r"needs a loss of two classes, such as Logistic.*column"):
         local(qr.NeymanPearson(label, 0.2), fed, qr.Squared())
     with pytest.raises(ValueError, match="needs a loss of two classes"):
-        qr.Problem(qr.Squared(), over_samples=qr.Mean(label=label)).objective(W, fed)
+        qr.Problem(qr.Squared(), PLAIN, over_samples=qr.Mean(label=label)).objective(W, fed)
     with pytest.raises(ValueError, match="EqualisedOdds needs two classes"):
         local(qr.EqualisedOdds("sex", 0.2), REAL, qr.Squared())
 
@@ -130,10 +131,10 @@ def test_columns_with_missing_values_are_refused(values):
 
 def test_columns_of_objects_are_read_as_their_values():
     column = tuple(part.astype(object) for part in FED.columns["sex"])
-    problem, fed = qr.Problem(LOSS, local_constraint=qr.LossGap("sex", 0.1)).at(
+    problem, fed = qr.Problem(LOSS, PLAIN, local_constraint=qr.LossGap("sex", 0.1)).at(
         given(columns={"sex": column})
     )
-    expected, data = qr.Problem(LOSS, local_constraint=qr.LossGap("sex", 0.1)).at(FED)
+    expected, data = qr.Problem(LOSS, PLAIN, local_constraint=qr.LossGap("sex", 0.1)).at(FED)
     for i in range(2):
         found = problem.local_constraint.values(Point(problem, W, fed.blocks(3)[i]))
         assert_array_equal(
@@ -149,13 +150,15 @@ def test_own_functions_state_what_they_are():
     flat = qr.Constraint(
         lambda w, X, y: (w[0], np.eye(4)[:1]), hessian=lambda w, X, y, mu: np.zeros(4)
     )
-    problem, fed = qr.Problem(LOSS, local_constraint=flat).at(FED)
+    problem, fed = qr.Problem(LOSS, PLAIN, local_constraint=flat).at(FED)
     at = Point(problem, W, fed.block(0))
     with pytest.raises(
         ValueError, match=r"hessian must return finite numbers \(4, 4\), got shape \(4,\)"
     ):
         problem.local_constraint.curvature(at, np.ones((1, 1)))
-    bare = qr.Problem(LOSS, local_constraint=qr.Constraint(flat.value_and_jacobian)).at(FED)[0]
+    bare = qr.Problem(LOSS, PLAIN, local_constraint=qr.Constraint(flat.value_and_jacobian)).at(FED)[
+        0
+    ]
     with pytest.raises(
         ValueError, match="without `hessian` has no second derivatives: use ProximalAL"
     ):
@@ -187,24 +190,26 @@ def test_own_functions_cannot_change_the_data():
 )
 def test_what_cannot_be_coupled_is_refused(constraint, words):
     with pytest.raises((TypeError, ValueError), match=words):
-        qr.Problem(LOSS, constraint=qr.Coupled(constraint)).violation(W, FED)
+        qr.Problem(LOSS, PLAIN, constraint=qr.Coupled(constraint)).violation(W, FED)
 
 
 def test_coupled_weights_and_slots():
     for prior in ("sizes", [0.5, 0.5], [1, 1, 1, 1, -3]):
         with pytest.raises(ValueError, match="prior must be"):
-            qr.Problem(LOSS, constraint=qr.Coupled(qr.NeymanPearson("yes", 1.0), prior)).violation(
-                W, FED
-            )
+            qr.Problem(
+                LOSS, PLAIN, constraint=qr.Coupled(qr.NeymanPearson("yes", 1.0), prior)
+            ).violation(W, FED)
     with pytest.raises(ValueError, match="give it as constraint=Coupled"):
-        qr.Problem(LOSS, local_constraint=qr.Coupled(qr.NeymanPearson("yes", 1.0)))
+        qr.Problem(LOSS, PLAIN, local_constraint=qr.Coupled(qr.NeymanPearson("yes", 1.0)))
     empty = federation()
     nobody = given(columns={"sex": tuple(np.full(m, "f") for m in SIZES)})
     with pytest.raises(ValueError, match="two values, 'sex' has 1: 'f'"):
-        qr.Problem(LOSS, constraint=qr.Coupled(qr.LossGap("sex", 0.1))).violation(W, nobody)
+        qr.Problem(LOSS, PLAIN, constraint=qr.Coupled(qr.LossGap("sex", 0.1))).violation(W, nobody)
     no_yes = given(empty.restrict([ONE_CLASS]), classes=["no", "yes"])
     with pytest.raises(ValueError, match="a group has no rows at any client"):
-        qr.Problem(LOSS, constraint=qr.Coupled(qr.NeymanPearson("yes", 0.1))).violation(W, no_yes)
+        qr.Problem(LOSS, PLAIN, constraint=qr.Coupled(qr.NeymanPearson("yes", 0.1))).violation(
+            W, no_yes
+        )
 
 
 @pytest.mark.parametrize(
@@ -212,7 +217,7 @@ def test_coupled_weights_and_slots():
     [
         ({"over_samples": qr.WassersteinBall(0.1)}, "over_samples must be Mean"),
         ({"over_samples": qr.Superquantile(0.5)}, "over_samples must be Mean"),
-        ({"loss": qr.Multinomial(), "predictor": qr.Softmax()}, "models of one prediction a row"),
+        ({"loss": qr.Multinomial(), "predictor": SOFTMAX}, "models of one prediction a row"),
     ],
 )
 @pytest.mark.parametrize("slot", ["constraint", "local_constraint"])
@@ -223,12 +228,12 @@ def test_promises_that_no_method_keeps_are_refused(options, words, slot):
 
 def test_slots_hold_constraints():
     with pytest.raises(TypeError, match=r"got the class Sign: write Sign\(\.\.\.\)"):
-        qr.Problem(LOSS, constraint=qr.Sign)
+        qr.Problem(LOSS, PLAIN, constraint=qr.Sign)
     for wrong in (3, [qr.Sign({"dose": 1}), "x"]):
         with pytest.raises(
             TypeError, match="constraint must be a constraint or a sequence of them"
         ):
-            qr.Problem(LOSS, constraint=wrong)
+            qr.Problem(LOSS, PLAIN, constraint=wrong)
 
 
 @pytest.mark.parametrize("w", [np.zeros(3), np.full(4, np.nan), np.array([0, 0, np.inf, 0])])
@@ -239,7 +244,7 @@ def test_models_of_wrong_size_or_not_finite_are_refused(w):
 
 def test_clients_without_the_group_meet_the_constraint():
     problem, fed = qr.Problem(
-        LOSS, local_constraint=[qr.NeymanPearson("yes", 0.1), qr.LossGap("sex", 0.0)]
+        LOSS, PLAIN, local_constraint=[qr.NeymanPearson("yes", 0.1), qr.LossGap("sex", 0.0)]
     ).at(FED)
     for name, missing in ((ONE_CLASS, [0]), (LONE, [1, 2])):
         block = fed.block(NAMES.index(name))
@@ -249,7 +254,7 @@ def test_clients_without_the_group_meet_the_constraint():
         )
         assert_array_equal(np.flatnonzero(np.isnan(limits[0])), missing)
         assert (values[missing] == -1).all()
-    assert not qr.Problem(LOSS).violation(W, FED)  # without constraints nothing is violated
+    assert not qr.Problem(LOSS, PLAIN).violation(W, FED)  # without constraints nothing is violated
 
 
 # ------------------------------------------------------------------------------- data of the server
@@ -258,19 +263,22 @@ def test_clients_without_the_group_meet_the_constraint():
 def test_constraints_on_the_servers_data():
     fed = given(server=(X0, Y0, {"sex": np.array(list("ffmmfm"))}))
     margin = np.where(Y0 == "yes", 1.0, -1.0) * (X0 @ W)
-    found = qr.Problem(LOSS, constraint=qr.NeymanPearson("yes", 0.1)).violation(W, fed)
+    found = qr.Problem(LOSS, PLAIN, constraint=qr.NeymanPearson("yes", 0.1)).violation(W, fed)
     assert_allclose(found, logistic(margin[::2]).mean() - 0.1)
     sex = np.array(list("ffmmfm"))
     gap = abs(logistic(margin[sex == "f"]).mean() - logistic(margin[sex == "m"]).mean())
     assert_allclose(
-        qr.Problem(LOSS, constraint=qr.LossGap("sex", 0.01)).violation(W, fed), gap - 0.01
+        qr.Problem(LOSS, PLAIN, constraint=qr.LossGap("sex", 0.01)).violation(W, fed), gap - 0.01
     )
     both = qr.Problem(
-        LOSS, constraint=qr.NeymanPearson("yes", 0.1), local_constraint=qr.NeymanPearson("no", 0.3)
+        LOSS,
+        PLAIN,
+        constraint=qr.NeymanPearson("yes", 0.1),
+        local_constraint=qr.NeymanPearson("no", 0.3),
     )
     assert_allclose(both.violation(W, fed), max(found, local(qr.NeymanPearson("no", 0.3))))
     swapped = given(server=(X0, np.where(Y0 == "yes", "no", "yes")))
-    other = qr.Problem(LOSS, constraint=qr.NeymanPearson("yes", 0.1)).violation(W, swapped)
+    other = qr.Problem(LOSS, PLAIN, constraint=qr.NeymanPearson("yes", 0.1)).violation(W, swapped)
     assert_allclose(other, logistic(-margin[1::2]).mean() - 0.1)
 
 
@@ -279,12 +287,14 @@ def test_features_as_columns():
     fed = given(server=(binary, Y0))
     margin = np.where(Y0 == "yes", 1.0, -1.0) * (binary @ W)
     gap = abs(logistic(margin[::2]).mean() - logistic(margin[1::2]).mean())
-    assert_allclose(qr.Problem(LOSS, constraint=qr.LossGap("smoker", 0.0)).violation(W, fed), gap)
+    assert_allclose(
+        qr.Problem(LOSS, PLAIN, constraint=qr.LossGap("smoker", 0.0)).violation(W, fed), gap
+    )
     named = given(columns={"smoke": tuple(x[:, 2] for x in FED.X)})
     assert_allclose(local(qr.LossGap("smoker", 0.1)), local(qr.LossGap("smoke", 0.1), named))
     with pytest.raises(ValueError, match="the federation has no column 'sex'"):
         # the server's rows have none
-        qr.Problem(LOSS, constraint=qr.LossGap("sex", 0.1)).violation(W, fed)
+        qr.Problem(LOSS, PLAIN, constraint=qr.LossGap("sex", 0.1)).violation(W, fed)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +309,9 @@ def test_features_as_columns():
 )
 def test_the_servers_data_must_be_there_and_of_the_same_classes(server, words):
     with pytest.raises(ValueError, match=words):
-        qr.Problem(LOSS, constraint=qr.NeymanPearson("yes", 0.1)).violation(W, given(server=server))
+        qr.Problem(LOSS, PLAIN, constraint=qr.NeymanPearson("yes", 0.1)).violation(
+            W, given(server=server)
+        )
 
 
 @pytest.mark.parametrize(
@@ -321,7 +333,7 @@ def test_server_data_of_wrong_shape_are_refused(server, words):
 def test_own_rows_of_the_server_must_exist():
     for fed in (FED, given(server=(X0, Y0))):
         with pytest.raises(ValueError, match="own C and d, and the"):
-            qr.Problem(LOSS, constraint=qr.LinearEquality()).violation(
+            qr.Problem(LOSS, PLAIN, constraint=qr.LinearEquality()).violation(
                 W, fed if fed.server else federation()
             )
 
@@ -360,14 +372,14 @@ def test_parts_of_a_federation_keep_server_and_linear_rows():
         assert len(part.linear) == len(part)
     assert_array_equal(few.linear[1][0], FED.linear[3][0])
     assert_array_equal(one.linear[0][0], np.concatenate([C for C, _ in FED.linear]))
-    problem = qr.Problem(LOSS, local_constraint=qr.LinearEquality())
+    problem = qr.Problem(LOSS, PLAIN, local_constraint=qr.LinearEquality())
     assert_allclose(problem.violation(W, one), problem.violation(W, fed))
     assert one.server.clients == ("server",)
 
 
 def test_targets_coded_already_stay_what_they_are():
     problem = qr.Problem(
-        LOSS, local_constraint=qr.NeymanPearson("yes", 0.1), over_samples=qr.Mean(label="no")
+        LOSS, PLAIN, local_constraint=qr.NeymanPearson("yes", 0.1), over_samples=qr.Mean(label="no")
     )
     concrete, coded = problem.at(FED)
     assert_allclose(concrete.objective(W, coded), problem.objective(W, FED), rtol=1e-15)
@@ -436,7 +448,7 @@ def test_quadratic_clients():
     "fed", [FED, qr.Federation(["a"], [np.triu(np.ones((2, 2)))], [np.ones(2)])]
 )
 def test_rows_are_no_quadratics(fed):
-    with pytest.raises(ValueError, match=r"Quadratic.. needs clients with symmetric A"):
+    with pytest.raises(ValueError, match=r"Quadratic.. needs the predictor Linear.*symmetric A"):
         qr.Problem(qr.Quadratic()).objective(np.zeros(fed.n_features), fed)
 
 
@@ -444,7 +456,7 @@ def test_losses_of_rows_need_rows():
     fed = qr.Federation.from_quadratics([I3], [ONES])
     with pytest.raises(ValueError, match="Quadratic clients have no losses of rows"):
         local(qr.BoundedGroupLoss("x0", 0.1), fed, qr.Quadratic(), ONES)
-    with pytest.raises(ValueError, match="needs clients with symmetric A and the predictor Linear"):
+    with pytest.raises(ValueError, match="needs the predictor Linear.*symmetric A"):
         qr.Problem(qr.Quadratic(), qr.Linear(True)).objective(np.zeros(4), fed)
 
 

@@ -9,6 +9,7 @@ import math
 import cvxpy as cp
 import numpy as np
 import pytest
+from problems import PLAIN, SOFTMAX
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
@@ -35,7 +36,7 @@ def data(n=60, d=4, seed=0, clients=1, apart=1.2):
 def problem(risk=None, regulariser=None):
     return qr.Problem(
         qr.Multinomial(),
-        qr.Softmax(),
+        SOFTMAX,
         over_samples=risk or qr.Mean(),
         regulariser=regulariser or qr.L2(0.05),
     )
@@ -108,7 +109,7 @@ def test_forward_and_backward_are_adjoint(sparse, each):
     rng, n = np.random.default_rng(2), 1 if sparse else 3
     X, y = rng.normal(size=(n, 7, 5)), np.zeros((n, 7))
     block = block_of(csr_array(X[0]) if sparse else X, y)
-    softmax = qr.Softmax(4)
+    softmax = qr.Softmax(4, intercepts=False)
     w, s = rng.normal(size=(n, 20) if each else 20), rng.normal(size=(n, 7, 4))
     prediction = softmax.forward(w, block)
     for i in range(n):
@@ -146,11 +147,11 @@ def test_a_cut_is_value_and_gradient_in_padded_blocks():
 def test_classes_are_numbered_in_sorted_order_everywhere():
     fed, _, y = data(clients=2)
     concrete, coded = problem().at(fed)
-    assert concrete.predictor == qr.Softmax(3)
+    assert concrete.predictor == qr.Softmax(3, intercepts=False)
     assert np.concatenate(coded.y).tolist() == np.concatenate([y[::2], y[1::2]]).tolist()
     lone = qr.Federation(["a"], [np.eye(2)], [np.array(["plum", "pear"])], classes=NAMES)
     concrete, coded = problem().at(lone)
-    assert concrete.predictor == qr.Softmax(3)
+    assert concrete.predictor == qr.Softmax(3, intercepts=False)
     assert coded.y[0].tolist() == [2.0, 1.0]
     # whole numbers that were read as floats
     numbers = qr.Federation(["a"], [np.eye(3)], [np.array([7.0, -1.0, 3.0])])
@@ -222,7 +223,7 @@ def test_the_superquantile_against_cvxpy(regulariser):
 def test_several_clients_and_the_worst_weighting_of_them():
     fed, X, y = data(90, clients=3)
     robust = qr.Problem(
-        qr.Multinomial(), qr.Softmax(), over_clients=qr.LpBall(0.2), regulariser=qr.L2(0.05)
+        qr.Multinomial(), SOFTMAX, over_clients=qr.LpBall(0.2), regulariser=qr.L2(0.05)
     )
     solution = qr.solve(robust, fed)
     assert solution.certificate.relative_gap <= 1e-6
@@ -246,7 +247,7 @@ def test_two_classes_are_logistic_regression():
     _, X, y = data()
     pair = qr.Federation(["a"], [X], [y == 2])
     several = qr.solve(problem(regulariser=qr.L2(0.1)), pair, tol=1e-7)
-    one = qr.solve(qr.Problem(qr.Logistic(), regulariser=qr.L2(0.05)), pair, tol=1e-7)
+    one = qr.solve(qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.05)), pair, tol=1e-7)
     assert several.certificate.value == pytest.approx(one.certificate.value, rel=1e-7)
     W = several.w.reshape(4, 2)
     np.testing.assert_allclose(W[:, 1] - W[:, 0], one.w, atol=1e-3)
@@ -281,7 +282,7 @@ def test_stochastic_methods_take_every_rank_risk(risk, algorithm):
     )
     losses = np.sort(
         qr.Multinomial().value(
-            qr.Softmax(3).forward(run.state.w, coded.block(0)), coded.block(0).y
+            qr.Softmax(3, intercepts=False).forward(run.state.w, coded.block(0)), coded.block(0).y
         )[0]
     )
     expected = risk.value(losses) + 0.025 * run.state.w @ run.state.w
@@ -314,19 +315,19 @@ def test_held_out_accuracy_counts_the_class_of_the_largest_prediction():
     ("build", "words"),
     [
         (
-            lambda: qr.Problem(qr.Multinomial()),
+            lambda: qr.Problem(qr.Multinomial(), qr.Linear()),
             r"Multinomial needs the predictor Softmax\(\), got Linear",
         ),
         (
-            lambda: qr.Problem(qr.Hinge(), qr.Softmax()),
+            lambda: qr.Problem(qr.Hinge(), SOFTMAX),
             r"Hinge needs the predictor Linear\(\), got Softmax",
         ),
         (
-            lambda: qr.Problem(qr.Multinomial(), qr.Softmax(), qr.WassersteinBall(0.1)),
+            lambda: qr.Problem(qr.Multinomial(), SOFTMAX, qr.WassersteinBall(0.1)),
             "cannot compute the Wasserstein worst case",
         ),
-        (lambda: qr.Softmax(1), "classes must be >= 2"),
-        (lambda: qr.Softmax().dimension(4), "knows its classes from the data"),
+        (lambda: qr.Softmax(1, intercepts=False), "classes must be >= 2"),
+        (lambda: SOFTMAX.dimension(4), "knows its classes from the data"),
         (
             lambda: kernel_of(qr.Multinomial()),
             "Multinomial is no increasing function of one rank coordinate",
@@ -341,9 +342,13 @@ def test_what_does_not_fit_is_refused(build, words):
 @pytest.mark.parametrize(
     ("predictor", "y", "words"),
     [
-        (qr.Softmax(4), NAMES[[0, 1, 2]], "the data have 3 classes and Softmax has 4"),
-        (qr.Softmax(), NAMES[[1, 1, 1]], "two classes or more"),
-        (qr.Softmax(), np.array([0.5, 1.0, 2.0]), "needs class labels, got real targets"),
+        (
+            qr.Softmax(4, intercepts=False),
+            NAMES[[0, 1, 2]],
+            "the data have 3 classes and Softmax has 4",
+        ),
+        (SOFTMAX, NAMES[[1, 1, 1]], "two classes or more"),
+        (SOFTMAX, np.array([0.5, 1.0, 2.0]), "needs class labels, got real targets"),
     ],
 )
 def test_targets_that_are_no_classes_are_refused(predictor, y, words):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from problems import PLAIN
 from scipy.sparse import csr_array
 
 import quorate as qr
@@ -24,8 +25,8 @@ class OwnLinear(qr.Linear):
 
 
 MODELS = {
-    "softmax": (qr.Multinomial(), qr.Softmax(4), OwnSoftmax(4)),
-    "linear": (qr.Logistic(), qr.Linear(), OwnLinear()),
+    "softmax": (qr.Multinomial(), qr.Softmax(4, intercepts=False), OwnSoftmax(4)),
+    "linear": (qr.Logistic(), PLAIN, OwnLinear()),
     "intercept": (qr.Logistic(), qr.Linear(intercept=True), OwnLinear(intercept=True)),
 }
 
@@ -137,7 +138,10 @@ def test_what_is_not_finite_stays_with_its_client(model, bad):
 
 
 def test_libraries_serve_large_softmax_models_whatever_the_rows():
-    rng, problem = np.random.default_rng(5), qr.Problem(qr.Multinomial(), qr.Softmax(4))
+    rng, problem = (
+        np.random.default_rng(5),
+        qr.Problem(qr.Multinomial(), qr.Softmax(4, intercepts=False)),
+    )
     for d, quick in ((MOST // 8, True), (MOST // 8 + 1, False)):
         for n, m in ((1, 1), (3, 5)):
             found = in_one_pass(problem, np.zeros(4 * d), block_of(rng, n, m, d))
@@ -166,7 +170,7 @@ def test_how_arrays_are_kept_changes_no_bit(model):
 
 
 @pytest.mark.parametrize("bad", [4.0, 1e5, -1.0, np.nan])
-@pytest.mark.parametrize("predictor", [qr.Softmax(4), OwnSoftmax(4)])
+@pytest.mark.parametrize("predictor", [qr.Softmax(4, intercepts=False), OwnSoftmax(4)])
 def test_rows_of_classes_without_a_prediction_are_refused(predictor, bad):
     data, problem = block_of(np.random.default_rng(0)), qr.Problem(qr.Multinomial(), predictor)
     data.y[2, 0] = bad

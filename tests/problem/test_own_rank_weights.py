@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from problems import PLAIN
 
 import quorate as qr
 from quorate.problem.risks.ranks import ConvexByRank
@@ -36,14 +37,16 @@ class Own(ConvexByRank):
 )
 @pytest.mark.parametrize("method", [qr.Bundle(), qr.RankADMM()])
 def test_wrong_weights_are_refused_before_anything_runs(weights_of, named, method):
-    problem = qr.Problem(qr.Logistic(), over_samples=Own(weights_of), regulariser=qr.L2(1e-2))
+    problem = qr.Problem(
+        qr.Logistic(), PLAIN, over_samples=Own(weights_of), regulariser=qr.L2(1e-2)
+    )
     with pytest.raises(ValueError, match=named):
         qr.solve(problem, FED, algorithm=method)
 
 
 def test_they_are_refused_over_clients_too():
     problem = qr.Problem(
-        qr.Logistic(), over_clients=Own(lambda n: np.full(n, 2.0)), regulariser=qr.L2(1e-2)
+        qr.Logistic(), PLAIN, over_clients=Own(lambda n: np.full(n, 2.0)), regulariser=qr.L2(1e-2)
     )
     with pytest.raises(ValueError, match="sum to 2"):
         qr.solve(problem, FED)
@@ -51,7 +54,7 @@ def test_they_are_refused_over_clients_too():
 
 def test_right_ones_are_taken():
     own = Own(lambda n: np.diff(np.linspace(0, 1, n + 1) ** 2))
-    problem = qr.Problem(qr.Logistic(), over_samples=own, regulariser=qr.L2(1e-2))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_samples=own, regulariser=qr.L2(1e-2))
     assert qr.solve(problem, FED).outcome.stop is qr.Stop.OPTIMAL
 
 

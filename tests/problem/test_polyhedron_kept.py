@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from problems import federation
+from problems import PLAIN, federation
 from scipy.optimize import linprog
 
 import quorate as qr
@@ -201,7 +201,7 @@ def test_what_was_met_is_no_part_of_the_set():
 def test_a_run_that_is_killed_and_resumed_is_the_same(algorithm, tmp_path):
     clients, D = federation(4, n_clients=6), np.random.default_rng(12).standard_normal((3, 6))
     over = qr.Polyhedron(D, D.mean(1) + 0.1)
-    problem = qr.Problem(qr.Logistic(), over_clients=over, regulariser=qr.L2(0.01))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=over, regulariser=qr.L2(0.01))
 
     def ran(name, max_rounds, resume=False):
         concrete, data = problem.at(clients)  # a set that has met nothing

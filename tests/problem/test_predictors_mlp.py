@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from predictor_laws import block, federation, models, pushes
+from problems import PLAIN
 
 import quorate as qr
 from quorate.engines.checkpoint import describe
@@ -99,7 +100,7 @@ def test_without_hidden_layers_it_is_the_linear_model():
     assert_allclose(
         MLP(()).backward(w, s, data), Linear(True).backward(w, s, data), rtol=1e-12, atol=1e-14
     )
-    matrix, softmax = np.random.default_rng(0).normal(size=(4, 3)), Softmax(3)
+    matrix, softmax = np.random.default_rng(0).normal(size=(4, 3)), Softmax(3, intercepts=False)
     w = np.concatenate([matrix.T.ravel(), np.zeros(3)])  # (outputs, inputs), as torch has them
     assert_allclose(
         MLP((), classes=3).forward(w, data), softmax.forward(matrix.ravel(), data), rtol=1e-13
@@ -241,9 +242,9 @@ def test_cuts_are_values_and_gradients():
     assert_allclose(problem.cut(w, data).gradient @ v, along, rtol=1e-7, atol=1e-8)
     assert not problem.convex
     assert not qr.Problem(qr.Logistic(), MLP()).convex
-    assert qr.Problem(qr.Logistic()).convex
-    assert not qr.Problem(qr.Logistic(), regulariser=qr.MCP(0.1, 3.0)).convex
-    assert not qr.Problem(qr.Logistic(), over_samples=qr.RankedRange(2, 1)).convex
+    assert qr.Problem(qr.Logistic(), PLAIN).convex
+    assert not qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.MCP(0.1, 3.0)).convex
+    assert not qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.RankedRange(2, 1)).convex
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from problems import federation
+from problems import PLAIN, federation
 
 import quorate as qr
 
@@ -18,25 +18,29 @@ SIGNS = np.tile([0, 1], 6)
     ("build", "needle"),
     [
         (
-            lambda: qr.Problem(qr.Squared(), over_samples=qr.WassersteinBall(0.1)),
+            lambda: qr.Problem(qr.Squared(), PLAIN, over_samples=qr.WassersteinBall(0.1)),
             "worst case .* is infinite",
         ),
         (
-            lambda: qr.Problem(qr.Exponential(), over_samples=qr.WassersteinBall({"A": 0.1})),
+            lambda: qr.Problem(
+                qr.Exponential(), PLAIN, over_samples=qr.WassersteinBall({"A": 0.1})
+            ),
             r"not Lipschitz.*Use radius=0 or Hinge\(\) or SmoothHinge\(\) or Logistic\(\)\.",
         ),
         (
             lambda: qr.Problem(
-                qr.Huber(), over_samples=qr.WassersteinBall(0.1, support=qr.BoxSupport(-1, 1))
+                qr.Huber(),
+                PLAIN,
+                over_samples=qr.WassersteinBall(0.1, support=qr.BoxSupport(-1, 1)),
             ),
             "no finite reformulation",
         ),
         (
-            lambda: qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(-0.1)),
+            lambda: qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall(-0.1)),
             "radius must be >= 0",
         ),
         (
-            lambda: qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(np.nan)),
+            lambda: qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall(np.nan)),
             "radius must be >= 0",
         ),
         (lambda: qr.WassersteinBall(0.1, label_cost=0.0), "label_cost must be in"),
@@ -111,7 +115,7 @@ def test_a_loss_with_the_old_name_of_the_gradient_is_told_to_rename_it():
             return -y
 
     with pytest.raises(TypeError, match=r"Old defines the method `slope`.* `gradient`: rename it"):
-        qr.Problem(Old())
+        qr.Problem(Old(), PLAIN)
 
 
 @pytest.mark.parametrize("slot", ["loss", "over_clients", "over_samples", "regulariser"])
@@ -123,28 +127,37 @@ def test_strings_are_not_values(slot):
 @pytest.mark.parametrize(
     ("problem", "y", "needle"),
     [
-        (qr.Problem(qr.Hinge()), np.arange(12), "exactly two classes, got 12"),
-        (qr.Problem(qr.Hinge()), np.zeros(12), "exactly two classes, got 1"),
+        (qr.Problem(qr.Hinge(), PLAIN), np.arange(12), "exactly two classes, got 12"),
+        (qr.Problem(qr.Hinge(), PLAIN), np.zeros(12), "exactly two classes, got 1"),
         (
-            qr.Problem(qr.Huber()),
+            qr.Problem(qr.Huber(), PLAIN),
             np.array(["a", "b"] * 6),
             "needs numeric targets, and got text: .*'a'",
         ),
         (
-            qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall({"A": 0.1, "B": 0.1})),
+            qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall({"A": 0.1, "B": 0.1})),
             SIGNS,
             "radius by client name has no entry for 'C'",
         ),
         (
-            qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall([0.1, 0.2])),
+            qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall([0.1, 0.2])),
             SIGNS,
             "3 numbers, one per client",
         ),
-        (qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.1, prior=[0.5, 0.5, 0.5])), SIGNS, "1.5"),
-        (qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.1, prior=[0.5, 0.5])), SIGNS, "prior"),
+        (
+            qr.Problem(qr.Hinge(), PLAIN, over_clients=qr.LpBall(0.1, prior=[0.5, 0.5, 0.5])),
+            SIGNS,
+            "1.5",
+        ),
+        (
+            qr.Problem(qr.Hinge(), PLAIN, over_clients=qr.LpBall(0.1, prior=[0.5, 0.5])),
+            SIGNS,
+            "prior",
+        ),
         (
             qr.Problem(
                 qr.Hinge(),
+                PLAIN,
                 over_samples=qr.WassersteinBall(0.1, 1.0, "l1", qr.BoxSupport(-0.1, 0.1)),
             ),
             SIGNS,
@@ -164,9 +177,11 @@ def test_data_outside_the_support_name_client_and_rows_or_are_clipped():
     fed = qr.Federation.from_arrays(far / 4, SIGNS, GROUPS)
     ball = qr.WassersteinBall(0.1, 1.0, "l1", qr.BoxSupport(-1, 1))
     with pytest.raises(ValueError, match=r"'B'.*1"):
-        qr.solve(qr.Problem(qr.Hinge(), over_samples=ball), fed)
+        qr.solve(qr.Problem(qr.Hinge(), PLAIN, over_samples=ball), fed)
     clipped = qr.WassersteinBall(0.1, 1.0, "l1", qr.BoxSupport(-1, 1), clip=True)
-    solution = qr.solve(qr.Problem(qr.Hinge(), over_samples=clipped, regulariser=qr.L2(0.1)), fed)
+    solution = qr.solve(
+        qr.Problem(qr.Hinge(), PLAIN, over_samples=clipped, regulariser=qr.L2(0.1)), fed
+    )
     assert any("clip" in note.lower() for note in solution.notes)
     assert far[5, 1] == 40.0
 
@@ -175,7 +190,7 @@ def test_one_class_client_is_allowed_with_a_note():
     y = SIGNS.copy()
     y[:4] = 1
     solution = qr.solve(
-        qr.Problem(qr.Hinge(), over_clients=qr.LpBall(0.1), regulariser=qr.L2(0.1)),
+        qr.Problem(qr.Hinge(), PLAIN, over_clients=qr.LpBall(0.1), regulariser=qr.L2(0.1)),
         qr.Federation.from_arrays(X, y, GROUPS),
     )
     assert solution.certificate.relative_gap <= 1e-6
@@ -183,7 +198,7 @@ def test_one_class_client_is_allowed_with_a_note():
 
 
 def test_classes_are_sorted_and_the_larger_is_plus_one():
-    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    problem = qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1))
     words = np.where(SIGNS == 1, "sick", "healthy")
     by_word = qr.solve(problem, qr.Federation.from_arrays(X, words, GROUPS))
     by_sign = qr.solve(problem, qr.Federation.from_arrays(X, 2 * SIGNS - 1, GROUPS))
@@ -193,18 +208,20 @@ def test_classes_are_sorted_and_the_larger_is_plus_one():
 @pytest.mark.parametrize("w", [np.zeros(2), np.full(3, np.nan)])
 def test_objective_refuses_wrong_models(w):
     with pytest.raises(ValueError, match="3 finite numbers"):
-        qr.Problem(qr.Hinge()).objective(w, qr.Federation.from_arrays(X, SIGNS, GROUPS))
+        qr.Problem(qr.Hinge(), PLAIN).objective(w, qr.Federation.from_arrays(X, SIGNS, GROUPS))
 
 
 def test_radii_and_priors_by_name():
     fed = federation(1)
     named = qr.Problem(
         qr.Hinge(),
+        PLAIN,
         over_samples=qr.WassersteinBall({"c2": 0.2, "c0": 0.0, "c1": 0.1}, 1.0),
         over_clients=qr.LpBall(0.1, prior={"c1": 0.5, "c0": 0.25, "c2": 0.25}),
     )
     listed = qr.Problem(
         qr.Hinge(),
+        PLAIN,
         over_samples=qr.WassersteinBall([0.0, 0.1, 0.2], 1.0),
         over_clients=qr.LpBall(0.1, prior=[0.25, 0.5, 0.25]),
     )

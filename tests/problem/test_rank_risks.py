@@ -10,7 +10,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from problems import federation
+from problems import PLAIN, federation
 from scipy.optimize import linprog
 
 import quorate as qr
@@ -238,7 +238,9 @@ def test_each_clients_own_losses_are_ranked(risk):
 @each
 @pytest.mark.parametrize("loss", [qr.Hinge(), qr.Quantile(0.3)], ids=repr)
 def test_cuts_of_a_convex_risk_lie_below_it(risk, loss):
-    concrete, fed = qr.Problem(loss, over_samples=risk).at(federation(5, 3, 4, 15, loss.targets))
+    concrete, fed = qr.Problem(loss, PLAIN, over_samples=risk).at(
+        federation(5, 3, 4, 15, loss.targets)
+    )
     (block,) = fed.blocks(8)
     for _ in range(30):
         w, v = rng.standard_normal((2, 4)) * rng.choice([0.1, 1.0, 10.0])
@@ -247,7 +249,7 @@ def test_cuts_of_a_convex_risk_lie_below_it(risk, loss):
 
 
 def test_row_weights_are_zero_on_padding_and_sum_to_one():
-    concrete, fed = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.2)).at(
+    concrete, fed = qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.2)).at(
         federation(3, 4, 5, 20)
     )
     (block,) = fed.blocks(8)
@@ -265,7 +267,9 @@ def test_inputs_are_not_changed():
     risk.rank_weights(3)[0] = 9.0
     weights[0] = 5.0
     assert_array_equal(risk.rank_weights(3), [0.1, 0.2, 0.7])
-    qr.Problem(qr.Hinge(), over_samples=qr.TopK(3), over_clients=risk).objective(np.ones(8), fed)
+    qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.TopK(3), over_clients=risk).objective(
+        np.ones(8), fed
+    )
     for i in range(3):
         assert_array_equal(fed.rows(i)[0], before[i])
 
@@ -306,15 +310,15 @@ def test_inputs_are_not_changed():
         (lambda: qr.Median().prox([1.0, 2.0], -1.0), "step must be a number >= 0"),
         (lambda: qr.ProspectTheory().prox([1.0, 2.0], -1.0), "step must be a number >= 0"),
         (
-            lambda: qr.Problem(qr.Hinge(), over_clients=qr.Median()),
+            lambda: qr.Problem(qr.Hinge(), PLAIN, over_clients=qr.Median()),
             "over_clients must be a convex risk, got Median",
         ),
         (
-            lambda: qr.Problem(qr.Hinge(), over_clients=qr.Spectral([0.8, 0.2])),
+            lambda: qr.Problem(qr.Hinge(), PLAIN, over_clients=qr.Spectral([0.8, 0.2])),
             "over_clients must be a convex risk",
         ),
         (
-            lambda: qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.1, "size")),
+            lambda: qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.1, "size")),
             "belongs in over_clients",
         ),
     ],
@@ -335,23 +339,23 @@ def test_human_aligned_weights_are_least_at_b():
 @pytest.mark.parametrize("risk", [qr.LpBall(0.1), qr.Simplex(), "superquantile"], ids=repr)
 def test_only_risks_by_rank_go_over_samples(risk):
     with pytest.raises(TypeError, match="over_samples must be Mean"):
-        qr.Problem(qr.Hinge(), over_samples=risk)
+        qr.Problem(qr.Hinge(), PLAIN, over_samples=risk)
     with pytest.raises(TypeError, match=r"got the class TopK: write TopK\(\.\.\.\)"):
-        qr.Problem(qr.Hinge(), over_samples=qr.TopK)
+        qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.TopK)
 
 
 def test_a_client_with_too_few_rows_is_named():
     fed = federation(3)  # fewer than 60 rows each
     for risk in (qr.TopK(60), qr.RankedRange(60, 2), qr.Spectral(np.full(60, 1 / 60))):
         with pytest.raises(ValueError, match=r"client 'c0': .*60"):
-            qr.Problem(qr.Hinge(), over_samples=risk).at(fed)
-    assert qr.Problem(qr.Hinge(), over_samples=qr.TopK(60)).at(fed.pooled())
+            qr.Problem(qr.Hinge(), PLAIN, over_samples=risk).at(fed)
+    assert qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.TopK(60)).at(fed.pooled())
 
 
 def test_weighted_rows_are_refused_and_equal_weights_are_not():
     fed = federation(3)
     rows = [fed.rows(i) for i in range(3)]
-    problem = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.2))
+    problem = qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.2))
 
     def weighted(weights):
         return qr.Federation(
@@ -372,7 +376,7 @@ def test_weighted_rows_are_refused_and_equal_weights_are_not():
 @each_nonconvex
 def test_no_bound_is_claimed_for_a_nonconvex_risk(risk):
     fed = federation(3)
-    problem = qr.Problem(qr.Hinge(), over_samples=risk, regulariser=qr.L2(0.1))
+    problem = qr.Problem(qr.Hinge(), PLAIN, over_samples=risk, regulariser=qr.L2(0.1))
     with pytest.raises(ValueError, match=r"convex risk .*or RankADMM\(\) on fed\.pooled\(\)"):
         qr.solve(problem, fed, algorithm=qr.Bundle())
     w = 0.1 * np.ones(8)
@@ -391,13 +395,17 @@ def test_no_bound_is_claimed_for_a_nonconvex_risk(risk):
 )
 def test_methods_for_the_mean_refuse_ranks(algorithm):
     fed, name = federation(3), type(algorithm).__name__
-    ranked = qr.Problem(qr.Hinge(), over_samples=qr.Superquantile(0.2), regulariser=qr.L2(0.1))
+    ranked = qr.Problem(
+        qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.2), regulariser=qr.L2(0.1)
+    )
     with pytest.raises(
         ValueError, match=f"{name} needs over_samples = Mean.*WassersteinBall, got Superquantile"
     ):
         qr.solve(ranked, fed, algorithm=algorithm)
     if name != "EpigraphADMM":  # which takes every set of weights with a projection
-        tail = qr.Problem(qr.Hinge(), over_clients=qr.Superquantile(0.5), regulariser=qr.L2(0.1))
+        tail = qr.Problem(
+            qr.Hinge(), PLAIN, over_clients=qr.Superquantile(0.5), regulariser=qr.L2(0.1)
+        )
         with pytest.raises(
             ValueError, match="over_clients = Mean, Simplex, LpBall or TotalVariationBall"
         ):
@@ -406,21 +414,26 @@ def test_methods_for_the_mean_refuse_ranks(algorithm):
 
 def test_the_central_program_refuses_ranks_over_samples():
     with pytest.raises(ValueError, match="CentralConic needs over_samples = Mean"):
-        qr.CentralConic().solve(qr.Problem(qr.Hinge(), over_samples=qr.TopK(3)), federation(3))
+        qr.CentralConic().solve(
+            qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.TopK(3)), federation(3)
+        )
 
 
 def test_the_rest_of_a_solution_knows_ranks():
     """Notes, exposed rows and baselines do not assume a mean or a ball."""
     fed, w = federation(3), 0.1 * np.ones(8)
     tail = qr.Problem(
-        qr.Hinge(), over_samples=qr.Superquantile(0.2), over_clients=qr.Superquantile(0.5, "size")
+        qr.Hinge(),
+        PLAIN,
+        over_samples=qr.Superquantile(0.2),
+        over_clients=qr.Superquantile(0.5, "size"),
     )
     solution = qr.solve(tail, fed)
     # nothing bounds where an optimum lies
     assert "No lower bound is stated" in " ".join(solution.notes)
     assert solution.certificate.client_risks.min() >= solution.certificate.client_losses.min()
     assert qr.exposed_rows(tail, fed, w, "c0") == []
-    median = qr.Problem(qr.Hinge(), over_samples=qr.Median(), regulariser=qr.L2(0.1))
+    median = qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.Median(), regulariser=qr.L2(0.1))
     concrete, data = median.at(fed)
     told = notes(concrete, fed, data, w, qr.certify(median, fed, w, None))
     assert told == ("No lower bound is stated: Median over samples is not convex.",)

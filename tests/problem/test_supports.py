@@ -24,6 +24,7 @@ from omega import (
     transport_cost,
     vertex_value,
 )
+from problems import PLAIN
 from scipy.sparse import csr_array
 
 from quorate.data.federation import Federation
@@ -115,7 +116,7 @@ def test_l1_box_value_equals_the_vertex_program(seed, loss, label_cost, radius, 
         w[:-1],
         block_of(X, block.y[0], block.share),
         loss,
-        Linear(),
+        PLAIN,
         WassersteinBall(radius, label_cost, "l1"),
         np.array([radius]),
     )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from constrained_oracles import ball, ball_hessian, federation
 from numpy.testing import assert_allclose, assert_array_equal
+from problems import PLAIN
 
 import quorate as qr
 from quorate.problem.client_means import hessians
@@ -37,7 +38,7 @@ def stacks(fed=FED, intercept=False):
         TorchConstraint(by_torch, 2, convex=True),
         qr.Constraint(ball, 2, convex=True, hessian=ball_hessian),
     ):
-        yield qr.Problem(qr.Logistic(), local_constraint=stated).at(fed)
+        yield qr.Problem(qr.Logistic(), PLAIN, local_constraint=stated).at(fed)
 
 
 @needs_torch
@@ -71,7 +72,9 @@ def test_affine_and_constant_functions_have_no_curvature():
     def flat(w, X, y):
         return torch.stack([w[0] - 2 * w[3], 0 * w.sum() + 3.0, X.mean(0) @ w])
 
-    problem, fed = qr.Problem(qr.Logistic(), local_constraint=TorchConstraint(flat, 3)).at(FED)
+    problem, fed = qr.Problem(qr.Logistic(), PLAIN, local_constraint=TorchConstraint(flat, 3)).at(
+        FED
+    )
     at = Point(problem, W, fed.block(0))
     assert_allclose(problem.local_constraint.jacobian(at)[0, 0], [1, 0, 0, -2])
     assert_array_equal(problem.local_constraint.jacobian(at)[0, 1], 0)
@@ -93,10 +96,10 @@ def test_interior_point_and_the_central_method_take_it():
     )
     values = []
     for constraint in (stated, hand):
-        problem = qr.Problem(qr.Logistic(), local_constraint=constraint)
+        problem = qr.Problem(qr.Logistic(), PLAIN, local_constraint=constraint)
         values.append(qr.CentralisedAL(tol=1e-8).solve(problem, FED))
     assert_allclose(values[0].w, values[1].w, atol=1e-12)
-    problem = qr.Problem(qr.Logistic(), local_constraint=stated)
+    problem = qr.Problem(qr.Logistic(), PLAIN, local_constraint=stated)
     solution = qr.solve(problem, FED, algorithm=qr.InteriorPoint())
     assert_allclose(solution.w, values[0].w, atol=1e-5)
     assert solution.outcome.stop is qr.Stop.OPTIMAL
@@ -116,7 +119,9 @@ def test_interior_point_and_the_central_method_take_it():
 )
 def test_functions_without_derivatives_are_refused(function, words):
     with pytest.raises(ValueError, match=words):
-        qr.Problem(qr.Logistic(), local_constraint=TorchConstraint(function)).violation(W, FED)
+        qr.Problem(qr.Logistic(), PLAIN, local_constraint=TorchConstraint(function)).violation(
+            W, FED
+        )
 
 
 @needs_torch
@@ -126,7 +131,7 @@ def test_data_cannot_be_changed():
         return w.sum()
 
     before = [x.copy() for x in FED.X]
-    qr.Problem(qr.Logistic(), local_constraint=TorchConstraint(greedy)).violation(W, FED)
+    qr.Problem(qr.Logistic(), PLAIN, local_constraint=TorchConstraint(greedy)).violation(W, FED)
     for x, kept in zip(FED.X, before, strict=True):
         assert_array_equal(x, kept)
 

@@ -22,6 +22,7 @@ from omega import (
     targets,
     transport_cost,
 )
+from problems import PLAIN
 from scipy.sparse import csr_array
 
 from quorate.arrays import DUAL, norm_gradient
@@ -209,7 +210,7 @@ def test_ties_share_the_mass_so_that_the_gradient_spends_the_radius():
     X, y = np.ones((4, 1)), np.ones(4)
     radius = np.array([0.1])
     cut = free_space(
-        np.array([1.0]), block_of(X, y), Hinge(), Linear(), WassersteinBall(0.1, 0.3, "l1"), radius
+        np.array([1.0]), block_of(X, y), Hinge(), PLAIN, WassersteinBall(0.1, 0.3, "l1"), radius
     )
     # four equal rows, m = 1: A = 0, B = 2, D = 2/0.3 > ||w|| = 1; a third of the mass flips, R =
     # 0.1 / 0.3 * 2
@@ -288,7 +289,7 @@ def test_exposed_rows_are_those_that_add_most_and_never_padding():
     X, y = np.array([[3.0], [0.1], [-2.0], [9.9]]), np.array([1.0, 1.0, -1.0, 1.0])
     block = block_of(X, y, np.array([1 / 3, 1 / 3, 1 / 3, 0.0]))
     ball = WassersteinBall(0.2, 0.2, "l1")
-    worst = worst_case(np.array([1.0]), block, Hinge(), Linear(), ball, np.array([0.2]))
+    worst = worst_case(np.array([1.0]), block, Hinge(), PLAIN, ball, np.array([0.2]))
     # flipping gains 4 for margin 3, 3 for margin 2, 0.2 for margin .1; price 1 is below all three:
     # everything flips
     assert list(worst.exposed(0)) == [0, 2, 1]

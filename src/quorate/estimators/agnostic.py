@@ -202,7 +202,7 @@ class AgnosticClassifier(Classifier):
                 )
             if count == 2 and self.model == "linear":
                 return Linear(bool(self.fit_intercept)), False
-            return Softmax(count), bool(self.fit_intercept)
+            return Softmax(count, intercepts=False), bool(self.fit_intercept)
         if isinstance(self.model, type) or not hasattr(self.model, "forward"):
             raise TypeError(
                 "model must be 'linear', 'softmax' or a predictor such as MLP(), got"

@@ -312,7 +312,7 @@ class PrivateClassifier(Classifier):
             prior = _declared_prior(prior, fed, budget)
         return Problem(
             Logistic() if C == 2 else Multinomial(),
-            self._linear() if C == 2 else Softmax(C),
+            self._linear() if C == 2 else Softmax(C, intercepts=False),
             over_clients=Mean(prior),
             regulariser=self._regulariser(),
             privacy=budget,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
 from quorate.arrays import Array, Block, shape_of
+from quorate.data.federation import Federation
 from quorate.names import load
 from quorate.problem.predictors.affine import Predictor
 
@@ -20,7 +21,10 @@ def predictor(keys: Mapping[str, Any]) -> Predictor:
     """The predictor that [problem] of a configuration, or a saved model's metadata, describes."""
     cls = load("model", keys.get("model", "linear"))
     names = [field.name for field in fields(cls) if field.name != "classes"]
-    return cls(**{name: keys[name] for name in names if keys.get(name) is not None})
+    values = {name: keys[name] for name in names if keys.get(name) is not None}
+    if "intercepts" in names:  # the data that these keys go with have a feature of ones
+        values["intercepts"] = False
+    return cls(**values)
 
 
 def scores(model: Predictor, w: Array, X: Rows) -> Array:
@@ -36,3 +40,11 @@ def with_ones(X: Rows) -> Rows:
     if isinstance(X, np.ndarray):
         return np.hstack([X, ones])
     return csr_array(hstack([X, ones], format="csr"))
+
+
+def federation_with_ones(fed: Federation) -> Federation:
+    """The federation with a last feature of ones, which stands for the intercepts of several
+    classes.
+    """
+    names = None if fed.feature_names is None else (*fed.feature_names, "1")
+    return replace(fed, X=tuple(map(with_ones, fed.X)), feature_names=names)

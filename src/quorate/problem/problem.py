@@ -29,6 +29,7 @@ from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.group_means import label_code
 from quorate.problem.constraints.server import Global, shared
 from quorate.problem.losses import Loss, Quadratic, others, value_and_gradient
+from quorate.problem.prediction import federation_with_ones
 from quorate.problem.predictors.affine import (
     Linear,
     Predictor,
@@ -312,6 +313,8 @@ class Problem:
             labels = np.asarray(classes_of(stated))
             values = [-1.0, 1.0] if self.loss.targets == "sign" else np.arange(len(labels))
             fed = weighted(fed, values, labels, self.class_weight)
+        if getattr(predictor, "intercepts", False):  # from here on those of a feature of ones
+            predictor, fed = replace(predictor, intercepts=False), federation_with_ones(fed)
         labelled = fed._with(**known)
         local = stack(self.local_constraint, self, labelled, "local_constraint")
         glob = shared(self.constraint, self, labelled, server)

@@ -124,7 +124,9 @@ class Guarded:
 
 @contextmanager
 def on_first_compilation(act: Callable[[], None]) -> Iterator[None]:
-    """Call ``act`` once if numba compiles a kernel meanwhile; one from its cache is not compiled."""
+    """Call ``act`` once if numba compiles a kernel meanwhile, which it need not for one that it
+    has in its cache.
+    """
     from numba.core import event
 
     class First(event.Listener):

@@ -30,7 +30,7 @@ from quorate.data.tables import (
     split,
 )
 from quorate.data.validation import missing
-from quorate.problem.prediction import with_ones
+from quorate.problem.prediction import federation_with_ones
 from quorate.runs.datasets import (
     Tables,
     Watch,
@@ -113,7 +113,7 @@ def _prepared(config: Config, watch: Watch | None) -> Parts:
             person=data.person,
             positive=data.positive,
         )
-        return _with_ones(fed) if config.ones else fed
+        return federation_with_ones(fed) if config.ones else fed
 
     fed = federation(train, unknown="error")
     del train
@@ -242,11 +242,6 @@ def _columns(config: Config, source: Tables) -> tuple[str, ...]:
                     place=table.place,
                 )
     return tuple(columns)
-
-
-def _with_ones(fed: Federation) -> Federation:
-    """The federation with a feature of ones, which stands for the intercepts of several classes."""
-    return replace(fed, X=tuple(map(with_ones, fed.X)), feature_names=(*fed.feature_names, "1"))
 
 
 # --------------------------------------------------------------------------------- sets of rows

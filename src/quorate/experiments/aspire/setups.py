@@ -74,7 +74,7 @@ def digits() -> tuple[Array, NDArray[np.int64]]:
 
 def stated(over_clients: Risk, predictor: Predictor | None = None) -> Problem:
     """The problem of all set-ups, with any set of client weights and any model."""
-    model = predictor or Softmax()
+    model = predictor or Softmax(intercepts=False)
     risk: Any = over_clients
     return Problem(Multinomial(), model, over_clients=risk, regulariser=L2(RIDGE))
 

@@ -59,7 +59,9 @@ class Curve:
 def problem(epsilon: float | None = None) -> Problem:
     """Softmax regression in which every row has the same weight."""
     budget = None if epsilon is None else Budget(epsilon, DELTA)
-    return Problem(Multinomial(), Softmax(), over_clients=Mean("size"), privacy=budget)
+    return Problem(
+        Multinomial(), Softmax(intercepts=False), over_clients=Mean("size"), privacy=budget
+    )
 
 
 def follow(

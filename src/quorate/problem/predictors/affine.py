@@ -181,25 +181,27 @@ class Linear:
 
 @dataclass(frozen=True)
 class Softmax:
-    """<w_c, x> for every class c; w is the (d, C) matrix of coefficients, row by row: C numbers a
-    feature.
+    """<w_c, x> + b_c for every class c; w is the (d + 1, C) matrix of coefficients, row by row: C
+    numbers a feature, and the C intercepts.
 
-    For an intercept of every class give the data a feature of ones; its coefficients are
-    regularised as all others.
+    The intercepts are the coefficients of a feature of ones, which ``problem.at(fed)`` appends to
+    the data, and are regularised as all others.
 
     Parameters
     ----------
     classes : C; None: the number of classes of the data, set by ``problem.at(fed)``
+    intercepts : whether there are intercepts; without them w is (d, C)
 
     Examples
     --------
     >>> import quorate as qr
-    >>> qr.Softmax(classes=4).dimension(3)
-    12
+    >>> qr.Softmax(classes=4).dimension(3)  # for three features and an intercept
+    16
     """
 
     classes: int | None = None
-    intercept: ClassVar[bool] = False
+    intercepts: bool = True
+    intercept: ClassVar[bool] = False  # no entry of w is free of norms and regularisers
     phrase: ClassVar[str] = "softmax models, one linear score a class"
     convex: ClassVar[bool] = True
 
@@ -220,23 +222,32 @@ class Softmax:
                 "Softmax() knows its classes from the data: use problem.at(fed), or give"
                 " Softmax(classes)."
             )
-        return n_features * self.classes
+        return (n_features + self.intercepts) * self.classes
 
     def split(self, w: Array) -> tuple[Array, float]:
-        """Coefficients, and no intercept."""
+        """Coefficients, and no free intercept."""
         return w, 0.0
 
     def forward(self, w: Array, block: Block) -> Array:
-        matrix = w.reshape(*w.shape[:-1], block.n_features, -1)
-        if not isinstance(block.X, np.ndarray):
-            return np.asarray(block.X @ matrix.reshape(matrix.shape[-2:]))[None]
-        return np.matmul(block.X, matrix)
+        d = block.n_features
+        matrix = w.reshape(*w.shape[:-1], d + self.intercepts, -1)
+        coefficients = matrix[..., :d, :]
+        if isinstance(block.X, np.ndarray):
+            scores = np.matmul(block.X, coefficients)
+        else:
+            scores = np.asarray(block.X @ coefficients.reshape(coefficients.shape[-2:]))[None]
+        return scores + matrix[..., d:, :] if self.intercepts else scores
 
     def backward(self, w: Array, s: Array, block: Block) -> Array:
-        if not isinstance(block.X, np.ndarray):
-            return np.asarray(block.X.T @ s[0]).reshape(1, -1)
-        return np.matmul(block.X.transpose(0, 2, 1), s).reshape(len(s), -1)
+        if isinstance(block.X, np.ndarray):
+            gradient = np.matmul(block.X.transpose(0, 2, 1), s)
+        else:
+            gradient = np.asarray(block.X.T @ s[0])[None]
+        if self.intercepts:
+            gradient = np.concatenate([gradient, s.sum(1, keepdims=True)], 1)
+        return gradient.reshape(len(s), -1)
 
     def units(self, sizes: Array) -> Array:
         """The size (D,) of what each entry of w multiplies, for features of sizes (d,)."""
-        return np.repeat(sizes, self.dimension(1))
+        sizes = np.append(sizes, 1.0) if self.intercepts else sizes
+        return np.repeat(sizes, self.classes or 1)

@@ -21,7 +21,7 @@ from numba import njit
 from quorate.arrays import Array
 from quorate.solvers.kernels.exponential import exp64
 
-# NumPy's integers, since numba would compile a callee again for every Python integer that is constant
+# NumPy's integers: numba would compile a callee again for every Python integer that is constant
 LINEAR, PLUS, RAMP, LOGISTIC, EXPONENTIAL = np.arange(5)
 
 
