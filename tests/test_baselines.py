@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from problems import federation
+from problems import PLAIN, SOFTMAX, federation
 
 import quorate as qr
 from quorate.experiments.reference_models import client_risks, clients_alone, mixture
@@ -11,7 +11,7 @@ from quorate.experiments.reference_models import client_risks, clients_alone, mi
 
 def test_every_client_has_its_own_optimum_and_all_are_judged_by_all():
     fed = federation(0, 4)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.05))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(0.05))
     alone = clients_alone(problem, fed)
     assert alone.risks.shape == (4, 4)
     for j, solution in enumerate(alone.solutions):
@@ -32,7 +32,7 @@ def test_every_client_has_its_own_optimum_and_all_are_judged_by_all():
 
 def test_the_mixture_ignores_sizes_and_the_set():
     fed = federation(1, 4)
-    problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.05))
+    problem = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=qr.L2(0.05))
     w = mixture(problem, fed).w
     gradients = [
         -(X * (y / (1 + np.exp(y * (X @ w))))[:, None]).mean(0)
@@ -47,7 +47,7 @@ def test_clients_of_one_class_and_held_out_rows():
     fed = qr.Federation(["a", "b", "c"], X, [np.full(20, name) for name in ("x", "y", "z")])
     train, test = fed.split(0.4, seed=0)
     problem = qr.Problem(
-        qr.Multinomial(), qr.Softmax(), over_clients=qr.Simplex(), regulariser=qr.L2(0.01)
+        qr.Multinomial(), SOFTMAX, over_clients=qr.Simplex(), regulariser=qr.L2(0.01)
     )
     alone = clients_alone(problem, train, judge=test)
     assert (np.diag(alone.risks) < np.log(3) / 2).all()
@@ -59,21 +59,27 @@ def test_radii_by_client_and_another_algorithm():
     fed = federation(3, 3)
     ball = qr.WassersteinBall({"c0": 0.0, "c1": 0.05, "c2": 0.5}, 0.5, "l2")
     problem = qr.Problem(
-        qr.Hinge(), over_samples=ball, over_clients=qr.LpBall(0.1), regulariser=qr.L2(0.01)
+        qr.Hinge(), PLAIN, over_samples=ball, over_clients=qr.LpBall(0.1), regulariser=qr.L2(0.01)
     )
     alone = clients_alone(problem, fed, tol=1e-5)
     for j, radius in enumerate((0.0, 0.05, 0.5)):
         own = qr.Problem(
-            qr.Hinge(), over_samples=qr.WassersteinBall(radius, 0.5, "l2"), regulariser=qr.L2(0.01)
+            qr.Hinge(),
+            PLAIN,
+            over_samples=qr.WassersteinBall(radius, 0.5, "l2"),
+            regulariser=qr.L2(0.01),
         )
         expected = qr.solve(own, fed.restrict([f"c{j}"]), tol=1e-5).certificate.value
         assert_allclose(alone.solutions[j].certificate.value, expected, rtol=2e-5)
     slow = clients_alone(
-        qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1)), fed, algorithm=qr.AFL(), max_rounds=3
+        qr.Problem(qr.Logistic(), PLAIN, regulariser=qr.L2(0.1)),
+        fed,
+        algorithm=qr.AFL(),
+        max_rounds=3,
     )
     assert {solution.rounds for solution in slow.solutions} == {4}
 
 
 def test_unknown_options_are_refused():
     with pytest.raises(TypeError):
-        mixture(qr.Problem(qr.Logistic()), federation(4), steps=3)
+        mixture(qr.Problem(qr.Logistic(), PLAIN), federation(4), steps=3)

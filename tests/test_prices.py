@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from constrained_programs import clients, rows_of, stated
+from problems import PLAIN
 
 import quorate as qr
 from quorate.problem.multipliers import Multipliers, owners
@@ -58,7 +59,10 @@ def test_prices_are_in_the_scale_of_the_objective():
     assert total.duals.local == pytest.approx(3 * mean.duals.local, rel=1e-6, abs=1e-9)
     C = np.array([[1.0, 1.0, 0.0, 0.0]])
     one, other = (
-        solve(qr.Problem(qr.Logistic(), constraint=qr.LinearInequality(size * C, size * 0.2)), fed)
+        solve(
+            qr.Problem(qr.Logistic(), PLAIN, constraint=qr.LinearInequality(size * C, size * 0.2)),
+            fed,
+        )
         for size in (1.0, 1e4)
     )
     assert one.duals.server[0] > 1e-3
@@ -70,7 +74,7 @@ def test_prices_of_equalities_have_a_sign():
     C = np.array([[1.0, -1.0, 0.0, 0.0]])
 
     def at(d):
-        return solve(qr.Problem(qr.Logistic(), constraint=qr.LinearEquality(C, [d])), fed)
+        return solve(qr.Problem(qr.Logistic(), PLAIN, constraint=qr.LinearEquality(C, [d])), fed)
 
     for d in (-1.5, 1.5):
         here, h = at(d), 1e-4

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from problems import CASES, federation
+from problems import CASES, PLAIN, federation
 from toy import Toy
 
 import quorate as qr
@@ -134,7 +134,9 @@ def test_sparse_rows_give_the_dense_answer(fed):
     sparse = qr.Federation(fed.clients, [csr_array(X) for X, _ in rows], [y for _, y in rows])
     for problem in (
         PROBLEM,
-        qr.Problem(qr.Huber(), over_samples=qr.WassersteinBall(0.1, 2.0), regulariser=qr.L2(0.1)),
+        qr.Problem(
+            qr.Huber(), PLAIN, over_samples=qr.WassersteinBall(0.1, 2.0), regulariser=qr.L2(0.1)
+        ),
     ):
         dense, thin = qr.solve(problem, fed), qr.solve(problem, sparse)
         assert thin.certificate.relative_gap <= 1e-6
@@ -147,10 +149,11 @@ def test_units_of_the_features_do_not_matter(scale):
     rows = [fed.rows(i) for i in range(fed.n_clients)]
     scaled = qr.Federation(fed.clients, [X * scale for X, _ in rows], [y for _, y in rows])
     problem = qr.Problem(
-        qr.Hinge(), over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=qr.LpBall(0.1)
+        qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall(0.05, 1.0), over_clients=qr.LpBall(0.1)
     )
     other = qr.Problem(
         qr.Hinge(),
+        PLAIN,
         over_samples=qr.WassersteinBall(0.05 * scale, scale),
         over_clients=qr.LpBall(0.1),
     )
@@ -180,13 +183,16 @@ def test_exposed_rows_are_the_clients_own_and_ranked(fed):
     assert added == sorted(added, reverse=True)
     assert added[0] > 0
     assert all(0 <= row["row"] < fed.sizes[3] and 0 <= row["flip"] <= 1 for row in rows)
-    assert qr.exposed_rows(qr.Problem(qr.Hinge()), fed, solution.w[:-1], "c3") == []
+    assert qr.exposed_rows(qr.Problem(qr.Hinge(), PLAIN), fed, solution.w[:-1], "c3") == []
 
 
 @pytest.mark.parametrize(("label_cost", "active"), [(0.3, "labels"), (np.inf, "features")])
 def test_the_table_says_what_the_adversary_does(fed, label_cost, active):
     problem = qr.Problem(
-        qr.Hinge(), over_samples=qr.WassersteinBall(0.05, label_cost), regulariser=qr.L2(1e-2)
+        qr.Hinge(),
+        PLAIN,
+        over_samples=qr.WassersteinBall(0.05, label_cost),
+        regulariser=qr.L2(1e-2),
     )
     solution = qr.solve(problem, fed)
     assert {row["active"] for row in solution.clients} == {active}
@@ -231,7 +237,7 @@ class OwnToy(Toy, Method):
 
 def test_an_own_set_and_algorithm_get_an_exact_value_and_no_bound():
     fed = federation(4, n_features=3, targets="real")
-    problem = qr.Problem(qr.Squared(), over_clients=Worst2())
+    problem = qr.Problem(qr.Squared(), PLAIN, over_clients=Worst2())
     solution = qr.solve(problem, fed, algorithm=OwnToy())
     losses = np.sort(solution.certificate.client_losses)
     assert solution.certificate.value == pytest.approx(losses[-2:].mean(), rel=1e-12)
@@ -270,8 +276,8 @@ class Still(Method):
 
 
 def test_a_method_without_its_parts_is_refused_in_words():
-    problem, fed = qr.Problem(qr.Logistic()), federation(4, n_features=3)
-    w = np.zeros(qr.Linear().dimension(fed.n_features))
+    problem, fed = qr.Problem(qr.Logistic(), PLAIN), federation(4, n_features=3)
+    w = np.zeros(PLAIN.dimension(fed.n_features))
 
     def refused(**parts):
         cls = dataclass(frozen=True)(type("Mine", (Still,), parts))
@@ -310,13 +316,13 @@ class OnlyWorst:
 )
 def test_what_cannot_run_a_problem_is_refused_in_words(settings, text):
     with pytest.raises(TypeError, match=text):
-        qr.solve(qr.Problem(qr.Logistic()), federation(4, n_features=3), **settings)
+        qr.solve(qr.Problem(qr.Logistic(), PLAIN), federation(4, n_features=3), **settings)
 
 
 def test_what_cannot_be_a_part_of_a_problem_is_refused_in_words():
     with pytest.raises(TypeError, match="predictor must be an object with `dimension`, got 3"):
         qr.Problem(qr.Logistic(), predictor=3)
     with pytest.raises(TypeError, match="over_clients must be an object with `at`, got"):
-        qr.Problem(qr.Logistic(), over_clients=OnlyWorst())
+        qr.Problem(qr.Logistic(), PLAIN, over_clients=OnlyWorst())
     with pytest.raises(ValueError, match="strength must be a number >= 0, got x"):
         qr.L2("x")

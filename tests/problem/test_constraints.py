@@ -456,7 +456,7 @@ def test_losses_of_rows_need_rows():
     fed = qr.Federation.from_quadratics([I3], [ONES])
     with pytest.raises(ValueError, match="Quadratic clients have no losses of rows"):
         local(qr.BoundedGroupLoss("x0", 0.1), fed, qr.Quadratic(), ONES)
-    with pytest.raises(ValueError, match="needs the predictor Linear.*symmetric A"):
+    with pytest.raises(ValueError, match=r"needs the predictor Linear.*symmetric A"):
         qr.Problem(qr.Quadratic(), qr.Linear(True)).objective(np.zeros(4), fed)
 
 

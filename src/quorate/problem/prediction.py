@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -47,4 +47,4 @@ def federation_with_ones(fed: Federation) -> Federation:
     classes.
     """
     names = None if fed.feature_names is None else (*fed.feature_names, "1")
-    return replace(fed, X=tuple(map(with_ones, fed.X)), feature_names=names)
+    return fed._with(X=tuple(map(with_ones, fed.X)), feature_names=names)
