@@ -25,6 +25,7 @@ BLUE, ORANGE, GREEN, PURPLE, GREY = "#3b82c4", "#d97a1e", "#3f9a62", "#9a66c7", 
 RED, SAND = "#b0413e", "#e0b252"
 MODELS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
 DASHED = (0, (3, 2))
+LETTERS = 54  # that a figure is wide
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a client may be called $x$
@@ -117,8 +118,13 @@ def named_rows(axes: Axes, names: Sequence[str]) -> Array:
 
 
 def legend(axes: Axes, columns: int = 2, last: Sequence[str] = ()) -> None:
-    """Put the legend above the axes; the names in ``last`` come last."""
+    """Put the legend above the axes, in as many columns as there is room for; the names in ``last``
+    come last.
+    """
     handles, names = axes.get_legend_handles_labels()
+    room = LETTERS - max((len(tick.get_text()) for tick in axes.get_yticklabels()), default=0)
+    widest = max(map(len, names), default=0) + 5  # and its mark
+    columns = max(1, min(columns, room // widest))
     order = sorted(range(len(names)), key=lambda k: names[k] in last)
     axes.legend(
         [handles[k] for k in order],

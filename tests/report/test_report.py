@@ -2,9 +2,7 @@
 seen in a browser.
 """
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -15,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import small_run
+from report.browser import browse, cut, needs_browser
 
 from quorate.drawing import column, label
 from quorate.report import tables, words
@@ -61,7 +60,7 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
-        self.texts.append(data)
+        self.texts.append(data.replace("\N{NO-BREAK SPACE}", " "))
 
 
 def read(run: Run) -> Page:
@@ -423,61 +422,63 @@ def test_only_one_file_imports_matplotlib() -> None:
 
 # ------------------------------------------------------------------------------------- in a browser
 
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking"
-    " --disable-component-update"
-)
-PROBE = """<iframe src="page.html" style="border:0;width:{width}px;height:{height}px" onload="
-var d = this.contentDocument.documentElement; document.title =
-d.scrollWidth + ' ' + d.clientWidth + ' ' + d.scrollHeight + ' ' +
-d.querySelectorAll('svg').length"></iframe>"""
+CROWD = 100  # clients
+FEATURES = 60
 
 
-def browse(folder: Path, *arguments: str) -> str:
-    """What headless Chromium prints."""
-    flags = [
-        *FLAGS.split(),
-        "--disable-sync",
-        "--hide-scrollbars",
-        "--allow-file-access-from-files",
-    ]
-    command = [str(BROWSER), *flags, f"--user-data-dir={folder / 'profile'}", *arguments]
-    quiet = {**os.environ, "HOME": str(folder)}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=100, env=quiet
-    ).stdout
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A hundred clients with long names, and sixty coefficients of columns with long names."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(8 * CROWD, FEATURES))
+    sick = X[:, 0] + rng.normal(size=len(X)) > 0
+    columns = [f"{'concentration of protein' if k % 2 else 'x'} {k}" for k in range(FEATURES)]
+    lines = [",".join(["clinic", *columns, "sick"])]
+    for k, (x, y) in enumerate(zip(X, sick, strict=True)):
+        name = f"Saint-Elizabeth-of-Hungary Teaching Hospital, {k // 8}"
+        lines.append(f'"{name}",{",".join(f"{v:.3f}" for v in x)},{"yes" if y else "no"}')
+    text = small_run.MIXED.replace("tol = 1e-2", "max_rounds = 2").replace("0.4", "0.3")
+    text += '[report]\ncompare_with = ["erm"]\n'
+    folder = tmp_path_factory.mktemp("crowd")
+    return small_run.small_run(folder, draw=True, data="\n".join(lines) + "\n", text=text)
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium installed")
-@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)])
-@pytest.mark.parametrize("kind", ["hostile", "ranked", "kept"])
-def test_a_browser_shows_it_without_sideways_scrolling(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path, width: int, height: int
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A regression, with a path."""
+    text = TEXT.replace('target = "sick"', 'target = "dose"\nfeatures = ["age"]')
+    text = text.replace("[robust]", '[problem]\nloss = "huber"\n[robust]')
+    text = text.replace('"Sud"', '"South"').replace("compare_with", "# compare_with")
+    folder = tmp_path_factory.mktemp("numbers")
+    return small_run.small_run(folder, draw=True, text=text + "[path]\nradii = [0.1, 0.2]\n")
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", ["hostile", "ranked", "kept", "numbers", "crowd"])
+def test_nothing_is_cut_on_a_screen_a_phone_or_paper(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     run = request.getfixturevalue(kind)
-    (tmp_path / "page.html").write_bytes((run.path / "report.html").read_bytes())
-    frame = tmp_path / "frame.html"
-    frame.write_text(
-        f'<!doctype html><body style="margin:0">{PROBE.format(width=width, height=height)}'
-    )
-    dom = browse(tmp_path, "--dump-dom", frame.as_uri())
-    scroll, client, tall, drawings = map(int, re.findall(r"<title>(.*?)</title>", dom)[0].split())
-    assert scroll <= client == width
-    assert tall > height
-    assert drawings == len(list((run.path / "figures").iterdir()))
+    assert cut((run.path / "report.html").read_text("utf-8"), tmp_path) == []
+
+
+@needs_browser
+def test_what_would_be_cut_is_found(plain: Run, tmp_path: Path) -> None:
+    wide = '<table><tr><td class="n">' + 400 * "1" + "</td></tr></table>"
+    html = (plain.path / "report.html").read_text("utf-8")
+    found = cut(html.replace("</main>", f'<div class="scroll">{wide}</div></main>'), tmp_path)
+    assert {line.split()[0] for line in found} == {"1280", "390", "A4"}
+
+
+@needs_browser
+def test_a_browser_draws_letters_cards_and_figures(plain: Run, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_bytes((plain.path / "report.html").read_bytes())
     shot = tmp_path / "shot.png"
-    browse(
-        tmp_path,
-        f"--window-size={max(width, 500)},{height}",
-        f"--screenshot={shot}",
-        frame.as_uri(),
-    )
+    page = (tmp_path / "page.html").as_uri()
+    browse(tmp_path, "--window-size=1280,900", f"--screenshot={shot}", page)
     from matplotlib.image import imread
 
-    pixels = imread(shot)[:, :width, :3]
+    pixels = imread(shot)[:, :, :3]
     shades = np.unique((pixels.reshape(-1, 3) * 255).astype(int) // 8, axis=0)
     assert len(shades) > 20  # letters, cards, figures: not one blank colour
     assert 0.01 < (pixels.min(axis=2) < 0.5).mean() < 0.5  # ink on a light page

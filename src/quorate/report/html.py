@@ -59,7 +59,6 @@ def page(run: Run, drawn: Mapping[str, str]) -> str:
 def _environment() -> Environment:
     """The environment of the template: what is put in is escaped, what is missing is an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
 
     environment = Environment(
         loader=PackageLoader("quorate.report", "templates"),
@@ -71,5 +70,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["kind"] = lambda block: type(block).__name__
-    environment.filters["classed"] = lambda name: Markup(f' class="{name}"') if name else ""
+    environment.filters["longest"] = lambda text: max(map(len, text.split()), default=0)
+    environment.filters["unbroken"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")
     return environment

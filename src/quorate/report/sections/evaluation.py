@@ -237,9 +237,9 @@ def by_client(run: Run) -> list[Table]:
             continue
         lines = [_line(client, figures) for client in worst_first(row)]
         heads = {"client": "Client", "n": "Rows", "positives": "Positives"}
-        heads |= {key: head for key, (head, _) in figures.items()} | {"small": "Small"}
+        heads |= {key: head for key, (head, _) in figures.items()}
         title = f"Every client of {row['set']}, under {spaced(row['model'])}"
-        tables.append(of_rows(title, lines, filled(heads, lines), text=["small"]))
+        tables.append(of_rows(title, lines, filled(heads, lines)))
     return tables
 
 
@@ -256,7 +256,8 @@ def _line(client: Record, figures: Mapping[str, tuple[str, Way]]) -> Record:
             low, high = client["interval"][key]
             shown[key] = f"{shown[key]} ({100 * low:.0f}–{100 * high:.0f})"
     counts = {key: client.get(key) for key in ("n", "positives")}
-    return {"client": client["client"], **counts, **shown, "small": "small" * client["small"]}
+    name = client["client"] + " (small)" * client["small"]
+    return {"client": name, **counts, **shown}
 
 
 def fairness(result: Result) -> list[Table]:

@@ -149,8 +149,9 @@ def badness(run: Run) -> str:
         return "There is one client, so that nobody can be served worse than another."
     key = "error" if "error" in judged else "accuracy"
     show = number if key == "error" else percent
-    worst = (max if key == "error" else min)(clients, key=lambda row: row[key])
-    best = (min if key == "error" else max)(clients, key=lambda row: row[key])
+    able = [row for row in clients if not row.get("small")] or clients  # others are mostly chance
+    worst = (max if key == "error" else min)(able, key=lambda row: row[key])
+    best = (min if key == "error" else max)(able, key=lambda row: row[key])
     if worst[key] == best[key]:
         return f"It does equally well at all {len(clients)} clients: {key} {show(worst[key])}."
     called = "mean absolute error" if key == "error" else key
