@@ -303,16 +303,18 @@ def several_rows_of_a_person(folder: Path) -> None:
 
 @untidy(
     proposed=[
-        "\"age (2)\",  # the same cells as 'age'",
+        "\"age (2)\",  # another column 'age'",
         '"empty",  # no cell has a value',
         '"country",  # one value in all rows',
         '"status",  # it tells the target: 100.0 % of each class',
         '"site_code",',
+        "'site_code' has one value at every client",
     ]
 )
 def duplicate_empty_and_telling_columns(folder: Path) -> None:
     columns, n = people(), 240
     columns |= {
+        "years": columns["age"],
         "empty": [""] * n,
         "country": ["DE"] * n,
         "status": [{"yes": "S", "no": "H"}[s] for s in columns["sick"]],
@@ -364,6 +366,7 @@ def numbers_to_predict(folder: Path) -> None:
         '"glucose",  # mostly numbers, and some cells are not: 3 of 240',
         "Few whole numbers",
         'categorical = ["grade"]',
+        'categorical = [ "stage",  # text, and in some cells numbers',
     ],
 )
 def text_of_many_values_and_mixed_cells(folder: Path) -> None:
@@ -374,6 +377,7 @@ def text_of_many_values_and_mixed_cells(folder: Path) -> None:
     for k, cell in enumerate(("see below", "error", "12 mg")):
         columns["glucose"][50 * k] = cell
     columns["grade"] = [str(v) for v in rng.integers(1, 5, n)]
+    columns["stage"] = [("1", "2", "x")[k % 3] for k in range(n)]
     write(folder, columns)
 
 

@@ -46,7 +46,7 @@ MANY = 60
         ("x", ["a", "b", None] * 20, "category"),
         ("x", ["a"] * 20 + [None], "constant"),
         ("x", [None, None], "empty"),
-        ("x", ["-", "N/A."] * 0 + [None] * 3, "empty"),
+        ("x", [f"{k}.5" for k in range(MANY)] + ["inf"], "mixed"),
         ("x", [f"n{k}" for k in range(MANY)], "identifier"),
         ("x", [str(3 * k) for k in range(MANY)], "identifier"),
         ("x", [str(k * 37 % 61) for k in range(MANY)], "number"),

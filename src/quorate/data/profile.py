@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import reduce
 from itertools import pairwise
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -181,7 +182,7 @@ def summarise(column: NDArray[Any]) -> Summary:
         return replace(_of_numbers(column.astype(np.float64)), digest=digest)
     cells = [cell if isinstance(cell, str) else str(cell) for cell in column if cell is not None]
     values = parsed(cells) if cells else np.zeros(0)
-    if values.dtype.kind != "O":
+    if values.dtype.kind != "O" and np.isfinite(values).all():
         return replace(
             _of_numbers(values.astype(np.float64), cells),
             rows=len(column),
@@ -285,10 +286,12 @@ def _hash(text: str) -> int:
 
 
 def number_of(text: str) -> float | None:
-    """The number that a cell is, with a decimal point or a decimal comma; None if it is none."""
+    """The number that a cell is, with a decimal point or a decimal comma; None if it is none, or
+    infinite.
+    """
     if COMMA.fullmatch(text):
-        return float(text.replace(",", "."))
-    return float(text) if is_number(text) else None
+        text = text.replace(",", ".")
+    return float(text) if is_number(text) and isfinite(float(text)) else None
 
 
 def orders_of(text: str) -> frozenset[str]:

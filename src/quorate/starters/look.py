@@ -4,6 +4,7 @@ is, and of which kind every column is. Each client's columns are summarised by t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -110,7 +111,7 @@ class Look:
     Attributes
     ----------
     clients : the rows of every client, by column
-    unnamed : rows without a client
+    rest : the rows without a client
     accepted : texts that stand for a missing cell
     problems : what has to be asked, in words, with the options that answer it
     """
@@ -119,7 +120,7 @@ class Look:
     roles: Roles
     clients: Mapping[str, Table]
     asked: Asked
-    unnamed: int = 0
+    rest: Table | None = None
     client_merge: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -127,6 +128,11 @@ class Look:
         """The columns that are neither the target nor the client."""
         first = next(iter(self.clients.values()))
         return [name for name in first if name != self.roles.target]
+
+    @property
+    def unnamed(self) -> int:
+        """The rows without a client."""
+        return 0 if self.rest is None else len(next(iter(self.rest.values())))
 
     @property
     def rows(self) -> int:
@@ -166,7 +172,10 @@ class Look:
     @cached_property
     def columns(self) -> dict[str, Summary]:
         """The summaries over all clients."""
-        return {name: total(parts.values()) for name, parts in self.parts.items()}
+        found = {name: total(parts.values()) for name, parts in self.parts.items()}
+        for name in self.names if self.rest is not None else ():  # they are read, and then dropped
+            found[name] += summarise(self.rest[name]).with_tokens(self.accepted)
+        return found
 
     @property
     def target(self) -> Summary:
@@ -212,8 +221,9 @@ class Look:
         return found
 
     def _kind(self, name: str, same: str | None) -> Kind:
-        if name in (f"{self.roles.target} (2)", f"{self.roles.client} (2)"):
-            return Kind("copy", f"a second column {name.removesuffix(' (2)')!r}")
+        first = re.sub(r" \(\d+\)$", "", name)
+        if first != name and first in (self.roles.target, self.roles.client, *self.names):
+            return Kind("copy", f"another column {first!r}")
         if same == self.roles.target:
             return Kind("near-copy", "it has the target's cells")
         kind = kind_of(name, self.columns[name], same, self.asked.dates.get(name))
@@ -424,17 +434,18 @@ def _by_column(known: Look, client: str) -> Look:
     counts = total(summarise(table[client]) for table in known.clients.values()).counts or {}
     merge = variants(counts)
     clients: dict[str, list[Table]] = {}
-    unnamed = 0
+    dropped = []
     for table in known.clients.values():
         labels = np.array([None if c is None else str(c) for c in table[client].tolist()], object)
         absent = np.array([c is None for c in labels])
-        unnamed += int(absent.sum())
         names = np.array([merge.get(c, c) for c in labels], dtype=object)
         rest = table.without(client)
+        dropped += [rest.pick(absent)] if absent.any() else []
         for name in dict.fromkeys(names[~absent].tolist()):
             clients.setdefault(name, []).append(rest.pick(names == name))
     joined = {name: _stacked(parts) for name, parts in clients.items()}
-    return replace(known, clients=joined, unnamed=unnamed, client_merge=merge)
+    without = _stacked(dropped) if dropped else None
+    return replace(known, clients=joined, rest=without, client_merge=merge)
 
 
 def _stacked(parts: list[Table]) -> Table:

@@ -124,8 +124,8 @@ def _codes(look: Look) -> Iterator[tuple[str, str]]:
         kind, column = look.kinds[name], look.columns[name]
         if kind.name == "code" and column.numbers:
             yield name, kind.why
-        elif kind.name == "category" and column.commas:
-            yield name, "text, and numbers with a comma"
+        elif kind.name == "category" and column.numbers + column.commas:
+            yield name, "text, and in some cells numbers"
 
 
 def used(look: Look) -> list[str]:
@@ -170,6 +170,8 @@ def _notes(look: Look) -> Iterator[str]:
         column = look.columns[name]
         if kinds[name].name == "apart":
             yield from _comment(f"{name!r}: {kinds[name].why}. If it is made of it, exclude it.")
+        if len(look.clients) > 1 and all(p.distinct <= 1 for p in look.parts[name].values()):
+            yield from _comment(f"{name!r} has one value at every client, and may stand for it.")
         if column.absent > 0.5 * column.rows:
             yield from _comment(f"{name!r} is missing in most rows: exclude it if that is no news.")
         if kinds[name].name == "number" and (odd := sentinel(column)):
