@@ -267,8 +267,7 @@ def _of_texts(cells: Sequence[str]) -> Summary:
     read = [numbers[c] for c in cells if c in numbers]
     values = [text for text in counts if text not in tokens]
     kept = {text: counts[text] for text in values}
-    return Summary(
-        **tally,
+    known = Summary(
         tokens=tokens,
         orders=frozenset(orders),
         low=min(finite, default=np.inf),
@@ -278,6 +277,8 @@ def _of_texts(cells: Sequence[str]) -> Summary:
         counts=kept if len(kept) <= KEPT else None,
         hashes=np.sort(np.array([_hash(v) for v in values], np.uint64))[:SKETCH],
     )
+    found: dict[str, Any] = dict(tally)
+    return replace(known, **found)
 
 
 def _hash(text: str) -> int:
@@ -393,7 +394,7 @@ def link(
             own = values[(names == name) & np.isfinite(values)]
             if len(own):
                 ranges[name] = (float(own.min()), float(own.max()))
-    known = {(None if c is None else str(c), t): n for (c, t), n in counts.items()}
+    known = {(None if c is None else str(c), str(t)): n for (c, t), n in counts.items()}
     return Link(known if len(known) <= KEPT else None, ranges)
 
 

@@ -173,8 +173,9 @@ class Look:
     def columns(self) -> dict[str, Summary]:
         """The summaries over all clients."""
         found = {name: total(parts.values()) for name, parts in self.parts.items()}
-        for name in self.names if self.rest is not None else ():  # they are read, and then dropped
-            found[name] += summarise(self.rest[name]).with_tokens(self.accepted)
+        if self.rest is not None:  # they are read with the others, and then dropped
+            for name in self.names:
+                found[name] += summarise(self.rest[name]).with_tokens(self.accepted)
         return found
 
     @property

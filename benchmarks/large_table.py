@@ -1,6 +1,6 @@
 """A table of 40,000 rows and 60 columns from `init` to `verify`: CPU seconds of each.
 
-python benchmarks/untidy.py [--rows 40000] [--columns 60]
+python benchmarks/large_table.py [--rows 40000] [--columns 60]
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def measured(folder: Path, *command: str) -> tuple[float, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=int, default=40_000)
     parser.add_argument("--columns", type=int, default=60)
     asked = parser.parse_args()
