@@ -97,6 +97,29 @@ def test_excluded_columns_are_left_out_and_a_slip_is_an_error(tmp_path: Path) ->
         read_clients(tmp_path, reading=Reading(exclude=("ids", "note")))
 
 
+@pytest.mark.parametrize(
+    "reading",
+    [
+        Reading(dates={"admited": Dates("dmy")}),
+        Reading(censored=("admited",)),
+        Reading(merge={"admited": {"a": "b"}}),
+    ],
+)
+def test_a_slip_in_any_declared_name_is_an_error(tmp_path: Path, reading: Reading) -> None:
+    path = write(tmp_path, "site,admitted,ill\ns,1.2.2024,y\ns,1.3.2024,n\n")
+    with pytest.raises(RowError, match=r"there is no column 'admited'.*'admitted'"):
+        qr.Federation.from_files([path], "ill", client="site", reading=reading)
+    with pytest.raises(RowError, match=r"there is no column 'admited'.*'admitted'"):
+        qr.Federation.from_frame(pd.read_csv(path), "site", "ill", reading=reading)
+
+
+def test_a_declared_column_of_a_private_run_is_there_once(tmp_path: Path) -> None:
+    path = write(tmp_path, "age,age,ill\n1,2,y\n")
+    with pytest.raises(ValueError, match="there are two columns 'age'"):
+        read(path, only=["age", "ill"])
+    assert [*read(path, only=["ill"])] == ["ill"]
+
+
 def test_declared_cells_are_missing_in_columns_of_text_and_of_numbers(tmp_path: Path) -> None:
     reading = Reading(missing=("n.a.", "-999", "unknown"))
     path = write(tmp_path, "dose,sex,code\n1.5,f,7\nn.a.,unknown,-999\n-999.0,m,8\n")
@@ -196,6 +219,9 @@ def test_spellings_are_merged_also_of_clients_and_targets(tmp_path: Path) -> Non
     assert fed.classes is not None
     assert fed.classes.tolist() == ["no", "yes"]
     assert fed.feature_names == ("sex=f", "sex=male", "dose")
+    frame = pd.DataFrame({"sex": ["M ", "M", "f"]})  # whose cells nobody stripped
+    made = refined(table_of(frame), Reading(merge={"sex": {"M": "male"}}))
+    assert made["sex"].tolist() == ["male", "male", "f"]
 
 
 def test_rows_without_target_or_client_are_left_out_where_that_is_declared(tmp_path: Path) -> None:

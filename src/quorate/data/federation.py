@@ -309,12 +309,14 @@ class Federation:
         `from_tables`.
         """
         from quorate.data.assembly import codes_of
-        from quorate.data.refine import refined
+        from quorate.data.refine import check_named, refined
         from quorate.data.tables import by_client_name, present, table_of
 
         reading = options.get("reading", PLAIN)
         codes = codes_of(options.get("schema"), options.get("person"))
-        table = refined(table_of(df), reading, codes)
+        table = table_of(df)
+        check_named(reading, table)
+        table = refined(table, reading, codes)
         table = present(table, client) if reading.drop_missing_client else table
         return cls.from_tables(by_client_name(table, client), target, **options)
 

@@ -20,15 +20,15 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.client_names import closest
 from quorate.data.files import opened, read_parquet, unchanged
 from quorate.data.reading import PLAIN, Reading
-from quorate.data.refine import NAMELESS, refined
+from quorate.data.refine import NAMELESS, check_named, refined
 from quorate.data.row_errors import RowError
 from quorate.data.tables import (
     MISSING,
     Table,
     by_client,
+    once,
     parsed,
     present,
     same_columns,
@@ -99,6 +99,8 @@ def _read_csv(
         and (not NAMELESS.fullmatch(name) if wanted is None else name in wanted)
         for name in header
     ]
+    for name in wanted or ():
+        once(header, name, "declared")
     absent = MISSING.union(reading.missing)
     chunks: list[list[NDArray[Any]]] = [[] for _ in header]
     numbered = []
@@ -279,20 +281,8 @@ def read_clients(
             clients[name] = part
     if not clients:
         raise NoRowsError("no file has any row.")
-    _check_excluded(reading, header)
+    check_named(reading, header)
     return clients
-
-
-def _check_excluded(reading: Reading, header: Collection[str]) -> None:
-    """Refuse to exclude what no file has: it may be a slip, and the column a feature."""
-    for name in reading.exclude:
-        if header and name not in header:
-            raise RowError(
-                "",
-                f"there is no column {name!r} (`exclude`)",
-                shown=closest(name, header).removesuffix("."),
-                do="The first line of a file has to name its columns.",
-            )
 
 
 def paths(files: Files) -> list[Path]:

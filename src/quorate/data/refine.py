@@ -7,7 +7,7 @@ Every cell is read by itself, and all columns are looked at before any is refuse
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import date
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Array
+from quorate.client_names import closest
 from quorate.data.reading import Dates, Reading, is_censored
 from quorate.data.row_errors import Faults, RowError
 from quorate.data.tables import Table, is_number, parsed, texts
@@ -70,6 +71,19 @@ def refined(
     return result
 
 
+def check_named(reading: Reading, header: Collection[str]) -> None:
+    """Refuse to declare something of a column that is not there: it may be a slip."""
+    for key in ("exclude", "dates", "censored", "merge"):
+        for name in getattr(reading, key):
+            if header and name not in header:
+                raise RowError(
+                    "",
+                    f"there is no column {name!r} (`{key}`)",
+                    shown=closest(name, header).removesuffix("."),
+                    do="The first line of a file has to name its columns.",
+                )
+
+
 def _columns(
     table: Table, name: str, reading: Reading, as_text: bool, where: str
 ) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -96,7 +110,7 @@ def _cells(table: Table, name: str, reading: Reading, as_text: bool, where: str)
     if merge or (column.dtype.kind == "O" and reading.missing):
         spellings = {as_it_stands.strip(): text for as_it_stands, text in merge.items()}
         cells = texts(table, name, where) if merge else column.tolist()
-        cells = [spellings.get(cell, cell) if isinstance(cell, str) else cell for cell in cells]
+        cells = [spellings.get(c.strip(), c) if isinstance(c, str) else c for c in cells]
         absent = {*reading.missing}
         cells = [None if isinstance(c, str) and c.strip() in absent else c for c in cells]
         column = _objects(cells)

@@ -282,14 +282,19 @@ def present(table: Table, name: str) -> Table:
     return table.pick(np.delete(np.arange(len(table[name])), absent)) if absent else table
 
 
-def has_column(table: Mapping[str, Any], name: str, what: str) -> None:
-    """Refuse a name that is no column, with what there is, and one of two columns."""
-    if f"{name} (2)" in table and name in table:
+def once(names: Collection[str], name: str, what: str) -> None:
+    """Refuse a name that two columns of a file have."""
+    if f"{name} (2)" in names and name in names:
         raise ValueError(
             f"there are two columns {name!r} ({what}). Give every column a name of its own, in the"
             f" first line of the file, or leave the second one out as {name + ' (2)'!r} by"
             " `exclude`."
         )
+
+
+def has_column(table: Mapping[str, Any], name: str, what: str) -> None:
+    """Refuse a name that is no column, with what there is, and one of two columns."""
+    once(table, name, what)
     if name not in table:
         raise RowError(
             "",
