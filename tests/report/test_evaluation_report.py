@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import small_run
 from rich.console import Console
+from scipy.special import expit
 from sklearn import metrics
 
 import quorate as qr
 from quorate.measures import clopper_pearson, small
 from quorate.problem.calibration import calibrated
+from quorate.problem.losses import Loss
 from quorate.problem.prediction import scores
 from quorate.report import tables
 from quorate.report.markdown import markdown
@@ -21,7 +23,7 @@ from quorate.report.sections.evaluation import Evaluation, by_client, measures
 from quorate.report.tables import Table
 from quorate.report.terminal import drawn
 from quorate.runs.comparison import EvaluationForm, evaluate
-from quorate.runs.evaluation import JudgedForm
+from quorate.runs.evaluation import JudgedForm, judge
 from quorate.runs.files import plain
 from quorate.runs.run import Run
 from quorate.runs.splits import Parts, prepare
@@ -160,6 +162,22 @@ def test_several_classes_have_one_area_and_no_recall(run: Run) -> None:
     assert not any("Recall" in name for name in cells(table))
     counts = told.result["evaluation"]["measures"][0]["counts"]
     assert table.title.endswith(f"90 rows: {counts[0]} high, {counts[1]} low, {counts[2]} mid)")
+
+
+@pytest.mark.parametrize("loss", [qr.Logistic(), qr.Multinomial()], ids=["one score", "two"])
+def test_figures_are_about_the_class_that_is_called_positive(loss: Loss) -> None:
+    """Also where it sorts first."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(80, 1))
+    y = np.where(X[:, 0] + rng.normal(size=80) > 0.8, "ill", "well")
+    fed = qr.Federation.from_arrays(X, y, ["a"] * 40 + ["b"] * 40, positive="ill")
+    several = loss.targets == "class"
+    predictor = qr.Softmax(classes=2) if several else qr.Linear(intercept=False)
+    w = np.array([-1.0, 1.0]) if several else np.array([2.0])
+    judged = judge(qr.Problem(loss, predictor), w, fed)
+    assert judged["positives"] == (y == "ill").sum()
+    assert judged["recall"] == pytest.approx((X[y == "ill", 0] > 0).mean())
+    assert judged["log_loss"] == pytest.approx(metrics.log_loss(y == "ill", expit(2 * X[:, 0])))
 
 
 def test_the_folder_of_an_earlier_version_is_read_and_reported(run: Run) -> None:

@@ -189,7 +189,7 @@ def rows_of(problem: Problem, w: Array, fed: Federation) -> list[Judged]:
     for X, y in zip(fed.X, fed.y, strict=True):
         prediction = scores(problem.predictor, w, X)
         if problem.loss.targets == "class":
-            coded = np.searchsorted(fed.classes, y).astype(float)  # type: ignore[arg-type]
+            coded = (y[:, None] == np.asarray(fed.classes)).argmax(1).astype(float)
             merit = (prediction.argmax(1) == coded).astype(float)
         elif problem.loss.targets == "sign":
             coded = np.where(y == fed.classes[1], 1.0, -1.0)  # type: ignore[index]
