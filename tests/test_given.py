@@ -87,6 +87,15 @@ def test_groups_and_targets_may_be_names_of_columns(library):
     assert fed.digests() == same.digests()
 
 
+def test_a_frame_names_its_clients_as_client_or_groups():
+    X, y = rows()
+    table = {"x0": X[:, 0], "site": GROUPS, "x1": X[:, 1], "state": y}
+    one = qr.Federation.from_frame(table, "site", "state")
+    assert qr.Federation.from_frame(table, groups="site", target="state").digests() == one.digests()
+    with pytest.raises(ValueError, match="needs the names of two columns, client and target, got"):
+        qr.Federation.from_frame(table, GROUPS, "state")
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_estimators_take_the_column_of_clients_out_of_the_table(library):
     make = pytest.importorskip(library).DataFrame

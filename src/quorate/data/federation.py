@@ -22,7 +22,7 @@ from quorate.client_names import ByClient, ClientName
 from quorate.data import validation as check
 from quorate.data.persons import held_out
 from quorate.data.reading import PLAIN, Reading
-from quorate.text import card, listed, short
+from quorate.text import card, listed, short, shown
 
 if TYPE_CHECKING:
     from quorate.data.assembly import TableOptions
@@ -212,24 +212,18 @@ class Federation:
                 " client of each row), or {client: (X, y)}; from_frame(df, client, target) takes"
                 " both from a table."
             )
-        for_name = {"groups": groups, "y": y}
-        for what, name in for_name.items():
-            if isinstance(name, str):
-                from quorate.data.arguments import without_column
-
-                X, for_name[what] = without_column(X, name, what)
-        groups, y = for_name["groups"], for_name["y"]
-        if not (hasattr(X, "tocsr") or isinstance(X, np.ndarray | list | tuple)):
+        given, owners, targets = _without_named(X, groups, y)
+        if not (hasattr(given, "tocsr") or isinstance(given, np.ndarray | list | tuple)):
             from quorate.data.tables import matrix_of
 
-            X, feature_names = matrix_of(X, feature_names)
-        given: Any = X
-        table: Any = given.tocsr() if hasattr(given, "tocsr") else np.asarray(given)
+            given, feature_names = matrix_of(given, feature_names)
+        cells: Any = given
+        table: Any = cells.tocsr() if hasattr(cells, "tocsr") else np.asarray(cells)
         if table.ndim != 2:
             raise ValueError(
                 f"X must be a table of rows and features, got {table.ndim} dimension(s)."
             )
-        names, picks = check.grouped(groups, table.shape[0])
+        names, picks = check.grouped(owners, table.shape[0])
 
         def parts(column: ArrayLike, what: str) -> tuple[NDArray[Any], ...]:
             whole = np.asarray(column)
@@ -244,7 +238,7 @@ class Federation:
         return cls(
             names,
             tuple(table[pick] for pick in picks),
-            parts(y, "y"),
+            parts(targets, "y"),
             classes=None if classes is None else np.asarray(classes),
             feature_names=features,
             sample_weight=None if sample_weight is None else parts(sample_weight, "sample_weight"),
@@ -303,11 +297,24 @@ class Federation:
 
     @classmethod
     def from_frame(
-        cls, df: object, client: str, target: str, **options: Unpack[TableOptions]
+        cls,
+        df: object,
+        client: str | None = None,
+        target: str | None = None,
+        *,
+        groups: str | None = None,
+        **options: Unpack[TableOptions],
     ) -> Federation:
-        """A federation from a pandas, polars or Arrow table with a column ``client``; options as in
-        `from_tables`.
+        """A federation from a pandas, polars or Arrow table with a column ``client``, which may be
+        given as ``groups`` too, and a column ``target``; options as in `from_tables`.
         """
+        client = groups if client is None else client
+        if not isinstance(client, str) or not isinstance(target, str):
+            raise ValueError(
+                "from_frame needs the names of two columns, client and target, got"
+                f" {shown(client, 40)} and {shown(target, 40)}; arrays go to from_arrays(X, y,"
+                " groups)."
+            )
         from quorate.data.assembly import codes_of
         from quorate.data.refine import check_named, refined
         from quorate.data.tables import by_client_name, present, table_of
@@ -627,3 +634,16 @@ class Federation:
             ),
             persons=None if self.persons is None else (np.concatenate(self.persons),),
         )
+
+
+def _without_named(X: object, groups: object, y: object) -> tuple[Any, Any, Any]:
+    """(X, groups, y), where a name of a column stands for the column, which leaves X."""
+    if isinstance(groups, str):
+        from quorate.data.arguments import without_column
+
+        X, groups = without_column(X, groups, "groups")
+    if isinstance(y, str):
+        from quorate.data.arguments import without_column
+
+        X, y = without_column(X, y, "y")
+    return X, groups, y

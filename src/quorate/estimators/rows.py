@@ -79,12 +79,10 @@ def check_rows(
 
     ``alone`` says what a fit without groups is, ``y_numeric`` that targets are numbers.
     """
+    vars(estimator).pop("groups_column_", None)
     if isinstance(groups, str):  # a column of the table X, which is no feature
-        named: Any = estimator
-        named.groups_column_ = groups
+        vars(estimator)["groups_column_"] = groups
         X, groups = without_column(X, groups, "groups")
-    elif hasattr(estimator, "groups_column_"):
-        del estimator.groups_column_
     rows, targets = arrays(estimator, X, y, y_numeric)
     n = len(targets)
     if groups is None:

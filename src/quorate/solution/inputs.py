@@ -60,10 +60,10 @@ class Inputs:
             raise TypeError("rows are needed, got a Federation: use solution.evaluate(federation).")
         if not (hasattr(X, "tocsr") or isinstance(X, np.ndarray | list | tuple)):
             return self._finite(self._of_table(X, unknown))
+        given: Any = X
+        sparse = hasattr(given, "tocsr")
         try:
-            rows = (
-                csr_array(X.tocsr(), dtype=float) if hasattr(X, "tocsr") else np.asarray(X, float)
-            )
+            rows = csr_array(given.tocsr(), dtype=float) if sparse else np.asarray(given, float)
         except (ValueError, TypeError) as error:
             raise ValueError(
                 f"X must hold numbers alone: {error}. Give a table with named columns"

@@ -42,7 +42,7 @@ def plotted(
     risk: str,
 ) -> Any:
     """Draw one kind or all; returns the axes. ``risk`` says what a client's risk is."""
-    drawings: dict[Kind, Callable[[Axes], None]] = {
+    drawings: dict[str, Callable[[Axes], None]] = {
         "convergence": lambda panel: _convergence(panel, history, certificate),
         "clients": lambda panel: _clients(panel, clients, risk),
         "weights": lambda panel: _weights(panel, clients),

@@ -217,8 +217,9 @@ class Charge:
         """The run, its cost settled."""
         self.ledger = self.algorithm.ledger(self.fed, run.memories, self.before or {})
         if self.file is not None and self.ledger is not None:
-            releases, digest = self._settle(dict(self.ledger.releases))
-            self.ledger = replace(self.ledger, releases=releases, book=digest)
+            own = {str(name): spent for name, spent in self.ledger.releases.items()}
+            releases, digest = self._settle(own)
+            self.ledger = replace(self.ledger, releases={**releases}, book=digest)
         self.settled = True
         if self.fed.names == self.with_rows:
             return run
