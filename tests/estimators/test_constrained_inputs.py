@@ -292,7 +292,9 @@ def test_errors_of_input(clinics):
 def test_clone_parameters_and_pickle(clinics):
     X, y, groups = clinics
     model = ConstrainedClassifier(
-        local_constraint=(ILL, qr.NeymanPearson("fine", 5.0)), over_clients=qr.Sum()
+        local_constraint=(ILL, qr.NeymanPearson("fine", 5.0)),
+        over_clients=qr.Sum(),
+        regulariser=qr.L2(1e-4),
     )
     assert clone(model).get_params() == model.get_params()
     again = pickle.loads(pickle.dumps(model.fit(X, y, groups=groups)))

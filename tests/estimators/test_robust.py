@@ -209,7 +209,7 @@ def _first_objective(model):
 
 def test_warnings_about_results(clinics):
     X, y, groups = clinics
-    with pytest.warns(TrivialModelWarning, match="label_cost 1 and radius 0.5"):
+    with pytest.warns(TrivialModelWarning, match="constant: at radius 0.5"):
         model = RobustClassifier(radius=0.5, label_cost=1.0).fit(X, y, groups=groups)
     assert np.abs(model.coef_).max() < 1e-3
     with pytest.warns(ConvergenceWarning, match="max_rounds"):

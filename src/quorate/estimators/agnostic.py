@@ -58,7 +58,7 @@ class AgnosticClassifier(Classifier):
     model : "linear" (for several classes one linear score each), "softmax" (the same for two
         classes, too), or a predictor such as ``MLP((16,))`` or ``TorchPredictor(module)``, used as
         it is
-    regulariser : h of the coefficients; None is ``L2(1e-4)``
+    regulariser : h of the coefficients; None is ``L2(1 / n)`` of n rows, as in scikit-learn
     fit_intercept : of "linear" and "softmax". With one score unpenalised; with several the
         intercepts are coefficients of a feature of ones, and penalised as all others
     engine : None: in this process, all clients at once; "virtual": ``VirtualClock()``; or an
@@ -231,7 +231,7 @@ class AgnosticClassifier(Classifier):
             )
         over = centred(over, fed, self.prior)
         loss = Multinomial() if self._several() else Logistic()
-        return Problem(loss, self.predictor_, over_clients=over, regulariser=self._regulariser())
+        return Problem(loss, self.predictor_, over_clients=over, regulariser=self._regulariser(fed))
 
     def _plan(self, problem: Problem, fed: Federation) -> Plan:
         algorithm, engine = self.algorithm, self._engine()

@@ -37,7 +37,7 @@ from quorate.estimators.rows import Matrix, Rows, merged, names_of
 from quorate.measures import classification
 from quorate.parameters import Parameters
 from quorate.problem.calibration import Sigmoid, calibrated
-from quorate.problem.class_weights import Balance, weighted
+from quorate.problem.class_weights import Balance, masses, weighted
 from quorate.problem.losses import Loss
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
@@ -188,8 +188,11 @@ class FederatedModel(BaseEstimator):
     def _linear(self) -> Linear:
         return Linear(bool(self.fit_intercept))
 
-    def _regulariser(self) -> Regulariser:
-        return L2(DEFAULT_L2) if self.regulariser is None else self.regulariser
+    def _regulariser(self, fed: Federation | None = None) -> Regulariser:
+        """The stated one; None is as strong as scikit-learn's, 1 / n, where rows are given."""
+        if self.regulariser is not None:
+            return self.regulariser
+        return L2(DEFAULT_L2 if fed is None else 1 / float(masses(fed).sum()))
 
     def _features(self) -> list[str]:
         names = getattr(self, "feature_names_in_", None)

@@ -119,8 +119,7 @@ class ConstrainedClassifier(Classifier):
         a mapping by name
     over_clients : a risk over the clients' losses, such as ``Simplex()`` (the worst client's),
         ``LpBall(radius)``, ``Superquantile(tail)`` or ``Sum()``, instead of their mean by ``prior``
-    regulariser : h of the coefficients; None is ``L2(1e-4)``: small, and enough for a proven lower
-        bound
+    regulariser : h of the coefficients; None is ``L2(1 / n)`` of n rows, as in scikit-learn
     fit_intercept : add an intercept, unpenalised. With it a model has one coefficient more: C of
         ``LinearInequality`` and a ``Constraint``'s w end with it
     algorithm, engine : as in `quorate.solve`; None is `InteriorPoint` up to 500 coefficients where
@@ -322,7 +321,7 @@ class ConstrainedClassifier(Classifier):
             self._linear(),
             Mean(label=self.objective_label),
             centred(clients, fed),
-            self._regulariser(),
+            self._regulariser(fed),
             constraint=tuple(_present(part, fed) for part in together) + tuple(held),
             local_constraint=tuple(
                 _present(part, fed) for part in several(self.local_constraint, "local_constraint")

@@ -110,7 +110,7 @@ class _RankModel(FederatedModel):
                 f" Extremile(2), got {risk!r}. For Wasserstein balls and risks over clients use the"
                 " robust estimators."
             )
-        return Problem(self._loss(), self._linear(), risk, Mean(), self._regulariser())
+        return Problem(self._loss(), self._linear(), risk, Mean(), self._regulariser(fed))
 
     def _default_risk(self, fed: Federation) -> Superquantile:
         """The mean of the larger losses: of half of them, where that is no trivial model."""
@@ -166,8 +166,7 @@ class RiskClassifier(Classifier, _RankModel):
     positive : the class that figures and reports call positive; None: the second of ``classes_``
     loss : a loss of the margin: ``Logistic()`` (None), ``Hinge()``, ``SmoothHinge()`` or
         ``Exponential()``
-    regulariser : h of the coefficients; None is ``L2(1e-4)``: small, and enough for a proven lower
-        bound
+    regulariser : h of the coefficients; None is ``L2(1 / n)`` of n rows, as in scikit-learn
     fit_intercept : add an intercept, unpenalised
     algorithm, engine, max_rounds : as in `quorate.solve`
     tol : relative gap between value and proven bound at which to stop; of risks that are not
@@ -192,11 +191,10 @@ class RiskClassifier(Classifier, _RankModel):
     Notes
     -----
     Every row is one of the ranked, so that there is no ``sample_weight`` and no ``class_weight``:
-    repeat rows instead. Rows
-    in another order give the same model bit for bit. For risks that a spectrum defines
-    (``Superquantile``, ``Extremile``, ``ExponentialSpectral``, ``HumanAligned``) so does, within
-    ``tol``, every row given twice; ``TopK`` and ``RankedRange`` count rows, and ``Maximum``
-    counts one.
+    repeat rows instead. Rows in another order give the same model bit for bit. For risks that a
+    spectrum defines (``Superquantile``, ``Extremile``, ``ExponentialSpectral``, ``HumanAligned``)
+    so does, within ``tol`` and with a stated regulariser, every row given twice; ``TopK`` and
+    ``RankedRange`` count rows, and ``Maximum`` counts one.
 
     ``fit`` requests ``groups``, so with metadata routing enabled a Pipeline or GridSearchCV passes
     them on. A ``ConvergenceWarning`` says that the algorithm stopped before it was done. Where the
