@@ -205,8 +205,8 @@ def odds_gap(loss, score, y, sex):
         (lambda level: qr.NeymanPearson("ill", level), of_class, 0.2, 0.2),
         (lambda level: qr.BoundedGroupLoss("sex", level), of_sexes, 0.49, 0.417),
         (lambda level: qr.LossGap("sex", level), gap, 0.05, 0.05),
-        (lambda level: qr.DemographicParity("sex", level), score_gap, 0.1, 0.1),
-        (lambda level: qr.EqualisedOdds("sex", level), odds_gap, 0.3, 0.3),
+        (lambda level: qr.DemographicParity("sex", level, qr.Score()), score_gap, 0.1, 0.1),
+        (lambda level: qr.EqualisedOdds("sex", level, qr.Score()), odds_gap, 0.3, 0.3),
     ],
     ids=["class", "groups", "gap", "parity", "odds"],
 )
@@ -236,6 +236,19 @@ def test_the_bound_asked_is_the_quantity_measured(
     assert max(row["measured"] for row in model.constraints_) == pytest.approx(
         measured(model), abs=1e-9
     )
+
+
+def test_parity_is_of_probabilities_over_all_clients_together(clinics):
+    X, y, groups = clinics
+    sex, level = np.where(X[:, 0] + X[:, 2] > 0, "f", "m"), 0.1
+    model = ConstrainedClassifier(constraint=qr.DemographicParity("sex", level))
+    model.fit(X, y, groups=groups, sensitive_features=sex)
+    p = 1 / (1 + np.exp(-model.decision_function(X)))
+    free = ConstrainedClassifier().fit(X, y, groups=groups).predict_proba(X)[:, 1]
+    assert abs(free[sex == "f"].mean() - free[sex == "m"].mean()) > level + 0.003
+    assert abs(p[sex == "f"].mean() - p[sex == "m"].mean()) <= level + 1e-6
+    assert {row["owner"] for row in model.constraints_} == {"all clients together"}
+    assert 0.2 < (model.predict(X) == "ill").mean() < 0.8  # not by selecting everybody
 
 
 def test_rows_of_the_server(clinics, sex):
@@ -323,8 +336,11 @@ def test_weights_equal_repeats_bit_for_bit(clinics, sex, make):
     rows = np.repeat(np.arange(120), weight)
     rows = np.concatenate([first, rng.permutation(rows[~np.isin(rows, first)])])
     model = ConstrainedClassifier(
-        constraint=(qr.Coupled(ILL), qr.Coupled(qr.DemographicParity("sex", 0.2), "size")),
-        local_constraint=qr.EqualisedOdds("sex", 0.8),
+        constraint=(
+            qr.Coupled(ILL),
+            qr.Coupled(qr.DemographicParity("sex", 0.2, qr.Score()), "size"),
+        ),
+        local_constraint=qr.EqualisedOdds("sex", 0.8, qr.Score()),
     )
     one = clone(model).fit(make(X), y, groups=groups, sample_weight=weight, sensitive_features=sex)
     two = clone(model).fit(
@@ -389,7 +405,9 @@ def test_equal_rows_in_different_groups_stay_apart(clinics, sex):
     X, y, groups = clinics
     twice = np.concatenate([np.arange(120), np.arange(120)])
     other = np.concatenate([sex, np.where(np.arange(120) < 60, sex, "m")])
-    model = ConstrainedClassifier(constraint=qr.Coupled(qr.DemographicParity("sex", 0.05)))
+    model = ConstrainedClassifier(
+        constraint=qr.Coupled(qr.DemographicParity("sex", 0.05, qr.Score()))
+    )
     model.fit(X[twice], y[twice], groups=groups[twice], sensitive_features=other)
     score = model.decision_function(X[twice])
     assert abs(score[other == "f"].mean() - score[other == "m"].mean()) == pytest.approx(

@@ -42,7 +42,12 @@ from quorate.estimators.sensitive_features import Columns, columns_of, named
 from quorate.problem.constraints.constraint import Concrete, Slot, Stack, Stated, several
 from quorate.problem.constraints.coupled import Coupled, Shared
 from quorate.problem.constraints.custom import FunctionConstraint
-from quorate.problem.constraints.group_means import OnRows
+from quorate.problem.constraints.group_means import (
+    DemographicParity,
+    EqualisedOdds,
+    OnRows,
+    Probability,
+)
 from quorate.problem.constraints.linear import OnModel
 from quorate.problem.losses import Logistic, Loss
 from quorate.problem.multipliers import Multipliers, no_multipliers, owners
@@ -55,6 +60,7 @@ from quorate.solution.constraint_table import gains
 from quorate.solution.default import SMALL, second_order
 from quorate.solution.solution import Solution
 
+Parity = DemographicParity | EqualisedOdds
 # (X0, y0), or (X0, y0, columns)
 ServerRows = tuple[Features, ArrayLike] | tuple[Features, ArrayLike, Columns]
 
@@ -105,9 +111,11 @@ class ConstrainedClassifier(Classifier):
     positive : the class that figures and reports call positive; None: the second of ``classes_``
     class_weight : None, "balanced" or a mapping by class, as of `RobustClassifier`; constraints
         read the weights of rows, too
-    constraint : None, one or a tuple: on all clients together (``Coupled(...)``), on the model
-        alone (``Sign``, ``Monotone``, ``CostLimit``, ``LinearInequality``), or on the rows of
-        ``fit(server=...)``
+    constraint : None, one or a tuple: on all clients together (``Coupled(...)``, and without
+        ``fit(server=...)`` also ``DemographicParity`` and ``EqualisedOdds``), on the model alone
+        (``Sign``, ``Monotone``, ``CostLimit``, ``LinearInequality``), or on the rows of
+        ``fit(server=...)``. Parity is of mean probabilities unless its ``measure`` says otherwise:
+        equal mean scores can be had by selecting nearly everybody
     local_constraint : None, one or a tuple, on every client's own rows: ``NeymanPearson(label,
         level)``, ``LossGap(column, level)``, ``BoundedGroupLoss``, ``DemographicParity``,
         ``EqualisedOdds``, ``Constraint``. A level by client name may name more clients than are
@@ -267,17 +275,20 @@ class ConstrainedClassifier(Classifier):
         """
         alone = "local constraints hold for the pooled rows only"
         rows = check_rows(self, X, y, groups, sample_weight, alone=alone)
-        together, held = self._slot()
+        together, held = self._slot(server is not None)
         names = named([*together, *several(self.local_constraint, "local_constraint")])
         columns = columns_of(sensitive_features, names, _num_samples(X), self._features())
         rows = replace(rows, columns={name: c[rows.kept] for name, c in columns.items()})
         return self._fit(replace(rows, server=self._server(server, named(held))))
 
-    def _slot(self) -> tuple[list[Coupled], list[Stated]]:
+    def _slot(self, server: bool) -> tuple[list[Coupled], list[Stated]]:
         """What ``constraint`` holds: of all clients together; of the server's rows or the model
-        alone.
+        alone. Where the server has none, parity is of all clients together.
         """
-        parts = several(self.constraint, "constraint")
+        parts: list[Stated] = [
+            Coupled(part) if isinstance(part, Parity) and not server else part
+            for part in several(self.constraint, "constraint")
+        ]
         together = [part for part in parts if isinstance(part, Coupled)]
         return together, [part for part in parts if not isinstance(part, Coupled)]
 
@@ -315,14 +326,14 @@ class ConstrainedClassifier(Classifier):
 
     def _problem(self, fed: Federation) -> Problem:
         clients = Mean(self.prior) if self.over_clients is None else self.over_clients
-        together, held = self._slot()
+        together, held = self._slot(fed.server is not None)
         return Problem(
             self._loss(),
             self._linear(),
             Mean(label=self.objective_label),
             centred(clients, fed),
             self._regulariser(fed),
-            constraint=tuple(_present(part, fed) for part in together) + tuple(held),
+            constraint=tuple(_present(part, fed) for part in [*together, *held]),
             local_constraint=tuple(
                 _present(part, fed) for part in several(self.local_constraint, "local_constraint")
             ),
@@ -393,8 +404,10 @@ def _present(part: Stated, fed: Federation) -> Stated:
         weights: Any = part.prior if by_rows else centred(part, fed).prior
         return replace(part, constraint=_present(part.constraint, fed), prior=weights)
     stated: Any = part
+    if isinstance(part, Parity) and part.measure is None:
+        stated = replace(part, measure=Probability())
     if not isinstance(getattr(part, "level", None), Mapping):
-        return part
+        return stated
     return replace(stated, level=present(stated.level, fed, "level"))
 
 

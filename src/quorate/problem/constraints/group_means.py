@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -455,8 +455,8 @@ class DemographicParity(Levelled):
     ----------
     column : a column of the federation, or a feature, with at most 20 values
     level : >= 0, in units of the measure: a number, one per client, or a mapping by client name
-    measure : ``Score()``: convex. ``Probability()``: nearer to the rate of positive predictions,
-        not convex
+    measure : ``Score()`` (None): convex. ``Probability()``: nearer to the rate of positive
+        predictions, not convex; `ConstrainedClassifier` takes it for None
 
     Examples
     --------
@@ -482,7 +482,7 @@ class DemographicParity(Levelled):
     )
     column: str
     level: Level
-    measure: Measure = field(default_factory=Score)
+    measure: Measure | None = None
 
     def at(self, problem: Objective, fed: Federation) -> OnRows:
         values = groups_of(self.column, fed, "DemographicParity")
@@ -524,7 +524,7 @@ class EqualisedOdds(Levelled):
     )
     column: str
     level: Level
-    measure: Measure = field(default_factory=Score)
+    measure: Measure | None = None
 
     def at(self, problem: Objective, fed: Federation) -> OnRows:
         values = groups_of(self.column, fed, "EqualisedOdds")
@@ -560,7 +560,9 @@ def differences(measure: Measure, groups: Sequence[Group], level: Array) -> OnRo
     return OnRows(measure, tuple(groups), coefficients, levels, words)
 
 
-def _predicting(measure: Measure) -> Measure:
+def _predicting(measure: Measure | None) -> Measure:
+    if measure is None:
+        return Score()
     if isinstance(measure, type) or not isinstance(measure, Measure):
         raise TypeError(f"measure must be Score() or Probability(), got {measure!r}.")
     return measure
