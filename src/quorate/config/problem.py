@@ -61,6 +61,7 @@ class ProblemSection(Objects):
             "l1": share * self.strength,
             "l2": (1 - share) * self.strength,
             "intercept": self.intercept,
+            "intercepts": False,  # the rows have a feature of ones (`Tables.ones`)
         }
         fields = parameters(self.named_class(of))
         return super().build(of, **{k: v for k, v in (stated | more).items() if k in fields})
