@@ -11,6 +11,7 @@ import numpy as np
 from quorate.algorithms.federated.bundle import Bundle
 from quorate.algorithms.method import Method, settings_of
 from quorate.arrays import Array
+from quorate.certificates.certificate import Certificate
 from quorate.client_names import ByClient
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
@@ -19,6 +20,7 @@ from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.rounds import Stop
 from quorate.solution.solution import Solution
 from quorate.solution.solve import fit
+from quorate.solution.trivial import finding
 
 Radius = float | Sequence[float] | Array | ByClient[float]  # of the Wasserstein balls
 
@@ -156,14 +158,14 @@ def _row(problem: Problem, fed: Federation, solution: Solution) -> dict[str, Any
         "relative_gap": proof.relative_gap,
         "rounds": solution.rounds,
         "outcome": solution.outcome.stop.value,
-        "trivial": trivial(problem, fed),
+        "trivial": trivial(problem, fed, solution.w, proof),
     }
 
 
-def trivial(problem: Problem, fed: Federation) -> bool:
-    """Whether the radii pay for flipping half of all labels: then no model is better than zero."""
-    ball: Any = problem.at(fed)[0].over_samples
-    return problem.loss.targets == "sign" and bool((ball.radius >= ball.label_cost / 2).all())
+def trivial(problem: Problem, fed: Federation, w: Array, proof: Certificate) -> bool:
+    """Whether the model w is no better than a constant."""
+    concrete, data = problem.at(fed)
+    return finding(concrete, data, w, proof.value, proof.gap) is not None
 
 
 def judged(problem: Problem, test: Federation, w: Array) -> dict[str, Any]:

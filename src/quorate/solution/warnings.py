@@ -17,24 +17,22 @@ from quorate.problem.lower_bounds import region
 from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
-from quorate.problem.risks.ranks import by_rank
 from quorate.problem.wasserstein.ball import WassersteinBall
 
 
 def notes(
     problem: Problem, stated: Federation, fed: Federation, w: Array, certificate: Certificate
 ) -> tuple[str, ...]:
-    """Warnings: one-class clients, the trivial region, inactive feature robustness, clipped rows,
+    """Warnings: one-class clients, useless labels, inactive feature robustness, clipped rows,
     constraints without rows, no bound.
 
     ``stated`` is the user's federation, ``fed`` what ``problem.at`` makes of it.
     """
     return (
         *_one_class(problem, fed),
-        *_trivial(problem, fed),
+        *_useless_labels(problem, fed),
         *_inactive(problem, fed, w, certificate),
         *_clipped(stated, fed),
-        *_constant(problem, w),
         *_without_rows(problem, fed, certificate),
         *_without_bound(problem, fed, certificate),
     )
@@ -51,23 +49,17 @@ def _one_class(problem: Problem, fed: Federation) -> Iterator[str]:
         )
 
 
-def _trivial(problem: Problem, fed: Federation) -> Iterator[str]:
-    """Radii at which flipping every label with probability 1/2 is paid for: it costs
-    label_cost / 2, and then w = 0 is optimal (drfl notes, fact 8).
+def _useless_labels(problem: Problem, fed: Federation) -> Iterator[str]:
+    """Clients whose radius pays for flipping every label with probability 1/2, which costs
+    label_cost / 2. Where all clients do, the model is trivial (`quorate.solution.trivial`).
     """
     ball = problem.over_samples
     if not isinstance(ball, WassersteinBall) or problem.loss.targets != "sign":
         return
-    trivial = np.asarray(ball.radius) >= ball.label_cost / 2
-    if trivial.all():
+    useless = np.asarray(ball.radius) >= ball.label_cost / 2
+    if useless.any() and not useless.all():
         yield (
-            f"Trivial region: every radius is at least label_cost / 2 = {ball.label_cost / 2:g}, so"
-            " the adversary can make labels useless and w = 0 is optimal. Lower radius or raise"
-            " label_cost."
-        )
-    elif trivial.any():
-        yield (
-            f"Client(s) {_some(_where(fed, trivial))}: radius >= label_cost / 2, the adversary can"
+            f"Client(s) {_some(_where(fed, useless))}: radius >= label_cost / 2, the adversary can"
             " make their labels useless."
         )
 
@@ -106,16 +98,6 @@ def _clipped(stated: Federation, fed: Federation) -> Iterator[str]:
         yield (
             f"Rows outside the support were clipped to it ({text}); the result is about the clipped"
             " rows."
-        )
-
-
-def _constant(problem: Problem, w: Array) -> Iterator[str]:
-    """A risk by rank whose best model ignores the features."""
-    coefficients = problem.predictor.split(w)[0] if hasattr(problem.predictor, "split") else w
-    if by_rank(problem.over_samples) and np.abs(coefficients).max(initial=0.0) <= 1e-8:
-        yield (
-            "Every coefficient is zero: under this risk no model of the features is better than a"
-            " constant. A larger tail, a smaller strength or other features may change that."
         )
 
 

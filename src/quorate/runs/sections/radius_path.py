@@ -129,7 +129,7 @@ class RadiusPath(TableSection):
             method = method_of(config, problem, local, default=Bundle())
             end = ended(config, method, row["outcome"], "", row["rounds"])
             again |= {"outcome": stop_of(end, problem, local, proof)}
-            again |= {"trivial": trivial(problem, local), **judged(problem, test, w)}
+            again |= {"trivial": trivial(problem, local, w, proof), **judged(problem, test, w)}
             rows.append(row | again)
         return _table(test, rows)
 
