@@ -178,13 +178,23 @@ def test_several_classes_and_networks_are_judged_by_what_they_predict():
     y = np.array(["a", "b", "c"])[np.random.default_rng(0).choice(3, ROWS, p=[0.8, 0.1, 0.1])]
     fed = qr.Federation.from_arrays(0.1 * X, y, np.arange(ROWS) % 3)
     softmax = qr.Problem(qr.Multinomial(), qr.Softmax(), regulariser=qr.L2(10.0))
-    ones = fed.with_features([np.column_stack([x[:, 1:], np.ones(len(x))]) for x in fed.X])
-    assert trivial(softmax, ones).kind == "one class predicted"
+    assert trivial(softmax, fed).kind == "one class predicted"
     network = qr.Problem(qr.Logistic(), qr.MLP((2,)), regulariser=qr.L2(50.0))
     with warnings.catch_warnings(record=True):
         solution = qr.solve(network, table(1, rarer=0.2), max_rounds=20)
     assert solution.trivial is not None
     assert solution.trivial.kind == "one class predicted"
+
+
+def test_a_model_on_a_support_is_judged_too():
+    """A loss has to have linear pieces there, so that the logistic one is not tried."""
+    X, y, groups = rows(1)
+    fed = qr.Federation.from_arrays(1 / (1 + np.exp(-X)), y, groups)
+    ball = qr.WassersteinBall(0.9, 1.0, "l2", qr.BoxSupport(0.0, 1.0))
+    assert trivial(logistic(loss=qr.Hinge(), over_samples=ball), fed).parameter in (
+        "radius",
+        "label_cost",
+    )
 
 
 def test_a_private_solution_warns_of_nothing_and_saves_nothing_of_it(tmp_path):

@@ -83,7 +83,13 @@ def triviality(problem: Problem, fed: Federation, solution: Fitted, fit: Fit) ->
         return None
     search = _Search(problem, fed, fit)
     found = search.judged(problem, solution)
-    return None if found is None else search.answer(found)
+    if found is None:
+        return None
+    try:
+        return search.answer(found)
+    except (ValueError, TypeError, ArithmeticError):  # a problem that cannot be changed so
+        text = f"The model is trivial: {found.kind}. Which parameter is to blame was not found."
+        return Triviality(found.kind, None, None, None, text)
 
 
 class _Search:
@@ -335,7 +341,8 @@ def _causes(problem: Problem, fed: Federation) -> Iterator[Cause]:
         yield _of_ranks(problem)
     yield from _of_clients(problem, fed)
     yield from _of_regulariser(problem)
-    if problem.loss.targets == "sign" and not isinstance(problem.loss, Logistic):
+    curved = getattr(ball, "support", None) is None  # a curved loss has no worst case on a support
+    if problem.loss.targets == "sign" and not isinstance(problem.loss, Logistic) and curved:
         do = "Use loss=Logistic(), under which a rare class alone makes no constant optimal."
         name = type(problem.loss).__name__
         words = f"under the loss {name}"

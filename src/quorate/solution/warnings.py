@@ -32,7 +32,7 @@ def notes(
         *_one_class(problem, fed),
         *_useless_labels(problem, fed),
         *_inactive(problem, fed, w, certificate),
-        *_clipped(stated, fed),
+        *_clipped(problem, stated, fed),
         *_without_rows(problem, fed, certificate),
         *_without_bound(problem, fed, certificate),
     )
@@ -85,8 +85,10 @@ def _inactive(
         )
 
 
-def _clipped(stated: Federation, fed: Federation) -> Iterator[str]:
+def _clipped(problem: Problem, stated: Federation, fed: Federation) -> Iterator[str]:
     """Rows that clip=True moved onto the support; the result holds for the moved rows."""
+    if getattr(problem.over_samples, "support", None) is None:
+        return
     moved = {}
     for i, name in enumerate(fed.clients):
         before, after = stated.rows(i)[0], fed.rows(i)[0]
