@@ -12,6 +12,7 @@ import pytest
 import small_run
 from rich.console import Console
 
+from quorate.config.config import read_config
 from quorate.report.as_json import as_json
 from quorate.report.html import figures, page
 from quorate.report.markdown import markdown
@@ -20,6 +21,8 @@ from quorate.report.sections.section import Block, Figure, Fold, Row, Text
 from quorate.report.tables import Table, escaped
 from quorate.report.terminal import show
 from quorate.runs.folder import Run
+from quorate.runs.splits import prepare
+from quorate.solution.solve import solve
 
 PATH = "[path]\nradii = [0.02, 0.3]\n"
 TEXTS = {
@@ -145,3 +148,27 @@ def test_a_run_without_new_rows_says_that_nobody_knows(tmp_path: Path) -> None:
     text = small_run.MIXED.replace("test = 0.4", "test = 0.0")
     run = small_run.small_run(tmp_path, text=text)
     assert "**How good is the model?** Nobody knows" in markdown(run)
+
+
+def test_all_numbers_of_rounds_are_one_number(runs: dict[str, Run]) -> None:
+    run = runs["radius path"]
+    parts = prepare(run.config)
+    solution = solve(run.config.settled(parts.train).problem(), parts.train, tol=1e-6)
+    rounds = run.result["rounds"]
+    assert solution.rounds == len(run.history) == rounds
+    whole = f"{solution.outcome.text} {markdown(run)}"
+    said = re.findall(r"(?:after|took part in) (\d+) rounds", whole)
+    assert len(said) >= 3
+    assert {*said} == {str(rounds)}
+
+
+@pytest.mark.parametrize("name", ["hospitals", "neyman_pearson", "tail"])
+def test_a_shipped_example_warns_of_nothing_and_passes_every_check(
+    tmp_path: Path, name: str
+) -> None:
+    text = (Path(__file__).parents[2] / "examples" / f"{name}.toml").read_text("utf-8")
+    text = text.partition("[trade_off]")[0].partition("[report]")[0]  # models beside the run's
+    (tmp_path / "example.toml").write_text(text, "utf-8")
+    result = small_run.finish(read_config(tmp_path / "example.toml"), tmp_path).result
+    assert result["notes"] == []
+    assert [row["name"] for row in result["checks"] if row["passed"] is False] == []

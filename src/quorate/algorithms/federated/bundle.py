@@ -312,13 +312,12 @@ class Bundle(Method):
         return duals, Minorant(float(mu @ pieces.offset), mu @ cuts.gradient, level, duals.weights)
 
     def _outcome(self, state: BundleState) -> Outcome | None:
+        done = f"{state.rounds + 1} rounds"  # those of cuts, and the first, which asks for sizes
         if state.value == 0:
-            return Outcome(
-                Stop.OPTIMAL, f"objective 0 after {state.rounds} rounds, and no loss is negative."
-            )
+            return Outcome(Stop.OPTIMAL, f"objective 0 after {done}, and no loss is negative.")
         gap, scale = state.value - state.bound, max(abs(state.value), abs(state.bound))
         if math.isfinite(scale) and gap <= max(self.atol, self.tol * max(scale, 1e-12)):
-            return proven_optimum(gap, f"{state.rounds} rounds", self.tol)
+            return proven_optimum(gap, done, self.tol)
         if state.rounds >= self.max_rounds:
             if math.isinf(state.bound):
                 how = (
@@ -341,7 +340,7 @@ class Bundle(Method):
             if math.isinf(state.bound):
                 return Outcome(
                     Stop.UNPROVEN,
-                    f"the cuts predict no further decrease after {state.rounds} rounds, but nothing"
+                    f"the cuts predict no further decrease after {done}, but nothing"
                     " bounds where an optimum lies, so none is proven: add a regulariser such as"
                     " L2(1e-3) for a proven gap.",
                 )
