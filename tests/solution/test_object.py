@@ -380,6 +380,8 @@ def test_a_file_that_was_changed_cut_or_written_by_others_is_refused(solved, tmp
         with pytest.raises(ValueError, match=str(path)) as raised:
             qr.load(path)
         assert "\n" not in str(raised.value)
+    with pytest.raises(ValueError, match="is a folder: a solution is a file"):
+        qr.load(tmp_path)
     with pytest.raises(OSError, match="none"):
         qr.load(tmp_path / "none")
 

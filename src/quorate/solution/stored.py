@@ -122,6 +122,11 @@ def stored(path: str | os.PathLike[str]) -> dict[str, Any]:
     ValueError : a damaged file, or one that holds something else
     OSError : a file that cannot be read
     """
+    if Path(path).is_dir():
+        raise ValueError(
+            f"{path} is a folder: a solution is a file that solution.save(path) wrote. The model of"
+            " a run's folder predicts by `quorate predict`."
+        )
     try:
         values = decode(Path(path).read_bytes())
     except CodecError as error:

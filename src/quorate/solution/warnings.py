@@ -92,7 +92,7 @@ def _clipped(problem: Problem, stated: Federation, fed: Federation) -> Iterator[
     moved = {}
     for i, name in enumerate(fed.clients):
         before, after = stated.rows(i)[0], fed.rows(i)[0]
-        if after is not before:
+        if after is not before and after.shape == before.shape:
             size, apart = (np.asarray(abs(X).max(1)).ravel() for X in (after, after - before))
             moved[name] = int((apart > 1e-8 * (1 + size)).sum())
     text = ", ".join([f"{name}: {count}" for name, count in moved.items() if count][:5])
