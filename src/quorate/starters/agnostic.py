@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 from quorate.starters.inspection import Inspected
+from quorate.starters.robust import CLIENTS
 from quorate.starters.toml import toml_key
 
-TEMPLATE = """\
-# Written by `quorate init --agnostic`. Run it with `quorate run {file}`; every key has a default.
-title = {title}
-seed = 0                       # of the split, of the delays, of every random stream
-
-[data]
-{source}
-scale = "standard"  # of numbers, fitted from sums over the clients: "standard", "minmax" or "none"
-test = 0.3                     # share of every client's rows that is held out to judge on; 0: none
-
-[problem]
-loss = {loss}
-model = {model}
-# hidden = [16]                # of "mlp": units of the hidden layers
-strength = 1e-3                # of the l2 regulariser
-
+WORST = """\
 [clients]         # which client weights are allowed; the model is best for the worst of them
 risk = "simplex"  # any weights: the worst client; or near a prior, one of these with its keys:
 # risk = "cd_norm"  # each weight at most `bounds` from the prior, at most `budget` clients there
@@ -39,10 +25,34 @@ kind = "virtual_clock"         # "in_process": all clients at once, without a cl
 wait = {{ kind = "first", n = 1 }}  # or "stale" with tau = 10; "adaptive"
 # delays = {{ kind = "lognormal", sigma = 0.3, client_sigma = 0.3 }}  # or "constant", "trace"
 # max_time = 1000.0            # virtual seconds
+"""
 
+ALIKE = f"""\
+{CLIENTS}
+[engine]            # all clients at once; `quorate init --agnostic` simulates the time they take
+kind = "in_process"
+"""
+
+TEMPLATE = """\
+# Written by `quorate init{option}`. Run it with `quorate run {file}`; every key has a default.
+title = {title}
+seed = 0                       # of the split, of the delays, of every random stream
+
+[data]
+{source}
+scale = "standard"  # of numbers, fitted from sums over the clients: "standard", "minmax" or "none"
+test = 0.3                     # share of every client's rows that is held out to judge on; 0: none
+
+[problem]
+loss = {loss}
+model = {model}
+# hidden = [16]                # of "mlp": units of the hidden layers
+strength = 1e-3                # of the l2 regulariser
+
+{clients}
 [algorithm]
 name = "auto"                  # "async_dro"; also "aspire", "afl", "drfa", "multiplier_method"
-tol = 1e-3                     # relative gap at which to stop
+tol = {tol}                     # relative gap at which to stop
 
 [report]
 html = true
@@ -61,13 +71,17 @@ MODELS = (
 )
 
 
-def agnostic_starter(file: str, data: Inspected) -> str:
-    """The text of the configuration, to be written to ``file``."""
+def agnostic_starter(file: str, data: Inspected, asked: bool = True) -> str:
+    """The text of the configuration, to be written to ``file``; if nobody ``asked`` for the worst
+    client weights, they are near the sizes, and no clock is simulated.
+    """
     classes = data.classes
     return data.filled(
         TEMPLATE,
         file,
         loss=LOSSES[min(len(classes), 3) - 1 if classes else 0],
         model=MODELS[len(classes) > 2],
-        client=toml_key(data.client),
+        clients=WORST.format(client=toml_key(data.client)) if asked else ALIKE,
+        option=" --agnostic" if asked else "",
+        tol="1e-3" if asked else "1e-6",
     )

@@ -5,6 +5,13 @@ from __future__ import annotations
 from quorate.starters.inspection import Inspected
 from quorate.starters.toml import toml_value
 
+CLIENTS = """\
+[clients]                      # the worst client weights
+risk = "chi_square"  # near the prior; "mean": no worst case; "simplex": any weights; "lp_ball", ...
+radius = 0.05                  # how far from the prior; 0.2 to 0.5 where clients truly differ
+prior = "size"                 # by rows; or "uniform", or a table with one weight per client
+"""
+
 TEMPLATE = """\
 # Written by `quorate init`. Run it with `quorate run {file}`.
 # Keys have defaults unless they say otherwise.
@@ -32,11 +39,7 @@ label_cost = inf               # {label_cost_means}; inf: labels never move
 norm = "linf"                  # of a change of the features: "l1", "l2" or "linf"
 support = "none"             # or a box the features stay in, such as {{ lower = 0.0, upper = 1.0 }}
 
-[clients]                      # the worst client weights
-risk = "chi_square"  # near the prior; "mean": no worst case; "simplex": any weights; "lp_ball", ...
-radius = 0.05                  # how far from the prior; 0.2 to 0.5 where clients truly differ
-prior = "size"                 # by rows; or "uniform", or a table with one weight per client
-
+{clients}
 # [[constraint]]  # what the model must keep; leave out [robust] and [clients]; smooth losses
 # kind = "neyman_pearson"  # or "demographic_parity", "bounded_group_loss", "sign", ...
 # label = {label}
@@ -66,6 +69,7 @@ def robust_starter(file: str, data: Inspected) -> str:
         TEMPLATE,
         file,
         shifted=toml_value([]),
+        clients=CLIENTS,
         loss=(
             '"logistic"              # or "hinge", "smooth_hinge"'
             if classes

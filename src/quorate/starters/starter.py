@@ -5,6 +5,7 @@ columns.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from quorate.config.config import parse_config
@@ -16,7 +17,7 @@ from quorate.starters.look import Asked
 from quorate.starters.private import private_starter
 from quorate.starters.robust import robust_starter
 
-SOFTMAX = "a softmax model for the worst client weights"
+SOFTMAX = "a softmax model, which has no Wasserstein balls"
 
 
 def starter(
@@ -40,15 +41,20 @@ def starter(
     else:
         assert path is not None
         data = inspect_tables(path, out, asked or Asked(), private)
-    shown = [*data.shown]
-    if len(data.classes) > 2 and not private and not agnostic:
-        agnostic = True
-        shown.append(f"{len(data.classes)} classes: {SOFTMAX} (--agnostic)")
-    write = private_starter if private else agnostic_starter if agnostic else robust_starter
+    several = len(data.classes) > 2 and not private and not agnostic
+    if several:
+        why = f"{len(data.classes)} classes: {SOFTMAX}"
+        data = replace(data, shown=(*data.shown, why), about=(*data.about, why))
     # it stands in comments, which end with their line
     file = "".join(c if c.isprintable() else "?" for c in out.name)
-    text = write(file, data)
-    return text if data.classes or private else _in_units(text, out.parent), shown
+    if private:
+        text = private_starter(file, data)
+    elif agnostic or several:
+        text = agnostic_starter(file, data, asked=agnostic)
+    else:
+        text = robust_starter(file, data)
+    numbers = not data.classes and not private
+    return _in_units(text, out.parent) if numbers else text, [*data.shown]
 
 
 def _in_units(text: str, folder: Path) -> str:
