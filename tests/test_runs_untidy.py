@@ -17,6 +17,7 @@ from quorate.report.html import render
 from quorate.runs.files import RunError, save_arrays
 from quorate.runs.model_file import read_model
 from quorate.runs.pipeline import begin, run_study
+from quorate.runs.privacy_plan import with_public_numbers
 from quorate.runs.splits import prepare
 
 CONFIG = """
@@ -260,6 +261,19 @@ def test_a_private_run_reads_what_is_declared_and_warns_its_owner_alone(
     public = [file for file in run.rglob("*") if file.is_file() and "owner" not in file.parts]
     assert not [file for file in public if b"to you alone" in file.read_bytes()]
     assert quorate("verify", run) == 0
+
+
+def test_features_that_are_named_stand_for_what_is_made_of_them(tmp_path: Path) -> None:
+    (tmp_path / "untidy.csv").write_bytes(untidy().encode("cp1252"))
+    columns = PRIVATE[PRIVATE.index("[data.columns]") : PRIVATE.index("[problem]")]
+    named = 'scale = "none"\nfeatures = ["Aufnahme", "CRP"]'
+    text = PRIVATE.replace(columns, "").replace('scale = "none"', named)
+    made = ("Aufnahme month", "CRP", "CRP is censored")
+    private = parse_config(text, folder=tmp_path)
+    assert prepare(private).train.feature_names == made
+    assert with_public_numbers(private)[1].n_features == 3
+    open_ = text.replace(text[text.index("[privacy]") : text.index("[algorithm]")], "")
+    assert prepare(parse_config(open_, folder=tmp_path)).train.feature_names == made
 
 
 def test_a_private_run_refuses_placeholders_and_undeclared_columns_before_it_spends(

@@ -108,7 +108,7 @@ def with_public_numbers(config: Config) -> tuple[Config, Public]:
     declared by name.
     """
     data = config.data
-    columns = data.columns or {name: {} for name in data.features or ()}
+    columns = data.columns or {name: {} for name in data.reading.made(data.features or ())}
     if not (isinstance(privacy_of(config).sizes, Mapping) and columns):
         source = read_tables(config)
         tables = trained_clients(config, source)
