@@ -3,10 +3,12 @@
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import small_run
 
 from quorate import Federation
 from quorate.data.schema import Recipe
@@ -192,3 +194,13 @@ def test_a_report_says_what_was_seen_where_and_what_to_do() -> None:
     assert verdict({"checks": [row for row in result["checks"] if row["name"] != "tiny"]}) == (
         "All 5 checks of the rows and the model pass. Not judged: 1."
     )
+
+
+def test_a_model_that_is_no_better_than_a_constant_fails_the_check(tmp_path: Path) -> None:
+    text = small_run.MIXED.replace("strength = 1e-2", "strength = 1e-2\n[robust]\nradius = 50.0")
+    text = text.replace('[clients]\nrisk = "simplex"', "")
+    for name, config in (("constant", text), ("model", small_run.MIXED)):
+        (tmp_path / name).mkdir()
+        result = small_run.small_run(tmp_path / name, text=config).result
+        row = next(row for row in result["checks"] if row["name"] == "trivial")
+        assert row["passed"] == (result["trivial"] is None) == (name == "model")

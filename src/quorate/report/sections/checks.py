@@ -77,9 +77,9 @@ CHECKS = {
     ),
     "trivial": Words(
         "The model is not trivial",
-        "rows that get the commonest prediction, below {}",
+        "better than the best constant; rows that get the commonest prediction, below {}",
         percent,
-        "the model says the same of everybody: lower the radius, or raise the tail",
+        "a constant does as well: the warning at the top says which parameter is to blame",
     ),
 }
 RESULTS = {True: "pass", False: "FAIL", None: "not judged"}

@@ -27,6 +27,7 @@ from quorate.problem.prediction import scores
 from quorate.runs.files import Record
 from quorate.runs.form import Form, Number, Whole, optional
 from quorate.runs.sections.section import Inputs, Section
+from quorate.runs.sections.trivial import Trivial
 from quorate.runs.splits import Parts
 
 IDENTIFIER = 0.9  # share of the rows that have a value of a column to themselves
@@ -255,8 +256,8 @@ def _shift(fed: Federation, X: Array) -> _Made:
 
 
 def _trivial(inputs: Inputs) -> _Made:
-    """Whether the model says the same of every row that it was trained on: the share of rows that
-    get its commonest prediction.
+    """Whether the model is no better than a constant, with the share of the training rows that get
+    its commonest prediction: where all do, nothing else needs to be asked.
     """
     fed, problem = inputs.parts.owners, inputs.problem
     w = next(iter(inputs.models.values()))
@@ -266,4 +267,5 @@ def _trivial(inputs: Inputs) -> _Made:
     elif problem.loss.targets == "sign":
         said = said > 0
     share = float(np.unique(said, return_counts=True)[1].max() / len(said))
-    return _Made("trivial", share < 1.0, 1.0, share)
+    better = share < 1.0 and Trivial().result(inputs)["trivial"] is None
+    return _Made("trivial", better, 1.0, share)
