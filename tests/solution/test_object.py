@@ -28,7 +28,10 @@ from quorate.solution.stored import described, packed, unpacked
 LINES, MOST = 7, 2000
 EVIL = '<script>alert("x")</script>'
 KINDS = {name: each for name, each in examples.ALGORITHMS.items() if each.stated is not None}
-SLOW = ("AsyncDRO, many classes", "proximal AL", "rank ADMM, two starts and their polish")
+SLOW = (  # others of their kinds stay
+    *("AsyncDRO, many classes", "proximal AL", "rank ADMM, two starts and their polish"),
+    *("private ADMM", "output-perturbed ADMM"),
+)
 
 
 def rows(n=120, seed=0):
