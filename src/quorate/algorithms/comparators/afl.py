@@ -119,7 +119,7 @@ class AFL(Method):
     >>> from quorate.data import load
     >>> fed = load.hospitals()
     >>> problem = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=qr.L2(0.1))
-    >>> solution = qr.solve(problem, fed, algorithm=qr.AFL(), max_rounds=50)
+    >>> solution = qr.solve(problem, fed, algorithm=qr.AFL(), max_rounds=300)
     >>> bool(solution.certificate.relative_gap < 1e-1)
     True
     """

@@ -132,7 +132,7 @@ class CentralisedAL:
     ... )
     >>> result = qr.CentralisedAL(tol=1e-3).solve(problem, fed)
     >>> result.w.shape
-    (30,)
+    (31,)
     """
 
     beta: float = 300.0

@@ -110,11 +110,11 @@ class LinearEquality(LinearConstraint):
     >>> fed = load.hospitals()
     >>> problem = qr.Problem(
     ...     qr.Logistic(),
-    ...     constraint=qr.LinearEquality(C=np.ones((1, 30)), d=[-1.0]),
+    ...     constraint=qr.LinearEquality(C=np.eye(31)[[0]], d=[-1.0]),
     ...     regulariser=qr.L2(0.1),
     ... )
     >>> w = qr.solve(problem, fed).w
-    >>> bool(abs(w[:30].sum() - 1) < 1e-6)
+    >>> bool(abs(w[0] - 1) < 1e-6)
     True
     """
 
@@ -134,7 +134,7 @@ class LinearInequality(LinearConstraint):
     >>> fed = load.hospitals()
     >>> problem = qr.Problem(
     ...     qr.Logistic(),
-    ...     constraint=qr.LinearInequality(C=np.eye(30)[:1], d=[0.0]),
+    ...     constraint=qr.LinearInequality(C=np.eye(31)[:1], d=[0.0]),
     ...     regulariser=qr.L2(0.1),
     ... )
     >>> w = qr.solve(problem, fed).w
