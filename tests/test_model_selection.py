@@ -276,7 +276,7 @@ def test_the_path_starts_warm(monkeypatch):
         starts.append(start)
         return solve(*args, start=start, **options)
 
-    monkeypatch.setattr("quorate.solution.radius_path.solve", recorded)
+    monkeypatch.setattr("quorate.solution.radius_path.fit", recorded)
     table = radius_path(problem(), FED, radii=np.array([0.02, 0.05, 0.1]), client_radii=[0.1, 0.2])
     assert starts[0] is None
     for k, neighbour in enumerate(
@@ -302,7 +302,7 @@ def test_the_path_of_a_regression_and_given_test_rows():
 
 
 def test_the_path_marks_the_trivial_region_and_refuses_what_has_no_radius():
-    table = radius_path(problem(), FED, radii=[0.49, 0.5])
+    table = radius_path(problem(), FED, radii=[0.02, 0.5])
     assert [row["trivial"] for row in table] == [False, True]
     with pytest.raises(TypeError, match="WassersteinBall"):
         radius_path(Problem(Hinge()), FED, radii=[0.1])

@@ -414,7 +414,7 @@ def _of_clients(problem: Problem, fed: Federation) -> Iterator[Cause]:
     risk = problem.over_clients
     if isinstance(risk, Mean | Sum) or fed.n_clients == 1:
         return
-    prior = getattr(risk, "prior", "size")
+    prior: Any = getattr(risk, "prior", "size")
     harmless = replace(problem, over_clients=Mean(prior))
     words = f"under the worst client weights of {type(risk).__name__}"
     do = "Use ChiSquareBall(0.05, prior='size'), or the mean."
@@ -469,7 +469,7 @@ def _of_constraints(problem: Problem) -> Cause:
                 continue
 
             def at(value: float, slot: str = slot, k: int = k, part: Any = part) -> Problem:
-                inner = part.constraint if isinstance(part, Coupled) else part
+                inner: Any = part.constraint if isinstance(part, Coupled) else part
                 new = replace(inner, level=value)
                 new = replace(part, constraint=new) if isinstance(part, Coupled) else new
                 stated = list(several(getattr(problem, slot), slot))

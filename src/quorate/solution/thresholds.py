@@ -28,6 +28,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.arrays import DUAL, Array, Block, dense, norm
 from quorate.data.federation import Federation
@@ -45,7 +46,7 @@ from quorate.problem.risks.superquantile import Superquantile
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.solution.constant_model import Constant, best_constant, has_constant
 from quorate.solvers.conic.builder import P_OF, Index, Model, Status
-from quorate.solvers.conic.weight_sets import Members
+from quorate.solvers.conic.weight_sets import Members, Weighting
 
 MOST_NUMBERS = 4_000_000  # entries of a program's largest matrix
 KINK = 1e-7  # on either side of an intercept the gradients of a loss are compared
@@ -197,7 +198,7 @@ class _Flips:
     X: Array  # (n, d) less the mean of all rows
     y: Array
     share: Array  # (n,) of a row within its client
-    owner: Array
+    owner: Index
     q: Array  # (N,) client weights
     ratio: Array
 
@@ -270,7 +271,7 @@ class _Flips:
         )
         return _least(model)
 
-    def _of_client(self, chosen: Array) -> Array:
+    def _of_client(self, chosen: NDArray[np.bool_]) -> Array:
         """(clients, rows) shares, of clients that have a weight."""
         same = self.owner[chosen] == np.flatnonzero(self.q > 0)[:, None]
         return same * self.share[chosen]
@@ -360,7 +361,7 @@ class _Stationary:
         return max(t, 0.0)
 
     def _solved(
-        self, kind: str, shift: Array, l1: float, sets: object
+        self, kind: str, shift: Array, l1: float, sets: Weighting
     ) -> tuple[float, Array] | None:
         """min over q of  || sum_s q_s g_s || - <q, shift>,  and q; by its dual
 
