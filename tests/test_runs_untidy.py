@@ -95,7 +95,7 @@ def test_an_untidy_table_is_read_as_declared(finished: Path) -> None:
         *("Bemerkung=keine", 'Bemerkung=zwei\nZeilen; "so"'),
     )
     people = [
-        {p for part in f.persons for p in part.tolist()} for f in (fed, *parts.tests.values())
+        {p for part in f.persons or () for p in part.tolist()} for f in (fed, *parts.tests.values())
     ]
     assert people[0]
     assert people[1]
