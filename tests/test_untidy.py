@@ -70,6 +70,17 @@ def _run(name: str, quorate: Call, folder: Path) -> Path:
     return run
 
 
+def test_the_page_shows_what_init_prints_and_writes(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    untidy.patients(tmp_path)
+    assert quorate("init", "patients.csv", "--out", "study.toml") == 0
+    page = (Path(__file__).parents[1] / "docs" / "init.md").read_text("utf-8")
+    printed, written = re.findall(r"```text\n(.*?)```", page, re.S)[:2]
+    assert printed in capsys.readouterr().out
+    assert written in (tmp_path / "study.toml").read_text("utf-8")
+
+
 # -------------------------------------------------------------------------------- private runs
 
 

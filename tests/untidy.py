@@ -381,6 +381,26 @@ def text_of_many_values_and_mixed_cells(folder: Path) -> None:
     write(folder, columns)
 
 
+def patients(folder: Path) -> None:
+    """The table of docs/init.md."""
+    columns, n = people(), 240
+    rng = np.random.default_rng(5)
+    crp = rng.gamma(1.0, 4.0, n)
+    sites = {"north": "Köln", "east": "Füssen", "south": "Ulm"}
+    table = {
+        "site": ["" if k in range(0, 21, 3) else sites[s] for k, s in enumerate(columns["site"])],
+        "patient_id": [f"P{k // 3:04d}" for k in range(n)],
+        "admitted": dates(n, "{d}.{m}.{y}"),
+        "age": columns["age"],
+        "crp": with_comma(["<0,5" if v < 0.5 else f"{v:.1f}" for v in crp]),
+        "sex": [v.upper() if k % 9 == 0 else v for k, v in enumerate(columns["sex"])],
+        "plz": rng.choice(["01067", "50667", "80331"], n).tolist(),
+        "email": [f"{v:x}@example.org" for v in rng.integers(0, 2**40, n).tolist()],
+        "sick": columns["sick"],
+    }
+    (folder / "patients.csv").write_bytes(text(table, ";").encode("latin-1"))
+
+
 def large(folder: Path, n: int = 40_000, d: int = 60) -> None:
     """Numbers, categories and an identifier of 40,000 rows in 60 columns."""
     rng = np.random.default_rng(7)
