@@ -358,3 +358,9 @@ def test_the_citation_names_this_version_and_the_five_papers() -> None:
     ]
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     assert all(paper["title"] in readme for paper in papers)
+
+
+def test_the_glossary_has_the_words_of_the_field() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    for word in ("CVaR", "expected shortfall", "shadow price", "distortion risk"):
+        assert word in text, word
