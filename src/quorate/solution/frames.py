@@ -85,22 +85,24 @@ def frame(rows: Sequence[Record], backend: str | None = None) -> Any:
             " 'quorate[frames]'. The same rows are a list of dictionaries in solution.clients and"
             " solution.history."
         )
-    return nw.from_dict(columns(rows), backend=there[0]).to_native()  # type: ignore[arg-type]
+    return nw.from_dict(columns(rows, mixed=there[0] == "pandas"), backend=there[0]).to_native()  # type: ignore[arg-type]
 
 
-def columns(rows: Sequence[Record]) -> dict[str, list[Any]]:
-    """The columns by name; None where a row has no value."""
+def columns(rows: Sequence[Record], mixed: bool) -> dict[str, list[Any]]:
+    """The columns by name; None where a row has no value. ``mixed``: whether a column may hold both
+    texts and numbers, as the names of clients and "all clients".
+    """
     names = dict.fromkeys(key for row in rows for key in row)
-    return {name: _of_one_type([row.get(name) for row in rows]) for name in names}
+    return {name: _column([row.get(name) for row in rows], mixed) for name in names}
 
 
-def _of_one_type(values: list[Any]) -> list[Any]:
-    """A column that every library takes: text, where there are texts and others; no text at all is
-    a missing one beside numbers.
+def _column(values: list[Any], mixed: bool) -> list[Any]:
+    """A column of one type, unless it may be mixed: of texts, where there are texts and others; an
+    empty text is a missing value beside numbers.
     """
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) + values.count(None) == len(values):
         return values
     if any(texts):
-        return [value if value is None else str(value) for value in values]
+        return values if mixed else [None if v is None else str(v) for v in values]
     return [None if isinstance(value, str) else value for value in values]
