@@ -85,7 +85,8 @@ def frame(rows: Sequence[Record], backend: str | None = None) -> Any:
             " 'quorate[frames]'. The same rows are a list of dictionaries in solution.clients and"
             " solution.history."
         )
-    return nw.from_dict(columns(rows, mixed=there[0] == "pandas"), backend=there[0]).to_native()  # type: ignore[arg-type]
+    library: Any = there[0]
+    return nw.from_dict(columns(rows, mixed=library == "pandas"), backend=library).to_native()
 
 
 def columns(rows: Sequence[Record], mixed: bool) -> dict[str, list[Any]]:
