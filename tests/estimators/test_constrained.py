@@ -247,7 +247,7 @@ def test_parity_is_of_probabilities_over_all_clients_together(clinics):
     free = ConstrainedClassifier().fit(X, y, groups=groups).predict_proba(X)[:, 1]
     assert abs(free[sex == "f"].mean() - free[sex == "m"].mean()) > level + 0.003
     assert abs(p[sex == "f"].mean() - p[sex == "m"].mean()) <= level + 1e-6
-    assert {row["owner"] for row in model.constraints_} == {"all clients together"}
+    assert {row["owner"] for row in model.constraints_} == {"all clients"}
     assert 0.2 < (model.predict(X) == "ill").mean() < 0.8  # not by selecting everybody
 
 

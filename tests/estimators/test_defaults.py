@@ -138,6 +138,33 @@ def test_the_robust_regressor_does_not_depend_on_the_unit_of_the_target(unit):
     assert other.loss_.threshold / unit == pytest.approx(one.loss_.threshold, rel=1e-4)
 
 
+def test_a_rare_class_is_told_with_both_cuts(rare):
+    X, y, groups = rare
+    model = qr.RobustClassifier(positive="ill").fit(X, y, groups=groups)
+    (said,) = [note for note in model.solution_.notes if "rarer class" in note]
+    p = model.predict_proba(X)[:, 0]
+    ill, share = y == "ill", (y == "ill").mean()
+    for found in (p > 0.5, p >= share):
+        recall, others = found[ill].mean(), found[~ill].mean()
+        assert (
+            f"{recall:.0%} of its rows (balanced accuracy {(recall + 1 - others) / 2:.2f})" in said
+        )
+    assert f"has {share:.1%} of the rows" in said
+    even = qr.RobustClassifier().fit(X, X[:, 0] > 0, groups=groups).solution_.notes
+    assert not any("rarer class" in note for note in even)
+
+
+def test_one_row_with_much_weight_is_told():
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((200, 3))
+    y = (X[:, 0] + rng.logistic(size=200) > 0).astype(int)
+    groups = np.r_[9, np.arange(199) % 3]
+    notes = qr.AgnosticClassifier(qr.Mean("uniform")).fit(X, y, groups=groups).solution_.notes
+    assert any("Client 9: 1 row with 25% of the weight, 50 times its share" in n for n in notes)
+    notes = qr.AgnosticClassifier().fit(X, y, groups=groups).solution_.notes
+    assert not any("Client 9: 1 row" in note for note in notes)
+
+
 def test_one_row_of_seven_hundred_gets_at_most_one_percent_of_the_weight():
     rng = np.random.default_rng(3)
     X = rng.standard_normal((700, 3))

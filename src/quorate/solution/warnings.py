@@ -12,6 +12,8 @@ from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.client_names import ClientName
 from quorate.data.federation import Federation
+from quorate.problem.calibration import calibrated
+from quorate.problem.class_weights import masses
 from quorate.problem.conic_form import multiplier_floor
 from quorate.problem.lower_bounds import region
 from quorate.problem.predictors.affine import is_affine
@@ -19,12 +21,16 @@ from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 from quorate.problem.wasserstein.ball import WassersteinBall
 
+# a client of fewer rows, so much of the weight and so many times its share of the rows is named
+FEW, MUCH, TIMES = 10, 0.05, 5.0
+RARE = 0.2  # a class of fewer rows is rare
+
 
 def notes(
     problem: Problem, stated: Federation, fed: Federation, w: Array, certificate: Certificate
 ) -> tuple[str, ...]:
     """Warnings: one-class clients, useless labels, inactive feature robustness, clipped rows,
-    constraints without rows, no bound.
+    constraints without rows, no bound, tiny clients of much weight, what is found of a rare class.
 
     ``stated`` is the user's federation, ``fed`` what ``problem.at`` makes of it.
     """
@@ -35,6 +41,8 @@ def notes(
         *_clipped(problem, stated, fed),
         *_without_rows(problem, fed, certificate),
         *_without_bound(problem, fed, certificate),
+        *_overweighted(problem, fed, certificate),
+        *_cuts(problem, stated, fed, w),
     )
 
 
@@ -149,4 +157,52 @@ def _where(fed: Federation, chosen: NDArray[np.bool_]) -> list[ClientName]:
 def _some(names: Sequence[ClientName]) -> str:
     return ", ".join(map(str, names[:5])) + (
         f" and {len(names) - 5} more" if len(names) > 5 else ""
+    )
+
+
+def _overweighted(problem: Problem, fed: Federation, certificate: Certificate) -> Iterator[str]:
+    """Clients of a few rows that count for many: under a uniform prior, or as the worst client."""
+    q, mass = np.asarray(certificate.weights, float), masses(fed)
+    if problem.privacy is not None or len(q) != fed.n_clients or not mass.sum() > 0:
+        return
+    times = np.divide(q * mass.sum(), mass, out=np.zeros_like(q), where=mass > 0)
+    for i in np.flatnonzero((fed.sizes < FEW) & (q >= MUCH) & (times >= TIMES))[:3]:
+        rows = int(fed.sizes[i])
+        yield (
+            f"Client {fed.clients[i]}: {rows} row{'s' * (rows > 1)} with {q[i]:.0%} of the weight,"
+            f" {times[i]:.0f} times {'their' if rows > 1 else 'its'} share of all rows. A ball"
+            ' round the prior "size", such as ChiSquareBall(0.05, "size"), limits that.'
+        )
+
+
+def _cuts(problem: Problem, stated: Federation, fed: Federation, w: Array) -> Iterator[str]:
+    """Of a rare class: what the predictions find of it, and what a cut at its share would find."""
+    if problem.loss.targets != "sign" or problem.privacy is not None:
+        return
+    if stated.sample_weight is not fed.sample_weight:  # classes have weights: they are cut by them
+        return
+    positive = np.concatenate([fed.rows(i)[1] for i in range(fed.n_clients)]) > 0
+    weight = np.ones(len(positive))
+    if fed.sample_weight is not None:
+        weight = np.concatenate(fed.sample_weight)
+    share = float(np.average(positive, weights=weight))
+    sigmoid = calibrated(problem, fed, w)
+    if not 0 < min(share, 1 - share) < RARE or sigmoid is None:
+        return
+    score = np.concatenate(
+        [problem.predictor.forward(w, fed.block(i))[0] for i in range(fed.n_clients)]
+    )
+    p, rare, found = sigmoid.probability(score), positive, score > 0
+    if share > 0.5:
+        p, rare, found, share = 1 - p, ~positive, score <= 0, 1 - share
+
+    def in_words(found: NDArray[np.bool_]) -> str:
+        recall = float(np.average(found[rare], weights=weight[rare]))
+        others = float(np.average(found[~rare], weights=weight[~rare]))
+        return f"{recall:.0%} of its rows (balanced accuracy {(recall + 1 - others) / 2:.2f})"
+
+    yield (
+        f"The rarer class has {share:.1%} of the rows. The predictions find {in_words(found)}; all"
+        f" rows of probability {share:.3f} or more would find {in_words(p >= share)}. For"
+        " predictions like these use class_weight='balanced'."
     )
