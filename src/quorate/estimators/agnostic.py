@@ -261,7 +261,7 @@ class AgnosticClassifier(Classifier):
 
     def _client_score(self, fed: Federation, i: int) -> dict[str, float | None]:
         scores, y = self.predictor_.forward(self.w_, fed.block(i))[0], fed.rows(i)[1]
-        return self._figures(scores, np.searchsorted(fed.classes, y), fed.share(i))
+        return self._figures(scores, np.searchsorted(np.asarray(fed.classes), y), fed.share(i))
 
     # -- predictions
     # ----------------------------------------------------------------------------------------------

@@ -318,7 +318,8 @@ class Classifier(ClassifierMixin, FederatedModel):
 
     def _client_score(self, fed: Federation, i: int) -> dict[str, float | None]:
         X, y = fed.rows(i)
-        return self._figures(self._scores(X), np.searchsorted(fed.classes, y), fed.share(i))
+        codes = np.searchsorted(np.asarray(fed.classes), y)
+        return self._figures(self._scores(X), codes, fed.share(i))
 
     def _figures(
         self, scores: Array, codes: NDArray[np.intp], share: Array
@@ -331,11 +332,8 @@ class Classifier(ClassifierMixin, FederatedModel):
         score = scores if scores.ndim == 1 else scores[:, 1] - scores[:, 0]
         positive, score = codes == int(second), score if second else -score
         weight = None if np.ptp(share) == 0 else share * len(share)
-        return {
-            key: figure
-            for key, figure in classification(positive, score, probability, weight).items()
-            if key in FIGURES
-        }
+        found: dict[str, Any] = {**classification(positive, score, probability, weight)}
+        return {key: found[key] for key in FIGURES}
 
     def decision_function(self, X: Features) -> Array:
         """Of two classes (n,): above 0 means ``classes_[1]``. Of several (n, C): the largest score

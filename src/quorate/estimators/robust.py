@@ -89,11 +89,11 @@ class _RobustModel(FederatedModel):
         self.random_state = random_state
 
     def _problem(self, fed: Federation) -> Problem:
+        radius, p = self.client_radius, self.client_p
         clients = self.over_clients
-        if clients is None and self.client_p is None:
-            clients = ChiSquareBall(self.client_radius, self.prior)
-        elif clients is None:
-            clients = LpBall(self.client_radius, self.client_p, self.prior)
+        if clients is None:
+            clients = ChiSquareBall(radius, self.prior)
+            clients = clients if p is None else LpBall(radius, p, self.prior)
         ball = WassersteinBall(0.0, self.label_cost, self.norm, self.support, self.clip)
         over = centred(clients, fed)
         problem = Problem(self._loss_for(fed), self._linear(), ball, over, self._regulariser())
