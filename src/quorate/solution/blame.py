@@ -5,7 +5,8 @@ cannot flip, radius 0, the mean over rows and over clients, a small regulariser,
 They are set to it in turn, the mildest change first, until a model is better than a constant; what
 was needed of these is to blame. Where a formula of `quorate.solution.thresholds` says whether a
 constant is optimal, nothing is solved for it; the threshold is that formula, or else the end of an
-interval that is halved until its ends are 5 % apart, one coarse solve a step.
+interval that is halved until its ends are 5 % apart (25 % where predictions alone are
+trivial), one coarse solve a step.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from quorate.solution.trivial import Finding, Triviality, balanced_accuracy, fin
 
 MOST_NUMBERS = 1_000_000  # features times rows up to which problems are solved for the answer
 WIDEST = 1e3  # the threshold is looked for within this factor
-APART = 1.05  # the ends of the last interval
+APART, FAR_APART = 1.05, 1.25  # the ends of the last interval; where predictions alone are trivial
 FAINT = 1e-4  # strength of a regulariser that does no harm
 COARSE: dict[str, Any] = {"tol": 1e-4, "max_rounds": 100}
 NEAR = 1.1  # factor round a guess that is tried first
@@ -196,7 +197,8 @@ class _Search:
             return None
         tried = [] if guess is None else [guess.value * NEAR, guess.value / NEAR]
         steps = 1
-        while max(good / bad, bad / good) > APART:
+        apart = APART if self.found.of_coefficients else FAR_APART
+        while max(good / bad, bad / good) > apart:
             middle = tried.pop() if tried else math.sqrt(good * bad)
             if not min(good, bad) < middle < max(good, bad):
                 continue
