@@ -122,7 +122,8 @@ def legend(axes: Axes, columns: int = 2, last: Sequence[str] = ()) -> None:
     come last.
     """
     handles, names = axes.get_legend_handles_labels()
-    room = LETTERS - max((len(tick.get_text()) for tick in axes.get_yticklabels()), default=0)
+    beside = (line for tick in axes.get_yticklabels() for line in tick.get_text().split("\n"))
+    room = LETTERS - max(map(len, beside), default=0)
     widest = max(map(len, names), default=0) + 5  # and its mark
     columns = max(1, min(columns, room // widest))
     order = sorted(range(len(names)), key=lambda k: names[k] in last)

@@ -7,6 +7,7 @@ input.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from quorate.runs.run import Run
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 
 def render(run: Run) -> dict[str, str]:
@@ -71,5 +73,13 @@ def _environment() -> Environment:
     )
     environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["longest"] = lambda text: max(map(len, text.split()), default=0)
-    environment.filters["unbroken"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")
+    environment.filters["unbroken"] = _unbroken
     return environment
+
+
+def _unbroken(cell: str) -> Markup:
+    """A cell in which no line ends between a number and its sign, or inside an interval."""
+    from markupsafe import Markup, escape
+
+    text = re.sub(r"(?<=\d)–(?=\d)", "&#8288;–&#8288;", str(escape(lines(cell))))
+    return Markup(text.replace(" %", "&nbsp;%"))

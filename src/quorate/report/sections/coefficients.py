@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from quorate.drawing import Canvas
 
 SHOWN = 20  # the others are in a fold
-YES = "yes or no"  # the unit of a category
+YES = "yes/no"  # the unit of a category
 
 
 class Coefficient(NamedTuple):

@@ -153,7 +153,7 @@ def badness(run: Run) -> str:
     worst = (max if key == "error" else min)(able, key=lambda row: row[key])
     best = (min if key == "error" else max)(able, key=lambda row: row[key])
     if worst[key] == best[key]:
-        return f"It does equally well at all {len(clients)} clients: {key} {show(worst[key])}."
+        return f"It does equally well at {len(able)} clients: {key} {show(worst[key])}."
     called = "mean absolute error" if key == "error" else key
     text = (
         f"It does worst at {worst['client']}, with {called} {show(worst[key])} on {worst['n']}"
