@@ -298,7 +298,7 @@ def test_a_full_configuration_builds_the_problem_it_states() -> None:
     )
     assert config.problem() == qr.Problem(
         loss=qr.Huber(2.0),
-        predictor=qr.Linear(),
+        predictor=qr.Linear(intercept=False),
         over_samples=qr.WassersteinBall({"A": 0.1, "B 2": 0.0}, math.inf, "l2"),
         over_clients=qr.LpBall(0.3, math.inf, {"A": 0.25, "B 2": 0.75}),
         regulariser=qr.ElasticNet(0.1, 0.30000000000000004),

@@ -137,7 +137,9 @@ def test_clocks_are_those_that_python_builds(tmp_path: Path):
 
 def test_models_and_methods():
     several = '[problem]\nloss = "multinomial"\nmodel = '
-    assert parse_config(DATA + several + '"softmax"').problem().predictor == qr.Softmax()
+    assert parse_config(DATA + several + '"softmax"').problem().predictor == qr.Softmax(
+        intercepts=False
+    )
     network = parse_config(
         "seed = 3\n" + DATA + several + '"mlp"\nhidden = [4, 3]\nactivation = "relu"'
     )

@@ -183,7 +183,7 @@ def test_looks_after_the_checkpoint_are_made_again(tmp_path: Path) -> None:
     """Rounds that were looked at and then lost are forgotten."""
     rng = np.random.default_rng(0)
     fed = qr.Federation(["a", "b"], [rng.standard_normal((5, 2))] * 2, [[1, -1, 1, -1, 1]] * 2)
-    problem = qr.Problem(qr.Logistic())
+    problem = qr.Problem(qr.Logistic(), qr.Linear(intercept=False))
     models = rng.standard_normal((40, 2))
 
     def watched(first: int, last: int, resume: bool) -> ObjectiveTrace:

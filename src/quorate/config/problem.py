@@ -37,7 +37,7 @@ class ProblemSection(Objects):
     STATES: ClassVar = {"loss": "loss", "model": "model", "regulariser": "regulariser"}
     # the number of classes is the data's, the seed is the run's, and strength and l1_share stand
     # for the others
-    ELSEWHERE: ClassVar = ("classes", "seed", "l1", "l2")
+    ELSEWHERE: ClassVar = ("classes", "seed", "l1", "l2", "intercepts")
     KEYS: ClassVar = {"gamma": "shape", "a": "shape"}  # where mcp and scad are flat
 
     loss: Annotated[str, known("loss")] = "hinge"
