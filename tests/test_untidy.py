@@ -49,6 +49,7 @@ def test_an_untidy_table_passes_without_an_edit(
     files = sorted(tmp_path.glob(case.path))
     assert quorate("predict", folder, files[0], "--out", "p.csv") == 0, capsys.readouterr().err
     rows = [*csv.DictReader((tmp_path / "p.csv").read_text("utf-8").splitlines())]
+    assert next(iter(rows[0])) != "seen"  # unique, and a feature: it names no row
     assert len(rows) == (240 if len(files) == 1 else files[0].read_text("utf-8").count("\n") - 1)
     if name == DRAWN:
         assert quorate("verify", folder) == 0, capsys.readouterr().out
@@ -68,6 +69,89 @@ def _run(name: str, quorate: Call, folder: Path) -> Path:
         run_study(begin(config), Path("runs"))
     (run,) = (folder / "runs").iterdir()
     return run
+
+
+def exported(folder: Path, sign: str = ";", **changed: list[str]) -> None:
+    """A table with some columns changed."""
+    (folder / "table.csv").write_text(untidy.text(untidy.people() | changed, sign), "utf-8")
+
+
+def said_of(quorate: Call, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What `init` refuses, or else the configuration that it writes, in one line."""
+    status = quorate("init", *words, "--out", "q.toml", "--force")
+    error = capsys.readouterr().err
+    return flat(error if status else Path("q.toml").read_text("utf-8"))
+
+
+def test_points_after_thousands_are_asked_for(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = untidy.people()
+    whole = [cell.partition(".")[0] for cell in columns["dose"]]
+    costs = [f"{k % 9 + 1}.{(k * 37) % 1000:03d}" for k in range(240)]
+    exported(tmp_path, dose=whole, cost=costs)
+    said = said_of(quorate, capsys, "table.csv")
+    assert "the points in 'cost' may be decimal or stand after thousands" in said
+    assert "give --decimal . if they are decimal, else give --exclude cost" in said
+    for answer in (("--decimal", "."), ("--exclude", "cost")):
+        assert 'target = "sick"' in said_of(quorate, capsys, "table.csv", *answer)
+    exported(tmp_path, cost=costs)  # the points of another column are decimal
+    assert 'target = "sick"' in said_of(quorate, capsys, "table.csv")
+
+
+def test_clients_that_write_one_column_with_points_and_commas_are_named(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = untidy.people()
+    commas = untidy.with_comma(columns["dose"])
+    rows = zip(columns["site"], columns["dose"], commas, strict=True)
+    exported(tmp_path, dose=[point if site == "east" else comma for site, point, comma in rows])
+    said = said_of(quorate, capsys, "table.csv")
+    assert "decimal commas in 'dose' at " in said
+    assert "and decimal points in 'dose' at east: write one of them" in said
+
+
+def test_a_title_above_the_names_is_told(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = untidy.text(untidy.people(), ";")
+    (tmp_path / "table.csv").write_text(
+        "Export" + ";" * text.split("\n")[0].count(";") + "\n" + text
+    )
+    said = said_of(quorate, capsys, "table.csv")
+    assert "table.csv: its first line names one of " in said
+    assert "delete the lines above the names" in said
+
+
+def test_the_positive_class_is_no_absence_and_reads_as_the_target(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    often = [str(int(k % 3 > 0)) for k in range(240)]
+    exported(tmp_path, sick=often)
+    assert "positive = 1 0, the other one, says that something is absent" in said_of(
+        quorate, capsys, "table.csv"
+    )
+    columns = untidy.people()
+    exported(
+        tmp_path,
+        dose=untidy.with_comma(columns["dose"]),
+        sick=["1,5" if cell == "1" else "0,5" for cell in often],
+    )
+    assert "positive = 0.5 the rarer class" in said_of(quorate, capsys, "table.csv")
+    read_config("q.toml").check()
+
+
+def test_a_byte_order_mark_tells_the_encoding_of_its_file(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = untidy.people()
+    columns["ward"] = [("Köln", "Ulm")[k % 2] for k in range(240)]
+    del columns["site"]
+    for name, encoding in (("a", "utf-16"), ("b", "latin-1"), ("c", "utf-8-sig")):
+        (tmp_path / f"{name}.csv").write_text(untidy.text(columns), encoding)
+    said = said_of(quorate, capsys, "*.csv", "--target", "sick")
+    assert 'encoding = "latin-1" it is not UTF-8' in said
+    assert "3 clients of 240 to 240 rows" in said
 
 
 def test_the_page_shows_what_init_prints_and_writes(

@@ -184,7 +184,7 @@ def test_the_target_is_no_feature_and_one_feature_is_needed():
 def test_categories_never_fitted_are_zeros_where_asked():
     schema = Schema.fit([{"x": np.array(["a", "b"], object), "y": np.array([0, 1])}], target="y")
     new = {"site": {"x": np.array(["c", "b"], object), "y": np.array([0, 1])}}
-    with pytest.raises(ValueError, match=r"holds what the training data did not .*: 'c' in row 0"):
+    with pytest.raises(ValueError, match=r"holds what is none of its categories .*: 'c' in row 0"):
         Federation.from_tables(new, "y", schema=schema)
     assert Federation.from_tables(new, "y", schema=schema, unknown="ignore").X[0].tolist() == [
         [0, 0],

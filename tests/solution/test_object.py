@@ -207,7 +207,7 @@ def test_a_table_becomes_features_by_the_schema_of_the_federation(tmp_path):
     read = qr.load(tmp_path / "model")
     assert read.inputs == solution.inputs
     assert read.predict(frame).tolist() == solution.predict(frame).tolist()
-    with pytest.raises(ValueError, match=r"'sex' holds what the training data did not.*'x'"):
+    with pytest.raises(ValueError, match=r"'sex' holds what is none of its categories.*'x'"):
         solution.predict(frame.assign(sex="x"))
     assert len(solution.predict(frame.assign(sex="x"), unknown="ignore")) == 120
 

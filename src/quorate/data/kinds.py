@@ -14,7 +14,7 @@ The rules, the first that holds:
     comma        every cell is a number, and one has a decimal comma; or may be that of thousands
     censored     every cell is a number or a limit, as in <0,5
     number       every cell is a number
-    mixed        most cells are numbers or dates, and some are not
+    mixed        most cells are numbers or dates, and some are not; or numbers with units
     identifier   nearly unique text
     category     text of few values
     text         text of many
@@ -32,6 +32,7 @@ MOST = 100  # categories that a column may have
 RARE = 10  # rows below which a category is pooled with others
 ENOUGH = 30  # rows below which nothing is said to be unique
 UNIQUE = 0.95  # share of values among the cells from which they are nearly unique
+AMOUNTS = 10  # different numbers with units up to which they are categories, as doses are
 MAINLY = 0.8  # share of cells that make a column of numbers or dates in spite of the others
 
 PEOPLE = frozenset(
@@ -86,7 +87,8 @@ def names_a_person(name: str) -> bool:
 def names_an_identifier(name: str) -> bool:
     """Whether the name says that the column tells rows or people apart."""
     own = words(name)
-    return bool(own) and (own[-1] in MARKS - {"number", "num"} or own[-1] in ALONE)
+    marked = own and (own[-1] in MARKS - {"number", "num"} or own[-1].endswith("nummer"))
+    return bool(own) and (marked or own[-1] in ALONE)
 
 
 def kind_of(name: str, column: Summary, same: str | None = None, order: str | None = None) -> Kind:
@@ -158,6 +160,14 @@ def _of_numbers(column: Summary) -> Kind | None:
         return Kind("censored", "numbers and limits such as <1", f"{column.censored:,} limits")
     if numbers == column.present:
         return Kind("comma", "a decimal comma") if column.commas else Kind("number")
+    amounts = numbers + column.censored + column.amounts
+    if (
+        2 * column.amounts > column.present
+        and amounts >= MAINLY * column.present
+        and column.distinct > AMOUNTS
+    ):
+        rule = "numbers with units, percent signs or signs after the thousands, which are text here"
+        return Kind("mixed", rule, f"{column.amounts:,} of {column.present:,}")
     for what, n in (("numbers", numbers + column.censored), ("dates", column.dates)):
         if n >= MAINLY * column.present and column.distinct > 20:
             return Kind(

@@ -46,7 +46,21 @@ TOKENS = frozenset(
 )
 SURE = frozenset({"-", "--", "---", ".", "..", "#n/a", "#na", "#nv", "#null!", "<na>", "n.a."})
 SURE |= {"n/a", "na", "nan", "null", "k.a.", "k. a."}  # also where other cells are text
+# what a spreadsheet writes where a formula failed
+SURE |= {"#div/0!", "#value!", "#ref!", "#name?", "#num!", "#wert!", "#bezug!", "#zahl!"}
+TOKENS |= SURE
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
+POINTED = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")  # 1.234 may be a thousand and more
+UNITS = (
+    r"%|‰|°?[CF]|[€$£]|eur|usd|chf|gbp|mmhg|bpm|[kmµu]?g|[mdµ]?l|[kcm]?m|[a-zµ]+/[a-zµ0-9]+"
+    r"|y|yrs?|years?|j|jahre?|mo|mths?|months?|monate?|w|weeks?|wochen?|d|days?|tage?"
+    r"|h|hrs?|hours?|std|min|s|sec"
+)
+AMOUNT = re.compile(  # 51 y, 97 %, 1,234.50, 1.234,50
+    rf"[€$£]?\s*[+-]?(\d+([.,]\d+)?|\d{{1,3}}(,\d{{3}})+(\.\d+)?|\d{{1,3}}(\.\d{{3}})+(,\d+)?)"
+    rf"\s*({UNITS})?\.?",
+    re.IGNORECASE,
+)
 DISEASE = re.compile(r"[A-TV-Z]\d[0-9A-Z](\.?[0-9A-Z]{1,4})?")  # a code of ICD-10
 
 
@@ -61,6 +75,8 @@ class Summary:
     numbers, commas : cells that are numbers, with a point or without; with a decimal comma
     thousands : those of ``commas`` that may be whole numbers with a sign after the thousands
     points : numbers that are written with a decimal point
+    pointed : those of ``points`` that may be whole numbers with a point after the thousands
+    amounts : cells that are no number and no date, but one with a unit or after thousands
     whole, padded : numbers without a fraction; those with needless zeros in front, as codes have
     censored, dates, diseases : cells such as ``<0,5``; dates; codes of diseases
     orders : of day, month and year, those that every date fits
@@ -79,6 +95,8 @@ class Summary:
     commas: int = 0
     thousands: int = 0
     points: int = 0
+    pointed: int = 0
+    amounts: int = 0
     whole: int = 0
     padded: int = 0
     censored: int = 0
@@ -98,7 +116,7 @@ class Summary:
             name: getattr(self, name) + getattr(other, name)
             for name in (
                 *("rows", "missing", "numbers", "commas", "thousands", "points", "whole"),
-                *("padded", "censored", "dates", "diseases", "digest"),
+                *("pointed", "amounts", "padded", "censored", "dates", "diseases", "digest"),
             )
         }
         shortest, longest = zip(self.lengths, other.lengths, strict=True)
@@ -188,6 +206,7 @@ def summarise(column: NDArray[Any]) -> Summary:
             rows=len(column),
             missing=len(column) - len(cells),
             points=sum("." in cell for cell in cells),
+            pointed=sum(POINTED.fullmatch(cell) is not None for cell in cells),
             padded=sum(cell[:1] == "0" and cell[1:2].isdigit() for cell in cells),
             digest=digest,
         )
@@ -252,6 +271,7 @@ def _of_texts(cells: Sequence[str]) -> Summary:
             numbers[text] = number
             tally["commas" if "," in text else "numbers"] += n
             tally["points"] += n * ("." in text)
+            tally["pointed"] += n * bool(POINTED.fullmatch(text))
             tally["whole"] += n * ("," not in text and float(number).is_integer())
             tally["padded"] += n * (text[:1] == "0" and text[1:2].isdigit())
             tally["thousands"] += n * bool(THOUSANDS.fullmatch(text))
@@ -263,6 +283,7 @@ def _of_texts(cells: Sequence[str]) -> Summary:
             orders &= fits
         else:
             tally["diseases"] += n * bool(DISEASE.fullmatch(text))
+            tally["amounts"] += n * bool(AMOUNT.fullmatch(text))
     finite = [v for v in numbers.values() if np.isfinite(v)]
     read = [numbers[c] for c in cells if c in numbers]
     values = [text for text in counts if text not in tokens]

@@ -509,11 +509,11 @@ def _fill_categorical(
         known = ", ".join(map(repr, column.categories[:20]))
         raise RowError(
             where,
-            f"column {column.name!r} holds what the training data did not ({known})",
+            f"column {column.name!r} holds what is none of its categories ({known})",
             shown=f": {', '.join(odd[:10])}",
             rows=rows,
-            do="Correct them, or use unknown='ignore' (quorate predict --unknown ignore) for"
-            " zeros.",
+            do="Correct them; or in a run add them where the categories are declared, and in a"
+            " prediction use unknown='ignore' (quorate predict --unknown ignore) for zeros.",
             place=table.place,
         )
     at = np.array([position.get(v, -1) for v in values], dtype=np.intp)

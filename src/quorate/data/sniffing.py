@@ -14,6 +14,7 @@ from quorate.data.files import bytes_of
 
 DELIMITERS = (",", ";", "\t", "|")
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+MARKED = "it begins with a byte-order mark"
 PIECE = 2**20  # bytes that are looked at together
 LINES = 200  # that are looked at for the delimiter
 
@@ -27,7 +28,7 @@ def encoding_of(path: Path) -> tuple[str, str]:
         piece = file.read(PIECE)
         for mark, encoding in MARKS.items():
             if piece.startswith(mark):
-                return encoding, "it begins with a byte-order mark"
+                return encoding, MARKED
         decoder, plain, windows = codecs.getincrementaldecoder("utf-8")(), True, False
         unicode = True
         while piece:

@@ -56,7 +56,8 @@ def predict_table(
     X = schema.transform(cells, unknown, where=str(table))
     score = scores(predictor(model), w, with_ones(X) if model.get("ones") else X)
     columns: dict[str, list[object]] = {}
-    taken = {client, schema.target, *(column.name for column in schema.columns)}
+    features = [column.name for column in schema.columns]
+    taken = {client, schema.target, *features, *reading.sources(tuple(features))}
     # columns that were excluded are looked at as well: an identifier is likely one of them
     as_written = Reading(encoding=reading.encoding, delimiter=reading.delimiter)
     if (key := _identifier(read(file, (), as_written), taken)) is None:

@@ -19,7 +19,7 @@ from quorate.data.kinds import OUTCOMES, Kind, kind_of, words
 from quorate.data.profile import SURE, Link, Summary, link, merged, summarise, total, variants
 from quorate.data.readers import paths, read
 from quorate.data.reading import ENCODINGS, ORDERS, Reading
-from quorate.data.sniffing import LINES, delimiter_and_header, encoding_of
+from quorate.data.sniffing import LINES, MARKED, delimiter_and_header, encoding_of
 from quorate.data.tables import Table, has_column, same_columns
 
 CLIENTS = (
@@ -204,7 +204,7 @@ class Look:
     @property
     def values_of_classes(self) -> list[object]:
         """The classes as the configuration names them: numbers, or text."""
-        numbers = self.target.numbers == self.target.present
+        numbers = self.target.numbers + self.target.commas == self.target.present
         return [_value(name) if numbers else name for name in self.classes]
 
     @cached_property
@@ -323,20 +323,46 @@ class Look:
         return []
 
     def _of_decimals(self) -> list[str]:
-        if self.asked.decimal or not self.commas:
+        if self.asked.decimal:
             return []
+        if not self.commas:
+            return self._of_thousands()
         options = "give --decimal , or --decimal . (then they are text, and left out)"
         if not self._sure_commas:
             names = ", ".join(map(repr, self.commas))
             return [f"the commas in {names} may be decimal or stand after thousands: {options}"]
-        points = [name for name, c in self.columns.items() if c.points and c.text <= c.dates == 0]
-        if points := [name for name in points if name not in self.asked.exclude]:
+        if points := self._points:
+            commas = [self._where(name, "commas") for name in self._sure_commas]
             return [
-                f"decimal commas in {', '.join(map(repr, self._sure_commas))} and decimal points in"
-                f" {', '.join(map(repr, points))}: write one of them in the tables, or"
-                f" {_options('exclude', points)}"
+                f"decimal commas in {', '.join(commas)} and decimal points in"
+                f" {', '.join(self._where(name, 'points') for name in points)}: write one of them"
+                f" in the tables, or {_options('exclude', points)}"
             ]
         return []
+
+    @property
+    def _points(self) -> list[str]:
+        """The columns of numbers with points in them that are not left out."""
+        every = [name for name, c in self.columns.items() if c.points and c.text <= c.dates == 0]
+        return [name for name in every if name not in self.asked.exclude]
+
+    def _where(self, name: str, sign: str) -> str:
+        """The column; of one with both signs also the clients that write this one."""
+        parts, column = self.parts[name].items(), self.columns[name]
+        at = [client for client, part in parts if getattr(part, sign)]
+        more = ", ..." * (len(at) > 6)
+        return repr(name) + f" at {', '.join(at[:6])}{more}" * bool(column.commas and column.points)
+
+    def _of_thousands(self) -> list[str]:
+        """Points that stand after thousands, as it may be where commas do not part the cells."""
+        columns = {name: self.columns[name] for name in self._points}
+        sure = any(column.points > column.pointed for column in columns.values())
+        if sure or not columns or self.shape.delimiter in (",", None):
+            return []
+        return [
+            f"the points in {', '.join(map(repr, columns))} may be decimal or stand after"
+            f" thousands: give --decimal . if they are decimal, else {_options('exclude', columns)}"
+        ]
 
     def _of_dates(self) -> list[str]:
         asked = []
@@ -385,7 +411,7 @@ class Look:
 
 
 def _value(text: str) -> int | float:
-    value = float(text)
+    value = float(text.replace(",", "."))
     return int(value) if value.is_integer() else value
 
 
@@ -460,6 +486,9 @@ def _shape(files: Sequence[Path], asked: Asked) -> Shape:
     """How the files are written: all in one encoding."""
     texts = [file for file in files if file.suffix != ".parquet"]
     found = {file: encoding_of(file) for file in texts}
+    plain = {file: one for file, one in found.items() if one[1] != MARKED}
+    if len({e for e, _ in found.values()} - {"ascii"}) > 1:  # a mark tells every reader
+        found = plain
     known = {e: (file, why) for file, (e, why) in found.items() if e != "ascii"}
     if asked.encoding is not None:
         encoding, reason = asked.encoding, "as asked"
@@ -482,7 +511,13 @@ def _begun(file: Path, encoding: str) -> tuple[str, list[str]]:
     """What stands between the cells of a file, and the names in its first line."""
     with opened(file, encoding) as text:
         lines = [line for line, _ in zip(text, range(LINES), strict=False)]
-    return delimiter_and_header(lines)
+    sign, names = delimiter_and_header(lines)
+    if len(names) > 2 and sum(map(bool, names)) == 1:
+        raise ConfigError(
+            f"{file.name}: its first line names one of {len(names)} columns. It has to name all of"
+            " them: delete the lines above the names"
+        )
+    return sign, names
 
 
 # ----------------------------------------------------------------------------- target and client

@@ -21,6 +21,8 @@ WIDTH = 80  # columns of a terminal
 USED = ("number", "comma", "censored", "date", "code", "category", "apart")
 SHOWN = {"comma": "number", "censored": "limits", "apart": "number", "asked": "date"}
 ROWS = 200  # rows below which categories are not pooled
+# classes that stand for the absence of what the other one says
+ABSENT = frozenset({"0", "0.0", "no", "n", "nein", "non", "false", "negative", "negativ"})
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,14 @@ def positive(look: Look) -> Iterator[str]:
     """The class that figures are about, of two."""
     if len(look.classes) != 2:
         return
-    (larger, most), (_, least) = look.classes.items()
+    (larger, most), (smaller, least) = look.classes.items()
     why = f"the rarer class: {100 * least / (most + least):.1f} % of the rows"
-    if most == least:
+    which = 1
+    if smaller.casefold() in ABSENT and larger.casefold() not in ABSENT:
+        which, why = 0, f"{_cut(smaller, 30)}, the other one, says that something is absent"
+    elif most == least:
         why = f"both classes are as frequent: this one, or {_cut(larger, 30)}"
-    yield _stated(toml_line("positive", look.values_of_classes[1]), why)
+    yield _stated(toml_line("positive", look.values_of_classes[which]), why)
 
 
 def _reading(look: Look) -> Iterator[str]:
@@ -108,6 +113,8 @@ def _columns(look: Look) -> Iterator[str]:
     for name in (n for n in chosen if kinds[n].name == "date"):
         order = look.asked.dates.get(name) or next(iter(look.columns[name].orders))
         why = "as asked" if name in look.asked.dates else "no other order fits all of its dates"
+        if look.columns[name].lengths[1] > len("2026-11-23"):
+            why += "; the time of day is not read"
         yield _stated(f'dates.{toml_key(name)} = {{ order = "{order}" }}', why)
     for name in chosen:
         column = look.columns[name]
@@ -185,7 +192,8 @@ def _notes(look: Look) -> Iterator[str]:
         yield f"# {toml_line('categorical', few)}"
     mixed = [name for name, kind in kinds.items() if kind.name == "mixed"]
     for name in mixed:
-        yield from _comment(f"To use {name!r}, correct its cells, or name them under `missing`.")
+        how = "write its numbers alone" if look.columns[name].amounts else "correct its cells"
+        yield from _comment(f"To use {name!r}, {how}, or name odd cells under `missing`.")
 
 
 def _few(column: Summary) -> bool:
