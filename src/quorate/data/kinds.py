@@ -87,8 +87,8 @@ def names_a_person(name: str) -> bool:
 def names_an_identifier(name: str) -> bool:
     """Whether the name says that the column tells rows or people apart."""
     own = words(name)
-    marked = own and (own[-1] in MARKS - {"number", "num"} or own[-1].endswith("nummer"))
-    return bool(own) and (marked or own[-1] in ALONE)
+    marks = (MARKS - {"number", "num"}) | ALONE
+    return bool(own) and (own[-1] in marks or own[-1].endswith("nummer"))
 
 
 def kind_of(name: str, column: Summary, same: str | None = None, order: str | None = None) -> Kind:
