@@ -111,6 +111,18 @@ def test_clients_that_write_one_column_with_points_and_commas_are_named(
     assert "and decimal points in 'dose' at east: write one of them" in said
 
 
+def test_the_few_plain_numbers_of_a_column_do_not_make_it_a_feature(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = untidy.people()
+    costs = [f"{k + 1}.234,50" for k in range(240)]
+    for k, cell in (("yes", "610,5"), ("no", "909,5")):  # they do not overlap between the classes
+        costs[columns["sick"].index(k)] = cell
+    exported(tmp_path, dose=untidy.with_comma(columns["dose"]), cost=costs)
+    said = said_of(quorate, capsys, "table.csv")
+    assert 'which are text here: 238 of 240 "cost",' in said
+
+
 def test_a_title_above_the_names_is_told(
     quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

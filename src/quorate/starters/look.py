@@ -34,6 +34,7 @@ MOST = 50  # classes of a target of text
 GRADES = 10  # whole numbers that may be classes
 TOLD = 0.98  # share of a class from which a column is a near-copy of the target
 TINY = 20  # rows
+UNUSED = ("person", "identifier", "text", "mixed")  # kinds of no feature, beside the target or not
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,7 @@ class Look:
         if same == self.roles.target:
             return Kind("near-copy", "it has the target's cells")
         kind = kind_of(name, self.columns[name], same, self.asked.dates.get(name))
-        if kind.name in ("empty", "copy", "constant", "index", "person", "identifier", "text"):
+        if kind.name in (*("empty", "copy", "constant", "index"), *UNUSED):
             return kind
         if OUTCOMES & {*words(name)}:
             return Kind("outcome", "named as an outcome, which is known when the target is")
