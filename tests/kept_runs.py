@@ -66,21 +66,24 @@ def federation() -> qr.Federation:
 
 
 RIDGE = qr.L2(1e-2)
+PLAIN = qr.Linear(intercept=False)  # the default of the quorate that wrote the files
 ROBUST = qr.Problem(
     qr.Hinge(),
+    PLAIN,
     over_samples=qr.WassersteinBall(0.05, 0.5),
     over_clients=qr.LpBall(0.2),
     regulariser=RIDGE,
 )
-AGNOSTIC = qr.Problem(qr.Logistic(), over_clients=qr.Simplex(), regulariser=RIDGE)
+AGNOSTIC = qr.Problem(qr.Logistic(), PLAIN, over_clients=qr.Simplex(), regulariser=RIDGE)
 CONSTRAINED = qr.Problem(
     qr.Logistic(),
+    PLAIN,
     over_samples=qr.Mean(label="well"),
     regulariser=RIDGE,
     local_constraint=qr.NeymanPearson("ill", 0.6),
 )
-PRIVATE = qr.Problem(qr.Logistic(), regulariser=RIDGE, privacy=qr.Budget(3.0, 1e-3))
-RANKED = qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.3), regulariser=RIDGE)
+PRIVATE = qr.Problem(qr.Logistic(), PLAIN, regulariser=RIDGE, privacy=qr.Budget(3.0, 1e-3))
+RANKED = qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.3), regulariser=RIDGE)
 RUNS = {
     "bundle": KeptRun(ROBUST, qr.Bundle(tol=1e-8), 3, 6),
     "bundle_clock": KeptRun(ROBUST, qr.Bundle(tol=1e-8), 3, 6, clock=True),
