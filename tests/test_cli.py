@@ -230,7 +230,7 @@ def test_an_interrupted_path_is_solved_again_and_auto_radii_are_said(
         patch.setattr("quorate.runs.sections.radius_path.line", interrupted)
         assert quorate("run", "clinics.toml", "--out", "out") == 130
     told = capsys.readouterr()
-    assert "radius auto: North 0." in told.out
+    assert "radius auto: 0.0" in told.out
     assert quorate("run", *told.err.split("quorate run ")[1].split()) == 0
     assert "path: radius 0.1" in (said := capsys.readouterr().out)
     assert "Radii tried" in said

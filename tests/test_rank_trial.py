@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import small_run
+from problems import PLAIN
 
 import quorate as qr
 from quorate.config.config import read_config
@@ -149,7 +150,7 @@ def test_curves_of_several_clients_weigh_rows_as_the_objective_does() -> None:
     X = rng.normal(size=(40, 2))
     fed = qr.Federation.from_arrays(X, np.where(X[:, 0] > 0, 1, -1), ["a"] * 25 + ["b"] * 15)
     problem = qr.Problem(
-        qr.Hinge(), over_samples=qr.Superquantile(0.4), over_clients=qr.LpBall(0.3)
+        qr.Hinge(), PLAIN, over_samples=qr.Superquantile(0.4), over_clients=qr.LpBall(0.3)
     )
     w = np.array([0.3, 0.8])
     found = curves(problem, {"M": w}, fed)["M"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from problems import PLAIN
 
 import quorate as qr
 from quorate.arrays import Array
@@ -134,10 +135,10 @@ def models_of(kind: str) -> tuple[qr.Problem, qr.Federation, Array]:
     y = np.where(X[:, 0] + rng.normal(size=300) > 0, 1, -1)
     fed = qr.Federation.from_arrays(X, y, np.repeat(["a", "b", "c"], 100))
     problem = {
-        "robust": qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.1)),
-        "radius 0": qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.0)),
-        "rank": qr.Problem(qr.Logistic(), over_samples=qr.Superquantile(0.5)),
-        "constrained": qr.Problem(qr.Logistic(), local_constraint=qr.NeymanPearson(1, 0.9)),
+        "robust": qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall(0.1)),
+        "radius 0": qr.Problem(qr.Hinge(), PLAIN, over_samples=qr.WassersteinBall(0.0)),
+        "rank": qr.Problem(qr.Logistic(), PLAIN, over_samples=qr.Superquantile(0.5)),
+        "constrained": qr.Problem(qr.Logistic(), PLAIN, local_constraint=qr.NeymanPearson(1, 0.9)),
     }[kind]
     return problem, fed, np.array([1.0, 0.2, -0.1])
 

@@ -32,9 +32,7 @@ def logistic(model, X, y):
 # the checks give no groups
 @pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks(
-    [ConstrainedClassifier(), ConstrainedClassifier(qr.SmoothHinge(), fit_intercept=False)]
-)
+@parametrize_with_checks([ConstrainedClassifier(), ConstrainedClassifier(qr.SmoothHinge())])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

@@ -108,7 +108,7 @@ def test_objectives_without_a_lower_bound_are_refused():
         aggregate(fed)
     bounded = qr.Federation.from_quadratics([np.diag([1.0, 0.0])], [np.array([1.0, 0.0])])
     assert_allclose(aggregate(bounded)[0], [-1.0, 0.0], atol=1e-15)  # many optima: the shortest
-    with pytest.raises(ValueError, match="needs clients with symmetric A"):
+    with pytest.raises(ValueError, match="and clients with symmetric A"):
         aggregate(qr.Federation(["a"], [np.ones((3, 2))], [np.ones(3)]))
 
 

@@ -27,7 +27,7 @@ Z = np.array([1.0, 2.0, 3.0])
         ),
         (
             lambda: qr.Box(0.0, -0.5).at(THREE),
-            "lower must be at most upper, got 0 > -0.5 for client 0",
+            "lower must not be above upper, got 0 and -0.5",
         ),
         (lambda: qr.Box(0.0, 0.2).value(Z), "set is empty"),
         (lambda: qr.Box(0.0, 0.2).project(Z), "set is empty"),

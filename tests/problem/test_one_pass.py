@@ -25,8 +25,8 @@ class OwnLinear(qr.Linear):
 
 
 MODELS = {
-    "softmax": (qr.Multinomial(), qr.Softmax(4, intercepts=False), OwnSoftmax(4)),
-    "linear": (qr.Logistic(), PLAIN, OwnLinear()),
+    "softmax": (qr.Multinomial(), qr.Softmax(4, intercepts=False), OwnSoftmax(4, intercepts=False)),
+    "linear": (qr.Logistic(), PLAIN, OwnLinear(intercept=False)),
     "intercept": (qr.Logistic(), qr.Linear(intercept=True), OwnLinear(intercept=True)),
 }
 
@@ -170,7 +170,7 @@ def test_how_arrays_are_kept_changes_no_bit(model):
 
 
 @pytest.mark.parametrize("bad", [4.0, 1e5, -1.0, np.nan])
-@pytest.mark.parametrize("predictor", [qr.Softmax(4, intercepts=False), OwnSoftmax(4)])
+@pytest.mark.parametrize("predictor", [MODELS["softmax"][1], MODELS["softmax"][2]])
 def test_rows_of_classes_without_a_prediction_are_refused(predictor, bad):
     data, problem = block_of(np.random.default_rng(0)), qr.Problem(qr.Multinomial(), predictor)
     data.y[2, 0] = bad

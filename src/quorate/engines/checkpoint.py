@@ -228,13 +228,13 @@ class RunFile:
 
 
 def _timeless(description: str) -> str:
-    """A description without the modules of quorate, which move, with the words of today, and
-    without the path of the ledger file, which older checkpoints have.
+    """A description without the modules of quorate, which move, with the words of today, without
+    the path of the ledger file, which older checkpoints have, and without the fields that are None,
+    so that a field that came later and is not used changes nothing.
     """
     unmoved = re.sub(r"\bquorate\.(?:[a-z_]\w*\.)+", "", description)
-    return renamed(
-        re.sub(r"\bbook=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", f"book={PATH}", unmoved)
-    )
+    pathless = re.sub(r"\bbook=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", f"book={PATH}", unmoved)
+    return renamed(re.sub(r", [a-z_]\w*=None\b", "", pathless))
 
 
 def _difference(old: str, new: str) -> str:

@@ -333,7 +333,10 @@ class ConstrainedClassifier(Classifier):
             Mean(label=self.objective_label),
             centred(clients, fed),
             self._regulariser(fed),
-            constraint=tuple(_present(part, fed) for part in [*together, *held]),
+            constraint=(
+                *(_present(part, fed) for part in together),
+                *(_present(part, fed if fed.server is None else fed.server) for part in held),
+            ),
             local_constraint=tuple(
                 _present(part, fed) for part in several(self.local_constraint, "local_constraint")
             ),

@@ -143,6 +143,8 @@ def tail_threshold(problem: Problem, fed: Federation) -> Threshold:
         X, y, how = X[chosen], y[chosen], "a linear program over some of the rows"
     rarer = 1.0 if (y > 0).mean() <= 0.5 else -1.0
     p, few = float((y == rarer).mean()), y == rarer
+    if p == 0:
+        raise ValueError("tail* is known for rows of two classes, got rows of one.")
     if free:
         rows = np.column_stack([X[~few], np.ones((~few).sum())])
         most = _least_peak(rows, np.append(X[few].mean(0), 1.0), len(y))

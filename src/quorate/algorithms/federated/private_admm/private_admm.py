@@ -184,7 +184,7 @@ class PrivateADMM(Settings):
                 f"NO privacy: {caveat} For comparisons with the paper only; else"
                 " Problem(privacy=Budget(...))."
             )
-            warnings.warn(text, NoPrivacyWarning, stacklevel=4)
+            warnings.warn(text, NoPrivacyWarning, stacklevel=5)
         plan = Mechanism(
             kind=kind,
             multiplier=multiplier,
