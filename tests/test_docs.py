@@ -200,7 +200,7 @@ def test_equations_point_to_code() -> None:
     page = ROOT / "docs" / "equations.md"
     rows = [
         row[-4:] if len(row) > 3 else [*row, ""]
-        for h in ("paper ", "line ", "what ")
+        for h in ("paper ", "line ")
         for row in table(page, h)
     ]
     for _, file, names, quoted in rows:
