@@ -144,6 +144,13 @@ def proven_optimum(gap: float, done: str, tol: float) -> Outcome:
     return Outcome(Stop.OPTIMAL, f"gap {gap:.2e} proven after {done} (tol {tol:g}).")
 
 
+def at_cap(max_rounds: object, rounds: int) -> str:
+    """That a run of so many rounds met its cap, beside which a method may have rounds to begin."""
+    return f"stopped at max_rounds = {max_rounds}" + f" ({rounds} rounds in all)" * (
+        rounds != max_rounds
+    )
+
+
 def stacked(memories: Sequence[Any], name: str) -> Array | None:
     """A field of all clients' memories as one array (N, ...); None before all have one."""
     known = [getattr(memory, name) for memory in memories if memory is not None]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quorate.algorithms.federated.bundle import Bundle
-from quorate.algorithms.method import Method, settings_of
+from quorate.algorithms.method import Method, at_cap, settings_of
 from quorate.certificates.certificate import Certificate
 from quorate.certificates.stationary import unprovable
 from quorate.client_names import ClientName
@@ -84,9 +84,11 @@ def _words(ended: Ended, problem: Problem, certificate: Certificate) -> str:
         proved = f"proven gap {max(gap, 0.0):.2e}, relative {relative:.2e}"
     left = "" if only_constrained(problem) else f"; {proved}"
     if ended.stop is Stop.MAX_ROUNDS:
-        time = "" if ended.max_time is None else f", max_time = {ended.max_time:g} virtual seconds"
-        cap = f"max_rounds = {settings.get('max_rounds')}{time}"
-        return f"{method} stopped at {cap}{left}{tol}: raise max_rounds or tol."
+        cap, more = at_cap(settings.get("max_rounds"), ended.rounds), "max_rounds"
+        if ended.max_time is not None:
+            cap = f"stopped at max_time = {ended.max_time:g} virtual seconds, {after}"
+            more = "max_time"
+        return f"{method} {cap}{left}{tol}: raise {more} or tol."
     if left and gap is not None and ended.stop is Stop.OPTIMAL and claims_gap(ended.method):
         return f"gap {max(gap, 0.0):.2e} proven {after}{tol}."
     how = "came to rest"

@@ -32,7 +32,7 @@ import numpy as np
 
 from quorate.algorithms.federated.epigraph_projection import risk_gradients
 from quorate.algorithms.federated.linearisation import bound_at, duals_at, is_smooth, take_part
-from quorate.algorithms.method import Answer, Method, gap_report, proven_optimum, with_start
+from quorate.algorithms.method import Answer, Method, at_cap, gap_report, proven_optimum, with_start
 from quorate.algorithms.requirements import PROJECTION, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array, Block, Streams
@@ -168,7 +168,7 @@ class AFL(Method):
     ) -> tuple[AFLState, Round | Done]:
         t, w, p = state.rounds, state.trial, state.weights
         if not (np.isfinite(up.risk).all() and np.isfinite(up.gradient).all()):
-            text = f"the risks are not finite after {t + 1} rounds: lower step_size or weight_step."
+            text = f"the risks are not finite after {t + 2} rounds: lower step_size or weight_step."
             return replace(state, rounds=t + 1), Done(Outcome(Stop.STALLED, text))
         value = float(self._problem.over_clients.worst(up.risk).value) + self._problem.penalty(w)
         bound = bound_at(self._problem, w, value, float(p @ up.risk), up.gradient, p, state.seen)
@@ -225,7 +225,7 @@ class AFL(Method):
         scale = max(abs(state.value), abs(state.bound), 1e-12)
         proven = math.isfinite(gap)
         if proven and not self.average and gap <= max(self.atol, self.tol * scale):
-            return proven_optimum(gap, f"{state.rounds} rounds", self.tol)
+            return proven_optimum(gap, f"{state.rounds + 1} rounds", self.tol)
         if state.rounds < self.max_rounds:
             return None
         left = (
@@ -237,9 +237,8 @@ class AFL(Method):
             ", or use MultiplierMethod() (smooth losses) or Bundle(), which need far fewer rounds"
         )
         advice = f"raise max_rounds{other if self._problem.convex else ''}."
-        return Outcome(
-            Stop.MAX_ROUNDS, f"stopped at max_rounds = {self.max_rounds}; {left}: {advice}"
-        )
+        end = at_cap(self.max_rounds, state.rounds + 1)
+        return Outcome(Stop.MAX_ROUNDS, f"{end}; {left}: {advice}")
 
 
 def weigh(

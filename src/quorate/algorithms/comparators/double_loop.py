@@ -26,7 +26,7 @@ from quorate.algorithms.federated.epigraph_projection import (
     begin,
     risk_gradients,
 )
-from quorate.algorithms.method import Answer, Method, start_or_empty, worst_client
+from quorate.algorithms.method import Answer, Method, at_cap, start_or_empty, worst_client
 from quorate.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
 from quorate.algorithms.settings import check_end, check_least, check_positive
 from quorate.arrays import Array, Block, Streams
@@ -192,8 +192,8 @@ class DoubleLoop(Method):
     def _outcome(self, state: LoopState) -> Outcome | None:
         if state.rounds >= self.max_rounds:
             text = (
-                f"DoubleLoop stopped at max_rounds = {self.max_rounds}; no accuracy is claimed: use"
-                " Bundle()."
+                f"DoubleLoop {at_cap(self.max_rounds, state.rounds + 1)}; no accuracy is claimed:"
+                " use Bundle()."
             )
             return Outcome(Stop.MAX_ROUNDS, text)
         if state.since > 50 * (self.inner + 1):

@@ -42,7 +42,7 @@ from quorate.algorithms.comparators.local_steps import (
     scout,
 )
 from quorate.algorithms.federated.linearisation import duals_at
-from quorate.algorithms.method import Answer, or_default, start_or_empty
+from quorate.algorithms.method import Answer, at_cap, or_default, start_or_empty
 from quorate.algorithms.requirements import MIXTURE, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array, Block, Streams, stream
@@ -255,7 +255,7 @@ class DRFA(LocalStepsMethod):
             return None
         return Outcome(
             Stop.MAX_ROUNDS,
-            f"stopped at max_rounds = {self.max_rounds}: there is no other test."
+            f"{at_cap(self.max_rounds, 2 * state.turns + 1)}: there is no other test."
             + (
                 " MultiplierMethod() and Bundle() prove how far the optimum is."
                 if self._problem.convex

@@ -39,7 +39,7 @@ from quorate.algorithms.comparators.local_steps import (
     scout,
 )
 from quorate.algorithms.federated.linearisation import duals_at
-from quorate.algorithms.method import Answer, or_default, start_or_empty
+from quorate.algorithms.method import Answer, at_cap, or_default, start_or_empty
 from quorate.algorithms.requirements import AVERAGE, Requirements
 from quorate.arrays import Array
 from quorate.codec import Extended, Form
@@ -199,7 +199,8 @@ class FedAvg(LocalStepsMethod):
         if not (np.isfinite(state.w).all() and math.isfinite(state.value)):
             return Outcome(
                 Stop.STALLED,
-                f"the model is not finite after {state.rounds} rounds. Give a smaller step_size.",
+                f"the model is not finite after {state.rounds + 1} rounds. Give a smaller"
+                " step_size.",
             )
         rests = self.participation == 1 and self.batch is None and state.moved <= self.tol
         if rests:
@@ -210,13 +211,13 @@ class FedAvg(LocalStepsMethod):
                 else "; where local steps or this rule let it rest need not be near the optimum"
             )
             return Outcome(
-                Stop.UNPROVEN, f"the model came to rest after {state.rounds} rounds{where}."
+                Stop.UNPROVEN, f"the model came to rest after {state.rounds + 1} rounds{where}."
             )
         if state.rounds < self.max_rounds:
             return None
         return Outcome(
             Stop.MAX_ROUNDS,
-            f"stopped at max_rounds = {self.max_rounds}; the last round moved the model by"
+            f"{at_cap(self.max_rounds, state.rounds + 1)}; the last round moved the model by"
             f" {state.moved:.1e} of its size: raise max_rounds"
             + (
                 ", or use MultiplierMethod() or Bundle(), which prove an optimum."

@@ -35,7 +35,15 @@ from quorate.algorithms.federated.linearisation import (
     linearise,
     take_part,
 )
-from quorate.algorithms.method import Answer, Method, gap_report, known, proven_optimum, with_start
+from quorate.algorithms.method import (
+    Answer,
+    Method,
+    at_cap,
+    gap_report,
+    known,
+    proven_optimum,
+    with_start,
+)
 from quorate.algorithms.requirements import (
     CONVEX_PROX,
     MEAN_OF_ROWS,
@@ -366,7 +374,7 @@ class MultiplierMethod(Method):
         scale = max(abs(state.value), abs(state.bound), 1e-12)
         proven = math.isfinite(gap)
         if proven and gap <= allowed:
-            return proven_optimum(gap, f"{state.rounds} rounds", self.tol)
+            return proven_optimum(gap, f"{state.rounds + 1} rounds", self.tol)
         left = (
             f"proven gap {gap:.2e}, relative {gap / scale:.2e}"
             if proven
@@ -375,7 +383,7 @@ class MultiplierMethod(Method):
         if state.rounds >= self.max_rounds:
             return Outcome(
                 Stop.MAX_ROUNDS,
-                f"stopped at max_rounds = {self.max_rounds}; {left}: raise max_rounds or tol.",
+                f"{at_cap(self.max_rounds, state.rounds + 1)}; {left}: raise max_rounds or tol.",
             )
         shown = not len(state.shown) and math.isfinite(state.value)
         if (
@@ -391,12 +399,13 @@ class MultiplierMethod(Method):
             )
             return Outcome(
                 Stop.UNPROVEN,
-                f"no decrease is expected after {state.rounds} rounds, but no bound is provable:"
-                f" {why}.",
+                f"no decrease is expected after {state.rounds + 1} rounds, but no bound is"
+                f" provable: {why}.",
             )
         if state.failures >= TRIES:
             return Outcome(
-                Stop.STALLED, f"no progress within rounding after {state.rounds} rounds; {left}."
+                Stop.STALLED,
+                f"no progress within rounding after {state.rounds + 1} rounds; {left}.",
             )
         return None
 

@@ -31,6 +31,7 @@ from quorate.algorithms.federated.linearisation import take_part
 from quorate.algorithms.method import (
     Answer,
     Method,
+    at_cap,
     gap_report,
     known,
     proven_optimum,
@@ -328,7 +329,7 @@ class Bundle(Method):
                 how = f"proven gap {gap:.2e}, relative {gap / scale:.2e} > tol {self.tol:g}"
             return Outcome(
                 Stop.MAX_ROUNDS,
-                f"stopped at max_rounds = {self.max_rounds}; {how}: raise max_rounds or tol.",
+                f"{at_cap(self.max_rounds, state.rounds + 1)}; {how}: raise max_rounds or tol.",
             )
         if state.stalled >= 3:
             if math.isnan(state.predicted):

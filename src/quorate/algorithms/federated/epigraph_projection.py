@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 
 from quorate.algorithms.comparators.central_conic import client_rows, coefficients_of, size_variable
-from quorate.algorithms.method import Answer, Method, stacked, start_or_empty, worst_client
+from quorate.algorithms.method import Answer, Method, at_cap, stacked, start_or_empty, worst_client
 from quorate.algorithms.settings import check_end, check_positive, check_share
 from quorate.arrays import DUAL, Array, Block, Streams, norm_gradient
 from quorate.codec import Extended, Form
@@ -356,7 +356,8 @@ class EpigraphMethod(Method):
         text = f"relative residuals: primal {primal:.1e}, dual {dual:.1e}, tol {self.tol:g}"
         if max(primal, dual) <= self.tol:
             return Outcome(
-                Stop.OPTIMAL, f"consensus and stationarity after {state.rounds} rounds ({text})."
+                Stop.OPTIMAL,
+                f"consensus and stationarity after {state.rounds + 1} rounds ({text}).",
             )
         if state.rounds < self.max_rounds:
             return None
@@ -367,7 +368,7 @@ class EpigraphMethod(Method):
         )
         return Outcome(
             Stop.MAX_ROUNDS,
-            f"{type(self).__name__} stopped at max_rounds = {self.max_rounds}; {text}: {advice}",
+            f"{type(self).__name__} {at_cap(self.max_rounds, state.rounds + 1)}; {text}: {advice}",
         )
 
 

@@ -330,9 +330,9 @@ class ASPIRE(StepSettings, Method):
         if fresh and not finite:
             return Outcome(
                 Stop.STALLED,
-                f"diverged after {state.rounds} rounds: the steps are too long. Leave kappa, rho1,"
-                " rho2 and the etas out, or give shorter ones; with old answers use the engine's"
-                " Stale(n, tau) or ask for more at once.",
+                f"diverged after {state.rounds + 1} rounds: the steps are too long. Leave kappa,"
+                " rho1, rho2 and the etas out, or give shorter ones; with old answers use the"
+                " engine's Stale(n, tau) or ask for more at once.",
             )
         small = seen.residual <= self.tol / 2 or (  # half, since the parts of the gap add up
             seen.stationarity <= self.atol and seen.oracle <= self.atol
@@ -340,9 +340,9 @@ class ASPIRE(StepSettings, Method):
         if not (fresh and small) and not self._last(state):
             return None
         text = (
-            f"{state.rounds} rounds; stationarity gap {seen.stationarity:.1e}, relative residual"
-            f" {seen.residual:.1e} (tol {self.tol:g}), oracle gap {seen.oracle:.1e}, consensus"
-            f" {seen.consensus:.1e}"
+            f"{state.rounds + 1} rounds; stationarity gap {seen.stationarity:.1e}, relative"
+            f" residual {seen.residual:.1e} (tol {self.tol:g}), oracle gap {seen.oracle:.1e},"
+            f" consensus {seen.consensus:.1e}"
         )
         active = bound_reached(state, known(state.steps))
         held = f" Held back by {active}: give larger bounds." if active else ""

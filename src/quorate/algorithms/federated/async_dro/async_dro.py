@@ -74,7 +74,7 @@ from quorate.algorithms.federated.async_dro.stored_gradients import (
     with_sent,
 )
 from quorate.algorithms.federated.linearisation import bound_at, duals_at
-from quorate.algorithms.method import Answer, Method, known, with_start, worst_client
+from quorate.algorithms.method import Answer, Method, at_cap, known, with_start, worst_client
 from quorate.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array
@@ -328,12 +328,13 @@ class AsyncDRO(Method):
         gap = state.value - state.bound
         if math.isfinite(gap):
             return Outcome(
-                Stop.OPTIMAL, f"gap {gap:.3g} proven after {state.turn} steps (tol {self.tol:g})."
+                Stop.OPTIMAL,
+                f"gap {gap:.3g} proven after {state.turn + 1} rounds (tol {self.tol:g}).",
             )
         left = self._length(state) / state.first if state.first else 0.0
         text = (
-            f"stationary to {left:.1e} of the first step after {state.turn} steps; nothing proves a"
-            " bound here."
+            f"stationary to {left:.1e} of the first step after {state.turn + 1} rounds; nothing"
+            " proves a bound here."
         )
         return Outcome(Stop.UNPROVEN, text)
 
@@ -346,7 +347,7 @@ class AsyncDRO(Method):
         )
         return Outcome(
             Stop.MAX_ROUNDS,
-            f"stopped at max_rounds = {self.max_rounds}; {proven}: raise max_rounds or tol.",
+            f"{at_cap(self.max_rounds, state.turn + 1)}; {proven}: raise max_rounds or tol.",
         )
 
     def report(self, state: AsyncState) -> dict:

@@ -1,0 +1,79 @@
+"""The number of rounds in the words of an outcome is that of the run, whatever the method."""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+import quorate as qr
+from quorate.solution.outcome import Ended, restated
+from quorate.solution.solve import fit
+
+CAP = 3
+LOOSE = {"tol": 1e-3, "max_rounds": 400}
+
+
+def table() -> qr.Federation:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = np.where(X[:, 0] + rng.normal(size=60) > 0, "ill", "well")
+    return qr.Federation.from_arrays(X, y, np.arange(60) % 3)
+
+
+MEAN = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+BALL = qr.Problem(qr.Hinge(), over_samples=qr.WassersteinBall(0.05), regulariser=qr.L2(0.1))
+LIMIT = qr.Problem(
+    qr.Logistic(), local_constraint=qr.NeymanPearson("ill", 0.6), regulariser=qr.L2(0.1)
+)
+CASES = [
+    (qr.AFL, MEAN),
+    (qr.ASPIRE, MEAN),
+    (qr.AsyncDRO, MEAN),
+    (qr.Bundle, BALL),
+    (qr.DoubleLoop, BALL),
+    (qr.EpigraphADMM, MEAN),
+    (qr.ADLPMM, MEAN),
+    (qr.FedAvg, MEAN),
+    (qr.MultiplierMethod, MEAN),
+    (qr.InteriorPoint, LIMIT),
+    (qr.ProximalAL, LIMIT),
+    (qr.PrivateADMM, MEAN),
+]
+
+
+def named(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"(\d+) rounds", text)]
+
+
+@pytest.mark.parametrize(
+    ("method", "problem"), CASES, ids=lambda each: getattr(each, "__name__", "")
+)
+@pytest.mark.parametrize("engine", [None, qr.VirtualClock(stragglers={0: 5.0})])
+def test_an_outcome_names_the_rounds_that_there_were(method, problem, engine) -> None:
+    for settings in (LOOSE, {"max_rounds": CAP}):
+        known = {name: settings[name] for name in settings if hasattr(method(), name)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            solution = fit(problem, table(), algorithm=method(), engine=engine, **known)
+        text, rounds = solution.outcome.text, solution.rounds
+        assert set(named(text)) <= {rounds}, text
+        if settings is not LOOSE and solution.outcome.stop is qr.Stop.MAX_ROUNDS:
+            assert named(text) == [rounds] or rounds == CAP
+
+
+@pytest.mark.parametrize("cap", [2, 7])
+def test_drfa_counts_two_rounds_an_iteration(cap) -> None:
+    problem = qr.Problem(qr.Logistic(), regulariser=qr.L2(0.1))
+    solution = fit(problem, table(), algorithm=qr.DRFA(max_rounds=cap))
+    assert named(solution.outcome.text) == [solution.rounds]
+
+
+def test_a_run_states_the_rounds_beyond_its_cap_and_those_until_its_time() -> None:
+    solution = fit(MEAN, table(), algorithm=qr.Bundle(max_rounds=CAP))
+    concrete = MEAN.at(table())[0]
+    for time in (None, 12.0):
+        end = Ended(qr.Stop.MAX_ROUNDS, solution.rounds, qr.Bundle(max_rounds=CAP), time)
+        text = restated(end, concrete, solution.certificate).text
+        assert named(text) == [solution.rounds] == [CAP + 1]
+        assert ("raise max_time" in text) == (time is not None)
