@@ -15,8 +15,11 @@ from quorate.data.schema import Recipe
 from quorate.report.sections.checks import checks, verdict
 from quorate.runs.sections import checks as made
 from quorate.runs.splits import Parts
+from quorate.solution.trivial import Triviality
 
 N = 60  # rows of a client
+CONSTANT = small_run.MIXED.replace("strength = 1e-2", "strength = 1e-2\n[robust]\nradius = 50.0")
+CONSTANT = CONSTANT.replace('[clients]\nrisk = "simplex"', "")
 
 
 def tables(clients: int = 3, n: int = N) -> dict[str, dict[str, Any]]:
@@ -197,10 +200,25 @@ def test_a_report_says_what_was_seen_where_and_what_to_do() -> None:
 
 
 def test_a_model_that_is_no_better_than_a_constant_fails_the_check(tmp_path: Path) -> None:
-    text = small_run.MIXED.replace("strength = 1e-2", "strength = 1e-2\n[robust]\nradius = 50.0")
-    text = text.replace('[clients]\nrisk = "simplex"', "")
-    for name, config in (("constant", text), ("model", small_run.MIXED)):
+    for name, config in (("constant", CONSTANT), ("model", small_run.MIXED)):
         (tmp_path / name).mkdir()
         result = small_run.small_run(tmp_path / name, text=config).result
         row = next(row for row in result["checks"] if row["name"] == "trivial")
         assert row["passed"] == (result["trivial"] is None) == (name == "model")
+
+
+def test_the_check_is_the_record_of_the_run_and_no_second_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the search finds, and also of a model that predicts two classes or one."""
+    found = Triviality("worse than the constant", "radius", 1.0, 0.5, "why")
+    for folder, text, answer in (("a", small_run.MIXED, found), ("b", CONSTANT, None)):
+        asked = []
+        search = lambda *args, answer=answer, asked=asked: asked.append(1) or answer  # noqa: E731
+        monkeypatch.setattr("quorate.runs.sections.section.triviality", search)
+        (tmp_path / folder).mkdir()
+        result = small_run.small_run(tmp_path / folder, text=text).result
+        row = next(row for row in result["checks"] if row["name"] == "trivial")
+        assert len(asked) == 1
+        assert row["passed"] == (result["trivial"] is None) == (answer is None)
+        monkeypatch.undo()

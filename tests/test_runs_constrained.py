@@ -14,6 +14,7 @@ import small_run
 
 import quorate as qr
 from quorate.config.config import read_config
+from quorate.report.markdown import markdown
 from quorate.runs.constraint_metrics import kept
 from quorate.runs.files import digest, save_arrays, seal
 from quorate.runs.folder import read_run
@@ -293,6 +294,9 @@ def test_a_run_that_nothing_satisfies_names_the_conflict_and_verifies(impossible
     assert run.result["certificate"]["bound"] is None
     assert run.result["prices"] == []
     assert run.model["infeasible"] is True
+    check = next(row for row in run.result["checks"] if row["name"] == "trivial")
+    assert (check["passed"], run.result["trivial"]) == (None, None)
+    assert "better than a constant" not in markdown(run)
     assert run.traded is not None
     assert [(p["value"], p["price"], p["outcome"]) for p in run.traded.table["points"]] == [
         (None, None, "infeasible")

@@ -53,8 +53,8 @@ def answers(run: Run) -> dict[str, str]:
 
 
 def _trivial(result: Result) -> str:
-    """Whether the model says anything; empty of a run of an earlier version."""
-    if "trivial" not in result:
+    """Whether the model says anything; empty where that was not judged."""
+    if "trivial" not in result or words.infeasible(result):
         return ""
     if result["trivial"] is None:
         return "No: it is better than a constant."

@@ -27,7 +27,6 @@ from quorate.problem.prediction import scores
 from quorate.runs.files import Record
 from quorate.runs.form import Form, Number, Whole, optional
 from quorate.runs.sections.section import Inputs, Section
-from quorate.runs.sections.trivial import Trivial
 from quorate.runs.splits import Parts
 
 IDENTIFIER = 0.9  # share of the rows that have a value of a column to themselves
@@ -256,8 +255,9 @@ def _shift(fed: Federation, X: Array) -> _Made:
 
 
 def _trivial(inputs: Inputs) -> _Made:
-    """Whether the model is no better than a constant, with the share of the training rows that get
-    its commonest prediction: where all do, nothing else needs to be asked.
+    """Whether the model is no better than a constant, as ``trivial`` of the run has it, with the
+    share of the training rows that get its commonest prediction. A model that shows that nothing
+    meets all constraints is none to be judged.
     """
     fed, problem = inputs.parts.owners, inputs.problem
     w = next(iter(inputs.models.values()))
@@ -267,5 +267,5 @@ def _trivial(inputs: Inputs) -> _Made:
     elif problem.loss.targets == "sign":
         said = said > 0
     share = float(np.unique(said, return_counts=True)[1].max() / len(said))
-    better = share < 1.0 and Trivial().result(inputs)["trivial"] is None
-    return _Made("trivial", better, 1.0, share)
+    judged = inputs.certificate.infeasible is None
+    return _Made("trivial", inputs.trivial is None if judged else None, 1.0, share)

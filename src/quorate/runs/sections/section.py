@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -40,6 +41,9 @@ from quorate.runs.form import Form, check_form, damaged
 from quorate.runs.privacy_plan import budget_of, privacy_of
 from quorate.runs.run import Points, Run
 from quorate.runs.splits import Parts
+from quorate.solution.blame import triviality
+from quorate.solution.solve import fit
+from quorate.solution.trivial import Triviality
 
 
 def bytes_sent(messages: Sequence[Row], direction: str) -> int:
@@ -131,9 +135,23 @@ class Inputs:
     ledger: Ledger | None = None
     points: Mapping[str, Points] = field(default_factory=dict)
 
+    @cached_property
+    def trivial(self) -> Triviality | None:
+        """Why the main model is no better than a constant, None where it is. What is solved for it
+        starts from the data alone, so that verification finds the same.
+        """
+        model = _Model(next(iter(self.models.values())), self.certificate)
+        return triviality(self.problem, self.parts.train, model, fit)
+
     def compared(self, name: str, stated: object, again: object) -> Check:
         """Stated numbers against those computed again, relative to the objective."""
         return compared(name, stated, plain(again), abs(self.certificate.value))
+
+
+@dataclass(frozen=True)
+class _Model:
+    w: Array
+    certificate: Certificate
 
 
 class Section(Protocol):

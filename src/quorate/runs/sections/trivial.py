@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, get_args
 
 from pydantic import model_validator
 
-from quorate.arrays import Array
-from quorate.certificates.certificate import Certificate
 from quorate.config.config import Config
 from quorate.runs.files import Record
 from quorate.runs.form import Form, Number, one_of, optional
 from quorate.runs.sections.section import Inputs, Section
-from quorate.solution.blame import triviality
-from quorate.solution.solve import fit
 from quorate.solution.trivial import Kind
 
 
@@ -42,12 +38,6 @@ class TrivialForm(Form):
     trivial: TrivialityForm | None = optional()
 
 
-@dataclass(frozen=True)
-class _Model:
-    w: Array
-    certificate: Certificate
-
-
 class Trivial(Section):
     """The model against the best constant one."""
 
@@ -59,10 +49,5 @@ class Trivial(Section):
         return True
 
     def result(self, inputs: Inputs) -> Record:
-        """The record, or None; what is solved for it starts from the data alone, so that
-        verification finds the same.
-        """
-        w = next(iter(inputs.models.values()))
-        model = _Model(w, inputs.certificate)
-        found = triviality(inputs.problem, inputs.parts.train, model, fit)
-        return {"trivial": None if found is None else asdict(found)}
+        """The record, or None."""
+        return {"trivial": None if inputs.trivial is None else asdict(inputs.trivial)}
