@@ -1,7 +1,7 @@
 """What the estimators with all their defaults give on tables of many kinds, beside scikit-learn's
 plain models.
 
-    python benchmarks/defaults.py [auc] [price] [--only NAME]
+    python benchmarks/defaults.py [auc | price] [--only NAME]
 
 auc     the held-out AUC (R2 of a regressor) of every estimator on every table, beside
         LogisticRegression() or Ridge(), and whether each constant model was warned about
@@ -438,11 +438,11 @@ def show_price(only: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", choices=["auc", "price"], default=["auc", "price"])
+    parser.add_argument("what", nargs="?", choices=["auc", "price", "both"], default="both")
     parser.add_argument("--only", default="", help="estimators with this in their name")
     asked = parser.parse_args()
-    met = show_auc(asked.only) if "auc" in asked.what else True
-    if "price" in asked.what:
+    met = show_auc(asked.only) if asked.what != "price" else True
+    if asked.what != "auc":
         show_price(asked.only)
     return 0 if met else 1
 

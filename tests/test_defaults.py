@@ -57,3 +57,17 @@ def test_robust_models_cost_nothing_on_clean_rows_and_gain_under_noise(tables) -
     clean, noise = prices["clean"][0], prices["feature noise"][0]
     assert clean[0] < 0
     assert noise[0] < clean[0] < 0  # minus is better than scikit-learn's model
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"), [([], ["auc", "price"]), (["auc"], ["auc"]), (["price"], ["price"])]
+)
+def test_the_script_shows_what_is_asked(
+    monkeypatch: pytest.MonkeyPatch, asked: list[str], shown: list[str]
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(defaults, "show_auc", lambda only: not seen.append("auc"))
+    monkeypatch.setattr(defaults, "show_price", lambda only: seen.append("price"))
+    monkeypatch.setattr(sys, "argv", ["defaults.py", *asked])
+    assert defaults.main() == 0
+    assert seen == shown
