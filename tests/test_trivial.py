@@ -1,5 +1,6 @@
 """A model that is no better than a constant comes with a warning that names what is to blame."""
 
+import re
 import warnings
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 import quorate as qr
+from quorate.solution import blame
 from quorate.solution.solve import fit
 
 AFFINE = qr.Linear(intercept=True)
@@ -114,6 +116,70 @@ def test_the_threshold_named_is_where_a_model_begins(at, value, parameter, falls
         solved(at(better * why.threshold), fed)[0].trivial.kind != "coefficients are zero"
     )
     assert trivial(at(worse * why.threshold), fed).kind == "coefficients are zero"
+
+
+def number(text, before):
+    """The number in a text after some words."""
+    return float(re.search(re.escape(before) + r"([\d.e-]+\d)", text)[1])
+
+
+@pytest.mark.parametrize("rarer", [0.4, 0.1])
+def test_the_radius_advised_is_a_number_at_which_there_is_a_model(rarer):
+    fed = table(2, rarer=rarer, signal=2.0)
+    why = trivial(at_radius(5.0), fed)
+    auto = number(why.text, "radius='auto' (")
+    assert auto == pytest.approx(qr.default_radius(at_radius(5.0), fed), rel=0.06)
+    below = number(why.text, "or one below ")
+    assert auto < below < why.threshold
+    for radius in (auto, below):
+        there = solved(at_radius(radius), fed)[0].trivial
+        assert there is None or there.kind != "coefficients are zero"
+
+
+def test_a_rare_class_is_not_blamed_on_the_radius_alone():
+    """The default radius leaves scores that tell the classes apart, and none above 1/2."""
+    fed = table(5, rarer=0.15, signal=0.5)
+    ball = qr.WassersteinBall("auto", norm="linf")
+    why = trivial(logistic(over_samples=ball), fed)
+    assert (why.kind, why.parameter) == ("one class predicted", "radius")
+    assert "'auto'" not in why.text  # that is what it had
+    assert number(why.text, "Use a radius below ") < why.threshold < why.value
+    assert "above a probability of 0.15, or use class_weight='balanced'" in why.text
+
+
+def test_tails_strengths_and_flips_are_advised_by_number():
+    fed = table(2)
+    why = trivial(at_tail(0.05), fed.pooled())
+    assert number(why.text, "Use a tail of ") == pytest.approx(
+        max(0.5, 2 * why.threshold), rel=0.06
+    )
+    why = trivial(at_strength(2.0), fed)
+    assert number(why.text, "Use a strength below ") == pytest.approx(0.3 * why.threshold, rel=0.06)
+    why = trivial(at_label_cost(0.25), fed.pooled())
+    share = number(why.text, "let at most ") / 100
+    assert share == pytest.approx(0.3 * 0.1 / why.threshold, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", [2, 7])
+def test_a_search_ends_its_solves_once_they_are_decided(seed):
+    """It asks for few problems, from tail* of the pooled rows on, and for few rounds of each."""
+    rounds, (problem, fed) = [], (at_tail(0.05), table(seed))
+
+    def counted(problem, fed, watch=(), **settings):
+        rounds.append(0)
+
+        def count(row, state):
+            rounds[-1] += 1
+
+        return fit(problem, fed, watch=[count, *watch], **settings)
+
+    why = blame.triviality(problem, fed, fit(problem, fed), counted)
+    assert why.parameter == "tail"
+    assert len(rounds) <= 6
+    assert sum(rounds) <= 90  # 160 where every solve goes to its end
+    for factor, constant in ((1.05, False), (0.92, True)):  # between the ends of the last interval
+        there = solved(at_tail(factor * why.threshold), fed)[0].trivial
+        assert constant == (there is not None and there.kind == "coefficients are zero")
 
 
 def test_a_radius_just_below_r_star_still_predicts_one_class_and_says_so():

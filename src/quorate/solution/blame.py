@@ -6,7 +6,8 @@ They are set to it in turn, the mildest change first, until a model is better th
 was needed of these is to blame. Where a formula of `quorate.solution.thresholds` says whether a
 constant is optimal, nothing is solved for it; the threshold is that formula, or else the end of an
 interval that is halved until its ends are 5 % apart (25 % where predictions alone are
-trivial), one coarse solve a step.
+trivial), one coarse solve a step. A solve ends as soon as its objective or its bound says on which
+side of the constant's objective the optimum is.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from quorate.algorithms.federated.bundle import BundleState
 from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.data.federation import Federation
@@ -32,8 +34,16 @@ from quorate.problem.risks.ranks import by_rank
 from quorate.problem.risks.superquantile import Superquantile
 from quorate.problem.wasserstein.ball import WassersteinBall
 from quorate.solution import thresholds
+from quorate.solution.default_radius import default_radius
 from quorate.solution.thresholds import Threshold
-from quorate.solution.trivial import Finding, Triviality, balanced_accuracy, finding
+from quorate.solution.trivial import (
+    CLOSE,
+    Finding,
+    Triviality,
+    balanced_accuracy,
+    constant_objective,
+    finding,
+)
 
 MOST_NUMBERS = 1_000_000  # features times rows up to which problems are solved for the answer
 WIDEST = 1e3  # the threshold is looked for within this factor
@@ -41,6 +51,7 @@ APART, FAR_APART = 1.05, 1.25  # the ends of the last interval; where prediction
 FAINT = 1e-4  # strength of a regulariser that does no harm
 COARSE: dict[str, Any] = {"tol": 1e-4, "max_rounds": 100}
 NEAR = 1.1  # factor round a guess that is tried first
+RARE = 0.25  # the share of a class up to which hardly any row may have a probability above 1/2
 ROBUST = 0.3  # of r*: a radius up to this leaves most of a model
 
 
@@ -68,6 +79,7 @@ class Cause:
     most: float = math.inf  # the largest number that it can be
     words: str = ""  # the parameter in a sentence
     do: str = ""
+    below: Callable[[float], str] | None = None  # what to do where the threshold is known
 
 
 def triviality(problem: Problem, fed: Federation, solution: Fitted, fit: Fit) -> Triviality | None:
@@ -87,10 +99,23 @@ def triviality(problem: Problem, fed: Federation, solution: Fitted, fit: Fit) ->
     if found is None:
         return None
     try:
-        return search.answer(found)
+        return search.answer(found, _is_solved(proof))
     except (ValueError, TypeError, ArithmeticError):  # a problem that cannot be changed so
         text = f"The model is trivial: {found.kind}. Which parameter is to blame was not found."
         return Triviality(found.kind, None, None, None, text)
+
+
+def _is_solved(proof: Certificate) -> bool:
+    """Whether the model is proved to be as good as that of a coarse solve."""
+    return proof.gap is not None and proof.gap <= COARSE["tol"] * abs(proof.value)
+
+
+class _DecidedError(Exception):
+    """A coarse solve is far enough to say whether the optimum is no better than a constant."""
+
+    def __init__(self, trivial: bool) -> None:
+        super().__init__(trivial)
+        self.trivial = trivial
 
 
 class _Search:
@@ -121,10 +146,10 @@ class _Search:
     def _small(self) -> bool:
         return bool(self.fed.sizes.sum() * self.fed.n_features <= MOST_NUMBERS)
 
-    def answer(self, found: Finding) -> Triviality:
-        """Why a model with this finding is trivial."""
+    def answer(self, found: Finding, solved: bool) -> Triviality:
+        """Why a model with this finding is trivial; ``solved``: it is near the optimum."""
         self.found = found
-        if self._is_trivial(self.problem) is False:
+        if (self.private or not solved) and self._is_trivial(self.problem) is False:
             return self._by_noise() if self.private else self._unfinished()
         needed = self._needed()
         if not needed:
@@ -135,7 +160,8 @@ class _Search:
             problem = _relaxed(problem, other)
         there = (one for one in _causes(problem, self.fed) if one.parameter == cause.parameter)
         limit = self._threshold(problem, next(there, cause))
-        return _told(self.found, cause, limit, others)
+        advice = [self._advice(problem, cause, limit), *(self._advice(problem, o) for o in others)]
+        return _told(self.found, cause, limit, others, advice)
 
     # -- which parameters
 
@@ -170,11 +196,29 @@ class _Search:
         if not self._small:
             return None
         try:
-            solution = self.fit(problem, self.fed, **COARSE)
+            solution = self.fit(problem, self.fed, watch=[*self._watched(problem)], **COARSE)
+        except _DecidedError as decided:
+            return decided.trivial
         except (ValueError, ArithmeticError, TypeError):  # no method takes it, or it has no optimum
             return None
         other = self.judged(problem, solution)
         return other is not None and (other.of_coefficients or not self.found.of_coefficients)
+
+    def _watched(self, problem: Problem) -> Iterator[Callable[[dict[str, Any], object], None]]:
+        """What ends a coarse solve once it is decided whether a constant is as good."""
+        concrete, data = problem.at(self.fed)
+        if not self.found.of_coefficients or concrete.constrained:
+            return
+        level = constant_objective(concrete, data)
+        if level is None:
+            return
+        least = level - CLOSE * abs(level)
+
+        def see(row: dict[str, Any], state: object) -> None:
+            if isinstance(state, BundleState) and (state.value < least or state.bound >= least):
+                raise _DecidedError(state.bound >= least)
+
+        yield see
 
     # -- up to which value
 
@@ -209,6 +253,22 @@ class _Search:
             steps += 1
         return good, "by formulas" if formulas else f"by {steps} solves"
 
+    def _advice(
+        self, problem: Problem, cause: Cause, limit: tuple[float, str] | None = None
+    ) -> str:
+        """What to do about a parameter, with the number to give it."""
+        if cause.parameter != "radius":
+            return cause.do if limit is None or cause.below is None else cause.below(limit[0])
+        below = math.inf if limit is None else ROBUST * limit[0]
+        try:
+            auto = default_radius(problem, self.fed)
+        except (ValueError, TypeError, ArithmeticError):
+            auto = math.inf
+        if auto >= float(cause.value) or (limit is not None and auto >= limit[0]):
+            return cause.do if limit is None else f"Use a radius below {below:.2g}."
+        or_one = f", or one below {below:.2g}" if auto < below < math.inf else ""
+        return f"Use radius='auto' ({auto:.2g}){or_one}."
+
     # -- no parameter
 
     def _unfinished(self) -> Triviality:
@@ -226,15 +286,12 @@ class _Search:
         return Triviality(self.found.kind, "epsilon", None, None, text)
 
     def _without_signal(self) -> Triviality:
-        kind, share = self.found.kind, self.found.positives
-        rarer = None if share is None else min(share, 1 - share)
-        if not self.found.of_coefficients and rarer is not None and rarer < 0.25:
+        kind, rarer = self.found.kind, _rarer(self.found)
+        if rarer is not None:
             text = (
                 f"The model is trivial: {kind}. The rarer class has {rarer:.1%} of the rows, so"
                 " that hardly any row has a probability above 1/2; it is the same without any"
-                " robustness. Its scores may still tell the classes apart (see the AUC): predict"
-                f" the rarer class above a probability of {rarer:.2g}, or use"
-                " class_weight='balanced'."
+                f" robustness. {_cut(rarer)}"
             )
             return Triviality(kind, "cut", 0.5, float(rarer), text)
         text = (
@@ -269,7 +326,9 @@ def _formula(problem: Problem, fed: Federation, cause: Cause) -> Threshold | Non
             case "radius":
                 limit = thresholds.radius_threshold(problem, fed)
             case "tail":
-                limit = thresholds.tail_threshold(problem, fed)
+                one = replace(problem, over_clients=Mean("size"))  # of several clients a guess
+                limit = thresholds.tail_threshold(one, fed.pooled())
+                limit = replace(limit, exact=limit.exact and fed.n_clients == 1)
             case "strength" if isinstance(problem.regulariser, L1):
                 limit = thresholds.strength_threshold(problem, fed)
             case "label_cost":
@@ -285,17 +344,21 @@ def _label_cost(problem: Problem, fed: Federation) -> Threshold | None:
     """The label cost from which on a model is better, at the radius of the problem."""
     ball: WassersteinBall = problem.over_samples
     radius, bad = max(ball.radii()), ball.label_cost
-    good = bad * WIDEST
+    good, exact = bad * WIDEST, True
     if fed.sizes.sum() * fed.n_features > MOST_NUMBERS / 10:
         return None
+    # the share of the labels that has to flip often is the same at every cost
+    share = thresholds.flip_threshold(problem, fed).value
+    tried = [radius / share * factor for factor in (1.002, 1 / 1.002)] if share > 0 else []
     while good / bad > 1.005:
-        middle = math.sqrt(good * bad)
+        middle = tried.pop() if tried else math.sqrt(good * bad)
+        if not bad < middle < good:
+            continue
         there = replace(problem, over_samples=replace(ball, label_cost=middle))
         limit = thresholds.radius_threshold(there, fed)
-        if not limit.exact:
-            return None
+        exact &= limit.exact
         good, bad = (good, middle) if radius >= limit.value else (middle, bad)
-    return Threshold(good, True, "by conic programs")
+    return Threshold(good, exact, "by conic programs")
 
 
 # ----------------------------------------------------------------------------- what may be to blame
@@ -369,6 +432,10 @@ def _of_ball(problem: Problem, ball: WassersteinBall) -> Iterator[Cause]:
             words=f"at label_cost {ball.label_cost:g} and radius {largest:g}, by which"
             f" {min(share, 1):.1%} of the labels may flip,",
             do="Use label_cost=inf, or let fewer labels flip.",
+            below=lambda cost: (
+                f"Use label_cost=inf, or let at most {ROBUST * largest / cost:.1%} of the labels"
+                " flip."
+            ),
         )
 
     def at_radius(radius: float) -> Problem:
@@ -386,7 +453,7 @@ def _of_ball(problem: Problem, ball: WassersteinBall) -> Iterator[Cause]:
         at_radius(0.0),
         at_radius,
         words=f"at radius {largest:g}",
-        do="Use radius='auto' (quorate.default_radius)",
+        do="Use a smaller radius.",
     )
 
 
@@ -406,7 +473,8 @@ def _of_ranks(problem: Problem) -> Cause:
 
             words = f"at {name} {number:g} of {type(risk).__name__} over the rows"
             do = "Let the risk count more rows: a larger tail, or Mean()."
-            return Cause(name, float(number), harmless, at, falls, most, words, do)
+            below = _larger_tail if falls else None
+            return Cause(name, float(number), harmless, at, falls, most, words, do, below)
     words = f"under {risk!r} of the losses of rows"
     do = "Let the risk count more rows: Superquantile with a large tail, or Mean()."
     return Cause("over_samples", repr(risk), harmless, words=words, do=do)
@@ -454,7 +522,12 @@ def _of_regulariser(problem: Problem) -> Iterator[Cause]:
             return replace(problem, regulariser=replace(regulariser, strength=value))
 
         words = f"at strength {strength:g} of {name}"
-        yield Cause("strength", float(strength), harmless, at, words=words, do="Regularise less.")
+        do = "Regularise less."
+
+        def below(most: float) -> str:
+            return f"Use a strength below {ROBUST * most:.2g}."
+
+        yield Cause("strength", float(strength), harmless, at, words=words, do=do, below=below)
     elif strength is None:
         words = f"under the {'bounds' if isinstance(regulariser, Bounds) else 'regulariser'} {name}"
         yield Cause("regulariser", repr(regulariser), harmless, words=words, do="Regularise less.")
@@ -490,8 +563,31 @@ def _of_constraints(problem: Problem) -> Cause:
 # ------------------------------------------------------------------------------------------- words
 
 
+def _larger_tail(least: float) -> str:
+    """The rule of `RiskClassifier`."""
+    tail = max(0.5, 2 * least)
+    return f"Use a tail of {tail:.2g} or more, or Mean()." if tail < 1 else "Use Mean()."
+
+
+def _rarer(found: Finding) -> float | None:
+    """The share of the rarer of two classes, where it alone can make a model predict one class."""
+    share = None if found.of_coefficients else found.positives
+    return None if share is None or min(share, 1 - share) >= RARE else min(share, 1 - share)
+
+
+def _cut(rarer: float) -> str:
+    return (
+        "Its scores may still tell the classes apart (see the AUC): predict the rarer class above a"
+        f" probability of {rarer:.2g}, or use class_weight='balanced'."
+    )
+
+
 def _told(
-    found: Finding, cause: Cause, limit: tuple[float, str] | None, others: Sequence[Cause]
+    found: Finding,
+    cause: Cause,
+    limit: tuple[float, str] | None,
+    others: Sequence[Cause],
+    advice: Sequence[str],
 ) -> Triviality:
     """The finding with its parameter, in words."""
     head = {
@@ -509,7 +605,7 @@ def _told(
     )
     also = "".join(f" and {other.words}" for other in others)
     text = f"{head}: {cause.words}{also} {lowers}."
-    threshold, do = None, cause.do
+    threshold = None
     if others:
         text += " All of these have to change." if len(others) > 1 else " Both have to change."
     if limit is not None:
@@ -521,9 +617,8 @@ def _told(
         model = "a model" if found.of_coefficients else "a model of both classes"
         first = "Then the" if others else "The"
         text += f" {first} {end} {name} with {model} is {threshold:.3g} ({star}{how})."
-        if cause.parameter == "radius":
-            do += f", or one below {ROBUST * threshold:.2g}"
-    text += "".join(f" {each.rstrip('.')}." for each in (do, *(other.do for other in others)))
+    rarer = _rarer(found)
+    text += "".join(f" {each}" for each in (*advice, *([] if rarer is None else [_cut(rarer)])))
     threshold = None if threshold is None else float(threshold)
     return Triviality(found.kind, cause.parameter, cause.value, threshold, text)
 

@@ -207,19 +207,29 @@ def _of_classes(counts: Array, plain: Callable[[], float | None]) -> Kind | None
     return "balanced accuracy at chance"
 
 
-def _of_objective(
-    problem: Problem, fed: Federation, w: Array, value: float, gap: float
-) -> Kind | None:
-    """The model against the best constant in the problem's own objective."""
+def constant_objective(problem: Problem, fed: Federation) -> float | None:
+    """The objective of the best constant of a concrete problem; None where there is nothing to be
+    compared with: it is not known, breaks a constraint, or the problem is not convex.
+    """
     if not has_constant(problem) or not problem.convex:
         return None
-    constant = np.zeros(len(w))
+    constant = np.zeros(problem.predictor.dimension(fed.n_features))
     constant[fed.n_features :] = best_constant(problem, fed).intercept
     if problem.constrained and problem.violation(constant, fed) > 1e-6:
         return None
     level = problem.objective(constant, fed)
+    return level if math.isfinite(level) else None
+
+
+def _of_objective(
+    problem: Problem, fed: Federation, w: Array, value: float, gap: float
+) -> Kind | None:
+    """The model against the best constant in the problem's own objective."""
+    level = constant_objective(problem, fed)
+    if level is None:
+        return None
     near = max(min(gap, LOOSEST * abs(level)), CLOSE * abs(level))
-    if not math.isfinite(level) or level - value > near:
+    if level - value > near:
         return None
     if value > level + near:
         return "worse than the constant"
