@@ -66,7 +66,12 @@ def test_the_script_shows_what_is_asked(
     monkeypatch: pytest.MonkeyPatch, asked: list[str], shown: list[str]
 ) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(defaults, "show_auc", lambda only: not seen.append("auc"))
+
+    def show_auc(only: str) -> bool:
+        seen.append("auc")
+        return True
+
+    monkeypatch.setattr(defaults, "show_auc", show_auc)
     monkeypatch.setattr(defaults, "show_price", lambda only: seen.append("price"))
     monkeypatch.setattr(sys, "argv", ["defaults.py", *asked])
     assert defaults.main() == 0

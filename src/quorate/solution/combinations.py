@@ -22,10 +22,10 @@ HEADINGS = {
 }
 INTRODUCTION = """# Combinations
 
-Which algorithm takes which problem. Every algorithm declares what it requires of each slot of a
-problem (`requirements` on its class); `solve`, the configuration file and this table read the same
-declarations, and an error names algorithms and changes that are accepted. Where no algorithm is
-named, `solve` takes the first that is suitable (`quorate.solution.default`).
+This page says which algorithm takes which problem. Every algorithm declares what it requires of
+each slot of a problem (`requirements` on its class); `solve`, the configuration file and this table
+read the same declarations. Where no algorithm is named, `solve` takes the first that is suitable
+(`quorate.solution.default`).
 
 This page is written by `python -m quorate.solution.combinations > docs/combinations.md`.
 """
