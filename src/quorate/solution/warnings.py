@@ -20,6 +20,7 @@ from quorate.problem.predictors.affine import is_affine
 from quorate.problem.problem import Problem
 from quorate.problem.risks.mean import Mean
 from quorate.problem.wasserstein.ball import WassersteinBall
+from quorate.solution.resolution import faint_levels
 
 # a client of fewer rows, so much of the weight and so many times its share of the rows is named
 FEW, MUCH, TIMES = 10, 0.05, 5.0
@@ -30,7 +31,8 @@ def notes(
     problem: Problem, stated: Federation, fed: Federation, w: Array, certificate: Certificate
 ) -> tuple[str, ...]:
     """Warnings: one-class clients, useless labels, inactive feature robustness, clipped rows,
-    constraints without rows, no bound, tiny clients of much weight, what is found of a rare class.
+    constraints without rows or below what rows can show, no bound, tiny clients of much weight,
+    what is found of a rare class.
 
     ``stated`` is the user's federation, ``fed`` what ``problem.at`` makes of it.
     """
@@ -40,6 +42,7 @@ def notes(
         *_inactive(problem, fed, w, certificate),
         *_clipped(problem, stated, fed),
         *_without_rows(problem, fed, certificate),
+        *faint_levels(problem, fed, w),
         *_without_bound(problem, fed, certificate),
         *_overweighted(problem, fed, certificate),
         *_cuts(problem, stated, fed, w),
