@@ -162,6 +162,25 @@ def test_all_numbers_of_rounds_are_one_number(runs: dict[str, Run]) -> None:
     assert {*said} == {str(rounds)}
 
 
+def test_what_no_message_counts_is_said(runs: dict[str, Run], tmp_path: Path) -> None:
+    """The sums behind radius = "auto" and a fitted sigmoid, of the runs that have them."""
+    read = small_run.small_run(
+        tmp_path,
+        text=small_run.CONFIG.replace("radius = 0.05\nlabel_cost = 2.0", 'radius = "auto"').replace(
+            "[robust]", '[problem]\nloss = "logistic"\n[robust]'
+        ),
+    )
+    plain = small_run.small_run(tmp_path, text=small_run.MIXED)
+    for run, radius, fitted in (
+        (read, True, False),
+        (runs["radius path"], False, True),
+        (plain, False, False),
+    ):
+        (said,) = re.findall(r"Not counted are sums .*", markdown(run))
+        assert ('radius = "auto"' in said) == radius
+        assert ("calibrated probabilities" in said) == fitted
+
+
 @pytest.mark.parametrize("name", ["hospitals", "neyman_pearson", "tail"])
 def test_a_shipped_example_warns_of_nothing_and_passes_every_check(
     tmp_path: Path, name: str

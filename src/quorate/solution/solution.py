@@ -64,7 +64,9 @@ class Solution:
     ledger : of a private run, what every client has spent; None else. Such a run's certificate,
         clients, notes and seconds come from the rows themselves: they are for the owners, and no
         guarantee covers them
-    messages : counts and bytes by message type and direction, certification included
+    messages : counts and bytes by message type and direction, certification included. Not counted
+        are the sums over clients of ``radius="auto"`` and its pilot model, of ``calibration`` and
+        of ``trivial``
     notes : warnings about the problem and the data
     seconds : wall time of the whole solve
     copies : (N, D) clients' copies of the model, where the algorithm keeps them
@@ -73,8 +75,7 @@ class Solution:
     constraints : one row for every constraint and owner: limit, measured, slack, price (0 if
         infeasible), met
     calibration : makes probabilities of the scores of a classifier of two classes; None of a
-        private run, of regression and of several classes. Its sums over clients are not in
-        ``messages``
+        private run, of regression and of several classes
     trivial : why the model is no better than a constant, and None where it is; of a private run for
         the owners alone
     log : of an asynchronous engine, who answered when; ``Replay(log)`` repeats the run

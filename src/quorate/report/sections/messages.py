@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
+from quorate.problem.calibration import Sigmoid
 from quorate.report import words
 from quorate.report.sections.section import Block, Chapter, Code, Fold, ReportSection, Text, chapter
 from quorate.report.tables import Record, Result, Table, of_rows, size, table
@@ -25,13 +28,14 @@ class Messages(ReportSection):
 
     def chapters(self, run: Run) -> list[Chapter]:
         result = run.result
-        blocks: list[Block] = [Text(_about(result)), messages(result)]
+        blocks: list[Block] = [Text(_about(run)), messages(result)]
         if result["baselines"] and not words.private(result):
             blocks.append(baselines(result))
         return [chapter("messages", "Messages", *blocks)]
 
 
-def _about(result: Result) -> str:
+def _about(run: Run) -> str:
+    result = run.result
     if words.public_part(result):
         return (
             "These are the messages of the algorithm; an answer is a function of one clipped sum of"
@@ -44,9 +48,13 @@ def _about(result: Result) -> str:
             "These went between the method and the one place where all rows are. Multipliers of"
             " single rows belong to the owner of the rows."
         )
+    radius = ', radius = "auto" and its pilot model' * (run.config.robust.radius == "auto")
+    sigmoid = run.model.get("calibration")
+    fitted = ", calibrated probabilities" * (sigmoid not in (None, asdict(Sigmoid())))
     return (
-        "These are the messages of the algorithm. Beside them, sums for the schema and two rounds"
-        " for the certificate were exchanged; no message holds a row."
+        "These are the messages of the algorithm and of its certificate; no message holds a row."
+        f" Not counted are sums over each client's rows, for the schema{radius}{fitted}, the check"
+        " for a trivial model and figures."
     )
 
 
