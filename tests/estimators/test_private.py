@@ -6,7 +6,9 @@ import doctest
 import json
 import math
 import pickle
+import re
 import traceback
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -464,3 +466,29 @@ def test_no_cell_is_in_an_error_of_a_fit(clinics, cell):
         said = "".join(traceback.format_exception(raised.value))
         assert "Zorblax" not in said
         assert "7.65" not in said
+
+
+def test_one_class_for_all_rows_asked_about_is_warned_of_with_the_cut():
+    """3 % of positives: no row has a probability above 1/2."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2000, 3))
+    score = X[:, 0] + rng.logistic(size=2000)
+    y = np.where(score > np.quantile(score, 0.97), "ill", "well")
+    model = PrivateClassifier(epsilon=4, random_state=0).fit(X, y, groups=np.arange(2000) % 4)
+    with pytest.warns(qr.TrivialModelWarning, match="All 2000 rows get the class 'well'") as said:
+        model.score(X, y)
+    found = re.search(r"probability of 'ill' is ([\d.e-]+)", str(said[0].message))
+    assert found is not None
+    cut, p = float(found[1]), model.predict_proba(X)[:, 0]
+    assert (p > 0.97 * cut).any()
+    assert not (p > 1.05 * cut).any()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(X[:19])  # so few may well be of one class
+        signal = PrivateClassifier(epsilon=4, random_state=0)
+        signal.fit(X, X[:, 0] > 0, groups=np.arange(2000) % 4).predict(X)
+    several = PrivateClassifier(epsilon=0.01, classes=["ill", "well", "unknown"], random_state=0)
+    several.fit(X, y, groups=np.arange(2000) % 4)
+    alike = np.tile(X[:1], (50, 1))
+    with pytest.warns(qr.TrivialModelWarning, match="Raise epsilon"):
+        several.predict(alike)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeVar
@@ -27,7 +28,7 @@ from quorate.client_names import ByClient, ClientName, by_position
 from quorate.data.federation import Federation
 from quorate.data.row_errors import RowError, without_values
 from quorate.engines.inprocess import InProcess
-from quorate.estimators.base import Classifier, Plan, Seed, coefficients
+from quorate.estimators.base import Classifier, Plan, Seed, chosen, coefficients
 from quorate.estimators.rows import (
     Groups,
     Matrix,
@@ -50,7 +51,9 @@ from quorate.problem.risks.mean import Mean
 from quorate.problem.risks.risk import Prior, resolve_prior
 from quorate.rounds import Stop
 from quorate.solution.solution import Solution
+from quorate.solution.trivial import TrivialModelWarning
 
+FEW = 20  # rows that all get one class, of which that is nothing to be warned of
 T = TypeVar("T")
 
 
@@ -351,6 +354,32 @@ class PrivateClassifier(Classifier):
 
     def _unfinished(self, solution: Solution) -> bool:
         return solution.outcome.stop is Stop.INTERRUPTED
+
+    def predict(self, X: Features) -> NDArray[Any]:
+        """(n,) labels. `TrivialModelWarning` where all of at least 20 rows get one: whoever asks
+        about rows has them, so that nothing is told that must be paid for.
+        """
+        scores = self._raw(X)
+        positions = chosen(scores)
+        if len(positions) >= FEW and np.ptp(positions) == 0:
+            warnings.warn(self._one_class(scores, positions), TrivialModelWarning, stacklevel=2)
+        return self.classes_[positions]
+
+    def _one_class(self, scores: Array, positions: NDArray[np.intp]) -> str:
+        """That all rows get one class, and of two up to which cut both are predicted."""
+        known, at = self.classes_.tolist(), int(positions[0])
+        text = (
+            f"All {len(positions)} rows get the class {known[at]!r}: the noise at epsilon"
+            f" {self.privacy_.epsilon:.2g} hides the others, or they are rare. Raise epsilon, or"
+            " take more rows or fewer features."
+        )
+        if len(known) > 2:
+            return text
+        most = float(self._probabilities(scores)[:, 1 - at].max())
+        return (
+            f"{text} The highest probability of {known[1 - at]!r} is {most:.3g}: both classes are"
+            " predicted above any smaller one."
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -5,9 +5,8 @@ cannot flip, radius 0, the mean over rows and over clients, a small regulariser,
 They are set to it in turn, the mildest change first, until a model is better than a constant; what
 was needed of these is to blame. Where a formula of `quorate.solution.thresholds` says whether a
 constant is optimal, nothing is solved for it; the threshold is that formula, or else the end of an
-interval that is halved until its ends are 5 % apart (25 % where predictions alone are
-trivial), one coarse solve a step. A solve ends as soon as its objective or its bound says on which
-side of the constant's objective the optimum is.
+interval that is halved until its ends are 3 % apart, one coarse solve a step. A solve ends as soon
+as its objective or its bound says on which side of the constant's objective the optimum is.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from quorate.algorithms.federated.bundle import BundleState
 from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
 from quorate.data.federation import Federation
+from quorate.problem.calibration import calibrated
 from quorate.problem.constraints.constraint import several
 from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.losses import Logistic
@@ -47,7 +47,7 @@ from quorate.solution.trivial import (
 
 MOST_NUMBERS = 1_000_000  # features times rows up to which problems are solved for the answer
 WIDEST = 1e3  # the threshold is looked for within this factor
-APART, FAR_APART = 1.05, 1.25  # the ends of the last interval; where predictions alone are trivial
+APART = 1.03  # the ends of the last interval: 0.97 and 1.05 of the better one are on either side
 FAINT = 1e-4  # strength of a regulariser that does no harm
 COARSE: dict[str, Any] = {"tol": 1e-4, "max_rounds": 100}
 NEAR = 1.1  # factor round a guess that is tried first
@@ -99,7 +99,7 @@ def triviality(problem: Problem, fed: Federation, solution: Fitted, fit: Fit) ->
     if found is None:
         return None
     try:
-        return search.answer(found, _is_solved(proof))
+        return search.answer(found, _is_solved(proof), solution.w)
     except (ValueError, TypeError, ArithmeticError):  # a problem that cannot be changed so
         text = f"The model is trivial: {found.kind}. Which parameter is to blame was not found."
         return Triviality(found.kind, None, None, None, text)
@@ -146,14 +146,14 @@ class _Search:
     def _small(self) -> bool:
         return bool(self.fed.sizes.sum() * self.fed.n_features <= MOST_NUMBERS)
 
-    def answer(self, found: Finding, solved: bool) -> Triviality:
-        """Why a model with this finding is trivial; ``solved``: it is near the optimum."""
+    def answer(self, found: Finding, solved: bool, w: Array) -> Triviality:
+        """Why a model w with this finding is trivial; ``solved``: it is near the optimum."""
         self.found = found
         if (self.private or not solved) and self._is_trivial(self.problem) is False:
             return self._by_noise() if self.private else self._unfinished()
         needed = self._needed()
         if not needed:
-            return self._without_signal()
+            return self._without_signal(w)
         cause, *others = needed
         problem = self.problem
         for other in others:
@@ -241,8 +241,7 @@ class _Search:
             return None
         tried = [] if guess is None else [guess.value * NEAR, guess.value / NEAR]
         steps = 1
-        apart = APART if self.found.of_coefficients else FAR_APART
-        while max(good / bad, bad / good) > apart:
+        while max(good / bad, bad / good) > APART:
             middle = tried.pop() if tried else math.sqrt(good * bad)
             if not min(good, bad) < middle < max(good, bad):
                 continue
@@ -285,21 +284,35 @@ class _Search:
         )
         return Triviality(self.found.kind, "epsilon", None, None, text)
 
-    def _without_signal(self) -> Triviality:
+    def _without_signal(self, w: Array) -> Triviality:
         kind, rarer = self.found.kind, _rarer(self.found)
         if rarer is not None:
+            most = self._most(w)
+            highest = "" if most is None else f", the highest is {most:.3g}"
             text = (
                 f"The model is trivial: {kind}. The rarer class has {rarer:.1%} of the rows, so"
-                " that hardly any row has a probability above 1/2; it is the same without any"
-                f" robustness. {_cut(rarer)}"
+                f" that hardly any row has a probability above 1/2{highest}; it is the same without"
+                f" any robustness. {_cut(rarer)}"
             )
-            return Triviality(kind, "cut", 0.5, float(rarer), text)
+            return Triviality(kind, "cut", 0.5, most, text)
         text = (
             f"The model is trivial: {kind}. So is the plain mean of the losses without any"
             " robustness: the features say little or nothing about the target. Look for other"
             " features, or more rows."
         )
         return Triviality(kind, None, None, None, text)
+
+    def _most(self, w: Array) -> float | None:
+        """The highest probability of the rarer class; None where most of them are above 1/2."""
+        sigmoid = calibrated(self.problem, self.fed, w)
+        if sigmoid is None or self.found.positives is None:
+            return None
+        concrete, data = self.problem.at(self.fed)
+        forward = concrete.predictor.forward
+        scores = [forward(w, data.block(i))[0] for i in range(data.n_clients)]
+        p = sigmoid.probability(np.concatenate(scores))
+        most = float((p if self.found.positives <= 0.5 else 1 - p).max())
+        return most if most <= 0.5 else None
 
 
 def _by_formula(problem: Problem, fed: Federation) -> bool | None:

@@ -80,7 +80,8 @@ class Triviality:
     parameter : of the problem, which is to blame, such as "radius"; None where the data are
     value : that it has, as a number or in words
     threshold : the value up to which (of a tail or a label cost: from which on) a model is not
-        trivial; None where the parameter has no such value, or it was not computed
+        trivial; of the parameter "cut" the highest probability of the rarer class. None where the
+        parameter has no such value, or it was not computed
     text : all of it in words, and what to do
 
     Examples
