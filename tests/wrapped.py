@@ -55,13 +55,14 @@ class Wrapped(Algorithm):
 
 
 def everything(run: Run) -> bytes:
-    """All of a run but its wall times, bit for bit."""
+    """All of a run but its wall times and the advice on where it is kept, bit for bit."""
     history = [
         {key: value for key, value in row.items() if key != "seconds"} for row in run.history
     ]
     parts = (
         run.state,
-        run.outcome,
+        run.outcome.stop,
+        run.outcome.text.split("; the last")[0].split("; nothing was")[0],
         tuple(history),
         tuple(run.messages),
         run.rounds,
