@@ -33,7 +33,7 @@ COMMAND: Any = typer.main.get_command(app)
 
 FIRST = """\
 python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/quorate run examples/hospitals.toml
-.venv/bin/pip install -q '.[test]' && .venv/bin/python -m pytest -n 2
+.venv/bin/pip install -q '.[test]' && .venv/bin/python -m pytest -n 2 --dist loadfile
 """
 
 

@@ -31,7 +31,7 @@ from quorate.solution.solve import solve
 # the checks give no groups
 @pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([RobustClassifier(), RobustRegressor(), RobustClassifier(Logistic())])
+@parametrize_with_checks([RobustClassifier(), RobustRegressor()])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
