@@ -26,7 +26,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from quorate.data.profile import Summary, merged, variants
+from quorate.data.profile import Summary, merged, spellings
 
 MOST = 100  # categories that a column may have
 RARE = 10  # rows below which a category is pooled with others
@@ -193,7 +193,7 @@ def frequent(column: Summary) -> list[str] | None:
     """
     if column.counts is None:
         return None
-    counts: Mapping[str, int] = merged(column.counts, variants(column.counts))
+    counts: Mapping[str, int] = merged(column.counts, spellings(column.counts))
     if len(counts) <= MOST:
         return [*counts]
     often = [value for value, n in counts.items() if n >= RARE]

@@ -18,14 +18,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import reduce
 from itertools import pairwise
 from math import isfinite
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,15 @@ AMOUNT = re.compile(  # 51 y, 97 %, 1,234.50, 1.234,50
     rf"\s*({UNITS})?\.?",
     re.IGNORECASE,
 )
+# yes and no, as people write them
+ANSWERS = (
+    (
+        ("yes", "y", "ja", "j", "true", "t", "oui", "o", "si", "sí", "sim", "wahr", "vrai", "1"),
+        ("no", "n", "nein", "false", "f", "non", "não", "nao", "falsch", "faux", "0"),
+    ),
+    (("positive", "positiv", "pos", "pos."), ("negative", "negativ", "neg", "neg.")),
+)
+Merge: TypeAlias = dict[str, str]
 DISEASE = re.compile(r"[A-TV-Z]\d[0-9A-Z](\.?[0-9A-Z]{1,4})?")  # a code of ICD-10
 
 
@@ -432,16 +441,35 @@ def _numbers(cells: Sequence[object]) -> Array:
 # ----------------------------------------------------------------------------------------- values
 
 
-def variants(counts: Mapping[str, int]) -> dict[str, str]:
-    """``{variant: value}`` of values that differ by case and spaces alone from a frequent one."""
+def variants(counts: Mapping[str, int], folded: Callable[[str], str] | None = None) -> Merge:
+    """``{variant: value}`` of values that differ by case and spaces alone from a frequent one, or
+    that ``folded`` makes the same.
+    """
     alike: dict[str, list[str]] = {}
     for value in counts:
-        alike.setdefault(" ".join(value.casefold().split()), []).append(value)
+        alike.setdefault((folded or fold)(value), []).append(value)
     found = {}
     for values in alike.values():
-        kept = max(values, key=lambda v: (counts[v], v))
+        kept = max(values, key=lambda v: (not v.isdigit(), counts[v], v))
         found.update({value: kept for value in values if value != kept})
     return found
+
+
+def fold(value: str) -> str:
+    """A value in small letters, with single spaces."""
+    return " ".join(value.casefold().split())
+
+
+def spellings(counts: Mapping[str, int]) -> Merge:
+    """`variants`, and where all values are answers, also those of one meaning: ``ja`` and ``J`` of
+    ``yes``, ``F`` of ``no`` or ``false``. Texts for a missing cell may stand beside them.
+    """
+    values = {fold(value) for value in counts} - TOKENS
+    for answers in ANSWERS:
+        of = {text: k for k, texts in enumerate(answers) for text in texts}
+        if values <= {*of} and {of[v] for v in values} == {0, 1} and not values <= {"0", "1"}:
+            return variants(counts, lambda value: str(of.get(fold(value), fold(value))))
+    return variants(counts)
 
 
 def merged(counts: Mapping[str, int], merge: Mapping[str, str]) -> Counter[str]:

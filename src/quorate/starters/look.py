@@ -16,7 +16,7 @@ import numpy as np
 from quorate.config.config import ConfigError
 from quorate.data.files import opened
 from quorate.data.kinds import OUTCOMES, Kind, kind_of, words
-from quorate.data.profile import SURE, Link, Summary, link, merged, summarise, total, variants
+from quorate.data.profile import SURE, Link, Summary, link, merged, spellings, summarise, total, variants
 from quorate.data.readers import paths, read
 from quorate.data.reading import ENCODINGS, ORDERS, Reading
 from quorate.data.sniffing import LINES, MARKED, delimiter_and_header, encoding_of
@@ -186,9 +186,9 @@ class Look:
 
     @cached_property
     def target_merge(self) -> dict[str, str]:
-        """The target's variants by case and spaces."""
+        """The target's variants by case and spaces, or of yes and no."""
         counts = self.target.counts
-        return variants(counts) if counts and self.target.text else {}
+        return spellings(counts) if counts and self.target.text else {}
 
     @cached_property
     def classes(self) -> dict[str, int]:
@@ -308,7 +308,8 @@ class Look:
             return [f"the target {name!r} has one value in all rows: give another --target"]
         if column.censored and not column.text:
             return [f"the target {name!r} has limits such as <1 for numbers: give another --target"]
-        if not numbers and (column.numbers + column.commas) > 0.5 * column.present:
+        mostly = column.numbers + column.commas > 0.5 * column.present
+        if not numbers and mostly and len(self.classes) != 2:
             return [
                 f"the target {name!r} is numbers in {column.numbers + column.commas:,} rows and"
                 f" text in {column.text:,}: correct these cells, or give another --target"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from quorate.data.kinds import MOST, RARE, Kind, sentinel
-from quorate.data.profile import SURE, Summary, merged, variants
+from quorate.data.profile import SURE, Summary, fold, merged, spellings
 from quorate.data.reading import is_censored
 from quorate.data.tables import MISSING
 from quorate.starters.look import TINY, Look
@@ -119,7 +119,7 @@ def _columns(look: Look) -> Iterator[str]:
     for name in chosen:
         column = look.columns[name]
         of_text = kinds[name].name in ("category", "code") and column.text
-        if of_text and (found := variants(column.counts or {})):
+        if of_text and (found := spellings(column.counts or {})):
             yield from _merges(name, found)
     if pooled := rare(look):
         yield _stated(f"min_count = {RARE}", f"rarer categories are one: in {_listed(pooled)}")
@@ -153,7 +153,7 @@ def rare(look: Look) -> list[str]:
         counts = look.columns[name].counts
         if look.kinds[name].name not in ("category", "code") or counts is None:
             continue
-        sizes = merged(counts, variants(counts)).values()
+        sizes = merged(counts, spellings(counts)).values()
         large = sum(look.sizes.values()) >= ROWS and len(sizes) > 2
         if len(sizes) > MOST or (large and min(sizes) < RARE <= max(sizes)):
             found.append(name)
@@ -202,7 +202,10 @@ def _few(column: Summary) -> bool:
 
 def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
     pairs = ", ".join(f"{toml_value(a)} = {toml_value(b)}" for a, b in merge.items())
-    yield _stated(f"merge.{toml_key(name)} = {{ {pairs} }}", "they differ by case or spaces alone")
+    why = "they differ by case or spaces alone"
+    if any(fold(a) != fold(b) for a, b in merge.items()):
+        why = "spellings of one answer: if they are not, delete this line"
+    yield _stated(f"merge.{toml_key(name)} = {{ {pairs} }}", why)
 
 
 def _stated(line: str, why: str) -> str:
@@ -352,7 +355,7 @@ def _proposal(kind: Kind, name: str, look: Look, chosen: bool, private: bool) ->
         found.append({"date": "dates", "censored": "censored"}[kind.name])
     found += ["categorical"] * (name in dict(_codes(look)))
     found += ["decimal"] * (column.commas > 0 and look.decimal == ",")
-    found += ["merge"] * bool(column.text and variants(column.counts or {}))
+    found += ["merge"] * bool(column.text and spellings(column.counts or {}))
     found += ["missing"] * bool(column.tokens)
     found += ["min_count"] * (name in rare(look))
     return ", ".join(found)
