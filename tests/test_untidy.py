@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import tomllib
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 import untidy
 
 from quorate.config.config import read_config
-from quorate.runs.pipeline import begin, run_study
+from quorate.runs.pipeline import begin, opening, run_study
 from quorate.runs.verification import verify_run
 
 Call = Callable[..., int]
@@ -69,6 +70,30 @@ def _run(name: str, quorate: Call, folder: Path) -> Path:
         run_study(begin(config), Path("runs"))
     (run,) = (folder / "runs").iterdir()
     return run
+
+
+def test_rows_that_are_left_out_are_counted_and_classes_stay_whole_numbers(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sick = [str(int(cell == "yes")) for cell in untidy.people()["sick"]]
+    sick[:20], site = [""] * 20, untidy.people()["site"]
+    site[30:33] = [""] * 3
+    exported(tmp_path, ",", sick=sick, site=site)
+    assert quorate("init", "table.csv", "--out", "q.toml") == 0
+    config = read_config("q.toml").quick()
+    study = begin(config)
+    assert opening(study)[1:3] == [
+        "left out: 3 of 240 rows without a client",
+        "left out: 20 of 240 rows without a target",
+    ]
+    run_study(study, Path("runs"))
+    (folder,) = (tmp_path / "runs").iterdir()
+    check, *_ = json.loads((folder / "result.json").read_text())["checks"]
+    assert (check["name"], check["passed"], check["seen"]) == ("left_out", False, 23 / 240)
+    assert check["where"][0] == "no client: 3"
+    assert quorate("predict", folder, "table.csv", "--out", "p.csv") == 0
+    rows = csv.DictReader((tmp_path / "p.csv").read_text("utf-8").splitlines())
+    assert {row["prediction"] for row in rows} == {"0", "1"}
 
 
 def exported(folder: Path, sign: str = ";", **changed: list[str]) -> None:

@@ -382,6 +382,34 @@ def text_of_many_values_and_mixed_cells(folder: Path) -> None:
     write(folder, columns)
 
 
+@untidy(
+    "table.csv",
+    "--target",
+    "sick",
+    proposed=[
+        'positive = "J"',
+        "spellings of one answer",
+        '"nein" = "N"',
+        '"0" = "N"',
+        '"ja" = "J"',
+        '"1" = "J"',
+        'merge.smoker = { "T" = "true", "F" = "false" }',
+    ],
+)
+def answers_in_several_languages(folder: Path) -> None:
+    columns = people()
+    written = {"north": ("N", "J"), "east": ("nein", "ja"), "south": ("0", "1")}
+    rows = zip(columns["site"], columns["sick"], strict=True)
+    columns["sick"] = [written[site][sick == "yes"] for site, sick in rows]
+    columns["smoker"] = [("true", "false", "true", "false", "T", "F")[k % 6] for k in range(240)]
+    write(folder, columns)
+
+
+@untidy("table.csv", "--target", "age", "--numbers", proposed=['loss = "huber"'])
+def whole_numbers_to_predict(folder: Path) -> None:
+    write(folder, people())
+
+
 def patients(folder: Path) -> None:
     """The table of docs/init.md."""
     columns, n = people(), 240

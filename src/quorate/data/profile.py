@@ -441,23 +441,23 @@ def _numbers(cells: Sequence[object]) -> Array:
 # ----------------------------------------------------------------------------------------- values
 
 
-def variants(counts: Mapping[str, int], folded: Callable[[str], str] | None = None) -> Merge:
+def fold(value: str) -> str:
+    """A value in small letters, with single spaces."""
+    return " ".join(value.casefold().split())
+
+
+def variants(counts: Mapping[str, int], folded: Callable[[str], str] = fold) -> Merge:
     """``{variant: value}`` of values that differ by case and spaces alone from a frequent one, or
     that ``folded`` makes the same.
     """
     alike: dict[str, list[str]] = {}
     for value in counts:
-        alike.setdefault((folded or fold)(value), []).append(value)
+        alike.setdefault(folded(value), []).append(value)
     found = {}
     for values in alike.values():
         kept = max(values, key=lambda v: (not v.isdigit(), counts[v], v))
         found.update({value: kept for value in values if value != kept})
     return found
-
-
-def fold(value: str) -> str:
-    """A value in small letters, with single spaces."""
-    return " ".join(value.casefold().split())
 
 
 def spellings(counts: Mapping[str, int]) -> Merge:
@@ -468,7 +468,8 @@ def spellings(counts: Mapping[str, int]) -> Merge:
     for answers in ANSWERS:
         of = {text: k for k, texts in enumerate(answers) for text in texts}
         if values <= {*of} and {of[v] for v in values} == {0, 1} and not values <= {"0", "1"}:
-            return variants(counts, lambda value: str(of.get(fold(value), fold(value))))
+            meaning = {value: str(of.get(fold(value), value)) for value in counts}
+            return variants(counts, meaning.__getitem__)
     return variants(counts)
 
 

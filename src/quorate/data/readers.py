@@ -242,12 +242,14 @@ def read_clients(
     text: Sequence[str] = (),
     reading: Reading = PLAIN,
     only: Collection[str] | None = None,
+    dropped: Callable[[int], object] = lambda rows: None,
 ) -> dict[str, Table]:
     """One table per client: from one file each (named by its stem), or by the values of the column
     ``client``.
 
     ``empty``: files with a header and no rows are left out, and not refused. ``watch`` is called
-    with the files that are read, and with how many there are. ``text``, ``reading`` and ``only``
+    with the files that are read, and with how many there are; ``dropped`` with the rows of a file
+    that are left out for want of a client. ``text``, ``reading`` and ``only``
     as in `read`.
     """
     text = tuple(text) if client is None else (client, *text)
@@ -267,7 +269,10 @@ def read_clients(
         reference = reference or {str(path): table}
         same_columns({**reference, str(path): table})
         if client is not None:
-            table = present(table, client) if reading.drop_missing_client else table
+            if reading.drop_missing_client and client in table:
+                rows = len(table[client])
+                table = present(table, client)
+                dropped(rows - len(table[client]))
             parts = by_client(table, client)
         else:
             parts = {path.name.split(".")[0]: table}

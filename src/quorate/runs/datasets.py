@@ -33,7 +33,8 @@ class Tables:
     """Tables by client before anything is held out; without ``owned`` the one table of rows that
     have no owner.
 
-    ``classes`` are those of the target, None where it is a number.
+    ``classes`` are those of the target, None where it is a number. ``left_out`` are the rows that
+    are not read, by client, for want of a "target" or a "client".
     """
 
     tables: dict[str, Table]
@@ -41,6 +42,7 @@ class Tables:
     classes: NDArray[Any] | None
     owned: bool = True
     recipe: Recipe = field(default_factory=Recipe)
+    left_out: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def two_classes(self) -> bool:
@@ -119,23 +121,40 @@ def _read(config: Config, watch: Watch) -> Tables:
             name: refined(table, data.reading, codes(config))
             for name, table in named.tables.items()
         }
+        tables = typed(tables, named.target, config)
         return _dealt(replace(named, tables=tables), config)
     assert data.target is not None
     # clients whose rows are declared need not have any
     sizes = None if config.privacy is None else config.privacy.sizes
     declared = isinstance(sizes, Mapping)
     files = [str(config.folder / path) for path in data.path]
+    nobody: list[int] = []  # the rows of each file without a client
     tables = read_clients(
-        files, data.client, declared, watch, codes(config), data.reading, needed(config)
+        files,
+        data.client,
+        declared,
+        watch,
+        codes(config),
+        data.reading,
+        needed(config),
+        nobody.append,
     )
     if declared:
         _check_declared(tables, {*sizes, *data.shifted})
     for table in tables.values():
         has_column(table, data.target, "data.target")
+    left_out: dict[str, dict[str, int]] = {}
+    if data.drop_missing_client:
+        left_out["client"] = {"": sum(nobody)} if any(nobody) else {}
     if data.drop_missing_target:
-        tables = with_targets(tables, data.target)
+        whole, tables = tables, with_targets(tables, data.target)
+        kept = {name: len(table[data.target]) for name, table in tables.items()}
+        lost = {name: len(t[data.target]) - kept.get(name, 0) for name, t in whole.items()}
+        left_out["target"] = {name: n for name, n in lost.items() if n}
+    tables = typed(tables, data.target, config)
     try:
-        return Tables(tables, data.target, _known(config, tables, data.target))
+        known = _known(config, tables, data.target)
+        return Tables(tables, data.target, known, left_out=left_out)
     except RowError as error:
         with Faults() as faults:  # the other columns are looked at as well
             with faults.of(data.target):
@@ -145,6 +164,22 @@ def _read(config: Config, watch: Watch) -> Tables:
                     features = features_of(config, tables, data.target)
                     Schema.fit(tables, recipe_of(config, Recipe()), features=features)
         raise
+
+
+def typed(tables: Mapping[str, Table], target: str, config: Config) -> dict[str, Table]:
+    """The tables with targets as the loss has them: an amount is a float, also where all amounts
+    are whole; a class that is a whole number is an integer, also where a cell is missing.
+    """
+    found = {name: table[target] for name, table in tables.items() if target in table}
+    if len(found) < len(tables) or any(y.dtype.kind not in "if" for y in found.values()):
+        return {**tables}
+    kind = "f" if config.loss().targets == "real" else "i"
+    if kind == "i" and not all((y == np.rint(y)).all() for y in found.values()):
+        return {**tables}
+    return {
+        name: table.with_columns({**table, target: table[target].astype(kind + "8")})
+        for name, table in tables.items()
+    }
 
 
 def _known(config: Config, tables: Mapping[str, Table], target: str) -> NDArray[Any] | None:

@@ -75,7 +75,13 @@ def opening(study: Study) -> list[str]:
             f" features; rows by client: {', '.join(rows[:6])}{', ...' * (len(rows) > 6)}"
         ]
     settled = study.config is not study.stated
-    return [str(study.parts.owners), *([radii_in_words(study.config)] if settled else [])]
+    left = [
+        f"left out: {sum(by_client.values()):,} of {study.parts.read:,} rows without a {what}"
+        for what, by_client in study.parts.left_out.items()
+        if by_client
+    ]
+    radii = [radii_in_words(study.config)] if settled else []
+    return [str(study.parts.owners), *left, *radii]
 
 
 def trained(study: Study, progress: Progress) -> tuple[dict[str, Solution], dict[str, Points]]:

@@ -40,6 +40,7 @@ from quorate.runs.datasets import (
     needed,
     read_tables,
     recipe_of,
+    typed,
 )
 
 HELD_OUT, SHIFTED, DRIFTED = "held-out rows", "shifted clients", "shifted clients, drifted"
@@ -51,18 +52,26 @@ class Parts:
     the training rows.
 
     ``by_client`` are the rows to train on by client where ``train`` has them pooled, else None;
-    ``rows`` counts those of each client before any was held out.
+    ``rows`` counts those of each client before any was held out; ``left_out`` those that are not
+    read, as of `Tables`.
     """
 
     train: Federation
     tests: Mapping[str, Federation] = field(default_factory=dict)
     by_client: Federation | None = None
     rows: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def owners(self) -> Federation:
         """The rows to train on, by client."""
         return self.train if self.by_client is None else self.by_client
+
+    @property
+    def read(self) -> int:
+        """The rows of the tables of clients, with those that are left out."""
+        left = sum(sum(by_client.values()) for by_client in self.left_out.values())
+        return sum(self.rows.values()) + left
 
     @property
     def ranked(self) -> int:
@@ -126,8 +135,8 @@ def _prepared(config: Config, watch: Watch | None) -> Parts:
     if server is not None:
         fed = replace(fed, server=federation({"server": server}, unknown="error"))
     if config.problem_.pooled:
-        return Parts(fed.pooled(), tests, fed, rows)
-    return Parts(fed, tests, None, rows)
+        return Parts(fed.pooled(), tests, fed, rows, source.left_out)
+    return Parts(fed, tests, None, rows, source.left_out)
 
 
 def _check_cells(train: Mapping[str, Table], tables: Mapping[str, Table]) -> None:
@@ -258,6 +267,7 @@ def _server(
         stated = config.data
         table = read(config.folder / server, codes(config), stated.reading, needed(config))
         table = present(table, source.target) if stated.drop_missing_target else table
+        table = typed({"": table}, source.target, config)[""]
         held = table.without(*filter(None, [config.data.client]))
         same_columns({"the clients' rows": next(iter(train.values())), "data.server": held})
         return train, held

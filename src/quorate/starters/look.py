@@ -16,7 +16,17 @@ import numpy as np
 from quorate.config.config import ConfigError
 from quorate.data.files import opened
 from quorate.data.kinds import OUTCOMES, Kind, kind_of, words
-from quorate.data.profile import SURE, Link, Summary, link, merged, spellings, summarise, total, variants
+from quorate.data.profile import (
+    SURE,
+    Link,
+    Summary,
+    link,
+    merged,
+    spellings,
+    summarise,
+    total,
+    variants,
+)
 from quorate.data.readers import paths, read
 from quorate.data.reading import ENCODINGS, ORDERS, Reading
 from quorate.data.sniffing import LINES, MARKED, delimiter_and_header, encoding_of

@@ -31,6 +31,12 @@ class Words(NamedTuple):
 
 
 CHECKS = {
+    "left_out": Words(
+        "Few rows are left out",
+        "rows without a target or a client, at most {}",
+        percent,
+        "the model knows nothing of them: ask why it is missing, and whether by chance",
+    ),
     "identifier": Words(
         "No identifier among the features",
         "rows with a value of a column to themselves, below {}",
@@ -131,7 +137,7 @@ def checks(result: Result) -> Table:
     for row in result["checks"]:
         check = CHECKS[row["name"]]
         threshold = check.measured.format(check.written(row["limit"]))
-        at = _where(row) if row["passed"] is False else ""
+        at = _where(row) if row["passed"] is False or row["name"] == "left_out" else ""
         rows.append((check.called, RESULTS[row["passed"]], _seen(row), threshold, at))
     heads = ("Check", "Result", "Seen", "Threshold", "Where")
     return table("Checks of rows and model", heads, rows, (0, 1, 3, 4), long=(0, 3, 4))

@@ -34,12 +34,14 @@ COPY = 0.99  # AUC of one feature, or its correlation with the target
 SHARED = 0.01  # share of the rows that stand elsewhere, too
 TELLING = 0.95  # share of the rows that are alone at their client; with fewer, copies tell nothing
 TINY = 20  # rows of a client
+LEFT_OUT = 0.05  # share of the rows that have no target, or no client
 SHIFT = 0.8  # standardised difference of means: a large one by the usual convention
 CHANCE = 0.005  # that some difference of means is larger than its sampling error allows
 NAMED = 5  # features or clients that a check names
 KEY = re.compile(r"(^|[\W_])(id|ids|uuid|guid|identifier|index|key|mrn|nr|no|number)$", re.I)
 
 Name = Literal[
+    "left_out",
     "identifier",
     "copy",
     "duplicates",
@@ -104,6 +106,8 @@ def of_rows(parts: Parts) -> Iterator[_Made]:
     """The checks that rows and schema are enough for."""
     fed = parts.owners
     X, y = np.concatenate(fed.X), np.concatenate(fed.y)
+    if parts.left_out:
+        yield _left_out(parts)
     yield _identifier(fed, X)
     yield _copy(fed, X, y)
     yield from _shared_rows(fed, parts.tests)
@@ -112,6 +116,20 @@ def of_rows(parts: Parts) -> Iterator[_Made]:
     tiny = [name for n, name in small if n < TINY]
     yield _Made("tiny", not tiny, TINY, small[0][0], tiny)
     yield _shift(fed, X)
+
+
+def _left_out(parts: Parts) -> _Made:
+    """The rows that are left out for want of a target or a client; rows may lack it for a reason
+    that has to do with it.
+    """
+    left = sum(sum(by_client.values()) for by_client in parts.left_out.values())
+    share = left / parts.read
+    where = [
+        f"{name or 'no client'}: {n:,}"
+        for by_client in parts.left_out.values()
+        for name, n in sorted(by_client.items(), key=lambda one: (-one[1], one[0]))
+    ]
+    return _Made("left_out", share <= LEFT_OUT, LEFT_OUT, share, where)
 
 
 # ----------------------------------------------------------------------------------------- features
