@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import untidy
 
@@ -146,6 +147,34 @@ def test_the_few_plain_numbers_of_a_column_do_not_make_it_a_feature(
     exported(tmp_path, dose=untidy.with_comma(columns["dose"]), cost=costs)
     said = said_of(quorate, capsys, "table.csv")
     assert 'which are text here: 238 of 240 "cost",' in said
+
+
+def test_text_that_is_no_category_is_left_out(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(1)
+    exported(
+        tmp_path,
+        ",",
+        base=[f"{v:.1f}".replace("-", "−") for v in rng.normal(0, 2, 240)],  # no hyphen
+        cost=[f"{k % 9 + 1} {(k * 37) % 1000:03d}" for k in range(240)],
+        room=[f"room {k % 60}" for k in range(240)],
+    )
+    said = said_of(quorate, capsys, "table.csv")
+    assert '"room",' in said and "text of which no value stands in 10 rows" in said
+    for name, n in (("base", "1"), ("cost", "240 of 240")):
+        assert re.search(f'signs after the thousands, which are text here: {n}[^"]* "{name}"', said)
+
+
+def test_the_rare_categories_of_a_small_table_are_pooled(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = {name: cells[:90] for name, cells in untidy.people().items()}
+    columns["ward"] = ["a", "b", *["c", "d", "e"] * 29, "a"]
+    untidy.write(tmp_path, columns)
+    assert "min_count = 3 rarer categories are one: in 'ward'" in said_of(
+        quorate, capsys, "table.csv"
+    )
 
 
 def test_a_title_above_the_names_is_told(

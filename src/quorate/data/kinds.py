@@ -30,6 +30,7 @@ from quorate.data.profile import Summary, merged, spellings
 
 MOST = 100  # categories that a column may have
 RARE = 10  # rows below which a category is pooled with others
+LARGE = 200  # rows from which that holds
 ENOUGH = 30  # rows below which nothing is said to be unique
 UNIQUE = 0.95  # share of values among the cells from which they are nearly unique
 AMOUNTS = 10  # different numbers with units up to which they are categories, as doses are
@@ -160,14 +161,6 @@ def _of_numbers(column: Summary) -> Kind | None:
         return Kind("censored", "numbers and limits such as <1", f"{column.censored:,} limits")
     if numbers == column.present:
         return Kind("comma", "a decimal comma") if column.commas else Kind("number")
-    amounts = numbers + column.censored + column.amounts
-    if (
-        2 * column.amounts > column.present
-        and amounts >= MAINLY * column.present
-        and column.distinct > AMOUNTS
-    ):
-        rule = "numbers with units, percent signs or signs after the thousands, which are text here"
-        return Kind("mixed", rule, f"{column.amounts:,} of {column.present:,}")
     for what, n in (("numbers", numbers + column.censored), ("dates", column.dates)):
         if n >= MAINLY * column.present and column.distinct > 20:
             return Kind(
@@ -175,6 +168,10 @@ def _of_numbers(column: Summary) -> Kind | None:
                 f"mostly {what}, and some cells are not",
                 f"{column.present - n:,} of {column.present:,}",
             )
+    amounts = numbers + column.censored + column.amounts
+    if column.amounts and amounts >= MAINLY * column.present and column.distinct > AMOUNTS:
+        rule = "numbers with units, percent signs or signs after the thousands, which are text here"
+        return Kind("mixed", rule, f"{column.amounts:,} of {column.present:,}")
     return None
 
 
@@ -182,7 +179,10 @@ def _of_text(column: Summary, values: str) -> Kind:
     if column.distinct >= UNIQUE * column.present and column.present >= ENOUGH:
         return Kind("identifier", "nearly unique text", values)
     categories = frequent(column)
-    if categories is not None and len(categories) <= MOST:
+    if column.counts and categories is not None and len(categories) <= MOST:
+        largest = max(merged(column.counts, spellings(column.counts)).values())
+        if column.present >= LARGE and largest < RARE:
+            return Kind("text", f"text of which no value stands in {RARE} rows", values)
         return Kind("category", "", f"{column.distinct:,} values")
     return Kind("text", f"text of more than {MOST} values", values)
 

@@ -56,8 +56,10 @@ UNITS = (
     r"|y|yrs?|years?|j|jahre?|mo|mths?|months?|monate?|w|weeks?|wochen?|d|days?|tage?"
     r"|h|hrs?|hours?|std|min|s|sec"
 )
-AMOUNT = re.compile(  # 51 y, 97 %, 1,234.50, 1.234,50
-    rf"[€$£]?\s*[+-]?(\d+([.,]\d+)?|\d{{1,3}}(,\d{{3}})+(\.\d+)?|\d{{1,3}}(\.\d{{3}})+(,\d+)?)"
+AMOUNT = re.compile(  # 51 y, 97 %, 1,234.50, 1.234,50, 1 234,50, and a minus sign that is no hyphen
+    r"[€$£]?\s*[+−-]?"
+    r"(\d+([.,]\d+)?|\d{1,3}(,\d{3})+(\.\d+)?|\d{1,3}(\.\d{3})+(,\d+)?"
+    r"|\d{1,3}([\s'’]\d{3})+([.,]\d+)?)"
     rf"\s*({UNITS})?\.?",
     re.IGNORECASE,
 )

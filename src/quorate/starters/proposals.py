@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from quorate.data.kinds import MOST, RARE, Kind, sentinel
+from quorate.data.kinds import LARGE, MOST, RARE, Kind, sentinel
 from quorate.data.profile import SURE, Summary, fold, merged, spellings
 from quorate.data.reading import is_censored
 from quorate.data.tables import MISSING
@@ -20,7 +20,7 @@ from quorate.text import printable
 WIDTH = 80  # columns of a terminal
 USED = ("number", "comma", "censored", "date", "code", "category", "apart")
 SHOWN = {"comma": "number", "censored": "limits", "apart": "number", "asked": "date"}
-ROWS = 200  # rows below which categories are not pooled
+FEW = 3  # rows below which a category of a small table is pooled
 # classes that stand for the absence of what the other one says
 ABSENT = frozenset({"0", "0.0", "no", "n", "nein", "non", "false", "negative", "negativ"})
 
@@ -122,7 +122,9 @@ def _columns(look: Look) -> Iterator[str]:
         if of_text and (found := spellings(column.counts or {})):
             yield from _merges(name, found)
     if pooled := rare(look):
-        yield _stated(f"min_count = {RARE}", f"rarer categories are one: in {_listed(pooled)}")
+        yield _stated(
+            f"min_count = {_least(look)}", f"rarer categories are one: in {_listed(pooled)}"
+        )
 
 
 def _codes(look: Look) -> Iterator[tuple[str, str]]:
@@ -154,10 +156,14 @@ def rare(look: Look) -> list[str]:
         if look.kinds[name].name not in ("category", "code") or counts is None:
             continue
         sizes = merged(counts, spellings(counts)).values()
-        large = sum(look.sizes.values()) >= ROWS and len(sizes) > 2
-        if len(sizes) > MOST or (large and min(sizes) < RARE <= max(sizes)):
+        if len(sizes) > MOST or (len(sizes) > 2 and min(sizes) < _least(look) <= max(sizes)):
             found.append(name)
     return found
+
+
+def _least(look: Look) -> int:
+    """The rows below which a category is rare: of one that is held out a model knows nothing."""
+    return RARE if sum(look.sizes.values()) >= LARGE else FEW
 
 
 def _reason(kind: Kind, look: Look) -> str:
