@@ -161,7 +161,7 @@ def test_text_that_is_no_category_is_left_out(
         room=[f"room {k % 60}" for k in range(240)],
     )
     said = said_of(quorate, capsys, "table.csv")
-    assert '"room",' in said and "text of which no value stands in 10 rows" in said
+    assert '"room", text of which no value stands in 10 rows: 60 values in 240 cells' in said
     for name, n in (("base", "1"), ("cost", "240 of 240")):
         assert re.search(f'signs after the thousands, which are text here: {n}[^"]* "{name}"', said)
 
@@ -174,6 +174,22 @@ def test_the_rare_categories_of_a_small_table_are_pooled(
     untidy.write(tmp_path, columns)
     assert "min_count = 3 rarer categories are one: in 'ward'" in said_of(
         quorate, capsys, "table.csv"
+    )
+
+
+def test_names_that_differ_by_case_and_empty_files_are_told(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def upper(site: str, part: untidy.Columns) -> untidy.Columns:
+        return {name.upper() if site == "south" else name: c for name, c in part.items()}
+
+    untidy.by_site(tmp_path, upper)
+    init = ("sites/*.csv", "--target", "sick")
+    said = said_of(quorate, capsys, *init)
+    assert "differ by case or spaces alone: write every name in one way" in said
+    (tmp_path / "sites" / "south.csv").write_text("age,sex,dose,sick\n")
+    assert "has a header but no rows: fill it, or leave the file out" in said_of(
+        quorate, capsys, *init
     )
 
 

@@ -97,6 +97,20 @@ def test_excluded_columns_are_left_out_and_a_slip_is_an_error(tmp_path: Path) ->
         read_clients(tmp_path, reading=Reading(exclude=("ids", "note")))
 
 
+def test_the_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+    write(tmp_path, "crp,age,ill\n<1,1,y\n<x,2,n\n", "a.csv")
+    write(tmp_path, "crp,age,ill\n2,1,y\n3,2,n\n", "b.csv")
+    write(tmp_path, "crp,ill\nlow,y\n3,n\n", "c.csv")
+    write(tmp_path, "crp,ill\n2,y\n3,n\n", "d.csv")
+    with pytest.raises(RowError) as caught:
+        qr.Federation.from_files(tmp_path, "ill", reading=Reading(censored=("crp",)))
+    first, second, third = str(caught.value).split("\n")
+    assert "a.csv" in first
+    assert "'<x'" in first
+    assert "'low' in line 2 of" in second
+    assert "d.csv: its columns are not those of" in third
+
+
 @pytest.mark.parametrize(
     "reading",
     [

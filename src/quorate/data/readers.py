@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from quorate.data.files import opened, read_parquet, unchanged
 from quorate.data.reading import PLAIN, Reading
 from quorate.data.refine import NAMELESS, check_named, refined
-from quorate.data.row_errors import RowError
+from quorate.data.row_errors import Faults, RowError
 from quorate.data.tables import (
     MISSING,
     Table,
@@ -41,6 +41,7 @@ CHUNK = 65536  # lines that are held as text at a time; fewer of wide tables
 CELLS = 2**20  # cells that are held as text at a time
 SEPARATORS = ",;\t|"
 HEADER = 2**20  # letters of a first line with line breaks in quotes
+TOLD = 20  # errors of files that are told at once
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet")
 
 
@@ -117,7 +118,7 @@ def _read_csv(
             ):
                 raise _HoldsText(name)
     if not numbered:
-        raise NoRowsError(f"{path} has a header but no rows.")
+        raise NoRowsError(f"{path} has a header but no rows: fill it, or leave the file out.")
     table = Table({n: _joined(part) for n, k, part in zip(header, kept, chunks, strict=True) if k})
     table.file, table.lines, table.header = path, _joined(numbered), tuple(header)
     return table
@@ -147,7 +148,9 @@ def _header(
         delimiter = delimiter or (first[4] if first.startswith("sep=") else None)
         start, first = start + 1, file.readline()
     if not first:
-        raise ValueError(f"{path} is empty: its first line must name the columns.")
+        raise ValueError(
+            f"{path} is empty: its first line must name the columns. Fill it, or leave it out."
+        )
     while first.count('"') % 2 and len(first) < HEADER and (more := file.readline()):
         first += more
     if delimiter is None:
@@ -257,34 +260,36 @@ def read_clients(
     reference: dict[str, Table] = {}
     header: dict[str, None] = {}
     every = paths(files)
-    for done, path in enumerate(every):
-        watch(done, len(every))
-        try:
-            table = read(path, text, reading, only)
-        except NoRowsError:
-            if not empty:
-                raise
-            continue
-        header |= dict.fromkeys(table.header or table)
-        reference = reference or {str(path): table}
-        same_columns({**reference, str(path): table})
-        if client is not None:
-            if reading.drop_missing_client and client in table:
-                rows = len(table[client])
-                table = present(table, client)
-                dropped(rows - len(table[client]))
-            parts = by_client(table, client)
-        else:
-            parts = {path.name.split(".")[0]: table}
-        for name, part in parts.items():
-            if name in clients:
-                raise RowError(
-                    str(path),
-                    f"it has a client that is in {clients[name].file} as well",
-                    shown=f", {name!r}",
-                    do="Rename one, or join the files.",
-                )
-            clients[name] = part
+    with Faults() as faults:
+        for done, path in enumerate(every):
+            watch(done, len(every))
+            if len(faults.errors) >= TOLD:
+                break
+            with faults.of(str(path)):
+                try:
+                    table = read(path, text, reading, only)
+                except NoRowsError:
+                    if not empty:
+                        raise
+                    continue
+                header |= dict.fromkeys(table.header or table)
+                reference = reference or {str(path): table}
+                same_columns({**reference, str(path): table})
+                if reading.drop_missing_client and client in table:
+                    rows = len(table[client])
+                    table = present(table, client)
+                    dropped(rows - len(table[client]))
+                named = path.name.split(".")[0]
+                parts = {named: table} if client is None else by_client(table, client)
+                for name in parts:
+                    if name in clients:
+                        raise RowError(
+                            str(path),
+                            f"it has a client that is in {clients[name].file} as well",
+                            shown=f", {name!r}",
+                            do="Rename one, or join the files.",
+                        )
+                clients |= parts
     if not clients:
         raise NoRowsError("no file has any row.")
     check_named(reading, header)

@@ -268,11 +268,16 @@ def same_columns(tables: Mapping[str, Table]) -> None:
         if lacks or extra:
             parts = [f"lacks {check.listed(map(repr, lacks), 'column')}"] if lacks else []
             parts += [f"has {check.listed(map(repr, extra), 'further column')}"] if extra else []
+            do = "All clients need the same columns: add them, or leave them out by `exclude`."
+            if {" ".join(n.casefold().split()) for n in lacks} & {
+                " ".join(n.casefold().split()) for n in extra
+            }:
+                do = "Some differ by case or spaces alone: write every name in one way."
             raise RowError(  # names, too, are cells of a row in a file without a header
                 label,
                 f"its columns are not those of {first}",
                 shown=f": it {' and '.join(parts)}",
-                do="All clients need the same columns.",
+                do=do,
             )
 
 

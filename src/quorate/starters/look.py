@@ -5,6 +5,7 @@ is, and of which kind every column is. Each client's columns are summarised by t
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ from quorate.data.profile import (
     SURE,
     Link,
     Summary,
+    fold,
     link,
     merged,
     spellings,
@@ -123,6 +125,7 @@ class Look:
     ----------
     clients : the rows of every client, by column
     rest : the rows without a client
+    partial : columns that some files lack, which are left out
     accepted : texts that stand for a missing cell
     problems : what has to be asked, in words, with the options that answer it
     """
@@ -132,6 +135,7 @@ class Look:
     clients: Mapping[str, Table]
     asked: Asked
     rest: Table | None = None
+    partial: Mapping[str, Kind] = field(default_factory=dict)
     client_merge: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -154,7 +158,7 @@ class Look:
     def unread(self) -> list[str]:
         """The columns of the files that are never read, since they have no name."""
         first = next(iter(self.clients.values()))
-        known = {self.roles.client, *first}
+        known = {self.roles.client, *first, *self.partial}
         return [name for name in first.header if name not in known]
 
     @cached_property
@@ -453,19 +457,41 @@ def look(path: str, asked: Asked) -> Look:
     shape = _shape(files, asked)
     reading = Reading(encoding=shape.encoding, delimiter=shape.delimiter)
     whole = {str(file): read(file, shape.header, reading) for file in files}
-    same_columns(whole)
-    first = next(iter(whole.values()))
+    every = {name: None for table in whole.values() for name in table}
     named = [("--client", asked.client), ("--target", asked.target)]
     named += [("--exclude", name) for name in asked.exclude]
     named += [("--dates", name) for name in asked.dates]
     for option, name in named:
         if name is not None:
-            has_column(first, name, option)
+            has_column(every, name, option)
+    whole, partial = _shared(whole, asked)
     roles = _roles(whole, asked)
     if roles.client is None:
         clients = {Path(file).name.split(".")[0]: table for file, table in whole.items()}
-        return Look(shape, roles, clients, asked)
-    return _by_column(Look(shape, roles, whole, asked), roles.client)
+        return Look(shape, roles, clients, asked, partial=partial)
+    return _by_column(Look(shape, roles, whole, asked, partial=partial), roles.client)
+
+
+def _shared(whole: Mapping[str, Table], asked: Asked) -> tuple[dict[str, Table], dict[str, Kind]]:
+    """The columns that all files have, and those of which some files lack few.
+
+    Raises
+    ------
+    RowError : files with other columns, or with other names for them
+    """
+    has = Counter(name for table in whole.values() for name in table)
+    some = {name: n for name, n in has.items() if n < len(whole)}
+    folded = Counter(fold(name) for name in has)
+    renamed = [name for name in some if folded[fold(name)] > 1 and name not in asked.exclude]
+    roles = [name for name in (asked.client, asked.target) if name in some]
+    if renamed or roles or any(2 * len(table) < len(has) for table in whole.values()):
+        same_columns({file: table.without(*asked.exclude) for file, table in whole.items()})
+    partial = {}
+    for name in some:
+        first, *others = [Path(file).name for file, table in whole.items() if name not in table]
+        more = f" and {len(others)} more" * bool(others)
+        partial[name] = Kind("partial", f"not in {first}{more}")
+    return {file: table.without(*some) for file, table in whole.items()}, partial
 
 
 def _by_column(known: Look, client: str) -> Look:

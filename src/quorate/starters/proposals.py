@@ -104,6 +104,7 @@ def _columns(look: Look) -> Iterator[str]:
         for name, kind in kinds.items()
         if name not in chosen and (kind.name != "person" or name in look.asked.exclude)
     }
+    left |= {name: kind.why for name, kind in look.partial.items()}
     for name, kind in kinds.items():
         if kind.name == "person" and name not in look.asked.exclude:
             yield _stated(toml_line("person", name), f"{kind.why}; no split parts a person's rows")
@@ -335,6 +336,8 @@ def _given(look: Look, private: bool) -> Iterator[Line]:
         classes = [f"{_cut(name, 12)} {n:,}" for name, n in look.classes.items()]
         values = ", ".join(classes) or f"{column.low:.6g} to {column.high:.6g}"
     yield Line(look.roles.target, "target", share, values, look.roles.why("target"))
+    for name, kind in look.partial.items():
+        yield Line(name, kind.name, "", "", "exclude")
     for name in look.unread:
         yield Line(name or "(no name)", "index", "", "", "never read: it has no name")
 
