@@ -70,12 +70,28 @@ def test_an_identifier_stands_in_place_of_the_row_as_it_is_in_the_table(
         ("weight", [f"{k}.5" for k in range(12)]),  # a measurement
         ("patient", [*map(str, range(11)), ""]),  # one is missing
         ("score", [*map(str, range(12))]),  # called as a column of ours
+        ("cost", [f"1.{k:03d} EUR" for k in range(12)]),  # amounts
+        ("paid", [f"{(7 * k) % 12 + 300}" for k in range(12)]),
+        ("seen", [f"2024-01-{k:02d}" for k in range(1, 13)]),  # dates
+        ("remark", [f"asleep for {k} h" for k in range(12)]),
     ],
 )
 def test_a_column_that_does_not_tell_rows_apart_is_no_identifier(
     folder: Path, tmp_path: Path, name: str, cells: list[str]
 ) -> None:
     assert rows(folder, with_column(name, cells, tmp_path))[0]["row"] == "1"
+
+
+def test_the_column_that_is_named_as_an_identifier_comes_first(
+    folder: Path, tmp_path: Path
+) -> None:
+    with_column("tube", [f"T{k}" for k in range(12)], tmp_path)
+    table = tmp_path / "new.csv"
+    lines = table.read_text("utf-8").splitlines()
+    keyed = [f"{line},{k}" for line, k in zip(lines, ["case_id", *range(40, 28, -1)], strict=True)]
+    assert "T3" in rows(folder, table)[3].values()
+    table.write_text("\n".join(keyed) + "\n", "utf-8")
+    assert rows(folder, table)[3]["case_id"] == "37"
 
 
 def test_an_identifier_that_a_spreadsheet_would_run_is_harmless(

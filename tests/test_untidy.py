@@ -193,6 +193,29 @@ def test_names_that_differ_by_case_and_empty_files_are_told(
     )
 
 
+def test_a_number_that_may_stand_for_a_missing_target_is_asked_for(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = untidy.people()
+    sick = [str(int(cell == "yes")) for cell in columns["sick"]]
+    ages = [*columns["age"]]
+    for k in range(0, 40, 4):
+        sick[k] = ages[k] = "-999"
+    exported(tmp_path, ",", sick=sick, age=ages)
+    assert "and --missing -999 if that stands for a missing cell" in said_of(
+        quorate, capsys, "table.csv"
+    )
+    of_age = ("table.csv", "--target", "age")
+    assert "'age' has -999 far from all others" in said_of(quorate, capsys, *of_age)
+    private = said_of(quorate, capsys, *of_age, "--private")
+    assert "'age' has a number far from all others" in private
+    assert "999" not in private
+    for words in (("table.csv",), of_age):
+        said = said_of(quorate, capsys, *words, "--missing", "-999")
+        assert 'missing = ["-999"] they stand' in said
+        assert "drop_missing_target = true 10 rows have none" in said
+
+
 def test_a_title_above_the_names_is_told(
     quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -120,6 +120,10 @@ def init(
         list[str] | None,
         typer.Option(help="COLUMN=ORDER of a column of dates: ymd, dmy or mdy; several times."),
     ] = None,
+    missing: Annotated[
+        list[str] | None,
+        typer.Option(help="Text or number that means a missing cell, such as -999; several times."),
+    ] = None,
     decimal: Annotated[str | None, typer.Option(help='Sign before decimals, "." or ",".')] = None,
     encoding: Annotated[str | None, typer.Option(help="utf-8, latin-1, cp1252 or utf-16.")] = None,
     classes: Annotated[
@@ -146,7 +150,7 @@ def init(
         )
     if out.exists() and not force:
         raise ConfigError(f"{out} exists: give another --out, or --force to overwrite it")
-    asked = Asked.of(client, target, exclude, dates, decimal, encoding, classes, alone)
+    asked = Asked.of(client, target, exclude, dates, decimal, encoding, classes, alone, missing)
     more = {"private": private, "agnostic": agnostic}
     text, shown = starter(out=out.absolute(), dataset=dataset, path=path, asked=asked, **more)
     parse_config(text, folder=out.absolute().parent)  # what is written must be valid

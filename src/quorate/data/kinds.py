@@ -23,7 +23,7 @@ The rules, the first that holds:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from quorate.data.profile import Summary, merged, spellings
@@ -203,15 +203,21 @@ def frequent(column: Summary) -> list[str] | None:
 
 def sentinel(column: Summary) -> str | None:
     """A number far from all others that looks as if it stood for a missing cell, such as -999."""
-    if column.counts is None or column.numbers < column.present:
+    if column.numbers + column.commas < column.present or len(column.ends) < 4:
         return None
-    numbers = sorted((float(text), text) for text in column.counts)
-    if len(numbers) < 4:
-        return None
-    (low, first), (high, last) = numbers[0], numbers[-1]
-    spread = numbers[-2][0] - numbers[1][0]
-    if re.fullmatch(r"-9{1,5}(\.0)?|-1", first) and numbers[1][0] >= 0 and low < -0.2 * spread:
+    low, second, last, high = column.ends
+    first, spread = f"{low:g}", last - second
+    near_zero = second >= 0 and low < -0.2 * spread
+    if re.fullmatch(r"-9{1,5}|-1", first) and (near_zero or low < min(second - 3 * spread, -98)):
         return first
-    if re.fullmatch(r"9{3,6}(\.0)?", last) and high >= 2 * max(numbers[-2][0], spread):
-        return last
-    return None
+    return (
+        f"{high:g}"
+        if re.fullmatch(r"9{3,6}", f"{high:g}") and high >= 2 * max(last, spread)
+        else None
+    )
+
+
+def odd_class(values: Iterable[str]) -> str | None:
+    """The value of few whole numbers that looks as if it stood for a missing cell."""
+    odd = [v for v in values if re.fullmatch(r"-9{1,5}|-1|9{2,6}", v)]
+    return odd[0] if len(odd) == 1 else None

@@ -91,7 +91,7 @@ class Summary:
     whole, padded : numbers without a fraction; those with needless zeros in front, as codes have
     censored, dates, diseases : cells such as ``<0,5``; dates; codes of diseases
     orders : of day, month and year, those that every date fits
-    low, high : of the numbers
+    ends : the two smallest and the two largest of the numbers
     rising : every number is larger than the one before, at every client
     lengths : of the shortest and of the longest text
     counts : of every value, None where there are more than `KEPT`
@@ -114,8 +114,7 @@ class Summary:
     dates: int = 0
     diseases: int = 0
     orders: frozenset[str] = frozenset(ORDERS)
-    low: float = np.inf
-    high: float = -np.inf
+    ends: tuple[float, ...] = ()
     rising: bool = True
     lengths: tuple[int, int] = (2**31, 0)
     counts: Mapping[str, int] | None = field(default_factory=dict)
@@ -135,8 +134,7 @@ class Summary:
             **both,
             tokens=Counter(self.tokens) + Counter(other.tokens),
             orders=self.orders & other.orders,
-            low=min(self.low, other.low),
-            high=max(self.high, other.high),
+            ends=_ends([*self.ends, *other.ends]),
             rising=self.rising and other.rising,
             lengths=(min(shortest), max(longest)),
             counts=_added(self.counts, other.counts),
@@ -147,6 +145,16 @@ class Summary:
     def absent(self) -> int:
         """Cells without a value."""
         return self.missing + sum(self.tokens.values())
+
+    @property
+    def low(self) -> float:
+        """The smallest of the numbers, inf where there is none."""
+        return min(self.ends, default=np.inf)
+
+    @property
+    def high(self) -> float:
+        """The largest of the numbers, -inf where there is none."""
+        return max(self.ends, default=-np.inf)
 
     @property
     def present(self) -> int:
@@ -244,12 +252,17 @@ def _of_numbers(column: Array, cells: Sequence[str] | None = None) -> Summary:
         missing=len(column) - len(values),
         numbers=len(values),
         whole=int((values == np.rint(values)).sum()),
-        low=float(finite[0]) if len(finite) else np.inf,
-        high=float(finite[-1]) if len(finite) else -np.inf,
+        ends=_ends([*finite[:2].tolist(), *finite[-2:].tolist()]),
         rising=bool((np.diff(values) > 0).all()),
         counts=Counter(written) if few else None,
         hashes=np.sort(_mixed(unique))[:SKETCH],
     )
+
+
+def _ends(values: Iterable[float]) -> tuple[float, ...]:
+    """The two smallest and the two largest of different numbers, all of up to four."""
+    order = sorted({*values})
+    return tuple(order if len(order) < 5 else [*order[:2], *order[-2:]])
 
 
 def _written(value: float) -> str:
@@ -302,8 +315,7 @@ def _of_texts(cells: Sequence[str]) -> Summary:
     known = Summary(
         tokens=tokens,
         orders=frozenset(orders),
-        low=min(finite, default=np.inf),
-        high=max(finite, default=-np.inf),
+        ends=_ends(finite),
         rising=bool(read) and all(a < b for a, b in pairwise(read)),
         lengths=(min(lengths), max(lengths)),
         counts=kept if len(kept) <= KEPT else None,

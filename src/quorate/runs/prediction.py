@@ -7,11 +7,15 @@ import io
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from scipy.special import softmax
 
 from quorate.arrays import Array
+from quorate.data.kinds import names_a_person, names_an_identifier
+from quorate.data.profile import orders_of
 from quorate.data.readers import read
 from quorate.data.reading import Reading
 from quorate.data.tables import Table
@@ -24,6 +28,7 @@ from quorate.runs.model_file import read_model, targets_of
 WRITTEN = ("row", "client", "prediction", "probability", "positive", "score")
 # what a spreadsheet runs or trims at the start of a cell, also after apostrophes of ours
 RUN = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
+KEY = re.compile(r"[\w-]{1,40}")  # an identifier of letters and figures
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -34,8 +39,9 @@ def predict_table(
     class, or for a regressor a number), and of two classes the ``probability`` of the ``positive``
     one, its name, and the ``score``.
 
-    The first column says which row it is: the first column of the table that is no feature and has
-    another whole number or text in every row, else ``row``, counted from 1. Of several classes
+    The first column says which row it is: a column of the table that is no feature, is named as an
+    identifier, and has another value in every row; else one of keys, or of whole numbers that rise;
+    else ``row``, counted from 1. Of several classes
     there is a probability and a score each, ``probability_`` and ``score_`` with its name. A model
     whose scores are no log odds and were not calibrated has no probabilities.
 
@@ -70,17 +76,34 @@ def predict_table(
 
 
 def _identifier(table: Table, taken: Collection[str | None]) -> str | None:
-    """The first column that tells all rows apart, beside those that are ``taken`` and those that
-    are called as columns of predictions.
+    """The column that tells all rows apart, beside those that are ``taken`` and those that are
+    called as columns of predictions: the first that is named as an identifier, else the first of
+    keys or of whole numbers that rise.
     """
-    for name, cells in table.items():
-        if name in taken or not name or name.partition("_")[0] in WRITTEN:
-            continue
-        values = cells.tolist()
-        keys = [v for v in values if isinstance(v, str | int) or (v is not None and v == v // 1)]
-        if values and len({*keys}) == len(values):
+    left = [n for n in table if n not in taken and n and n.partition("_")[0] not in WRITTEN]
+    for name in sorted(left, key=lambda n: not _is_named(n)):
+        values = table[name].tolist()
+        if len({*values}) == len(values) > 0 and _are_keys(values, _is_named(name)):
             return name
     return None
+
+
+def _is_named(name: str) -> bool:
+    return names_an_identifier(name) or names_a_person(name)
+
+
+def _are_keys(values: Sequence[Any], named: bool) -> bool:
+    """Whether cells can be identifiers; where their column is not ``named`` so, whole numbers that
+    do not rise may be amounts, and texts with other signs are dates, amounts or remarks.
+    """
+    text = any(isinstance(v, str) for v in values)
+    if any(v is None or v != v or (not text and v != v // 1) for v in values):
+        return False
+    if named:
+        return True
+    if text:
+        return all(KEY.fullmatch(str(v)) and not orders_of(str(v)) for v in values)
+    return all(a < b for a, b in pairwise(values))
 
 
 def _predicted(model: Row, score: Array) -> dict[str, list[object]]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from quorate.config.config import ConfigError
 from quorate.data.files import opened
-from quorate.data.kinds import OUTCOMES, Kind, kind_of, words
+from quorate.data.kinds import OUTCOMES, Kind, kind_of, odd_class, sentinel, words
 from quorate.data.profile import (
     SURE,
     Link,
@@ -61,6 +61,7 @@ class Asked:
     encoding: str | None = None
     classes: bool | None = None  # whether a target of few whole numbers is one of classes
     alone: bool = False  # one client has all rows
+    missing: Sequence[str] = ()  # texts and numbers that mean a missing cell
 
     @classmethod
     def of(
@@ -73,6 +74,7 @@ class Asked:
         encoding: str | None,
         classes: bool | None,
         alone: bool,
+        missing: Sequence[str] | None = None,
     ) -> Asked:
         """What the options of the command say."""
         if alone and client is not None:
@@ -91,7 +93,10 @@ class Asked:
         ):
             if value is not None and value not in allowed:
                 raise ConfigError(f"{option} must be one of {', '.join(allowed)}, got {value!r}")
-        return cls(client, target, tuple(exclude or ()), orders, decimal, encoding, classes, alone)
+        texts = tuple(missing or ())
+        return cls(
+            client, target, tuple(exclude or ()), orders, decimal, encoding, classes, alone, texts
+        )
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,7 @@ class Look:
     @cached_property
     def accepted(self) -> tuple[str, ...]:
         """The texts that stand for a missing cell beside the usual ones."""
-        found: set[str] = set()
+        found = {*self.asked.missing}
         for parts in self._raw.values():
             column = total(parts.values())
             found |= {t for t in column.tokens if not column.text or t.casefold() in SURE}
@@ -310,9 +315,9 @@ class Look:
         are named, and no cell. A private run uses no dates.
         """
         dates = [] if private else self._of_dates()
-        return [*self._of_target(), *self._of_decimals(), *dates]
+        return [*self._of_target(private), *self._of_decimals(), *dates]
 
-    def _of_target(self) -> list[str]:
+    def _of_target(self, private: bool) -> list[str]:
         name, column = self.roles.target, self.target
         if not column.present:
             return [f"the target {name!r} has no value in any row: give another --target"]
@@ -332,9 +337,24 @@ class Look:
             return [f"the target {name!r} holds text of {counts:,} kinds: give another --target"]
         grades = numbers and 2 < counts <= GRADES and column.whole == column.present
         if grades and self.asked.classes is None:
+            odd = odd_class(column.counts or {})
+            one = f"--missing {odd} if that" if odd and not private else "--missing X if one, X,"
             return [
                 f"the target {name!r} holds {counts} different whole numbers: give --classes if"
-                " they are classes, or --numbers if they are amounts"
+                f" they are classes, --numbers if they are amounts, and {one} stands for a missing"
+                " cell"
+            ]
+        if (
+            numbers
+            and not self.classes
+            and self.asked.classes is None
+            and (odd := sentinel(column))
+        ):
+            what = "a number" if private else odd
+            return [
+                f"the target {name!r} has {what} far from all others: give --missing"
+                f" {'X' if private else odd} if it stands for a missing cell, or --numbers if it is"
+                " an amount"
             ]
         return []
 
@@ -455,7 +475,9 @@ def look(path: str, asked: Asked) -> Look:
     """
     files = paths(path)
     shape = _shape(files, asked)
-    reading = Reading(encoding=shape.encoding, delimiter=shape.delimiter)
+    reading = Reading(
+        encoding=shape.encoding, delimiter=shape.delimiter, missing=tuple(asked.missing)
+    )
     whole = {str(file): read(file, shape.header, reading) for file in files}
     every = {name: None for table in whole.values() for name in table}
     named = [("--client", asked.client), ("--target", asked.target)]

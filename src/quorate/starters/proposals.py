@@ -179,7 +179,7 @@ def _notes(look: Look) -> Iterator[str]:
         yield from _comment(f"One class alone is at {_listed(look.one_class)}.")
     if look.tiny:
         yield from _comment(f"Fewer than {TINY} rows are at {_listed(look.tiny)}.")
-    kinds, chosen = look.kinds, used(look)
+    kinds, chosen, codes = look.kinds, used(look), []
     for name in chosen:
         column = look.columns[name]
         if kinds[name].name == "apart":
@@ -188,11 +188,13 @@ def _notes(look: Look) -> Iterator[str]:
             yield from _comment(f"{name!r} has one value at every client, and may stand for it.")
         if column.absent > 0.5 * column.rows:
             yield from _comment(f"{name!r} is missing in most rows: exclude it if that is no news.")
-        if kinds[name].name == "number" and (odd := sentinel(column)):
-            yield from _comment(
-                f"{name!r}: {odd} is far from all others. If it stands for a missing cell:"
-            )
-            yield f"# {toml_line('missing', [*look.accepted, odd])}"
+        if kinds[name].name in ("number", "comma") and (odd := sentinel(column)):
+            codes.append(odd)
+            yield from _comment(f"{name!r}: {odd} is far from all others.")
+    if codes:
+        instead = " instead of the line above" * bool(look.accepted)
+        yield from _comment(f"If such numbers stand for missing cells, take{instead}:")
+        yield f"# {toml_line('missing', [*dict.fromkeys((*look.accepted, *codes))])}"
     few = [name for name in chosen if kinds[name].name == "number" and _few(look.columns[name])]
     if few:
         yield from _comment("Few whole numbers: add those that are codes to `categorical`:")
@@ -260,7 +262,7 @@ def private_keys(look: Look) -> str:
         lines.append('decimal = ","')
     # all texts that may stand for a missing cell, whether they do or not
     every = {text for text in (*SURE, *map(str.upper, SURE), "k.A.") if " " not in text}
-    texts = f"missing = {toml_value(sorted(every - MISSING))}"
+    texts = f"missing = {toml_value(sorted((every | {*look.asked.missing}) - MISSING))}"
     lines += textwrap.wrap(texts, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     lines += ["drop_missing_target = true"] + ["drop_missing_client = true"] * bool(
         look.roles.client
