@@ -193,6 +193,22 @@ def test_names_that_differ_by_case_and_empty_files_are_told(
     )
 
 
+def test_totals_and_notes_below_the_rows_are_no_clients(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    untidy.write(tmp_path, untidy.people())
+    table = (tmp_path / "table.csv").read_text("utf-8")
+    below = "Total:,57.1,,721.2,78\n\nSource: the ward's system,,,,\n"
+    (tmp_path / "table.csv").write_text(table + below, "utf-8")
+    for more in ((), ("--private",)):
+        said = said_of(quorate, capsys, "table.csv", *more)
+        assert "table.csv, line 242: it looks like a total below the rows" in said
+        assert "table.csv, line 244: it looks like a note below the rows" in said
+        assert "Source" not in said
+    (tmp_path / "table.csv").write_text(table + "practice,61,,,yes\nnorth,,,,\n", "utf-8")
+    assert "4 clients of 1 to " in said_of(quorate, capsys, "table.csv")
+
+
 def test_a_number_that_may_stand_for_a_missing_target_is_asked_for(
     quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

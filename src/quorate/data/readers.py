@@ -197,9 +197,9 @@ def _chunks(
         if any(len(record) != width for record in records):
             k, n = next((k, len(r)) for k, r in enumerate(records) if len(r) != width)
             raise ValueError(
-                f"{path}, line {lines[k]}: {n} cells where the header has {width}. Write one cell"
-                " for each column, in quotes where it holds the separator, and delete what is no"
-                " row, such as titles and totals."
+                f"{path}, line {lines[k]}: {n} cell{'s' * (n != 1)} where the header has {width}."
+                " Write one cell for each column, in quotes where it holds the separator, and"
+                " delete what is no row, such as titles and totals."
             )
         if records:
             yield lines, records

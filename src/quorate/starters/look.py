@@ -24,6 +24,7 @@ from quorate.data.profile import (
     fold,
     link,
     merged,
+    number_of,
     spellings,
     summarise,
     total,
@@ -46,6 +47,12 @@ MOST = 50  # classes of a target of text
 GRADES = 10  # whole numbers that may be classes
 TOLD = 0.98  # share of a class from which a column is a near-copy of the target
 TINY = 20  # rows
+BELOW = 5  # lines at the end of a file that may be no rows
+TOTALS = re.compile(
+    r"\W*((grand |sub)?-?totals?|sum|summe|gesamt|insgesamt|average|mean|mittelwert|durchschnitt"
+    r"|median|min(imum)?|max(imum)?|count|anzahl)\W*",
+    re.I,
+)
 UNUSED = ("person", "identifier", "text", "mixed")  # kinds of no feature, beside the target or not
 
 
@@ -479,6 +486,8 @@ def look(path: str, asked: Asked) -> Look:
         encoding=shape.encoding, delimiter=shape.delimiter, missing=tuple(asked.missing)
     )
     whole = {str(file): read(file, shape.header, reading) for file in files}
+    if below := [line for file, table in whole.items() for line in _below(Path(file).name, table)]:
+        raise ConfigError("\n".join(below))
     every = {name: None for table in whole.values() for name in table}
     named = [("--client", asked.client), ("--target", asked.target)]
     named += [("--exclude", name) for name in asked.exclude]
@@ -492,6 +501,27 @@ def look(path: str, asked: Asked) -> Look:
         clients = {Path(file).name.split(".")[0]: table for file, table in whole.items()}
         return Look(shape, roles, clients, asked, partial=partial)
     return _by_column(Look(shape, roles, whole, asked, partial=partial), roles.client)
+
+
+def _below(file: str, table: Table) -> list[str]:
+    """Lines below the rows that are none: totals, and notes in the one cell that is filled."""
+    found: list[str] = []
+    if table.lines is None or len(table) < 3:
+        return found
+    columns = {name: cells.tolist() for name, cells in table.items()}
+    for r in reversed(range(max(1, len(table.lines) - BELOW), len(table.lines))):
+        filled = [name for name, cells in columns.items() if cells[r] is not None]
+        first = str(columns[filled[0]][r]) if filled else ""
+        alone = len(filled) == 1 and number_of(first) is None
+        total_of = len(filled) < len(columns) and TOTALS.fullmatch(first)
+        if not (alone or total_of) or columns[filled[0]].count(first) > 1:
+            break
+        what = "a note" if alone else "a total"
+        found.append(
+            f"{file}, line {table.lines[r]}: it looks like {what} below the rows. Delete it, or"
+            " fill its cells if it is a row"
+        )
+    return found[::-1]
 
 
 def _shared(whole: Mapping[str, Table], asked: Asked) -> tuple[dict[str, Table], dict[str, Kind]]:
