@@ -209,6 +209,26 @@ def test_totals_and_notes_below_the_rows_are_no_clients(
     assert "4 clients of 1 to " in said_of(quorate, capsys, "table.csv")
 
 
+def test_clients_by_one_number_days_of_a_spreadsheet_and_encodings_are_told(
+    quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = untidy.people()
+    site = [str(untidy.SITES.index(cell)) for cell in columns["site"]]
+    for k in (5, 80):
+        site[k] += ".0"
+    days = [str(42_000 + (k * 37) % 900) for k in range(240)]
+    exported(tmp_path, ",", site=site, admission_date=days, sick=[*"FT"] * 120)
+    said = said_of(quorate, capsys, "table.csv")
+    assert 'merge.site = { "2.0" = "2" } they are one number' in said
+    assert "'admission_date' may be days as a spreadsheet counts them" in said
+    assert 'positive = "T"' in said
+    for name, encoding in (("a", "latin-1"), ("b", "utf-8"), ("c", "latin-1")):
+        text = untidy.text(columns | {"ward": ["Köln", "Ulm"] * 120})
+        (tmp_path / f"{name}.csv").write_text(text, encoding)
+    said = said_of(quorate, capsys, "[abc].csv", "--target", "sick")
+    assert "encodings (a.csv, c.csv: latin-1; b.csv: utf-8): save them in one" in said
+
+
 def test_a_number_that_may_stand_for_a_missing_target_is_asked_for(
     quorate: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

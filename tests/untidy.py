@@ -425,6 +425,21 @@ def a_column_that_one_site_alone_has(folder: Path) -> None:
     by_site(folder, lambda site, part: part | ({"bed": part["sex"]} if site == "east" else {}))
 
 
+@untidy(
+    "table.parquet", proposed=['dates.seen = { order = "ymd" }', "positive = 1", "7 rows have none"]
+)
+def parquet_of_dates_truths_and_numbers_as_text(folder: Path) -> None:
+    import pandas as pd
+
+    table = pd.DataFrame(people())
+    table["age"] = table["age"].astype(float)
+    table["seen"] = pd.to_datetime(dates(240, "{y}-{m:02d}-{d:02d}"))
+    table["site"] = table["site"].astype("category")
+    table["sick"] = (table["sick"] == "yes").astype("boolean")
+    table.loc[3:9, "sick"] = table.loc[12:20, "age"] = None
+    table.to_parquet(folder / "table.parquet")
+
+
 def patients(folder: Path) -> None:
     """The table of docs/init.md."""
     columns, n = people(), 240

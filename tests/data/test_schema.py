@@ -190,3 +190,11 @@ def test_categories_never_fitted_are_zeros_where_asked():
         [0, 0],
         [0, 1],
     ]
+
+
+def test_numbers_that_a_frame_keeps_as_text_are_told() -> None:
+    frame = pd.DataFrame(
+        {"site": ["a", "b"] * 3, "dose": ["1", "2"] * 3, "ill": ["y", "n", "n"] * 2}
+    )
+    with pytest.raises(ValueError, match="column 'dose' holds numbers that are kept as text"):
+        Federation.from_frame(frame, "site", "ill", schema=Recipe())

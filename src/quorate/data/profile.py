@@ -447,8 +447,9 @@ def _numbers(cells: Sequence[object]) -> Array:
     plain = [np.nan if cell is None else cell for cell in cells]
     try:
         return np.array(plain, dtype=np.float64)
-    except ValueError:
-        read = [number_of(cell) if isinstance(cell, str) else cell for cell in plain]
+    except (TypeError, ValueError):  # text, and dates of Parquet
+        read = [number_of(c) if isinstance(c, str) else c for c in plain]
+        read = [c if isinstance(c, int | float) else None for c in read]
         return np.array([np.nan if cell is None else cell for cell in read], dtype=np.float64)
 
 
@@ -469,7 +470,7 @@ def variants(counts: Mapping[str, int], folded: Callable[[str], str] = fold) -> 
         alike.setdefault(folded(value), []).append(value)
     found = {}
     for values in alike.values():
-        kept = max(values, key=lambda v: (not v.isdigit(), counts[v], v))
+        kept = max(values, key=lambda v: (not is_number(v), counts[v], v))
         found.update({value: kept for value in values if value != kept})
     return found
 

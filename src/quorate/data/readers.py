@@ -61,12 +61,24 @@ def read(
     wanted = None if only is None else reading.sources(tuple(only))
     with unchanged(path):
         if path.suffix == ".parquet":
-            table = read_parquet(path, table_of)
+            table = _numbers_of_text(read_parquet(path, table_of), text)
             table.file, table.header = str(path), tuple(table)
             table = table if wanted is None else table.without(*{*table} - {*wanted})
         else:
             table = _as_numbers_or_text(path, (*text, *reading.text), reading, wanted)
     return refined(table, reading, text, str(path))
+
+
+def _numbers_of_text(table: Table, text: Sequence[str]) -> Table:
+    """The table with columns of text whose cells are all numbers as numbers, as those of CSV are;
+    columns in ``text`` stay text.
+    """
+    found = {}
+    for name, column in table.items():
+        cells = [cell for cell in column.tolist() if cell is not None]
+        if name not in text and cells and all(isinstance(cell, str) for cell in cells):
+            found[name] = parsed(["" if cell is None else cell for cell in column.tolist()])
+    return table.with_columns({**table, **found})
 
 
 class NoRowsError(ValueError):

@@ -398,10 +398,10 @@ def _codes(
         with faults.of(name):
             check_numbers(tables, [name], some=True)
             of_text = [repr(client) for client, table in tables.items() if odd_rows(table[name])]
+            what = f"numbers at some clients, text at others ({check.listed(of_text, 'client')})"
             raise RowError(
                 "",
-                f"column {name!r} holds numbers at some clients, text at others"
-                f" ({check.listed(of_text, 'client')})",
+                f"column {name!r} holds {what if of_text else 'numbers that are kept as text'}",
                 do="Correct the cells, or declare the column in `categorical` or `exclude`.",
             )
     texts = [name for name, text in zip(features, kinds["text"], strict=True) if text]

@@ -549,7 +549,7 @@ def _shared(whole: Mapping[str, Table], asked: Asked) -> tuple[dict[str, Table],
 def _by_column(known: Look, client: str) -> Look:
     """The rows by the values of the column of clients, variants of a name taken together."""
     counts = total(summarise(table[client]) for table in known.clients.values()).counts or {}
-    merge = variants(counts)
+    merge = variants(counts, lambda name: re.sub(r"^(\d+)\.0$", r"\1", fold(name)))
     clients: dict[str, list[Table]] = {}
     dropped = []
     for table in known.clients.values():
@@ -585,9 +585,14 @@ def _shape(files: Sequence[Path], asked: Asked) -> Shape:
     elif {*known} == {"latin-1", "cp1252"}:
         encoding, reason = "cp1252", known["cp1252"][1]
     elif len(known) > 1:
-        every = ", ".join(f"{file.name} is {e}" for e, (file, _) in known.items())
+        names = {
+            e: [file.name for file, (found_, _) in found.items() if found_ == e] for e in known
+        }
+        every = "; ".join(
+            f"{', '.join(of[:6])}{', ...' * (len(of) > 6)}: {e}" for e, of in names.items()
+        )
         raise ConfigError(
-            f"the files are in different encodings: {every}. Save them in one of them"
+            f"the files are in different encodings ({every}): save them in one, such as UTF-8"
         )
     else:
         encoding, (_, reason) = next(iter(known.items()), ("utf-8", (None, "")))

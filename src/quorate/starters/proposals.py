@@ -9,8 +9,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from quorate.data.kinds import LARGE, MOST, RARE, Kind, sentinel
-from quorate.data.profile import SURE, Summary, fold, merged, spellings
+from quorate.data.kinds import LARGE, MOST, RARE, Kind, sentinel, words
+from quorate.data.profile import ANSWERS, SURE, Summary, fold, merged, spellings
 from quorate.data.reading import is_censored
 from quorate.data.tables import MISSING
 from quorate.starters.look import TINY, Look
@@ -78,7 +78,8 @@ def positive(look: Look) -> Iterator[str]:
     (larger, most), (smaller, least) = look.classes.items()
     why = f"the rarer class: {100 * least / (most + least):.1f} % of the rows"
     which = 1
-    if smaller.casefold() in ABSENT and larger.casefold() not in ABSENT:
+    answers = fold(smaller) in ANSWERS[0][1] and fold(larger) in ANSWERS[0][0]
+    if answers or (smaller.casefold() in ABSENT and larger.casefold() not in ABSENT):
         which, why = 0, f"{_cut(smaller, 30)}, the other one, says that something is absent"
     elif most == least:
         why = f"both classes are as frequent: this one, or {_cut(larger, 30)}"
@@ -186,6 +187,11 @@ def _notes(look: Look) -> Iterator[str]:
             yield from _comment(f"{name!r}: {kinds[name].why}. If it is made of it, exclude it.")
         if len(look.clients) > 1 and all(p.distinct <= 1 for p in look.parts[name].values()):
             yield from _comment(f"{name!r} has one value at every client, and may stand for it.")
+        dated = {"date", "datum", "day", "admitted", "born", "birth"} & {*words(name)}
+        if kinds[name].name == "number" and dated and 20_000 <= column.low <= column.high < 60_000:
+            yield from _comment(
+                f"{name!r} may be days as a spreadsheet counts them: a number here."
+            )
         if column.absent > 0.5 * column.rows:
             yield from _comment(f"{name!r} is missing in most rows: exclude it if that is no news.")
         if kinds[name].name in ("number", "comma") and (odd := sentinel(column)):
@@ -212,7 +218,9 @@ def _few(column: Summary) -> bool:
 def _merges(name: str, merge: Mapping[str, str]) -> Iterator[str]:
     pairs = ", ".join(f"{toml_value(a)} = {toml_value(b)}" for a, b in merge.items())
     why = "they differ by case or spaces alone"
-    if any(fold(a) != fold(b) for a, b in merge.items()):
+    if {*map(fold, merge)} - {*map(fold, merge.values())}:
+        why = "they are one number"
+    if any(fold(a).removesuffix(".0") != fold(b).removesuffix(".0") for a, b in merge.items()):
         why = "spellings of one answer: if they are not, delete this line"
     yield _stated(f"merge.{toml_key(name)} = {{ {pairs} }}", why)
 
