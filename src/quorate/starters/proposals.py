@@ -347,7 +347,7 @@ def _given(look: Look, private: bool) -> Iterator[Line]:
         values = ", ".join(classes) or f"{column.low:.6g} to {column.high:.6g}"
     yield Line(look.roles.target, "target", share, values, look.roles.why("target"))
     for name, kind in look.partial.items():
-        yield Line(name, kind.name, "", "", "exclude")
+        yield Line(name, kind.name, "", "", "left out" if private else "exclude")
     for name in look.unread:
         yield Line(name or "(no name)", "index", "", "", "never read: it has no name")
 
