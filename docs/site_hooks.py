@@ -36,6 +36,8 @@ OUTSIDE = {
 TITLE = re.compile(r"\w+\n---")
 ENTRY = re.compile(r"^((?:\*{0,2}\w+)(?:, \*{0,2}\w+)*) : (?=\S)", re.MULTILINE)
 LINK = re.compile(r"(\]\()([^)#\s]+)")
+CODE = re.compile(r"`[^`]*`")
+WORD = re.compile(r"<code>([^<\s]{1,26})</code>")  # one word, short enough for a phone
 
 
 def reference() -> dict[str, dict[str, list[str]]]:
@@ -123,7 +125,18 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             there = there.removesuffix(".ipynb") + ".md"
         return match[1] + posixpath.relpath(there, posixpath.dirname(site) or ".")
 
-    return LINK.sub(moved, markdown)
+    lines = LINK.sub(moved, markdown).split("\n")
+    return "\n".join(_piped(line) if line.startswith("|") else line for line in lines)
+
+
+def _piped(row: str) -> str:
+    """A row of a table with plain bars in its code, where GitHub needs a backslash."""
+    return CODE.sub(lambda code: code[0].replace("\\|", "|"), row)
+
+
+def on_page_content(page_html: str, **_: Any) -> str:
+    """Short words of code stay whole: no option is broken at its hyphens."""
+    return WORD.sub(r'<code style="white-space: nowrap">\1</code>', page_html)
 
 
 class Described(Extension):

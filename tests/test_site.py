@@ -62,3 +62,12 @@ def test_notebooks_are_pages_with_their_outputs(site: Path) -> None:
         assert "data:image/png;base64," in text, "a tutorial shows a figure"
         for said in printed(nbformat.read(path, as_version=4)):
             assert said.startswith("<Figure") or said.partition("\n")[0] in text
+
+
+def test_code_in_tables_has_plain_bars_and_whole_options(site: Path) -> None:
+    cells = re.findall("<td>(.*?)</td>", (site / "cli.html").read_text("utf-8"), re.S)
+    code = re.findall("<code(.*?)>(.*?)</code>", " ".join(cells))
+    assert not [text for _, text in code if "\\|" in text]
+    options = [style for style, text in code if re.fullmatch(r"--[\w-]+", text)]
+    assert options
+    assert all("nowrap" in style for style in options)
