@@ -258,7 +258,10 @@ def test_seed_and_quick_reach_the_run_and_its_configuration(quorate: Call, tmp_p
 
 WRONG = {
     "no configuration": (["run"], "needs a configuration"),
-    "no such file": (["run", "x.toml"], "x.toml"),
+    "no such file": (
+        ["run", "x.toml"],
+        "no configuration 'x.toml': correct its path, or write one",
+    ),
     "unknown key": (["run", "bad.toml"], "line 2, data.nam: unknown key (did you mean 'name'?)"),
     "no such data set": (["run", "set.toml"], "did you mean 'hospitals'"),
     "unknown option": (["run", "--fast"], "--fast"),
@@ -293,6 +296,22 @@ def test_bad_input_is_one_line_and_status_two(
     assert len(told.err.splitlines()) == 1
     assert "Traceback" not in told.err
     assert not list((tmp_path).glob("runs/*.partial"))
+
+
+def test_the_command_alone_shows_its_help(quorate: Call, capsys: Capture) -> None:
+    assert quorate() == 2
+    told = capsys.readouterr().err
+    assert told.startswith("Usage: ")
+    assert "quorate: " not in told
+    assert "predict" in told
+
+
+def test_a_misspelt_column_is_asked_about_with_one_stop(
+    quorate: Call, tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "a.csv").write_text("clinic,age,sick\nNorth,3,yes\nSouth,4,no\n")
+    assert quorate("init", "a.csv", "--client", "clinc", "--target", "sick") == 2
+    assert "Did you mean 'clinic'? The first line" in capsys.readouterr().err
 
 
 def test_names_of_data_sets(

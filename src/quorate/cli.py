@@ -74,8 +74,11 @@ def main() -> None:
             sys.exit(UNREAD)
         except Exception as error:
             if hasattr(error, "exit_code"):  # wrong usage: an unknown option, a missing argument
-                message = getattr(error, "format_message", error.__str__)
-                _fail(f"{message()} (see quorate --help)", 2)
+                message = getattr(error, "format_message", error.__str__)()
+                if len(sys.argv) == 1:  # the message is the help
+                    typer.echo(message, err=True)
+                    sys.exit(2)
+                _fail(f"{message} (see quorate --help)", 2)
             if os.environ.get("QUORATE_TRACEBACK") or not isinstance(error, EXPECTED):
                 raise
             _fail(str(error) or type(error).__name__, 2)

@@ -149,6 +149,11 @@ def read_config(path: str | os.PathLike[str], **changes: object) -> Config:
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"there is no configuration {str(path)!r}: correct its path, or write one with"
+            " `quorate init`"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the configuration {str(path)!r}: {error}") from error
     return parse_config(text, folder=path.absolute().parent, where=str(path), **changes)

@@ -59,7 +59,10 @@ def _regular(path: Path) -> Any:
     try:
         known = path.stat()
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise FileNotFoundError(f"there is no file {str(path)!r}.") from error
+        raise FileNotFoundError(
+            f"there is no file {str(path)!r}: correct its path. A path in data.path starts at the"
+            " configuration's folder, others at the working directory."
+        ) from error
     except ValueError as error:  # a name with a NUL byte
         raise FileNotFoundError(f"there is no file {str(path)!r}: {error}.") from error
     if stat.S_ISDIR(known.st_mode):

@@ -32,7 +32,8 @@ class RowError(ValueError):
         self.where, self.what, self.shown, self.do = where, what, shown, do
         self.rows, self.place = [int(row) for row in rows], place or in_table
         at = f" in {self.place(self.rows)}" if self.rows else ""
-        super().__init__(f"{where}{': ' if where else ''}{what}{shown}{at}. {do}")
+        said = f"{where}{': ' if where else ''}{what}{shown}{at}"
+        super().__init__(f"{said}{'' if said.endswith('?') else '.'} {do}")
 
     def withheld(self) -> RowError:
         """The error without what it shows of the rows."""

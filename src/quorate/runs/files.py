@@ -209,7 +209,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise RunError(f"there is no file {str(path)!r}")
+        raise RunError(
+            f"there is no file {str(path)!r}: give the folder that `quorate run` printed, or a"
+            " model.safetensors"
+        )
     try:
         with safe_open(path, framework="numpy") as file:
             names = file.keys()
