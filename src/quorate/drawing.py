@@ -117,9 +117,9 @@ def named_rows(axes: Axes, names: Sequence[str]) -> Array:
     return places
 
 
-def legend(axes: Axes, columns: int = 2, last: Sequence[str] = ()) -> None:
+def legend(axes: Axes, columns: int = 2, last: Sequence[str] = ()) -> int:
     """Put the legend above the axes, in as many columns as there is room for; the names in ``last``
-    come last.
+    come last. Returns the number of its lines.
     """
     handles, names = axes.get_legend_handles_labels()
     beside = (line for tick in axes.get_yticklabels() for line in tick.get_text().split("\n"))
@@ -136,6 +136,7 @@ def legend(axes: Axes, columns: int = 2, last: Sequence[str] = ()) -> None:
         borderaxespad=0.2,
         handlelength=1.2,
     )
+    return -(-len(names) // columns)
 
 
 def line_above_zero(axes: Axes, x: Array, y: Array, name: str) -> None:

@@ -22,6 +22,7 @@ import quorate as qr
 from quorate.codec import encode
 from quorate.data.schema import Recipe
 from quorate.solution import frames
+from quorate.solution.plots import plotted
 from quorate.solution.public_part import HISTORY
 from quorate.solution.stored import described, packed, unpacked
 
@@ -359,6 +360,30 @@ def test_pictures_show_the_history_and_the_clients(solved, tmp_path):
     assert plt.gcf() is figure
     with pytest.raises(ValueError, match="axes must be 3 for convergence, clients, weights, got 1"):
         solved.plot(axes=mine)
+    plt.close("all")
+
+
+@pytest.mark.parametrize(("name", "lines"), [("A", 1), ("Hospital of Old Mill", 2)])
+def test_a_title_stands_above_the_legend(solved, name, lines):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.switch_backend("Agg")
+    rows = [row | {"client": name} for row in solved.clients]
+    axes = plotted("clients", None, solved.history, rows, None, "risk in the problem")
+    axes.figure.canvas.draw()
+    legend = axes.get_legend()
+    heights = {text.get_window_extent().y0 for text in legend.get_texts()}
+    assert len(heights) == lines
+    assert axes._left_title.get_window_extent().y0 >= legend.get_window_extent().y1
+    plt.close("all")
+
+
+def test_the_picture_of_a_run_that_nobody_judged_says_so(solved):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.switch_backend("Agg")
+    unjudged = [{"round": k, "objective": None, "gap": None} for k in (1, 2)]
+    axes = plotted("convergence", None, unjudged, solved.clients, None, "risk")
+    assert [text.get_text() for text in axes.texts] == ["no round of this run was judged"]
+    assert not axes.lines
     plt.close("all")
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["convergence", "clients", "weights"]
 MOST = 20  # clients that are drawn; the table has all
 WIDTH, HEIGHT = 4.6, 3.4  # of a panel, in inches
+UNJUDGED = "no round of this run was judged"
 RESIDUALS = ("residual", "stationarity", "consensus", "primal", "moved")
 
 
@@ -63,9 +64,9 @@ def plotted(
     return panels if kind is None else panels[0]
 
 
-def _titled(axes: Axes, title: str) -> None:
-    """A title with room for a legend below it."""
-    axes.set_title(title, loc="left", pad=20, fontweight="bold", fontsize=10.5)
+def _titled(axes: Axes, title: str, lines: int = 1) -> None:
+    """A title with room for a legend of so many lines below it."""
+    axes.set_title(title, loc="left", pad=8 + 15 * lines, fontweight="bold", fontsize=10.5)
 
 
 def _convergence(axes: Axes, history: Sequence[Record], certificate: Certificate | None) -> None:
@@ -94,6 +95,9 @@ def _convergence(axes: Axes, history: Sequence[Record], certificate: Certificate
             legend(axes)
     elif some:
         line_above_zero(axes, rounds, residuals[some[0]], some[0])
+    elif not np.isfinite(column(history, "objective")).any():
+        axes.text(0.5, 0.5, UNJUDGED, transform=axes.transAxes, ha="center", va="center")
+        axes.set_yticks([])
     else:
         axes.plot(rounds, column(history, "objective"), color=BLUE, marker="o", markersize=2.5)
         axes.set_ylabel("objective")
@@ -133,7 +137,7 @@ def _clients(axes: Axes, clients: Sequence[Record], risk: str) -> None:
         above = (len(bars) - 1 - 2 * k) * height / 2
         axes.barh(places + above, [row[key] for row in rows], height, color=colour, label=name)
     axes.set_xlabel("loss")
-    legend(axes)
+    _titled(axes, f"Clients{which}", legend(axes))
 
 
 def _weights(axes: Axes, clients: Sequence[Record]) -> None:
