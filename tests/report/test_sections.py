@@ -6,8 +6,10 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import small_run
 from rich.console import Console
@@ -17,6 +19,8 @@ from quorate.report.as_json import as_json
 from quorate.report.html import figures, page
 from quorate.report.markdown import markdown
 from quorate.report.sections import SECTIONS
+from quorate.report.sections.checks import checks
+from quorate.report.sections.coefficients import coefficients
 from quorate.report.sections.section import Block, Figure, Fold, Row, Text
 from quorate.report.tables import Table, escaped
 from quorate.report.terminal import show
@@ -125,6 +129,34 @@ def test_sections_of_a_plain_run(tmp_path: Path) -> None:
     asked = ["Opening", "Quality", "Evaluation", "Checks", "Coefficients", "Summary"]
     proof = ["Certificate", "Clients", "Messages", "Configuration"]
     assert [name for name in names if name != "Warnings"] == [*asked, *proof]
+
+
+def test_units_are_read_off_names_and_rounding_is_no_coefficient(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = ["clinic,age (years),CRP [mg/l],height,same,sick"]
+    for k in range(90):
+        age, crp = rng.normal(50, 10), rng.exponential(20)
+        sick = "yes" if age + crp + rng.normal(0, 9) > 70 else "no"
+        lines.append(f"{small_run.CLINICS[k % 3]},{age:.3f},{crp:.3f},{rng.normal():.3f},1,{sick}")
+    run = small_run.small_run(tmp_path, data="\n".join(lines) + "\n", text=small_run.MIXED)
+    (table,) = [b for b in blocks_of(run) if isinstance(b, Table) and b.title == "Coefficients"]
+    units = {row[0]: row[table.columns.index("Unit")] for row in table.rows}
+    known = {"age (years)": "years", "CRP [mg/l]": "mg/l", "height": "–", "same": "–"}
+    assert units == known
+    w = np.array(run.w)
+    w[list(run.schema.feature_names).index("same")] = 1e-13  # as rounding leaves it
+    rounded = {row.feature: row for row in coefficients(replace(run, w=w))}
+    assert rounded["same"].scaled == rounded["same"].plain == 0.0
+    assert all(rounded[name].scaled for name in known if name != "same")
+
+
+def test_a_column_of_nothing_is_left_out_of_the_checks(tmp_path: Path) -> None:
+    run = small_run.small_run(tmp_path, text=small_run.MIXED)
+    row = {"name": "tiny", "passed": True, "seen": 38, "limit": 20, "where": [], "count": 0}
+    passed, failed = [row], [row, row | {"passed": False, "where": ["North"], "count": 1}]
+    assert checks(run.result | {"checks": passed}).columns[-1] == "Threshold"
+    told = checks(run.result | {"checks": failed})
+    assert (told.columns[-1], [row[-1] for row in told.rows]) == ("Where", ["", "North"])
 
 
 def test_a_report_starts_with_what_a_person_asks(runs: dict[str, Run]) -> None:

@@ -140,7 +140,9 @@ def checks(result: Result) -> Table:
         at = _where(row) if row["passed"] is False or row["name"] == "left_out" else ""
         rows.append((check.called, RESULTS[row["passed"]], _seen(row), threshold, at))
     heads = ("Check", "Result", "Seen", "Threshold", "Where")
-    return table("Checks of rows and model", heads, rows, (0, 1, 3, 4), long=(0, 3, 4))
+    kept = 5 if any(row[-1] for row in rows) else 4
+    cells = [row[:kept] for row in rows]
+    return table("Checks of rows and model", heads[:kept], cells, (0, 1, 3, 4), long=(0, 3, 4))
 
 
 def _seen(row: Record) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +24,7 @@ from quorate.report.sections.section import (
     Text,
     chapter,
 )
-from quorate.report.tables import Table, number, of_rows
+from quorate.report.tables import NOTHING, Table, number, of_rows
 from quorate.runs.model_file import targets_of
 from quorate.runs.run import Run
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 SHOWN = 20  # the others are in a fold
 YES = "yes/no"  # the unit of a category
+UNIT = re.compile(r"[(\[]([^()\[\]]+)[)\]]\s*$")  # at the end of a name, as in "age (years)"
+ROUNDING = 1e-8  # of the largest coefficient: smaller ones are 0 but for rounding
 
 
 class Coefficient(NamedTuple):
@@ -78,10 +81,11 @@ class Coefficients(ReportSection):
 def coefficients(run: Run) -> list[Coefficient]:
     """All coefficients, the largest in scaled units first; intercepts are not among them."""
     matrix, _ = _linear(run)
+    noise = np.abs(matrix) <= ROUNDING * np.abs(matrix).max(initial=0.0)
     classes = run.model["classes"] if len(matrix) > 1 else [""]
     rows = [
         Coefficient(feature, str(name), value, value / scale, unit, scale)
-        for values, name in zip(matrix.tolist(), classes, strict=True)
+        for values, name in zip(np.where(noise, 0.0, matrix).tolist(), classes, strict=True)
         for value, (feature, scale, unit) in zip(values, _features(run), strict=True)
     ]
     return sorted(rows, key=lambda row: -abs(row.scaled))
@@ -105,11 +109,17 @@ def _features(run: Run) -> Iterator[tuple[str, float, str]]:
     for column in run.schema.columns:
         numeric = isinstance(column, Numeric)
         if numeric:
-            yield column.name, column.scale, column.unit or "1"
+            yield column.name, column.scale, column.unit or _unit(column.name)
         else:
             yield from ((f"{column.name} = {c}", 1.0, YES) for c in column.categories)
         if column.indicator if numeric else column.missing:
             yield f"{column.name} is missing", 1.0, YES
+
+
+def _unit(name: str) -> str:
+    """The unit in the name of a column."""
+    found = UNIT.search(name)
+    return found[1].strip() if found else NOTHING
 
 
 def _about(run: Run) -> str:

@@ -333,6 +333,7 @@ def _dots(canvas: Canvas, rows: Rows, keys: tuple[str, str], tick: str, axis: st
     axes.scatter(ticks, places, marker="|", s=90, color=INK, linewidths=1.6, label=tick, zorder=4)
     names = [name.replace(", ", ",\n").replace(" ", "\n", 1) for name in heads]
     axes.set_yticks([*heads.values()], names)
+    axes.set_ylim(min(places) - 0.6, max(places) + 0.6)  # no dot on the axis, where one set is
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(axis)

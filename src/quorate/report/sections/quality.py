@@ -43,7 +43,7 @@ FIGURES = {  # of all rows together -> what it says
     "accuracy": "rows that are predicted rightly",
     "balanced_accuracy": "mean of the classes' shares that are predicted rightly; 50 % is chance",
     "recall": "rows of {positive} that are found",
-    "precision": "rows predicted {positive} that are",
+    "precision": "rows predicted {positive} where that is right",
     "specificity": "rows of {negative} that are left alone",
     "auc": "chance that a row of {positive} gets a higher score than one of {negative}; 0.5 is"
     " chance",
@@ -122,7 +122,9 @@ def goodness(run: Run) -> str:
         text += f" It finds {percent(judged['recall'])} of the rows of {classes[1]}"
         precise = judged.get("precision")
         text += (
-            "." if precise is None else f", and {percent(precise)} of those that it reports are."
+            "."
+            if precise is None
+            else f", and is right in {percent(precise)} of those that it calls {classes[1]}."
         )
     return text
 
@@ -163,7 +165,7 @@ def badness(run: Run) -> str:
     if bounds:
         inside = bounds[0] <= judged[key] <= bounds[1]
         text += (
-            f" The 95 % interval there is {_range(bounds)} %, which "
+            f" The 95 % interval at {worst['client']} is {_range(bounds)} %, which "
             + ("includes" if inside else "excludes")
             + f" the {show(judged[key])} of all rows"
             + (": chance may explain the difference." if inside else ".")
