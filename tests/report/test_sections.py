@@ -150,8 +150,11 @@ def test_units_are_read_off_names_and_rounding_is_no_coefficient(tmp_path: Path)
     assert all(rounded[name].scaled for name in known if name != "same")
 
 
-def test_a_column_of_nothing_is_left_out_of_the_checks(tmp_path: Path) -> None:
-    run = small_run.small_run(tmp_path, text=small_run.MIXED)
+def test_a_column_of_nothing_is_left_out(tmp_path: Path) -> None:
+    text = small_run.MIXED.replace("test = 0.4", 'test = 0.4\nfeatures = ["age"]')
+    run = small_run.small_run(tmp_path, text=text)
+    (table,) = [b for b in blocks_of(run) if isinstance(b, Table) and b.title == "Coefficients"]
+    assert table.columns == ("Feature", "Scaled", "Per unit", "Units in one scaled")
     row = {"name": "tiny", "passed": True, "seen": 38, "limit": 20, "where": [], "count": 0}
     passed, failed = [row], [row, row | {"passed": False, "where": ["North"], "count": 1}]
     assert checks(run.result | {"checks": passed}).columns[-1] == "Threshold"

@@ -155,6 +155,8 @@ def _table(title: str, rows: Sequence[Coefficient]) -> Table:
     heads |= {"unit": "Unit", "scale": "Units in one scaled"}
     if not any(row.of for row in rows):
         del heads["of"]
+    if all(row.unit == NOTHING for row in rows):
+        del heads["unit"]
     cells = [row._asdict() | {"scale": None if row.unit == YES else row.scale} for row in rows]
     return of_rows(title, cells, heads, {"of": str, "unit": str}, ("of", "unit"))
 
