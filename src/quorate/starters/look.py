@@ -508,13 +508,12 @@ def _below(file: str, table: Table) -> list[str]:
     found: list[str] = []
     if table.lines is None or len(table) < 3:
         return found
-    columns = {name: cells.tolist() for name, cells in table.items()}
     for r in reversed(range(max(1, len(table.lines) - BELOW), len(table.lines))):
-        filled = [name for name, cells in columns.items() if cells[r] is not None]
-        first = str(columns[filled[0]][r]) if filled else ""
+        filled = [name for name, cells in table.items() if cells[r] is not None]
+        first = str(table[filled[0]][r]) if filled else ""
         alone = len(filled) == 1 and number_of(first) is None
-        total_of = len(filled) < len(columns) and TOTALS.fullmatch(first)
-        if not (alone or total_of) or columns[filled[0]].count(first) > 1:
+        total_of = len(filled) < len(table) and TOTALS.fullmatch(first)
+        if not (alone or total_of) or table[filled[0]].tolist().count(first) > 1:
             break
         what = "a note" if alone else "a total"
         found.append(
