@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import small_run
+from matplotlib.figure import Figure
 from problems import PLAIN
 from rich.console import Console
 from scipy.special import expit
@@ -21,7 +22,8 @@ from quorate.problem.prediction import scores
 from quorate.report import tables
 from quorate.report.markdown import markdown
 from quorate.report.sections.evaluation import Evaluation, by_client, measures
-from quorate.report.tables import Table
+from quorate.report.sections.quality import Quality
+from quorate.report.tables import Table, own_measures
 from quorate.report.terminal import drawn
 from quorate.runs.comparison import EvaluationForm, evaluate
 from quorate.runs.evaluation import JudgedForm, judge
@@ -200,3 +202,12 @@ def test_the_folder_of_an_earlier_version_is_read_and_reported(run: Run) -> None
     assert [*cells(measures(told)[0])][::2] == ["Accuracy", "Mean loss"]
     assert by_client(told) == []
     assert "Accuracy, worst client" in markdown(told)
+
+
+def test_roc_and_calibration_are_drawn_over_all_rows_and_by_client(run: Run) -> None:
+    clients = [row["client"] for row in own_measures(run.result)[0]["clients"]]
+    for name in ("roc", "calibration"):
+        canvas = Figure()
+        plot = Quality().plots(run)[name]
+        plot.draw(canvas, *plot.arguments)
+        assert canvas.axes[0].get_legend_handles_labels()[1] == [*clients, "all rows"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from quorate.drawing import BLUE, GREY, INK, label, shades
+from quorate.drawing import GREY, INK, label, shades
 from quorate.report.figures import Plot
 from quorate.report.sections.evaluation import by_client
 from quorate.report.sections.section import (
@@ -63,8 +63,9 @@ ROC = Figure(
 )
 CALIBRATION = Figure(
     "calibration",
-    "Calibration: where 30 % are predicted, 30 % should be. Dots are groups of rows, larger where"
-    " there are more; the diagonal is perfect.",
+    "Calibration: where 30 % are predicted, 30 % should be. The thick line is all rows, thin ones"
+    " are clients, with fewer rows each; dots are groups of rows, larger where there are more; the"
+    " diagonal is perfect.",
 )
 
 
@@ -80,8 +81,8 @@ class Quality(ReportSection):
         if curves.get("roc"):
             drawn["roc"] = Plot("ROC curve over all rows, and by client", 3.6, _roc, (judged,))
         if curves.get("reliability"):
-            title = "Share of positive rows by predicted probability"
-            drawn["calibration"] = Plot(title, 3.6, _calibration, (curves["reliability"],))
+            title = "Share of positive rows by predicted probability, and by client"
+            drawn["calibration"] = Plot(title, 3.6, _calibration, (judged,))
         return drawn
 
     def chapters(self, run: Run) -> list[Chapter]:
@@ -245,24 +246,36 @@ def _square(axes: Axes, across: str, up: str) -> None:
 def _roc(canvas: Canvas, judged: Record) -> None:
     axes = canvas.subplots()
     _square(axes, "false alarms in %", "recall in %")
-    lines = [(row["client"], (row.get("curves") or {}).get("roc")) for row in judged["clients"]]
-    lines = [(name, curve) for name, curve in lines if curve] if len(lines) > 1 else []
-    named = len(lines) <= FEW
-    colours = shades(len(lines)) if named else [GREY] * len(lines)
-    for (name, curve), colour in zip(lines, colours, strict=True):
-        x, y = ([100 * point[k] for point in curve] for k in (0, 1))
-        text, faint = label(name) if named else None, 1.0 if named else 0.35
-        axes.plot(x, y, color=colour, linewidth=1.0, alpha=faint, label=text)
-    x, y = ([100 * point[k] for point in judged["curves"]["roc"]] for k in (0, 1))
+    _clients(axes, judged, "roc")
+    x, y = _percents(judged["curves"]["roc"])
     axes.plot(x, y, color=INK, linewidth=2.2, clip_on=False, label="all rows")
     axes.legend(loc="lower right", fontsize="small")
 
 
-def _calibration(canvas: Canvas, groups: Sequence[Sequence[float]]) -> None:
+def _calibration(canvas: Canvas, judged: Record) -> None:
     axes = canvas.subplots()
     _square(axes, "predicted probability in %", "positive rows in %")
-    x, y = ([100 * group[k] for group in groups] for k in (0, 1))
+    _clients(axes, judged, "reliability")
+    groups = judged["curves"]["reliability"]
+    x, y = _percents(groups)
     most = max(group[2] for group in groups)
-    sizes = [20 + 160 * group[2] / most for group in groups]
-    axes.plot(x, y, color=BLUE, linewidth=1.0)
-    axes.scatter(x, y, s=sizes, color=BLUE, zorder=3, clip_on=False)
+    sizes = [10 + 70 * group[2] / most for group in groups]
+    axes.plot(x, y, color=INK, linewidth=2.2, label="all rows")
+    axes.scatter(x, y, s=sizes, color=INK, zorder=3, clip_on=False)
+    axes.legend(loc="upper left", fontsize="small")
+
+
+def _clients(axes: Axes, judged: Record, part: str) -> None:
+    """A thin line for every client that has this curve; a few clients are told apart by colour."""
+    lines = [(row["client"], (row.get("curves") or {}).get(part)) for row in judged["clients"]]
+    lines = [(name, curve) for name, curve in lines if curve] if len(lines) > 1 else []
+    named = len(lines) <= FEW
+    colours = shades(len(lines)) if named else [GREY] * len(lines)
+    for (name, curve), colour in zip(lines, colours, strict=True):
+        text, faint = label(name) if named else None, 1.0 if named else 0.35
+        axes.plot(*_percents(curve), color=colour, linewidth=1.0, alpha=faint, label=text)
+
+
+def _percents(curve: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
+    """The first two numbers of every point, in percent."""
+    return [100 * point[0] for point in curve], [100 * point[1] for point in curve]
