@@ -33,7 +33,7 @@ from quorate.client_names import ClientName
 from quorate.data.arguments import column_names, without_column
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
-from quorate.estimators.rows import Matrix, Rows, merged, names_of
+from quorate.estimators.rows import Matrix, Rows, in_words, merged, names_of
 from quorate.measures import classification
 from quorate.parameters import Parameters
 from quorate.problem.calibration import Sigmoid, calibrated
@@ -186,6 +186,8 @@ class FederatedModel(BaseEstimator):
         return loss
 
     def _linear(self) -> Linear:
+        if not isinstance(self.fit_intercept, bool | np.bool_):
+            raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}.")
         return Linear(bool(self.fit_intercept))
 
     def _regulariser(self, fed: Federation | None = None) -> Regulariser:
@@ -219,7 +221,10 @@ class FederatedModel(BaseEstimator):
         clients = getattr(self, "groups_column_", None)
         if clients is not None and clients in (column_names(X) or ()):
             table, _ = without_column(X, clients, "groups")
-        rows: Any = validate_data(self, table, accept_sparse="csr", dtype=np.float64, reset=False)
+        with in_words(table):
+            rows: Any = validate_data(
+                self, table, accept_sparse="csr", dtype=np.float64, reset=False
+            )
         return self._scores(rows)
 
     def _scores(self, X: Matrix) -> Array:

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from quorate.algorithms.method import Method
 from quorate.arrays import Array, Features, Label
+from quorate.data.arguments import without_column
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.estimators.base import (
@@ -82,6 +83,10 @@ class _RankModel(FederatedModel):
         self, X: Features, y: ArrayLike, groups: Groups | None, y_numeric: bool = False
     ) -> Rows:
         """Checked rows; without groups all rows are in the group "all"."""
+        vars(self).pop("groups_column_", None)
+        if isinstance(groups, str):  # a column of the table X, which is no feature
+            vars(self)["groups_column_"] = groups
+            X, groups = without_column(X, groups, "groups")
         rows, targets = arrays(self, X, y, y_numeric)
         names = ["all"] * len(targets) if groups is None else groups
         rows_of_groups(names, len(targets))  # raises where they do not fit
@@ -256,7 +261,11 @@ class RiskClassifier(Classifier, _RankModel):
     def _default_risk(self, fed: Federation) -> Superquantile:
         """Half of the losses, or twice the largest tail at which a constant is optimal."""
         problem = Problem(self._loss(), self._linear(), Superquantile(TAIL))
-        return Superquantile(min(1.0, max(TAIL, ABOVE * largest_tail(problem, fed))))
+        try:
+            largest = largest_tail(problem, fed)
+        except ArithmeticError:  # its program was not solved; a trivial model is warned of
+            largest = 0.0
+        return Superquantile(min(1.0, max(TAIL, ABOVE * largest)))
 
     def fit(self, X: Features, y: ArrayLike, *, groups: Groups | None = None) -> Self:
         """Fit to rows and labels.

@@ -90,6 +90,11 @@ class _RobustModel(FederatedModel):
 
     def _problem(self, fed: Federation) -> Problem:
         radius, p = self.client_radius, self.client_p
+        if not is_number(radius) or not radius >= 0:
+            raise ValueError(
+                f"client_radius must be a number >= 0, got {radius!r}: 0 fixes the clients' weights"
+                " at prior; for all weights use over_clients=Simplex()."
+            )
         clients = self.over_clients
         if clients is None:
             clients = ChiSquareBall(radius, self.prior)

@@ -7,13 +7,14 @@ a row of weight 0 equals an absent row.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
@@ -21,9 +22,8 @@ from quorate.arrays import Array, Features, shape_of
 from quorate.client_names import ClientName, by_position, repeated
 from quorate.data.arguments import without_column
 from quorate.data.federation import Federation
-from quorate.data.row_errors import RowError
-from quorate.data.tables import is_number
 from quorate.data.validation import grouped
+from quorate.estimators.cells import check_labels, faulty_cells
 from quorate.problem.risks.inputs import PerClient
 from quorate.problem.risks.risk import Prior, resolve_prior
 
@@ -118,9 +118,10 @@ def arrays(
     estimator: BaseEstimator, X: Features, y: ArrayLike, y_numeric: bool = False, reset: bool = True
 ) -> tuple[Matrix, NDArray[Any]]:
     """X (n, d) float64, dense in C order or CSR, and y (n,), validated as scikit-learn does."""
-    table: Any = X
-    targets: Any = y
-    try:
+    check_labels(y, y_numeric)
+    with in_words(X):
+        table: Any = X
+        targets: Any = y
         checked: Any = validate_data(
             estimator,
             table,
@@ -131,27 +132,18 @@ def arrays(
             y_numeric=y_numeric,
             reset=reset,
         )
-    except ValueError as error:
-        if not (odd := _text_rows(X)):
-            raise
-        do = "Correct these cells, or encode the column as numbers."
-        what = "there is text where numbers are needed"
-        raise RowError("X", what, shown=f" ({error})", rows=odd, do=do) from error
     return checked
 
 
-def _text_rows(X: Features) -> list[int]:
-    """The rows of a table with a cell of text that is no number."""
-    if issparse(X):
-        return []
-    cells = np.asarray(X, dtype=object)
-    if cells.ndim != 2:
-        return []
-    return [
-        r
-        for r, row in enumerate(cells)
-        if any(isinstance(c, str | bytes) and not is_number(c) for c in row)
-    ]
+@contextmanager
+def in_words(X: Features) -> Iterator[None]:
+    """Where scikit-learn refuses a table for its cells, the error names columns and rows."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if (found := faulty_cells(X, error)) is None:
+            raise
+        raise found from error
 
 
 def merged(fed: Federation) -> Federation:

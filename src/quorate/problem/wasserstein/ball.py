@@ -225,10 +225,16 @@ class WassersteinBall:
                 f"radius must be >= 0 and finite, got {self.radius!r}: give a number, one per"
                 " client, a mapping by client name, or 'auto'; 0 means the empirical distribution."
             )
-        if not self.label_cost > 0:
+        if not is_number(self.label_cost) or not self.label_cost > 0:
             raise ValueError(
-                f"label_cost must be in (0, inf], got {self.label_cost}: at 0 every label could be"
-                " flipped for free. For labels that never move use label_cost=float('inf')."
+                f"label_cost must be in (0, inf], got {self.label_cost!r}: at 0 every label could"
+                " be flipped for free. For labels that never move use label_cost=float('inf')."
+            )
+
+        if self.support is not None and not hasattr(self.support, "check"):
+            raise TypeError(
+                "support must be None, BoxSupport(lower, upper) or PolytopeSupport(C, d), got"
+                f" {self.support!r}."
             )
 
     @property
