@@ -1,10 +1,14 @@
 """What the estimators with all their defaults give on tables of many kinds, beside scikit-learn's
 plain models.
 
-    python benchmarks/defaults.py [auc | price] [--only NAME]
+    python benchmarks/defaults.py [auc | private | limits | price] [--only NAME]
 
 auc     the held-out AUC (R2 of a regressor) of every estimator on every table, beside
         LogisticRegression() or Ridge(), and whether each constant model was warned about
+private the same of PrivateClassifier(), whose total is epsilon = 1, and of the tables made by seed
+        again with 4 and 16 times their rows, which pay for its noise
+limits  models that a parameter makes constant: the limit that their warning names, and whether
+        0.97 and 1.05 of it are on either side
 price   what robustness costs on clean rows, and what it gains under five shifts: the log loss of
         the worst client beside that of scikit-learn's model
 
@@ -18,6 +22,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -311,10 +316,13 @@ TABLES = {TWO: two_classes, SEVERAL: three_classes, NUMBERS: numbers}
 
 @dataclass(frozen=True)
 class Judged:
-    """One estimator on one table: its figure, the plain model's, and whether it is constant."""
+    """One estimator on one table of so many rows to train on: its figure, the plain model's, and
+    whether it is constant.
+    """
 
     estimator: str
     table: str
+    rows: int
     plain: float
     ours: float
     constant: bool
@@ -328,31 +336,198 @@ class Judged:
 def judged(name: str, table: Table, seed: int = 0) -> Judged:
     """Fit with all defaults, and judge on the rows held out."""
     train, test = table.split(seed)
+    private = partial(qr.PrivateClassifier, random_state=0)  # noise that can be repeated
+    make = ESTIMATORS[name][0] if name in ESTIMATORS else private
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = ESTIMATORS[name][0]().fit(train.X, train.y, groups=train.groups)
-    constant = len(np.unique(model.predict(test.X))) == 1
+        model = make().fit(train.X, train.y, groups=train.groups)
+        constant = len(np.unique(model.predict(test.X))) == 1
     warned = any(issubclass(each.category, qr.TrivialModelWarning) for each in caught)
-    plain = merit(plain_model(train), test)
-    return Judged(name, table.name, plain, merit(model, test), constant, warned)
+    plain, ours = merit(plain_model(train), test), merit(model, test)
+    return Judged(name, table.name, len(train.y), plain, ours, constant, warned)
+
+
+def shown(rows: list[Judged], title: str) -> bool:
+    """Print how an estimator does on these tables; whether it meets the target."""
+    for row in rows:
+        more = "" if row.near else "  further than .03 below"
+        more += "  constant" * row.constant + ", warned" * (row.constant and row.warned)
+        print(
+            f"{row.estimator:22s} {row.table:36s} {row.rows:6d} rows  plain {row.plain:6.3f}"
+            f"  ours {row.ours:6.3f}{more}"
+        )
+    near, silent = sum(r.near for r in rows), sum(r.constant and not r.warned for r in rows)
+    good = near >= len(rows) * 29 / 30 and silent == 0
+    print(f"{title}: {near} of {len(rows)} tables within .03, {silent} constants in silence")
+    print(f"  target of 29 in 30 and no constant in silence: {'met' if good else 'MISSED'}")
+    return good
 
 
 def show_auc(only: str) -> bool:
     """Print every estimator on every table it takes; whether all targets are met."""
     met = True
     for name, (_, kinds) in ESTIMATORS.items():
+        if only in name:
+            rows = [judged(name, table) for kind in kinds for table in TABLES[kind]()]
+            met &= shown(rows, name)
+    return met
+
+
+# ------------------------------------------------------------------------------- within a budget
+
+PRIVATE = "PrivateClassifier"
+TIMES = (1, 4, 16)  # as many rows as a table made by seed has by itself
+ENDS = (0, 500, 1000, 2000, 5000, 10_000, 100_000)  # of intervals of rows
+
+
+def larger(make: partial[Table], times: int) -> Table:
+    """A table made by seed with so many times its rows."""
+    name, seed, *rest = make.args
+    options = dict(make.keywords)
+    n = rest.pop(0) if rest else options.pop("n", 800)
+    return made(name, seed, times * n, *rest, **options)
+
+
+def show_private(only: str) -> bool:
+    """Print `PrivateClassifier` on all tables, and on those made by seed with more rows; whether
+    the target is met where these have the most.
+    """
+    if only not in PRIVATE:
+        return True
+    rows = [judged(PRIVATE, table) for kind in (TWO, SEVERAL) for table in TABLES[kind]()]
+    met = shown(rows, f"{PRIVATE} on all tables")
+    for times in TIMES[1:]:
+        more = [judged(PRIVATE, larger(make, times)) for make in MADE]
+        met = shown(more, f"{PRIVATE} on the tables made by seed, with {times} times their rows")
+        rows += more
+    for low, high in pairwise(ENDS):
+        some = [row for row in rows if low <= row.rows < high]
+        near = sum(row.near for row in some)
+        print(f"{PRIVATE} on tables of {low} to {high} rows: {near} of {len(some)} within .03")
+    return met
+
+
+# ------------------------------------------------------------------------- limits of constants
+
+BELOW, ABOVE = 0.97, 1.05  # of a limit that a warning names
+LEAST = 10  # tables for each kind of limit
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A parameter that makes models constant.
+
+    ``first`` is an estimator that is constant, ``at`` makes one at a value of the parameter, after
+    the first was fitted; ``falls``: whether small values make it constant.
+    """
+
+    parameter: str
+    kind: str
+    first: Callable[[], object]
+    at: Callable[[object, float], object]
+    falls: bool = False
+
+
+LIMITS = {
+    "radius of RobustClassifier": Limit(
+        "radius",
+        TWO,
+        lambda: qr.RobustClassifier(radius=5.0),
+        lambda _, radius: qr.RobustClassifier(radius=radius),
+    ),
+    "radius of RobustRegressor": Limit(
+        "radius",
+        NUMBERS,
+        lambda: qr.RobustRegressor(radius=50.0),
+        lambda _, radius: qr.RobustRegressor(radius=radius),
+    ),
+    "tail of RiskClassifier": Limit(
+        "tail",
+        TWO,
+        lambda: qr.RiskClassifier(qr.Superquantile(0.01)),
+        lambda _, tail: qr.RiskClassifier(qr.Superquantile(min(tail, 1.0))),
+        falls=True,
+    ),
+    "L1 strength of AgnosticClassifier": Limit(
+        "strength",
+        TWO,
+        lambda: qr.AgnosticClassifier(regulariser=qr.L1(5.0)),
+        lambda _, strength: qr.AgnosticClassifier(regulariser=qr.L1(strength)),
+    ),
+    "label flips of RobustClassifier": Limit(
+        "label_cost",
+        TWO,
+        lambda: qr.RobustClassifier(label_flips=0.45),
+        lambda first, cost: qr.RobustClassifier(radius=max(first.radius_), label_cost=cost),
+        falls=True,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Held:
+    """A limit on a table, as the warning names it; whether no model is better than a constant on
+    the side where it says so, and whether there is one on the other.
+    """
+
+    table: str
+    limit: float
+    constant: bool
+    model: bool
+
+    @property
+    def good(self) -> bool:
+        return self.constant and self.model
+
+
+def fitted(model: object, table: Table) -> object:
+    """The model without its warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(table.X, table.y, groups=table.groups)
+
+
+def is_constant(model: object) -> bool:
+    """Whether no coefficients are better than a constant in the model's own objective."""
+    found = model.solution_.trivial
+    at_cut = ("one class predicted", "balanced accuracy at chance")
+    return found is not None and found.kind not in at_cut
+
+
+def has_scores(model: object) -> bool:
+    """Whether some coefficient is not 0."""
+    return bool(np.abs(model.coef_).max() > 1e-6)
+
+
+def held(limit: Limit, table: Table) -> Held | None:
+    """The limit on a table; None where it is not this parameter that makes the model constant."""
+    train = table.split()[0]
+    first = fitted(limit.first(), train)
+    named = first.solution_.trivial
+    if not is_constant(first) or named.parameter != limit.parameter or named.threshold is None:
+        return None
+    factors = (BELOW, ABOVE) if limit.falls else (ABOVE, BELOW)
+    inside, outside = (fitted(limit.at(first, each * named.threshold), train) for each in factors)
+    return Held(table.name, named.threshold, is_constant(inside), has_scores(outside))
+
+
+def show_limits(only: str) -> bool:
+    """Print what holds of every kind of limit; whether each does on ten tables or more."""
+    met = True
+    for name, limit in LIMITS.items():
         if only not in name:
             continue
-        rows = [judged(name, table) for kind in kinds for table in TABLES[kind]()]
+        rows = [row for table in TABLES[limit.kind]() if (row := held(limit, table)) is not None]
         for row in rows:
-            more = "" if row.near else "  further than .03 below"
-            more += "  constant" * row.constant + ", warned" * (row.constant and row.warned)
-            print(f"{name:22s} {row.table:36s} plain {row.plain:6.3f}  ours {row.ours:6.3f}{more}")
-        near, silent = sum(r.near for r in rows), sum(r.constant and not r.warned for r in rows)
-        good = near >= len(rows) * 29 / 30 and silent == 0
-        met &= good
-        print(f"{name}: {near} of {len(rows)} tables within .03, {silent} constants in silence")
-        print(f"  target of 29 in 30 and no constant in silence: {'met' if good else 'MISSED'}")
+            side = "up to" if limit.falls else "from"
+            more = "" if row.good else "  NOT as named"
+            print(f"{name:34s} {row.table:36s} constant {side} {row.limit:.4g}{more}")
+        good = sum(row.good for row in rows)
+        met &= good == len(rows) >= LEAST
+        print(
+            f"{name}: a constant at {BELOW if limit.falls else ABOVE} of the limit, and none at"
+            f" {ABOVE if limit.falls else BELOW}, on {good} of {len(rows)} tables"
+        )
     return met
 
 
@@ -419,7 +594,7 @@ def prices(name: str, tables: Iterable[Table], seeds: tuple[int, ...] = (0, 1)) 
     return {kind: np.array(rows) for kind, rows in found.items()}
 
 
-def show_price(only: str) -> None:
+def show_price(only: str) -> bool:
     """Print what robustness costs and gains, in log loss; minus is better than scikit-learn."""
     print("log loss minus that of LogisticRegression(), mean over tables +- standard error")
     for name, (_, kinds) in ESTIMATORS.items():
@@ -434,17 +609,17 @@ def show_price(only: str) -> None:
                 f"{name:22s} {kind:14s} all rows {mean[0]:+.3f} +- {error[0]:.3f}"
                 f"   worst client {mean[1]:+.3f} +- {error[1]:.3f}"
             )
+    return True
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="?", choices=["auc", "price", "both"], default="both")
-    parser.add_argument("--only", default="", help="estimators with this in their name")
+    parts = {"auc": show_auc, "private": show_private, "limits": show_limits, "price": show_price}
+    parser.add_argument("what", nargs="?", choices=[*parts, "all"], default="all")
+    parser.add_argument("--only", default="", help="estimators or limits with this in their name")
     asked = parser.parse_args()
-    met = show_auc(asked.only) if asked.what != "price" else True
-    if asked.what != "auc":
-        show_price(asked.only)
-    return 0 if met else 1
+    met = [show(asked.only) for name, show in parts.items() if asked.what in (name, "all")]
+    return 0 if all(met) else 1
 
 
 if __name__ == "__main__":

@@ -59,20 +59,48 @@ def test_robust_models_cost_nothing_on_clean_rows_and_gain_under_noise(tables) -
     assert noise[0] < clean[0] < 0  # minus is better than scikit-learn's model
 
 
-@pytest.mark.parametrize(
-    ("asked", "shown"), [([], ["auc", "price"]), (["auc"], ["auc"]), (["price"], ["price"])]
-)
+def test_a_private_model_is_near_where_rows_pay_for_its_noise() -> None:
+    few, many = (defaults.larger(defaults.MADE[0], times) for times in (1, 16))
+    assert len(many.y) == 16 * len(few.y) == 16 * 800
+    assert [row.near for row in map(private, (few, many))] == [False, True]
+
+
+def test_a_private_model_of_one_class_is_no_constant_in_silence(tables) -> None:
+    table = next(t for t in tables[defaults.TWO] if t.name == "5 % positives, weak")
+    row = private(table)
+    assert row.constant
+    assert row.warned
+
+
+def private(table: defaults.Table) -> defaults.Judged:
+    return defaults.judged(defaults.PRIVATE, table)
+
+
+@pytest.mark.parametrize("name", defaults.LIMITS)
+def test_limits_hold_on_either_side(tables, name: str) -> None:
+    """The script does so on ten tables or more."""
+    limit = defaults.LIMITS[name]
+    row = defaults.held(limit, min(tables[limit.kind], key=lambda table: len(table.y)))
+    assert row is not None
+    assert row.good, row
+
+
+PARTS = ["auc", "private", "limits", "price"]
+
+
+@pytest.mark.parametrize("asked", [[], *([part] for part in PARTS)])
+@pytest.mark.parametrize("missed", [None, "limits"])
 def test_the_script_shows_what_is_asked(
-    monkeypatch: pytest.MonkeyPatch, asked: list[str], shown: list[str]
+    monkeypatch: pytest.MonkeyPatch, asked: list[str], missed: str | None
 ) -> None:
     seen: list[str] = []
+    for part in PARTS:
 
-    def show_auc(only: str) -> bool:
-        seen.append("auc")
-        return True
+        def show(only: str, part: str = part) -> bool:
+            seen.append(part)
+            return part != missed
 
-    monkeypatch.setattr(defaults, "show_auc", show_auc)
-    monkeypatch.setattr(defaults, "show_price", lambda only: seen.append("price"))
+        monkeypatch.setattr(defaults, f"show_{part}", show)
     monkeypatch.setattr(sys, "argv", ["defaults.py", *asked])
-    assert defaults.main() == 0
-    assert seen == shown
+    assert defaults.main() == int(missed in (asked or PARTS))
+    assert seen == (asked or PARTS)
