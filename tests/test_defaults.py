@@ -78,10 +78,10 @@ def private(table: defaults.Table) -> defaults.Judged:
 
 @pytest.mark.parametrize("name", defaults.LIMITS)
 def test_limits_hold_on_either_side(tables, name: str) -> None:
-    """The script does so on ten tables or more."""
+    """On the smallest table that has the limit; the script does so on ten tables or more."""
     limit = defaults.LIMITS[name]
-    row = defaults.held(limit, min(tables[limit.kind], key=lambda table: len(table.y)))
-    assert row is not None
+    smallest = sorted(tables[limit.kind], key=lambda table: len(table.y))
+    row = next(row for table in smallest if (row := defaults.held(limit, table)) is not None)
     assert row.good, row
 
 
