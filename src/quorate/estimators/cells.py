@@ -86,11 +86,15 @@ def check_labels(y: Any, numbers: bool) -> None:
 
 def _faulty_labels(y: NDArray[Any], numbers: bool) -> Iterator[RowError]:
     number = y.dtype.kind == "f"
-    absent = np.flatnonzero(np.isnan(y)) if number else [r for r, v in enumerate(y) if missing(v)]
+    absent: list[int] = (
+        np.flatnonzero(np.isnan(y)).tolist()
+        if number
+        else [r for r, v in enumerate(y) if missing(v)]
+    )
     cells = [] if number else y.tolist()
-    if len(absent):
+    if absent:
         what = "entries are missing (NaN or None)"
-        yield RowError("y", what, rows=[*absent], do="Leave these rows out.")
+        yield RowError("y", what, rows=absent, do="Leave these rows out.")
     odd = [r for r, cell in enumerate(cells) if _is_text(cell)]
     if numbers and odd:
         do = "Correct these entries; for classes use a classifier."

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import TypeGuard
 
 import numpy as np
 
 from quorate.arrays import Array, Block
 from quorate.data.federation import Federation
-from quorate.problem.constraints.coupled import Shared
 from quorate.problem.constraints.group_means import OnRows, Probability
 from quorate.problem.problem import Problem
 
@@ -54,7 +54,7 @@ def faint_levels(problem: Problem, fed: Federation, w: Array) -> Iterator[str]:
         part = shared.one
         if not _compares(part):
             continue
-        together = _together(shared, blocks, predictions)
+        together = _together(part, shared.scale, blocks, predictions)
         for k in _first_of_pairs(part):
             if part.level[0, k] < ERRORS * together[k]:
                 yield (
@@ -72,7 +72,7 @@ def _head(part: OnRows, k: int, levels: Array) -> str:
     )
 
 
-def _compares(part: object) -> bool:
+def _compares(part: object) -> TypeGuard[OnRows]:
     """Whether a constraint holds means of groups near each other."""
     return isinstance(part, OnRows) and bool((part.coefficients < 0).any())
 
@@ -86,15 +86,16 @@ def _first_of_pairs(part: OnRows) -> list[int]:
     return kept
 
 
-def _together(shared: Shared, blocks: Sequence[Block], predictions: Sequence[Array]) -> Array:
+def _together(
+    part: OnRows, scale: Array, blocks: Sequence[Block], predictions: Sequence[Array]
+) -> Array:
     """(p,) errors of a constraint on all clients: of its means over all rows, or of the mean of the
     clients' differences.
     """
-    part = shared.one
     if part.sizes is not None:
         return _errors(part, blocks, predictions, part.sizes)
     each = [_errors(part, [b], [p], np.ones(1)) for b, p in zip(blocks, predictions, strict=True)]
-    return np.sqrt(np.nansum((shared.scale * np.array(each)) ** 2, 0))
+    return np.sqrt(np.nansum((scale * np.array(each)) ** 2, 0))
 
 
 def _errors(
