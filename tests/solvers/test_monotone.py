@@ -20,13 +20,13 @@ from quorate.solvers.rank.scalar_losses import (
     PLUS,
     RAMP,
     Kernel,
-    conjugate_at,
+    conjugates_of,
     gradient_at,
     loss_at,
     losses_of,
     prox_at,
-    prox_gradient_at,
-    proxes,
+    prox_each,
+    prox_gradients_at,
 )
 
 EPS = 2.0**-52
@@ -137,8 +137,11 @@ def test_side_by_side_is_the_same_bits_as_alone(kernel, n):
     rng = np.random.default_rng(n)
     m, sigma = 10 * rng.standard_normal(n), 10 ** rng.uniform(-3, 4, n) * (rng.random(n) < 0.7)
     alone = [prox_at(*parts(kernel), c, v) for c, v in zip(sigma * 0.5, m, strict=True)]
-    assert_array_equal(proxes(*parts(kernel), m, sigma, 0.5), alone)
-    assert_array_equal(proxes(*parts(kernel), m, 0 * sigma, 0.5), m)
+    z = np.empty(n)
+    prox_each(*parts(kernel), m, sigma, 0.5, z)
+    assert_array_equal(z, alone)
+    prox_each(*parts(kernel), m, 0 * sigma, 0.5, z)
+    assert_array_equal(z, m)
 
 
 @pytest.mark.parametrize("kernel", slow.KERNELS + slow.EVEN, ids=slow.name)
@@ -153,24 +156,26 @@ def test_losses_gradients_and_conjugates(kernel):
         s = gradient_at(*parts(kernel), x)
         touch = s * x - loss_at(*parts(kernel), x)
         # Fenchel-Young, with equality
-        assert_allclose(conjugate_at(*parts(kernel), s), touch, rtol=1e-10, atol=1e-12)
+        assert_allclose(conjugates_of(np.array([s]), kernel), touch, rtol=1e-10, atol=1e-12)
     for s in (0.0, 0.2, 0.9, 1.0):
-        assert conjugate_at(*parts(kernel), s) >= (s * t - slow.loss(kernel, t)).max() - 1e-12
+        assert conjugates_of(np.array([s]), kernel) >= (s * t - slow.loss(kernel, t)).max() - 1e-12
     steepest = (
         kernel.width if kernel.kind == RAMP else math.inf if kernel.kind == EXPONENTIAL else 1.0
     )
     if steepest < math.inf:
-        assert conjugate_at(*parts(kernel), steepest * 1.001) == math.inf
+        assert conjugates_of(np.array([steepest * 1.001]), kernel) == math.inf
 
 
 @pytest.mark.parametrize("kernel", slow.KERNELS, ids=slow.name)
 def test_gradients_of_proxes(kernel):
     rng = np.random.default_rng(5)
-    for c, m in zip(10 ** rng.uniform(-2, 2, 40), 5 * rng.standard_normal(40), strict=True):
-        low, v, high = (prox_at(*parts(kernel), c, m + d) for d in (-1e-6, 0.0, 1e-6))
-        assert_allclose(
-            prox_gradient_at(*parts(kernel), c, m, v), (high - low) / 2e-6, rtol=1e-4, atol=1e-8
-        )
+    c, m = 10 ** rng.uniform(-2, 2, 40), 5 * rng.standard_normal(40)
+    low, v, high = (
+        np.array([prox_at(*parts(kernel), a, x + d) for a, x in zip(c, m, strict=True)])
+        for d in (-1e-6, 0.0, 1e-6)
+    )
+    slope = prox_gradients_at(kernel, c, m, v)
+    assert_allclose(slope, (high - low) / 2e-6, rtol=1e-4, atol=1e-8)
 
 
 def test_a_kernel_is_plain():

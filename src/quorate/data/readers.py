@@ -287,7 +287,7 @@ def read_clients(
                 header |= dict.fromkeys(table.header or table)
                 reference = reference or {str(path): table}
                 same_columns({**reference, str(path): table})
-                if reading.drop_missing_client and client in table:
+                if reading.drop_missing_client and client is not None and client in table:
                     rows = len(table[client])
                     table = present(table, client)
                     dropped(rows - len(table[client]))

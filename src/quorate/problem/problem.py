@@ -313,7 +313,9 @@ class Problem:
             labels = np.asarray(classes_of(stated))
             values = [-1.0, 1.0] if self.loss.targets == "sign" else np.arange(len(labels))
             fed = weighted(fed, values, labels, self.class_weight)
-        if getattr(predictor, "intercepts", False):  # from here on those of a feature of ones
+        if (
+            isinstance(predictor, Softmax) and predictor.intercepts
+        ):  # from here on those of a feature of ones
             predictor, fed = replace(predictor, intercepts=False), federation_with_ones(fed)
         labelled = fed._with(**known)
         local = stack(self.local_constraint, self, labelled, "local_constraint")
@@ -321,7 +323,7 @@ class Problem:
         if isinstance(ball, Mean) and ball.label is not None and ball.code is None:
             ball = replace(ball, code=label_code(ball.label, labelled, self.loss))
         if isinstance(ball, WassersteinBall):
-            if ball.is_auto:
+            if isinstance(ball.radius, str):
                 raise ValueError(
                     "radius='auto' is no number yet: quorate.solve reads it off the rows, and its"
                     " solution.problem has it; quorate.default_radius(problem, fed) computes it."

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 
 from quorate.arrays import Array
 
@@ -32,15 +33,14 @@ from quorate.solvers.rank.scalar_losses import (
     PLUS,
     RAMP,
     Kernel,
-    conjugate_at,
+    conjugates_of,
     gradient_at,
     loss_at,
     losses_of,
     plain,
     prox_at,
     prox_each,
-    prox_gradient_at,
-    proxes,
+    prox_gradients_at,
 )
 
 __all__ = [
@@ -58,6 +58,9 @@ __all__ = [
     "rank_conjugate",
     "rank_prox",
 ]
+
+
+FEW = 4096  # entries whose sort is not worth compiling anything
 
 
 class RankProx(NamedTuple):
@@ -91,33 +94,20 @@ def _beyond(kind, knot, width, c, k, total, at, side):
     return side * (c * gradient + (k * at - total)) < 0.0
 
 
-@njit(inline="always")
-def _level(z, start, stop):
-    """Give every entry of a block the value of the block's last one."""
-    for b in range(len(start)):
-        v = z[stop[b] - 1]
-        for i in range(start[b], stop[b]):
-            z[i] = v
-
-
 @njit(cache=True, error_model="numpy")
-def chain(m, sigma, rho, kind, knot, width):
-    """(z, start, stop) for sorted m: the minimiser and its pooled blocks.
+def chain(m, sigma, rho, kind, knot, width, z, start, stop):
+    """Write the minimiser for sorted m into z (n,); of its pooled blocks the first and the last
+    entry go into start and stop (n,), and their number is returned.
 
     First every entry is a block, then one pass visits what is out of order: the block there takes
     in its neighbours, left and right, while they are out of order with it. The stack holds pooled
     blocks only; an entry outside them is a block of one.
     """
     n, inverse, most = len(m), 1.0 / rho, 0
-    z = prox_each(kind, knot, width, m, sigma, inverse)
+    prox_each(kind, knot, width, m, sigma, inverse, z)
     for i in range(1, n):
         most += z[i] < z[i - 1]
-    start, stop, weight, total = (
-        np.empty(most, np.intp),
-        np.empty(most, np.intp),
-        np.empty(most),
-        np.empty(most),
-    )
+    weight, total = np.empty(most), np.empty(most)
     top, i = -1, 1
     while i < n and most:
         if z[i] >= z[i - 1]:
@@ -143,20 +133,11 @@ def chain(m, sigma, rho, kind, knot, width):
         v = prox_at(kind, knot, width, c / (end - at), t / (end - at))
         z[end - 1] = max(v, z[at - 1]) if at > 0 else v
         i = end
-    _level(z, start[: top + 1], stop[: top + 1])
-    return z, start[: top + 1], stop[: top + 1]
-
-
-@njit(cache=True)
-def _ranked(m, order, sigma, rho, kind, knot, width):
-    """``chain`` for an order that sorts m, with z in the order of m."""
-    x = np.empty_like(m)
-    for i in range(len(m)):
-        x[i] = m[order[i]]
-    z, start, stop = chain(x, sigma, rho, kind, knot, width)
-    for i in range(len(m)):
-        x[order[i]] = z[i]
-    return x, start, stop
+    for b in range(top + 1):
+        v = z[stop[b] - 1]
+        for i in range(start[b], stop[b]):
+            z[i] = v
+    return top + 1
 
 
 @njit(inline="always")  # so that the sign is known to the compiler
@@ -212,10 +193,11 @@ def split_chain(m, below, above, at, rho, kind, knot, width):
     right = _costs(m, above, rho, kind, knot, width, at, -1.0)
     for i in range(1, n + 1):
         j = i if left[i] + right[n - i] < left[j] + right[n - j] else j
-    z, high = np.empty(len(m)), chain(m[j:], above[j:], rho, kind, knot, width)[0]
-    low = chain(m[:j], below[:j], rho, kind, knot, width)[0]
-    for i in range(len(m)):
-        z[i] = min(low[i], at) if i < j else max(high[i - j], at)
+    z, start, stop = np.empty(n), np.empty(n, np.intp), np.empty(n, np.intp)
+    chain(m[j:], above[j:], rho, kind, knot, width, z[j:], start, stop)
+    chain(m[:j], below[:j], rho, kind, knot, width, z[:j], start, stop)
+    for i in range(n):
+        z[i] = min(z[i], at) if i < j else max(z[i], at)
     return z
 
 
@@ -225,9 +207,11 @@ def split_chain(m, below, above, at, rho, kind, knot, width):
 def ascending(m: Array) -> NDArray[np.intp]:
     """The order that sorts m, equal entries by position: the same on every machine.
 
-    One sort of 64-bit keys (the leading bits of the number, then its position) and a pass that puts
-    neighbours which differ in the last bits only in order; half the time of an argsort.
+    Of many, one sort of 64-bit keys (the leading bits of the number, then its position) and a pass
+    that puts neighbours which differ in the last bits only in order; half the time of an argsort.
     """
+    if len(m) < FEW:
+        return np.argsort(m, kind="stable")
     keys = _keys(m.view(np.uint64))
     keys.sort()
     order = keys.view(np.intp)
@@ -288,11 +272,15 @@ def rank_prox(m: Array, sigma: Array, rho: float, kernel: Kernel) -> RankProx:
     if (
         sigma.size and sigma[0] == sigma[-1] and (sigma == sigma[0]).all()
     ):  # equal weights are the mean: no ranks needed
-        z = proxes(*kernel.curve, size, sigma, 1 / float(rho))
+        z = np.empty_like(size)
+        prox_each(*kernel.curve, size, sigma, 1 / float(rho), z)
         return RankProx(_signed(z, m, kernel), np.arange(len(m)), none, none)
     order = ascending(size)
-    z, start, stop = _ranked(size, order, sigma, float(rho), *kernel.curve)
-    return RankProx(_signed(z, m, kernel), order, start, stop)
+    z, (start, stop) = np.empty_like(size), np.empty((2, len(size)), np.intp)
+    pooled = chain(size[order], sigma, float(rho), *kernel.curve, z, start, stop)
+    placed = np.empty_like(z)
+    placed[order] = z
+    return RankProx(_signed(placed, m, kernel), order, start[:pooled].copy(), stop[:pooled].copy())
 
 
 def prospect_prox(
@@ -319,52 +307,26 @@ def _signed(z: Array, m: Array, kernel: Kernel) -> Array:
     return np.copysign(z, m) if kernel.even else z
 
 
-@njit(cache=True)
-def pooled_ratios(alpha, sigma):
-    """Isotonic regression of alpha_i / sigma_i with weights sigma_i (0 allowed).
+def pooled_ratios(alpha: Array, sigma: Array) -> Array:
+    """Isotonic regression of alpha_i / sigma_i with weights sigma_i, for alpha and sigma >= 0 that
+    are sorted.
 
-    Returns the nondecreasing ratios of its blocks.
-
-    For sorted alpha >= 0 this is q'* alpha_i / q_i of the best q in the permutahedron of sigma; inf
-    where a block has mass but no weight.
+    This is q'* alpha_i / q_i of the best q in the permutahedron of sigma; inf where all has mass
+    but no weight. Entries without weight, the first ones, join the first that has some where they
+    have mass.
     """
-    n = len(alpha)
-    start, weight, total = np.empty(n + 1, np.intp), np.empty(n), np.empty(n)
-    top = -1
-    for i in range(n):
-        at, s, t = i, sigma[i], alpha[i]
-        while (
-            top >= 0
-            and total[top] * s >= t * weight[top]
-            and (weight[top] > 0.0 or total[top] > 0.0 or t == 0.0)
-        ):
-            at, s, t = start[top], s + weight[top], t + total[top]
-            top -= 1
-        top += 1
-        start[top], weight[top], total[top] = at, s, t
-    ratio = np.empty(n)
-    start[top + 1] = n
-    for b in range(top + 1):
-        r = total[b] / weight[b] if weight[b] > 0.0 else (math.inf if total[b] > 0.0 else 0.0)
-        for i in range(start[b], start[b + 1]):
-            ratio[i] = r
-    return ratio
-
-
-@njit(cache=True)
-def _conjugate(alpha, sigma, kind, knot, width, steepest):
-    """(theta, Omega*(theta alpha)) for sorted alpha >= 0 and the steepest gradient of the loss."""
-    ratio = pooled_ratios(alpha, sigma)
-    theta, total = (
-        (0.0 if math.isinf(ratio[-1]) else min(1.0, steepest / max(ratio[-1], 1e-300))),
-        0.0,
-    )
-    for i in range(len(ratio)):
-        if (
-            sigma[i] > 0.0
-        ):  # min, because rounding must not carry the steepest block over its limit again
-            total += sigma[i] * conjugate_at(kind, knot, width, min(theta * ratio[i], steepest))
-    return theta, total
+    free = int(np.searchsorted(sigma, 0.0, side="right"))
+    mass = float(alpha[:free].sum())
+    if free == len(sigma):
+        return np.where(alpha > 0.0, np.inf, 0.0)
+    joined = alpha[free:].copy()
+    joined[0] += mass
+    with np.errstate(over="ignore"):
+        edges = isotonic_regression(joined / sigma[free:], weights=sigma[free:]).blocks
+    # equal sums make ratios that are exactly 1
+    blocks = np.add.reduceat(joined, edges[:-1]) / np.add.reduceat(sigma[free:], edges[:-1])
+    ratio = np.repeat(blocks, np.diff(edges))
+    return np.concatenate([np.full(free, ratio[0] if mass > 0.0 else 0.0), ratio])
 
 
 def rank_conjugate(alpha: Array, sigma: Array, kernel: Kernel) -> tuple[float, float]:
@@ -378,23 +340,15 @@ def rank_conjugate(alpha: Array, sigma: Array, kernel: Kernel) -> tuple[float, f
     least sum q_i l*(alpha_i / q_i): constant ratios on the blocks of an isotonic regression.
     """
     size = np.sort(np.abs(alpha) if kernel.even else np.maximum(alpha, 0.0))
-    steepest = {RAMP: float(kernel.width), EXPONENTIAL: math.inf}.get(kernel.kind, 1.0)
-    return _conjugate(size, plain(sigma), *kernel.curve, steepest)
-
-
-@njit(cache=True)
-def _prox_gradients(m, sigma, start, stop, z, rho, kind, knot, width):
-    gradient = np.empty(len(m))
-    for i in range(len(m)):
-        gradient[i] = prox_gradient_at(kind, knot, width, sigma[i] / rho, m[i], z[i])
-    for b in range(len(start)):
-        i, k, c, t = start[b], stop[b] - start[b], 0.0, 0.0
-        for j in range(i, i + k):
-            c, t = c + sigma[j] / rho, t + m[j]
-        p = prox_gradient_at(kind, knot, width, c / k, t / k, z[i])
-        for j in range(i, i + k):
-            gradient[j] = p
-    return gradient
+    kind, _, width = kernel.curve
+    steepest = width if kind == RAMP else math.inf if kind == EXPONENTIAL else 1.0
+    ratio = pooled_ratios(size, sigma)
+    largest = float(ratio[-1])
+    theta = 0.0 if math.isinf(largest) else min(1.0, steepest / max(largest, 1e-300))
+    counts = sigma > 0.0
+    # rounding must not carry the steepest block over its limit again
+    gradients = np.minimum(theta * ratio[counts], steepest)
+    return theta, float(sigma[counts] @ conjugates_of(gradients, kernel))
 
 
 def prox_gradients(m: Array, sigma: Array, rho: float, kernel: Kernel, prox: RankProx) -> Array:
@@ -403,5 +357,15 @@ def prox_gradients(m: Array, sigma: Array, rho: float, kernel: Kernel, prox: Ran
     So an element of the generalised Jacobian of ``rank_prox`` is block diagonal: p / k 1 1' for
     every block of k ranks (for even losses between the signs of m).
     """
-    size, z = (_size(v, kernel)[prox.order] for v in (m, prox.z))
-    return _prox_gradients(size, plain(sigma), prox.start, prox.stop, z, float(rho), *kernel.curve)
+    m, z = (_size(v, kernel)[prox.order] for v in (m, prox.z))
+    c = sigma / rho
+    gradient = prox_gradients_at(kernel, c, m, z)
+    if len(prox.start):
+        k = prox.stop - prox.start
+        edges = np.column_stack([prox.start, prox.stop]).ravel()
+        edges = edges[:-1] if edges[-1] == len(m) else edges
+        step, mean = (np.add.reduceat(v, edges)[::2] / k for v in (c, m))
+        of_blocks = prox_gradients_at(kernel, step, mean, z[prox.start])
+        inside = np.repeat(prox.start - np.cumsum(k) + k, k) + np.arange(k.sum())
+        gradient[inside] = np.repeat(of_blocks, k)
+    return gradient

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from scipy.special import xlog1py, xlogy
 
 from quorate.arrays import Array
 from quorate.solvers.kernels.exponential import exp64
@@ -28,7 +29,7 @@ LINEAR, PLUS, RAMP, LOGISTIC, EXPONENTIAL = np.arange(5)
 class Kernel(NamedTuple):
     """A loss of the rank coordinate t, or with ``even`` of |t| and knot >= 0."""
 
-    kind: int
+    kind: int | np.integer
     knot: float = 0.0
     width: float = 1.0
     even: bool = False
@@ -75,28 +76,6 @@ def gradient_at(kind, knot, width, t):
         e = math.exp(-abs(t))
         return (1.0 if t >= 0 else e) / (1.0 + e)
     return math.exp(t)
-
-
-@njit(cache=True, error_model="numpy")
-def conjugate_at(kind, knot, width, s):
-    """l*(s) for s >= 0; inf beyond the largest gradient."""
-    if kind == LINEAR:
-        return 0.0 if s == 1.0 else math.inf
-    if s == 0.0:
-        return 0.0
-    if kind == PLUS:
-        return s * knot if s <= 1.0 else math.inf
-    if kind == RAMP:
-        return s * knot + s * s / 2 if s <= width else math.inf
-    if kind == LOGISTIC:
-        return (
-            s * math.log(s) + (1.0 - s) * math.log1p(-s)
-            if s < 1.0
-            else 0.0
-            if s == 1.0
-            else math.inf
-        )
-    return s * math.log(s) - s
 
 
 @njit(cache=True, error_model="numpy")
@@ -236,12 +215,13 @@ def _side_by_side(kind, m, sigma, inverse, z):
 
 
 @njit(cache=True, error_model="numpy")
-def prox_each(kind, knot, width, m, sigma, inverse):
-    """prox_at of every m_i with c_i = sigma_i * inverse, (n,), for compiled callers.
+def prox_each(kind, knot, width, m, sigma, inverse, z):
+    """Write prox_at of every m_i with c_i = sigma_i * inverse into z (n,).
 
-    ``proxes`` is for Python.
+    A compiled function that returns an array is called from Python or from compiled code, never
+    from both: numba's cache can load it twice and then return it through the copy that Python does
+    not know ("descr is NULL").
     """
-    z = np.empty_like(m)
     if kind >= LOGISTIC:
         _side_by_side(kind, m, sigma, inverse, z)
     elif kind == PLUS:  # written out, so that the commonest loop uses vector instructions
@@ -250,46 +230,35 @@ def prox_each(kind, knot, width, m, sigma, inverse):
     else:
         for i in range(len(m)):
             z[i] = prox_at(kind, knot, width, sigma[i] * inverse, m[i])
-    return z
 
 
-@njit(cache=True)
-def proxes(kind, knot, width, m, sigma, inverse):
-    """``prox_each`` for callers in Python.
-
-    A compiled function that returns an array is called from Python or from compiled code, never
-    from both: numba's cache can load it twice and then return it through the copy that Python does
-    not know ("descr is NULL").
-    """
-    return prox_each(kind, knot, width, m, sigma, inverse)
-
-
-@njit(cache=True, error_model="numpy")
-def prox_gradient_at(kind, knot, width, c, m, v):
+def prox_gradients_at(kernel: Kernel, c: Array, m: Array, v: Array) -> Array:
     """d prox / d m at m, v = prox: 0 where z stays at the kink, 1 / (1 + c l''(v)) elsewhere."""
+    kind, knot, width = kernel.curve
     if kind == PLUS:
-        return 0.0 if m > knot and m - c < knot else 1.0
+        return np.where((m > knot) & (m - c < knot), 0.0, 1.0)
     if kind == RAMP:
-        return 1.0 / (1.0 + c) if knot < v < knot + width else 1.0
+        return np.where((knot < v) & (v < knot + width), 1.0 / (1.0 + c), 1.0)
     if kind == LOGISTIC:
-        e = math.exp(-abs(v))
+        e = np.exp(-np.abs(v))
         return 1.0 / (1.0 + c * e / (1.0 + e) ** 2)
-    if kind == EXPONENTIAL:
-        return 1.0 / (1.0 + c * math.exp(v))
-    return 1.0
-
-
-@njit(cache=True, error_model="numpy")
-def _losses(t, kind, knot, width):
-    out = np.empty_like(t)
-    for i in range(len(t)):
-        out[i] = loss_at(kind, knot, width, t[i])
-    return out
+    return 1.0 / (1.0 + c * np.exp(v)) if kind == EXPONENTIAL else np.ones(len(m))
 
 
 def losses_of(t: Array, kernel: Kernel) -> Array:
     """l of every entry, (n,)."""
-    return _losses(np.abs(t) if kernel.even else plain(t), *kernel.curve)
+    t, (kind, knot, width) = np.abs(t) if kernel.even else t, kernel.curve
+    if kind == LINEAR:
+        return t.astype(float)
+    if kind == PLUS:
+        return np.maximum(0.0, t - knot)
+    if kind == RAMP:
+        s = np.clip(t - knot, 0.0, width)
+        return s * (t - knot) - s * s / 2
+    if kind == LOGISTIC:
+        return np.maximum(t, 0.0) + np.log1p(np.exp(-np.abs(t)))
+    with np.errstate(over="ignore"):
+        return np.exp(t)
 
 
 @njit(cache=True)
@@ -312,14 +281,16 @@ def gradients_of(t: Array, kernel: Kernel) -> Array:
     return _gradients(t, *kernel)
 
 
-@njit(cache=True, error_model="numpy")
-def _conjugates(s, kind, knot, width):
-    out = np.empty_like(s)
-    for i in range(len(s)):
-        out[i] = conjugate_at(kind, knot, width, s[i])
-    return out
-
-
 def conjugates_of(s: Array, kernel: Kernel) -> Array:
     """l*(s) of every entry of s >= 0, any shape; inf beyond the largest gradient."""
-    return _conjugates(s.ravel(), *kernel.curve).reshape(s.shape)
+    kind, knot, width = kernel.curve
+    if kind == LINEAR:
+        return np.where(s == 1.0, 0.0, np.inf)
+    if kind == PLUS:
+        return np.where(s <= 1.0, s * knot, np.inf)
+    if kind == RAMP:
+        return np.where(s <= width, s * knot + s * s / 2, np.inf)
+    if kind == LOGISTIC:
+        inside = np.minimum(s, 1.0)
+        return np.where(s <= 1.0, xlogy(inside, inside) + xlog1py(1.0 - inside, -inside), np.inf)
+    return xlogy(s, s) - s

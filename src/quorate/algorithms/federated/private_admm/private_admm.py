@@ -244,7 +244,7 @@ class PrivateADMM(Settings):
         return Ledger(
             budget,
             {c: spent[c] for c in names},
-            before,
+            {**before},
             {c: public[c] for c in names},
             words,
             plan.caveat,
