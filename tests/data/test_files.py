@@ -45,7 +45,7 @@ def refused(path: Path, words: str) -> str:
         (ROWS + "3,é\n".encode("latin-1") + ROWS, "line 402 is no text in UTF-8"),
         (b'age,name\n1,a\n\n2,"b\n3,c\n' + ROWS, "line 4: .* Is a quote left open there"),
         (b'age,name\n1,"a\nb"\n2,"b"c\n', "line 4: "),
-        (b'age,name\n1,"a\r\nb\nc"\n\n2\n', "line 6: 1 cells where the header has 2"),
+        (b'age,name\n1,"a\r\nb\nc"\n\n2\n', "line 6: 1 cell where the header has 2"),
         (b"age,name\n1,a\n2,b,c\n", "line 3: 3 cells where the header has 2"),
         (b"\xef\xbb\xbf", "is empty"),
     ],
