@@ -363,24 +363,26 @@ def _predict(
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
 def _mean(gradients, weights, mean):
-    some, count = _positions(weights)
-    mean[:] = 0.0
-    for j in some[:count]:
+    some = np.empty(len(weights), np.int64)
+    for k in range(len(mean)):  # mean[:] = 0 takes long to compile
+        mean[k] = 0.0
+    for i in range(_positions(weights, some)):
+        j = some[i]
         for k in range(len(mean)):
             mean[k] += weights[j] * gradients[j, k]
 
 
 @njit(cache=True)
-def _positions(weights):
-    """The positions of weights other than 0, and how many there are.
+def _positions(weights, some):
+    """Write the positions of weights other than 0 to the front of ``some``, and count them.
 
     A processor cannot predict them, so that counting is quicker than branching.
     """
-    some, count = np.empty(len(weights), np.int64), 0
+    count = 0
     for j in range(len(weights)):
         some[count] = j
         count += weights[j] != 0
-    return some, count
+    return count
 
 
 @njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
@@ -389,14 +391,15 @@ def _descend(
 ):
     for j in range(len(weights)):
         moved_centre[j] = centre[j] + pace * (weights[j] - centre[j])
-    each, (some, count) = np.zeros(len(models)), _positions(weights)
-    for j in some[:count]:
+    each, some = np.zeros(len(models)), np.empty(max(len(weights), len(models)), np.int64)
+    for i in range(_positions(weights, some)):
+        j = some[i]
         each[made[j]] += weights[j] * force[j]
     _mean(gradients, weights, mean)
     for k in range(len(mean)):  # to[:] = mean takes seconds to compile
         to[k] = mean[k]
-    some, count = _positions(each)
-    for v in some[:count]:
+    for i in range(_positions(each, some)):
+        v = some[i]
         for k in range(len(w)):
             to[k] += each[v] * (w[k] - length * models[v, k])
     for k in range(len(w)):
