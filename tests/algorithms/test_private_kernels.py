@@ -11,6 +11,7 @@ import pytest
 from scipy.special import softmax
 
 from quorate.algorithms.federated.private_admm import kernels
+from quorate.arrays import unwritable
 
 NEAR = {
     "prox": (kernels.PROX, 0.7),
@@ -33,7 +34,8 @@ def rows(kind: type, d: int, K: int, m: int) -> tuple[np.ndarray, ...]:
     X, y = rng.standard_normal((m, d)).astype(kind), rng.integers(0, K, m).astype(np.int32)
     factor = rng.choice([0.5, 1.0], m).astype(kind)
     length = (factor * np.linalg.norm(X, axis=1)).astype(kind)
-    return X, y, (rng.standard_normal((d, K)) * 3 / np.sqrt(d)).astype(kind), factor, length
+    Z = (rng.standard_normal((d, K)) * 3 / np.sqrt(d)).astype(kind)
+    return unwritable(X), y, Z, factor, length
 
 
 def by_hand(
@@ -76,9 +78,9 @@ def test_rows_beyond_all_numbers_count_for_nothing(shape):
             wild, norms = X.copy(), length.copy()
             wild[3], norms[3] = 0.0, far
         G, expected = np.empty((d, K)), np.empty((d, K))
-        kernels.softmax_gradient(wild, y, Z, factor, norms, 1.0, kernels.L2, G)
+        kernels.softmax_gradient(unwritable(wild), y, Z, factor, norms, 1.0, kernels.L2, G)
         norms[3] = 0.0
-        kernels.softmax_gradient(wild, y, Z, factor, norms, 1.0, kernels.L2, expected)
+        kernels.softmax_gradient(unwritable(wild), y, Z, factor, norms, 1.0, kernels.L2, expected)
         assert np.isfinite(G).all()
         np.testing.assert_allclose(G, expected, atol=1e-12)
 
@@ -105,7 +107,7 @@ def test_a_round_of_several_clients(shape, output, near, kind):
     rho, after, clip, own = 1.3, 1.7, 2.0, kernels.noise.GAUSSIAN
     new, multipliers = np.full((2, 4, D), np.nan, kind)
     counts, wanted = np.array(sizes), (which, reach, lower, upper)
-    data = X, y, counts, w, z, dual, factor, length, clip, kernels.L2, weight, keys, own, scale
+    data = unwritable(X), y, counts, w, z, dual, factor, length, clip, kernels.L2, weight, keys, own, scale
     gap, shifted = kernels.softmax_round(*data, output, rho, after, *wanted, new, multipliers)
 
     pull = reach if which == kernels.PROX else 0.0
@@ -130,3 +132,26 @@ def test_a_round_of_several_clients(shape, output, near, kind):
     np.testing.assert_allclose(multipliers, dual + rho * (w - expected), **close)
     np.testing.assert_allclose(gap, np.abs(w - expected).sum(1), **close)
     np.testing.assert_allclose(shifted[0], sums, **close)
+
+
+def test_threads_change_no_bit(monkeypatch):
+    d, K, n = 9, 5, 11
+    X, y, Z, factor, length = rows(np.float64, d, K, 30)
+    each = (np.repeat(part[None], n, 0) for part in (X, y, factor, length))
+    data, classes, factors, lengths = (np.ascontiguousarray(part) for part in each)
+    z, dual = np.random.default_rng(5).standard_normal((2, n, d * K))
+
+    def answer() -> tuple[np.ndarray, ...]:
+        new, multipliers, whole = np.empty((n, d * K)), np.empty((n, d * K)), np.zeros(0)
+        noise = np.arange(n, dtype=np.uint64), kernels.noise.GAUSSIAN, np.ones(n), False
+        settings = 1.3, 1.7, kernels.PROX, 0.7, whole, whole
+        own = unwritable(data), classes, np.full(n, 30), Z.ravel(), z, dual, factors, lengths
+        clipped = 2.0, kernels.L2, np.ones(n)
+        found = kernels.softmax_round(*own, *clipped, *noise, *settings, new, multipliers)
+        return *found, new, multipliers
+
+    alone = answer()
+    monkeypatch.setattr(kernels, "ALONE", 0)
+    monkeypatch.setattr(kernels.config, "NUMBA_NUM_THREADS", 4)
+    for first, other in zip(alone, answer(), strict=True):
+        assert first.tobytes() == other.tobytes()

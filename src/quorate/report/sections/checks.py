@@ -127,8 +127,8 @@ def verdict(result: Result) -> str:
 def failure(row: Record) -> str:
     """What a failed check saw, where, and what to do."""
     check = CHECKS[row["name"]]
-    where = f" ({_where(row)})" if row["where"] else ""
-    return f"{check.called}: {_seen(row)}{where}; {check.advice}"
+    where = f" for {_where(row)}" if row["where"] else ""
+    return f"{check.called}: no ({_threshold(row)}; seen {_seen(row)}{where}); {check.advice}"
 
 
 def checks(result: Result) -> Table:
@@ -136,9 +136,8 @@ def checks(result: Result) -> Table:
     rows = []
     for row in result["checks"]:
         check = CHECKS[row["name"]]
-        threshold = check.measured.format(check.written(row["limit"]))
         at = _where(row) if row["passed"] is False or row["name"] == "left_out" else ""
-        rows.append((check.called, RESULTS[row["passed"]], _seen(row), threshold, at))
+        rows.append((check.called, RESULTS[row["passed"]], _seen(row), _threshold(row), at))
     heads = ("Check", "Result", "Seen", "Threshold", "Where")
     kept = 5 if any(row[-1] for row in rows) else 4
     cells = [row[:kept] for row in rows]
@@ -147,6 +146,11 @@ def checks(result: Result) -> Table:
 
 def _seen(row: Record) -> str:
     return NOTHING if row["seen"] is None else CHECKS[row["name"]].written(row["seen"])
+
+
+def _threshold(row: Record) -> str:
+    check = CHECKS[row["name"]]
+    return check.measured.format(check.written(row["limit"]))
 
 
 def _where(row: Record) -> str:

@@ -8,10 +8,14 @@ client is served, and noise is added a part at a time.
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import config, njit
+from numpy.typing import NDArray
 
+from quorate.arrays import Array
 from quorate.privacy import mechanisms as noise
 from quorate.solvers.kernels import thin_products
 from quorate.solvers.kernels.exponential import exp64
@@ -24,6 +28,7 @@ SMALL = 1_000_000
 LEAST, MOST, FEW = 64, 1024, 96  # rows of a tile; FEW where no library is used
 # clients are summed in so many groups; the number is fixed, so that threads do not change the sums
 GROUPS = 8
+ALONE = 10_000_000  # fewer multiplications are done before several threads have started
 WIDE = 16  # columns that a library likes in multiples
 THIN = thin_products.SUITED  # whether products of few columns use ``thin_products``
 
@@ -116,7 +121,8 @@ def _residuals(S, K, y, factor, length, clip, norm):
         long = length[r] * (size if norm == L1 else math.sqrt(size))
         # a row with a norm that is not finite counts as nothing: otherwise it would reveal itself
         if not long < np.inf:
-            S[r] = 0
+            for k in range(wide):
+                S[r, k] = 0
             continue
         largest = max(largest, long)
         shrink = S.dtype.type(factor[r] * (clip / long if long > clip else 1.0))
@@ -133,7 +139,8 @@ def _thin(X, y, Z, factor, length, clip, norm, rooms):
     """
     K = Z.shape[1]
     scores, last, G, _ = rooms
-    last[0, :K] = Z[-1]  # has no next row
+    for k in range(K):  # Z[-1] has no next row
+        last[0, k] = Z[-1, k]
     largest, T = 0.0, len(scores)
     for start in range(0, len(y), T):
         here = slice(start, min(start + T, len(y)))
@@ -151,7 +158,9 @@ def _library(X, y, Z, factor, length, clip, norm, rooms):
     K = Z.shape[1]
     scores, wider, G, turned = rooms
     if scores.shape[1] > K:
-        wider[:, :K] = Z
+        for j in range(len(Z)):
+            for k in range(K):
+                wider[j, k] = Z[j, k]
         Z = wider
     largest, T = 0.0, len(scores)
     for start in range(0, len(y), T):
@@ -161,9 +170,13 @@ def _library(X, y, Z, factor, length, clip, norm, rooms):
         largest = max(largest, _residuals(S, K, y[here], factor[here], length[here], clip, norm))
         np.dot(S.T, X[here], turned)
         if start == 0:
-            G[:] = turned.T
+            for j in range(len(G)):  # G[:] = turned.T takes seconds to compile
+                for k in range(G.shape[1]):
+                    G[j, k] = turned[k, j]
         else:
-            G += turned.T
+            for j in range(len(G)):
+                for k in range(G.shape[1]):
+                    G[j, k] += turned[k, j]
     return largest
 
 
@@ -203,7 +216,9 @@ def softmax_gradient(X, y, Z, factor, length, clip, norm, G):
     """
     rooms = _rooms(len(y), Z)
     largest = _gradient(X, y, Z, factor, length, clip, norm, rooms)
-    G[:] = rooms[2][:, : Z.shape[1]]
+    for j in range(len(G)):
+        for k in range(G.shape[1]):
+            G[j, k] = rooms[2][j, k]
     return largest
 
 
@@ -260,8 +275,42 @@ def update_multipliers(w, z, dual, rho, next_rho, new_dual, to):
     return gap
 
 
-@njit(cache=True, parallel=True)
 def softmax_round(
+    X: Array,
+    y: NDArray[np.int32],
+    rows: NDArray[np.int64],
+    w: Array,
+    z: Array,
+    *rest: Any,
+) -> tuple[Array, Array]:
+    """One round of all clients of a block: gradients, noise, steps and their sum in one sweep.
+
+    ``rest`` are the arguments of ``_serve`` from ``dual`` on; its last two are to be filled.
+
+    Returns
+    -------
+    gap : (n,) sum |w - z^{t+1}| of every client
+    shifted : (1, D) the sum of z^{t+1} - lambda^{t+1} / rho^{t+1}
+    """
+    n, D = z.shape
+    groups = min(n, GROUPS)
+    gap, sums = np.empty(n), np.zeros((groups, D))
+
+    def serve(group: int) -> None:
+        _serve(X, y, rows, w, z, *rest, group, groups, gap, sums[group])
+
+    threads = min(groups, config.NUMBA_NUM_THREADS)
+    if threads == 1 or D * int(rows.sum()) < ALONE:
+        for group in range(groups):
+            serve(group)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(serve, range(groups)))
+    return gap, sums.sum(0, keepdims=True)
+
+
+@njit(cache=True, nogil=True)
+def _serve(
     X,
     y,
     rows,
@@ -285,8 +334,12 @@ def softmax_round(
     upper,
     new,
     new_dual,
+    group,
+    groups,
+    gap,
+    to,
 ):
-    """One round of all clients of a block: gradients, noise, steps and their sum in one sweep.
+    """Serve every ``groups``-th client from number ``group`` on.
 
     output : noise is added to z^{t+1} instead of the objective
     new, new_dual : (n, D), to be filled; the caller makes them because NumPy asks for large pages,
@@ -294,20 +347,13 @@ def softmax_round(
     """
     n, D = z.shape
     d, K = X.shape[2], D // X.shape[2]
-    gap = np.empty(n)
-    groups = min(n, GROUPS)
-    sums = np.zeros((groups, D))
-    for group in prange(groups):
-        rooms = _rooms(X.shape[1], z[0].reshape(d, K))
-        for i in range(group, n, groups):
-            m, Z = rows[i], z[i].reshape(d, K)
-            _gradient(X[i, :m], y[i, :m], Z, factor[i, :m], length[i, :m], clip, norm, rooms)
-            noised = keys[i], kind, scale[i], output
-            client = w, z[i], dual[i], rho, near, reach, lower, upper
-            gap[i] = _step(
-                rooms[2], K, weight[i], noised, client, new[i], next_rho, new_dual[i], sums[group]
-            )
-    return gap, _total(sums)
+    rooms = _rooms(X.shape[1], z[0].reshape(d, K))
+    for i in range(group, n, groups):
+        m, Z = rows[i], z[i].reshape(d, K)
+        _gradient(X[i, :m], y[i, :m], Z, factor[i, :m], length[i, :m], clip, norm, rooms)
+        noised = keys[i], kind, scale[i], output
+        client = w, z[i], dual[i], rho, near, reach, lower, upper
+        gap[i] = _step(rooms[2], K, weight[i], noised, client, new[i], next_rho, new_dual[i], to)
 
 
 @njit(cache=True)
@@ -348,11 +394,3 @@ def _weighted(G, K, first, weight, to):
         target = to[at : at + len(source)]
         for k in range(len(source)):
             target[k] = number * source[k]
-
-
-@njit(cache=True)
-def _total(sums):
-    out = np.zeros((1, sums.shape[1]))
-    for group in range(len(sums)):
-        out[0] += sums[group]
-    return out
