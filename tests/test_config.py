@@ -432,7 +432,7 @@ names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_siz
 positive = st.floats(1e-9, 1e9)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 @given(
     radius=st.floats(0, 1e3)
     | st.just("auto")

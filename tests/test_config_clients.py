@@ -289,7 +289,7 @@ def test_what_cannot_be_run_is_said_before_anything_is_read(name):
         assert word in str(caught.value)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None)
 @given(
     factors=st.dictionaries(st.text(min_size=1, max_size=5), st.floats(1e-3, 1e3), max_size=3),
     n=st.integers(1, 9),

@@ -185,7 +185,10 @@ def test_a_report_says_what_was_seen_where_and_what_to_do() -> None:
     by_name["site 2"] = {k: v[:19] for k, v in by_name["site 2"].items()}
     result = {"checks": [*results(federation(by_name)).values()]}
     said = verdict(result)
-    assert said.startswith("1 of 6 checks fails. No tiny clients: 19 (site 2); figures of so few")
+    assert said.startswith(
+        "1 of 6 checks fails. No tiny clients: 19 for site 2 (rows of the smallest client, at least"
+        " 20); figures of so few"
+    )
     row = next(row for row in checks(result).rows if row[0] == "No tiny clients")
     assert row == (
         "No tiny clients",

@@ -61,7 +61,7 @@ def problem(radius=0.05, theta=0.1, loss=None, label_cost=1.0, norm="l1"):
 # ---- splitting within clients
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, max_examples=60)
 @given(
     sizes=st.lists(st.integers(1, 12), min_size=1, max_size=6),
     n_splits=st.integers(2, 5),

@@ -43,7 +43,7 @@ from quorate.rounds import (
     visibility,
 )
 
-LAW = settings(deadline=None, derandomize=True, max_examples=100)
+LAW = settings(deadline=None, max_examples=100)
 
 
 @record

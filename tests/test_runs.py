@@ -198,7 +198,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 COMPUTED = ("certificate", "clients", "evaluation")
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_any_number_changed_is_found_even_when_all_digests_were_made_right(
     finished: Path, data: st.DataObject

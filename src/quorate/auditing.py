@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import beta, norm
+from scipy.special import betaincinv, ndtri
 
 from quorate.algorithms.federated.private_admm.client import Mechanism
 from quorate.algorithms.federated.private_admm.penalty import number
@@ -325,11 +325,11 @@ def _bounds(
     chance, bounds = _chance(confidence), []
     for true, false in ((hits, alarms), (n - alarms, n - hits)):
         low = np.where(
-            true > 0, beta.ppf(chance, np.maximum(true, 1), n - np.maximum(true, 1) + 1), 0.0
+            true > 0, betaincinv(np.maximum(true, 1), n - np.maximum(true, 1) + 1, chance), 0.0
         )
         high = np.where(
             false < n,
-            beta.ppf(1 - chance, np.minimum(false, n - 1) + 1, n - np.minimum(false, n - 1)),
+            betaincinv(np.minimum(false, n - 1) + 1, n - np.minimum(false, n - 1), 1 - chance),
             1.0,
         )
         with np.errstate(divide="ignore"):
@@ -347,9 +347,9 @@ def _chance(confidence: float) -> float:
 def _gaussian(hits: int, alarms: int, n: int, delta: float, confidence: float) -> float:
     """epsilon at delta of the least Gaussian mechanism with such rates; at delta = 0 inf or 0."""
     chance = _chance(confidence)
-    alarm = beta.ppf(1 - chance, alarms + 1, n - alarms) if alarms < n else 1.0
-    miss = beta.ppf(1 - chance, n - hits + 1, hits) if hits else 1.0
-    mu = float(norm.ppf(1 - alarm) - norm.ppf(miss)) if alarm < 1 and miss < 1 else 0.0
+    alarm = betaincinv(alarms + 1, n - alarms, 1 - chance) if alarms < n else 1.0
+    miss = betaincinv(n - hits + 1, hits, 1 - chance) if hits else 1.0
+    mu = float(ndtri(1 - alarm) - ndtri(miss)) if alarm < 1 and miss < 1 else 0.0
     if delta == 0:
         return math.inf if mu > 0 else 0.0
     return float(gaussian_epsilon((Release("gaussian", 1 / mu),), delta) or 0.0) if mu > 0 else 0.0

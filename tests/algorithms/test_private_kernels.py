@@ -107,7 +107,22 @@ def test_a_round_of_several_clients(shape, output, near, kind):
     rho, after, clip, own = 1.3, 1.7, 2.0, kernels.noise.GAUSSIAN
     new, multipliers = np.full((2, 4, D), np.nan, kind)
     counts, wanted = np.array(sizes), (which, reach, lower, upper)
-    data = unwritable(X), y, counts, w, z, dual, factor, length, clip, kernels.L2, weight, keys, own, scale
+    data = (
+        unwritable(X),
+        y,
+        counts,
+        w,
+        z,
+        dual,
+        factor,
+        length,
+        clip,
+        kernels.L2,
+        weight,
+        keys,
+        own,
+        scale,
+    )
     gap, shifted = kernels.softmax_round(*data, output, rho, after, *wanted, new, multipliers)
 
     pull = reach if which == kernels.PROX else 0.0

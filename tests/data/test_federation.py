@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from quorate.data.federation import Federation
 
-LAWS = settings(deadline=None, derandomize=True, max_examples=40)
+LAWS = settings(deadline=None, max_examples=40)
 
 
 def example(n=40, d=3, clients=4, seed=0, **options):

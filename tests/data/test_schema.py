@@ -11,7 +11,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from quorate.data.federation import Federation
 from quorate.data.schema import Categorical, Numeric, Recipe, Schema
 
-LAWS = settings(deadline=None, derandomize=True, max_examples=40)
+LAWS = settings(deadline=None, max_examples=40)
 
 
 def clients(seed=0, sizes=(30, 5, 17)):

@@ -20,6 +20,7 @@ CLOCK = qr.VirtualClock(stragglers={"east": 10.0}, wait=qr.First(2))
 # the checks give no groups
 @pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.usefixtures("without_thresholds")
 @parametrize_with_checks(
     [
         AgnosticClassifier(),

@@ -32,6 +32,7 @@ def logistic(model, X, y):
 # the checks give no groups
 @pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.usefixtures("without_thresholds")
 @parametrize_with_checks([ConstrainedClassifier(), ConstrainedClassifier(qr.SmoothHinge())])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

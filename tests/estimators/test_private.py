@@ -58,6 +58,7 @@ def no_noise(monkeypatch):
 # the checks give no groups
 @pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.usefixtures("without_thresholds")
 @parametrize_with_checks(
     [
         PrivateClassifier(rounds=40),

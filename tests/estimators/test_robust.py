@@ -31,6 +31,7 @@ from quorate.solution.solve import solve
 # the checks give no groups
 @pytest.mark.filterwarnings("ignore::quorate.estimators.MissingGroupsWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.usefixtures("without_thresholds")
 @parametrize_with_checks([RobustClassifier(), RobustRegressor()])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

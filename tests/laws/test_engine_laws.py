@@ -15,7 +15,7 @@ from quorate.engines.inprocess import MODES
 from quorate.rounds import Stop, combine, join, rows
 
 MODE = pytest.mark.parametrize("mode", MODES)
-SOON = 5  # rounds, where what follows an interruption shows as well as in hundreds
+SOON = 4  # rounds, where what follows an interruption shows as well as in hundreds
 EXAMPLE = pytest.mark.parametrize("example", ALGORITHMS.values(), ids=ALGORITHMS.keys())
 
 

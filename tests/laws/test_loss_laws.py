@@ -101,7 +101,7 @@ def test_gradient_is_the_complex_step_derivative(loss):
 
 
 @each
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, max_examples=60)
 @given(
     a=st.floats(-50, 50),
     b=st.floats(-50, 50),

@@ -25,7 +25,7 @@ from quorate.problem.regularisers import (
     Zero,
 )
 
-LAW = settings(deadline=None, derandomize=True, max_examples=30)
+LAW = settings(deadline=None, max_examples=30)
 vectors = st.lists(st.integers(-4, 4).map(float) | st.floats(-8, 8), min_size=4, max_size=4).map(
     np.array
 )

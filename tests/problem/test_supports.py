@@ -99,7 +99,7 @@ def test_polytope_value_equals_the_conic_model(loss, norm, label_cost, kind):
     assert (radius * cut.level + cut.base)[0] == pytest.approx(expected, rel=1e-6, abs=1e-7)
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     loss=st.sampled_from([Hinge(), Absolute(), Quantile(0.3)]),
@@ -151,7 +151,7 @@ def test_a_box_is_the_polytope_of_its_faces_and_grows_to_free_space(loss, norm):
     np.testing.assert_allclose(values[-1], free, rtol=1e-4)
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(deadline=None, max_examples=150)
 @given(
     case=st.sampled_from(ALL),
     seed=st.integers(0, 10**6),
@@ -198,7 +198,7 @@ def test_the_box_cut_holds_for_every_model_and_price(case, seed, rows, shape, sc
             assert (below <= above + room).all()
 
 
-@settings(deadline=None, derandomize=True, max_examples=500)
+@settings(deadline=None, max_examples=500)
 @given(
     case=st.sampled_from(ALL),
     seed=st.integers(0, 10**6),

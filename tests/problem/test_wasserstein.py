@@ -116,7 +116,7 @@ def alpha(v, level, block, loss, label_cost):
     return block.mean(here)
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(deadline=None, max_examples=150)
 @given(
     case=st.sampled_from(ALL),
     seed=st.integers(0, 10**6),

@@ -53,7 +53,7 @@ def off(kind, c, m, v):
         return float(abs(c * s + v - m) / (1 + c * bend))
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400, deadline=None)
 @given(c=STEPS, m=POINTS)
 @example(c=1e6, m=0.0)
 @example(c=1e6, m=5e5)
@@ -107,7 +107,7 @@ def test_proxes_against_a_bracketing_root_finder(kernel):
 
 
 @pytest.mark.parametrize("kernel", slow.KERNELS + slow.EVEN, ids=slow.name)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 @given(c=st.one_of(st.just(0.0), STEPS), m=POINTS, step=st.floats(0, 10))
 def test_proxes_do_not_expand_and_rise(kernel, c, m, step):
     v, w = prox_at(*parts(kernel), c, m), prox_at(*parts(kernel), c, m + step)

@@ -105,7 +105,7 @@ def test_against_maxima_of_minima_of_blocks(kernel):
 
 
 @each_kernel
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     n=st.integers(1, 5),
@@ -259,7 +259,7 @@ def test_the_threshold_step_of_superquantiles_and_ranked_ranges(kernel):
 # ---- the order -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.one_of(
@@ -299,7 +299,7 @@ def test_the_order_of_numbers_that_differ_in_the_last_bits_only(n):
 
 
 @each_kernel
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     n=st.integers(1, 9),
@@ -399,7 +399,7 @@ def test_multipliers_of_the_prox_touch_the_conjugate(kernel):
 
 
 @pytest.mark.parametrize("kernel", CONVEX, ids=slow.name)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**32), n=st.integers(1, 12), scale=st.sampled_from([0.01, 0.3, 1.0, 10.0])
 )

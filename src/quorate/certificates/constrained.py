@@ -199,7 +199,8 @@ class Weighing(Algorithm):
             far = max(float(scale @ size), spread) * (REACH if self.objective else FAR)
             bound = constant - left * far - FLOOR * spread
         else:
-            bound = min(constant - float(np.linalg.norm(unbalanced)) * length, self._value(first))
+            # hypot, since squares of a gradient far away may overflow
+            bound = min(constant - math.hypot(*unbalanced) * length, self._value(first))
         aim, free = self._aim(g, unbalanced)
         rest = float((np.abs(aim) / np.maximum(scale, 1e-300)).max(initial=0.0))
         stuck = rest > state.left / 2 if state.left <= ROUNDING else False

@@ -128,7 +128,7 @@ def failure(row: Record) -> str:
     """What a failed check saw, where, and what to do."""
     check = CHECKS[row["name"]]
     where = f" for {_where(row)}" if row["where"] else ""
-    return f"{check.called}: no ({_threshold(row)}; seen {_seen(row)}{where}); {check.advice}"
+    return f"{check.called}: {_seen(row)}{where} ({_threshold(row)}); {check.advice}"
 
 
 def checks(result: Result) -> Table:

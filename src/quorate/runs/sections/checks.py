@@ -17,12 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.stats import norm, rankdata
+from scipy.special import ndtri
 
 from quorate.arrays import Array
 from quorate.config.config import Config
 from quorate.data.federation import Federation
 from quorate.data.schema import Categorical
+from quorate.measures import auc
 from quorate.problem.prediction import scores
 from quorate.runs.files import Record
 from quorate.runs.form import Form, Number, Whole, optional
@@ -175,10 +176,8 @@ def _copy(fed: Federation, X: Array, y: Array) -> _Made:
             like = np.abs(target @ centred) / size
         elif len(fed.classes) == 2:
             chosen = y == fed.classes[1]
-            n, other = chosen.sum(), (~chosen).sum()
-            ranks = rankdata(X, axis=0)[chosen].sum(0)
-            auc = (ranks - n * (n + 1) / 2) / (n * other)
-            like = np.maximum(auc, 1 - auc)
+            above = np.array([auc(chosen, column) for column in X.T], float)
+            like = np.maximum(above, 1 - above)
         else:
             members = [X[y == each] for each in fed.classes if (y == each).any()]
             between = sum(len(Z) * (Z.mean(0) - X.mean(0)) ** 2 for Z in members)
@@ -262,7 +261,7 @@ def _shift(fed: Federation, X: Array) -> _Made:
     deviation = X.std(0)
     varies = deviation > 1e-9 * np.maximum(1.0, np.abs(X).max(0))
     apart = np.abs(means - others)[:, varies] / deviation[varies]
-    error = norm.isf(CHANCE / max(2 * apart.size, 1)) * np.sqrt(1 / n + 1 / (len(X) - n))
+    error = -ndtri(CHANCE / max(2 * apart.size, 1)) * np.sqrt(1 / n + 1 / (len(X) - n))
     most = np.maximum(apart - error, 0.0).max(1, initial=0.0)
     order = np.argsort(-most, kind="stable")
     odd = [fed.names[i] for i in order if most[i] > SHIFT]
