@@ -158,10 +158,9 @@ def perturb(
     weight = mechanism.weight[data.index]
     kind = KINDS[mechanism.kind or "gaussian"]
     region = near, ask.reach, *_box(problem, w)
-    fast = rows.codes is not None and not memory.secret.shape[1] and not mechanism.unsafe
     z, old = writable(memory.z), writable(memory.dual)
     new, dual = np.empty_like(z), np.empty_like(old)
-    if fast:
+    if rows.codes is not None and not memory.secret.shape[1] and not mechanism.unsafe:
         keys = _keys(mechanism, ask, n, rng) if scale.any() else np.zeros(n, np.uint64)
         client_rows = (
             rows.count,

@@ -297,9 +297,9 @@ def softmax_round(
     gap, sums = np.empty(n), np.zeros((groups, D))
 
     def serve(group: int) -> None:
-        _serve(X, y, rows, w, z, *rest, group, groups, gap, sums[group])
+        _serve(group, groups, gap, sums[group], X, y, rows, w, z, *rest)
 
-    threads = min(groups, config.NUMBA_NUM_THREADS)
+    threads = min(groups, config.NUMBA_NUM_THREADS)  # pyright: ignore[reportAttributeAccessIssue]
     if threads == 1 or D * int(rows.sum()) < ALONE:
         for group in range(groups):
             serve(group)
@@ -311,6 +311,10 @@ def softmax_round(
 
 @njit(cache=True, nogil=True)
 def _serve(
+    group,
+    groups,
+    gap,
+    to,
     X,
     y,
     rows,
@@ -334,10 +338,6 @@ def _serve(
     upper,
     new,
     new_dual,
-    group,
-    groups,
-    gap,
-    to,
 ):
     """Serve every ``groups``-th client from number ``group`` on.
 
