@@ -216,10 +216,12 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _opened(hint: object, form: Form) -> tuple[object, Form]:
-    """A type without its annotations, and the form among them."""
+    """A type without its annotations, and the form among them; what an alias stands for."""
     if get_origin(hint) is Annotated:
         bare, *marks = get_args(hint)
         return _opened(bare, next((mark for mark in marks if isinstance(mark, Form)), form))
+    if (value := getattr(get_origin(hint), "__value__", None)) is not None:
+        return value[get_args(hint)], form  # NumPy's NDArray is such an alias from Python 3.12 on
     return hint, form
 
 
