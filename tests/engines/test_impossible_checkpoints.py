@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import pytest
 from fuzz.records import MUTATIONS, at, leaves, put
+from typing_extensions import TypeAliasType
 
 from examples import ALGORITHMS
 from quorate.codec import FIELDS, Form
 from quorate.engines import CheckpointError, InProcess, VirtualClock
 from quorate.engines.event_log import Log
+from quorate.engines.possible import Fields
 from quorate.engines.waiting import First
 from quorate.rounds import decode, encode
 
@@ -258,3 +260,17 @@ def test_what_an_engine_wrote_is_possible_in_every_round(name, clock, tmp_path):
 
     made.run(example.algorithm, example.federation, seed=1, watch=[resumed])
     assert seen
+
+
+NUMBER = TypeVar("NUMBER", bound=np.generic)
+NUMBERS = TypeAliasType("NUMBERS", np.ndarray[Any, np.dtype[NUMBER]], type_params=(NUMBER,))
+NAMED = TypeAliasType("NAMED", Annotated[NUMBERS[np.float64], Form("N")])
+
+
+@pytest.mark.parametrize("hint", [Annotated[NUMBERS[np.float64], Form("N")], NAMED])
+@pytest.mark.parametrize("bad", [np.zeros(2), np.zeros(3, np.int64), np.full(3, np.nan), 1.0])
+def test_an_array_is_held_to_its_form_under_another_name_of_its_type(hint, bad):
+    fields = Fields(n_clients=3, round_=1)
+    fields.check(np.zeros(3), hint, "losses")
+    with pytest.raises(ValueError, match="losses"):
+        fields.check(bad, hint, "losses")

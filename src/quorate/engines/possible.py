@@ -220,8 +220,9 @@ def _opened(hint: object, form: Form) -> tuple[object, Form]:
     if get_origin(hint) is Annotated:
         bare, *marks = get_args(hint)
         return _opened(bare, next((mark for mark in marks if isinstance(mark, Form)), form))
-    if (value := getattr(get_origin(hint), "__value__", None)) is not None:
-        return value[get_args(hint)], form  # NumPy's NDArray is such an alias from Python 3.12 on
+    # NumPy's NDArray is such an alias from Python 3.12 on
+    if (value := getattr(get_origin(hint) or hint, "__value__", None)) is not None:
+        return _opened(value[get_args(hint)] if get_args(hint) else value, form)
     return hint, form
 
 

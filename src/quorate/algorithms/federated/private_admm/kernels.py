@@ -2,7 +2,8 @@
 
 The kernels pass over the rows once, in tiles that stay in the cache: two products, softmax and
 clipping. Only z and lambda of a client are kept at the model's length; the gradient lives while its
-client is served, and noise is added a part at a time.
+client is served, and noise is added a part at a time. Arrays are copied entry by entry, since
+assignments to slices take seconds to compile.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ def _library(X, y, Z, factor, length, clip, norm, rooms):
         largest = max(largest, _residuals(S, K, y[here], factor[here], length[here], clip, norm))
         np.dot(S.T, X[here], turned)
         if start == 0:
-            for j in range(len(G)):  # G[:] = turned.T takes seconds to compile
+            for j in range(len(G)):
                 for k in range(G.shape[1]):
                     G[j, k] = turned[k, j]
         else:
