@@ -37,7 +37,13 @@ from quorate.estimators.rows import Matrix, Rows, in_words, merged, names_of
 from quorate.measures import classification
 from quorate.parameters import Parameters
 from quorate.problem.calibration import Sigmoid, calibrated
-from quorate.problem.class_weights import Balance, masses, weighted
+from quorate.problem.class_weights import (
+    Balance,
+    class_counts,
+    class_factors,
+    masses,
+    weighted,
+)
 from quorate.problem.losses import Loss
 from quorate.problem.predictors.affine import Linear, Softmax
 from quorate.problem.problem import Problem
@@ -290,7 +296,10 @@ class Classifier(ClassifierMixin, FederatedModel):
         """Every row times the weight of its class, from sums of counts over the clients."""
         if self.class_weight is None:
             return fed
-        return weighted(fed, np.asarray(fed.classes), self.classes_, self.class_weight)
+        values = np.asarray(fed.classes)
+        counts = class_counts(fed, values)
+        factors = class_factors(self.class_weight, self.classes_.tolist(), counts)
+        return weighted(fed, values, factors)
 
     def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
         return 2 * self._classes(y) - 1, np.array([-1, 1])

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from quorate.arrays import Array
 from quorate.data.federation import Federation
@@ -28,21 +28,24 @@ def checked(stated: object) -> None:
     )
 
 
-def weighted(
-    fed: Federation, values: ArrayLike, labels: NDArray[Any], stated: Balance
-) -> Federation:
+def weighted(fed: Federation, values: ArrayLike, factors: Array) -> Federation:
     """The federation with weights of rows, times those of their classes.
 
-    ``values`` (C,) are the targets that stand for the classes, ascending, ``labels`` (C,) the
-    classes as a user names them.
+    ``values`` (C,) are the targets that stand for the classes, ascending, ``factors`` (C,) the
+    weights of the classes.
     """
-    checked(stated)
     codes = [np.searchsorted(values, y) for y in fed.y]
     weights = fed.sample_weight or tuple(np.ones(len(y)) for y in fed.y)
-    each = [*zip(codes, weights, strict=True)]
-    counts = sum(np.bincount(code, v, len(labels)) for code, v in each)
-    factors = _factors(stated, labels.tolist(), np.asarray(counts, float))
+    each = zip(codes, weights, strict=True)
     return fed._with(sample_weight=tuple(factors[code] * v for code, v in each))
+
+
+def class_counts(fed: Federation, values: ArrayLike) -> Array:
+    """(C,) the weight of the rows of every class over all clients; ``values`` as of `weighted`."""
+    weights = fed.sample_weight or tuple(np.ones(len(y)) for y in fed.y)
+    pairs = zip(fed.y, weights, strict=True)
+    counts = [np.bincount(np.searchsorted(values, y), v, np.size(values)) for y, v in pairs]
+    return np.sum(counts, 0, float)
 
 
 def masses(fed: Federation) -> Array:
@@ -52,8 +55,9 @@ def masses(fed: Federation) -> Array:
     return np.array([float(v.sum()) for v in fed.sample_weight])
 
 
-def _factors(stated: Balance, classes: list[Any], counts: Array) -> Array:
+def class_factors(stated: Balance, classes: list[Any], counts: Array) -> Array:
     """(C,) the weight of every class; a mapping has 1 for those that it does not name."""
+    checked(stated)
     if not isinstance(stated, Mapping):
         return counts.sum() / (len(counts) * np.maximum(counts, 1e-300))
     names = [str(label) for label in classes]  # a configuration has keys of text

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,14 +21,15 @@ from numpy.typing import ArrayLike
 from quorate.arrays import Array, Block, by_row, dense
 from quorate.data.row_errors import RowError, without_values
 from quorate.privacy.budget import Budget
-from quorate.problem.class_weights import Balance, checked, masses, weighted
+from quorate.problem.class_weights import Balance, checked, class_factors, weighted
 from quorate.problem.client_means import client_values, row_shares
 from quorate.problem.compiled_means import in_one_pass
-from quorate.problem.constraints.constraint import Point, Slot, Stack, excess, several, stack
+from quorate.problem.constraints.constraint import Point, Stack, excess, several, stack
 from quorate.problem.constraints.coupled import Coupled
 from quorate.problem.constraints.group_means import label_code
 from quorate.problem.constraints.server import Global, shared
 from quorate.problem.losses import Loss, Quadratic, others, value_and_gradient
+from quorate.problem.metadata import Asked, Metadata, introduced
 from quorate.problem.prediction import federation_with_ones
 from quorate.problem.predictors.affine import (
     Linear,
@@ -42,7 +43,13 @@ from quorate.problem.regularisers import Zero
 from quorate.problem.risks.inputs import check_prior, per_client
 from quorate.problem.risks.mean import Mean, among
 from quorate.problem.risks.ranks import RankRisk, TwoSided, by_rank
-from quorate.problem.targets import check_quadratic, class_numbers, classes_of, coded
+from quorate.problem.targets import (
+    check_labels,
+    check_quadratic,
+    class_numbers,
+    classes_of,
+    coded,
+)
 from quorate.problem.wasserstein.ball import Cut, WassersteinBall, free_space
 from quorate.text import card, shown
 
@@ -292,9 +299,18 @@ class Problem:
     # -- the concrete problem of one federation
     # ---------------------------------------------------------------
 
-    def at(self, fed: Federation) -> tuple[Problem, Federation]:
+    @overload
+    def at(self, data: Federation) -> tuple[Problem, Federation]: ...
+
+    @overload
+    def at(self, data: Metadata) -> tuple[Problem, Metadata]: ...
+
+    def at(self, data: Federation | Metadata) -> tuple[Problem, Federation | Metadata]:
         """Check everything against the data; return the problem with arrays for priors and radii,
         and coded targets.
+
+        Of `Metadata` alone it is the problem as the server knows it, and what the server knows of
+        the coded rows; the clients code theirs by ``coded``.
 
         Raises
         ------
@@ -303,48 +319,70 @@ class Problem:
             support; for a risk by rank a client with fewer rows than it counts, or with rows of
             different weights
         """
-        fed = with_columns(fed, (self.constraint, self.local_constraint))
+        if isinstance(data, Metadata):
+            return self._concrete(data)
+        metadata = self.metadata(data)
+        concrete, _ = self._concrete(metadata)
+        return concrete, self.coded(data, metadata)
+
+    def asked(self) -> Asked:
+        """The facts that the problem needs of the data, beside sizes and features."""
+        stated = [
+            part
+            for slot in (self.constraint, self.local_constraint)
+            if not isinstance(slot, Stack | Global)
+            for part in several(slot, "a constraint")
+        ]
+        columns = [_column(part) for part in stated]
+        together = [_column(part) or "" for part in stated if isinstance(part, Coupled)]
+        weighted = [""] * (self.class_weight is not None)
+        return Asked(
+            self.loss.targets in ("sign", "class"),
+            tuple(dict.fromkeys(name for name in columns if name is not None)),
+            tuple(dict.fromkeys([*weighted, *together])),
+        )
+
+    def metadata(self, fed: Federation) -> Metadata:
+        """The facts that the problem needs of the federation's rows, see `Metadata`."""
+        asked = self.asked()
+        fed = with_columns(fed, asked.columns)
+        told = [introduced(asked, fed, i) for i in range(fed.n_clients)]
+        return Metadata.of(told, fed.server)
+
+    def _concrete(self, data: Metadata) -> tuple[Problem, Metadata]:
         with without_values(self.privacy is not None):
-            targets, server = self._targets(fed), self._of_server(fed)
-        predictor, ball = self._predictor(fed), self.over_samples
-        known = {"classes": np.asarray(classes_of(fed))} if self.loss.targets == "sign" else {}
-        stated, fed = fed, fed.with_targets(targets)
+            labels, server = self._labels(data), self._of_server(data)
+        predictor, ball = self.predictor, self.over_samples
+        if hasattr(predictor, "sized"):
+            several = len(labels) if self.loss.targets == "class" else None
+            predictor = predictor.sized(data.n_features, several)
         if self.class_weight is not None:
-            labels = np.asarray(classes_of(stated))
-            values = [-1.0, 1.0] if self.loss.targets == "sign" else np.arange(len(labels))
-            fed = weighted(fed, values, labels, self.class_weight)
+            data = data.weighted(self._factors(data))
         if (
             isinstance(predictor, Softmax) and predictor.intercepts
         ):  # from here on those of a feature of ones
-            predictor, fed = replace(predictor, intercepts=False), federation_with_ones(fed)
-        labelled = fed._with(**known)
-        local = stack(self.local_constraint, self, labelled, "local_constraint")
-        glob = shared(self.constraint, self, labelled, server)
+            predictor, data = replace(predictor, intercepts=False), data.with_feature("1")
+        local = stack(self.local_constraint, self, data, "local_constraint")
+        glob = shared(self.constraint, self, data, server)
         if isinstance(ball, Mean) and ball.label is not None and ball.code is None:
-            ball = replace(ball, code=label_code(ball.label, labelled, self.loss))
+            ball = replace(ball, code=label_code(ball.label, data, self.loss))
         if isinstance(ball, WassersteinBall):
             if isinstance(ball.radius, str):
                 raise ValueError(
                     "radius='auto' is no number yet: quorate.solve reads it off the rows, and its"
                     " solution.problem has it; quorate.default_radius(problem, fed) computes it."
                 )
-            ball = replace(
-                ball, radius=per_client(ball.radius, fed.n_clients, fed.clients, "radius")
-            )
-            if ball.support is not None and any(ball.radii()):
-                fed = ball.support.admit(fed, self.loss, clip=ball.clip)
-                ball = replace(ball, clip=False)
-        elif by_rank(self.over_samples):
-            _check_rows(self.over_samples, fed)
-        public = (
-            fed.sizes if self.privacy is None else self.privacy.sizes_of(fed.clients, fed.sizes)
-        )
-        public = public if self.class_weight is None else masses(fed)
-        over = among(self.over_clients, fed.clients, getattr(self.privacy, "sizes", None))
-        clients = over.at(np.asarray(public), fed.clients)
+            radius = per_client(ball.radius, data.n_clients, data.clients, "radius")
+            ball = replace(ball, radius=radius, clip=ball.clip and not self._admits)
+        public = data.sizes
+        if self.privacy is not None:
+            public = self.privacy.sizes_of(data.clients, data.sizes)
+        public = public if self.class_weight is None else data.masses
+        over = among(self.over_clients, data.clients, getattr(self.privacy, "sizes", None))
+        clients = over.at(np.asarray(public), data.clients)
         if by_rank(clients) and hasattr(clients, "rank_weights") and not hasattr(clients, "prior"):
             _check_weights(
-                clients, np.asarray(clients.rank_weights(fed.n_clients), float), fed.n_clients
+                clients, np.asarray(clients.rank_weights(data.n_clients), float), data.n_clients
             )
         concrete = replace(
             self,
@@ -355,32 +393,60 @@ class Problem:
             local_constraint=local,
             class_weight=None,
         )
-        return concrete, fed
+        return concrete, data
 
-    def _of_server(self, fed: Federation) -> Federation | None:
-        """The server's data with targets coded as the clients' are."""
-        if fed.server is None or isinstance(self.constraint, Global):
+    def coded(self, fed: Federation, data: Metadata) -> Federation:
+        """The rows as the concrete problem reads them, checked and coded at their owner.
+
+        ``fed`` holds one client or several, ``data`` what is known of all.
+
+        Raises
+        ------
+        ValueError
+            targets outside the classes, rows outside the support, rows that cannot be ranked
+        """
+        fed = with_columns(fed, self.asked().columns)
+        with without_values(self.privacy is not None):
+            fed = fed.with_targets(self._targets(fed, data))
+        if self.class_weight is not None:
+            values = [-1.0, 1.0] if self.loss.targets == "sign" else np.arange(len(data.labels))
+            fed = weighted(fed, values, self._factors(data))
+        if isinstance(self.predictor, Softmax) and self.predictor.intercepts:
+            fed = federation_with_ones(fed)
+        ball = self.over_samples
+        if isinstance(ball, WassersteinBall):
+            fed = ball.support.admit(fed, self.loss, clip=ball.clip) if self._admits else fed
+        elif by_rank(ball):
+            _check_rows(ball, fed)
+        return fed
+
+    @property
+    def _admits(self) -> bool:
+        """Whether all rows have to lie in a support."""
+        ball = self.over_samples
+        return isinstance(ball, WassersteinBall) and ball.support is not None and any(ball.radii())
+
+    def _factors(self, data: Metadata) -> Array:
+        """(C,) the weights of the classes."""
+        assert self.class_weight is not None
+        counts = data.class_masses().sum(0)
+        return class_factors(self.class_weight, data.labels, counts)
+
+    def _of_server(self, data: Metadata) -> tuple[Metadata, Block] | None:
+        """The facts of the server's data, and its rows coded as the clients' are."""
+        if data.server is None or isinstance(self.constraint, Global):
             return None
-        server = fed.server
-        if self.loss.targets == "sign":
-            classes = classes_of(fed)
-            if not np.isin(server.rows(0)[1], classes).all():
-                raise RowError(
-                    "server",
-                    "its data have labels outside the clients' classes",
-                    shown=f" {classes[:6]}",
-                    do="Check its target column.",
-                )
-            server = server.with_targets([server.rows(0)[1]], classes)
-        return with_columns(server.with_targets(self._targets(server)), (self.constraint,))
-
-    def _predictor(self, fed: Federation) -> Predictor:
-        """The predictor, with the number of classes where it needs it."""
-        if not hasattr(self.predictor, "sized"):
-            return self.predictor
-        return self.predictor.sized(
-            fed.n_features, len(classes_of(fed)) if self.loss.targets == "class" else None
-        )
+        asked, server = self.asked(), with_columns(data.server, self.asked().columns)
+        if self.loss.targets == "sign" and not np.isin(server.rows(0)[1], data.labels).all():
+            raise RowError(
+                "server",
+                "its data have labels outside the clients' classes",
+                shown=f" {data.labels[:6]}",
+                do="Check its target column.",
+            )
+        facts = Metadata.of([introduced(asked, server)])
+        facts = facts if data.classes is None else facts.with_classes(data.classes)
+        return facts, server.with_targets(self._targets(server, data)).block(0)
 
     def model_start(self, n_features: int) -> Array:
         """A first model (D,): zeros, or where a model cannot start there the predictor's own."""
@@ -388,7 +454,21 @@ class Problem:
             return self.predictor.start(n_features)
         return np.zeros(self.predictor.dimension(n_features))
 
-    def _targets(self, fed: Federation) -> list[Array]:
+    def _labels(self, data: Metadata) -> list[Any]:
+        """The classes of the data; raises where the loss needs others."""
+        if self.loss.targets == "class":
+            check_labels(data.labels, named=data.named)
+        elif self.loss.targets == "sign" and len(data.labels) != 2:
+            raise RowError(
+                type(self.loss).__name__,
+                f"it needs labels of exactly two classes, got {len(data.labels)}",
+                shown=f": {data.labels[:6]}",
+                do="Check the target column; a federation whose clients all hold one class must"
+                " declare classes=(a, b).",
+            )
+        return data.labels
+
+    def _targets(self, fed: Federation, data: Metadata) -> list[Array]:
         ys = [fed.rows(i)[1] for i in range(fed.n_clients)]
         if self.loss.targets == "quadratic":
             check_quadratic(fed, self.predictor)
@@ -402,20 +482,11 @@ class Problem:
                     do="Check the target column, or use a loss of classes.",
                 )
             return [np.asarray(y, float) for y in ys]
-        classes = classes_of(fed)
         if self.loss.targets == "class":
-            return class_numbers(ys, classes, declared=fed.classes is not None)
-        if len(classes) != 2:
-            raise RowError(
-                type(self.loss).__name__,
-                f"it needs labels of exactly two classes, got {len(classes)}",
-                shown=f": {classes[:6]}",
-                do="Check the target column; a federation whose clients all hold one class must"
-                " declare classes=(a, b).",
-            )
-        if coded(ys, classes):  # of a problem that is concrete already
+            return class_numbers(ys, data.labels)
+        if coded(ys, data.labels):  # of a problem that is concrete already
             return ys
-        return [np.where(y == classes[1], 1.0, -1.0) for y in ys]
+        return [np.where(y == data.labels[1], 1.0, -1.0) for y in ys]
 
     def radii(self, block: Block) -> Array:
         """The Wasserstein radius of each client of the block, zero where the samples' risk is the
@@ -505,24 +576,19 @@ def checked_model(w: ArrayLike, size: int) -> Array:
     return w
 
 
-def with_columns(fed: Federation, slots: Sequence[Slot | Stack | Global]) -> Federation:
+def with_columns(fed: Federation, named: Sequence[str]) -> Federation:
     """The federation with a column for every feature that a constraint names as one."""
-    parts = [
-        part
-        for slot in slots
-        if not isinstance(slot, Stack | Global)
-        for part in several(slot, "a constraint")
-    ]
-    named = [getattr(getattr(part, "constraint", part), "column", None) for part in parts]
-    missing = [
-        n
-        for n in {n for n in named if isinstance(n, str)}
-        if n in fed.feature_names and n not in (fed.columns or {})
-    ]
+    missing = [n for n in named if n in fed.feature_names and n not in (fed.columns or {})]
     more = {
         n: tuple(dense(x[:, [fed.feature_names.index(n)]])[:, 0] for x in fed.X) for n in missing
     }
     return fed._with(columns=dict(fed.columns or {}) | more) if more else fed
+
+
+def _column(constraint: object) -> str | None:
+    """The column that a constraint names, whose values make groups of rows."""
+    column = getattr(getattr(constraint, "constraint", constraint), "column", None)
+    return column if isinstance(column, str) else None
 
 
 def _default_predictor(loss: object) -> Predictor:

@@ -46,8 +46,8 @@ def _symmetric(A: Array) -> bool:
     return A.shape[0] == A.shape[1] and bool(np.abs(A - A.T).max() <= 1e-12 * np.abs(A).max())
 
 
-def class_numbers(ys: list[Any], classes: list[Any], declared: bool) -> list[Array]:
-    """The classes' numbers, in the order of the classes."""
+def check_labels(classes: list[Any], named: bool) -> None:
+    """Raise unless these are the labels of two classes or more."""
     if len(classes) < 2:
         raise RowError(
             "Multinomial",
@@ -55,13 +55,17 @@ def class_numbers(ys: list[Any], classes: list[Any], declared: bool) -> list[Arr
             shown=f": {classes}",
             do="Check the target column.",
         )
-    if not declared and any((np.asarray(c) != np.floor(c)).any() for c in classes):
+    if not named and any((np.asarray(c) != np.floor(c)).any() for c in classes):
         raise RowError(
             "Multinomial",
             "it needs class labels, got real targets",
             shown=f" such as {classes[:4]}",
             do="For numbers use Squared() or Huber(); labels are whole numbers, text or booleans.",
         )
+
+
+def class_numbers(ys: list[Any], classes: list[Any]) -> list[Array]:
+    """The classes' numbers, in the order of the classes."""
     labels = np.asarray(classes)
     if any(
         (y.dtype.kind == "U") != (labels.dtype.kind == "U") or not np.isin(y, labels).all()

@@ -1,7 +1,7 @@
 """What a constraint offers: c(w) <= 0 or c(w) = 0 on one owner's rows, with Jacobian and curvature.
 
 A constraint as a user states it, such as ``NeymanPearson(label=1, level=0.2)``, has ``at(problem,
-fed)``, which checks it against the data and returns its concrete form: numbers only, the same for
+data)``, which checks it against the data and returns its concrete form: numbers only, the same for
 every client of the federation. Several are one ``Stack``. Everything here is for a block of n
 clients; p is the number of constraints, D that of the model.
 """
@@ -21,7 +21,7 @@ from quorate.arrays import Array, Block
 from quorate.problem.losses import Loss
 
 if TYPE_CHECKING:
-    from quorate.data.federation import Federation
+    from quorate.problem.metadata import Metadata
 
 T = TypeVar("T")
 VOID = -1.0  # the value of a constraint that a client does not have: met, and flat
@@ -70,7 +70,7 @@ class Point:
 class Stated(Protocol):
     """A constraint as a user states it."""
 
-    def at(self, problem: Objective, fed: Federation) -> Concrete:
+    def at(self, problem: Objective, data: Metadata) -> Concrete:
         """The same with levels, labels and columns as arrays; raises ``ValueError`` where they do
         not fit the data.
         """
@@ -127,6 +127,10 @@ class Concrete(Protocol):
         """(n, p) the level asked, so that ``values + limits`` is what is measured; NaN where the
         client has none.
         """
+        ...
+
+    def held_by(self, data: Metadata) -> NDArray[np.bool_]:
+        """(N, p) whether a client has the constraint, as far as is known without its rows."""
         ...
 
 
@@ -222,14 +226,14 @@ def added(total: Array | None, more: Array | None) -> Array | None:
     return more if total is None else total if more is None else total + more
 
 
-def stack(stated: Stack | Slot, problem: Objective, fed: Federation, slot: str) -> Stack:
+def stack(stated: Stack | Slot, problem: Objective, data: Metadata, slot: str) -> Stack:
     """The concrete stack of what a slot of the problem holds: None, a constraint, or several in a
     sequence.
     """
     return (
         stated
         if isinstance(stated, Stack)
-        else Stack(tuple(one.at(problem, fed) for one in several(stated, slot)))
+        else Stack(tuple(one.at(problem, data) for one in several(stated, slot)))
     )
 
 

@@ -17,7 +17,7 @@ from quorate.problem.constraints.group_means import OnRows
 from quorate.problem.risks.risk import Prior, resolve_prior
 
 if TYPE_CHECKING:
-    from quorate.data.federation import Federation
+    from quorate.problem.metadata import Metadata
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,18 @@ class Coupled:
     constraint: Stated
     prior: Prior | Literal["rows"] = "rows"
 
-    def at(self, problem: Objective, fed: Federation) -> Shared:
+    def at(self, problem: Objective, data: Metadata) -> Shared:
         inner = several(self.constraint, "Coupled")
         if len(inner) != 1 or isinstance(inner[0], Coupled):
             raise TypeError(
                 "Coupled takes one constraint, such as NeymanPearson(1, 0.2), got"
                 f" {self.constraint!r}."
             )
-        one = inner[0].at(problem, fed)
+        one = inner[0].at(problem, data)
         if isinstance(self.prior, str) and self.prior == "rows":
-            return Shared(_over_all_rows(one, fed), np.ones((fed.n_clients, len(one.equality))))
-        has = np.concatenate(
-            [~np.isnan(one.limits(block)) for block in map(fed.block, range(fed.n_clients))]
-        )
-        weight = has * resolve_prior(self.prior, fed.sizes.astype(float), fed.clients)[:, None]
+            return Shared(_over_all_rows(one, data), np.ones((data.n_clients, len(one.equality))))
+        prior = resolve_prior(self.prior, data.sizes.astype(float), data.clients)
+        weight = one.held_by(data) * prior[:, None]
         if not weight.any(0).all():
             raise ValueError(
                 "Coupled: no client with a weight has rows for it. Check label, column and prior."
@@ -101,6 +99,10 @@ class Shared:
         """None where the constraint has no second derivatives."""
         return getattr(self.one, "hessian", self.one)
 
+    def held_by(self, data: Metadata) -> NDArray[np.bool_]:
+        """(N, p) whether a client adds to the sums."""
+        return self.one.held_by(data) & (self.scale > 0)
+
     def _scale(self, block: Block) -> Array:
         """(n, p); 0 for what a client does not have."""
         return self.scale[block.index] * ~np.isnan(self.one.limits(block))
@@ -121,7 +123,7 @@ class Shared:
         return np.nan_to_num(self.one.limits(block)) * self._scale(block)
 
 
-def _over_all_rows(one: Concrete, fed: Federation) -> OnRows:
+def _over_all_rows(one: Concrete, data: Metadata) -> OnRows:
     if not isinstance(one, OnRows):
         raise ValueError(
             "Coupled(..., prior='rows') is for constraints on rows: for others give"
@@ -131,18 +133,10 @@ def _over_all_rows(one: Concrete, fed: Federation) -> OnRows:
         raise ValueError(
             "Coupled(..., prior='rows') has one level for all clients: give one number."
         )
-    mass = [
-        [float(group.inside(b)[0] @ b.share[0]) for group in one.groups]
-        for b in map(fed.block, range(len(fed)))
-    ]
-    weights = fed.sample_weight
-    sizes = (
-        fed.sizes.astype(float) if weights is None else np.array([each.sum() for each in weights])
-    )
-    total = sizes @ np.array(mass)
+    total = one.masses(data).sum(0)
     if (total <= 0).any():
         raise ValueError(
             "Coupled: a group has no rows at any client, so its mean is undefined. Check label and"
             " column."
         )
-    return replace(one, total=total, sizes=sizes)
+    return replace(one, total=total, sizes=data.masses)

@@ -15,7 +15,7 @@ from quorate.problem.constraints.constraint import Objective, Point
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from quorate.data.federation import Federation
+    from quorate.problem.metadata import Metadata
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class Constraint:
         if self.words and len(self.words) != self.size:
             raise ValueError(f"words must be {self.size} texts, got {len(self.words)}.")
 
-    def at(self, problem: Objective, fed: Federation) -> FunctionConstraint:
+    def at(self, problem: Objective, data: Metadata) -> FunctionConstraint:
         words = self.words or tuple(f"custom constraint {k + 1}" for k in range(self.size))
         return FunctionConstraint(
             self.value_and_jacobian,
@@ -98,6 +98,10 @@ class FunctionConstraint:
     affine = False
     # the last point with its values and Jacobians: several methods ask for them
     last: list[tuple[Point, Array, Array]] = field(default_factory=list, repr=False, init=False)
+
+    def held_by(self, data: Metadata) -> NDArray[np.bool_]:
+        """(N, p) that every client has it."""
+        return np.ones((data.n_clients, len(self.equality)), bool)
 
     def _all(self, point: Point) -> tuple[Array, Array]:
         known = self.last[0] if self.last else None

@@ -30,7 +30,7 @@ from quorate.problem.losses import Exponential, Logistic, Loss
 from quorate.problem.risks.inputs import per_client
 
 if TYPE_CHECKING:
-    from quorate.data.federation import Federation
+    from quorate.problem.metadata import Metadata
 
 # a limit, or one for each client
 Level = float | Sequence[float] | Array | Mapping[Any, float]
@@ -213,6 +213,18 @@ class OnRows:
     def convex(self) -> bool:
         return self.affine or (self.measure.convex and bool((self.coefficients >= 0).all()))
 
+    def masses(self, data: Metadata) -> Array:
+        """(N, G) the weight of every client's rows in each group."""
+        classes = [None, None] if data.classes is None else data.classes.tolist()
+        label = {None: None, -1.0: classes[0], 1.0: classes[-1]}
+        each = [data.group_masses(label[g.label], g.column, g.value) for g in self.groups]
+        return np.stack(each, 1)
+
+    def held_by(self, data: Metadata) -> NDArray[np.bool_]:
+        """(N, p) whether a client has rows in every group of a constraint."""
+        empty = (self.masses(data) <= 0).astype(float)
+        return ~((self.coefficients != 0).astype(float) @ empty.T > 0).T
+
     def weights(self, block: Block) -> tuple[Array, NDArray[np.bool_]]:
         """(n, p, m) weights of the rows in each constraint, and (n, p) whether the client has
         it.
@@ -305,15 +317,15 @@ class Levelled:
                 " or a difference."
             )
 
-    def _levels(self, fed: Federation) -> Array:
+    def _levels(self, data: Metadata) -> Array:
         """(N,) levels, one for each client."""
         return per_client(
-            self.level, fed.n_clients, fed.clients, f"the level of {type(self).__name__}"
+            self.level, data.n_clients, data.clients, f"the level of {type(self).__name__}"
         )
 
-    def _reachable(self, problem: Objective, fed: Federation) -> Array:
+    def _reachable(self, problem: Objective, data: Metadata) -> Array:
         """The levels; ``ValueError`` where the mean of a loss above 0 everywhere reaches none."""
-        level = self._levels(fed)
+        level = self._levels(data)
         if isinstance(problem.loss, Logistic | Exponential) and (level <= 0).any():
             raise ValueError(
                 f"{type(self).__name__}: a mean {type(problem.loss).__name__} loss is above 0 at"
@@ -352,9 +364,9 @@ class NeymanPearson(Levelled):
     label: Label
     level: Level
 
-    def at(self, problem: Objective, fed: Federation) -> OnRows:
-        level = self._reachable(problem, fed)
-        code = label_code(self.label, fed, problem.loss)
+    def at(self, problem: Objective, data: Metadata) -> OnRows:
+        level = self._reachable(problem, data)
+        code = label_code(self.label, data, problem.loss)
         return OnRows(
             OfLoss(problem.loss),
             (Group(code),),
@@ -396,9 +408,9 @@ class LossGap(Levelled):
     column: str
     level: Level
 
-    def at(self, problem: Objective, fed: Federation) -> OnRows:
-        one, other = groups_of(self.column, fed, "LossGap", most=2)
-        level = self._levels(fed)
+    def at(self, problem: Objective, data: Metadata) -> OnRows:
+        one, other = groups_of(self.column, data, "LossGap", most=2)
+        level = self._levels(data)
         return differences(
             OfLoss(problem.loss),
             (Group(None, self.column, one), Group(None, self.column, other)),
@@ -438,9 +450,9 @@ class BoundedGroupLoss(Levelled):
     column: str
     level: Level
 
-    def at(self, problem: Objective, fed: Federation) -> OnRows:
-        values = groups_of(self.column, fed, "BoundedGroupLoss")
-        level = self._reachable(problem, fed)
+    def at(self, problem: Objective, data: Metadata) -> OnRows:
+        values = groups_of(self.column, data, "BoundedGroupLoss")
+        level = self._reachable(problem, data)
         level = np.repeat(level[:, None], len(values), 1)
         words = tuple(f"mean loss of {self.column} = {value}" for value in values)
         groups = tuple(Group(None, self.column, value) for value in values)
@@ -484,10 +496,10 @@ class DemographicParity(Levelled):
     level: Level
     measure: Measure | None = None
 
-    def at(self, problem: Objective, fed: Federation) -> OnRows:
-        values = groups_of(self.column, fed, "DemographicParity")
+    def at(self, problem: Objective, data: Metadata) -> OnRows:
+        values = groups_of(self.column, data, "DemographicParity")
         groups = tuple(Group(None, self.column, value) for value in values)
-        return differences(_predicting(self.measure), groups, self._levels(fed))
+        return differences(_predicting(self.measure), groups, self._levels(data))
 
 
 @dataclass(frozen=True)
@@ -526,9 +538,9 @@ class EqualisedOdds(Levelled):
     level: Level
     measure: Measure | None = None
 
-    def at(self, problem: Objective, fed: Federation) -> OnRows:
-        values = groups_of(self.column, fed, "EqualisedOdds")
-        level = self._levels(fed)
+    def at(self, problem: Objective, data: Metadata) -> OnRows:
+        values = groups_of(self.column, data, "EqualisedOdds")
+        level = self._levels(data)
         if problem.loss.targets != "sign":
             raise ValueError(
                 f"EqualisedOdds needs two classes, and {type(problem.loss).__name__} has none."
@@ -541,7 +553,7 @@ class EqualisedOdds(Levelled):
         ]
         coefficients = np.asarray(block_diag(*[pair.coefficients for pair in pairs]))
         groups = pairs[0].groups + pairs[1].groups
-        classes = ("-1", "+1") if fed.classes is None else fed.classes
+        classes = ("-1", "+1") if data.classes is None else data.classes.tolist()
         words = tuple(
             f"{w} in class {c}" for c, p in zip(classes, pairs, strict=True) for w in p.words
         )
@@ -568,7 +580,7 @@ def _predicting(measure: Measure | None) -> Measure:
     return measure
 
 
-def label_code(label: Label, fed: Federation, loss: Loss) -> float:
+def label_code(label: Label, data: Metadata, loss: Loss) -> float:
     """-1 or +1 of a label of the data; the larger class is +1."""
     if loss.targets != "sign":
         raise ValueError(
@@ -576,7 +588,7 @@ def label_code(label: Label, fed: Federation, loss: Loss) -> float:
             f" {type(loss).__name__} is none. For groups of rows give a column:"
             " BoundedGroupLoss(column, level)."
         )
-    classes = [] if fed.classes is None else fed.classes.tolist()
+    classes = [] if data.classes is None else data.classes.tolist()
     if len(classes) != 2 or label not in classes:
         raise ValueError(
             f"label {label!r} is not one of the two classes of the data: {classes[:6]}."
@@ -584,15 +596,14 @@ def label_code(label: Label, fed: Federation, loss: Loss) -> float:
     return 1.0 if label == classes[1] else -1.0
 
 
-def groups_of(column: str, fed: Federation, name: str, most: int = 20) -> list[Any]:
+def groups_of(column: str, data: Metadata, name: str, most: int = 20) -> list[Any]:
     """The values of a column over all clients, sorted; 2 to ``most`` of them."""
-    columns = fed.columns or {}
-    if not isinstance(column, str) or column not in columns:
+    if not isinstance(column, str) or column not in data.columns:
         raise ValueError(
-            f"{name}: the federation has no column {column!r}; it has {sorted(columns)}."
+            f"{name}: the federation has no column {column!r}; it has {sorted(data.columns)}."
             " Give Federation(..., columns={...}), or name a feature."
         )
-    seen = {v for part in columns[column] for v in part.tolist()}
+    seen = data.values(column)
     if len({isinstance(v, str) for v in seen}) > 1 or any(v is None or v != v for v in seen):
         raise ValueError(
             f"{name}: column {column!r} has missing values, or text beside numbers: every row needs"

@@ -16,7 +16,7 @@ from quorate.arrays import Array, Block, is_number
 from quorate.problem.constraints.constraint import VOID, Objective, Point, once
 
 if TYPE_CHECKING:
-    from quorate.data.federation import Federation
+    from quorate.problem.metadata import Metadata
 
 Coefficients = Sequence[float] | Sequence[Sequence[float]] | Array
 Offsets = float | Sequence[float] | Array
@@ -35,6 +35,16 @@ class OnModel:
     free: int = 0  # last entries of w that a client's own C has no columns for: an intercept
     convex = True
     affine = True
+
+    def held_by(self, data: Metadata) -> NDArray[np.bool_]:
+        """(N, p) whether a client has the row."""
+        held = np.ones((data.n_clients, len(self.equality)), bool)
+        if self.C is None:
+            assert data.linear is not None
+            held[:] = False
+            for row, mine in zip(held, data.linear, strict=True):
+                row[: len(mine)] = mine
+        return held
 
     def _rows_of(self, block: Block) -> tuple[Array, Array, NDArray[np.bool_]]:
         """(n, p, D), (n, p), and (n, p) whether the client has the row: one of zeros fills up."""
@@ -94,8 +104,8 @@ class LinearConstraint:
     def __post_init__(self) -> None:
         _numbers(self.C, self.d, type(self).__name__)
 
-    def at(self, problem: Objective, fed: Federation) -> OnModel:
-        return _stated(self.C, self.d, problem, fed, self.equality)
+    def at(self, problem: Objective, data: Metadata) -> OnModel:
+        return _stated(self.C, self.d, problem, data, self.equality)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,20 +157,20 @@ class LinearInequality(LinearConstraint):
 
 
 def _stated(
-    C: Coefficients | None, d: Offsets | None, problem: Objective, fed: Federation, equality: bool
+    C: Coefficients | None, d: Offsets | None, problem: Objective, data: Metadata, equality: bool
 ) -> OnModel:
     name, sign = ("LinearEquality", "=") if equality else ("LinearInequality", "<=")
     if C is None:
-        if fed.linear is None:
+        if data.linear is None:
             raise ValueError(
                 f"{name}() reads every client's own C and d, and the federation has none: give"
                 f" Federation(linear=...), Federation.from_quadratics(A, b, C, d), or {name}(C, d)."
             )
-        k = max(len(offset) for _, offset in fed.linear)
+        k = max(map(len, data.linear))
         words = tuple(f"row {i + 1} of the client's C w + d {sign} 0" for i in range(k))
         return OnModel(None, None, np.full(k, equality), words, int(problem.predictor.dimension(0)))
     C, d = _numbers(C, d, name)
-    D = problem.predictor.dimension(fed.n_features)
+    D = problem.predictor.dimension(data.n_features)
     d = np.broadcast_to(d, (len(C),)) if d.shape == (1,) else d
     if C.shape != (len(C), D) or d.shape != (len(C),):
         raise ValueError(
@@ -228,8 +238,8 @@ class Sign:
         ):
             raise ValueError(f"Sign needs a mapping of feature names to +1 or -1, got {self.of!r}.")
 
-    def at(self, problem: Objective, fed: Federation) -> OnModel:
-        C = _rows([{name: -float(sign)} for name, sign in self.of.items()], problem, fed, "Sign")
+    def at(self, problem: Objective, data: Metadata) -> OnModel:
+        C = _rows([{name: -float(sign)} for name, sign in self.of.items()], problem, data, "Sign")
         words = tuple(
             f"coefficient of {name} {'>=' if sign > 0 else '<='} 0"
             for name, sign in self.of.items()
@@ -258,7 +268,7 @@ class Monotone:
     ...     regulariser=qr.L2(0.1),
     ... )
     >>> w = qr.solve(problem, fed).w
-    >>> names = list(fed.feature_names)
+    >>> names = list(data.feature_names)
     >>> chosen = [w[names.index(f"mean {name}")] for name in ("radius", "texture", "area")]
     >>> bool(np.all(np.diff(chosen) >= -1e-6))
     True
@@ -275,9 +285,9 @@ class Monotone:
                 f"Monotone needs features, two or more distinct names, got {self.features!r}."
             )
 
-    def at(self, problem: Objective, fed: Federation) -> OnModel:
+    def at(self, problem: Objective, data: Metadata) -> OnModel:
         pairs = list(zip(self.features, self.features[1:], strict=False))
-        C = _rows([{a: 1.0, b: -1.0} for a, b in pairs], problem, fed, "Monotone")
+        C = _rows([{a: 1.0, b: -1.0} for a, b in pairs], problem, data, "Monotone")
         return OnModel(
             C, np.zeros(len(C)), np.zeros(len(C), bool), tuple(f"{a} <= {b}" for a, b in pairs)
         )
@@ -321,9 +331,9 @@ class CostLimit:
                 f"CostLimit needs finite costs by feature name and a finite limit, got {self!r}."
             )
 
-    def at(self, problem: Objective, fed: Federation) -> OnModel:
+    def at(self, problem: Objective, data: Metadata) -> OnModel:
         C = _rows(
-            [{name: float(cost) for name, cost in self.costs.items()}], problem, fed, "CostLimit"
+            [{name: float(cost) for name, cost in self.costs.items()}], problem, data, "CostLimit"
         )
         return OnModel(
             C, np.array([-float(self.limit)]), np.zeros(1, bool), ("cost of the coefficients",)
@@ -331,20 +341,20 @@ class CostLimit:
 
 
 def _rows(
-    entries: Sequence[Mapping[str, float]], problem: Objective, fed: Federation, name: str
+    entries: Sequence[Mapping[str, float]], problem: Objective, data: Metadata, name: str
 ) -> Array:
     """Rows of C from coefficients by feature name; one prediction a row only."""
     if problem.loss.targets == "class":
         raise ValueError(
             f"{name} is for models of one prediction a row, and Multinomial has several."
         )
-    C = np.zeros((len(entries), problem.predictor.dimension(fed.n_features)))
+    C = np.zeros((len(entries), problem.predictor.dimension(data.n_features)))
     for row, entry in zip(C, entries, strict=True):
         for feature, coefficient in entry.items():
-            if feature not in fed.feature_names:
+            if feature not in data.feature_names:
                 raise ValueError(
                     f"{name}: no feature {feature!r}. Features:"
-                    f" {', '.join(fed.feature_names[:20])}."
+                    f" {', '.join(data.feature_names[:20])}."
                 )
-            row[fed.feature_names.index(feature)] = coefficient
+            row[data.feature_names.index(feature)] = coefficient
     return C

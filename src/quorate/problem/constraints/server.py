@@ -23,7 +23,7 @@ from quorate.problem.constraints.constraint import (
 from quorate.problem.constraints.coupled import Coupled
 
 if TYPE_CHECKING:
-    from quorate.data.federation import Federation
+    from quorate.problem.metadata import Metadata
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,19 +53,22 @@ class Global:
 
 
 def shared(
-    stated: Global | Slot, problem: Objective, fed: Federation, server: Federation | None
+    stated: Global | Slot,
+    problem: Objective,
+    data: Metadata,
+    server: tuple[Metadata, Block] | None,
 ) -> Global:
-    """The concrete form of the slot ``constraint``."""
+    """The concrete form of the slot ``constraint``; ``server`` is what the server itself holds."""
     if isinstance(stated, Global):
         return stated
     parts = several(stated, "constraint")
-    together = tuple(one.at(problem, fed) for one in parts if isinstance(one, Coupled))
+    together = tuple(one.at(problem, data) for one in parts if isinstance(one, Coupled))
     held = tuple(one for one in parts if not isinstance(one, Coupled))
     if server is None:
         _check_without_rows(held)
-        concrete, block = stack(held, problem, fed, "constraint"), _empty(fed.n_features)
+        concrete, block = stack(held, problem, data, "constraint"), _empty(data.n_features)
     else:
-        concrete, block = stack(held, problem, server, "constraint"), server.block(0)
+        concrete, block = stack(held, problem, server[0], "constraint"), server[1]
     for word, limit in zip(concrete.words, concrete.limits(block)[0], strict=True):
         if np.isnan(limit):
             raise ValueError(

@@ -18,8 +18,8 @@ from quorate.problem.constraints.custom import Constraint, FunctionConstraint
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from quorate.data.federation import Federation
     from quorate.problem.constraints.constraint import Objective
+    from quorate.problem.metadata import Metadata
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +73,8 @@ class TorchConstraint:
             self._first, self.size, self.equality, self.convex, self._second, self.words
         )
 
-    def at(self, problem: Objective, fed: Federation) -> FunctionConstraint:
-        return self._constraint().at(problem, fed)
+    def at(self, problem: Objective, data: Metadata) -> FunctionConstraint:
+        return self._constraint().at(problem, data)
 
     def _first(self, w: Array, X: Array | csr_array, y: Array) -> tuple[Array, Array]:
         """Values and Jacobian, one backward pass for each of them."""
