@@ -231,7 +231,7 @@ class OwnToy(Toy, Method):
 
     problem: qr.Problem | None = None
 
-    def answer(self, state, memories=()):
+    def answer(self, state, concluded=None):
         return Answer(state.w)
 
 
@@ -271,7 +271,7 @@ class Still(Method):
     def server_start(self, n_clients):
         return np.zeros(2), Round(Hello(np.zeros((n_clients, 1))))
 
-    def answer(self, state, memories=()):
+    def answer(self, state, concluded=None):
         return Answer(state)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from quorate.engines import Run
-from quorate.rounds import Algorithm, Round, encode
+from quorate.rounds import Algorithm, Conclude, Round, encode
 
 
 @dataclass
@@ -21,7 +21,10 @@ class Wrapped(Algorithm):
 
     @property
     def on_client(self) -> Any:
-        return {kind: self.around_client(step) for kind, step in self.inner.on_client.items()}
+        steps = self.inner.on_client.items()  # the conclusion is no round
+        return {
+            kind: step if kind is Conclude else self.around_client(step) for kind, step in steps
+        }
 
     @property
     def on_server(self) -> Any:
@@ -68,6 +71,7 @@ def everything(run: Run) -> bytes:
         run.rounds,
         tuple(run.active),
         run.memories,
+        run.concluded,
     )
     return encode(parts)
 

@@ -47,6 +47,7 @@ __all__ = [
     "Algorithm",
     "CodecError",
     "Combiner",
+    "Conclude",
     "Done",
     "Each",
     "Max",
@@ -166,6 +167,16 @@ class Done:
     """The server needs no further round."""
 
     outcome: Outcome
+
+
+@record
+class Conclude:
+    """The server's last question, after the last round: what the clients keep that belongs to the
+    answer, such as their copies of the model.
+
+    An algorithm whose ``on_client`` has a step for it is asked once a run has ended and every
+    client has taken part. It is no round, and nobody's memory changes.
+    """
 
 
 @runtime_checkable

@@ -420,7 +420,7 @@ def test_certified_min_max_point(radius, engine):
     proof = qr.certify(problem, fed, w, duals)
     assert proof.bound <= best * (1 + 1e-7)
     assert proof.relative_gap <= 2 * tol
-    assert np.abs(algorithm.answer(end.state, end.memories).copies - w).max() < 0.02
+    assert np.abs(algorithm.answer(end.state, end.concluded).copies - w).max() < 0.02
 
 
 def test_through_solve():

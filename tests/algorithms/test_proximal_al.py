@@ -432,7 +432,7 @@ def test_contradictory_equalities_end_early_and_name_the_clients():
     assert run.outcome.stop is Stop.INFEASIBLE
     assert "clients 1, 2 " in run.outcome.text
     method = configure(qr.ProximalAL(), concrete, data)
-    y = method.answer(run.state, run.memories).multipliers
+    y = method.answer(run.state, run.concluded).multipliers
     push = sum(y.local[i] @ C[i + 1] for i in range(3)) + y.server @ C[0]
     assert np.abs(push).max() <= 1e-3 * np.abs(y.local).max()
 

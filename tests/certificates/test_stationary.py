@@ -273,7 +273,7 @@ class Descent(Method):
     def report(self, state):
         return {}
 
-    def answer(self, state, memories=()):
+    def answer(self, state, concluded=None):
         return Answer(state.w)
 
 

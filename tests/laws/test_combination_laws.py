@@ -232,7 +232,7 @@ def test_what_is_accepted_runs():
             method = method.planned(it.problem, it.fed)
         run = it.engine.run(method, it.fed, seed=0)
         assert DIVERGED in run.outcome.text or (
-            np.isfinite(method.answer(run.state, run.memories).w).all()
+            np.isfinite(method.answer(run.state, run.concluded).w).all()
         ), (cls, it)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -14,13 +14,26 @@ from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
 from quorate.problem.regularisers import regulariser_parts
-from quorate.rounds import Algorithm, Outcome, Stop
+from quorate.rounds import Algorithm, Each, Outcome, Stop, record
 
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
 
 
 T = TypeVar("T")
+
+
+@record
+class Concluded:
+    """What the clients keep that belongs to the answer; None where an algorithm has none."""
+
+    copies: Each | None = None  # (n, D) of the model
+    multipliers: Each | None = None  # (n, p) of the client's own constraints
+    changes: Each | None = None  # (n, p) the last changes of the multipliers
+    # of the one client that has all rows:
+    rows: Each | None = None  # (1, m) the multipliers of the rows
+    split: Each | None = None  # (1, m) the points that go with them
+    starts: Each | None = None  # (1, k, 4) the starts that were tried
 
 
 class Answer(NamedTuple):
@@ -56,9 +69,11 @@ class Method(Algorithm):
     requirements: ClassVar[Requirements] = Requirements()
     problem: Problem | None
 
-    def answer(self, state: Any, memories: Sequence[Any] = ()) -> Answer:
-        """The answer of a run in this state; parts that the clients keep need their memories."""
-        raise NotImplementedError(f"{type(self).__name__} must define answer(state, memories)")
+    def answer(self, state: Any, concluded: Concluded | None = None) -> Answer:
+        """The answer of a run in this state; parts that the clients keep are in what they
+        concluded.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define answer(state, concluded)")
 
     @property
     def exact(self) -> tuple[str, ...]:
@@ -151,10 +166,14 @@ def at_cap(max_rounds: object, rounds: int) -> str:
     )
 
 
-def stacked(memories: Sequence[Any], name: str) -> Array | None:
-    """A field of all clients' memories as one array (N, ...); None before all have one."""
-    known = [getattr(memory, name) for memory in memories if memory is not None]
-    return np.concatenate(known) if known and len(known) == len(memories) else None
+def conclude_copies(name: str) -> Callable[..., tuple[Any, Concluded]]:
+    """A client's last step, which sends its copy of the model: the field ``name`` of its memory."""
+    return lambda memory, ask, data, rng: (memory, Concluded(copies=getattr(memory, name)))
+
+
+def copies_of(concluded: Concluded | None) -> Array | None:
+    """The clients' copies of the model, (N, D), where they sent them."""
+    return None if concluded is None else concluded.copies
 
 
 def gap_report(value: float, bound: float, risks: Array) -> dict[str, float]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from quorate.engines.event_log import Log
 from quorate.engines.federated_data import FederatedData
-from quorate.rounds import Algorithm, Done, Outcome, Round, Stop, visibility
+from quorate.rounds import Algorithm, Conclude, Done, Outcome, Round, Stop, visibility
 
 STEPS = "on_client", "on_server", "server_start"  # of an algorithm, all else has a default
 Watch = Callable[[dict[str, Any], Any], None]  # called with a row of the history and the state
@@ -72,9 +72,11 @@ class Run:
     messages : one row for each message type and direction: message, direction, count, bytes
     rounds : the number of finished rounds
     active : for each round the clients that answered
-    memories : for each client its memory (arrays with a leading axis of 1), None before its first
-        message
-    exchanged : (2, N) bytes from and to each client, where the engine counts them
+    memories : for each client of this process its memory (arrays with a leading axis of 1), None
+        before its first message
+    turns : (N,) the messages that each client has answered
+    exchanged : (2, N) bytes from and to each client
+    concluded : what the clients keep that belongs to the answer, see `concludes`
     log : of an asynchronous engine, what ``Replay`` needs
     """
 
@@ -85,19 +87,10 @@ class Run:
     rounds: int
     active: Sequence[tuple[int, ...]]
     memories: tuple[Any, ...]
-    exchanged: NDArray[np.int64] | None = None
+    turns: NDArray[np.int64]
+    exchanged: NDArray[np.int64]
+    concluded: Any = None
     log: Log | None = None
-
-    def by_client(self, n_clients: int) -> NDArray[np.int64]:
-        """(2, N) bytes from and to each client; in a round without delays all that answer exchange
-        equal sizes.
-        """
-        if self.exchanged is not None:
-            return self.exchanged
-        total = np.zeros((2, n_clients), np.int64)
-        for row, ids in zip(self.history, self.active, strict=True):
-            total[:, list(ids)] += np.array([[row["bytes_up"]], [row["bytes_down"]]]) // len(ids)
-        return total
 
 
 def check_algorithm(algorithm: Algorithm) -> None:
@@ -166,6 +159,14 @@ def end_of(ask: Round | Done, stop: Outcome | None, max_rounds: int | None, advi
     return stop or Outcome(
         Stop.MAX_ROUNDS, f"stopped at the engine's max_rounds = {max_rounds}; {advice}"
     )
+
+
+def concludes(algorithm: Algorithm, turns: NDArray[np.int64], outcome: Outcome) -> bool:
+    """Whether the clients are asked for what they keep that belongs to the answer: where the
+    algorithm asks for it, all of them have taken part, and nobody has interrupted the run.
+    """
+    over = outcome.stop is not Stop.INTERRUPTED
+    return over and Conclude in algorithm.on_client and bool(turns.all())
 
 
 def handler(handlers: Mapping[type, Any], kind: type, algorithm: Algorithm) -> Any:

@@ -25,6 +25,7 @@ from quorate.engines.engine import (
     Watch,
     check_algorithm,
     check_answer,
+    concludes,
     end_of,
     going_on,
     handler,
@@ -257,6 +258,9 @@ class Loop:
         log = self.record.events.log(
             self.file.clients, self.file.seed, self.block_size, self.source.crashed(), ended
         )
+        concluded = None
+        if concludes(self.algorithm, self.clients.flight.turns, outcome):
+            concluded = self.clients.conclusions(self.record)
         return Run(
             self.server.state,
             outcome,
@@ -265,7 +269,9 @@ class Loop:
             self.server.round,
             Answered(log),
             self.clients.memories.each(),
+            self.clients.flight.turns,
             self._exchanged(),
+            concluded,
             log,
         )
 

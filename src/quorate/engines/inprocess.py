@@ -29,6 +29,7 @@ from quorate.engines.engine import (
     check_algorithm,
     check_answer,
     check_request,
+    concludes,
     end_of,
     going_on,
     handler,
@@ -40,6 +41,7 @@ from quorate.engines.run_record import traffic_table
 from quorate.rounds import (
     Algorithm,
     Combiner,
+    Conclude,
     Outcome,
     Round,
     Stop,
@@ -143,7 +145,8 @@ class InProcess:
             del history[now.round :], active[now.round :]
             if saved != now.round:
                 job.save(now, history, active)
-        return job.run_of(now, history, active, end_of(now.ask, stop, max_rounds, job.advice()))
+        outcome = end_of(now.ask, stop, max_rounds, job.advice())
+        return job.run_of(now, history, active, outcome)
 
     def aside(self) -> InProcess:
         """An engine without files, for runs beside the main one, such as a certificate's."""
@@ -192,19 +195,10 @@ class _Job:
         most = self.n if ask.to is None else len(ask.to)
         if ask.wait_for is not None and not 1 <= ask.wait_for <= most:
             raise ValueError(f"Round.wait_for must be in 1..{most}, got {ask.wait_for}")
-        fold, memories, up = None, [], 0
-        for block in self._asked(ask.to):
-            memory, upload = self._client(now, ask.message, block)
-            fold = fold or Combiner(type(upload))
-            fold.add(block.index, upload)
-            memories.append((block.index, memory))
-            # one client's part, for each of them
-            up += len(block.index) * encoded_size(members(upload, slice(0, 1)))
-        assert fold is not None
-        ids, combined = fold.result()
+        ids, combined, memories, up = self._answers(now, ask.message, ask.to)
         # a failed round must leave it as it was
         state = copied(now.state) if self.algorithm.donates else now.state
-        state, after = handler(self.algorithm.on_server, fold.upload_class, self.algorithm)(
+        state, after = handler(self.algorithm.on_server, type(combined), self.algorithm)(
             state, ids, combined
         )
         after = check_answer(after)
@@ -212,10 +206,37 @@ class _Job:
         turns[list(ids)] += 1
         down = len(ids) * encoded_size(rows(ask.message, ids[:1]))
         traffic = added(now.traffic, (type(ask.message).__name__, "down"), len(ids), down)
-        traffic = added(traffic, (fold.upload_class.__name__, "up"), len(ids), up)
+        traffic = added(traffic, (type(combined).__name__, "up"), len(ids), up)
         memories = now.memories.updated(memories)
         kept = settled(state), settled(after), memories, turns, traffic
         return Progress(now.round + 1, *kept, up, down), ids
+
+    def _answers(
+        self, now: Progress, message: object, to: tuple[int, ...] | None
+    ) -> tuple[tuple[int, ...], Any, list[tuple[NDArray[np.intp], Any]], int]:
+        """Who answers, what the server receives, the new memories, and the bytes in all."""
+        fold, memories, up = None, [], 0
+        for block in self._asked(to):
+            memory, upload = self._client(now, message, block)
+            fold = fold or Combiner(type(upload))
+            fold.add(block.index, upload)
+            memories.append((block.index, memory))
+            # one client's part, for each of them
+            up += len(block.index) * encoded_size(members(upload, slice(0, 1)))
+        assert fold is not None
+        return *fold.result(), memories, up
+
+    def conclude(self, now: Progress, outcome: Outcome) -> tuple[Progress, Any]:
+        """What the clients keep that belongs to the answer, and its traffic beside that of the
+        rounds.
+        """
+        if not concludes(self.algorithm, now.turns, outcome):
+            return replace(now, up=0, down=0), None
+        _, concluded, _, up = self._answers(now, Conclude(), None)
+        down = self.n * encoded_size(Conclude())
+        traffic = added(now.traffic, (Conclude.__name__, "down"), self.n, down)
+        traffic = added(traffic, (type(concluded).__name__, "up"), self.n, up)
+        return replace(now, traffic=traffic, up=up, down=down), concluded
 
     def _asked(self, to: tuple[int, ...] | None) -> Iterator[Block]:
         """The rows of these clients, block by block."""
@@ -341,11 +362,19 @@ class _Job:
     def run_of(
         self, now: Progress, history: list[Any], active: list[tuple[int, ...]], outcome: Outcome
     ) -> Run:
+        """The result of the run."""
         memories = tuple(
             now.memories.of(np.array([i])) if now.memories.has(i) else None for i in range(self.n)
         )
-        table = traffic_table(now.traffic)
-        return Run(now.state, outcome, history, table, now.round, active, memories)
+        exchanged = np.zeros((2, self.n), np.int64)
+        for row, ids in zip(history, active, strict=True):  # all that answer exchange equal sizes
+            both = np.array([[row["bytes_up"]], [row["bytes_down"]]])
+            exchanged[:, list(ids)] += both // len(ids)
+        last, concluded = self.conclude(now, outcome)
+        exchanged += np.array([[last.up], [last.down]]) // self.n
+        table = traffic_table(last.traffic)
+        kept = memories, now.turns, exchanged, concluded
+        return Run(now.state, outcome, history, table, now.round, active, *kept)
 
 
 def added(traffic: Traffic, key: tuple[str, str], count: int, size: int) -> Traffic:

@@ -18,10 +18,13 @@ from quorate.engines.batching import Memories, Rows
 from quorate.engines.engine import ClientError, check_request
 from quorate.engines.federated_data import FederatedData
 from quorate.engines.in_flight import Flight, Kind
+from quorate.engines.run_record import RunRecord
 from quorate.rounds import (
     Algorithm,
     Combiner,
+    Conclude,
     Round,
+    combine,
     encoded_size,
     members,
     settled,
@@ -137,6 +140,25 @@ class Clients:
         for group, memory in answers.memories:
             self.memories.put(group, memory)
         self.flight.answered(due, answers.size)
+
+    def conclusions(self, record: RunRecord) -> Any:
+        """What all clients keep that belongs to the answer, counted in the record."""
+        n, flight = self.flight.n, self.flight
+        parts = [([i], self._conclusion(i)) for i in range(n)]
+        kind, ask = type(parts[0][1]), encoded_size(Conclude())
+        sizes = np.array([encoded_size(upload) for _, upload in parts])
+        flight.answer_bytes += sizes
+        flight.message_bytes += ask
+        record.count(Conclude, "down", n, n * ask)
+        record.count(kind, "up", n, int(sizes.sum()))
+        return combine(kind, parts)
+
+    def _conclusion(self, i: int) -> Any:
+        """What one client keeps that belongs to the answer."""
+        memory, block = self.memories.of(np.array([i])), self.rows.alone[i]
+        turn = int(self.flight.turns[i])
+        streams = lambda p: stream(self.seed, block.names[p], turn)  # noqa: E731
+        return self.on_client[Conclude](memory, Conclude(), block, streams)[1]
 
     def _groups(self, ids: Ids) -> list[Ids]:
         """The groups of clients who step together: of one kind of message, of memory and of rows,

@@ -69,7 +69,7 @@ def _accuracies(
         noise = replace(plan.noise, source="simulation", multiplier=factor * plan.noise.multiplier)
         method = replace(plan.algorithm, problem=concrete, noise="simulation", plan=noise)
         run = InProcess().run(method, data, seed=seed)
-        w = method.answer(run.state, run.memories).w
+        w = method.answer(run.state, run.concluded).w
         return float(((scores(concrete.predictor, w, X[n:]) > 0) == y[n:]).mean())
 
     return accuracy(1.0), accuracy(1e-9)

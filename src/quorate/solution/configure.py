@@ -73,7 +73,9 @@ def _check_method(algorithm: object) -> None:
                 " @dataclass(frozen=True) and write problem: Problem | None = None in it."
             )
         if type(algorithm).answer is Method.answer:
-            raise TypeError(f"{name} must define answer(state, memories), which returns Answer(w).")
+            raise TypeError(
+                f"{name} must define answer(state, concluded), which returns Answer(w)."
+            )
         return
     text = f"algorithm must be a federated one, such as Bundle() or ADLPMM(), got {algorithm!r}."
     if isinstance(algorithm, type):

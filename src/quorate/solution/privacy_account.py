@@ -50,6 +50,7 @@ from quorate.privacy.budget import Budget
 from quorate.privacy.ledger import Ledger
 from quorate.privacy.ledger_file import Book, new_name
 from quorate.problem.problem import Problem
+from quorate.rounds import members
 from quorate.storage import OWN, write_whole
 
 Releases = dict[str, tuple[Release, ...]]  # by client
@@ -215,7 +216,7 @@ class Charge:
 
     def _ended(self, run: Run) -> Run:
         """The run, its cost settled."""
-        self.ledger = self.algorithm.ledger(self.fed, run.memories, self.before or {})
+        self.ledger = self.algorithm.ledger(self.fed, run.turns.tolist(), self.before or {})
         if self.file is not None and self.ledger is not None:
             own = {str(name): spent for name, spent in self.ledger.releases.items()}
             releases, digest = self._settle(own)
@@ -227,7 +228,9 @@ class Charge:
         return replace(
             run,
             memories=tuple(run.memories[i] for i in places),
-            exchanged=run.by_client(self.fed.n_clients)[:, places],
+            turns=run.turns[places],
+            exchanged=run.exchanged[:, places],
+            concluded=None if run.concluded is None else members(run.concluded, np.array(places)),
         )
 
     def _settle(self, releases: Releases) -> tuple[Releases, str]:

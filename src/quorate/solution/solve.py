@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.method import Answer, Method
+from quorate.algorithms.method import Answer, Concluded, Method
 from quorate.arrays import Array
 from quorate.client_names import ClientName
 from quorate.data.federation import Federation
@@ -194,19 +194,19 @@ def _check_run(engine: object, watch: object) -> None:
 
 def _answer(method: Method, run: Run) -> Answer:
     """What the run answers; raises where it ended before there was a model, or diverged."""
-    if run.rounds == 0 and not len(_of_state(method, run.state, ()).w):
+    if run.rounds == 0 and not len(_of_state(method, run.state, None).w):
         if run.outcome.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
         raise RuntimeError(run.outcome.text)
-    answer = _of_state(method, run.state, run.memories)
+    answer = _of_state(method, run.state, run.concluded)
     if run.outcome.stop is Stop.STALLED and not np.isfinite(answer.w).all():
         raise ArithmeticError(run.outcome.text)
     return answer
 
 
-def _of_state(method: Method, state: object, memories: Sequence[object]) -> Answer:
+def _of_state(method: Method, state: object, concluded: Concluded | None) -> Answer:
     """The answer in a state, or ``TypeError`` where the algorithm returns anything else."""
-    answer = method.answer(state, memories)
+    answer = method.answer(state, concluded)
     if not isinstance(answer, Answer):
         raise TypeError(
             f"{type(method).__name__}.answer must return Answer(w), got a {type(answer).__name__}."
@@ -216,7 +216,7 @@ def _of_state(method: Method, state: object, memories: Sequence[object]) -> Answ
 
 def _with_bytes(table: list[dict[str, Any]], runs: Sequence[Run]) -> list[dict[str, Any]]:
     """The client table with what each client sent and received."""
-    up, down = np.sum([run.by_client(len(table)) for run in runs], axis=0).tolist()
+    up, down = np.sum([run.exchanged for run in runs], axis=0).tolist()
     return [row | {"bytes_up": up[i], "bytes_down": down[i]} for i, row in enumerate(table)]
 
 

@@ -26,13 +26,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from quorate.algorithms.federated.epigraph_projection import risk_gradients
 from quorate.algorithms.federated.linearisation import bound_at, duals_at, is_smooth, take_part
-from quorate.algorithms.method import Answer, Method, at_cap, gap_report, proven_optimum, with_start
+from quorate.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    at_cap,
+    gap_report,
+    proven_optimum,
+    with_start,
+)
 from quorate.algorithms.requirements import PROJECTION, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array, Block, Streams
@@ -208,7 +216,7 @@ class AFL(Method):
         numbers = gap_report(state.value, state.bound, state.risks)
         return numbers if state.rounds else numbers | {"worst_client": -1}
 
-    def answer(self, state: AFLState, memories: Sequence[Any] = ()) -> Answer:
+    def answer(self, state: AFLState, concluded: Concluded | None = None) -> Answer:
         """The last model or the average, and the weighted gradients that prove the best bound."""
         w = state.mean if self.average and state.rounds else state.w
         return Answer(w, duals_at(self._problem, state.point, state.proof))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -26,7 +26,14 @@ from quorate.algorithms.federated.epigraph_projection import (
     begin,
     risk_gradients,
 )
-from quorate.algorithms.method import Answer, Method, at_cap, start_or_empty, worst_client
+from quorate.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    at_cap,
+    start_or_empty,
+    worst_client,
+)
 from quorate.algorithms.requirements import EPIGRAPH_REQUIREMENTS, Requirements
 from quorate.algorithms.settings import check_end, check_least, check_positive
 from quorate.arrays import Array, Block, Streams
@@ -212,6 +219,6 @@ class DoubleLoop(Method):
         """``objective`` is exact, at the best model so far."""
         return {"objective": state.value, **worst_client(state.risks)}
 
-    def answer(self, state: LoopState, memories: Sequence[Any] = ()) -> Answer:
+    def answer(self, state: LoopState, concluded: Concluded | None = None) -> Answer:
         """The best model of the run."""
         return Answer(state.w)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -42,7 +42,7 @@ from quorate.algorithms.comparators.local_steps import (
     scout,
 )
 from quorate.algorithms.federated.linearisation import duals_at
-from quorate.algorithms.method import Answer, at_cap, or_default, start_or_empty
+from quorate.algorithms.method import Answer, Concluded, at_cap, or_default, start_or_empty
 from quorate.algorithms.requirements import MIXTURE, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array, Block, Streams, stream
@@ -212,7 +212,7 @@ class DRFA(LocalStepsMethod):
             "worst_risk": float(state.risks[worst]),
         }
 
-    def answer(self, state: DRFAState, memories: Sequence[Any] = ()) -> Answer:
+    def answer(self, state: DRFAState, concluded: Concluded | None = None) -> Answer:
         """The last model or the average, and its weighted gradients, which prove a bound."""
         w = state.mean if self.average and state.turns else state.w
         return Answer(w, duals_at(self._problem, w, state.weights))

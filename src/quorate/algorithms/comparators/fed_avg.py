@@ -39,7 +39,7 @@ from quorate.algorithms.comparators.local_steps import (
     scout,
 )
 from quorate.algorithms.federated.linearisation import duals_at
-from quorate.algorithms.method import Answer, at_cap, or_default, start_or_empty
+from quorate.algorithms.method import Answer, Concluded, at_cap, or_default, start_or_empty
 from quorate.algorithms.requirements import AVERAGE, Requirements
 from quorate.arrays import Array
 from quorate.codec import Extended, Form
@@ -174,7 +174,7 @@ class FedAvg(LocalStepsMethod):
         """``objective`` is that of the model before the round, from the clients asked."""
         return {"objective": state.value, "moved": state.moved}
 
-    def answer(self, state: AveragingState, memories: Sequence[Any] = ()) -> Answer:
+    def answer(self, state: AveragingState, concluded: Concluded | None = None) -> Answer:
         """The model, and its gradients, which prove a bound."""
         return Answer(state.w, duals_at(self._problem, state.w, state.weights))
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from quorate.algorithms.federated.linearisation import (
 )
 from quorate.algorithms.method import (
     Answer,
+    Concluded,
     Method,
     at_cap,
     gap_report,
@@ -206,7 +207,7 @@ class MultiplierMethod(Method):
     def report(self, state: MultiplierState) -> dict:
         return gap_report(state.value, state.bound, state.risks) | {"outer": state.outer}
 
-    def answer(self, state: MultiplierState, memories: Sequence[Any] = ()) -> Answer:
+    def answer(self, state: MultiplierState, concluded: Concluded | None = None) -> Answer:
         """The model, and the weighted gradients that prove its bound."""
         return Answer(state.w, duals_at(self._problem, state.point, state.weights))
 

@@ -23,13 +23,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from quorate.algorithms.federated.linearisation import take_part
 from quorate.algorithms.method import (
     Answer,
+    Concluded,
     Method,
     at_cap,
     gap_report,
@@ -257,7 +258,7 @@ class Bundle(Method):
         numbers = gap_report(state.value, state.bound, state.risks)
         return numbers | {"cuts": len(state.cuts.owner)}
 
-    def answer(self, state: BundleState, memories: Sequence[Any] = ()) -> Answer:
+    def answer(self, state: BundleState, concluded: Concluded | None = None) -> Answer:
         """The model and what proves its bound."""
         if state.duals is None:
             return Answer(state.w)

@@ -13,20 +13,28 @@ counted as a fallback.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
 from quorate.algorithms.comparators.central_conic import client_rows, coefficients_of, size_variable
-from quorate.algorithms.method import Answer, Method, at_cap, stacked, start_or_empty, worst_client
+from quorate.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    at_cap,
+    conclude_copies,
+    copies_of,
+    start_or_empty,
+    worst_client,
+)
 from quorate.algorithms.settings import check_end, check_positive, check_share
 from quorate.arrays import DUAL, Array, Block, Streams, norm_gradient
 from quorate.codec import Extended, Form
 from quorate.problem.problem import Problem
 from quorate.problem.wasserstein.ball import WassersteinBall
-from quorate.rounds import Each, Outcome, Stop, Sum, record
+from quorate.rounds import Conclude, Each, Outcome, Stop, Sum, record
 from quorate.solvers.conic.builder import Model, Status
 from quorate.solvers.conic.epigraph import Curve, Epigraph, lines, project
 
@@ -291,7 +299,11 @@ class EpigraphMethod(Method):
     @property
     def on_client(self) -> dict:
         project = self._at_client(onto_epigraph, self.sample)
-        return {Begin: self._at_client(begin), Project: project}
+        return {
+            Begin: self._at_client(begin),
+            Project: project,
+            Conclude: conclude_copies("w"),
+        }
 
     def report(self, state: ConsensusState) -> dict[str, float]:
         """``objective`` is phi_Q(pi) + h(w), the risks being those at the clients' copies."""
@@ -304,9 +316,9 @@ class EpigraphMethod(Method):
             "fallbacks": state.fallbacks,
         }
 
-    def answer(self, state: ConsensusState, memories: Sequence[Copies | None] = ()) -> Answer:
+    def answer(self, state: ConsensusState, concluded: Concluded | None = None) -> Answer:
         """The model and the clients' copies of it, (S, D); its bound is not proved here."""
-        return Answer(state.w, copies=stacked(memories, "w"))
+        return Answer(state.w, copies=copies_of(concluded))
 
     def _first(self, weights: Array) -> tuple[Any, ...]:
         """The fields of ``ConsensusState`` before the first answers."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 
-from quorate.algorithms.method import Answer, Method, proven_optimum
+from quorate.algorithms.method import Answer, Concluded, Method, proven_optimum
 from quorate.arrays import Array, Block
 from quorate.codec import Extended, Form
 from quorate.problem.lower_bounds import NOTHING, Minorant, Surveyed, lower_bound, region, survey
@@ -114,7 +114,7 @@ class PooledMethod(Method):
             "iterations": state.steps,
         }
 
-    def answer(self, state: OwnerState, memories: Sequence[Any] = ()) -> Answer:
+    def answer(self, state: OwnerState, concluded: Concluded | None = None) -> Answer:
         """The best model."""
         return Answer(state.w)
 

@@ -29,7 +29,6 @@ from quorate.algorithms.federated.aspire.client import (
     POWERS,
     Approach,
     Approached,
-    ASPIREMemory,
     Gauge,
     Gauged,
     approach,
@@ -48,7 +47,16 @@ from quorate.algorithms.federated.aspire.server import (
 )
 from quorate.algorithms.federated.aspire.step_sizes import Now, StepSettings, chosen, steps_at
 from quorate.algorithms.federated.linearisation import duals_at
-from quorate.algorithms.method import Answer, Method, known, or_default, stacked, start_or_empty
+from quorate.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    conclude_copies,
+    copies_of,
+    known,
+    or_default,
+    start_or_empty,
+)
 from quorate.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
 from quorate.algorithms.settings import (
     check_finite,
@@ -59,7 +67,7 @@ from quorate.algorithms.settings import (
 from quorate.arrays import Array, is_number
 from quorate.problem.conic_form import member
 from quorate.problem.problem import Problem
-from quorate.rounds import Done, Outcome, Round, Stop
+from quorate.rounds import Conclude, Done, Outcome, Round, Stop
 
 CUT = 1e-6  # by how much, relative, the worst vertex must exceed all planes to become one
 
@@ -166,7 +174,11 @@ class ASPIRE(StepSettings, Method):
     @property
     def on_client(self) -> dict:
         steps = self._at_client(approach, self.local_steps, self.reuse)
-        return {Gauge: self._at_client(gauge), Approach: steps}
+        return {
+            Gauge: self._at_client(gauge),
+            Approach: steps,
+            Conclude: conclude_copies("u"),
+        }
 
     def gradients(self, message: object) -> float:
         """The number of gradients of its rows that a worker computes to answer."""
@@ -278,11 +290,11 @@ class ASPIRE(StepSettings, Method):
             "bits": state.bits,
         }
 
-    def answer(self, state: ASPIREState, memories: Sequence[ASPIREMemory | None] = ()) -> Answer:
+    def answer(self, state: ASPIREState, concluded: Concluded | None = None) -> Answer:
         """z, the duals of p* = sum_l lambda_l p_l, normalised, which prove a bound for convex
         problems and else measure how far z is from stationary, and the workers' copies (N, D).
         """
-        copies = stacked(memories, "u")
+        copies = copies_of(concluded)
         if not len(state.z) or state.steps is None:
             return Answer(state.z, copies=copies)
         duals = duals_at(self._problem, state.z, mixture(self._problem, state))

@@ -45,7 +45,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +74,15 @@ from quorate.algorithms.federated.async_dro.stored_gradients import (
     with_sent,
 )
 from quorate.algorithms.federated.linearisation import bound_at, duals_at
-from quorate.algorithms.method import Answer, Method, at_cap, known, with_start, worst_client
+from quorate.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    at_cap,
+    known,
+    with_start,
+    worst_client,
+)
 from quorate.algorithms.requirements import MEAN_OF_ROWS, SMOOTH, Requirements
 from quorate.algorithms.settings import check_positive
 from quorate.arrays import Array
@@ -361,7 +369,7 @@ class AsyncDRO(Method):
             "step_size": state.eta,
         }
 
-    def answer(self, state: AsyncState, memories: Sequence[Any] = ()) -> Answer:
+    def answer(self, state: AsyncState, concluded: Concluded | None = None) -> Answer:
         return Answer(state.w, duals_at(self._problem, state.w, state.weights))
 
 

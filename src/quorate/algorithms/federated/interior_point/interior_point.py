@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -32,7 +32,14 @@ from quorate.algorithms.federated.interior_point import outcomes as why
 from quorate.algorithms.federated.interior_point import program as of
 from quorate.algorithms.federated.interior_point.client_risk import RISK_WITH_ROWS, averaged
 from quorate.algorithms.federated.interior_point.program import Expanded, Scale
-from quorate.algorithms.method import Answer, Method, known, start_or_empty, within_bounds
+from quorate.algorithms.method import (
+    Answer,
+    Concluded,
+    Method,
+    known,
+    start_or_empty,
+    within_bounds,
+)
 from quorate.algorithms.requirements import (
     AFFINE,
     CONIC,
@@ -423,7 +430,7 @@ class InteriorPoint(Method):
             "steps": state.steps,
         }
 
-    def answer(self, state: InteriorState, memories: Sequence[Any] = ()) -> Answer:
+    def answer(self, state: InteriorState, concluded: Concluded | None = None) -> Answer:
         """The model and the multipliers."""
         w = state.w
         if state.at is not None and state.scale is not None:

@@ -40,7 +40,7 @@ from quorate.algorithms.federated.private_admm.settings import (
     sizes,
     steepest,
 )
-from quorate.algorithms.method import Answer, stacked
+from quorate.algorithms.method import Answer, Concluded, conclude_copies, copies_of
 from quorate.arrays import Array, Block, Streams
 from quorate.codec import Form
 from quorate.data.federation import Federation
@@ -48,7 +48,7 @@ from quorate.privacy.accounting import Release, noise_for
 from quorate.privacy.budget import Budget, NoPrivacyWarning
 from quorate.privacy.ledger import Ledger
 from quorate.problem.problem import Problem
-from quorate.rounds import Done, Outcome, Round, Stop, record
+from quorate.rounds import Conclude, Done, Outcome, Round, Stop, record
 
 # in measurements, rounding in single precision adds up to 2e-4 to the effect of one of 20,000 rows
 ROUNDING = 1.002
@@ -222,16 +222,15 @@ class PrivateADMM(Settings):
     def ledger(
         self,
         fed: Federation,
-        memories: Sequence[PrivateMemory | None],
+        answered: Sequence[int],
         before: Mapping[str, tuple[Release, ...]],
     ) -> Ledger | None:
-        """The privacy ledger: what every client released."""
+        """The privacy ledger: what every client released in so many answers."""
         problem = self._problem
         plan = self._plan
         if not plan.caveat and problem.privacy is None:
             return None
         budget = problem.privacy or Budget(float(self.local_epsilon or 1.0), 0.5)
-        answered = [0 if m is None else int(m.answered[0]) for m in memories]
         spent = {name: self.releases(k) for name, k in zip(fed.names, answered, strict=True)}
         public = dict(zip(fed.names, sizes(problem, fed), strict=True))
         words = (
@@ -254,7 +253,7 @@ class PrivateADMM(Settings):
 
     @property
     def on_client(self) -> dict:
-        return {Perturb: self.perturb}
+        return {Perturb: self.perturb, Conclude: conclude_copies("z")}
 
     def client_start(self, data: Block) -> PrivateMemory:
         D = self._problem.predictor.dimension(data.n_features)
@@ -344,9 +343,9 @@ class PrivateADMM(Settings):
         """Numbers to plot, functions of what has been released and paid for."""
         return {"rho": self._rho(max(state.round, 1)), "gap": state.gap, "noise": state.noise}
 
-    def answer(self, state: PrivateState, memories: Sequence[PrivateMemory | None] = ()) -> Answer:
+    def answer(self, state: PrivateState, concluded: Concluded | None = None) -> Answer:
         """The last w, or the mean of all, and the clients' copies of the model, (N, D)."""
-        z = stacked(memories, "z")
+        z = copies_of(concluded)
         w = state.mean if self.average and state.round else state.w
         return Answer(w, copies=None if z is None else z.astype(float))
 

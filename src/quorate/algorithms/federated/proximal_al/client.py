@@ -34,17 +34,28 @@ from quorate.algorithms.federated.proximal_al.messages import (
     Settled,
 )
 from quorate.algorithms.federated.proximal_al.quadratic_client import Factored
+from quorate.algorithms.method import Concluded
 from quorate.arrays import Array, Block, Streams, writable
 from quorate.codec import changed
 from quorate.problem.client_means import client_gradients, row_shares
 from quorate.problem.constraints.constraint import Point
 from quorate.problem.losses import Quadratic
 from quorate.problem.problem import Problem
+from quorate.rounds import Conclude
 from quorate.solvers.smooth.newton import lbfgs, newton
 
 # coefficients up to which local problems are solved by Newton's method: L-BFGS suffers from a large
 # beta
 NEWTON = 200
+
+
+def conclude(
+    problem: Problem, memory: ProximalMemory, ask: Conclude, data: Block, rng: Streams
+) -> tuple[ProximalMemory, Concluded]:
+    """Send the client's copy of the model, and the multipliers of its constraints."""
+    D, p = problem.predictor.dimension(data.n_features), problem.local_constraint.size
+    copies, multipliers = memory.z[:, :D], memory.estimate[:, :p]
+    return memory, Concluded(copies, multipliers, changes=memory.change[:, :p])
 
 
 def refine(

@@ -33,7 +33,6 @@ from quorate.algorithms.federated.proximal_al import client
 from quorate.algorithms.federated.proximal_al import outcomes as words
 from quorate.algorithms.federated.proximal_al.merit import raised
 from quorate.algorithms.federated.proximal_al.messages import (
-    ProximalMemory,
     Refine,
     Refined,
     Settle,
@@ -41,7 +40,7 @@ from quorate.algorithms.federated.proximal_al.messages import (
 )
 from quorate.algorithms.federated.proximal_al.server import Server, mixed, no_past, remembered
 from quorate.algorithms.federated.proximal_al.state import ProximalState, relative_pair, started
-from quorate.algorithms.method import Answer, Method, stacked
+from quorate.algorithms.method import Answer, Concluded, Method, known
 from quorate.algorithms.requirements import (
     AFFINE,
     ANY,
@@ -56,7 +55,7 @@ from quorate.arrays import Array, is_number
 from quorate.problem.constraints.constraint import excess
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
-from quorate.rounds import Done, Outcome, Round
+from quorate.rounds import Conclude, Done, Outcome, Round
 
 # beta ||c'||^2 over the objective's curvature, first for convex constraints, then for others
 STIFF, FIRM = 1e5, 300.0
@@ -168,7 +167,11 @@ class ProximalAL(Method):
 
     @property
     def on_client(self) -> dict:
-        return {Settle: self._at_client(client.settle), Refine: self._at_client(client.refine)}
+        return {
+            Settle: self._at_client(client.settle),
+            Refine: self._at_client(client.refine),
+            Conclude: self._at_client(client.conclude),
+        }
 
     # -- server: Algorithm 1 -----------------------------------------------------------------------
 
@@ -445,26 +448,19 @@ class ProximalAL(Method):
             "rho": state.rho,
         }
 
-    def answer(
-        self, state: ProximalState, memories: Sequence[ProximalMemory | None] = ()
-    ) -> Answer:
-        """The model; with the clients' memories also their multipliers and copies of the model."""
-        if not memories:
+    def answer(self, state: ProximalState, concluded: Concluded | None = None) -> Answer:
+        """The model; with what the clients concluded also their multipliers and copies of it."""
+        if concluded is None:
             return Answer(state.w)
-        multipliers, z = self._multipliers(state, memories), stacked(memories, "z")
-        copies = None if z is None else z[:, : len(state.w)]
-        return Answer(state.w, multipliers=multipliers, copies=copies)
+        multipliers = self._multipliers(state, concluded)
+        return Answer(state.w, multipliers=multipliers, copies=concluded.copies)
 
-    def _multipliers(
-        self, state: ProximalState, memories: Sequence[ProximalMemory | None]
-    ) -> Multipliers:
+    def _multipliers(self, state: ProximalState, concluded: Concluded) -> Multipliers:
         """The multipliers of the last model, or the changes that prove that none is feasible."""
-        p = self._problem.local_constraint.size
-        none = np.zeros(p)
         if state.infeasible:
-            local = np.stack([none if m is None else m.change[0, :p] for m in memories])
-            return Multipliers(state.change, state.total_change, local)
-        local = np.stack([none if m is None else m.estimate[0, :p] for m in memories])
+            changes = known(concluded.changes)
+            return Multipliers(state.change, state.total_change, changes)
+        local = known(concluded.multipliers)
         if state.inner == 0:  # just settled
             return Multipliers(state.multiplier, state.total, local)
         return Multipliers(*self._next_multipliers(state), local)

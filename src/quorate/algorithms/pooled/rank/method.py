@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from quorate.algorithms.method import Answer, with_start
+from quorate.algorithms.method import Answer, Concluded, with_start
 from quorate.algorithms.pooled.rank.penalties import Penalty
 from quorate.algorithms.pooled.rank.subproblems import RANK_REQUIREMENTS, RankTask
 from quorate.algorithms.pooled.single_client import (
     OwnerState,
     PooledMethod,
-    opened,
 )
 from quorate.algorithms.requirements import Requirements
 from quorate.algorithms.settings import check_least
-from quorate.arrays import Array, Block
+from quorate.arrays import Array, Block, Streams
+from quorate.rounds import Conclude
 
 
 class RankMethod(PooledMethod):
@@ -41,14 +40,26 @@ class RankMethod(PooledMethod):
                 f"penalty must be a schedule such as Growing(1e-5, 1.2), got {self.penalty!r}."
             )
 
-    def answer(self, state: OwnerState, memories: Sequence[Any] = ()) -> Answer:
-        """The model; where the memory is known, the multipliers of the rows with z beside them, of
-        which the certificate is made.
+    @property
+    def on_client(self) -> dict:
+        return super().on_client | {Conclude: self.conclude}
+
+    def conclude(
+        self, memory: Any, ask: Conclude, data: Block, rng: Streams
+    ) -> tuple[Any, Concluded]:
+        """Send the multipliers of the rows and z, of which the certificate is made, and of a
+        nonconvex problem the starts.
         """
-        if not memories or memories[0] is None:
+        starts = getattr(memory, "table", None)
+        return memory, Concluded(rows=memory.rows, split=memory.split, starts=starts)
+
+    def answer(self, state: OwnerState, concluded: Concluded | None = None) -> Answer:
+        """The model, and once the client has concluded the multipliers of its rows with z beside
+        them.
+        """
+        if concluded is None or concluded.rows is None or concluded.split is None:
             return Answer(state.w)
-        memory = opened(memories[0])
-        return Answer(state.w, row_duals=(memory.rows, memory.split))
+        return Answer(state.w, row_duals=(concluded.rows[0], concluded.split[0]))
 
     def _first_model(self, task: RankTask, data: Block) -> Array:
         return task.design.inward(with_start(self._problem, self.start, data.n_features))

@@ -17,13 +17,12 @@ residual.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from quorate.algorithms.method import Answer
+from quorate.algorithms.method import Answer, Concluded
 from quorate.algorithms.pooled.rank.continuation import Start, starts_of
 from quorate.algorithms.pooled.rank.iteration import first, iterate
 from quorate.algorithms.pooled.rank.memory import (
@@ -135,12 +134,12 @@ class RankADMM(RankMethod):
         if self.starts is not None and not self.starts:
             raise ValueError(f"starts must be None or one Start or more, got {self.starts!r}.")
 
-    def answer(self, state: OwnerState, memories: Sequence[Any] = ()) -> Answer:
+    def answer(self, state: OwnerState, concluded: Concluded | None = None) -> Answer:
         """The answer of ``RankMethod``, with one row for every start of a nonconvex problem."""
-        answer = super().answer(state, memories)
-        if answer.row_duals is None:
+        answer = super().answer(state, concluded)
+        if concluded is None or concluded.starts is None:
             return answer
-        return answer._replace(tries=_starts(opened(memories[0]).table.tolist()))
+        return answer._replace(tries=_starts(concluded.starts[0].tolist()))
 
     # -- the client --------------------------------------------------------------------------------
 
