@@ -27,7 +27,7 @@ ROOT = "__init__.py"
 LAYERS: dict[str, tuple[str, ...]] = {
     "foundation": (
         *("names.py", "client_names.py", "signals.py", "arrays.py", "codec.py", "storage.py"),
-        *("text.py", "drawing.py", "parameters.py"),
+        *("text.py", "drawing.py", "parameters.py", "statements.py"),
     ),
     "solvers": ("solvers/",),
     "rounds": ("rounds.py",),

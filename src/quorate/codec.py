@@ -210,9 +210,14 @@ def _field(owner: object, name: str, arrays: list[NDArray[Any]]) -> Any:
         raise CodecError(f"{type(owner).__name__}.{name}: {error}") from None
 
 
-def decode(data: bytes) -> Any:
+def decode(data: bytes, *, records: bool = True) -> Any:
     """The record in ``data``, its arrays writable and independent of ``data``. Nothing in ``data``
     is run as code.
+
+    Parameters
+    ----------
+    records : whether records and members of enumerations may be in ``data``; otherwise it may hold
+        numbers, texts, arrays, tuples and dicts alone
 
     Raises
     ------
@@ -242,7 +247,7 @@ def decode(data: bytes) -> Any:
         )
     try:
         header = json.loads(data[_PREFIX.size : _PREFIX.size + length])
-        reader = _Reader(data, _PREFIX.size + length)
+        reader = _Reader(data, _PREFIX.size + length, records)
         value = reader.unpack(header)
     except CodecError:
         raise
@@ -264,8 +269,8 @@ def decode(data: bytes) -> Any:
 
 
 class _Reader:
-    def __init__(self, data: bytes, at: int) -> None:
-        self.data, self.at = data, at
+    def __init__(self, data: bytes, at: int, records: bool) -> None:
+        self.data, self.at, self.records = data, at, records
 
     def array(self, code: str, shape: Sequence[int]) -> NDArray[Any]:
         dtype, count = _DTYPES[code], math.prod(shape)
@@ -282,7 +287,7 @@ class _Reader:
         tag, *rest = value
         if tag == "a":
             return self.array(rest[0], rest[1:])
-        if tag == "r":
+        if tag == "r" and self.records:
             return self.record(*rest)
         if tag == "t":
             return tuple([self.unpack(part) for part in rest])
@@ -290,7 +295,7 @@ class _Reader:
             return self.array(rest[0], ())[()]
         if tag == "x":
             return struct.unpack(">d", bytes.fromhex(rest[0]))[0]
-        if tag == "e":
+        if tag == "e" and self.records:
             return _class_of(rest[0])[rest[1]]
         raise ValueError(f"tag {tag!r}")
 

@@ -67,6 +67,7 @@ class Method(Algorithm):
     """
 
     requirements: ClassVar[Requirements] = Requirements()
+    unstated: ClassVar[tuple[str, ...]] = ("problem",)  # a problem is stated beside its algorithm
     problem: Problem | None
 
     def answer(self, state: Any, concluded: Concluded | None = None) -> Answer:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from quorate.arrays import is_number
 from quorate.client_names import ByClient, ClientName, by_position, closest
@@ -112,6 +113,7 @@ class Budget:
     adjacency: str = "add-remove"
     sizes: ByClient[int] | int | None = None
     book: str | os.PathLike[str] | None = None
+    unstated: ClassVar[tuple[str, ...]] = ("book",)  # every owner has a file of their own
 
     def __post_init__(self) -> None:
         for name, value in (("epsilon", self.epsilon), ("delta", self.delta)):

@@ -232,6 +232,11 @@ class Bounds(Parameters):
 
     def __post_init__(self) -> None:
         lower, upper = np.asarray(self.lower, dtype=float), np.asarray(self.upper, dtype=float)
+        if max(lower.ndim, upper.ndim) > 1 or len({lower.size, upper.size} - {1}) > 1:
+            raise ValueError(
+                "bounds must be numbers, or one for each coefficient, got shapes"
+                f" {lower.shape} and {upper.shape}."
+            )
         if not (lower <= upper).all() or (lower == math.inf).any() or (upper == -math.inf).any():
             raise ValueError(
                 f"bounds need lower <= upper with a number between, got lower={self.lower},"

@@ -34,6 +34,7 @@ from quorate.problem.risks.ranks import (
     worst_by_rank,
 )
 from quorate.problem.risks.risk import Worst, prox_by_moreau, vector
+from quorate.solvers.sets.projections import EPS
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,9 @@ class Spectral(ByRank):
             raise ValueError(
                 f"weights must sum to one, got {sigma.sum():.12g}: divide them by their sum."
             )
-        sigma = sigma / sigma.sum()
+        # weights that were divided before keep their bits, so that copies are equal
+        total = float(sigma.sum())
+        sigma = sigma / (total if abs(total - 1) > len(sigma) * EPS else 1.0)
         sigma.setflags(write=False)
         object.__setattr__(self, "sigma", sigma)
 
