@@ -186,11 +186,13 @@ class Algorithm(Protocol):
     ``donates`` allows ``on_server`` to overwrite the arrays of the state that it receives: a table
     with a row per client need not be copied for every answer. Messages may share arrays with the
     state all the same. ``private`` asks for the memories of all clients before the first message,
-    since they hold the keys of their noise.
+    since they hold the keys of their noise. ``stateless``: clients keep nothing between two
+    messages, so that one whose disk is lost goes on as if nothing had happened.
     """
 
     donates: ClassVar[bool] = False
     private: ClassVar[bool] = False
+    stateless: ClassVar[bool] = False
 
     @property
     def on_client(self) -> Mapping[type, Callable[[Any, Any, Block, Streams], tuple[Any, Any]]]:
@@ -213,6 +215,14 @@ class Algorithm(Protocol):
     def server_start(self, n_clients: int) -> tuple[Any, Round]:
         """The server's first state and request."""
         ...
+
+    def for_clients(self) -> Algorithm:
+        """The algorithm as clients elsewhere are told it, without what the server alone needs."""
+        return self
+
+    def at_client(self, problem: Any, data: Any) -> Algorithm:
+        """What clients were told, with their problem and what is known of all clients' data."""
+        return self
 
     def report(self, state: Any) -> dict[str, float]:
         """Numbers a person would plot, after each round; the engine adds round, seconds and

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from quorate.rounds import Algorithm, Each, Outcome, Stop, record
 
 if TYPE_CHECKING:
     from quorate.data.federation import Federation
+    from quorate.problem.metadata import Metadata
 
 
 T = TypeVar("T")
@@ -99,11 +100,20 @@ class Method(Algorithm):
         """
         return lambda *arguments: step(self._problem, *settings, *arguments)
 
+    def for_clients(self) -> Method:
+        """The method without its problem, which the clients know."""
+        return replace(self, problem=None)  # type: ignore[type-var]
+
+    def at_client(self, problem: Problem, data: Metadata) -> Method:
+        """The method with the concrete problem; raises where it does not take the problem."""
+        self.check_problem(problem, data)
+        return replace(self, problem=problem)  # type: ignore[type-var]
+
     def _value(self, w: Array, risks: Array) -> float:
         """The objective at w, where the clients have these risks."""
         return float(self._problem.over_clients.value(risks)) + self._problem.penalty(w)
 
-    def check_problem(self, problem: Problem, fed: Federation | None) -> None:
+    def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
         """Raise ``ValueError`` where a setting of this algorithm does not go with a problem that
         meets its requirements; ``fed`` is None as long as the data are not read.
         """

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from quorate.arrays import Array
 from quorate.certificates.certificate import Certificate
-from quorate.certificates.constrained import certify_constrained
-from quorate.certificates.duality import certify_run
+from quorate.certificates.constrained import Weighing, certify_constrained
+from quorate.certificates.duality import Certification, certify_run
 from quorate.data.federation import Federation
 from quorate.engines.engine import Engine
 from quorate.problem.lower_bounds import Duals
 from quorate.problem.multipliers import Multipliers
 from quorate.problem.problem import Problem
 from quorate.problem.requirements import check_affine, only_constrained
+
+# the rounds in which certificates are computed, and what they are told, as sites know them
+ROUNDS = (Certification, Weighing, Multipliers)
 
 
 def certify(

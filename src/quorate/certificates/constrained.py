@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +111,17 @@ class Weighing(Algorithm):
     mu: Multipliers
     objective: bool = True  # False: the constraints alone
     problem: Problem | None = None
+
+    stateless: ClassVar[bool] = True
+
+    def for_clients(self) -> Weighing:
+        """The rounds alone: model and multipliers come with the messages."""
+        nothing = Multipliers(np.zeros(0), np.zeros(0), np.zeros((0, 0)))
+        return Weighing(np.zeros(0), nothing, self.objective)
+
+    def at_client(self, problem: Problem, data: object) -> Weighing:
+        """The rounds with the clients' problem."""
+        return replace(self, problem=problem)
 
     @property
     def on_client(self) -> dict:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -102,6 +103,16 @@ class Certification(Algorithm):
     duals: Duals | None = None
     problem: Problem | None = None
     weights: Array | None = None
+
+    stateless: ClassVar[bool] = True
+
+    def for_clients(self) -> Certification:
+        """The rounds alone: model and duals come with the messages."""
+        return Certification(np.zeros(0))
+
+    def at_client(self, problem: Problem, data: object) -> Certification:
+        """The rounds with the clients' problem."""
+        return replace(self, problem=problem)
 
     @property
     def on_client(self) -> dict:

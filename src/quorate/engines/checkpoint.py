@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.codec import Form, renamed
-from quorate.engines.federated_data import FederatedData
+from quorate.engines.federated_data import Known
 from quorate.rounds import CodecError, Done, Round, decode, encode, join, members, record
 from quorate.storage import OWN, write_whole
 
@@ -173,7 +173,7 @@ class RunFile:
         cls,
         checkpoint: str | os.PathLike[str] | None,
         algorithm: str,
-        federation: FederatedData,
+        federation: Known,
         seed: int,
     ) -> RunFile:
         """The file for a run of the described algorithm on these data; raises where there is no

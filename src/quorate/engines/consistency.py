@@ -21,11 +21,12 @@ Bytes: TypeAlias = tuple[int, int]  # from and to the clients
 
 
 def check_run(
-    kept: Checkpoint, algorithm: Algorithm, block: Block, n: int, everybody: bool, asked: int
+    kept: Checkpoint, algorithm: Algorithm, block: Block | None, n: int, everybody: bool, asked: int
 ) -> None:
     """Raise where the parts of a checkpoint contradict each other or the algorithm.
 
-    ``block`` holds the rows of some clients. ``everybody``: whether the clients have memories
+    ``block`` holds the rows of some clients, None where every client keeps its memory itself.
+    ``everybody``: whether the clients have memories
     before they are asked. ``asked``: how many are still to answer.
     """
     first, _ = algorithm.server_start(n)
@@ -33,13 +34,11 @@ def check_run(
         raise ValueError(
             f"state is a {type(kept.state).__name__}, and must be a {type(first).__name__}"
         )
-    _check_memories(kept, n, everybody)
-    # a private client draws the key of its noise when it starts
-    start = None if algorithm.private else algorithm.client_start(block)
-    for _, memory in kept.memories:
-        other = type(memory) not in FIELDS if start is None else type(memory) is not type(start)
-        if memory is not start and other:
-            raise ValueError(f"a client's memory is a {type(memory).__name__}")
+    if block is not None:
+        _check_memories(kept, n, everybody)
+        _check_kinds(kept, algorithm, block)
+    elif kept.memories:
+        raise ValueError("it has memories of clients, who keep theirs themselves")
     names = [(message, way) for message, way, *_ in kept.traffic]
     known = {"down": algorithm.on_client, "up": algorithm.on_server}
     for message, way in names:
@@ -55,6 +54,16 @@ def check_run(
             )
     if isinstance(kept.ask, Round):
         check_request(algorithm, kept.ask, n, asked)
+
+
+def _check_kinds(kept: Checkpoint, algorithm: Algorithm, block: Block) -> None:
+    """Raise where memories are not of the kind with which the clients of the block start."""
+    # a private client draws the key of its noise when it starts
+    start = None if algorithm.private else algorithm.client_start(block)
+    for _, memory in kept.memories:
+        other = type(memory) not in FIELDS if start is None else type(memory) is not type(start)
+        if memory is not start and other:
+            raise ValueError(f"a client's memory is a {type(memory).__name__}")
 
 
 def _check_memories(kept: Checkpoint, n: int, everybody: bool) -> None:

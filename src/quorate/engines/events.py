@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from quorate.arrays import Array
 from quorate.codec import Form
 from quorate.engines import checkpoint as files
+from quorate.engines.clients import Answers, Clients
 from quorate.engines.consistency import check_rows, check_run, traffic
 from quorate.engines.engine import (
     Run,
     Watch,
-    check_algorithm,
     check_answer,
     concludes,
     end_of,
@@ -33,14 +33,12 @@ from quorate.engines.engine import (
 )
 from quorate.engines.event_log import Answered, Recorder, check_answers
 from quorate.engines.event_source import Source
-from quorate.engines.federated_data import FederatedData
+from quorate.engines.federated_data import Known
 from quorate.engines.inprocess import InProcess
 from quorate.engines.interrupts import Interrupts
 from quorate.engines.possible import Fields, refusing
 from quorate.engines.run_record import Counts, RunRecord, traffic_table
-from quorate.engines.stepping import Answers, Clients
 from quorate.rounds import (
-    Algorithm,
     Done,
     Outcome,
     Round,
@@ -81,11 +79,13 @@ class EventEngine:
 
     Attributes
     ----------
+    block_size : clients that step together at most
     keep_rows : rounds for each row of the history
     checkpoint : file to keep the run in, or None
     every : rounds between two writes of the checkpoint
     """
 
+    block_size: int
     keep_rows: int
     checkpoint: str | os.PathLike[str] | None
     every: int
@@ -117,30 +117,27 @@ class Loop:
     def __init__(
         self,
         engine: EventEngine,
-        block_size: int,
+        clients: Clients,
         source: Source,
         rule: object,
-        algorithm: Algorithm,
-        federation: FederatedData,
+        federation: Known,
         seed: int,
     ) -> None:
-        check_algorithm(algorithm)
-        self.engine, self.algorithm, self.on_server = engine, algorithm, algorithm.on_server
-        self.block_size = block_size
-        self.donated = algorithm.donates
-        described = f"{files.describe(algorithm)} on {files.describe(rule)}"
+        self.engine, self.clients, self.algorithm = engine, clients, clients.algorithm
+        self.on_server, self.block_size = self.algorithm.on_server, engine.block_size
+        self.donated = self.algorithm.donates
+        described = f"{files.describe(self.algorithm)} on {files.describe(rule)}"
         self.file = files.RunFile.of(engine.checkpoint, described, federation, seed)
-        self.clients = Clients(algorithm, federation, block_size, seed)
         self.source, self.record = source, RunRecord()
         self.server = Server(None, Round(None), 0)
-        self.halfway = False
+        self.halfway, self.interrupts = False, Interrupts()
 
     def run(self, watch: Sequence[Watch], resume: bool, max_rounds: int | None) -> Run:
         """Run until the algorithm is done, or the engine cannot or may not go on."""
         if resume and self.file.path is None:
             raise ValueError(f"resume=True needs a checkpoint: {self._keeping}")
         self._restore() if resume else self._start()
-        written, stop, interrupts = self.server.round if resume else -1, None, Interrupts()
+        written, stop, interrupts = self.server.round if resume else -1, None, self.interrupts
         try:
             with interrupts:
                 while stop is None and going_on(
@@ -204,7 +201,7 @@ class Loop:
     def _undo(self) -> None:
         """Go back to the last finished round."""
         self.source.undo()
-        self.clients.flight.undo()
+        self.clients.undo()
 
     def _served(self, answers: Answers) -> Server:
         """The server's side after these answers."""
@@ -268,7 +265,7 @@ class Loop:
             traffic_table(self.record.traffic),
             self.server.round,
             Answered(log),
-            self.clients.memories.each(),
+            self.clients.each(),
             self.clients.flight.turns,
             self._exchanged(),
             concluded,
@@ -287,7 +284,7 @@ class Loop:
             round=server.round,
             state=server.state,
             ask=server.ask,
-            memories=self.clients.memories.stored(),
+            memories=self.clients.stored(),
             turns=flight.turns,
             traffic=tuple((*key, count, size) for key, (count, size) in notes.traffic.items()),
             history=files.packed(notes.history),
@@ -323,14 +320,13 @@ class Loop:
         """Raise where a checkpoint cannot be one of this run."""
         run, n = kept.run, len(self.clients.names)
         self.file.check(run)
-        first = self.clients.rows.alone[0]
-        fields = Fields(n, run.round, first.n_features)
+        fields = Fields(n, run.round, self.clients.n_features)
         fields.checkpoint(run)
         for name, hint in get_type_hints(EventCheckpoint, include_extras=True).items():
             if name not in ("run", "messages"):
                 fields.check(getattr(kept, name), hint, name)
         in_flight = int((kept.asked >= 0).sum())
-        check_run(run, self.algorithm, first, n, False, in_flight)
+        check_run(run, self.algorithm, self.clients.example, n, False, in_flight)
         history, late = files.unpacked(run.history), Counts(*kept.late)
         check_rows(history, run, self.algorithm, (late.bytes_up, late.bytes_down))
         turns = check_answers(kept.answered, kept.times, kept.ends, n)
@@ -365,8 +361,7 @@ class Loop:
         notes.history, notes.since_row = files.unpacked(run.history), Counts(*kept.late)
         notes.traffic = {(name, way): [count, size] for name, way, count, size in run.traffic}
         notes.events = Recorder(kept.answered, kept.times, kept.ends)
-        for ids, memory in run.memories:
-            self.clients.memories.put(ids, memory)
+        self.clients.restore(run.memories)
         flight.turns, (flight.answer_bytes, flight.message_bytes) = run.turns, kept.exchanged
         flight.restore(kept.messages, kept.asked)
         self.source.restore(kept.source, np.flatnonzero(flight.since >= 0), flight.turns)

@@ -8,8 +8,10 @@ from typing import Any, Protocol
 from quorate.arrays import Block
 
 
-class FederatedData(Protocol):
-    """What an engine needs of a federation: its clients' names and their rows."""
+class Known(Protocol):
+    """What an engine needs to know of any federation: its clients' names, and marks of their
+    rows.
+    """
 
     @property
     def clients(self) -> Sequence[Any]:
@@ -21,14 +23,23 @@ class FederatedData(Protocol):
         """How many clients there are."""
         ...
 
+    @property
+    def n_features(self) -> int:
+        """The number of features of a row."""
+        ...
+
+    def digests(self) -> tuple[str, ...]:
+        """One text for each client, which is another one if its data change."""
+        ...
+
+
+class FederatedData(Known, Protocol):
+    """What an engine needs of a federation whose rows are in this process."""
+
     def block(self, i: int) -> Block:
         """The rows of one client."""
         ...
 
     def blocks(self, size: int = 64) -> list[Block]:
         """The rows of all clients, so many clients together at most."""
-        ...
-
-    def digests(self) -> tuple[str, ...]:
-        """One text for each client, which is another one if its data change."""
         ...

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.engines.checkpoint import other_clients
-from quorate.engines.engine import Run, Watch
+from quorate.engines.engine import Run, Watch, check_algorithm
 from quorate.engines.event_log import Log
 from quorate.engines.event_source import Batch
 from quorate.engines.events import EventEngine, Loop
 from quorate.engines.federated_data import FederatedData
+from quorate.engines.stepping import LocalClients
 from quorate.rounds import Algorithm, Outcome, Stop
 
 
@@ -88,7 +89,9 @@ class Replay(EventEngine):
                 " run is repeated with that of the log."
             )
         source, seed = _Recorded(self.log), self.log.seed
-        loop = Loop(self, self.block_size, source, (self.log,), algorithm, federation, seed)
+        check_algorithm(algorithm)
+        clients = LocalClients(algorithm, federation, self.block_size, seed)
+        loop = Loop(self, clients, source, (self.log,), federation, seed)
         return loop.run(watch, resume, max_rounds)
 
 

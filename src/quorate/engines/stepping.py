@@ -8,110 +8,43 @@ kind; otherwise they step in groups of one kind each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quorate.arrays import Block, stream
 from quorate.engines.batching import Memories, Rows
-from quorate.engines.engine import ClientError, check_request
+from quorate.engines.clients import Answers, Clients, Ids, Stored
+from quorate.engines.engine import ClientError
 from quorate.engines.federated_data import FederatedData
-from quorate.engines.in_flight import Flight, Kind
-from quorate.engines.run_record import RunRecord
 from quorate.rounds import (
     Algorithm,
     Combiner,
     Conclude,
-    Round,
-    combine,
     encoded_size,
     members,
     settled,
 )
 
-Ids = NDArray[np.int64]
 
-
-class Answers(NamedTuple):
-    """The clients' answers of a round that is not yet finished."""
-
-    ids: tuple[int, ...]  # ascending
-    combined: Any  # what the server receives
-    size: int  # bytes from each client
-    staleness: int  # rounds since the oldest message was sent
-    memories: list[tuple[Ids, Any]]  # of the clients after this round
-
-
-class Clients:
-    """All clients of a run that an engine simulates.
+class LocalClients(Clients):
+    """All clients of a run that an engine simulates in this process.
 
     Attributes
     ----------
     rows : their data
     memories : the memory of each client between two messages
-    flight : the messages that they are still to answer
     """
 
     def __init__(
         self, algorithm: Algorithm, federation: FederatedData, block_size: int, seed: int
     ) -> None:
-        self.algorithm, self.on_client, self.seed = algorithm, algorithm.on_client, seed
-        self.names = tuple(map(str, federation.clients))
-        self.rows, self.memories = Rows(federation, block_size), Memories(len(self.names))
-        self.flight = Flight(len(self.names), algorithm.donates)
-        # who answered last, as a tuple and as an array: they are often asked next
-        self._last: tuple[tuple[int, ...] | None, Ids] = (None, np.empty(0, np.int64))
+        self.rows = Rows(federation, block_size)
+        self.example = self.rows.alone[0]
+        super().__init__(algorithm, tuple(map(str, federation.clients)), self.example.n_features)
+        self.on_client, self.seed = algorithm.on_client, seed
+        self.memories = Memories(len(self.names))
         self._sizes: dict[Any, int] = {}  # bytes of one client's upload, by its form
-
-    # ---- messages to them
-
-    def send(self, ask: Round, round_: int) -> tuple[Ids, Kind]:
-        """Put a message on its way; refuse a request that cannot be carried out."""
-        flight = self.flight
-        known = None if (key := flight.key(ask.message)) is None else flight.alike.get(key)
-        if known is None:
-            check_request(self.algorithm, ask, flight.n, flight.count)
-            known = flight.new(key, ask.message)
-        to, least = self._positions(ask), ask.wait_for
-        most = flight.count + len(to)
-        if not most or (least is not None and not 1 <= least <= most):
-            self._refuse(ask, round_)
-        if not flight.send(known, ask.message, to, round_):
-            self._refuse(ask, round_)
-        return to, known
-
-    def _positions(self, ask: Round) -> Ids:
-        """The clients that are asked; -1 for what is no whole number: NumPy would round it."""
-        if ask.to is None:
-            return self.flight.everybody
-        if ask.to is self._last[0]:
-            return self._last[1]
-        to = np.array(ask.to)
-        if to.dtype == np.int64:
-            return to
-        return to.astype(np.int64) if to.dtype.kind == "i" or not len(to) else np.full(1, -1)
-
-    def _refuse(self, ask: Round, round_: int) -> NoReturn:
-        """Raise the error that says why a request cannot be carried out."""
-        flight = self.flight
-        check_request(self.algorithm, ask, flight.n, flight.count)
-        to = range(flight.n) if ask.to is None else ask.to
-        if not all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in to):
-            raise TypeError(
-                f"Round.to needs the clients' positions, whole numbers in 0..{flight.n - 1}, got"
-                f" {ask.to}"
-            )
-        for i in to:
-            if (last := flight.since[i]) >= 0:
-                raise ValueError(
-                    f"client {self.names[i]} is asked in round {round_ + 1} and has not answered"
-                    f" the message of round {last + 1}: ask those who answered, to=tuple(ids), or"
-                    " wait for all (wait_for=None)"
-                )
-        raise ValueError(
-            f"Round.wait_for must be in 1..{flight.count + len(to)}, got {ask.wait_for}"
-        )
 
     # ---- answers from them
 
@@ -139,19 +72,23 @@ class Clients:
         """Finish the round: these clients have answered, and their new memories are stored."""
         for group, memory in answers.memories:
             self.memories.put(group, memory)
-        self.flight.answered(due, answers.size)
+        super().finish(due, answers)
 
-    def conclusions(self, record: RunRecord) -> Any:
-        """What all clients keep that belongs to the answer, counted in the record."""
-        n, flight = self.flight.n, self.flight
-        parts = [([i], self._conclusion(i)) for i in range(n)]
-        kind, ask = type(parts[0][1]), encoded_size(Conclude())
-        sizes = np.array([encoded_size(upload) for _, upload in parts])
-        flight.answer_bytes += sizes
-        flight.message_bytes += ask
-        record.count(Conclude, "down", n, n * ask)
-        record.count(kind, "up", n, int(sizes.sum()))
-        return combine(kind, parts)
+    def stored(self) -> Stored:
+        """The memories of all clients by their forms."""
+        return self.memories.stored()
+
+    def restore(self, memories: Stored) -> None:
+        """Set the memories to those in a checkpoint."""
+        for ids, memory in memories:
+            self.memories.put(ids, memory)
+
+    def each(self) -> tuple[Any, ...]:
+        """The memory of every client alone, None before its first message."""
+        return self.memories.each()
+
+    def _conclusions(self) -> list[Any]:
+        return [self._conclusion(i) for i in range(len(self.names))]
 
     def _conclusion(self, i: int) -> Any:
         """What one client keeps that belongs to the answer."""

@@ -23,11 +23,12 @@ from quorate.arrays import Array, is_number
 from quorate.client_names import ByClient, ClientName, by_position
 from quorate.codec import Form
 from quorate.engines.delays import Delays, LogNormal, Trips
-from quorate.engines.engine import Run, Watch
+from quorate.engines.engine import Run, Watch, check_algorithm
 from quorate.engines.event_queue import post, put_back, take
 from quorate.engines.event_source import Batch
 from quorate.engines.events import EventEngine, Loop
 from quorate.engines.federated_data import FederatedData
+from quorate.engines.stepping import LocalClients
 from quorate.engines.waiting import NOBODY, First, View, Waiting
 from quorate.rounds import Algorithm, Outcome, Stop, record
 
@@ -132,7 +133,9 @@ class VirtualClock(EventEngine):
         """
         clock = _Clock(self, federation.clients, seed)
         rule = (self.delays, self.stragglers, self.outages, self.crashes, self.wait)
-        loop = Loop(self, self.block_size, clock, rule, algorithm, federation, seed)
+        check_algorithm(algorithm)
+        clients = LocalClients(algorithm, federation, self.block_size, seed)
+        loop = Loop(self, clients, clock, rule, federation, seed)
         return loop.run(watch, resume, max_rounds)
 
 

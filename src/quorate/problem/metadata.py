@@ -211,6 +211,10 @@ class Metadata:
         """(N,) rows of each client."""
         return np.array([each.rows for each in self.introductions], np.intp)
 
+    def digests(self) -> tuple[str, ...]:
+        """One digest of the rows of each client, empty where it was not asked for."""
+        return tuple(each.digest for each in self.introductions)
+
     @property
     def alike(self) -> bool:
         """Whether all rows of a client count alike, at every client."""

@@ -415,7 +415,8 @@ class Problem:
             fed = federation_with_ones(fed)
         ball = self.over_samples
         if isinstance(ball, WassersteinBall):
-            fed = ball.support.admit(fed, self.loss, clip=ball.clip) if self._admits else fed
+            if ball.support is not None and self._admits:
+                fed = ball.support.admit(fed, self.loss, clip=ball.clip)
         elif by_rank(ball):
             _check_rows(ball, fed)
         return fed

@@ -112,6 +112,7 @@ class DoubleLoop(Method):
     max_rounds: int = 5000
     start: Array | None = None
     problem: Problem | None = None
+    stateless: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = EPIGRAPH_REQUIREMENTS
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +106,7 @@ class Walk:
 class LocalStepsMethod(Method):
     """The base of FedAvg and DRFA: the client's local steps, and the checks of their settings."""
 
+    stateless: ClassVar[bool] = True
     local_steps: int
     step_size: float | None
     batch: int | None

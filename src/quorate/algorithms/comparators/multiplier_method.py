@@ -134,6 +134,7 @@ class MultiplierMethod(Method):
     mu: float | None = None
     start: Array | None = None
     problem: Problem | None = None
+    stateless: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(
         over_samples=MEAN_OF_ROWS, over_clients=PROJECTION, loss=SMOOTH, regulariser=CONVEX_PROX
     )

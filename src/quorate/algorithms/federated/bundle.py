@@ -165,6 +165,7 @@ class Bundle(Method):
     start: Array | None = None
     known: Cuts | None = None
     problem: Problem | None = None
+    stateless: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(
         predictor=AFFINE, over_samples=CONVEX_OF_ROWS, over_clients=PROJECTION, regulariser=CONIC
     )

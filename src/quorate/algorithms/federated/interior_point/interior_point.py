@@ -151,6 +151,7 @@ class InteriorPoint(Method):
     max_rounds: int = 100
     start: Array | None = None
     problem: Problem | None = None
+    stateless: ClassVar[bool] = True
     requirements: ClassVar[Requirements] = Requirements(
         constraint=TWICE_DIFFERENTIABLE,
         predictor=AFFINE,

@@ -1,0 +1,337 @@
+"""The engine whose clients are sites of their own, at the end of a transport.
+
+The server's side is the loop of `events`: a message goes to the sites that are asked, and a round
+ends once as many answers are there as the algorithm and the rule of waiting want. The sites
+compute, keep their memories and count their turns themselves (`quorate.engines.wire`). So the run
+depends on nothing but who answered in which round, which its log has: `Replay` repeats it bit for
+bit where all rows are in one place.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.engines.clients import Answers, Clients, Ids
+from quorate.engines.engine import ClientError, Run, Watch, check_algorithm
+from quorate.engines.event_source import Batch
+from quorate.engines.events import EventEngine, Loop
+from quorate.engines.federated_data import Known
+from quorate.engines.in_flight import Kind
+from quorate.engines.interrupts import Interrupts
+from quorate.engines.link import Link, SilentError
+from quorate.engines.waiting import First, View, Waiting
+from quorate.engines.wire import Begin, Failed, Lost, Refused, Step, Stepped, Unknown
+from quorate.rounds import (
+    Algorithm,
+    Conclude,
+    Outcome,
+    Round,
+    Stop,
+    combine,
+    encoded_size,
+    record,
+    settled,
+)
+
+BREATH = 0.5  # seconds at most until a Ctrl-C is noticed
+
+
+class RefusedError(RuntimeError):
+    """A site does not do what it is asked; ``site``, and ``rule`` of its policy."""
+
+    def __init__(self, site: str, rule: str, text: str) -> None:
+        self.site, self.rule = site, rule
+        super().__init__(f"the site {site} refuses by its rule {rule!r}: {text}")
+
+
+class StateLostError(RuntimeError):
+    """A site has lost what it keeps between two messages, so that the run cannot go on as it was;
+    ``site``.
+    """
+
+    def __init__(self, site: str, had: int, needed: int) -> None:
+        self.site = site
+        super().__init__(
+            f"the site {site} has lost what it keeps of the run: it has answered {had} messages of"
+            f" it, and the server has {needed} answers. The run has to begin again at its model."
+        )
+
+
+@dataclass(frozen=True)
+class Session:
+    """An experiment that the sites have agreed to.
+
+    Attributes
+    ----------
+    link : to the sites
+    opening : of a site, by its number, the bodies that tell it about the experiment again
+    method : the statement of an algorithm as bytes
+    """
+
+    link: Link
+    opening: Callable[[int], Sequence[Any]]
+    method: Callable[[Algorithm], bytes]
+
+
+@dataclass(frozen=True)
+class Network(EventEngine):
+    """The clients are sites at the end of a transport.
+
+    Parameters
+    ----------
+    session : what the sites have agreed to
+    wait : as of ``VirtualClock``: for whose answers an asynchronous algorithm waits
+    keep_rows, checkpoint, every : as of ``VirtualClock``; the checkpoint has the server's part of
+        the run alone, since every site keeps its own
+    """
+
+    session: Session
+    wait: Waiting = field(default_factory=First)
+    keep_rows: int = 1
+    checkpoint: str | os.PathLike[str] | None = None
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        self.check_settings(1)
+
+    @property
+    def block_size(self) -> int:
+        """Every site steps alone."""
+        return 1
+
+    def aside(self) -> Network:
+        """The same sites, for runs beside the main one, such as a certificate's."""
+        return replace(self, checkpoint=None)
+
+    def run(
+        self,
+        algorithm: Algorithm,
+        federation: Known,
+        *,
+        seed: int = 0,
+        watch: Sequence[Watch] = (),
+        resume: bool = False,
+        max_rounds: int | None = None,
+    ) -> Run:
+        """Run until the algorithm is done; parameters as of ``InProcess.run``.
+
+        The times in the history are seconds since the run began, and those of the log.
+
+        Raises
+        ------
+        RefusedError : a site refuses a message
+        StateLostError : a site has lost what it keeps of the run
+        ClientError : a site's step raised an error; names it
+        """
+        check_algorithm(algorithm)
+        clients = Sites(self.session, algorithm, federation, seed)
+        source = _Arrivals(self.wait, clients)
+        loop = Loop(self, clients, source, (self.wait,), federation, seed)
+        source.interrupts = loop.interrupts
+        return loop.run(watch, resume, max_rounds)
+
+
+class Sites(Clients):
+    """The sites of a run.
+
+    Attributes
+    ----------
+    run : the name of the run, by which the sites know it
+    uploads : the answers that have arrived and are not yet taken, by site
+    """
+
+    def __init__(
+        self, session: Session, algorithm: Algorithm, federation: Known, seed: int
+    ) -> None:
+        names = tuple(map(str, federation.clients))
+        super().__init__(algorithm, names, federation.n_features)
+        self.session, self.link, self.seed = session, session.link, seed
+        self.run, self.method = uuid.uuid4().hex, session.method(algorithm)
+        self.uploads: dict[int, Any] = {}
+        self.begun = np.zeros(len(names), bool)
+        self.asked: Ids = np.empty(0, np.int64)
+
+    def send(self, ask: Round, round_: int) -> tuple[Ids, Kind]:
+        """Send a message on its way."""
+        to, kind = super().send(ask, round_)
+        self.asked = to
+        for i in to.tolist():
+            self.push(i)
+        return to, kind
+
+    def push(self, i: int) -> None:
+        """Send a site the message that it is to answer, after what it has to know of the run."""
+        begin = [] if self.begun[i] else [self._begin(i)]
+        self.link.send(i, [*begin, self._step(i)])
+        self.begun[i] = True
+
+    def _begin(self, i: int) -> Begin:
+        method = np.frombuffer(self.method, np.uint8)
+        return Begin(self.run, method, self.seed, int(self.flight.turns[i]))
+
+    def _step(self, i: int) -> Step:
+        message = self.flight.message(np.array([i]))
+        return Step(self.run, int(self.flight.turns[i]), settled(message))
+
+    def receive(self, i: int, body: object) -> None:
+        """Keep what a site has answered; raises where it is no answer to its message."""
+        turn = int(self.flight.turns[i])
+        if isinstance(body, Stepped) and (body.run, body.turn) == (self.run, turn):
+            self.uploads[i] = body.upload
+        elif isinstance(body, Unknown):  # it is told about the run once more
+            self.link.send(i, [*self.session.opening(i), self._begin(i), self._step(i)])
+        else:
+            raise self._error(i, body, self.flight.kind_of(i).message, int(self.flight.since[i]))
+
+    def _error(self, i: int, body: object, kind: type, round_: int) -> Exception:
+        """The error for an answer that is none."""
+        name = self.names[i]
+        if isinstance(body, Refused):
+            return RefusedError(name, body.rule, body.text)
+        if isinstance(body, Lost):
+            return StateLostError(name, body.turn, int(self.flight.turns[i]))
+        if isinstance(body, Failed):
+            error = RuntimeError(body.text)
+            return ClientError.of((name,), kind, round_ + 1, error, "the site has the details.")
+        return TypeError(f"the site {name} answered with a {type(body).__name__}")
+
+    def answers(self, due: Ids, round_: int, advice: str) -> Answers:
+        """What the sites that are due have uploaded, combined."""
+        ids = np.sort(due)
+        parts = [([i], self.uploads[i]) for i in ids.tolist()]
+        kind = type(parts[0][1])
+        combined = combine(kind, parts)
+        size = encoded_size(parts[0][1])
+        oldest = int(self.flight.since[ids].min())
+        return Answers(tuple(ids.tolist()), combined, size, round_ - oldest, [])
+
+    def finish(self, due: Ids, answers: Answers) -> None:
+        """Finish the round: what these sites have uploaded is used."""
+        for i in due.tolist():
+            del self.uploads[i]
+        super().finish(due, answers)
+
+    def undo(self) -> None:
+        """Go back to the last finished round; the sites answer the same message again alike."""
+        for i in self.asked.tolist():
+            self.uploads.pop(i, None)
+        super().undo()
+
+    def _conclusions(self) -> list[Any]:
+        steps = {
+            i: [self._begin(i), Step(self.run, int(self.flight.turns[i]), Conclude())]
+            for i in range(len(self.names))
+        }
+        replies = self.link.ask(steps)
+        for i, body in replies.items():
+            if not isinstance(body, Stepped):
+                raise self._error(i, body, Conclude, 0)
+        return [replies[i].upload for i in sorted(replies)]
+
+    def resend(self) -> None:
+        """Send all messages that are on their way once more, after the server was away."""
+        for i in np.flatnonzero(self.flight.since >= 0).tolist():
+            self.push(i)
+
+
+@record
+class ArrivalState:
+    """The source of a run across sites between two rounds."""
+
+    run: str
+    time: float
+
+
+class _Arrivals:
+    """The source of answers that come when they come."""
+
+    interrupts: Interrupts
+
+    def __init__(self, wait: Waiting, sites: Sites) -> None:
+        n = len(sites.names)
+        self.wait, self.sites = wait, sites
+        self.time = self.latest = 0.0
+        self.began = time.monotonic()
+        self.asked, self.trip = np.zeros(n), np.full(n, np.nan)
+        self.arrived: dict[int, float] = {}  # when each answer that is not yet taken came
+        self.silent: dict[int, SilentError] = {}
+
+    def _now(self) -> float:
+        return time.monotonic() - self.began
+
+    def send(self, ids: NDArray[np.int64], gradients: float) -> None:
+        """Note that messages go to these sites."""
+        self.asked[ids] = self._now()
+
+    def take(
+        self, round_: int, wait_for: int | None, in_flight: int, since: NDArray[np.int64]
+    ) -> Batch | Outcome:
+        """The answers of the next round, waited for."""
+        count, must = in_flight, np.empty(0, np.intp)
+        if wait_for is not None:
+            wanted, must = self.wait.need(View(round_, self.time, since, self.trip))
+            count = max(wait_for, min(wanted, in_flight))
+        while len(self.arrived) < count or not self.arrived.keys() >= {*must.tolist()}:
+            if self.interrupts.pending:
+                self.interrupts.check()
+            for i, body in self.sites.link.take(BREATH):
+                if isinstance(body, SilentError):
+                    self.silent[i] = body
+                    continue
+                self.sites.receive(i, body)
+                if i in self.sites.uploads:
+                    self.arrived[i] = self._now()
+                    self.trip[i] = self.arrived[i] - self.asked[i]
+            out = count - len(self.arrived)
+            if self.silent and (
+                in_flight - len(self.arrived) - len(self.silent) < out
+                or self.silent.keys() & {*must.tolist()}
+            ):
+                return self._stalled()
+        order = sorted(self.arrived, key=lambda i: self.arrived[i])
+        times = np.array([self.arrived[i] for i in order])
+        self.latest = float(times[-1])
+        return Batch(np.array(order, np.int64), np.maximum(times, self.time))
+
+    def _stalled(self) -> Outcome:
+        """The outcome where sites that are waited for do not answer."""
+        first = next(iter(self.silent.values()))
+        return Outcome(Stop.STALLED, f"stalled: {first}")
+
+    def settle(self) -> None:
+        """Note that the round is finished."""
+        self.time = max(self.latest, self.time)
+        self.arrived.clear()
+
+    def undo(self) -> None:
+        """Go back to the last finished round."""
+        asked = {*self.sites.asked.tolist()}
+        self.arrived = {i: when for i, when in self.arrived.items() if i not in asked}
+
+    def crashed(self) -> tuple[tuple[str, float], ...]:
+        """The sites that have not answered, and the time until now."""
+        return tuple((self.sites.names[i], self.time) for i in sorted(self.silent))
+
+    def stored(self) -> ArrivalState:
+        """The name of the run, and the time."""
+        return ArrivalState(self.sites.run, self.time)
+
+    def restore(
+        self, state: ArrivalState, in_flight: NDArray[np.int64], turns: NDArray[np.int64]
+    ) -> None:
+        """Go on with the run of a checkpoint; the messages on their way are sent once more."""
+        if not isinstance(state, ArrivalState) or not math.isfinite(state.time):
+            raise ValueError(f"its source is {state!r:.40}, and must be that of a run across sites")
+        self.time = self.latest = state.time
+        self.began = time.monotonic() - state.time
+        self.sites.run = state.run
+        self.sites.resend()

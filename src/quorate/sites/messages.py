@@ -1,0 +1,40 @@
+"""The messages by which a server and its sites agree to an experiment, before a run begins.
+
+    Introduce -> Introduced     what the problem is; what the site's rows are, in numbers
+    Agree     -> Agreed         what all sites told; that this one takes part
+
+The problem is a statement as bytes (`quorate.statements`), with a digest that a site can pin.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.problem.metadata import Introduced
+from quorate.rounds import record
+
+
+@record
+class Introduce:
+    """Tell a site the problem, and ask for the facts of its rows."""
+
+    problem: NDArray[np.uint8]  # the statement as bytes
+    software: str  # the version of quorate at the server
+
+
+@record
+class Agree:
+    """Tell a site what all sites told of their rows, from which the problem becomes concrete."""
+
+    problem: NDArray[np.uint8]
+    software: str
+    introductions: tuple[Introduced, ...]
+
+
+@record
+class Agreed:
+    """The site takes part, and holds the rows that it told of."""
+
+    problem: str  # the digest of the problem
+    software: str  # the version of quorate at the site

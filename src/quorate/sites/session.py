@@ -1,0 +1,88 @@
+"""The server's side of an agreement with the sites: who they are, what is known of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from quorate.certificates.certify import ROUNDS
+from quorate.data.federation import Federation
+from quorate.engines.link import Link
+from quorate.engines.network import RefusedError, Session
+from quorate.engines.transport import Transport
+from quorate.engines.wire import Failed, Refused
+from quorate.problem.metadata import Introduced, Metadata
+from quorate.problem.problem import Problem
+from quorate.rounds import Algorithm
+from quorate.sites.messages import Agree, Agreed, Introduce
+from quorate.statements import digest, statement_bytes
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """An experiment that all sites take part in.
+
+    Attributes
+    ----------
+    session : with which an engine runs algorithms there
+    metadata : what the sites told of their rows
+    digest : of the problem, as every site prints it
+    """
+
+    session: Session
+    metadata: Metadata
+    digest: str
+
+
+def agree(
+    transport: Transport,
+    experiment: str,
+    problem: Problem,
+    *,
+    server: Federation | None = None,
+    patience: float = 600.0,
+) -> Agreement:
+    """Tell all sites the problem, ask each what its rows are, and tell each what all are.
+
+    ``server`` is what the server itself holds, for constraints on its own data.
+
+    Raises
+    ------
+    RefusedError : a site does not take part, by a rule of its policy
+    SilentError : a site does not answer for ``patience`` seconds
+    ValueError : sites whose rows do not fit together, or the problem
+    """
+    sites = transport.ids()
+    link = Link(transport, experiment, sites, patience)
+    statement = np.frombuffer(statement_bytes(problem), np.uint8)
+    software = version("quorate")
+    introduced = _all(link, [Introduce(statement, software)], Introduced)
+    metadata = Metadata.of(introduced, server)
+    problem.at(metadata)  # before any site is bound to it
+    opening = [Introduce(statement, software), Agree(statement, software, tuple(introduced))]
+    _all(link, opening[1:], Agreed)
+    session = Session(link, lambda site: opening, method_bytes)
+    return Agreement(session, metadata, digest(statement.tobytes()))
+
+
+def method_bytes(algorithm: Algorithm) -> bytes:
+    """The statement of an algorithm as the sites need it."""
+    return statement_bytes(algorithm.for_clients(), allowed=ROUNDS)
+
+
+def _all(link: Link, bodies: Sequence[Any], kind: type) -> list[Any]:
+    """What every site answers to these bodies; raises where one answers anything else."""
+    answers = link.ask(dict.fromkeys(range(len(link.sites)), bodies))
+    for i, name in enumerate(link.sites):
+        answer = answers[i]
+        if isinstance(answer, Refused):
+            raise RefusedError(name, answer.rule, answer.text)
+        if isinstance(answer, Failed):
+            raise ValueError(f"the site {name} cannot take part: {answer.text}")
+        if not isinstance(answer, kind):
+            raise TypeError(f"the site {name} answered with a {type(answer).__name__}")
+    return [answers[i] for i in range(len(link.sites))]
