@@ -222,7 +222,8 @@ class Party:
         conclusion = isinstance(ask.message, Conclude)
         if ask.turn == state.turn - 1 and mark == state.asked and not conclusion:
             return Stepped(ask.run, ask.turn, state.answer)
-        if ask.turn != state.turn:
+        # a run may end while this site's last answer is on its way
+        if ask.turn != state.turn and not (conclusion and ask.turn == state.turn - 1):
             return Lost(ask.run, state.turn)
         step = run.algorithm.on_client[type(ask.message)]
         memory, upload = step(
