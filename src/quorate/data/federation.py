@@ -401,6 +401,11 @@ class Federation:
         """(N,) rows of each client."""
         return np.array([len(t) for t in self.y], dtype=np.intp)
 
+    @property
+    def fitted(self) -> bool:
+        """Whether the features were made by a schema that was fitted on rows."""
+        return self.schema is not None and self.schema.fitted
+
     def __len__(self) -> int:
         return len(self.clients)
 

@@ -60,6 +60,7 @@ class Introduced:
     cells : by column (or "": by class alone) the weight of the rows of every label and value, for
         constraints over all clients together and for weights of classes
     linear : which rows of its C and d it has, where it holds some
+    fitted : whether the features were made by a schema that was fitted on rows
     digest : of its rows, where it was asked for; equal rows have equal digests
     """
 
@@ -75,6 +76,7 @@ class Introduced:
     values: dict[str, tuple[Any, ...]]
     cells: dict[str, Cells]
     linear: NDArray[np.bool_] | None = None
+    fitted: bool = False
     digest: str = ""
 
 
@@ -106,6 +108,7 @@ def introduced(asked: Asked, fed: Federation, i: int = 0, digest: str = "") -> I
             if not name or name in columns
         },
         linear=None if linear is None else linear[0].any(1) | (linear[1] != 0),
+        fitted=fed.fitted,
         digest=digest,
     )
 
@@ -229,6 +232,11 @@ class Metadata:
     def named(self) -> bool:
         """Whether the classes are names, and not real numbers."""
         return all(each.named for each in self.introductions)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the features were made by a schema that was fitted on rows."""
+        return any(each.fitted for each in self.introductions)
 
     @property
     def names(self) -> tuple[str, ...]:

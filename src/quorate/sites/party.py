@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.arrays import Block, stream
-from quorate.certificates.certify import ROUNDS
 from quorate.data.federation import Federation
 from quorate.engines.wire import (
     Begin,
@@ -35,6 +34,7 @@ from quorate.problem.metadata import Introduced, Metadata, introduced
 from quorate.problem.problem import Problem, with_columns
 from quorate.rounds import Algorithm, CodecError, Conclude, decode, encode, record, settled
 from quorate.sites.messages import Agree, Agreed, Introduce
+from quorate.sites.methods import method_of
 from quorate.statements import digest, stated
 from quorate.storage import OWN, make_folder, write_whole
 
@@ -211,7 +211,7 @@ class Party:
     def _algorithm(
         self, method: NDArray[np.uint8], problem: Problem, metadata: Metadata
     ) -> Algorithm:
-        return stated(method.tobytes(), Algorithm, allowed=ROUNDS).at_client(problem, metadata)
+        return method_of(method.tobytes()).at_client(problem, metadata)
 
     def _stepped(self, experiment: str, ask: Step) -> Stepped | Lost:
         block = self._known(experiment)[1]

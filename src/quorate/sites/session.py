@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from quorate.certificates.certify import ROUNDS
 from quorate.data.federation import Federation
 from quorate.engines.link import Link
 from quorate.engines.network import RefusedError, Session
@@ -17,8 +16,8 @@ from quorate.engines.transport import Transport
 from quorate.engines.wire import Failed, Refused
 from quorate.problem.metadata import Introduced, Metadata
 from quorate.problem.problem import Problem
-from quorate.rounds import Algorithm
 from quorate.sites.messages import Agree, Agreed, Introduce
+from quorate.sites.methods import method_bytes
 from quorate.statements import digest, statement_bytes
 
 
@@ -67,11 +66,6 @@ def agree(
     _all(link, opening[1:], Agreed)
     session = Session(link, lambda site: opening, method_bytes)
     return Agreement(session, metadata, digest(statement.tobytes()))
-
-
-def method_bytes(algorithm: Algorithm) -> bytes:
-    """The statement of an algorithm as the sites need it."""
-    return statement_bytes(algorithm.for_clients(), allowed=ROUNDS)
 
 
 def _all(link: Link, bodies: Sequence[Any], kind: type) -> list[Any]:

@@ -47,6 +47,7 @@ from quorate.data.federation import Federation
 from quorate.privacy.accounting import Release, noise_for
 from quorate.privacy.budget import Budget, NoPrivacyWarning
 from quorate.privacy.ledger import Ledger
+from quorate.problem.metadata import Metadata
 from quorate.problem.problem import Problem
 from quorate.rounds import Conclude, Done, Outcome, Round, Stop, record
 
@@ -146,7 +147,7 @@ class PrivateADMM(Settings):
 
     # -- before anything runs ----------------------------------------------------------------------
 
-    def check_problem(self, problem: Problem, fed: Federation | None) -> None:
+    def check_problem(self, problem: Problem, fed: Federation | Metadata | None) -> None:
         """Raise ``ValueError`` where the settings would not keep the problem's budget."""
         check_guarantee(self, problem, fed)
 
@@ -200,6 +201,21 @@ class PrivateADMM(Settings):
             features=fed.n_features,
         )
         return replace(self, problem=problem, plan=plan)
+
+    def at_client(self, problem: Problem, data: Metadata) -> PrivateADMM:
+        """The method with the noise that the server told, where it is as much as the budget needs;
+        all else of the plan is the client's own.
+        """
+        check_guarantee(self, problem, data)
+        told, planned = self._plan, replace(self, plan=None).planned(problem, data)
+        if told.multiplier < planned._plan.multiplier * (1 - 1e-12):
+            raise ValueError(
+                f"the server plans noise of {told.multiplier:.6g} times the sensitivity, and the"
+                f" budget needs {planned._plan.multiplier:.6g}: nothing was released. State the"
+                " same budget and rounds at the server."
+            )
+        public = {"multiplier": told.multiplier, "place": told.place, "engine": told.engine}
+        return replace(planned, plan=replace(planned._plan, **public))
 
     def _clip(self, fed: ClientSizes) -> float:
         if self.clip is not None:

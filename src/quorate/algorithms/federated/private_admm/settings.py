@@ -32,6 +32,7 @@ from quorate.problem.risks.mean import Mean
 if TYPE_CHECKING:
     from quorate.algorithms.federated.private_admm.client import Mechanism
     from quorate.data.federation import Federation
+    from quorate.problem.metadata import Metadata
 
 UNMIXED_ROWS = Need(
     "mean",
@@ -150,7 +151,7 @@ def _check_numbers(it: Settings) -> None:
         raise ValueError(f"tol must be a number >= 0, got {it.tol!r}.")
 
 
-def check_guarantee(it: Settings, problem: Problem, fed: Federation | None) -> None:
+def check_guarantee(it: Settings, problem: Problem, fed: Federation | Metadata | None) -> None:
     """Raise where gradients of rows cannot be bounded, or the privacy guarantee would fail."""
     private = problem.privacy is not None
     if private and fed is not None:
@@ -164,9 +165,9 @@ def check_guarantee(it: Settings, problem: Problem, fed: Federation | None) -> N
         _check_sensitivity(it, problem.loss)
 
 
-def _check_columns(fed: Federation) -> None:
+def _check_columns(fed: Federation | Metadata) -> None:
     """Raise where scales and categories of the features come from private rows."""
-    if fed.schema is not None and fed.schema.fitted:
+    if fed.fitted:
         raise ValueError(
             "the features were made by a schema fitted on rows: its scale and categories tell about"
             " them and are not charged. Declare the columns instead"
