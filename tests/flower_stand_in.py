@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,6 +99,7 @@ def serve(transport: FlowerTransport, folder: Path, job: Mapping[str, str]) -> N
             np.save(file, average)
         write_whole(kept, json.dumps({"rounds": k + 1}).encode())
         (folder / f"average-{k}.npy").unlink(missing_ok=True)
+        note(folder / "ends", f"{time.time()}")
     write_whole(folder / "done", average.tobytes())
 
 

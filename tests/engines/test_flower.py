@@ -651,6 +651,13 @@ def test_a_bundle_holds_a_job_and_two_stubs_that_only_assign_an_app(tmp_path: Pa
     assert json.loads(inside["job.json"])["job"] == JOB
 
 
+@pytest.mark.parametrize("name", ["", "../up", "a/b", "-x", "a" * 64, "a\nb"])
+def test_the_name_of_an_experiment_is_no_way_out_of_its_folder(tmp_path: Path, name: str):
+    with pytest.raises(FlowerError, match="the experiment of the job is"):
+        export_app(tmp_path, JOB | {"experiment": name}, NAMES)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_the_approval_sheet_is_one_page_with_every_hash(tmp_path: Path):
     wheel = tmp_path / "quorate.whl"
     with zipfile.ZipFile(wheel, "w") as archive:

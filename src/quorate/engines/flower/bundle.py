@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,7 +23,7 @@ import tomli_w
 
 from quorate.engines.flower.transport import CLIENT_ID, FlowerError, Limits
 from quorate.storage import make_folder, write_whole
-from quorate.text import listed, printable
+from quorate.text import listed, printable, shown
 
 PACKAGE = Path(__file__).parents[2]  # the folder of quorate
 APPS = "quorate.sites.flower_app"  # the module that the stubs fetch both apps from
@@ -30,6 +31,7 @@ JOB, SETTINGS, CLIENT, SERVER = "job.json", "pyproject.toml", "quorate_site.py",
 FLOWER = ">=1.41,<1.42"
 DATE = (2024, 10, 1, 0, 0, 0)  # that Flower writes on every file of a bundle
 PUBLISHER, NAME = "quorate", "quorate-run"
+EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ def export_app(
     Parameters
     ----------
     folder : where; files that are there already have to be the same
-    job : what ``quorate.sites.server.serve`` is given
+    job : what ``quorate.sites.server.serve`` is given; ``job["experiment"]`` names the server's
+        folder for it, and the same job goes on there when it is submitted again
     sites : the names of the sites, in the order that the server keeps
     wheel : the file of the quorate that sites install; its hash is put on the sheet. It has to hold
         the same files as the quorate that runs here
@@ -73,6 +76,7 @@ def export_app(
     disclosed : lines on what the run's messages tell the server, for the sheet
     apps : the module with ``client_app`` and ``server_app``
     """
+    job_folder(folder, job)
     pins = {"version": version("quorate"), "package_sha256": package_digest()}
     if wheel is not None:
         pins["wheel_sha256"] = _checked_wheel(wheel, pins["package_sha256"])
@@ -100,8 +104,13 @@ def package_digest() -> str:
 
 def job_folder(base: Path, job: Mapping[str, str]) -> Path:
     """Where the server keeps a job below a folder: every run of the same job goes on there."""
-    text = json.dumps(dict(job), sort_keys=True)
-    return base / hashlib.sha256(text.encode()).hexdigest()[:16]
+    name = job.get("experiment", "")
+    if not EXPERIMENT.fullmatch(name):  # it becomes the name of a folder on another machine
+        raise FlowerError(
+            f"the experiment of the job is {shown(name)}; needed are 1 to 63 letters, digits, _ and"
+            " -, a letter or digit first: give another name"
+        )
+    return base / name
 
 
 def _digest(files: Iterable[tuple[str, bytes]]) -> str:

@@ -21,10 +21,11 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
-from quorate.engines.flower.bundle import JOB, export_app, job_folder
+from quorate.engines.flower.bundle import APPS, JOB, export_app, job_folder
 from quorate.engines.flower.keys import Certificates, make_certificates, make_node_key
 from quorate.engines.flower.transport import CLIENT_ID, FlowerError, Limits
 from quorate.storage import make_folder, write_whole
@@ -43,7 +44,7 @@ QUIET = {  # nothing may leave the machine
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # seconds; 1 by default
 }
 STARTED, ENDED = 120.0, 10.0  # seconds that a process may take to start, and to end
-ASK = 10.0  # seconds between two questions for the status of a run, each a process of 2 CPU s
+ASK = 20.0  # seconds between two questions for the status of a run, each a process of 2 CPU s
 
 
 @dataclass
@@ -316,7 +317,7 @@ class Deployment:
         home = Path(self._environment("command")["FLWR_HOME"])
         write_whole(home / "config.toml", tomli_w.dumps(content).encode())
 
-    def _flwr(self, *arguments: str) -> dict[str, object] | dict[str, list[dict[str, object]]]:
+    def _flwr(self, *arguments: str) -> dict[str, Any]:
         """Call Flower's command line; what it prints as JSON."""
         command = [_program("flwr"), *arguments, "--format", "json"]
         done = subprocess.run(
@@ -360,7 +361,7 @@ def simulate(
     timeout: float | None = None,
     limits: Limits | None = None,
     environment: Mapping[str, str] | None = None,
-    **settings: str,
+    apps: str = APPS,
 ) -> Path:
     """Run a job in Flower's simulation; returns the job's folder on the server.
 
@@ -372,9 +373,9 @@ def simulate(
     timeout : seconds for everything
     limits : how long the server waits
     environment : further variables of all processes
-    settings : ``apps`` of `export_app`
+    apps : the module with both apps
     """
-    bundle = export_app(workspace / "export", job, [*sites], limits=limits, **settings)
+    bundle = export_app(workspace / "export", job, [*sites], limits=limits, apps=apps)
     with Deployment(sites, workspace, simulated=True, environment=environment) as deployment:
         return deployment.run(bundle.app, timeout=timeout, attempts=3)
 
