@@ -124,11 +124,11 @@ def reap() -> None:
 
 
 def recovery(watched: Watched) -> list[tuple[str, int, float]]:
-    """For each kill the longest round between it and the next kill."""
+    """For each kill the longest round that was over between it and the next kill."""
     rounds = [*pairwise(watched.ends())]
     whens = [when for *_, when in watched.killed] + [float("inf")]
     return [
-        (what, done, max(end - start for start, end in rounds if when < end and start < until))
+        (what, done, max(end - start for start, end in rounds if when < end <= until))
         for (what, done, when), until in zip(watched.killed, whens[1:], strict=True)
     ]
 

@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import shutil
 import time
 import zipfile
 from collections.abc import Mapping
@@ -24,13 +25,20 @@ from quorate.engines.flower import (
     FlowerTransport,
     SiteError,
     export_app,
+    guarded,
     job_folder,
     package_digest,
     simulate,
 )
-from quorate.engines.flower.bundle import PACKAGE
+from quorate.engines.flower.bundle import ERROR, PACKAGE
 from quorate.engines.flower.deployment import _quoted
 from quorate.engines.flower.envelope import MalformedError, RefusedError, answer_in, opened, sealed
+from quorate.engines.flower.guard import (
+    PROGRAM,
+    NotApprovedError,
+    check_approved,
+    stand_before,
+)
 from quorate.engines.flower.transport import FAILED, LOST, STEP
 from quorate.sites import flower_app
 from quorate.storage import Lock
@@ -600,6 +608,25 @@ def test_the_server_needs_its_folder_its_software_and_no_other_server(
     other.free()
 
 
+def test_why_a_run_failed_is_written_down_unless_only_the_superlink_was_lost(tmp_path: Path):
+    job = bundle(tmp_path / "export").app / "job.json"
+    variable = {flower_app.SERVER_VARIABLE: str(tmp_path)}
+    lost = type("ConnectError", (Exception,), {"__module__": "httpx"})
+
+    def fails(error: Exception) -> str:
+        def serve(carrier: FlowerTransport, folder: Path, job: Mapping[str, str]) -> None:
+            raise error
+
+        grid = Grid({k: named(name) for k, name in enumerate(NAMES)}, delay=lambda sent: 0.0)
+        with pytest.raises(type(error)):
+            flower_app.run_job(grid, job, "", serve, message=Sent, environment=variable)
+        note = job_folder(tmp_path, JOB) / ERROR
+        return note.read_text() if note.exists() else ""
+
+    assert fails(ValueError("no site.toml")) == "ValueError: no site.toml"
+    assert fails(lost("refused")) == ""
+
+
 # ----------------------------------------------------------------------------------- the app bundle
 
 
@@ -692,6 +719,39 @@ def test_a_name_that_flower_cannot_read_is_refused(name: str):
         _quoted(name)
 
 
+# ---------------------------------------------------------------------------------------- the guard
+
+
+def test_only_bundles_of_the_list_are_approved(tmp_path: Path):
+    made, listed = bundle(tmp_path / "export"), tmp_path / "approved.txt"
+    packed = made.file.read_bytes()
+    listed.write_text("# none so far\n")
+    with pytest.raises(NotApprovedError, match=f"{made.sha256} is not approved"):
+        check_approved(packed, listed)
+    listed.write_text(f"# of the ethics board\n\n  {made.sha256.upper()}  # run one\n")
+    check_approved(packed, listed)
+    for wrong in (packed + b"x", packed[:-1], b""):
+        with pytest.raises(NotApprovedError):
+            check_approved(wrong, listed)
+    listed.unlink()
+    with pytest.raises(FileNotFoundError):
+        check_approved(packed, listed)
+
+
+def test_a_guarded_supernode_finds_the_guard_before_the_program_of_flower(tmp_path: Path):
+    (tmp_path / "bin").mkdir()
+    theirs = tmp_path / "bin" / PROGRAM
+    theirs.write_text("#!/bin/sh\n")
+    theirs.chmod(0o755)
+    before = {"PATH": str(tmp_path / "bin"), "OTHER": "1"}
+    after = guarded(tmp_path / "guard", tmp_path / "approved.txt", before)
+    found = shutil.which(PROGRAM, path=after["PATH"])
+    assert found is not None
+    assert Path(found).parent == tmp_path / "guard"
+    assert str(tmp_path / "approved.txt") in Path(found).read_text()
+    assert {**after, "PATH": before["PATH"]} == before
+
+
 # -------------------------------------------------------------------------------------- with Flower
 
 needs_flower = pytest.mark.skipif(
@@ -706,6 +766,25 @@ def test_flower_makes_the_same_bundle(tmp_path: Path):
 
     made = bundle(tmp_path)
     assert build_fab_from_disk(made.app) == made.file.read_bytes()
+
+
+@needs_flower
+def test_the_guard_stands_before_what_installs_a_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from flwr.supernode.runtime import run_clientapp as flower
+
+    made, listed = bundle(tmp_path / "export"), tmp_path / "approved.txt"
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(flower, "install_from_fab", flower.install_from_fab)  # put back at the end
+    stand_before(listed)
+    listed.write_text("")
+    with pytest.raises(NotApprovedError):
+        flower.install_from_fab(made.file.read_bytes(), skip_prompt=True)
+    assert not (tmp_path / "home").exists()
+    listed.write_text(made.sha256)
+    installed = flower.install_from_fab(made.file.read_bytes(), skip_prompt=True)
+    assert {path.name for path in installed.iterdir()} == {path.name for path in made.app.iterdir()}
 
 
 @needs_flower

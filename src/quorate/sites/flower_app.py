@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from quorate.engines.flower.bundle import job_folder, package_digest
+from quorate.engines.flower.bundle import ERROR, job_folder, package_digest
 from quorate.engines.flower.envelope import (
     LARGEST,
     Envelope,
@@ -36,7 +36,7 @@ from quorate.engines.flower.transport import (
     MakeMessage,
     flower_message,
 )
-from quorate.storage import Lock, make_folder
+from quorate.storage import Lock, make_folder, write_whole
 from quorate.text import shown
 
 if TYPE_CHECKING:
@@ -221,11 +221,23 @@ def run_job(
     content = json.loads(job.read_text(encoding="utf-8"))
     folder = job_folder(Path(base), content["job"])
     make_folder(folder)
-    with _alone(folder, "the server of this job"):
+    with _alone(folder, "the server of this job"), _noted(folder / ERROR):
         limits = Limits(**content["limits"])
         with closing(FlowerTransport(grid, content["sites"], limits, message=message)) as transport:
             transport.gather()
             serve(transport, folder, content["job"])
+
+
+@contextmanager
+def _noted(path: Path) -> Iterator[None]:
+    """Write down why a run failed, unless it only lost the SuperLink and may be tried again."""
+    path.unlink(missing_ok=True)
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("httpx", "httpcore"):
+            write_whole(path, f"{type(error).__name__}: {error}".encode())
+        raise
 
 
 def _serve(transport: FlowerTransport, folder: Path, job: Mapping[str, str]) -> None:

@@ -28,6 +28,7 @@ from quorate.text import listed, printable, shown
 PACKAGE = Path(__file__).parents[2]  # the folder of quorate
 APPS = "quorate.sites.flower_app"  # the module that the stubs fetch both apps from
 JOB, SETTINGS, CLIENT, SERVER = "job.json", "pyproject.toml", "quorate_site.py", "quorate_server.py"
+DONE, ERROR = "done", "error"  # files of a job's folder: it is done, or why its last run failed
 FLOWER = ">=1.41,<1.42"
 DATE = (2024, 10, 1, 0, 0, 0)  # that Flower writes on every file of a bundle
 PUBLISHER, NAME = "quorate", "quorate-run"
@@ -269,9 +270,10 @@ def _sheet(
             " the site gives the digest above.",
             f'3. Start the SuperNode with `--node-config \'{CLIENT_ID}="NAME" site="FOLDER"\'` and'
             " without `--allow-runtime-dependency-installation`.",
-            "4. A SuperNode runs every app that its SuperLink sends: who may submit there decides"
-            " what runs here. Connect only to a SuperLink whose owner submits approved bundles."
-            f" What ran is kept below `$FLWR_HOME/apps/{kept}`.",
+            "4. A SuperNode runs every app that its SuperLink sends, also one that reads the site's"
+            " rows. Start it with the environment of `quorate.engines.flower.guarded`, and it runs"
+            " only the bundles whose hashes are in a file of the site's.",
+            f"5. What ran is kept below `$FLWR_HOME/apps/{kept}`.",
             "",
         ]
     )

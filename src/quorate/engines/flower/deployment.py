@@ -25,7 +25,8 @@ from typing import Any
 
 import tomli_w
 
-from quorate.engines.flower.bundle import APPS, JOB, export_app, job_folder
+from quorate.engines.flower.bundle import APPS, DONE, ERROR, JOB, export_app, job_folder
+from quorate.engines.flower.guard import guarded
 from quorate.engines.flower.keys import Certificates, make_certificates, make_node_key
 from quorate.engines.flower.transport import CLIENT_ID, FlowerError, Limits
 from quorate.storage import make_folder, write_whole
@@ -94,6 +95,8 @@ class Deployment:
     simulated : start no SuperNodes; Flower's simulation (Ray) runs the sites
     tls : encrypt with certificates made for this deployment
     authenticated : SuperNodes have keys, and the SuperLink admits no other; needs ``tls``
+    approved : a file with the SHA-256 of the bundles that SuperNodes may run, one a line; else they
+        run any app that is submitted
     environment : further variables of all processes
     """
 
@@ -105,6 +108,7 @@ class Deployment:
         simulated: bool = False,
         tls: bool = False,
         authenticated: bool = False,
+        approved: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         if authenticated and (simulated or not tls):
@@ -114,6 +118,7 @@ class Deployment:
             )
         self.sites, self.workspace = dict(sites), workspace.resolve()
         self.simulated, self.authenticated = simulated, authenticated
+        self.approved = approved
         self.server = self.workspace / "server"
         self._token = uuid.uuid4().hex
         self._base = {**os.environ, **QUIET, **(environment or {}), MARK: self._token}
@@ -212,8 +217,9 @@ class Deployment:
     ) -> Path:
         """Run an exported app until its job is done; returns the job's folder on the server.
 
-        A job is done when the server has written ``done`` into its folder. A run that ended without
-        it is submitted again, and processes that ended are started again.
+        A job is done when the server has written ``done`` into its folder. A run whose processes
+        died is submitted again, and processes that ended are started again. A run that failed with
+        an error of quorate's raises ``FlowerError`` with its text.
 
         Parameters
         ----------
@@ -227,9 +233,10 @@ class Deployment:
         last = "no run was submitted"
         for _ in range(attempts):
             self.revive()
+            (folder / ERROR).unlink(missing_ok=True)
             run_id, asked = self.submit(app), time.monotonic()
             log.info("submitted run %s", run_id)
-            while not (folder / "done").exists():
+            while not any((folder / name).exists() for name in (DONE, ERROR)):
                 if time.monotonic() > end:
                     raise FlowerError(f"{timeout:.0f} s are over: {last}{self._told()}")
                 if watch is not None:
@@ -242,8 +249,10 @@ class Deployment:
                     if state == "finished":
                         break
                 time.sleep(0.2)
-            if (folder / "done").exists():
+            if (folder / DONE).exists():
                 return folder
+            if (folder / ERROR).exists():
+                raise FlowerError((folder / ERROR).read_text(encoding="utf-8", errors="replace"))
             log.warning("the job is not done: %s", last)
         raise FlowerError(f"the job was not done after {attempts} runs: {last}{self._told()}")
 
@@ -299,6 +308,8 @@ class Deployment:
             self._flwr("supernode", "register", str(public), CONNECTION)
             command += ["--auth-supernode-private-key", str(private)]
         environment = self._environment(place, QUORATE_SITE=str(folder.resolve()))
+        if self.approved is not None:
+            environment = guarded(self.workspace / "guard", self.approved.resolve(), environment)
         return _Process(command, environment, self.workspace / "logs" / f"{place}.log")
 
     def _environment(self, place: str, **more: str) -> dict[str, str]:
