@@ -128,6 +128,7 @@ class Deployment:
         self._certificates: Certificates | None = None
         self._link: _Process | None = None
         self._nodes: dict[str, _Process] = {}
+        self._keys: list[Path] = []
         self._port = 0
 
     def __enter__(self) -> Deployment:
@@ -198,6 +199,8 @@ class Deployment:
         if self._link is not None and self._link.ended():
             self._link.start()
             self._wait_for_link()
+            for public in self._keys:  # a SuperLink without a database has forgotten them
+                self._register(public)
             revived.append("")
         for name, process in self._nodes.items():
             if process.ended():
@@ -265,11 +268,11 @@ class Deployment:
         return str(self._flwr(*arguments)["run-id"])
 
     def status(self, run_id: str) -> tuple[str, str]:
-        """The state of a run (pending, starting, running, finished), and more in words."""
+        """The state of a run (pending, starting, running, finished, unknown), and more in words."""
         try:
             (run,) = self._flwr("ls", CONNECTION, "--run-id", run_id)["runs"]
-        except FlowerError as error:  # a SuperLink that was started again knows no earlier runs
-            return "finished", str(error)
+        except FlowerError as error:
+            return "unknown", str(error)
         state = str(run["status"])
         return state.split(":")[0], f"run {run_id} is {state}"
 
@@ -305,12 +308,17 @@ class Deployment:
             command += ["--root-certificates", str(self._certificates.authority)]
         if self.authenticated:
             private, public = make_node_key(self.workspace / "certificates" / place)
-            self._flwr("supernode", "register", str(public), CONNECTION)
+            self._keys.append(public)
+            self._register(public)
             command += ["--auth-supernode-private-key", str(private)]
         environment = self._environment(place, QUORATE_SITE=str(folder.resolve()))
         if self.approved is not None:
             environment = guarded(self.workspace / "guard", self.approved.resolve(), environment)
         return _Process(command, environment, self.workspace / "logs" / f"{place}.log")
+
+    def _register(self, public: Path) -> None:
+        """Let the SuperLink admit the SuperNode that has this key."""
+        self._flwr("supernode", "register", str(public), CONNECTION)
 
     def _environment(self, place: str, **more: str) -> dict[str, str]:
         home = self.workspace / "flower" / place
